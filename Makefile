@@ -1,0 +1,37 @@
+# Everything is done in a virtual environment of its own; nothing outside this folder changes but kjit's cache.
+#   make demo     the whole road: scaffold an op, build, test and benchmark it
+#   make test     all tests (those that need a GPU or nvcc say so and are skipped where there is none)
+#   make lint     formatters, linter, type checker
+#   make check    all of it, as CI does
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?=
+
+.PHONY: setup demo test lint format check clean
+
+setup: $(VENV)/.ready
+
+# torch first and by itself: the pin in constraints.txt decides which build of it the rest finds installed.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: setup
+	$(BIN)/python tools/demo.py
+
+test: setup
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: setup
+	$(BIN)/python tools/lint.py
+
+format: setup
+	$(BIN)/python tools/lint.py --fix
+
+check: test lint demo
+
+clean:
+	rm -rf $(VENV) demo dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,72 @@
+"""kjit: write, build, test, benchmark and ship small CUDA and C++ kernels for PyTorch.
+
+The names below are loaded on first use, so that `import kjit` costs neither torch nor tvm-ffi.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kjit import benchmark as benchmark
+    from kjit import testing as testing
+    from kjit.errors import CacheError as CacheError
+    from kjit.errors import CompileError as CompileError
+    from kjit.errors import KjitError as KjitError
+    from kjit.errors import NotPrebuiltError as NotPrebuiltError
+    from kjit.errors import ToolchainError as ToolchainError
+    from kjit.errors import UsageError as UsageError
+    from kjit.runtime.declared import DeclaredModule as DeclaredModule
+    from kjit.runtime.declared import module as module
+    from kjit.runtime.declared import product as product
+    from kjit.runtime.load import jit as jit
+    from kjit.runtime.load import load_jit as load_jit
+    from kjit.runtime.once import cache_once as cache_once
+    from kjit.runtime.torch_op import torch_op as torch_op
+    from kjit.spec import CudaArch as CudaArch
+    from kjit.spec import Spec as Spec
+    from kjit.spec import Target as Target
+    from kjit.spec import Variant as Variant
+    from kjit.template_args import make_cpp_args as make_cpp_args
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CacheError": "kjit.errors",
+    "CompileError": "kjit.errors",
+    "CudaArch": "kjit.spec",
+    "DeclaredModule": "kjit.runtime.declared",
+    "KjitError": "kjit.errors",
+    "NotPrebuiltError": "kjit.errors",
+    "Spec": "kjit.spec",
+    "Target": "kjit.spec",
+    "ToolchainError": "kjit.errors",
+    "UsageError": "kjit.errors",
+    "Variant": "kjit.spec",
+    "cache_once": "kjit.runtime.once",
+    "jit": "kjit.runtime.load",
+    "load_jit": "kjit.runtime.load",
+    "make_cpp_args": "kjit.template_args",
+    "module": "kjit.runtime.declared",
+    "product": "kjit.runtime.declared",
+    "torch_op": "kjit.runtime.torch_op",
+}
+_SUBMODULES = ("benchmark", "testing")
+
+__all__ = ["__version__", *_HOMES, *_SUBMODULES]  # noqa: PLE0604 (all of them are strings)
+
+
+def __getattr__(name: str) -> object:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"kjit.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kjit' has no attribute '{name}'")
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,239 @@
+// The element types of tensors under one set of names, in CUDA and in plain C++ units.
+//
+//   fp16_t h = 1.5f;  bf16_t b = static_cast<float>(h);       // fp32_t fp16_t bf16_t fp8_e4m3_t fp8_e5m2_t
+//   using C = compute_t<T>;                                   // float for every narrow floating type, else T
+//   host::is_type<fp16_t>(view.dtype());
+//
+// Under nvcc the names are CUDA's own types. In a plain C++ unit they are small types of kjit's, with the same size and
+// alignment: stored as bits, computed with as float. Their conversions are branch-free, so that loops over them
+// vectorise.
+
+#pragma once
+
+#include <dlpack/dlpack.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#endif
+
+namespace kjit {
+
+using fp32_t = float;
+
+#ifdef __CUDACC__
+
+using fp16_t = __half;
+using bf16_t = __nv_bfloat16;
+using fp8_e4m3_t = __nv_fp8_e4m3;
+using fp8_e5m2_t = __nv_fp8_e5m2;
+
+using fp32x2_t = float2;
+using fp16x2_t = __half2;
+using bf16x2_t = __nv_bfloat162;
+using fp8x2_e4m3_t = __nv_fp8x2_e4m3;
+using fp8x2_e5m2_t = __nv_fp8x2_e5m2;
+
+using fp32x4_t = float4;
+using fp8x4_e4m3_t = __nv_fp8x4_e4m3;
+using fp8x4_e5m2_t = __nv_fp8x4_e5m2;
+
+#else
+
+namespace details {
+
+constexpr std::uint32_t float_bits(float value) {
+  return __builtin_bit_cast(std::uint32_t, value);
+}
+constexpr float bits_float(std::uint32_t bits) {
+  return __builtin_bit_cast(float, bits);
+}
+
+// IEEE binary16. The shift leaves the exponent 112 too small; the product with 2^112 mends that, and normalises
+// subnormals in the same step, exactly.
+constexpr float half_to_float(std::uint16_t half) {
+  const std::uint32_t magnitude = (half & 0x7fffu) << 13;
+  const std::uint32_t scaled = float_bits(bits_float(magnitude) * 0x1p112f);
+  const std::uint32_t inf_or_nan = (half & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
+  return bits_float(scaled | inf_or_nan | ((half & 0x8000u) << 16));
+}
+
+// Round to nearest, ties to even. Below 2^-14 the result is subnormal: adding 0.5f, whose last bit is worth 2^-24, lets
+// the floating-point adder do the rounding. Past 65,520 the carry of the rounding makes infinity.
+constexpr std::uint16_t float_to_half(float value) {
+  const std::uint32_t bits = float_bits(value);
+  const std::uint32_t sign = (bits >> 16) & 0x8000u;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  const std::uint32_t subnormal = float_bits(bits_float(magnitude) + 0.5f) - 0x3f000000u;
+  const std::uint32_t special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  std::uint32_t result = magnitude < 0x38800000u ? subnormal : normal;
+  result = magnitude >= 0x47800000u ? special : result;
+  return static_cast<std::uint16_t>(result | sign);
+}
+
+constexpr float bfloat_to_float(std::uint16_t bfloat) {
+  return bits_float(static_cast<std::uint32_t>(bfloat) << 16);
+}
+
+constexpr std::uint16_t float_to_bfloat(float value) {
+  const std::uint32_t bits = float_bits(value);
+  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const std::uint32_t nan = (bits >> 16) | 0x40u;
+  return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+// The 8-bit formats of the OCP 8-bit Floating Point Specification (revision 1.0): E4M3 has no infinity and one NaN
+// (S.1111.111), E5M2 is IEEE-like. As CUDA's types do, a conversion saturates: what is too large, infinity included,
+// becomes the largest finite value of its sign (448 and 57,344).
+template <int kMantissa, int kBias, bool kHasInfinity>
+constexpr float float8_to_float(std::uint8_t code) {
+  const std::uint32_t magnitude = code & 0x7fu;
+  const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x80u) << 24;
+  const std::uint32_t exponent_mask = 0x7fu & ~((1u << kMantissa) - 1u);
+  std::uint32_t special = 0;
+  if (kHasInfinity) {
+    special = (magnitude & exponent_mask) == exponent_mask ? 0x7f800000u : 0u;
+  } else {
+    special = magnitude == 0x7fu ? 0x7fc00000u : 0u;
+  }
+  const float scale = bits_float(static_cast<std::uint32_t>(127 + 127 - kBias) << 23);
+  return bits_float(float_bits(bits_float(magnitude << (23 - kMantissa)) * scale) | special | sign);
+}
+
+template <int kMantissa, int kBias, std::uint8_t kLargest>
+constexpr std::uint8_t float_to_float8(float value) {
+  const std::uint32_t bits = float_bits(value);
+  const std::uint32_t sign = (bits >> 24) & 0x80u;
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  constexpr int kShift = 23 - kMantissa;
+  const std::uint32_t normal = (magnitude - (static_cast<std::uint32_t>(127 - kBias) << 23) +
+                                ((1u << (kShift - 1)) - 1u) + ((magnitude >> kShift) & 1u)) >>
+                               kShift;
+  // As for binary16: the last bit of `anchor` is worth the smallest subnormal, 2^(1 - bias - mantissa).
+  const std::uint32_t anchor = static_cast<std::uint32_t>(127 + 23 + 1 - kBias - kMantissa) << 23;
+  const std::uint32_t subnormal = float_bits(bits_float(magnitude) + bits_float(anchor)) - anchor;
+  std::uint32_t result = magnitude < (static_cast<std::uint32_t>(128 - kBias) << 23) ? subnormal : normal;
+  result = magnitude >= (143u << 23) || result > kLargest ? kLargest : result;  // 143: 2^16 is too large for both
+  result = magnitude > 0x7f800000u ? 0x7fu : result;
+  return static_cast<std::uint8_t>(result | sign);
+}
+
+}  // namespace details
+
+struct alignas(2) fp16_t {
+  std::uint16_t bits;
+  fp16_t() = default;
+  constexpr fp16_t(float value) : bits(details::float_to_half(value)) {}
+  constexpr operator float() const { return details::half_to_float(bits); }
+};
+
+struct alignas(2) bf16_t {
+  std::uint16_t bits;
+  bf16_t() = default;
+  constexpr bf16_t(float value) : bits(details::float_to_bfloat(value)) {}
+  constexpr operator float() const { return details::bfloat_to_float(bits); }
+};
+
+struct fp8_e4m3_t {
+  std::uint8_t bits;
+  fp8_e4m3_t() = default;
+  constexpr fp8_e4m3_t(float value) : bits(details::float_to_float8<3, 7, 0x7e>(value)) {}
+  constexpr operator float() const { return details::float8_to_float<3, 7, false>(bits); }
+};
+
+struct fp8_e5m2_t {
+  std::uint8_t bits;
+  fp8_e5m2_t() = default;
+  constexpr fp8_e5m2_t(float value) : bits(details::float_to_float8<2, 15, 0x7b>(value)) {}
+  constexpr operator float() const { return details::float8_to_float<2, 15, true>(bits); }
+};
+
+#endif
+
+/// The type in which arithmetic on elements of type `T` is done: float for the narrow floating types, `T` otherwise.
+template <typename T>
+struct compute_type {
+  using type = T;
+};
+template <>
+struct compute_type<fp16_t> {
+  using type = float;
+};
+template <>
+struct compute_type<bf16_t> {
+  using type = float;
+};
+template <>
+struct compute_type<fp8_e4m3_t> {
+  using type = float;
+};
+template <>
+struct compute_type<fp8_e5m2_t> {
+  using type = float;
+};
+template <typename T>
+using compute_t = typename compute_type<T>::type;
+
+namespace host {
+
+namespace details {
+
+constexpr DLDataType make_dtype(unsigned code, std::size_t bytes) {
+  return DLDataType{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bytes * 8), 1};
+}
+
+/// The DLPack dtype of a C++ type, as `DLDataTypeTrait<T>::value`; undefined for a type that no tensor has.
+template <typename T>
+struct DLDataTypeTrait;
+
+template <std::integral T>
+struct DLDataTypeTrait<T> {
+  static constexpr DLDataType value = make_dtype(std::is_signed_v<T> ? kDLInt : kDLUInt, sizeof(T));
+};
+template <>
+struct DLDataTypeTrait<bool> {  // torch.bool has a code of its own
+  static constexpr DLDataType value = make_dtype(kDLBool, 1);
+};
+template <std::floating_point T>
+struct DLDataTypeTrait<T> {
+  static constexpr DLDataType value = make_dtype(kDLFloat, sizeof(T));
+};
+template <>
+struct DLDataTypeTrait<fp16_t> {
+  static constexpr DLDataType value = make_dtype(kDLFloat, 2);
+};
+template <>
+struct DLDataTypeTrait<bf16_t> {
+  static constexpr DLDataType value = make_dtype(kDLBfloat, 2);
+};
+template <>
+struct DLDataTypeTrait<fp8_e4m3_t> {
+  static constexpr DLDataType value = make_dtype(kDLFloat8_e4m3fn, 1);
+};
+template <>
+struct DLDataTypeTrait<fp8_e5m2_t> {
+  static constexpr DLDataType value = make_dtype(kDLFloat8_e5m2, 1);
+};
+
+constexpr bool same_dtype(DLDataType a, DLDataType b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
+}  // namespace details
+
+/// Whether `dtype` is the dtype of tensors whose elements are of C++ type `T`.
+template <typename T>
+constexpr bool is_type(DLDataType dtype) {
+  return details::same_dtype(dtype, details::DLDataTypeTrait<T>::value);
+}
+
+}  // namespace host
+
+}  // namespace kjit

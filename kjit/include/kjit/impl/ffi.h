@@ -1,0 +1,194 @@
+// The functions of kjit/ffi.h that have no template parameters (see KJIT_PRECOMPILED in kjit/utils.h).
+
+#pragma once
+
+#include <kjit/ffi.h>
+
+namespace kjit {
+
+namespace host {
+
+KJIT_IMPL std::int64_t StrideView::operator[](int i) const noexcept {
+  if (strides_ != nullptr) return strides_[i];
+  std::int64_t stride = 1;
+  for (int j = i + 1; j < sizes_.size(); ++j) stride *= sizes_[j];
+  return stride;
+}
+
+KJIT_IMPL std::int64_t TensorView::numel() const noexcept {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape()) count *= size;
+  return count;
+}
+
+KJIT_IMPL bool TensorView::is_contiguous() const noexcept {
+  if (tensor_.strides == nullptr) return true;
+  std::int64_t expected = 1;
+  bool contiguous = true;
+  for (int i = tensor_.ndim - 1; i >= 0; --i) {
+    const std::int64_t size = tensor_.shape[i];
+    if (size == 0) return true;
+    if (size != 1 && tensor_.strides[i] != expected) contiguous = false;
+    expected *= size;
+  }
+  return contiguous;
+}
+
+KJIT_IMPL int TensorView::checked_dimension(std::int64_t dimension, DebugInfo where) const {
+  const std::int64_t from_front = dimension < 0 ? dimension + tensor_.ndim : dimension;
+  if (from_front < 0 || from_front >= tensor_.ndim) [[unlikely]] {
+    panic(where, "dimension ", dimension, " of a tensor with ", tensor_.ndim, " dimensions");
+  }
+  return static_cast<int>(from_front);
+}
+
+}  // namespace host
+
+namespace ffi_details {
+
+// kTVMFFIBigInt: an integer that needs more than 64 signed bits. Headers of tvm-ffi before 0.1.16 do not name it.
+inline constexpr std::int32_t kBigInt = 78;
+
+/// What came, in the words of a Python user.
+KJIT_IMPL const char* python_type_name(const TVMFFIAny& value) {
+  switch (value.type_index) {
+    case kTVMFFINone:
+      return "None";
+    case kTVMFFIInt:
+    case kBigInt:
+      return "int";
+    case kTVMFFIBool:
+      return "bool";
+    case kTVMFFIFloat:
+      return "float";
+    case kTVMFFIOpaquePtr:
+      return "a raw pointer";
+    case kTVMFFIDataType:
+      return "a dtype";
+    case kTVMFFIDevice:
+      return "a device";
+    case kTVMFFIDLTensorPtr:
+    case kTVMFFITensor:
+      return "a tensor";
+    case kTVMFFIRawStr:
+    case kTVMFFISmallStr:
+    case kTVMFFIStr:
+      return "str";
+    case kTVMFFIByteArrayPtr:
+    case kTVMFFISmallBytes:
+    case kTVMFFIBytes:
+      return "bytes";
+    case kTVMFFIFunction:
+      return "a function";
+    case kTVMFFIArray:
+    case kTVMFFIList:
+      return "a list or tuple";
+    case kTVMFFIMap:
+    case kTVMFFIDict:
+      return "dict";
+    default:
+      return "another object";
+  }
+}
+
+KJIT_IMPL void wrong_type(Position at, const char* expected, const TVMFFIAny& value) {
+  Message message;
+  message << at.function << "(): argument " << at.index + 1 << " of " << at.count << " must be " << expected << ", not "
+          << python_type_name(value);
+  throw PanicError(message, "TypeError");
+}
+
+KJIT_IMPL void out_of_range(Position at, const char* expected, const TVMFFIAny& value) {
+  Message message;
+  message << at.function << "(): argument " << at.index + 1 << " of " << at.count << " is out of range for "
+          << expected;
+  if (value.type_index == kTVMFFIInt) message << ": " << value.v_int64;
+  if (value.type_index == kTVMFFIFloat) message << ": " << value.v_float64;
+  throw PanicError(message, "ValueError");
+}
+
+KJIT_IMPL void wrong_count(const char* function, int expected, int given) {
+  Message message;
+  message << function << "() takes " << expected << (expected == 1 ? " argument" : " arguments") << ", but " << given
+          << (given == 1 ? " was given" : " were given");
+  throw PanicError(message, "TypeError");
+}
+
+KJIT_IMPL int raise_current_exception() noexcept {
+  try {
+    throw;
+  } catch (const PanicError& error) {
+    TVMFFIErrorSetRaisedFromCStr(error.kind(), error.what());
+  } catch (const std::exception& error) {
+    TVMFFIErrorSetRaisedFromCStr("RuntimeError", error.what());
+  } catch (...) {
+    TVMFFIErrorSetRaisedFromCStr("RuntimeError", "a kernel threw something that is not a std::exception");
+  }
+  return -1;
+}
+
+KJIT_IMPL std::uint64_t integer_of(const TVMFFIAny& value, std::size_t bytes, bool is_signed, Position at) {
+  static constexpr const char* kNames[2][4] = {
+      {"an unsigned 8-bit integer", "an unsigned 16-bit integer", "an unsigned 32-bit integer",
+       "an unsigned 64-bit integer"},
+      {"an 8-bit integer", "a 16-bit integer", "a 32-bit integer", "a 64-bit integer"}};
+  const char* name = kNames[is_signed ? 1 : 0][bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : 3];
+  if (value.type_index == kBigInt) {
+    // The object is its header, a count of 64-bit words, and the words from the lowest; 2^63 to 2^64 - 1 take two.
+    const auto* count = reinterpret_cast<const std::size_t*>(value.v_obj + 1);
+    const auto* words = reinterpret_cast<const std::uint64_t*>(count + 1);
+    if (is_signed || bytes != 8 || *count != 2 || words[1] != 0) out_of_range(at, name, value);
+    return words[0];
+  }
+  if (value.type_index == kTVMFFIBool) return value.v_int64 != 0 ? 1 : 0;
+  if (value.type_index != kTVMFFIInt) wrong_type(at, "int", value);
+  const std::int64_t integer = value.v_int64;
+  const int unused_bits = static_cast<int>(64 - 8 * bytes);
+  const bool fits = is_signed ? (integer << unused_bits >> unused_bits) == integer
+                              : integer >= 0 && (bytes == 8 || integer >> (8 * bytes) == 0);
+  if (!fits) out_of_range(at, name, value);
+  return static_cast<std::uint64_t>(integer);
+}
+
+KJIT_IMPL double floating_of(const TVMFFIAny& value, std::size_t bytes, Position at) {
+  if (value.type_index == kTVMFFIFloat) {
+    const double real = value.v_float64;
+    const bool finite = real - real == 0;
+    // Half an ulp above the largest float: from there on the conversion would round to infinity.
+    if (bytes == 4 && finite && (real >= 0x1.ffffffp+127 || real <= -0x1.ffffffp+127)) {
+      out_of_range(at, "a 32-bit floating-point number", value);
+    }
+    return real;
+  }
+  if (value.type_index == kTVMFFIInt) return static_cast<double>(value.v_int64);
+  if (value.type_index == kTVMFFIBool) return value.v_int64 != 0 ? 1.0 : 0.0;
+  wrong_type(at, "float", value);
+}
+
+KJIT_IMPL bool bool_of(const TVMFFIAny& value, Position at) {
+  const bool is_bool = value.type_index == kTVMFFIBool;
+  if (!is_bool && !(value.type_index == kTVMFFIInt && (value.v_int64 == 0 || value.v_int64 == 1))) {
+    wrong_type(at, "bool", value);
+  }
+  return value.v_int64 != 0;
+}
+
+KJIT_IMPL StringView string_of(const TVMFFIAny& value, Position at) {
+  if (value.type_index == kTVMFFIRawStr) return StringView(value.v_c_str);
+  if (value.type_index == kTVMFFISmallStr) return StringView(value.v_bytes, value.small_str_len);
+  if (value.type_index != kTVMFFIStr) wrong_type(at, "str", value);
+  const auto* bytes = reinterpret_cast<const TVMFFIByteArray*>(value.v_obj + 1);
+  return StringView(bytes->data, bytes->size);
+}
+
+KJIT_IMPL void* pointer_of(const TVMFFIAny& value, Position at) {
+  // torch gives a stream as an integer (`stream.cuda_stream`); None is the null pointer.
+  if (value.type_index == kTVMFFINone) return nullptr;
+  if (value.type_index == kTVMFFIInt) return reinterpret_cast<void*>(static_cast<std::intptr_t>(value.v_int64));
+  if (value.type_index != kTVMFFIOpaquePtr) wrong_type(at, "a raw pointer or its address", value);
+  return value.v_ptr;
+}
+
+}  // namespace ffi_details
+
+}  // namespace kjit

@@ -1,0 +1,125 @@
+// The functions of kjit/launch.h that have no template parameters (see KJIT_PRECOMPILED in kjit/utils.h).
+
+#pragma once
+
+#include <kjit/launch.h>
+#include <tvm/ffi/extra/c_env_api.h>
+
+namespace kjit::host {
+
+KJIT_IMPL void RuntimeDeviceCheck(cudaError_t error, DebugInfo where) {
+  if (error == cudaSuccess) return;
+  static_cast<void>(::cudaGetLastError());
+  panic(where, "CUDA error: ", ::cudaGetErrorString(error));
+}
+
+KJIT_IMPL DeviceGuard::DeviceGuard(int device, DebugInfo where) {
+  int current = -1;
+  RuntimeDeviceCheck(::cudaGetDevice(&current), where);
+  if (current == device) return;
+  RuntimeDeviceCheck(::cudaSetDevice(device), where);
+  previous_ = current;
+}
+
+KJIT_IMPL DeviceGuard::~DeviceGuard() {
+  if (previous_ >= 0) static_cast<void>(::cudaSetDevice(previous_));
+}
+
+KJIT_IMPL LaunchKernel::LaunchKernel(Extent grid, Extent block, DLDevice device, std::size_t dynamic_smem_bytes,
+                                     DebugInfo where)
+    : grid_(grid),
+      block_(block),
+      stream_(resolve_device(device)),
+      dynamic_smem_bytes_(dynamic_smem_bytes),
+      device_(device.device_id),
+      where_(where) {
+  if (device.device_type != kDLGPU) panic(where, "a kernel cannot be launched on ", device);
+}
+
+KJIT_IMPL LaunchKernel::LaunchKernel(Extent grid, Extent block, cudaStream_t stream, std::size_t dynamic_smem_bytes,
+                                     DebugInfo where) noexcept
+    : grid_(grid),
+      block_(block),
+      stream_(stream),
+      dynamic_smem_bytes_(dynamic_smem_bytes),
+      device_(-1),
+      where_(where) {}
+
+KJIT_IMPL cudaStream_t LaunchKernel::resolve_device(DLDevice device) {
+  return static_cast<cudaStream_t>(::TVMFFIEnvGetStream(device.device_type, device.device_id));
+}
+
+// Limits of every architecture from sm_30 on: CUDA C++ Programming Guide, "Technical Specifications per Compute
+// Capability".
+KJIT_IMPL void LaunchKernel::check_limits() const {
+  constexpr std::int64_t kMaxGridX = 2147483647, kMaxGridYZ = 65535, kMaxThreads = 1024, kMaxBlockZ = 64;
+  const bool grid_fits = grid_.x >= 0 && grid_.y >= 0 && grid_.z >= 0 && grid_.x <= kMaxGridX &&
+                         grid_.y <= kMaxGridYZ && grid_.z <= kMaxGridYZ;
+  if (!grid_fits) {
+    panic(where_, "a grid of ", grid_.x, " x ", grid_.y, " x ", grid_.z, " blocks is past the hardware's limit of ",
+          kMaxGridX, " x ", kMaxGridYZ, " x ", kMaxGridYZ);
+  }
+  const bool each_fits = block_.x > 0 && block_.y > 0 && block_.z > 0 && block_.x <= kMaxThreads &&
+                         block_.y <= kMaxThreads && block_.z <= kMaxBlockZ;
+  if (!each_fits || block_.x * block_.y * block_.z > kMaxThreads) {
+    panic(where_, "a block of ", block_.x, " x ", block_.y, " x ", block_.z, " threads is not possible: 1 to ",
+          kMaxThreads, " threads in all, at most ", kMaxBlockZ, " in z");
+  }
+}
+
+KJIT_IMPL void LaunchKernel::launch_pointers(const void* kernel, void** parameters) const {
+  check_limits();
+  if (grid_.x == 0 || grid_.y == 0 || grid_.z == 0) return;
+
+  // Without a device of our own, the current one is "changed" to itself, which is free.
+  int device = device_;
+  if (device < 0) RuntimeDeviceCheck(::cudaGetDevice(&device), where_);
+  const DeviceGuard guard(device, where_);
+
+  constexpr std::size_t kSmemWithoutAsking = 48 * 1024;
+  if (dynamic_smem_bytes_ > kSmemWithoutAsking) {
+    const auto error = ::cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              static_cast<int>(dynamic_smem_bytes_));
+    if (error != cudaSuccess) {
+      static_cast<void>(::cudaGetLastError());
+      int limit = 0;
+      RuntimeDeviceCheck(::cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), where_);
+      panic(where_, dynamic_smem_bytes_, " bytes of dynamic shared memory are not possible here: the GPU has ", limit,
+            " bytes for a block, static shared memory included (", ::cudaGetErrorString(error), ")");
+    }
+  }
+
+  cudaLaunchAttribute attributes[3];
+  unsigned count = 0;
+  if (config_.use_pdl) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (config_.cluster_dim.x != 0) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = config_.cluster_dim.x;
+    attributes[count].val.clusterDim.y = config_.cluster_dim.y;
+    attributes[count++].val.clusterDim.z = config_.cluster_dim.z;
+  }
+  if (config_.cooperative) {
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
+  }
+
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = dim3(static_cast<unsigned>(grid_.x), static_cast<unsigned>(grid_.y), static_cast<unsigned>(grid_.z));
+  launch.blockDim =
+      dim3(static_cast<unsigned>(block_.x), static_cast<unsigned>(block_.y), static_cast<unsigned>(block_.z));
+  launch.dynamicSmemBytes = dynamic_smem_bytes_;
+  launch.stream = stream_;
+  launch.attrs = attributes;
+  launch.numAttrs = count;
+  const auto error = ::cudaLaunchKernelExC(&launch, kernel, parameters);
+  if (error == cudaSuccess) return;
+  static_cast<void>(::cudaGetLastError());
+  panic(where_, "CUDA error: ", ::cudaGetErrorString(error), " (launching ", grid_.x, " x ", grid_.y, " x ", grid_.z,
+        " blocks of ", block_.x, " x ", block_.y, " x ", block_.z, " threads with ", dynamic_smem_bytes_,
+        " bytes of dynamic shared memory)");
+}
+
+}  // namespace kjit::host

@@ -1,0 +1,355 @@
+// The functions of kjit/tensor.h that have no template parameters (see KJIT_PRECOMPILED in kjit/utils.h).
+
+#pragma once
+
+#include <kjit/tensor.h>
+
+namespace kjit::host {
+
+namespace details {
+
+KJIT_IMPL void Binding::describe(Message& message) const {
+  if (where.line() == 0) return;
+  message << " (bound";
+  if (name != nullptr) message << " by " << name;
+  message << " at " << where.short_file_name() << ":" << where.line() << ")";
+}
+
+template <typename T>
+void describe_expected(Message& message, const Options<T>& options, bool has_value, T value, const Binding& bound) {
+  message << "expected ";
+  if (has_value) {
+    message << value;
+    bound.describe(message);
+    return;
+  }
+  if (options.count != 1) message << "one of [";
+  for (int i = 0; i < options.count; ++i) message << (i > 0 ? ", " : "") << options.values[i];
+  if (options.count != 1) message << "]";
+}
+
+}  // namespace details
+
+KJIT_IMPL void SymbolicSize::set_value(std::int64_t value, DebugInfo where) {
+  if (has_value_) panic(where, "Size value already set");
+  bind(value, {nullptr, where});
+}
+
+KJIT_IMPL std::int64_t SymbolicSize::unwrap(DebugInfo where) const {
+  if (!has_value_) panic(where, "Size value is not set", name_[0] == '\0' ? "" : ": ", name_);
+  return value_;
+}
+
+KJIT_IMPL void SymbolicSize::verify(std::int64_t value, const char* what, std::int64_t dimension, DebugInfo where) {
+  if (accept(value, {nullptr, where})) return;
+  Message cause;
+  describe_mismatch(cause, value, what, dimension);
+  panic(where, cause);
+}
+
+KJIT_IMPL void SymbolicSize::bind(std::int64_t value, details::Binding by, bool weak) noexcept {
+  value_ = value;
+  bound_ = by;
+  has_value_ = true;
+  weak_ = weak;
+}
+
+KJIT_IMPL bool SymbolicSize::accept(std::int64_t value, details::Binding by) noexcept {
+  if (has_value_ && !weak_) return value_ == value;
+  bind(value, by);
+  return true;
+}
+
+KJIT_IMPL void SymbolicSize::suggest(std::int64_t value, details::Binding by) noexcept {
+  if (!has_value_) bind(value, by, /*weak=*/true);
+}
+
+KJIT_IMPL void SymbolicSize::describe_mismatch(Message& cause, std::int64_t value, const char* what,
+                                               std::int64_t dimension) const {
+  cause << "Size mismatch for " << what << "#" << dimension;
+  if (name_[0] != '\0') cause << "('" << name_ << "')";
+  cause << ": expected " << value_;
+  bound_.describe(cause);
+  cause << " but got " << value;
+}
+
+KJIT_IMPL SizeView SymbolicShape::unwrap(DebugInfo where) const {
+  if (!has_value_) panic(where, "Shape is not set", name_[0] == '\0' ? "" : ": ", name_);
+  return value_;
+}
+
+KJIT_IMPL std::int64_t SymbolicShape::numel(DebugInfo where) const {
+  std::int64_t count = 1;
+  for (const std::int64_t size : unwrap(where)) count *= size;
+  return count;
+}
+
+KJIT_IMPL void SymbolicDType::set_value(DLDataType value, DebugInfo where) {
+  if (has_value_) panic(where, "Dtype value already set");
+  verify(value, where);
+}
+
+KJIT_IMPL DLDataType SymbolicDType::unwrap(DebugInfo where) const {
+  if (!has_value_) panic(where, "Dtype value is not set");
+  return value_;
+}
+
+KJIT_IMPL void SymbolicDType::verify(DLDataType dtype, DebugInfo where) {
+  if (accept(dtype, {nullptr, where})) return;
+  Message cause;
+  describe_mismatch(cause, dtype);
+  panic(where, cause);
+}
+
+KJIT_IMPL bool SymbolicDType::allows(DLDataType dtype) const noexcept {
+  for (int i = 0; i < options_.count; ++i) {
+    if (details::same_dtype(options_.values[i], dtype)) return true;
+  }
+  return options_.count == 0;
+}
+
+KJIT_IMPL bool SymbolicDType::accept(DLDataType dtype, details::Binding by) noexcept {
+  if (!allows(dtype)) return false;
+  if (has_value_) return details::same_dtype(value_, dtype);
+  value_ = dtype;
+  bound_ = by;
+  has_value_ = true;
+  return true;
+}
+
+KJIT_IMPL void SymbolicDType::describe_mismatch(Message& cause, DLDataType dtype) const {
+  cause << "DType mismatch: ";
+  details::describe_expected(cause, options_, has_value_, value_, bound_);
+  cause << " but got " << dtype;
+}
+
+KJIT_IMPL void SymbolicDevice::set_value(DLDevice value, DebugInfo where) {
+  if (has_value_) panic(where, "Device value already set");
+  verify(value, where);
+}
+
+KJIT_IMPL DLDevice SymbolicDevice::unwrap(DebugInfo where) const {
+  if (!has_value_) panic(where, "Device value is not set");
+  return value_;
+}
+
+KJIT_IMPL void SymbolicDevice::verify(DLDevice device, DebugInfo where) {
+  if (accept(device, {nullptr, where})) return;
+  Message cause;
+  describe_mismatch(cause, device);
+  panic(where, cause);
+}
+
+KJIT_IMPL bool SymbolicDevice::allows(DLDevice device) const noexcept {
+  for (int i = 0; i < options_.count; ++i) {
+    const DLDevice option = options_.values[i];
+    const bool any_id = option.device_id == details::kAnyDeviceId;
+    if (option.device_type == device.device_type && (any_id || option.device_id == device.device_id)) return true;
+  }
+  return options_.count == 0;
+}
+
+KJIT_IMPL bool SymbolicDevice::accept(DLDevice device, details::Binding by) noexcept {
+  if (!allows(device)) return false;
+  if (has_value_) return value_.device_type == device.device_type && value_.device_id == device.device_id;
+  value_ = device;
+  bound_ = by;
+  has_value_ = true;
+  return true;
+}
+
+KJIT_IMPL void SymbolicDevice::describe_mismatch(Message& cause, DLDevice device) const {
+  cause << "Device mismatch: ";
+  details::describe_expected(cause, options_, has_value_, value_, bound_);
+  cause << " but got " << device;
+}
+
+namespace details {
+
+/// One `verify`: compares, and on the first mismatch says why.
+class Matching {
+ public:
+  Matching(TensorMatcher& matcher, const TensorView& view, Binding by) : matcher_(matcher), view_(view), by_(by) {}
+
+  bool matches() { return shape_matches() && strides_match() && dtype_matches() && device_matches() && data_matches(); }
+
+  [[noreturn]] KJIT_COLD void fail() const {
+    Message message;
+    message << "Tensor match failed for ";
+    if (by_.name != nullptr) message << by_.name << ": ";
+    message << "Tensor<";
+    for (int i = 0; i < view_.ndim(); ++i) message << (i > 0 ? ", " : "") << view_.shape()[i];
+    message << ">[strides=<";
+    for (int i = 0; i < view_.ndim(); ++i) message << (i > 0 ? ", " : "") << view_.strides()[i];
+    message << ">, dtype=" << view_.dtype() << ", device=" << view_.device() << "] at " << by_.where.short_file_name()
+            << ":" << by_.where.line() << "\n- Root cause: " << cause_;
+    throw PanicError(message);
+  }
+
+ private:
+  bool size_matches(const SizeRef& expected, std::int64_t size, const char* what, int dimension) {
+    if (expected.symbol != nullptr) {
+      if (expected.symbol->accept(size, by_)) return true;
+      expected.symbol->describe_mismatch(cause_, size, what, dimension);
+      return false;
+    }
+    if (expected.value == kAnySize || expected.value == size) return true;
+    cause_ << "Size mismatch for " << what << "#" << dimension << ": expected " << expected.value << " but got "
+           << size;
+    return false;
+  }
+
+  bool shape_matches() {
+    if (matcher_.whole_shape_ != nullptr) return whole_shape_matches(*matcher_.whole_shape_);
+    if (view_.ndim() != matcher_.ndim_) {
+      cause_ << "Tensor dimension mismatch: expected " << matcher_.ndim_ << " but got " << view_.ndim();
+      return false;
+    }
+    for (int i = 0; i < matcher_.ndim_; ++i) {
+      if (!size_matches(matcher_.shape_[i], view_.shape()[i], "shape", i)) return false;
+    }
+    return true;
+  }
+
+  bool whole_shape_matches(SymbolicShape& expected) {
+    if (!expected.has_value_) {
+      expected.value_ = view_.shape();
+      expected.bound_ = by_;
+      expected.has_value_ = true;
+      return true;
+    }
+    bool same = expected.value_.size() == view_.ndim();
+    for (int i = 0; same && i < view_.ndim(); ++i) same = expected.value_[i] == view_.shape()[i];
+    if (same) return true;
+    cause_ << "Shape mismatch";
+    if (expected.name_[0] != '\0') cause_ << " for '" << expected.name_ << "'";
+    cause_ << ": expected <";
+    for (int i = 0; i < expected.value_.size(); ++i) cause_ << (i > 0 ? ", " : "") << expected.value_[i];
+    cause_ << ">";
+    expected.bound_.describe(cause_);
+    cause_ << " but got <";
+    for (int i = 0; i < view_.ndim(); ++i) cause_ << (i > 0 ? ", " : "") << view_.shape()[i];
+    cause_ << ">";
+    return false;
+  }
+
+  bool strides_match() {
+    if (!matcher_.has_strides_) {
+      if (view_.is_contiguous()) return true;
+      cause_ << "Tensor is not contiguous as expected";
+      return false;
+    }
+    for (int i = 0; i < matcher_.ndim_; ++i) {
+      const SizeRef& expected = matcher_.strides_[i];
+      const std::int64_t stride = view_.strides()[i];
+      if (view_.shape()[i] == 1) {
+        if (expected.symbol != nullptr) expected.symbol->suggest(stride, by_);
+      } else if (!size_matches(expected, stride, "stride", i)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool dtype_matches() {
+    if (matcher_.dtype_ == nullptr || matcher_.dtype_->accept(view_.dtype(), by_)) return true;
+    matcher_.dtype_->describe_mismatch(cause_, view_.dtype());
+    return false;
+  }
+
+  bool device_matches() {
+    if (matcher_.device_ == nullptr || matcher_.device_->accept(view_.device(), by_)) return true;
+    matcher_.device_->describe_mismatch(cause_, view_.device());
+    return false;
+  }
+
+  bool data_matches() {
+    const auto address = reinterpret_cast<std::uintptr_t>(view_.data_ptr());
+    const auto alignment = static_cast<std::uintptr_t>(matcher_.alignment_);
+    const bool has_data = address != 0 && (alignment == 0 || address % alignment == 0);
+    if (has_data && alignment == 0) return true;
+    for (const std::int64_t size : view_.shape()) {
+      if (size == 0) return true;  // nothing will be read or written
+    }
+    if (!has_data) {
+      if (address == 0) cause_ << "Tensor has no data";
+      if (address != 0) cause_ << "Tensor data pointer is not aligned to " << matcher_.alignment_ << " bytes";
+      return false;
+    }
+    const std::int64_t bits = static_cast<std::int64_t>(view_.dtype().bits) * view_.dtype().lanes;
+    for (int i = 0; i + 1 < view_.ndim(); ++i) {
+      if (view_.shape()[i] != 1 && (view_.strides()[i] * bits) % (matcher_.alignment_ * 8) != 0) {
+        cause_ << "Tensor stride for dimension " << i << " is not aligned to " << matcher_.alignment_ << " bytes";
+        return false;
+      }
+    }
+    return true;
+  }
+
+  TensorMatcher& matcher_;
+  const TensorView& view_;
+  Binding by_;
+  Message cause_;
+};
+
+}  // namespace details
+
+KJIT_IMPL TensorMatcher::TensorMatcher(std::initializer_list<details::SizeRef> shape, DebugInfo where)
+    : ndim_(copy(shape, shape_, where)) {}
+
+KJIT_IMPL TensorMatcher& TensorMatcher::with_strides(std::initializer_list<details::SizeRef> strides, DebugInfo where) {
+  if (has_strides_) panic(where, "Strides already specified");
+  if (whole_shape_ != nullptr) panic(where, "Strides need a shape that is given dimension by dimension");
+  if (copy(strides, strides_, where) != ndim_) panic(where, "Strides size must match shape size");
+  has_strides_ = true;
+  return *this;
+}
+
+KJIT_IMPL TensorMatcher& TensorMatcher::with_dtype(std::initializer_list<DLDataType> dtypes, DebugInfo where) {
+  own_dtype_.set_options(dtypes, where);
+  return use(own_dtype_, where);
+}
+
+KJIT_IMPL TensorMatcher& TensorMatcher::with_device(std::initializer_list<DLDevice> devices, DebugInfo where) {
+  own_device_.set_options(devices, where);
+  return use(own_device_, where);
+}
+
+KJIT_IMPL TensorMatcher& TensorMatcher::ensure_alignment(std::int64_t alignment, DebugInfo where) {
+  if (alignment_ != 0) panic(where, "Alignment already specified");
+  if (alignment <= 0 || (alignment & (alignment - 1)) != 0) {
+    panic(where, "Alignment must be a power of 2, not ", alignment);
+  }
+  alignment_ = alignment;
+  return *this;
+}
+
+KJIT_IMPL TensorMatcher& TensorMatcher::verify(const TensorView& view, const char* name, DebugInfo where) {
+  details::Matching matching(*this, view, {name, where});
+  if (!matching.matches()) matching.fail();
+  return *this;
+}
+
+KJIT_IMPL int TensorMatcher::copy(std::initializer_list<details::SizeRef> from, details::SizeRef* to, DebugInfo where) {
+  if (from.size() > static_cast<std::size_t>(details::kMaxDimensions)) {
+    panic(where, "a tensor of ", from.size(), " dimensions cannot be described; at most ", details::kMaxDimensions,
+          " can");
+  }
+  int count = 0;
+  for (const details::SizeRef& size : from) to[count++] = size;
+  return count;
+}
+
+KJIT_IMPL TensorMatcher& TensorMatcher::use(SymbolicDType& dtype, DebugInfo where) {
+  if (dtype_ != nullptr) panic(where, "DType already specified");
+  dtype_ = &dtype;
+  return *this;
+}
+
+KJIT_IMPL TensorMatcher& TensorMatcher::use(SymbolicDevice& device, DebugInfo where) {
+  if (device_ != nullptr) panic(where, "Device already specified");
+  device_ = &device;
+  return *this;
+}
+
+}  // namespace kjit::host

@@ -1,0 +1,145 @@
+// Launching CUDA kernels from the host, checked: the right stream, the right device, a grid that fits the hardware.
+//
+//   LaunchKernel(div_ceil(n, 256), 256, device)(my_kernel<T>, out, in, n);            // on the current stream of
+//   `device` LaunchKernel(grid, block, stream, smem).enable_pdl(true)(my_kernel<T>, out, in);  // on a given stream
+//   RuntimeDeviceCheck(cudaMemcpyAsync(...));  CHECK_CUDA(cudaEventRecord(e)) << "while timing";
+//
+// Needs the CUDA runtime's C header only, so plain C++ units may include it too.
+
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <dlpack/dlpack.h>
+#include <kjit/utils.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace kjit {
+
+/// The type of device that kernels run on, and of host memory that it can read directly.
+inline constexpr DLDeviceType kDLGPU = kDLCUDA;
+inline constexpr DLDeviceType kDLGPUHost = kDLCUDAHost;
+
+namespace host {
+
+/// Throws when `error` is one; a pending CUDA error is cleared, so that nobody else trips over it later.
+void RuntimeDeviceCheck(cudaError_t error, DebugInfo where = {});
+/// Checks the last error of a launch (`cudaGetLastError`).
+inline void RuntimeDeviceCheck(DebugInfo where = {}) {
+  RuntimeDeviceCheck(::cudaGetLastError(), where);
+}
+
+/// `CHECK_CUDA(call) << "what for";`: the message is put together only on failure.
+#define CHECK_CUDA(...)                                                                     \
+  if (const cudaError_t kjit_error = (__VA_ARGS__); kjit_error == cudaSuccess) [[likely]] { \
+  } else /* NOLINT(readability-*) */                                                        \
+    KJIT_PANIC << "CUDA error: " << ::cudaGetErrorString(kjit_error) << ". "
+
+/// Sizes of a grid or a block: one to three integers of any type, or a dim3. Kept in 64 bits, so that a size that does
+/// not fit the hardware is noticed and not cut off.
+struct Extent {
+  std::int64_t x = 1, y = 1, z = 1;
+
+  Extent(dim3 sizes) noexcept : x(sizes.x), y(sizes.y), z(sizes.z) {}
+  template <std::integral X, std::integral Y = int, std::integral Z = int>
+  Extent(X size_x, Y size_y = 1, Z size_z = 1) noexcept
+      : x(static_cast<std::int64_t>(size_x)),
+        y(static_cast<std::int64_t>(size_y)),
+        z(static_cast<std::int64_t>(size_z)) {}
+};
+
+/// Makes `device` the current one while it lives, where it is not already.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device, DebugInfo where = {});
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int previous_ = -1;
+};
+
+/// One launch: configured by the constructor and the chained calls, done by the call operator.
+///
+/// An empty grid is no launch. A grid or block past the hardware's limits is an error before the launch. More than 48
+/// KB of dynamic shared memory is enabled for the kernel. With a `DLDevice`, that device is made current for the launch
+/// and the stream is the one that PyTorch uses at the call.
+class LaunchKernel {
+ public:
+  struct Config {
+    bool use_pdl = false;
+    dim3 cluster_dim = dim3(0, 0, 0);  // none
+    bool cooperative = false;
+  };
+
+  LaunchKernel(Extent grid, Extent block, DLDevice device, std::size_t dynamic_smem_bytes = 0, DebugInfo where = {});
+  LaunchKernel(Extent grid, Extent block, cudaStream_t stream, std::size_t dynamic_smem_bytes = 0,
+               DebugInfo where = {}) noexcept;
+  LaunchKernel(const LaunchKernel&) = delete;
+  LaunchKernel& operator=(const LaunchKernel&) = delete;
+
+  /// The stream that PyTorch uses on `device` at this call.
+  static cudaStream_t resolve_device(DLDevice device);
+
+  /// Lets the kernel start before the one ahead of it in the stream has ended (programmatic dependent launch; sm_90 and
+  /// later). The kernel must call `PDLWaitPrimary` before it reads what that one wrote.
+  LaunchKernel& enable_pdl(bool enabled = true) noexcept {
+    config_.use_pdl = enabled;
+    return *this;
+  }
+  /// Blocks run in clusters of this size (sm_90 and later).
+  LaunchKernel& enable_cluster(dim3 cluster_dim) noexcept {
+    config_.cluster_dim = cluster_dim;
+    return *this;
+  }
+  /// All blocks run at the same time, so that they may wait for each other.
+  LaunchKernel& cooperative(bool enabled = true) noexcept {
+    config_.cooperative = enabled;
+    return *this;
+  }
+  /// All of these at once: `.config({.use_pdl = true, .cluster_dim = dim3(2)})`.
+  LaunchKernel& config(const Config& config) noexcept {
+    config_ = config;
+    return *this;
+  }
+
+  /// Launches `kernel`; the arguments are converted to the kernel's parameters.
+  template <typename... Parameters, typename... Args>
+  void operator()(void (*kernel)(Parameters...), Args&&... args) const {
+    static_assert(sizeof...(Parameters) == sizeof...(Args), "the kernel takes another number of arguments");
+    launch_converted(kernel, static_cast<Parameters>(std::forward<Args>(args))...);
+  }
+  template <typename Kernel, typename... Args>
+  void launch(Kernel kernel, Args&&... args) const {
+    (*this)(kernel, std::forward<Args>(args)...);
+  }
+
+ private:
+  template <typename... Parameters>
+  void launch_converted(void (*kernel)(Parameters...), Parameters... parameters) const {
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&parameters))..., nullptr};
+    launch_pointers(reinterpret_cast<const void*>(kernel), pointers);
+  }
+  void launch_pointers(const void* kernel, void** parameters) const;
+  void check_limits() const;
+
+  Extent grid_;
+  Extent block_;
+  cudaStream_t stream_;
+  std::size_t dynamic_smem_bytes_;
+  int device_;  // -1: the current one
+  Config config_;
+  DebugInfo where_;
+};
+
+}  // namespace host
+
+}  // namespace kjit
+
+#ifndef KJIT_PRECOMPILED
+#include <kjit/impl/launch.h>
+#endif

@@ -1,0 +1,51 @@
+// Where in the source a call was written, without <source_location> (which nvcc 12 cannot always compile).
+//
+//   void check(bool ok, kjit::source_location_t where = kjit::source_location_t::current());
+//   where.file_name(); where.line();          // of the caller
+
+#pragma once
+
+namespace kjit {
+
+#if defined(__GNUC__) || defined(__clang__)
+
+/// The same names and meaning as `std::source_location`, over the compiler's builtins.
+class source_location_t {
+ public:
+  static constexpr source_location_t current(const char* file = __builtin_FILE(),
+                                             unsigned line = static_cast<unsigned>(__builtin_LINE()),
+                                             const char* function = __builtin_FUNCTION()) noexcept {
+    source_location_t location;
+    location.file_ = file;
+    location.function_ = function;
+    location.line_ = line;
+    return location;
+  }
+
+  constexpr const char* file_name() const noexcept { return file_; }
+  constexpr const char* function_name() const noexcept { return function_; }
+  constexpr unsigned line() const noexcept { return line_; }
+  /// Always 0: the builtins do not tell it.
+  constexpr unsigned column() const noexcept { return 0; }
+
+ private:
+  const char* file_ = "";
+  const char* function_ = "";
+  unsigned line_ = 0;
+};
+
+#else
+
+/// A compiler without the builtins: locations are empty, everything else works.
+class source_location_t {
+ public:
+  static constexpr source_location_t current() noexcept { return {}; }
+  constexpr const char* file_name() const noexcept { return ""; }
+  constexpr const char* function_name() const noexcept { return ""; }
+  constexpr unsigned line() const noexcept { return 0; }
+  constexpr unsigned column() const noexcept { return 0; }
+};
+
+#endif
+
+}  // namespace kjit

@@ -1,0 +1,300 @@
+// Checks that tensors are what a kernel expects, and reads off sizes, dtype and device while it checks.
+//
+//   SymbolicSize N{"num_tokens"}, D{"head_dim"};
+//   SymbolicDevice device;
+//   TensorMatcher({N, D}).with_device<kDLCUDA>(device).with_dtype<fp16_t, bf16_t>().verify(dst, "dst").verify(src,
+//   "src"); const int64_t rows = N.unwrap();
+//
+// A symbol takes its value from the first tensor that it meets and must agree with every one after. -1 matches any size
+// or stride. Without `with_strides` a tensor must be contiguous. The message of a mismatch names the argument, what was
+// expected, where the symbol was bound, and what came.
+//
+// In a template write `.with_device<...>()` ahead of `.with_dtype<T>()`: what follows a call that depends on T would
+// need the keyword `template`.
+
+#pragma once
+
+#include <kjit/dtype.h>
+#include <kjit/ffi.h>
+#include <kjit/utils.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+
+namespace kjit {
+
+namespace host {
+
+namespace details {
+
+inline constexpr std::int64_t kAnySize = -1;
+inline constexpr int kAnyDeviceId = -1;
+inline constexpr int kMaxDimensions = 16;
+inline constexpr int kMaxOptions = 32;
+
+/// Who gave a symbol its value: `src at scale.cuh:40`.
+struct Binding {
+  const char* name = nullptr;
+  DebugInfo where = source_location_t();
+
+  void describe(Message& message) const;
+};
+
+/// The allowed values of a symbol, copied: whoever named them need not keep them.
+template <typename T>
+struct Options {
+  T values[kMaxOptions];
+  int count = 0;
+
+  void assign(const T* begin, std::size_t size, DebugInfo where) {
+    if (size > static_cast<std::size_t>(kMaxOptions)) {
+      panic(where, "at most ", kMaxOptions, " options can be given, not ", size);
+    }
+    count = static_cast<int>(size);
+    for (int i = 0; i < count; ++i) values[i] = begin[i];
+  }
+};
+
+class Matching;
+
+}  // namespace details
+
+/// A size or a stride by name.
+class SymbolicSize {
+ public:
+  SymbolicSize(const char* name = "") noexcept : name_(name) {}
+  SymbolicSize(const SymbolicSize&) = delete;
+  SymbolicSize& operator=(const SymbolicSize&) = delete;
+
+  StringView get_name() const noexcept { return name_; }
+  bool has_value() const noexcept { return has_value_; }
+
+  /// Gives it its value; an error when it has one.
+  void set_value(std::int64_t value, DebugInfo where = {});
+
+  /// Its value; an error when no tensor has given it one yet.
+  std::int64_t unwrap(DebugInfo where = {}) const;
+
+  /// Takes `value` if it has none, and must equal it otherwise. `what` and `dimension` are for the message.
+  void verify(std::int64_t value, const char* what, std::int64_t dimension, DebugInfo where = {});
+
+ private:
+  friend class TensorMatcher;
+  friend class details::Matching;
+
+  void bind(std::int64_t value, details::Binding by, bool weak = false) noexcept;
+  bool accept(std::int64_t value, details::Binding by) noexcept;
+  /// The stride of a dimension of size 1 means nothing: it only gives a value to a symbol that would stay without.
+  void suggest(std::int64_t value, details::Binding by) noexcept;
+  KJIT_COLD void describe_mismatch(Message& cause, std::int64_t value, const char* what, std::int64_t dimension) const;
+
+  const char* name_;
+  std::int64_t value_ = 0;
+  details::Binding bound_;
+  bool has_value_ = false;
+  bool weak_ = false;
+};
+
+/// A whole shape by name, of any rank: for element-wise kernels, `TensorMatcher(shape)`.
+class SymbolicShape {
+ public:
+  SymbolicShape(const char* name = "") noexcept : name_(name) {}
+  SymbolicShape(const SymbolicShape&) = delete;
+  SymbolicShape& operator=(const SymbolicShape&) = delete;
+
+  bool has_value() const noexcept { return has_value_; }
+
+  /// The shape; an error when no tensor has given it one yet. It belongs to the first tensor that was verified.
+  SizeView unwrap(DebugInfo where = {}) const;
+
+  /// The number of elements; an error when no tensor has given it a shape yet.
+  std::int64_t numel(DebugInfo where = {}) const;
+
+ private:
+  friend class TensorMatcher;
+  friend class details::Matching;
+
+  const char* name_;
+  SizeView value_;
+  details::Binding bound_;
+  bool has_value_ = false;
+};
+
+/// A dtype by name, with or without a list of those that are allowed.
+class SymbolicDType {
+ public:
+  SymbolicDType() noexcept = default;
+  SymbolicDType(const SymbolicDType&) = delete;
+  SymbolicDType& operator=(const SymbolicDType&) = delete;
+
+  bool has_value() const noexcept { return has_value_; }
+  template <typename T>
+  bool is_type() const {
+    return has_value_ && host::is_type<T>(value_);
+  }
+
+  template <typename... Ts>
+  void set_options(DebugInfo where = {}) {
+    constexpr DLDataType kOptions[] = {details::DLDataTypeTrait<Ts>::value...};
+    options_.assign(kOptions, sizeof...(Ts), where);
+  }
+  void set_options(std::initializer_list<DLDataType> options, DebugInfo where = {}) {
+    options_.assign(options.begin(), options.size(), where);
+  }
+
+  void set_value(DLDataType value, DebugInfo where = {});
+  DLDataType unwrap(DebugInfo where = {}) const;
+  void verify(DLDataType dtype, DebugInfo where = {});
+
+ private:
+  friend class TensorMatcher;
+  friend class details::Matching;
+
+  bool allows(DLDataType dtype) const noexcept;
+  bool accept(DLDataType dtype, details::Binding by) noexcept;
+  KJIT_COLD void describe_mismatch(Message& cause, DLDataType dtype) const;
+
+  details::Options<DLDataType> options_;
+  DLDataType value_{};
+  details::Binding bound_;
+  bool has_value_ = false;
+};
+
+/// A device by name, with or without a list of those that are allowed; an id of -1 in the list allows every id.
+class SymbolicDevice {
+ public:
+  SymbolicDevice() noexcept = default;
+  SymbolicDevice(const SymbolicDevice&) = delete;
+  SymbolicDevice& operator=(const SymbolicDevice&) = delete;
+
+  bool has_value() const noexcept { return has_value_; }
+
+  template <DLDeviceType... kTypes>
+  void set_options(DebugInfo where = {}) {
+    constexpr DLDevice kOptions[] = {DLDevice{kTypes, details::kAnyDeviceId}...};
+    options_.assign(kOptions, sizeof...(kTypes), where);
+  }
+  void set_options(std::initializer_list<DLDevice> options, DebugInfo where = {}) {
+    options_.assign(options.begin(), options.size(), where);
+  }
+
+  void set_value(DLDevice value, DebugInfo where = {});
+  DLDevice unwrap(DebugInfo where = {}) const;
+  void verify(DLDevice device, DebugInfo where = {});
+
+ private:
+  friend class TensorMatcher;
+  friend class details::Matching;
+
+  bool allows(DLDevice device) const noexcept;
+  bool accept(DLDevice device, details::Binding by) noexcept;
+  KJIT_COLD void describe_mismatch(Message& cause, DLDevice device) const;
+
+  details::Options<DLDevice> options_;
+  DLDevice value_{kDLCPU, 0};
+  details::Binding bound_;
+  bool has_value_ = false;
+};
+
+namespace details {
+
+/// A size in a matcher: a number, -1 for any, or a symbol.
+struct SizeRef {
+  SizeRef(SymbolicSize& size) noexcept : symbol(&size), value(kAnySize) {}
+  template <std::integral T>
+  SizeRef(T size) noexcept : symbol(nullptr), value(static_cast<std::int64_t>(size)) {}
+  SizeRef() noexcept = default;  // a matcher has room for many and fills few: nothing is written here
+
+  SymbolicSize* symbol;
+  std::int64_t value;
+};
+
+}  // namespace details
+
+/// What a kernel expects of a tensor: `TensorMatcher({N, 128}).with_device<kDLCUDA>().with_dtype<fp32_t>().verify(x)`.
+///
+/// Symbols are kept by reference and must outlive it. Errors are `PanicError`s, a `RuntimeError` in Python.
+class TensorMatcher {
+ public:
+  /// Sizes: numbers, -1 (any), or symbols. At most 16 dimensions.
+  explicit TensorMatcher(std::initializer_list<details::SizeRef> shape, DebugInfo where = {});
+  /// Any rank; every tensor verified against the same symbol must have the same shape.
+  explicit TensorMatcher(SymbolicShape& shape) noexcept : whole_shape_(&shape) {}
+  TensorMatcher(const TensorMatcher&) = delete;
+  TensorMatcher& operator=(const TensorMatcher&) = delete;
+
+  /// Strides in elements, one a dimension: numbers, -1 (any), or symbols. The stride of a dimension of size 1 is not
+  /// checked.
+  TensorMatcher& with_strides(std::initializer_list<details::SizeRef> strides, DebugInfo where = {});
+
+  /// One of `Ts`.
+  template <typename... Ts>
+  TensorMatcher& with_dtype() {
+    static_assert(sizeof...(Ts) > 0, "with_dtype needs a type, a symbol, or a dtype");
+    own_dtype_.set_options<Ts...>();
+    return use(own_dtype_, {});
+  }
+  /// The dtype of `dtype`. With types, these become its options; without, those that it has are kept.
+  template <typename... Ts>
+  TensorMatcher& with_dtype(SymbolicDType& dtype, DebugInfo where = {}) {
+    if constexpr (sizeof...(Ts) > 0) dtype.set_options<Ts...>();
+    return use(dtype, where);
+  }
+  /// Exactly this one, or one of these.
+  TensorMatcher& with_dtype(DLDataType dtype, DebugInfo where = {}) { return with_dtype({dtype}, where); }
+  TensorMatcher& with_dtype(std::initializer_list<DLDataType> dtypes, DebugInfo where = {});
+
+  /// On one of these types of device: `with_device<kDLCUDA>()`.
+  template <DLDeviceType... kTypes>
+  TensorMatcher& with_device() {
+    static_assert(sizeof...(kTypes) > 0, "with_device needs a type of device, a symbol, or a device");
+    own_device_.set_options<kTypes...>();
+    return use(own_device_, {});
+  }
+  /// The device of `device`. With types, these become its options; without, those that it has are kept.
+  template <DLDeviceType... kTypes>
+  TensorMatcher& with_device(SymbolicDevice& device, DebugInfo where = {}) {
+    if constexpr (sizeof...(kTypes) > 0) device.set_options<kTypes...>();
+    return use(device, where);
+  }
+  /// Exactly this one, or one of these.
+  TensorMatcher& with_device(DLDevice device, DebugInfo where = {}) { return with_device({device}, where); }
+  TensorMatcher& with_device(std::initializer_list<DLDevice> devices, DebugInfo where = {});
+
+  /// The data starts at a multiple of `alignment` bytes, and so does every row: all strides but the last dimension's
+  /// are multiples of it. What a vector load of that many bytes may rely on.
+  TensorMatcher& ensure_alignment(std::int64_t alignment, DebugInfo where = {});
+
+  /// Throws unless `view` is as described. `name` is what the message calls it.
+  TensorMatcher& verify(const TensorView& view, const char* name, DebugInfo where = {});
+  TensorMatcher& verify(const TensorView& view, DebugInfo where = {}) { return verify(view, nullptr, where); }
+
+ private:
+  friend class details::Matching;
+
+  static int copy(std::initializer_list<details::SizeRef> from, details::SizeRef* to, DebugInfo where);
+  TensorMatcher& use(SymbolicDType& dtype, DebugInfo where);
+  TensorMatcher& use(SymbolicDevice& device, DebugInfo where);
+
+  details::SizeRef shape_[details::kMaxDimensions];
+  details::SizeRef strides_[details::kMaxDimensions];
+  int ndim_ = 0;
+  bool has_strides_ = false;
+  std::int64_t alignment_ = 0;
+  SymbolicShape* whole_shape_ = nullptr;
+  SymbolicDType* dtype_ = nullptr;
+  SymbolicDevice* device_ = nullptr;
+  SymbolicDType own_dtype_;
+  SymbolicDevice own_device_;
+};
+
+}  // namespace host
+
+}  // namespace kjit
+
+#ifndef KJIT_PRECOMPILED
+#include <kjit/impl/tensor.h>
+#endif

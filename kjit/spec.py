@@ -1,0 +1,239 @@
+"""What is built, as values: `Spec` (sources, exports, flags), `Target` (for which hardware), `Variant` (both).
+
+Whatever can change the compiled library is a field of one of these, so that a key computed from them cannot forget
+anything. Nothing here touches the disk, a compiler or torch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from kjit.errors import UsageError
+
+TargetKind = Literal["cpu", "cuda"]
+Export = tuple[str, str]
+"""An export: the name that Python calls, and the C++ symbol (with its template arguments) behind it."""
+
+StrPath = str | os.PathLike[str]
+
+_ARCH = re.compile(
+    r"(?:sm_|compute_)?(?P<digits>\d{2,3})(?P<suffix>[af]?)|(?P<major>\d{1,2})\.(?P<minor>\d)(?P<suffix2>[af]?)"
+)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, order=True)
+class CudaArch:
+    """A GPU architecture: compute capability `major.minor`, and `a` or `f` for code specific to it or its family."""
+
+    major: int
+    minor: int
+    suffix: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> CudaArch:
+        """Read `9.0a`, `90a` or `sm_90a`.
+
+        Raises:
+            UsageError: `text` is none of these.
+        """
+        match = _ARCH.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(
+                f"'{text}' is not a CUDA architecture.",
+                hint="write it like 9.0a, 90a or sm_90a; for example 8.0,9.0a,10.0a",
+            )
+        if match["digits"]:
+            return cls(int(match["digits"][:-1]), int(match["digits"][-1]), match["suffix"])
+        return cls(int(match["major"]), int(match["minor"]), match["suffix2"])
+
+    @property
+    def digits(self) -> str:
+        """As nvcc spells it after `sm_` or `compute_`: `90a`."""
+        return f"{self.major}{self.minor}{self.suffix}"
+
+    @property
+    def number(self) -> int:
+        """The value of `__CUDA_ARCH__` in code compiled for it: 900 for 9.0a."""
+        return self.major * 100 + self.minor * 10
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}{self.suffix}"
+
+    def runs_on(self, major: int, minor: int) -> bool:
+        """Whether machine code for this architecture runs on a GPU of compute capability `major.minor`.
+
+        Plain code runs on the same major and any minor at least as high; `a` code on exactly its own; `f` code within
+        its family (same major, minor at least as high).
+        Source: CUDA C++ Programming Guide, "Binary Compatibility" and "Family-Specific Architecture Features".
+        """
+        if self.suffix == "a":
+            return (major, minor) == (self.major, self.minor)
+        return major == self.major and minor >= self.minor
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an artifact is built for: the CPU, or one CUDA architecture."""
+
+    kind: TargetKind
+    arch: CudaArch | None = None
+
+    def __post_init__(self) -> None:
+        if (self.kind == "cuda") != (self.arch is not None):
+            raise ValueError("a CUDA target has an architecture and a CPU target has none")
+
+    @classmethod
+    def cpu(cls) -> Target:
+        return cls("cpu")
+
+    @classmethod
+    def cuda(cls, arch: CudaArch | str) -> Target:
+        return cls("cuda", CudaArch.parse(arch) if isinstance(arch, str) else arch)
+
+    def __str__(self) -> str:
+        """`cpu` or `cuda:sm_90a`."""
+        return self.kind if self.arch is None else f"{self.kind}:sm_{self.arch.digits}"
+
+
+@dataclass(frozen=True, init=False)
+class Spec:
+    """One module: what is compiled and what it exports.
+
+    `cuda_*` is its CUDA side and `cpp_*` its C++ side. `load_jit` builds all that it is given into one module; a
+    declared op builds one module a target, from that target's side (`only`).
+
+    Args:
+        name: the op; a C++ and Python identifier, and the name of the library.
+        args: what tells this variant from others of the op, usually `*make_cpp_args(...)`.
+        cpp_files, cuda_files: sources, as absolute paths. With wrappers they are included into one generated unit,
+            which exports the wrappers; without, each is compiled as it is and exports for itself (`KJIT_EXPORT`).
+        cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs.
+        extra_cflags: for the C++ compiler. extra_cuda_cflags: for nvcc. extra_ldflags: for the link.
+        extra_include_paths: absolute folders, searched before kjit's own.
+
+    Raises:
+        UsageError: the name or an export is not an identifier, or there is nothing to build.
+    """
+
+    name: str
+    args: tuple[str, ...]
+    cpp_files: tuple[str, ...]
+    cuda_files: tuple[str, ...]
+    cpp_wrappers: tuple[Export, ...]
+    cuda_wrappers: tuple[Export, ...]
+    extra_cflags: tuple[str, ...]
+    extra_cuda_cflags: tuple[str, ...]
+    extra_ldflags: tuple[str, ...]
+    extra_include_paths: tuple[str, ...]
+
+    def __init__(
+        self,
+        name: str,
+        *args: str,
+        cpp_files: Iterable[StrPath] = (),
+        cuda_files: Iterable[StrPath] = (),
+        cpp_wrappers: Iterable[Export] = (),
+        cuda_wrappers: Iterable[Export] = (),
+        extra_cflags: Iterable[str] = (),
+        extra_cuda_cflags: Iterable[str] = (),
+        extra_ldflags: Iterable[str] = (),
+        extra_include_paths: Iterable[StrPath] = (),
+    ) -> None:
+        if _NAME.fullmatch(name) is None:
+            raise UsageError(f"'{name}' cannot name a module: it must be an identifier (letters, digits, underscores).")
+        fields: dict[str, object] = {
+            "name": name,
+            "args": tuple(args),
+            "cpp_files": _paths("cpp_files", cpp_files),
+            "cuda_files": _paths("cuda_files", cuda_files),
+            "cpp_wrappers": _exports("cpp_wrappers", cpp_wrappers),
+            "cuda_wrappers": _exports("cuda_wrappers", cuda_wrappers),
+            "extra_cflags": _strings("extra_cflags", extra_cflags),
+            "extra_cuda_cflags": _strings("extra_cuda_cflags", extra_cuda_cflags),
+            "extra_ldflags": _strings("extra_ldflags", extra_ldflags),
+            "extra_include_paths": _paths("extra_include_paths", extra_include_paths),
+        }
+        for field, value in fields.items():
+            object.__setattr__(self, field, value)
+        if not self.kinds:
+            raise UsageError(f"module '{name}' has no source: give cpp_files or cuda_files.")
+
+    @property
+    def kinds(self) -> tuple[TargetKind, ...]:
+        """The kinds of target that this has a source for, CUDA first."""
+        kinds: list[TargetKind] = []
+        if self.cuda_files or self.cuda_wrappers:
+            kinds.append("cuda")
+        if self.cpp_files or self.cpp_wrappers:
+            kinds.append("cpu")
+        return tuple(kinds)
+
+    def only(self, kind: TargetKind) -> Spec:
+        """The side of this spec that serves `kind`.
+
+        Raises:
+            UsageError: it has no source for that kind.
+        """
+        if kind not in self.kinds:
+            missing = "CUDA" if kind == "cuda" else "CPU"
+            raise UsageError(f"op '{self.name}' has no {missing} source, only {' and '.join(self.kinds)}.")
+        if kind == "cuda":
+            return _without(self, cpp_files=(), cpp_wrappers=())
+        return _without(self, cuda_files=(), cuda_wrappers=())
+
+    @property
+    def label(self) -> str:
+        """For people: `scale<fp32_t, 4>`."""
+        return f"{self.name}<{', '.join(self.args)}>" if self.args else self.name
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing to build: a spec for a target."""
+
+    spec: Spec
+    target: Target
+
+    @property
+    def label(self) -> str:
+        """For people: `scale<fp32_t> cuda:sm_90a`."""
+        return f"{self.spec.label} {self.target}"
+
+
+def _without(spec: Spec, **emptied: tuple[()]) -> Spec:
+    copy = object.__new__(Spec)
+    for field in spec.__dataclass_fields__:
+        object.__setattr__(copy, field, emptied.get(field, getattr(spec, field)))
+    return copy
+
+
+def _strings(field: str, values: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise UsageError(f"{field} must be a list of strings, not the one string '{values}'.")
+    return tuple(str(value) for value in values)
+
+
+def _paths(field: str, values: Iterable[StrPath]) -> tuple[str, ...]:
+    if isinstance(values, (str, os.PathLike)):
+        raise UsageError(f"{field} must be a list of paths, not the one path '{os.fspath(values)}'.")
+    paths = tuple(os.path.normpath(os.fspath(value)) for value in values)
+    for path in paths:
+        if not os.path.isabs(path):
+            raise UsageError(
+                f"{field}: '{path}' is not an absolute path.",
+                hint='write Path(__file__).parent / "csrc" / ... in the wrapper',
+            )
+    return paths
+
+
+def _exports(field: str, values: Iterable[Export]) -> tuple[Export, ...]:
+    exports = tuple((str(name), str(symbol)) for name, symbol in values)
+    for name, _ in exports:
+        if _NAME.fullmatch(name) is None:
+            raise UsageError(f"{field}: the export name '{name}' is not an identifier.")
+    return exports

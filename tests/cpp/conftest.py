@@ -1,0 +1,29 @@
+"""What the C++ tests share: building the C++ files of this folder into modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kjit
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def load_cpp(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    """A function that builds `<name>.cpp`, every warning an error, and loads it."""
+    build_directory = tmp_path_factory.mktemp("cpp-modules")
+
+    def load(name: str) -> Any:
+        return kjit.load_jit(
+            name,
+            cpp_files=[HERE / f"{name}.cpp"],
+            extra_cflags=["-Wall", "-Wextra", "-Wconversion", "-Werror"],
+            build_directory=build_directory,
+        )
+
+    return load

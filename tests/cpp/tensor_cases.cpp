@@ -1,0 +1,138 @@
+// Exports for test_tensor.py: matchers as kernels write them, and each trap on its own.
+
+#include <kjit/tensor.h>
+
+namespace {
+
+using namespace kjit;        // NOLINT
+using namespace kjit::host;  // NOLINT
+
+std::int64_t two_tensors(TensorView dst, TensorView src) {
+  SymbolicSize rows{"num_tokens"}, columns{"head_dim"};
+  SymbolicDevice device;
+  TensorMatcher({rows, columns})
+      .with_device<kDLCPU>(device)
+      .with_dtype<fp32_t, fp16_t>()
+      .verify(src, "src")
+      .verify(dst, "dst");
+  return rows.unwrap() * columns.unwrap();
+}
+
+void any_size(TensorView a, TensorView b) {
+  TensorMatcher({-1, 3}).verify(a, "a").verify(b, "b");
+}
+void exact(TensorView x) {
+  TensorMatcher({2, 3}).verify(x);
+}
+void scalar(TensorView x) {
+  TensorMatcher({}).with_dtype<double>().verify(x, "x");
+}
+
+std::int64_t row_stride(TensorView x) {
+  SymbolicSize rows, columns, stride{"row_stride"};
+  TensorMatcher({rows, columns}).with_strides({stride, 1}).verify(x, "x");
+  return stride.unwrap();
+}
+
+std::int64_t shared_row_stride(TensorView a, TensorView b) {
+  SymbolicSize stride{"row_stride"};
+  TensorMatcher({-1, -1}).with_strides({stride, 1}).verify(a, "a").verify(b, "b");
+  return stride.unwrap();
+}
+
+void any_strides(TensorView x) {
+  TensorMatcher({-1, -1}).with_strides({-1, -1}).verify(x, "x");
+}
+
+std::int64_t same_shape(TensorView a, TensorView b) {
+  SymbolicShape shape{"x.shape"};
+  TensorMatcher(shape).verify(a, "a").verify(b, "b");
+  return shape.numel();
+}
+
+// The options stay when the symbol is given again without template arguments.
+void device_options_are_kept(TensorView x) {
+  SymbolicDevice device;
+  device.set_options<kDLCUDA>();
+  TensorMatcher({-1}).with_device(device).verify(x, "x");
+}
+void dtype_options_are_kept(TensorView x) {
+  SymbolicDType dtype;
+  dtype.set_options<fp16_t, bf16_t>();
+  TensorMatcher({-1}).with_dtype(dtype).verify(x, "x");
+}
+
+template <typename T>
+void of_type(TensorView x) {
+  TensorMatcher({-1}).with_dtype<T>().verify(x, "x");
+}
+
+void one_dtype_for_both(TensorView a, TensorView b) {
+  SymbolicDType dtype;
+  TensorMatcher({-1}).with_dtype<fp32_t, fp16_t>(dtype).verify(a, "a");
+  TensorMatcher({-1}).with_dtype(dtype).verify(b, "b");
+}
+
+void aligned(TensorView x, std::int64_t alignment) {
+  TensorMatcher({-1, -1}).with_strides({-1, 1}).ensure_alignment(alignment).verify(x, "x");
+}
+
+void unwrap_nothing() {
+  SymbolicSize("lost").unwrap();
+}
+void set_twice() {
+  SymbolicSize n;
+  n.set_value(1);
+  n.set_value(2);
+}
+
+bool is_each_type(TensorView x) {
+  SymbolicDType dtype;
+  TensorMatcher({-1}).with_dtype(dtype).verify(x);
+  return dtype.is_type<bf16_t>() && is_type<bf16_t>(x.dtype()) && !is_type<fp16_t>(x.dtype());
+}
+
+// A tensor larger than memory: only its description is looked at. 2^33 elements; a negative stride.
+bool large_and_negative() {
+  static float data[1];
+  std::int64_t shape[] = {std::int64_t{1} << 32, 2};
+  std::int64_t strides[] = {-2, 1};
+  DLTensor tensor{data, DLDevice{kDLCPU, 0}, 2, DLDataType{kDLFloat, 32, 1}, shape, strides, 0};
+  SymbolicSize n, stride;
+  TensorMatcher({n, 2}).with_strides({stride, 1}).verify(&tensor, "x");
+  return n.unwrap() == std::int64_t{1} << 32 && stride.unwrap() == -2 &&
+         TensorView(&tensor).numel() == std::int64_t{1} << 33;
+}
+
+void no_data() {
+  std::int64_t shape[] = {4};
+  DLTensor tensor{nullptr, DLDevice{kDLCPU, 0}, 1, DLDataType{kDLFloat, 32, 1}, shape, nullptr, 0};
+  TensorMatcher({4}).verify(&tensor, "x");
+}
+
+}  // namespace
+
+KJIT_EXPORT(two_tensors, two_tensors)
+KJIT_EXPORT(any_size, any_size)
+KJIT_EXPORT(exact, exact)
+KJIT_EXPORT(scalar, scalar)
+KJIT_EXPORT(row_stride, row_stride)
+KJIT_EXPORT(shared_row_stride, shared_row_stride)
+KJIT_EXPORT(any_strides, any_strides)
+KJIT_EXPORT(same_shape, same_shape)
+KJIT_EXPORT(device_options_are_kept, device_options_are_kept)
+KJIT_EXPORT(dtype_options_are_kept, dtype_options_are_kept)
+KJIT_EXPORT(of_bool, of_type<bool>)
+KJIT_EXPORT(of_uint8, of_type<std::uint8_t>)
+KJIT_EXPORT(of_int64, of_type<std::int64_t>)
+KJIT_EXPORT(of_float16, of_type<fp16_t>)
+KJIT_EXPORT(of_bfloat16, of_type<bf16_t>)
+KJIT_EXPORT(of_float8_e4m3fn, of_type<fp8_e4m3_t>)
+KJIT_EXPORT(of_float8_e5m2, of_type<fp8_e5m2_t>)
+KJIT_EXPORT(one_dtype_for_both, one_dtype_for_both)
+KJIT_EXPORT(aligned, aligned)
+KJIT_EXPORT(unwrap_nothing, unwrap_nothing)
+KJIT_EXPORT(set_twice, set_twice)
+KJIT_EXPORT(is_each_type, is_each_type)
+KJIT_EXPORT(large_and_negative, large_and_negative)
+KJIT_EXPORT(no_data, no_data)

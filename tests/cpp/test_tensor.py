@@ -1,0 +1,160 @@
+"""kjit/tensor.h: what a matcher accepts and how it says what does not fit."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="module")
+def module(load_cpp: Any) -> Any:
+    return load_cpp("tensor_cases")
+
+
+def refused(message: str) -> Any:
+    return pytest.raises(RuntimeError, match=re.escape(message))
+
+
+def test_tensors_that_fit_bind_the_symbols(module: Any) -> None:
+    assert module.two_tensors(torch.zeros(4, 8), torch.zeros(4, 8)) == 32
+    assert module.two_tensors(torch.zeros(0, 8), torch.zeros(0, 8)) == 0
+
+
+def test_a_mismatch_names_the_argument_the_place_and_where_the_symbol_was_bound(module: Any) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        module.two_tensors(torch.zeros(4, 9), torch.zeros(4, 8))
+    first, second = str(caught.value).splitlines()
+    tensor = "Tensor<4, 9>[strides=<9, 1>, dtype=float32, device=cpu]"
+    assert re.fullmatch(re.escape(f"Tensor match failed for dst: {tensor} at tensor_cases.cpp:") + r"\d+", first)
+    cause = re.escape(
+        "- Root cause: Size mismatch for shape#1('head_dim'): expected 8 (bound by src at tensor_cases.cpp:"
+    )
+    assert re.fullmatch(cause + r"\d+\) but got 9", second)
+
+
+def test_a_wrong_rank_dtype_and_layout_are_told(module: Any) -> None:
+    good = torch.zeros(4, 8)
+    with refused("Tensor dimension mismatch: expected 2 but got 1"):
+        module.two_tensors(good, torch.zeros(4))
+    with refused("DType mismatch: expected one of [float32, float16] but got int32"):
+        module.two_tensors(good, torch.zeros(4, 8, dtype=torch.int32))
+    with refused("Tensor is not contiguous as expected"):
+        module.two_tensors(good, torch.zeros(8, 4).t())
+
+
+def test_minus_one_matches_a_different_size_every_time(module: Any) -> None:
+    module.any_size(torch.zeros(2, 3), torch.zeros(7, 3))
+    with refused("Size mismatch for shape#1: expected 3 but got 4"):
+        module.any_size(torch.zeros(2, 3), torch.zeros(2, 4))
+
+
+def test_a_tensor_without_a_name_is_still_described(module: Any) -> None:
+    module.exact(torch.zeros(2, 3))
+    with refused("Tensor match failed for Tensor<3, 2>"):
+        module.exact(torch.zeros(3, 2))
+
+
+def test_a_zero_dimensional_tensor_matches_an_empty_shape(module: Any) -> None:
+    module.scalar(torch.tensor(1.0, dtype=torch.float64))
+    with refused("expected 0 but got 1"):
+        module.scalar(torch.zeros(1, dtype=torch.float64))
+
+
+def test_strides_are_bound_and_checked(module: Any) -> None:
+    assert module.row_stride(torch.zeros(4, 10)[:, :3]) == 10
+    with refused("Size mismatch for stride#1: expected 1 but got 2"):
+        module.row_stride(torch.zeros(4, 10)[:, ::2])
+    assert module.shared_row_stride(torch.zeros(4, 10)[:, :3], torch.zeros(5, 10)) == 10
+    with refused("Size mismatch for stride#0('row_stride'): expected 10 (bound by a at"):
+        module.shared_row_stride(torch.zeros(4, 10), torch.zeros(4, 11))
+    module.any_strides(torch.zeros(3, 4).t())
+
+
+def test_the_stride_of_a_dimension_of_size_one_is_not_checked(module: Any) -> None:
+    one_column = torch.zeros(4, 8)[:, :1]  # strides 8, 1
+    module.row_stride(one_column.expand(4, 1).as_strided((4, 1), (8, 77)))
+    assert module.row_stride(torch.zeros(1, 8).as_strided((1, 8), (99, 1))) == 99
+
+
+def test_a_meaningless_stride_gives_way_to_a_real_one(module: Any) -> None:
+    one_row = torch.zeros(1, 8).as_strided((1, 8), (99, 1))
+    assert module.shared_row_stride(one_row, torch.zeros(4, 8)) == 8
+    assert module.shared_row_stride(torch.zeros(4, 8), one_row) == 8
+
+
+def test_a_whole_shape_must_agree(module: Any) -> None:
+    assert module.same_shape(torch.zeros(2, 3, 4), torch.zeros(2, 3, 4)) == 24
+    assert module.same_shape(torch.tensor(1.0), torch.tensor(2.0)) == 1
+    with refused("Shape mismatch for 'x.shape': expected <2, 3> (bound by a at tensor_cases.cpp"):
+        module.same_shape(torch.zeros(2, 3), torch.zeros(3, 2))
+    with refused("but got <6>"):
+        module.same_shape(torch.zeros(2, 3), torch.zeros(6))
+
+
+def test_a_symbol_given_without_options_keeps_those_that_it_has(module: Any) -> None:
+    with refused("Device mismatch: expected cuda but got cpu"):
+        module.device_options_are_kept(torch.zeros(3))
+    module.dtype_options_are_kept(torch.zeros(3, dtype=torch.bfloat16))
+    with refused("DType mismatch: expected one of [float16, bfloat16] but got float32"):
+        module.dtype_options_are_kept(torch.zeros(3))
+
+
+DTYPES = ["bool", "uint8", "int64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_a_type_matches_its_dtype_and_no_other(module: Any, name: str) -> None:
+    for other in DTYPES:
+        x = torch.zeros(3, dtype=getattr(torch, other))
+        if other == name:
+            module[f"of_{name}"](x)
+        else:
+            with refused(f"DType mismatch: expected {name} but got {other}"):
+                module[f"of_{name}"](x)
+
+
+def test_a_dtype_symbol_must_agree(module: Any) -> None:
+    module.one_dtype_for_both(torch.zeros(2), torch.zeros(3))
+    with refused("DType mismatch: expected float32 (bound by a at"):
+        module.one_dtype_for_both(torch.zeros(2), torch.zeros(3, dtype=torch.float16))
+
+
+def test_alignment_covers_the_data_and_every_row(module: Any) -> None:
+    module.aligned(torch.zeros(4, 8), 16)
+    module.aligned(torch.zeros(1, 7), 16)  # one row: its stride is never used
+    with refused("Tensor data pointer is not aligned to 16 bytes"):
+        module.aligned(torch.zeros(41)[1:].reshape(5, 8), 16)
+    with refused("Tensor stride for dimension 0 is not aligned to 16 bytes"):
+        module.aligned(torch.zeros(4, 7), 16)
+    with refused("Alignment must be a power of 2, not 12"):
+        module.aligned(torch.zeros(4, 8), 12)
+
+
+def test_alignment_of_a_tensor_without_elements_does_not_matter(module: Any) -> None:
+    module.aligned(torch.zeros(8)[1:1].reshape(0, 3), 16)
+
+
+def test_a_symbol_without_a_value_cannot_be_unwrapped(module: Any) -> None:
+    with refused("Size value is not set: lost"):
+        module.unwrap_nothing()
+
+
+def test_a_symbol_is_set_once(module: Any) -> None:
+    with refused("Size value already set"):
+        module.set_twice()
+
+
+def test_is_type_knows_the_half_types(module: Any) -> None:
+    assert module.is_each_type(torch.zeros(1, dtype=torch.bfloat16))
+
+
+def test_sizes_past_two_to_the_31_and_negative_strides_are_read(module: Any) -> None:
+    assert module.large_and_negative()
+
+
+def test_a_tensor_without_memory_is_refused(module: Any) -> None:
+    with refused("Tensor has no data"):
+        module.no_data()

@@ -1,0 +1,105 @@
+// Exports for test_utils.py.
+
+#include <kjit/tensor.h>
+
+namespace {
+
+using namespace kjit;        // NOLINT
+using namespace kjit::host;  // NOLINT
+
+static_assert(div_ceil(7, 2) == 4 && div_ceil(8, 2) == 4 && div_ceil(0, 3) == 0 && div_ceil(-3, 2) == -1);
+static_assert(div_ceil(std::int64_t{1} << 62, 3u) == 1537228672809129302);
+static_assert(div_ceil(0xffffffffffffffffull, 2) == 0x8000000000000000ull, "the sum in (a + b - 1) / b would overflow");
+static_assert(dtype_bytes({kDLFloat, 32, 1}) == 4 && dtype_bytes({kDLFloat, 16, 8}) == 16);
+static_assert(dtype_bytes({kDLFloat4_e2m1fn, 4, 2}) == 1, "two 4-bit lanes are one byte");
+static_assert(dtype_bytes({kDLInt, 4, 1}) == 1 && dtype_bytes({kDLInt, 4, 3}) == 2);
+
+std::int64_t sum_of_range(std::int64_t begin, std::int64_t end) {
+  std::int64_t sum = 0;
+  for (const auto i : irange(begin, end)) sum += i;
+  return sum;
+}
+std::int64_t length_of_range(std::int64_t end) {
+  return static_cast<std::int64_t>(irange(end).size());
+}
+
+bool offsets() {
+  char bytes[64];
+  const void* start = bytes;
+  return pointer::offset(start, 3, 4) == bytes + 7 &&
+         pointer::offset<double>(static_cast<void*>(bytes), 2) == bytes + 16 &&
+         pointer::offset(static_cast<void*>(bytes + 8), -8) == bytes;
+}
+
+bool arguments_of_a_passing_check_are_not_evaluated() {
+  int evaluated = 0;
+  CHECK_HOST(true) << ++evaluated;
+  return evaluated == 0;
+}
+
+void failing_check(std::int64_t n) {
+  CHECK_HOST(n > 0) << "n must be positive, got " << n;
+}
+void failing_runtime_check(std::int64_t n) {
+  RuntimeCheck(n > 0, "n must be positive, got ", n);
+}
+void panic_without_words() {
+  Panic();
+}
+
+void all_kinds_of_values(double real) {
+  enum Color { kGreen = 7 };
+  const float number = 2.5f;
+  Panic("text ", StringView("view"), ' ', -3, ' ', 4u, ' ', true, ' ', real, ' ', number, ' ', fp16_t(0.5f), ' ',
+        kGreen, ' ', DLDataType{kDLBfloat, 16, 1}, ' ', DLDataType{kDLFloat, 32, 4}, ' ', DLDevice{kDLCUDA, 1}, ' ',
+        DLDevice{kDLCPU, 0}, ' ', static_cast<const char*>(nullptr));
+}
+
+void very_long_message() {
+  char text[4000];
+  for (char& c : text) c = 'x';
+  text[3999] = '\0';
+  Panic(static_cast<const char*>(text));
+}
+
+void root_cause_of_a_failure() {
+  try {
+    Panic("the cause: with a colon");
+  } catch (const PanicError& error) {
+    RuntimeCheck(error.root_cause() == "the cause: with a colon", "wrong root cause: ", error.root_cause());
+  }
+}
+
+template <typename T>
+void to_float(TensorView from, TensorView to) {
+  const auto* in = static_cast<const T*>(from.data_ptr());
+  auto* out = static_cast<float*>(to.data_ptr());
+  for (std::int64_t i = 0; i < from.numel(); ++i) out[i] = static_cast<float>(in[i]);
+}
+template <typename T>
+void from_float(TensorView from, TensorView to) {
+  const auto* in = static_cast<const float*>(from.data_ptr());
+  auto* out = static_cast<T*>(to.data_ptr());
+  for (std::int64_t i = 0; i < from.numel(); ++i) out[i] = static_cast<T>(in[i]);
+}
+
+}  // namespace
+
+KJIT_EXPORT(sum_of_range, sum_of_range)
+KJIT_EXPORT(length_of_range, length_of_range)
+KJIT_EXPORT(offsets, offsets)
+KJIT_EXPORT(arguments_of_a_passing_check_are_not_evaluated, arguments_of_a_passing_check_are_not_evaluated)
+KJIT_EXPORT(failing_check, failing_check)
+KJIT_EXPORT(failing_runtime_check, failing_runtime_check)
+KJIT_EXPORT(panic_without_words, panic_without_words)
+KJIT_EXPORT(all_kinds_of_values, all_kinds_of_values)
+KJIT_EXPORT(very_long_message, very_long_message)
+KJIT_EXPORT(root_cause_of_a_failure, root_cause_of_a_failure)
+KJIT_EXPORT(float16_to_float, to_float<fp16_t>)
+KJIT_EXPORT(float16_from_float, from_float<fp16_t>)
+KJIT_EXPORT(bfloat16_to_float, to_float<bf16_t>)
+KJIT_EXPORT(bfloat16_from_float, from_float<bf16_t>)
+KJIT_EXPORT(float8_e4m3fn_to_float, to_float<fp8_e4m3_t>)
+KJIT_EXPORT(float8_e4m3fn_from_float, from_float<fp8_e4m3_t>)
+KJIT_EXPORT(float8_e5m2_to_float, to_float<fp8_e5m2_t>)
+KJIT_EXPORT(float8_e5m2_from_float, from_float<fp8_e5m2_t>)
