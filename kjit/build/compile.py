@@ -1,0 +1,446 @@
+"""How does one variant become a library?
+
+The generated unit and a `build.ninja` are written into a staging folder, and ninja runs the compilers there. kjit
+writes the ninja file itself instead of calling `tvm_ffi.cpp.build`, because that (0.1.15) imports torch, takes the
+architecture and the compiler from process-wide environment variables, so that two architectures cannot be built side
+by side, breaks on paths with spaces or `$`, begins every command with its own `-O2 -std=c++17`, and links
+`-lcudart` from a folder that CUDA from PyPI does not have. Its headers, ABI, library and loader are used as they are.
+
+nvcc hands its commands to a shell with little quoting: a `$` or a backtick in the name of a folder is carried out. So
+it sees only plain names: of the files beside it, and of symbolic links for folders that it would misread. Their real
+names are put back in everything that is reported. Where the staging folder's own name is not plain, the build runs in
+a temporary folder.
+
+Each command writes to a log of its own, so that messages never mix. The whole build runs in its own session, which is
+killed when this process is interrupted: nothing keeps compiling behind a Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from errno import ENOSPC
+from pathlib import Path
+
+from kjit.build import diagnostics
+from kjit.build.diagnostics import KernelResources
+from kjit.build.support import SupportObject, support_objects
+from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_ninja
+from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
+from kjit.spec import Export, Spec, Variant
+
+_EXPORTS = "{ global: __tvm_ffi_*; local: *; };\n"
+
+# What each compiler takes as part of a path. C++ has no way to write a quote in the name of an include; nvcc hands its
+# arguments to a shell, splits lists at commas, and writes some characters differently in its list of dependencies.
+_PLAIN_FOR_CXX = re.compile(r'[^"\n]+')
+_PLAIN_FOR_NVCC = re.compile(r"[\w./+-]+")
+_INCLUDABLE = re.compile(r'[^"\\$\n]+')
+
+# Set outside, these would change the output or the messages without being part of a key.
+_DROPPED_ENVIRONMENT = (
+    "CLICOLOR_FORCE",
+    "DEPENDENCIES_OUTPUT",
+    "LD_RUN_PATH",
+    "MAKEFLAGS",
+    "NINJA_STATUS",
+    "NVCC_CCBIN",
+    "SUNPRO_DEPENDENCIES",
+)
+
+_GRACE_S = 3.0
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Built:
+    """A built library and what the build told.
+
+    Attributes:
+        headers: every file that the compilers read, except generated ones; absolute.
+        commands: the shell commands that ran, in order.
+        resources: what each CUDA kernel uses.
+        warnings: what the compilers said besides, empty if nothing.
+    """
+
+    library: Path
+    headers: tuple[Path, ...]
+    commands: tuple[str, ...]
+    seconds: float
+    resources: tuple[KernelResources, ...]
+    warnings: str
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One command: what it makes, and from which generated text (if any).
+
+    `support` is set for the part of kjit that is kept from build to build; its command runs only if it is not there.
+    """
+
+    output: str
+    arguments: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    generated: tuple[tuple[str, str], ...] = ()
+    support: SupportObject | None = None
+
+    @property
+    def command(self) -> str:
+        return shlex.join(self.arguments)
+
+    @property
+    def log(self) -> str:
+        return f"{self.output}.log"
+
+    @property
+    def depfile(self) -> str:
+        return f"{self.output}.d"
+
+
+@dataclass
+class _Links:
+    """Stand-ins for folders whose names a compiler would misread: `link0` for `/home/me/it's mine`."""
+
+    names: dict[str, str] = field(default_factory=dict)
+
+    def folder(self, path: str, plain: re.Pattern[str]) -> str:
+        """The folder `path` as a compiler can read it."""
+        return path if plain.fullmatch(path) else self.names.setdefault(path, f"link{len(self.names)}")
+
+    def source(self, path: str, plain: re.Pattern[str]) -> str:
+        """The file `path` as it can stand in an #include."""
+        folder, name = os.path.split(path)
+        if _INCLUDABLE.fullmatch(name) is None:
+            raise UsageError(f"'{path}' cannot be included in C++, for the characters in its name.", hint="rename it")
+        return os.path.join(self.folder(folder, plain), name)
+
+    def flags(self, flags: list[str], plain: re.Pattern[str]) -> list[str]:
+        """`flags` with every absolute path in them as a compiler can read it."""
+        changed = []
+        for flag in flags:
+            prefix, path = (flag[:2], flag[2:]) if flag.startswith(("-I", "-L")) else ("", flag)
+            if os.path.isabs(path):
+                path = self.folder(path, plain) if os.path.isdir(path) else self.source(path, plain)
+            changed.append(prefix + path)
+        return changed
+
+    def restore(self, text: str) -> str:
+        """`text` with the real names."""
+        for folder, link in self.names.items():
+            text = re.sub(rf"(?<![\w./]){link}(?=/|\b(?!\d))", lambda _: folder, text)  # noqa: B023 (used at once)
+        return text
+
+
+def compile_variant(
+    variant: Variant,
+    toolchain: Toolchain,
+    staging: Path,
+    *,
+    verbose: bool = False,
+    cancel: threading.Event | None = None,
+) -> Built:
+    """Build `variant` in the folder `staging`.
+
+    Args:
+        toolchain: for `variant.target`.
+        staging: an existing folder; what it holds under the names of this build is replaced.
+        verbose: put the compilers' whole output and the command to repeat into the error's message.
+        cancel: set by another thread, ends the build: a Ctrl-C reaches the main thread only.
+
+    Raises:
+        CompileError: a compiler or the linker refused the sources, or was killed.
+        ToolchainError: a compiler or ninja is missing.
+        CacheError: the disk is full.
+        CancelledError: `cancel` was set.
+    """
+    started = time.perf_counter()
+    ninja = find_ninja()
+    links = _Links()
+    steps = _plan(variant.spec, toolchain, links)
+    library = staging / steps[-1].output
+    try:
+        with _temporary_folder() as temporary:
+            folder = staging if _PLAIN_FOR_NVCC.fullmatch(os.path.realpath(staging)) else Path(temporary)
+            made = _write(folder, steps, links)
+            done = _run([str(ninja), "--quiet"], folder, temporary, cancel)
+            logs = [links.restore(_read(folder / step.log)) for step in made]
+            if done.returncode != 0:
+                raise _explain(variant, toolchain, folder, steps, made, logs, links, done.stdout, verbose)
+            headers = _headers(folder, steps, links)
+            for step in made:
+                if step.support is not None:
+                    step.support.keep(folder)
+            if folder != staging:
+                shutil.copyfile(folder / library.name, library)
+    except OSError as error:
+        if error.errno == ENOSPC:
+            raise _disk_full(staging) from None
+        raise
+    text = "".join(logs)
+    return Built(
+        library=library,
+        headers=headers,
+        commands=tuple(step.command for step in made),
+        seconds=time.perf_counter() - started,
+        resources=tuple(diagnostics.parse_resources(text)),
+        warnings=diagnostics.without_resources(text).strip(),
+    )
+
+
+def _plan(spec: Spec, toolchain: Toolchain, links: _Links) -> list[_Step]:
+    steps: list[_Step] = []
+    if spec.cuda_files or spec.cuda_wrappers:
+        if toolchain.cuda is None:
+            raise ValueError(f"'{spec.name}' has CUDA sources, and the toolchain is for {toolchain.target}")
+        # nvcc builds the names of its parts from its own, so that must be plain too, up to the toolkit's home.
+        nvcc_path = toolchain.cuda.nvcc.path
+        nvcc = os.path.join(links.folder(str(nvcc_path.parent.parent), _PLAIN_FOR_NVCC), *nvcc_path.parts[-2:])
+        flags = (*links.flags(toolchain.nvcc_flags(spec), _PLAIN_FOR_NVCC), "-x", "cu")
+        steps += _compile_steps(
+            spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, (nvcc, *flags), links, _PLAIN_FOR_NVCC
+        )
+    if spec.cpp_files or spec.cpp_wrappers:
+        flags = (*links.flags(toolchain.cxx_flags(spec), _PLAIN_FOR_CXX), "-x", "c++")
+        command = (str(toolchain.cxx.path), *flags)
+        steps += _compile_steps(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, command, links, _PLAIN_FOR_CXX)
+    for support in support_objects(toolchain):
+        make = ("-MD", "-MF", f"{support.output}.d", "-c", str(support.source), "-o", support.output)
+        steps.append(_Step(support.output, (*support.arguments, *make), support=support))
+    objects = tuple(step.output for step in steps)
+    library = f"{spec.name}.so"
+    link = (str(toolchain.cxx.path), "-o", library, *objects, *toolchain.link_flags(spec))
+    return [*steps, _Step(library, link, objects, ((EXPORTS_SCRIPT, _EXPORTS),))]
+
+
+def _compile_steps(
+    spec: Spec,
+    side: str,
+    suffix: str,
+    files: tuple[str, ...],
+    wrappers: tuple[Export, ...],
+    command: tuple[str, ...],
+    links: _Links,
+    plain: re.Pattern[str],
+) -> Iterator[_Step]:
+    paths = [links.source(path, plain) for path in files]
+    units: list[tuple[str, str | None]]
+    if wrappers:
+        units = [(f"{spec.name}.{suffix}", _unit(paths, wrappers))]
+    else:
+        # A source is compiled as it is; one with an odd name from a unit that includes it.
+        units = [
+            (path, None) if plain.fullmatch(path) else (f"{spec.name}{index}.{suffix}", f'#include "{path}"\n')
+            for index, path in enumerate(paths)
+        ]
+    for index, (name, text) in enumerate(units):
+        output = f"{side}{index}.o"
+        generated = () if text is None else ((name, text),)
+        yield _Step(output, (*command, "-MD", "-MF", f"{output}.d", "-c", name, "-o", output), (), generated)
+
+
+def _unit(paths: list[str], wrappers: tuple[Export, ...]) -> str:
+    """The one unit of a module with wrappers: its sources and its exports."""
+    includes = [f'#include "{path}"' for path in paths]
+    # In parentheses, because a comma between template arguments would end the macro's argument.
+    exports = [f"KJIT_EXPORT({name}, ({symbol}))" for name, symbol in wrappers]
+    return "\n".join(["#include <kjit/ffi.h>", *includes, "namespace kjit {", *exports, "}", ""])
+
+
+def _write(folder: Path, steps: list[_Step], links: _Links) -> list[_Step]:
+    """Prepare `folder` for ninja, and return the steps that it will run."""
+    run: list[_Step] = []
+    for step in steps:
+        for name in (step.output, step.log, step.depfile):
+            (folder / name).unlink(missing_ok=True)
+        for name, text in step.generated:
+            (folder / name).write_text(text, encoding="utf-8")
+        if step.support is None or not step.support.fetch(folder):
+            run.append(step)
+    for target, name in links.names.items():
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(target)
+    lines = ["rule run", "  command = $run"]
+    for step in run:
+        # `exec` spares a process, and the compiler's own exit status arrives.
+        command = f"exec {step.command} >{step.log} 2>&1".replace("$", "$$")
+        lines += [f"build {step.output}: run {' '.join(step.inputs)}".rstrip(), f"  run = {command}"]
+    (folder / ".ninja_log").unlink(missing_ok=True)
+    (folder / "build.ninja").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return run
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for the compilers' own temporary files, removed whatever happens to them.
+
+    In the system's temporary folder, which is on a fast disk where a cache in a home folder may not be.
+    """
+    root = tempfile.gettempdir()
+    if _PLAIN_FOR_NVCC.fullmatch(os.path.realpath(root)) is None and os.access("/tmp", os.W_OK):
+        root = "/tmp"
+    return tempfile.TemporaryDirectory(prefix="kjit-", dir=root, ignore_cleanup_errors=True)
+
+
+def _run(
+    command: list[str], folder: Path, temporary: str, cancel: threading.Event | None
+) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_ENVIRONMENT}
+    environment.update(LC_ALL="C", TMPDIR=temporary)
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        if error.errno == ENOSPC:
+            raise
+        raise ToolchainError(
+            f"ninja ('{command[0]}') cannot be run: {error.strerror}.", hint="install it with `pip install ninja`"
+        ) from None
+    try:
+        output = _wait(process, cancel)
+    except BaseException:
+        _kill(process)
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, output.decode(errors="replace"))
+
+
+def _wait(process: subprocess.Popen[bytes], cancel: threading.Event | None) -> bytes:
+    """The output of `process`, once it has ended."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=_POLL_S)[0]
+        if cancel is not None and cancel.is_set():
+            raise CancelledError
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the build and everything that it started.
+
+    ninja runs each command in a process group of its own and passes a SIGTERM on to them; what does not listen is
+    found by its session, which it cannot leave unnoticed.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_S)
+    for pid in _session(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _session(leader: int) -> Iterator[int]:
+    """The processes of a session; only its leader where there is no /proc."""
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        names = [str(leader)]
+    for name in names:
+        if name.isdecimal():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.getsid(int(name)) == leader:
+                    yield int(name)
+
+
+def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[Path, ...]:
+    generated = {name for step in steps for name, _ in step.generated}
+    found: dict[Path, None] = {}
+    for step in steps:
+        for name in diagnostics.parse_depfile(_read(folder / step.depfile)):
+            if name not in generated:
+                found[_absolute(links.restore(name))] = None
+    return tuple(found)
+
+
+def _absolute(path: str) -> Path:
+    """`path` without `..`, which must not be taken away where the folder before it is a link."""
+    normal = os.path.normpath(path)
+    if ".." in path.split("/") and not os.path.samefile(path, normal):
+        normal = os.path.realpath(path)
+    return Path(normal)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return ""
+
+
+def _explain(
+    variant: Variant,
+    toolchain: Toolchain,
+    folder: Path,
+    steps: list[_Step],
+    made: list[_Step],
+    logs: list[str],
+    links: _Links,
+    ninja_output: str,
+    verbose: bool,
+) -> CompileError | ToolchainError | CacheError:
+    """The error to raise for a build that failed."""
+    failed = set(re.findall(r"^FAILED: (?:\[code=\d+\] )?(\S+)", ninja_output, re.MULTILINE))
+    broken = [(step, log) for step, log in zip(made, logs, strict=True) if step.output in failed]
+    everything = "".join(logs)
+    if diagnostics.is_disk_full(everything + ninja_output):
+        return _disk_full(folder)
+    for path in (toolchain.cxx.path, *(() if toolchain.cuda is None else (toolchain.cuda.nvcc.path,))):
+        if not os.access(path, os.X_OK):
+            return ToolchainError(
+                f"The compiler '{path}' disappeared during the build.", hint="`kjit doctor` shows what kjit finds now"
+            )
+    if not broken:
+        return CompileError(
+            f"{variant.label}: ninja failed: {ninja_output.strip() or 'without a word'}",
+            log=everything + ninja_output,
+            command=_to_repeat(links, steps),
+        )
+    log = "".join(log for _, log in broken)
+    sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
+    generated = {name for step in steps for name, _ in step.generated}
+    report = diagnostics.explain(log, sources, generated, folder, toolchain.library_dirs())
+    command = _to_repeat(links, steps if broken[0][0] is steps[-1] else [broken[0][0]])
+    message = f"{variant.label} does not compile.\n{report.text}"
+    if verbose:
+        message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"
+    return CompileError(message, log=log, command=command, hint=report.hint)
+
+
+def _to_repeat(links: _Links, steps: list[_Step]) -> str:
+    """A shell command that repeats `steps` in an empty folder: the staging folder does not outlive a failure."""
+    parts = ['cd "$(mktemp -d)"']
+    parts += [f"ln -s {shlex.quote(folder)} {name}" for folder, name in links.names.items()]
+    written: set[str] = set()
+    for step in steps:
+        for name, text in step.generated:
+            if name not in written:
+                written.add(name)
+                parts.append(f"printf '%s' {shlex.quote(text)} >{name}")
+        parts.append(step.command)
+    return " &&\n".join(parts)
+
+
+def _disk_full(staging: Path) -> CacheError:
+    return CacheError(
+        f"No space is left on the disk to compile in '{staging}' (or in '{tempfile.gettempdir()}', where compilers "
+        "keep temporary files).",
+        hint="free some space (`kjit clean-cache` empties kjit's cache)",
+    )

@@ -1,0 +1,259 @@
+"""Which C++ compiler is this, and what can it do?
+
+A compiler is run for its version and its abilities only when its file is new (memo.py). What is found must be one
+program: its path, size and date stand for it in the key of every artifact, so a compiler cache (ccache), which looks
+the same whatever compiler it calls, is passed over for the compiler behind it; kjit has a cache of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kjit.build.memo import open_memo, stamp
+from kjit.errors import ToolchainError
+
+Family = Literal["gcc", "clang", "nvcc"]
+Role = Literal["c++", "nvcc"]
+
+OLDEST: Mapping[Family, tuple[int, int]] = {"gcc": (11, 0), "clang": (16, 0), "nvcc": (12, 8)}
+"""The first releases that compile kjit's headers."""
+
+_INSTALL_CXX = "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`; conda: `gxx`) or set CXX"
+_CACHING_WRAPPERS = ("ccache", "sccache", "distcc", "icecc")
+_ASK_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler on disk and what was learned about it.
+
+    Attributes:
+        path: how it is called. Not resolved: `clang++` knows by its name that it compiles C++.
+        version_text: what it prints for `--version`.
+        features: what was asked of it. A C++ compiler: `native` (takes `-march=native`), `openmp`. nvcc: the
+            architectures that it knows, as in `90`, and the newest host compilers that it takes, as in `gcc<=15`.
+    """
+
+    path: Path
+    family: Family
+    version: tuple[int, int]
+    version_text: str
+    size: int
+    mtime_ns: int
+    features: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """For people: `gcc 12.2`."""
+        return f"{self.family} {self.version[0]}.{self.version[1]}"
+
+    def identity(self) -> dict[str, object]:
+        """What tells it from another compiler, as JSON."""
+        return {
+            "path": str(self.path),
+            "size": self.size,
+            "mtime_ns": self.mtime_ns,
+            "version": self.version_text,
+        }
+
+    def newest_host(self, family: Family) -> int | None:
+        """The newest major version of a host compiler that this nvcc takes, None where it does not say."""
+        for feature in self.features:
+            if feature.startswith(f"{family}<="):
+                return int(feature.partition("<=")[2])
+        return None
+
+
+def find_cxx() -> Compiler:
+    """The C++ compiler: `CXX`, else the first of c++, g++ and clang++ on PATH.
+
+    Raises:
+        ToolchainError: there is none, `CXX` does not name one program, or it is too old for C++20.
+    """
+    named = os.environ.get("CXX", "").strip()
+    if named:
+        return inspect(_named_cxx(named), "c++")
+    for name in ("c++", "g++", "clang++"):
+        path = _which_compiler(name)
+        if path is not None:
+            return inspect(path, "c++")
+    raise ToolchainError("No C++ compiler was found on PATH (c++, g++, clang++).", hint=_INSTALL_CXX)
+
+
+def find_host_cxx(nvcc: Compiler) -> Compiler:
+    """The C++ compiler for the host code of CUDA sources: as `find_cxx`, but one that `nvcc` takes.
+
+    Where the default compiler is newer than nvcc's limit, the newest `g++-N` on PATH within it is used.
+
+    Raises:
+        ToolchainError: as `find_cxx`, or every compiler that was found is too new.
+    """
+    cxx = find_cxx()
+    newest = nvcc.newest_host(cxx.family)
+    if newest is None or cxx.version[0] <= newest:
+        return cxx
+    if not os.environ.get("CXX", "").strip():
+        newest_gcc = nvcc.newest_host("gcc") or 0
+        for major in range(newest_gcc, OLDEST["gcc"][0] - 1, -1):
+            path = _which_compiler(f"g++-{major}")
+            if path is not None:
+                return inspect(path, "c++")
+    raise ToolchainError(
+        f"{nvcc.label} takes {cxx.family} up to version {newest}, and '{cxx.path}' is {cxx.label}.",
+        hint=f"install an older one (`apt install g++-{nvcc.newest_host('gcc') or newest}`) and name it in CXX",
+    )
+
+
+def inspect(path: Path, role: Role) -> Compiler:
+    """What is known about the compiler at `path`; it is run only if it has changed since it was last seen.
+
+    Raises:
+        ToolchainError: it is not there, cannot be run, is not a compiler that kjit knows, or is too old.
+    """
+    try:
+        seen = stamp(path)
+    except OSError as error:
+        raise ToolchainError(
+            f"The compiler '{path}' cannot be found any more ({error.strerror}).",
+            hint="reinstall it; `kjit doctor` shows what kjit finds",
+        ) from None
+    memo = open_memo()
+    text = memo.recall(seen, "version", lambda: [ask([str(path), "--version"]).strip()])[0]
+    family, version = _read_version(path, role, text)
+    oldest = OLDEST[family]
+    if version < oldest:
+        needed = f"{oldest[0]}.{oldest[1]}" if family == "nvcc" else str(oldest[0])
+        raise ToolchainError(
+            f"'{path}' is {family} {version[0]}.{version[1]}; kjit needs {family} {needed} or newer.",
+            hint="set KJIT_CUDA_HOME to a newer CUDA" if role == "nvcc" else "set CXX to a newer compiler",
+        )
+    features = memo.recall(
+        seen, "features", lambda: _nvcc_features(path) if family == "nvcc" else _cxx_features(path, family)
+    )
+    return Compiler(path, family, version, text, seen[1], seen[2], tuple(features))
+
+
+def ask(command: list[str], *, stderr: bool = False) -> str:
+    """What a short command prints to stdout (or to stderr), in English.
+
+    Raises:
+        ToolchainError: it cannot be run, fails, or does not come back.
+    """
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
+            timeout=_ASK_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolchainError(f"'{' '.join(command)}' did not come back within {_ASK_TIMEOUT_S} seconds.") from None
+    except OSError as error:
+        raise ToolchainError(f"'{command[0]}' cannot be run: {error.strerror or error}.") from None
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+        raise ToolchainError(f"'{' '.join(command)}' failed: {words[0] if words else f'exit {done.returncode}'}.")
+    return (done.stderr if stderr else done.stdout).decode(errors="replace")
+
+
+def _named_cxx(named: str) -> Path:
+    found = _which_compiler(named)
+    if found is not None:
+        return found
+    first, *arguments = named.split()
+    if arguments and (os.sep not in first or shutil.which(first) is not None):
+        raise ToolchainError(
+            f"CXX is '{named}', a program with arguments; kjit needs the path of one program.",
+            hint="name the compiler alone (kjit caches by itself); flags go into the op's extra_cflags",
+        )
+    raise ToolchainError(f"CXX is '{named}', and there is no such program.", hint="correct CXX, or unset it")
+
+
+def _which_compiler(name: str) -> Path | None:
+    """The program `name`, past any compiler cache that stands in for it.
+
+    A cache keeps its own size and date whatever compiler it calls, so it cannot stand for that compiler in a key.
+    """
+    found = shutil.which(name)
+    if found is None or Path(found).resolve().name not in _CACHING_WRAPPERS:
+        return None if found is None else Path(os.path.abspath(found))
+    for folder in os.get_exec_path():
+        candidate = shutil.which(os.path.basename(name), path=folder)
+        if candidate is not None and Path(candidate).resolve().name not in _CACHING_WRAPPERS:
+            return Path(os.path.abspath(candidate))
+    return None
+
+
+def _read_version(path: Path, role: Role, text: str) -> tuple[Family, tuple[int, int]]:
+    family: Family
+    if role == "nvcc":
+        family, pattern = "nvcc", r"release (\d+)\.(\d+)"
+    elif "clang" in text.lower():
+        family, pattern = "clang", r"version (\d+)\.(\d+)"
+    else:
+        # The package's own version comes first, in brackets: `g++ (Debian 12.2.0-14) 12.2.0`.
+        family, pattern = "gcc", r"\)\s+(\d+)\.(\d+)(?=[\s\S]*Free Software Foundation)"
+    match = re.search(pattern, text)
+    if match is None:
+        expected = "nvcc" if role == "nvcc" else "GCC or clang"
+        raise ToolchainError(
+            f"'{path}' does not answer `--version` as {expected} does.", hint="`kjit doctor` shows more"
+        )
+    return family, (int(match[1]), int(match[2]))
+
+
+def _cxx_features(path: Path, family: Family) -> list[str]:
+    features = []
+    if family == "gcc":
+        # Where GCC runs on these two it takes -march=native; asking would cost a compile. For OpenMP it needs one file
+        # of its library, which distributions may package apart.
+        if platform.machine() in ("x86_64", "aarch64"):
+            features.append("native")
+        if os.path.isabs(ask([str(path), "-print-file-name=libgomp.spec"]).strip()):
+            features.append("openmp")
+        return features
+    if _compiles(path, ["-march=native", "-fsyntax-only"], "int main() {}"):
+        features.append("native")
+    if _compiles(path, ["-fopenmp", "-o", os.devnull], "#include <omp.h>\nint main() { return omp_get_num_procs(); }"):
+        features.append("openmp")
+    return features
+
+
+def _compiles(path: Path, flags: list[str], source: str) -> bool:
+    import subprocess
+
+    done = subprocess.run(
+        [str(path), "-x", "c++", "-", *flags],
+        input=source.encode(),
+        capture_output=True,
+        timeout=_ASK_TIMEOUT_S,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def _nvcc_features(path: Path) -> list[str]:
+    codes = re.findall(r"^sm_(\d+)$", ask([str(path), "--list-gpu-code"]), re.MULTILINE)
+    limits = []
+    home = path.resolve().parent.parent
+    for folder in (home / "include", *home.glob("targets/*/include")):
+        with contextlib.suppress(OSError):
+            text = (folder / "crt" / "host_config.h").read_text(errors="replace")
+            for family, pattern in (("gcc", r"__GNUC__ > (\d+)"), ("clang", r"__clang_major__ >= (\d+)")):
+                match = re.search(pattern, text)
+                if match is not None:
+                    limits.append(f"{family}<={int(match[1]) - (family == 'clang')}")
+            break
+    return [*codes, *limits]

@@ -1,0 +1,256 @@
+"""Which CUDA toolkit compiles, and is it whole?
+
+The first of: `KJIT_CUDA_HOME`, `CUDA_HOME`, the compiler from PyPI's wheels in this Python environment, nvcc on PATH,
+`/usr/local/cuda`. The first that is there is used; one that is named by a variable or installed in the environment and
+does not work is an error and is not passed over, since what a later place holds is not what was asked for.
+
+The wheels come as five packages that pip upgrades one by one. nvcc, crt and nvvm are one compiler, and runtime and
+cccl are one set of headers: parts of different minor versions fail deep inside ptxas or in a header, so their versions
+are compared here (from the names of their .dist-info folders: one directory listing and no imports).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kjit import env
+from kjit.build.compilers import Compiler, ask, inspect
+from kjit.build.memo import Stamp, open_memo, stamp
+from kjit.errors import ToolchainError
+
+Origin = Literal["KJIT_CUDA_HOME", "CUDA_HOME", "PyPI wheels", "PATH", "/usr/local/cuda"]
+
+DEFAULT_HOME = Path("/usr/local/cuda")
+INSTALL_CUDA = "install it with `pip install 'kjit[cu13]'`, or set KJIT_CUDA_HOME to a CUDA toolkit"
+
+_COMPILER_WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
+_HEADER_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-cccl")
+
+
+class NoCudaError(ToolchainError):
+    """No CUDA is named or installed anywhere: a state of a machine, where one that does not work is a mistake."""
+
+
+@dataclass(frozen=True)
+class CudaToolkit:
+    """A CUDA toolkit on disk.
+
+    Attributes:
+        home: the folder with `bin/nvcc`.
+        origin: where it was found.
+        include_dirs: its headers; cccl's (`<cuda/std/...>`, `<cub/...>`) lie in a folder of their own since CUDA 13.
+        cudart: the runtime library to link; wheels hold only the versioned name.
+        stamps: size and date of the parts that nvcc calls and of a header, which an upgrade of one package changes.
+    """
+
+    home: Path
+    nvcc: Compiler
+    origin: Origin
+    include_dirs: tuple[Path, ...]
+    lib_dir: Path
+    cudart: Path
+    stamps: tuple[Stamp, ...]
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """`(13, 0)`."""
+        return self.nvcc.version
+
+    @property
+    def label(self) -> str:
+        """For people: `CUDA 13.0`."""
+        return f"CUDA {self.version[0]}.{self.version[1]}"
+
+    def knows(self, digits: str) -> bool:
+        """Whether its compiler builds for `sm_<digits>` (`90a`).
+
+        `a` code exists from 9.0 on and `f` code from 10.0 on with CUDA 12.9; nvcc lists plain architectures only.
+        """
+        plain = digits.rstrip("af")
+        if plain not in self.nvcc.features:
+            return False
+        if digits.endswith("a"):
+            return int(plain) >= 90
+        return not digits.endswith("f") or (int(plain) >= 100 and self.version >= (12, 9))
+
+    def identity(self) -> dict[str, object]:
+        """What tells it from another toolkit, as JSON."""
+        return {"nvcc": self.nvcc.identity(), "parts": [list(part) for part in self.stamps]}
+
+
+def find_cuda() -> CudaToolkit:
+    """The CUDA toolkit to compile with.
+
+    Raises:
+        NoCudaError: there is none.
+        ToolchainError: the one that a variable names has no nvcc, a part is missing, its parts do not fit each other,
+            or it is too old.
+    """
+    for variable, home in (("KJIT_CUDA_HOME", env.cuda_home()), ("CUDA_HOME", _cuda_home_variable())):
+        if home is not None:
+            if not (home / "bin" / "nvcc").is_file():
+                raise ToolchainError(
+                    f"{variable} is '{home}', and there is no bin/nvcc in it.",
+                    hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
+                )
+            return _toolkit(home, home / "bin" / "nvcc", "KJIT_CUDA_HOME" if variable.startswith("K") else "CUDA_HOME")
+    for home in wheel_homes():
+        return _toolkit(home, home / "bin" / "nvcc", "PyPI wheels")
+    on_path = shutil.which("nvcc")
+    if on_path is not None:
+        return _toolkit_on_path(Path(os.path.abspath(on_path)))
+    if (DEFAULT_HOME / "bin" / "nvcc").is_file():
+        return _toolkit(DEFAULT_HOME, DEFAULT_HOME / "bin" / "nvcc", "/usr/local/cuda")
+    raise NoCudaError("No CUDA compiler (nvcc) was found.", hint=INSTALL_CUDA)
+
+
+def wheel_homes() -> list[Path]:
+    """The folders `nvidia/cuNN` of this Python environment that hold an nvcc, the newest major version first."""
+    spec = importlib.util.find_spec("nvidia")
+    if spec is None or spec.submodule_search_locations is None:
+        return []
+    homes = [
+        home
+        for location in spec.submodule_search_locations
+        for home in Path(location).glob("cu[0-9]*")
+        if (home / "bin" / "nvcc").is_file()
+    ]
+    return sorted(homes, key=lambda home: int(re.sub(r"\D", "", home.name) or 0), reverse=True)
+
+
+def check_wheels(home: Path) -> None:
+    """Compare the versions of the PyPI packages that make up the toolkit in `home` (`.../nvidia/cu13`).
+
+    Raises:
+        ToolchainError: two of them are of different minor versions, or one is missing.
+    """
+    versions = wheel_versions(home)
+    if "nvidia-cuda-nvcc" not in versions:
+        return
+    minor = _minor(versions["nvidia-cuda-nvcc"])
+    pins = " ".join(f"'{name}=={minor}.*'" for name in (*_COMPILER_WHEELS, *_HEADER_WHEELS))
+    repair = f"pip install {pins}"
+    missing = [name for name in (*_COMPILER_WHEELS, *_HEADER_WHEELS) if name not in versions]
+    if missing:
+        raise ToolchainError(
+            f"The CUDA compiler from PyPI in '{home}' is not whole: {', '.join(missing)} is not installed.", hint=repair
+        )
+    if len({_minor(version) for version in versions.values()}) > 1:
+        found = ", ".join(f"{name} {version}" for name, version in versions.items())
+        raise ToolchainError(
+            f"The CUDA packages from PyPI are of different minor versions and do not work together: {found}.",
+            hint=repair,
+        )
+
+
+def wheel_versions(home: Path) -> dict[str, str]:
+    """The versions of the CUDA packages installed next to `home` (`.../site-packages/nvidia/cu13`), by name."""
+    try:
+        folders = os.listdir(home.parent.parent)
+    except OSError:
+        return {}
+    versions = {}
+    for name in (*_COMPILER_WHEELS, *_HEADER_WHEELS):
+        stem = name.replace("-", "_")
+        for folder in folders:
+            if folder.startswith(f"{stem}-") and folder.endswith(".dist-info"):
+                versions[name] = folder[len(stem) + 1 : -len(".dist-info")]
+    return versions
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _cuda_home_variable() -> Path | None:
+    text = os.environ.get("CUDA_HOME", "").strip()
+    return Path(os.path.abspath(text)) if text else None
+
+
+def _toolkit_on_path(found: Path) -> CudaToolkit:
+    """The toolkit of the nvcc on PATH, which may be a link, a wrapper script, or lie in /usr/bin."""
+    for candidate in (found, found.resolve()):
+        if candidate.name == "nvcc" and _include_dirs(candidate.parent.parent):
+            return _toolkit(candidate.parent.parent, candidate, "PATH")
+    # Three lines, so that the memo can hold it: the home, the header folders, the library folders.
+    home, includes, libraries = open_memo().recall(stamp(found), "folders", lambda: _ask_for_folders(found))
+    nvcc = Path(home) / "bin" / "nvcc"
+    return _toolkit(
+        Path(home),
+        nvcc if nvcc.is_file() else found,
+        "PATH",
+        tuple(map(Path, includes.splitlines())),
+        tuple(map(Path, libraries.splitlines())),
+    )
+
+
+def _ask_for_folders(nvcc: Path) -> list[str]:
+    """Home, header folders and library folders (one a line) of `nvcc`, by what it says it would run."""
+    plan = ask([str(nvcc), "--dryrun", "-c", "unit.cu", "-o", "unit.o"], stderr=True)
+    top = re.search(r"^#\$ TOP=(.+)$", plan, re.MULTILINE)
+    if top is None:
+        raise ToolchainError(
+            f"'{nvcc}' is on PATH and does not say which CUDA it belongs to.",
+            hint="set KJIT_CUDA_HOME to the folder of the CUDA toolkit",
+        )
+
+    def folders(variable: str, flag: str) -> str:
+        line = re.search(rf"^#\$ {variable}=(.*)$", plan, re.MULTILINE)
+        found = re.findall(rf'"{flag}([^"]+)"|{flag}(\S+)', line[1] if line else "")
+        return "\n".join(os.path.realpath(quoted or plain) for quoted, plain in found)
+
+    return [os.path.realpath(top[1].strip()), folders("INCLUDES", "-I"), folders("LIBRARIES", "-L")]
+
+
+def _toolkit(
+    home: Path, nvcc: Path, origin: Origin, includes: tuple[Path, ...] = (), libraries: tuple[Path, ...] = ()
+) -> CudaToolkit:
+    check_wheels(home)
+    compiler = inspect(nvcc, "nvcc")
+    include_dirs = _include_dirs(home) or tuple(path for path in includes if (path / "cuda_runtime.h").is_file())
+    if not include_dirs:
+        raise ToolchainError(
+            f"The CUDA in '{home}' has no headers (include/cuda_runtime.h).", hint=f"reinstall it, or {INSTALL_CUDA}"
+        )
+    for part in ("bin/ptxas", "nvvm/bin/cicc"):
+        if nvcc.parent.parent == home and not (home / part).is_file():
+            raise ToolchainError(f"The CUDA in '{home}' has no {part}.", hint=f"reinstall it, or {INSTALL_CUDA}")
+    cudart = _find_cudart((home / "lib64", home / "lib", *_target_dirs(home, "lib"), *libraries))
+    if cudart is None:
+        raise ToolchainError(
+            f"The CUDA in '{home}' has no runtime library (libcudart.so).", hint=f"reinstall it, or {INSTALL_CUDA}"
+        )
+    parts = (home / "bin" / "ptxas", home / "nvvm" / "bin" / "cicc", include_dirs[0] / "cuda_runtime_api.h", cudart)
+    stamps = tuple(stamp(part) for part in parts if part.exists())
+    return CudaToolkit(home, compiler, origin, include_dirs, cudart.parent, cudart, stamps)
+
+
+def _include_dirs(home: Path) -> tuple[Path, ...]:
+    for folder in (home / "include", *_target_dirs(home, "include")):
+        if (folder / "cuda_runtime.h").is_file():
+            return (folder, folder / "cccl") if (folder / "cccl").is_dir() else (folder,)
+    return ()
+
+
+def _target_dirs(home: Path, name: str) -> list[Path]:
+    """The folders `targets/<machine>/<name>` that fit this machine (conda and cross-compilation kits have them)."""
+    machine = platform.machine()
+    kinds = ("sbsa-linux", "aarch64-linux") if machine == "aarch64" else (f"{machine}-linux",)
+    return [home / "targets" / kind / name for kind in kinds]
+
+
+def _find_cudart(folders: tuple[Path, ...]) -> Path | None:
+    for folder in folders:
+        if (folder / "libcudart.so").exists():
+            return folder / "libcudart.so"
+        versioned = sorted(folder.glob("libcudart.so.*"), key=lambda path: len(path.name))
+        if versioned:
+            return versioned[0]
+    return None

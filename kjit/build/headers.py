@@ -1,0 +1,306 @@
+"""Are the headers that the compiler read still the ones that are there?
+
+What a compile read is known only after it, so it is written into the artifact's record and compared on every lookup:
+first by size and date, which costs one `stat` a header, and by content where the date differs. A header that was
+touched and not changed is therefore a hit, and the record learns its new date.
+
+Three cases need more than that:
+
+- A header may be edited twice within one tick of the file system's clock. A date that is younger than two seconds is
+  therefore not recorded, and the content is compared until it has aged.
+- A new file may come before a header that was read, in a folder that the compiler searches earlier. So the folders
+  where that can happen are watched by their date; when one changed, the files in it are compared with the names that
+  the compiler may have looked for (in the widest reading: a needless compile is better than a wrong hit).
+- A header may change while the compiler runs. `Observation.changed_since` finds those.
+
+Not recorded are the headers of the compilers, of the C library, of CUDA and of tvm-ffi: they come and go with the
+versions that are part of the key. Other packages' headers in `/usr/include` are recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kjit.build.key import Anchors, FileState, Key, digest_of
+from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_include
+
+_SETTLING_NS = 2_000_000_000
+_YOUNG = 0
+_ABSENT = -1
+_GONE = -1
+# Between paths in one string; no path has it inside. One long string is read faster than hundreds of short ones.
+_SEPARATOR = "//"
+
+# The headers of GCC, clang and the C library, wherever a distribution, conda or an SDK puts them.
+_OF_THE_COMPILER = re.compile(
+    r".*/(?:lib(?:64|exec)?/(?:gcc|clang|llvm-[\d.]+)|include/c\+\+|sysroot|[\w.]+\.sdk)/.*"
+    r"|/usr/include/(?:[^/]+|(?:\w+-linux-\w+|asm|asm-generic|bits|gnu|linux|sys)/.*)"
+)
+
+
+class Header(NamedTuple):
+    """A header that was read. `mtime_ns` is 0 while its date is too young to be trusted."""
+
+    anchor: str
+    path: str
+    size: int
+    mtime_ns: int
+    digest: str
+
+
+class Folder(NamedTuple):
+    """A watched folder. `mtime_ns` is 0 while its date is too young to be trusted, and -1 where there is no folder."""
+
+    anchor: str
+    path: str
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a compile read besides the direct sources.
+
+    Attributes:
+        headers: compared on every lookup.
+        system: the headers that are not compared, for their names; joined by `//`.
+        roots: `(anchor, path)` of the folders that the compiler searches before those of system headers.
+        folders: the roots and the folders in them where a new file could come before a header.
+        present: `(anchor, path)` of the files there that are called like a header. Some were read, some come later.
+    """
+
+    headers: tuple[Header, ...]
+    system: str
+    roots: tuple[tuple[str, str], ...]
+    folders: tuple[Folder, ...]
+    present: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, object]) -> Reads:
+        """Read what `to_json` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: it did not write this.
+        """
+        system = document["system"]
+        if not isinstance(system, str):
+            raise TypeError("a record's system headers are one string")
+        return cls(
+            tuple(Header(*row) for row in _rows(document["headers"], (str, str, int, int, str))),
+            system,
+            tuple((row[0], row[1]) for row in _rows(document["roots"], (str, str))),
+            tuple(Folder(*row) for row in _rows(document["folders"], (str, str, int))),
+            tuple((row[0], row[1]) for row in _rows(document["present"], (str, str))),
+        )
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "headers": self.headers,
+            "system": self.system,
+            "roots": self.roots,
+            "folders": self.folders,
+            "present": self.present,
+        }
+
+    @property
+    def key2(self) -> str:
+        """The second half of an artifact's key: which headers, with which content."""
+        return digest_of([[header.anchor, header.path, header.digest] for header in self.headers])
+
+    def compare(self, anchors: Anchors) -> str | Reads:
+        """Compare with what is there now.
+
+        Returns:
+            A sentence that says what differs; or, when nothing does, what to record from now on: `self`, or a copy
+            with newer dates.
+        """
+        headers = self._compare_headers(anchors)
+        if isinstance(headers, str):
+            return headers
+        watched = self._compare_folders(anchors)
+        if isinstance(watched, str):
+            return watched
+        if headers is self.headers and watched is self.folders:
+            return self
+        return Reads(headers, self.system, self.roots, watched, self.present)
+
+    def _compare_headers(self, anchors: Anchors) -> str | tuple[Header, ...]:
+        renewed: list[Header] | None = None
+        for index, header in enumerate(self.headers):
+            anchor, path, size, mtime_ns, digest = header
+            where = anchors.absolute(anchor, path)
+            if where is None:
+                return f"{_written(anchor, path)} is not part of this module's folders"
+            try:
+                stat = os.stat(where)
+                if stat.st_mtime_ns == mtime_ns and stat.st_size == size:
+                    continue
+                state = FileState.read(where) if stat.st_size == size else None
+            except OSError:
+                return f"{_written(anchor, path)} is gone"
+            if state is None or state.digest != digest:
+                return f"{_written(anchor, path)} changed"
+            aged = _aged(state.mtime_ns)
+            if aged != mtime_ns:
+                renewed = renewed or list(self.headers)
+                renewed[index] = Header(anchor, path, size, aged, digest)
+        return self.headers if renewed is None else tuple(renewed)
+
+    def _compare_folders(self, anchors: Anchors) -> str | tuple[Folder, ...]:
+        if all(folder.mtime_ns == _date(anchors, folder.anchor, folder.path) for folder in self.folders):
+            return self.folders
+        folders, present = _watch(self.roots, self.headers, self.system, anchors)
+        known = frozenset(self.present)
+        for anchor, path in present:
+            if (anchor, path) not in known:
+                return f"{_written(anchor, path)} is new and may come before a header of that name"
+        return self.folders if folders == self.folders else folders
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The files that a compile read, as they are right after it.
+
+    Attributes:
+        reads: for the record.
+        states: sources, recorded headers, and files that a header of the same name could have been taken for.
+    """
+
+    reads: Reads
+    states: Mapping[str, FileState]
+
+    @classmethod
+    def of(cls, files: Iterable[str], key: Key, toolchain: Toolchain) -> Observation:
+        """Look at the files that the compiler says it read."""
+        spec = key.variant.spec
+        covered = (f"{tvm_ffi_include()}/", *_cuda_folders(toolchain))
+        own = tuple(f"{folder}/" for folder in (*spec.extra_include_paths, str(kjit_include())))
+        sources = {state.path: _state(state.path) for state in key.sources}
+        headers: dict[str, FileState] = {}
+        system: list[str] = []
+        for path in files:
+            if path in sources:
+                continue
+            if not path.startswith(own) and (path.startswith(covered) or _OF_THE_COMPILER.fullmatch(path)):
+                system.append(path)
+            else:
+                headers[path] = _state(path)
+        anchors = key.anchors
+        recorded = tuple(
+            Header(*anchors.relative(state.path), state.size, _aged(state.mtime_ns), state.digest)
+            for state in headers.values()
+        )
+        searched = {os.path.dirname(path) for path in (*sources, *headers)}
+        searched.update(spec.extra_include_paths, [str(kjit_include())])
+        roots = tuple(anchors.relative(path) for path in sorted(searched))
+        names = _SEPARATOR.join(system)
+        folders, present = _watch(roots, recorded, names, anchors)
+        states = {**sources, **headers}
+        for anchor, path in present:
+            where = anchors.absolute(anchor, path)
+            if where is not None and where not in states:
+                states[where] = _state(where)
+        return cls(Reads(recorded, names, roots, folders, present), states)
+
+    def changed_since(self, start_ns: int, before: Mapping[str, FileState]) -> list[str]:
+        """The files that may have changed while the compiler ran.
+
+        Args:
+            start_ns: when it started, by `now_ns`.
+            before: states from before the start, where they are known. They decide, so that a file server whose clock
+                is ahead of ours does not make every file look new.
+        """
+        changed = []
+        for path, state in self.states.items():
+            known = before.get(path)
+            if known is None:
+                if state.ctime_ns >= start_ns or state.size == _GONE:
+                    changed.append(path)
+            elif (known.ctime_ns, known.digest) != (state.ctime_ns, state.digest):
+                changed.append(path)
+        return changed
+
+
+def now_ns() -> int:
+    """The time as the kernel writes it into a file that changes now: by the tick, where it has such a clock."""
+    coarse = getattr(time, "CLOCK_REALTIME_COARSE", None)
+    return time.time_ns() if coarse is None else time.clock_gettime_ns(coarse)
+
+
+def _watch(
+    roots: Iterable[tuple[str, str]], headers: Iterable[Header], system: str, anchors: Anchors
+) -> tuple[tuple[Folder, ...], tuple[tuple[str, str], ...]]:
+    """The folders to watch, and the files in them that are called like a header.
+
+    A name is any end of a header's path, because which part of it stood in the `#include` is not known.
+    """
+    names = _SEPARATOR.join([system, *(f"/{header.path}" for header in headers), ""])
+    folders: dict[tuple[str, str], Folder] = {}
+    present: dict[tuple[str, str], None] = {}
+
+    def visit(anchor: str, folder: str, below: str) -> None:
+        # The date comes first: what appears after it changes it.
+        folders[anchor, folder] = Folder(anchor, folder, _aged(_date(anchors, anchor, folder)))
+        for entry in _entries(anchors.absolute(anchor, folder)):
+            name = f"{below}{entry.name}"
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir():
+                if f"/{name}/" in names:
+                    visit(anchor, path, f"{name}/")
+            elif f"/{name}{_SEPARATOR}" in names:
+                present[anchor, path] = None
+
+    for anchor, root in roots:
+        visit(anchor, root, "")
+    return tuple(folders.values()), tuple(present)
+
+
+def _state(path: str) -> FileState:
+    try:
+        return FileState.read(path)
+    except OSError:
+        return FileState(path, _GONE, _YOUNG, _YOUNG, "")
+
+
+def _entries(folder: str | None) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder or "") as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []  # no folder, nothing in it: `_date` tells when that changes
+
+
+def _date(anchors: Anchors, anchor: str, path: str) -> int:
+    where = anchors.absolute(anchor, path)
+    try:
+        return _ABSENT if where is None else os.stat(where).st_mtime_ns
+    except OSError:
+        return _ABSENT
+
+
+def _aged(mtime_ns: int) -> int:
+    return mtime_ns if mtime_ns < time.time_ns() - _SETTLING_NS else _YOUNG
+
+
+def _written(anchor: str, path: str) -> str:
+    # Relative to the project is how people name their files.
+    return path if anchor in ("", "project") else f"{{{anchor}}}/{path}"
+
+
+def _cuda_folders(toolchain: Toolchain) -> tuple[str, ...]:
+    if toolchain.cuda is None:
+        return ()
+    return tuple(f"{folder}/" for folder in (toolchain.cuda.home, *toolchain.cuda.include_dirs))
+
+
+def _rows(value: object, types: tuple[type, ...]) -> Iterator[list[Any]]:
+    if not isinstance(value, list):
+        raise TypeError("not a list")
+    for row in value:
+        if [*map(type, row)] != [*types]:
+            raise TypeError(f"not {types}: {row}")
+        yield row

@@ -1,0 +1,279 @@
+"""By which key is an artifact found before anything was compiled?
+
+The key is a hash over one document, `inputs`: everything known beforehand that can change the library. The document
+itself is kept in the artifact's record, so that a miss can say what differs instead of "not found". What is only known
+after a compile (the headers that were read) is the business of headers.py.
+
+Paths inside a project, inside kjit and inside tvm-ffi are written relative to an anchor, so that a moved checkout, a
+second clone and another virtual environment have the same key. Only paths that a compiler searches are rewritten: a
+path inside `-DDATA="..."` ends up in the library and must stay part of the key as it is.
+
+The trade-off: each source is read and hashed on every lookup (ten microseconds), where its size and date would do most
+of the time. In return an edited source can never be missed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import kjit
+from kjit.build.toolchain import Toolchain, tvm_ffi_include
+from kjit.errors import UsageError
+from kjit.spec import Spec, Variant
+
+FORMAT = 1
+"""Changes when the same inputs would be built differently, or a record is written differently."""
+
+_KEY_DIGITS = 32
+_SEARCH_FLAGS = ("-I", "-L", "-isystem", "-iquote", "-idirafter")
+_BEFORE_PATHS = ("", *_SEARCH_FLAGS)
+
+
+@dataclass(frozen=True)
+class FileState:
+    """A file as it was when it was read.
+
+    `ctime_ns` is the kernel's own date of the last change: unlike `mtime_ns` no copying tool sets it back.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    digest: str
+
+    @classmethod
+    def read(cls, path: str) -> FileState:
+        """Read and hash the file.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        with open(path, "rb") as file:
+            content = file.read()
+            stat = os.fstat(file.fileno())
+        return cls(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, digest(content))
+
+
+class Anchors:
+    """Names for the folders that may lie elsewhere tomorrow, and paths relative to them."""
+
+    def __init__(self, folders: Iterable[tuple[str, str]]) -> None:
+        """`folders` are `(name, folder)`; a name may have several folders, of which the first is where it is."""
+        self._folders = tuple(folders)
+        self._home = dict(reversed(self._folders))
+        # The deepest first: kjit's own folder may lie inside a project.
+        self._by_depth = sorted(((f"{folder}/", name) for name, folder in self._folders), key=lambda x: -len(x[0]))
+
+    @classmethod
+    def of(cls, spec: Spec) -> Anchors:
+        """kjit, tvm-ffi, and the projects of the spec's sources and include folders in the order of the spec."""
+        folders = list(_installed())
+        taken = [folder for _, folder in folders]
+        homes = [os.path.dirname(path) for path in (*spec.cuda_files, *spec.cpp_files)]
+        projects = 0
+        for home in (*homes, *spec.extra_include_paths):
+            if any(home == folder or home.startswith(f"{folder}/") for folder in taken):
+                continue
+            project = _project(home)
+            folders.append((f"project{projects or ''}", project))
+            taken.append(project)
+            projects += 1
+        return cls(folders)
+
+    def relative(self, path: str) -> tuple[str, str]:
+        """`(anchor, path)`: relative to the anchor, or absolute with an empty anchor."""
+        for prefix, name in self._by_depth:
+            if path.startswith(prefix):
+                return name, path[len(prefix) :]
+            if path == prefix[:-1]:
+                return name, ""
+        return "", path
+
+    def absolute(self, anchor: str, path: str) -> str | None:
+        """The path that `relative` was given, as it is here; None if there is no such anchor here."""
+        if not anchor:
+            return path
+        home = self._home.get(anchor)
+        return None if home is None else os.path.join(home, path) if path else home
+
+    def written(self, path: str) -> str:
+        """`{project}/csrc/scale.cuh`: for keys and for people."""
+        anchor, rest = self.relative(path)
+        return path if not anchor else f"{{{anchor}}}/{rest}" if rest else f"{{{anchor}}}"
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a variant's artifact is looked up by.
+
+    Attributes:
+        inputs: the document that the keys are made from.
+        key1: the hash of all of it, hexadecimal.
+        source_key: the hash of its part `module`, without the compilers: equal on all machines.
+        sources: the direct sources, as they were read for this key.
+    """
+
+    variant: Variant
+    inputs: Mapping[str, object]
+    key1: str
+    source_key: str
+    anchors: Anchors
+    sources: tuple[FileState, ...]
+
+    @classmethod
+    def of(cls, variant: Variant, toolchain: Toolchain) -> Key:
+        """The key of `variant` when built with `toolchain`.
+
+        Raises:
+            UsageError: a source is not there.
+        """
+        spec = variant.spec
+        anchors = Anchors.of(spec)
+        sources = tuple(_source(spec, path) for path in (*spec.cuda_files, *spec.cpp_files))
+        states = [[anchors.written(state.path), state.digest] for state in sources]
+        count = len(spec.cuda_files)
+        flags = {"c++": toolchain.cxx_flags(spec), "link": toolchain.link_flags(spec)}
+        if toolchain.cuda is not None:
+            flags["nvcc"] = toolchain.nvcc_flags(spec)
+        module = {
+            "name": spec.name,
+            "arguments": list(spec.args),
+            "target": str(variant.target),
+            "CUDA sources": states[:count],
+            "C++ sources": states[count:],
+            "CUDA exports": [list(export) for export in spec.cuda_wrappers],
+            "C++ exports": [list(export) for export in spec.cpp_wrappers],
+            "extra flags for": {
+                "c++": _anchored(spec.extra_cflags, anchors),
+                "nvcc": _anchored(spec.extra_cuda_cflags, anchors),
+                "link": _anchored(spec.extra_ldflags, anchors),
+            },
+            "include folders": [anchors.written(path) for path in spec.extra_include_paths],
+        }
+        inputs = {
+            "module": module,
+            "flags": {tool: _anchored(values, anchors) for tool, values in flags.items()},
+            "toolchain": toolchain.identity(),
+            "versions": {"format": FORMAT, "kjit": kjit.__version__, "tvm-ffi": tvm_ffi_version()},
+        }
+        source_key = digest_of(module)
+        return cls(variant, inputs, digest_of({**inputs, "module": source_key}), source_key, anchors, sources)
+
+
+def digest(content: bytes) -> str:
+    """The hash of a file's content."""
+    return hashlib.sha256(content).hexdigest()[:_KEY_DIGITS]
+
+
+def digest_of(document: object) -> str:
+    """The hash of a JSON document."""
+    return digest(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
+
+
+@lru_cache(maxsize=1)
+def tvm_ffi_version() -> str:
+    """The version of tvm-ffi, without importing it (which would import torch)."""
+    from importlib.metadata import version
+
+    return version("apache-tvm-ffi")
+
+
+def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    """What changed from one `inputs` document to another, for people: one line each."""
+    lines: list[str] = []
+    # The complete flags repeat what the other sections say; they alone differ where kjit's defaults changed.
+    for section in ("module", "toolchain", "versions", "flags"):
+        before, after = old.get(section), new.get(section)
+        if isinstance(before, dict) and isinstance(after, dict) and (section != "flags" or not lines):
+            lines += _differences(before, after, "flags for " if section == "flags" else "")
+    return lines
+
+
+def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: str) -> list[str]:
+    lines: list[str] = []
+    for name in dict.fromkeys((*new, *old)):
+        before, after = old.get(name), new.get(name)
+        label = f"{prefix}{name}"
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            if "version" in after and before.get("version") == after["version"]:
+                lines.append(f"'{after.get('path')}' was replaced")
+            elif "version" in after:
+                lines.append(f"the compiler was {_short(before.get('version'))} and is {_short(after['version'])}")
+            else:
+                lines += _differences(before, after, f"{label} ")
+        elif isinstance(before, list) and isinstance(after, list):
+            lines.append(_list_difference(label, before, after))
+        else:
+            lines.append(f"{label} was {_short(before)} and is {_short(after)}")
+    return lines
+
+
+def _list_difference(label: str, before: list[object], after: list[object]) -> str:
+    # A file and what identifies it is a list in the list.
+    known = {str(item[0]): item for item in before if isinstance(item, list)}
+    for item in after:
+        if isinstance(item, list) and known.get(str(item[0]), item) != item:
+            return f"{str(item[0]).removeprefix('{project}/')} changed"
+    gone = " ".join(_short(item) for item in before if item not in after)
+    come = " ".join(_short(item) for item in after if item not in before)
+    if not gone and not come:
+        return f"{label}: another order"
+    return f"{label}:" + (f" without {gone}" if gone else "") + (f" with {come}" if come else "")
+
+
+def _short(value: object) -> str:
+    if isinstance(value, list):
+        return str(value[0]) if value else "none"
+    text = str(value).splitlines()[0] if value not in (None, "") else "none"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _source(spec: Spec, path: str) -> FileState:
+    try:
+        return FileState.read(path)
+    except OSError as error:
+        raise UsageError(
+            f"the source '{path}' of module '{spec.name}' cannot be read ({error.strerror}).",
+            hint="correct the path where the module is declared",
+        ) from None
+
+
+def _anchored(flags: Iterable[str], anchors: Anchors) -> list[str]:
+    written = []
+    is_path = False
+    for flag in flags:
+        if is_path or flag.startswith(_SEARCH_FLAGS):
+            start = max(flag.find("/"), 0)
+            written.append(flag[:start] + anchors.written(flag[start:]) if flag[:start] in _BEFORE_PATHS else flag)
+        else:
+            written.append(flag)
+        is_path = flag in _SEARCH_FLAGS
+    return written
+
+
+@lru_cache(maxsize=1)
+def _installed() -> tuple[tuple[str, str], ...]:
+    """The packages whose headers every module uses."""
+    package = os.path.dirname(os.path.abspath(kjit.__file__))
+    # A package that is reached through a link is found by either name.
+    folders = [("kjit", os.path.realpath(package)), ("kjit", package), ("tvm_ffi", str(tvm_ffi_include().parent))]
+    return tuple(dict.fromkeys(folders))
+
+
+@lru_cache(maxsize=1024)
+def _project(folder: str) -> str:
+    """The nearest folder above with a `pyproject.toml` or a `.git`, else `folder` itself."""
+    for parent in (Path(folder), *Path(folder).parents):
+        # Not Path.exists, which raises where a folder may not be looked into.
+        if os.path.exists(parent / "pyproject.toml") or os.path.exists(parent / ".git"):
+            return str(parent)
+    return folder

@@ -1,0 +1,108 @@
+"""What was learned about a program by running it, so that it need not be run again?
+
+Answers are kept with the program's size and modification time, in the process and in `<cache>/v1/compilers.json`: a
+later process learns all of them from one `stat`. The trade-off: a driver that stays byte for byte the same while the
+parts behind it are exchanged is not noticed (package managers replace both). The file is a convenience and never a
+reason to fail: when it cannot be read or written, the program is asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from kjit import env
+
+_FORMAT = 1
+
+_log = logging.getLogger("kjit")
+
+Stamp = tuple[str, int, int]
+"""A file's path, size and modification time in nanoseconds."""
+
+
+def stamp(path: Path) -> Stamp:
+    """The stamp of the file at `path` (of the file behind a link).
+
+    Raises:
+        OSError: it is not there.
+    """
+    stat = path.stat()
+    return (str(path), stat.st_size, stat.st_mtime_ns)
+
+
+def is_unchanged(seen: Stamp) -> bool:
+    """Whether the file is still as it was stamped."""
+    try:
+        stat = os.stat(seen[0])
+    except OSError:
+        return False
+    return (stat.st_size, stat.st_mtime_ns) == seen[1:]
+
+
+class Memo:
+    """Answers by program and question, remembered on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._programs = self._read()
+
+    def recall(self, program: Stamp, question: str, ask: Callable[[], list[str]]) -> list[str]:
+        """The answer to `question` about `program`; `ask` is called only where it is not known yet."""
+        path, size, mtime_ns = program
+        known = self._programs.get(path)
+        if isinstance(known, dict) and known.get("size") == size and known.get("mtime_ns") == mtime_ns:
+            answer = known.get(question)
+            if isinstance(answer, list) and all(isinstance(item, str) for item in answer):
+                return answer
+        else:
+            known = {"size": size, "mtime_ns": mtime_ns}
+        answer = ask()
+        # Another process may have written meanwhile. The last one wins whole: what is lost is asked again.
+        self._programs = {**self._read(), path: {**known, question: answer}}
+        self._write()
+        return answer
+
+    def _read(self) -> dict[str, object]:
+        try:
+            content = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            return {}
+        programs = content.get("programs")
+        return programs if isinstance(programs, dict) else {}
+
+    def _write(self) -> None:
+        import tempfile
+
+        folder = self._path.parent
+        try:
+            for each in (folder.parent, folder):
+                each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=folder, prefix="compilers.", suffix=".tmp")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    json.dump({"format": _FORMAT, "programs": self._programs}, file, indent=1)
+                os.replace(name, self._path)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
+        except OSError as error:
+            _log.debug("what was learned about the compilers is not remembered: %s", error)
+
+
+def open_memo() -> Memo:
+    """The memo of the cache folder in use."""
+    return _open(env.cache_dir() / "v1" / "compilers.json")
+
+
+@lru_cache(maxsize=8)
+def _open(path: Path) -> Memo:
+    return Memo(path)

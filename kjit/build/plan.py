@@ -1,0 +1,371 @@
+"""Which variants have to be built, and how are many of them built at once?
+
+What there is to build is what a project's wrappers declare (`collect`), for what this machine has compilers for or is
+asked for (`choose_targets`).
+
+`build` is the miss path of every road: one variant, under the lock of its key, in a staging folder, published only if
+nothing that it was made from changed meanwhile. `build_all` runs it for many variants in threads (the work is done by
+compilers, each a process of its own), as many at a time as there are cores and memory for.
+
+A source that is saved while its compile runs makes what came out of it unfit for the cache: nobody knows which of the
+two versions it holds. It is then built once more, from what is there now. If that happens twice, somebody is writing
+the file all the time, and the answer is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from kjit.build.compile import Built, compile_variant
+from kjit.build.diagnostics import KernelResources
+from kjit.build.headers import Observation, now_ns
+from kjit.build.key import FileState, Key
+from kjit.build.store import Artifact, Lookup, Store
+from kjit.build.toolchain import Toolchain, find_cuda, resolve_archs
+from kjit.errors import KjitError, ToolchainError, UsageError
+from kjit.project import Project
+from kjit.runtime.declared import DeclaredModule
+from kjit.spec import Spec, Target, TargetKind, Variant
+
+# What one compile takes at its peak, generously: nvcc's front ends and ptxas run one after another.
+_MEMORY: Mapping[TargetKind, int] = {"cpu": 1 << 29, "cuda": 3 << 29}
+
+_log = logging.getLogger("kjit")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one variant.
+
+    Attributes:
+        state: `hit` (it was built already), `built`, `failed`, or `stale` (it would have to be built).
+        seconds: from asking to having it, waits for other processes included.
+        reason: why it had to be built, or would have to; empty for a hit.
+        error: for `failed`.
+    """
+
+    variant: Variant
+    state: Literal["hit", "built", "failed", "stale"]
+    seconds: float
+    reason: str = ""
+    artifact: Artifact | None = None
+    error: KjitError | None = None
+
+
+@dataclass(frozen=True)
+class Started:
+    """A compile starts, and why."""
+
+    variant: Variant
+    reason: str
+
+
+Event = Started | Outcome
+"""What `build_all` reports while it works: each variant ends with an `Outcome`, some begin with a `Started`."""
+
+
+def look_up_all(variants: Iterable[Variant], store: Store) -> list[Outcome]:
+    """What building `variants` would find: `hit`, `stale` with the reason, or `failed` where that cannot be told."""
+    outcomes = []
+    for variant in dict.fromkeys(variants):
+        began = time.perf_counter()
+        try:
+            found = store.find(Key.of(variant, Toolchain.for_target(variant.target)))
+        except KjitError as error:
+            outcomes.append(Outcome(variant, "failed", time.perf_counter() - began, error=error))
+            continue
+        state: Literal["hit", "stale"] = "stale" if found.artifact is None else "hit"
+        outcomes.append(Outcome(variant, state, time.perf_counter() - began, found.reason, found.artifact))
+    return outcomes
+
+
+def build(
+    variant: Variant,
+    store: Store,
+    *,
+    on_start: Callable[[Started], None] | None = None,
+    verbose: bool = False,
+    cancel: threading.Event | None = None,
+) -> Outcome:
+    """Build `variant` unless it is built already, here or by another process that gets there first.
+
+    Args:
+        on_start: called right before a compile.
+        verbose: put the compilers' whole output into an error's message.
+        cancel: set by another thread, ends a wait and a compile.
+
+    Raises:
+        KjitError: it cannot be built (most often a `CompileError`); the cache is as it was.
+        CancelledError: `cancel` was set.
+    """
+    began = time.perf_counter()
+    before: Mapping[str, FileState] = {}
+    changed: list[str] = []
+    for _ in range(2):
+        toolchain = Toolchain.for_target(variant.target)
+        key = Key.of(variant, toolchain)
+        found = store.find(key)
+        if found.artifact is not None:
+            return Outcome(variant, "hit", time.perf_counter() - began, artifact=found.artifact)
+        home = store.writable()
+        with home.lock(key, cancel):
+            # Another process may have built it while this one waited for the lock.
+            found = home.find(key) if home is store else Lookup(home.find(key).artifact, found.reason)
+            if found.artifact is not None:
+                return Outcome(variant, "hit", time.perf_counter() - began, artifact=found.artifact)
+            with home.staging() as staging:
+                if on_start is not None:
+                    on_start(Started(variant, found.reason))
+                start = now_ns()
+                built = compile_variant(variant, toolchain, staging, verbose=verbose, cancel=cancel)
+                observed = Observation.of(map(str, built.headers), key, toolchain)
+                changed = observed.changed_since(start, {**before, **{state.path: state for state in key.sources}})
+                if not changed:
+                    artifact = home.publish(key, built.library, observed.reads, _report(built), staging)
+                    return Outcome(variant, "built", time.perf_counter() - began, found.reason, artifact)
+        _log.info("%s: built once more, because it changed meanwhile: %s", variant.label, ", ".join(changed))
+        before = observed.states
+    raise KjitError(
+        f"{variant.label} is not built, because '{changed[0]}' changed during the compile, twice.",
+        hint="build it again when nothing writes the file any more",
+    )
+
+
+def build_all(
+    variants: Iterable[Variant],
+    store: Store,
+    *,
+    jobs: int | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    verbose: bool = False,
+) -> list[Outcome]:
+    """Build many variants at once. One that fails does not stop the others.
+
+    An exception that is no `KjitError`, Ctrl-C above all, ends every compile that is under way, leaves the cache
+    as if they had not begun, and is raised again.
+
+    Args:
+        jobs: at most so many at once; by default as many as there are cores. Free memory may allow fewer.
+        on_event: called with each event, one at a time and not from this thread.
+        verbose: put the compilers' whole output into errors' messages.
+
+    Returns:
+        One outcome a variant, in their order; a variant that is given twice has one.
+    """
+    todo = list(dict.fromkeys(variants))
+    # CUDA first: its compiles are the long ones, and the end is reached sooner when they do not come last.
+    order = sorted(todo, key=lambda variant: variant.target.kind != "cuda")
+    reporting = threading.Lock()
+    cancel = threading.Event()
+
+    def report(event: Event) -> None:
+        if on_event is not None:
+            with reporting:
+                on_event(event)
+
+    def work(variant: Variant) -> Outcome:
+        began = time.perf_counter()
+        try:
+            outcome = build(variant, store, on_start=report, verbose=verbose, cancel=cancel)
+        except KjitError as error:
+            outcome = Outcome(variant, "failed", time.perf_counter() - began, error=error)
+        report(outcome)
+        return outcome
+
+    with ThreadPoolExecutor(max_workers=parallel_jobs(todo, jobs), thread_name_prefix="kjit-build") as pool:
+        futures = {variant: pool.submit(work, variant) for variant in order}
+        try:
+            done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+        except BaseException:
+            # The pool's end waits for its threads, and each of them for its compilers to be gone.
+            cancel.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        return [futures[variant].result() for variant in todo]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What the wrappers of a project declare.
+
+    Attributes:
+        modules: the declared ops, with the name of the first wrapper that has each.
+        failures: wrappers that cannot be asked, and why.
+        without: wrappers that declare nothing, and so cannot be built ahead of use.
+    """
+
+    modules: list[tuple[str, DeclaredModule]]
+    failures: list[tuple[str, KjitError]]
+    without: list[str]
+
+    def specs(self) -> list[Spec]:
+        return list(dict.fromkeys(spec for _, module in self.modules for spec in module.specs()))
+
+    def variants(self, targets: Sequence[Target]) -> list[Variant]:
+        return list(dict.fromkeys(each for _, module in self.modules for each in module.variants(targets)))
+
+
+def collect(project: Project, ops: Sequence[str] = ()) -> Collected:
+    """Import the wrappers of `ops` (default: all of the project) and find the declared ops in them.
+
+    Raises:
+        UsageError: there is no such op.
+    """
+    collected = Collected([], [], [])
+    known: set[int] = set()
+    for op in project.check_ops(list(ops)):
+        try:
+            module = project.import_wrapper(op)
+        except KjitError as error:
+            collected.failures.append((op, error))
+            continue
+        found = [value for value in vars(module).values() if isinstance(value, DeclaredModule)]
+        if not found:
+            collected.without.append(op)
+        for declared in found:
+            if id(declared) in known:
+                continue
+            known.add(id(declared))
+            try:
+                declared.specs()
+            except Exception as error:  # noqa: BLE001 (the project's own code, which may raise anything)
+                collected.failures.append((op, _failed_declaration(op, declared, error)))
+            else:
+                collected.modules.append((op, declared))
+    return collected
+
+
+def choose_targets(
+    specs: Sequence[Spec], kinds: Sequence[TargetKind] | None = None, archs: Sequence[str] = ()
+) -> tuple[list[Target], list[str]]:
+    """The targets to build `specs` for, and what was left out and why, a sentence each.
+
+    Args:
+        kinds: what was asked for; by default all that there are sources for and a compiler on this machine.
+        archs: CUDA architectures that were asked for; by default as `resolve_archs` finds them.
+
+    Raises:
+        UsageError: nothing has a source for what was asked for.
+        ToolchainError: a compiler for it is missing, or no architecture is known.
+    """
+    if archs and kinds is not None and "cuda" not in kinds:
+        raise UsageError("--arch is for CUDA, and --target leaves CUDA out.", hint="drop one of the two")
+    targets: list[Target] = []
+    left_out: list[str] = []
+    missing: ToolchainError | None = None
+    for kind in _KINDS:
+        with_source = sorted({spec.name for spec in specs if kind in spec.kinds})
+        asked = kind in kinds if kinds is not None else kind == "cuda" and bool(archs)
+        if not asked and (kinds is not None or not with_source):
+            continue
+        if not with_source:
+            raise UsageError(f"none of these ops has a {_SOURCE[kind]} source.", hint=_add_source(specs))
+        try:
+            if kind == "cpu":
+                targets.append(Toolchain.for_target(Target.cpu()).target)
+                continue
+            find_cuda()
+        except ToolchainError as error:
+            if asked:
+                raise
+            missing = missing or error
+            left_out.append(f"{kind} is left out ({', '.join(with_source)}): {error.message}")
+            continue
+        targets += map(Target.cuda, resolve_archs(archs or None))
+    if not targets and missing is not None:
+        raise missing
+    if kinds is not None:
+        for kind in kinds:
+            lacking = sorted({spec.name for spec in specs if kind not in spec.kinds})
+            left_out += [f"{name} has no {_SOURCE[kind]} source, and is not built for {kind}" for name in lacking]
+    return targets, left_out
+
+
+def parallel_jobs(variants: Sequence[Variant], wanted: int | None = None) -> int:
+    """How many compiles may run at once: as many as wanted, else one a core, and no more than fit into free memory."""
+    if not variants:
+        return 1
+    jobs = min(wanted or _cores(), len(variants))
+    free = _free_memory()
+    if free is not None:
+        jobs = min(jobs, free // max(_MEMORY[variant.target.kind] for variant in variants))
+    return max(jobs, 1)
+
+
+def report_of(artifact: Artifact) -> tuple[float, tuple[KernelResources, ...], str]:
+    """What the build of `artifact` told: seconds, what each CUDA kernel needs, warnings."""
+    told = artifact.build
+    seconds, resources, warnings = told.get("seconds"), told.get("resources"), told.get("warnings")
+    return (
+        seconds if isinstance(seconds, float) else 0.0,
+        tuple(KernelResources(**item) for item in resources) if isinstance(resources, list) else (),
+        warnings if isinstance(warnings, str) else "",
+    )
+
+
+_KINDS: tuple[TargetKind, ...] = ("cuda", "cpu")
+_SOURCE: Mapping[TargetKind, str] = {"cuda": "CUDA", "cpu": "C++"}
+
+
+def _add_source(specs: Sequence[Spec]) -> str | None:
+    return f"they have sources for {' and '.join(specs[0].kinds)}" if specs else None
+
+
+def _failed_declaration(op: str, declared: DeclaredModule, error: Exception) -> KjitError:
+    if isinstance(error, KjitError):
+        return KjitError(f"{op}: {error.message}", hint=error.hint)
+    return KjitError(
+        f"{op}: the declaration {declared.name} fails: {type(error).__name__}: {error}",
+        hint=f"correct the function {declared.name} in the wrapper of {op}",
+    )
+
+
+def _report(built: Built) -> dict[str, object]:
+    return {
+        "seconds": built.seconds,
+        "resources": [asdict(kernel) for kernel in built.resources],
+        "commands": list(built.commands),
+        "warnings": built.warnings,
+    }
+
+
+def _cores() -> int:
+    """The cores that this process may use, by its affinity and by its container's quota."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    quota = _text("/sys/fs/cgroup/cpu.max").split()
+    if len(quota) == 2 and quota[0].isdecimal():
+        cores = min(cores, -(-int(quota[0]) // int(quota[1])))
+    return cores
+
+
+def _free_memory() -> int | None:
+    """Bytes that may be used without swapping, by the machine and by this process's container; None if unknown."""
+    free: list[int] = []
+    available = re.search(r"^MemAvailable:\s+(\d+) kB$", _text("/proc/meminfo"), re.MULTILINE)
+    if available:
+        free.append(int(available[1]) << 10)
+    limit, used = _text("/sys/fs/cgroup/memory.max").strip(), _text("/sys/fs/cgroup/memory.current").strip()
+    if limit.isdecimal() and used.isdecimal():
+        # Files that were read count as used, though the kernel drops them when it needs to.
+        dropped = re.search(r"^inactive_file (\d+)$", _text("/sys/fs/cgroup/memory.stat"), re.MULTILINE)
+        free.append(int(limit) - int(used) + (int(dropped[1]) if dropped else 0))
+    return min(free, default=None)
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except OSError:
+        return ""

@@ -1,0 +1,115 @@
+"""The part of kjit's headers that is compiled once and not once for each op: where is it?
+
+Error messages and argument checks make up most of what the C++ compiler would optimise in a small op, and they are the
+same in each. So ops are compiled with `-DKJIT_PRECOMPILED`, which leaves only declarations, and linked with objects
+made from `kjit/csrc/support/`: `host` for every module, `cuda` for those with kernels. An object is made by the first
+build that needs it, side by side with that build's own units, and kept in `<cache>/v1/support/<key>/`. The key is a
+hash of the compiler's identity, the flags, and the contents of all of kjit's headers: coarse, since it is only about
+the time of one small compile.
+
+An object without its list of headers, or a broken one, is as good as none: a build then makes it anew. A build never
+waits for another one here; two that start together make the same object twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kjit import env
+from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_include
+
+_log = logging.getLogger("kjit")
+
+
+@dataclass(frozen=True)
+class SupportObject:
+    """One object of the support code.
+
+    Attributes:
+        name: `host` or `cuda`; in a build its files are called `kjit_<name>.o` and `kjit_<name>.o.d`.
+        arguments: the compiler and its flags.
+        source: what is compiled.
+        folder: where it is kept.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    source: Path
+    folder: Path
+
+    @property
+    def output(self) -> str:
+        return f"kjit_{self.name}.o"
+
+    def fetch(self, folder: Path) -> bool:
+        """Copy the object and its depfile into `folder`; False where they are not kept yet."""
+        try:
+            for name in (self.output, f"{self.output}.d"):
+                shutil.copyfile(self.folder / name, folder / name)
+        except OSError:
+            return False
+        return (folder / self.output).read_bytes()[:4] == b"\x7fELF"
+
+    def keep(self, folder: Path) -> None:
+        """Keep what was made in `folder` for later builds. That this fails (a read-only cache) is no error."""
+        try:
+            for each in (self.folder.parents[2], self.folder.parents[1], self.folder.parent):
+                each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made = Path(tempfile.mkdtemp(dir=self.folder.parent))
+            try:
+                for name in (self.output, f"{self.output}.d"):
+                    shutil.copyfile(folder / name, made / name)
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(self.folder)  # incomplete, or it would have been fetched
+                os.rename(made, self.folder)
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
+        except OSError as error:
+            _log.debug("%s is not kept: %s", self.output, error)
+
+
+def support_objects(toolchain: Toolchain) -> list[SupportObject]:
+    """The objects that a module for `toolchain.target` is linked with."""
+    names = ("host",) if toolchain.cuda is None else ("host", "cuda")
+    return [_support_object(name, toolchain) for name in names]
+
+
+def _support_object(name: str, toolchain: Toolchain) -> SupportObject:
+    arguments = (str(toolchain.cxx.path), *toolchain.support_flags(with_cuda=name == "cuda"))
+    source = Path(__file__).resolve().parent.parent / "csrc" / "support" / f"{name}.cpp"
+    identity = toolchain.identity()
+    if name != "cuda":
+        identity["cuda"] = None
+    # One object serves all architectures, and a CPU module as well as a CUDA module.
+    known = [arguments, source.read_text(encoding="utf-8"), _headers_digest(), identity["cxx"], identity["cuda"]]
+    key = hashlib.sha256(json.dumps([*known, identity["environment"]]).encode()).hexdigest()[:32]
+    return SupportObject(name, arguments, source, env.cache_dir() / "v1" / "support" / key)
+
+
+def _headers_digest() -> str:
+    """A hash of kjit's headers and the part of tvm-ffi's that they include."""
+    kjit = sorted((kjit_include() / "kjit").rglob("*.h"))
+    tvm_ffi = tvm_ffi_include()
+    return _digest(tuple(_stamp(path) for path in (*kjit, tvm_ffi / "tvm" / "ffi" / "c_api.h")))
+
+
+def _stamp(path: Path) -> tuple[Path, int, int]:
+    stat = path.stat()
+    return (path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
+    digest = hashlib.sha256()
+    for path, _, _ in stamps:
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

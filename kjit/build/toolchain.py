@@ -1,0 +1,355 @@
+"""With which compilers, for which architecture and with which flags is a module built, and what identifies all that?
+
+This is the one file that knows flags. What it finds comes from three neighbours, each of which answers one question:
+compilers.py (which C++ compiler), cuda.py (which CUDA toolkit), gpus.py (which GPUs). A `Toolchain` is a value: it is
+found once a process for each environment, costs a handful of `stat` calls after that, and starts a subprocess only for
+a compiler that was never seen before.
+
+The flags follow one rule: what is the same for every op is decided here and cannot be forgotten by one; what an op
+adds comes after it and so wins.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kjit import env
+from kjit.build import gpus
+from kjit.build.compilers import Compiler as Compiler
+from kjit.build.compilers import find_cxx as find_cxx
+from kjit.build.compilers import find_host_cxx
+from kjit.build.cuda import CudaToolkit as CudaToolkit
+from kjit.build.cuda import find_cuda as find_cuda
+from kjit.build.gpus import Capability
+from kjit.build.memo import Stamp, is_unchanged
+from kjit.errors import ToolchainError, UsageError
+from kjit.spec import CudaArch, Spec, Target, TargetKind
+
+EXPORTS_SCRIPT = "exports.map"
+"""The linker script that keeps everything but the exports local: a file beside the link's output."""
+
+COMPILER_ENVIRONMENT = (
+    "NVCC_PREPEND_FLAGS",
+    "NVCC_APPEND_FLAGS",
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "CUDA_HOME",
+    "CXX",
+)
+"""Variables that change what the compilers do, and therefore belong to a toolchain's identity."""
+
+_DISCOVERY_ENVIRONMENT = ("PATH", "CXX", env.CUDA_HOME, "CUDA_HOME", env.CACHE_DIR)
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The compilers for one target.
+
+    Attributes:
+        cxx: the C++ compiler; for CUDA also the one that nvcc calls for host code, and the linker's driver.
+        cuda: the CUDA toolkit, None for the CPU.
+    """
+
+    target: Target
+    cxx: Compiler
+    cuda: CudaToolkit | None
+
+    @classmethod
+    def for_target(cls, target: Target) -> Toolchain:
+        """The toolchain for `target`, found anew when the environment or a compiler has changed.
+
+        Raises:
+            ToolchainError: a compiler is missing or unfit (see `find_cxx` and `find_cuda`).
+            UsageError: this CUDA does not know the target's architecture.
+        """
+        environment = tuple(os.environ.get(name) for name in _DISCOVERY_ENVIRONMENT)
+        cxx, cuda = _discover(target.kind, environment)
+        if not _is_unchanged(cxx, cuda):
+            _discover.cache_clear()
+            cxx, cuda = _discover(target.kind, environment)
+        if cuda is not None and target.arch is not None:
+            _check_arch(target.arch, cuda)
+        return cls(target, cxx, cuda)
+
+    def identity(self) -> dict[str, object]:
+        """Everything about the compilers that can change what they make, as JSON."""
+        return {
+            "target": str(self.target),
+            "cxx": self.cxx.identity(),
+            "cuda": None if self.cuda is None else self.cuda.identity(),
+            "cpu": cpu_identity() if self._is_native else None,
+            "environment": {name: os.environ[name] for name in COMPILER_ENVIRONMENT if os.environ.get(name)},
+        }
+
+    def cxx_flags(self, spec: Spec) -> list[str]:
+        """The flags for a C++ unit of `spec`."""
+        flags = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
+        if self._is_native:
+            flags.append("-march=native")
+        if self._has_openmp:
+            flags.append("-fopenmp")
+        if self.target.arch is not None:
+            flags.append(f"-DKJIT_CUDA_ARCH={self.target.arch.number}")
+        return [*flags, *spec.extra_cflags, *_include_flags(spec.extra_include_paths, self._cuda_include_dirs)]
+
+    def support_flags(self, *, with_cuda: bool) -> list[str]:
+        """The flags for the part of kjit's headers that is compiled apart (support.py), the same for all targets."""
+        flags = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
+        return [*flags, *_include_flags((), self._cuda_include_dirs if with_cuda else ())]
+
+    def nvcc_flags(self, spec: Spec) -> list[str]:
+        """The flags for a CUDA unit of `spec`.
+
+        Raises:
+            ValueError: this is a toolchain for the CPU.
+        """
+        arch = self.target.arch
+        if arch is None:
+            raise ValueError("a toolchain for the CPU has no nvcc")
+        return [
+            "-std=c++20",
+            "-O3",
+            "--expt-relaxed-constexpr",
+            "-ccbin",
+            str(self.cxx.path),
+            f"-gencode=arch=compute_{arch.digits},code=sm_{arch.digits}",
+            f"-DKJIT_CUDA_ARCH={arch.number}",
+            "-DKJIT_PRECOMPILED",
+            "-Xcompiler",
+            "-fPIC,-fvisibility=hidden",
+            # Registers, shared memory and spills of each kernel, for `kjit build`'s table.
+            "-Xptxas",
+            "-v",
+            # Host and device preprocess the unit side by side.
+            "-t",
+            "2",
+            *spec.extra_cuda_cflags,
+            *_include_flags(spec.extra_include_paths, ()),
+        ]
+
+    def link_flags(self, spec: Spec) -> list[str]:
+        """The flags that follow the objects in the link of `spec`'s library.
+
+        Libraries are named by soname only and no path is stored: in the process that loads the module, tvm-ffi and the
+        CUDA runtime are loaded already. A symbol that nothing defines is an error of the build, not of a later call.
+        """
+        tvm_ffi = tvm_ffi_library()
+        flags = ["-shared", "-Wl,--as-needed", "-Wl,--no-undefined", f"-Wl,--version-script={EXPORTS_SCRIPT}"]
+        if self._has_openmp:
+            flags.append("-fopenmp")
+        flags += spec.extra_ldflags
+        flags += [f"-L{tvm_ffi.parent}", "-ltvm_ffi"]
+        if self.cuda is not None:
+            # The folders serve an op's own -lcublas or -lcuda.
+            flags += [f"-L{self.cuda.lib_dir}", f"-L{self.cuda.lib_dir / 'stubs'}", str(self.cuda.cudart)]
+        return flags
+
+    def library_dirs(self) -> list[Path]:
+        """The folders whose headers are not an op's own: the compilers', CUDA's, tvm-ffi's and kjit's."""
+        prefixes = [path.resolve().parent.parent for path in (self.cxx.path, *self._cuda_include_dirs)]
+        folders = [prefix / name for prefix in prefixes for name in ("include", "lib", "lib64", "targets")]
+        return [*folders, *self._cuda_include_dirs, tvm_ffi_include(), kjit_include()]
+
+    @property
+    def _cuda_include_dirs(self) -> tuple[Path, ...]:
+        return () if self.cuda is None else self.cuda.include_dirs
+
+    @property
+    def _is_native(self) -> bool:
+        return self.target.kind == "cpu" and "native" in self.cxx.features
+
+    @property
+    def _has_openmp(self) -> bool:
+        return self.target.kind == "cpu" and "openmp" in self.cxx.features
+
+
+def find_ninja() -> Path:
+    """The ninja program: from PATH, else from the Python package `ninja`.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    import shutil
+
+    on_path = shutil.which("ninja")
+    if on_path is not None:
+        return Path(os.path.abspath(on_path))
+    if importlib.util.find_spec("ninja") is not None:
+        import ninja
+
+        packaged = shutil.which("ninja", path=ninja.BIN_DIR) if ninja.BIN_DIR else None
+        if packaged is not None:
+            return Path(os.path.abspath(packaged))
+    raise ToolchainError("The build tool ninja was not found.", hint="install it with `pip install ninja`")
+
+
+def gpu_archs() -> list[CudaArch]:
+    """The architectures of the GPUs that this process sees, in order and without duplicates; empty without a GPU."""
+    return list(dict.fromkeys(_native_arch(capability) for capability in gpus.visible_capabilities()))
+
+
+def resolve_archs(requested: Sequence[str] | None) -> list[CudaArch]:
+    """The architectures to build for: the requested ones, else those that the environment lists, else the GPUs present.
+
+    Args:
+        requested: items as `CudaArch.parse` reads them; one item may hold several, separated by commas or spaces.
+
+    Raises:
+        UsageError: one of them is no architecture, or this CUDA does not build for it.
+        ToolchainError: none is named and there is no GPU, or there is no CUDA.
+    """
+    items = [item for text in requested or () for item in env.split_list(text)]
+    if not items and (listed := env.cuda_arch_list()) is not None:
+        items = listed[1]
+    archs = list(dict.fromkeys(CudaArch.parse(item) for item in items)) or gpu_archs()
+    if not archs:
+        raise ToolchainError(
+            "There is no GPU here, and no architecture to build for was named.",
+            hint=f"give --arch 8.0,9.0a or set {env.CUDA_ARCH_LIST}, or work on a machine with a GPU",
+        )
+    cuda = find_cuda()
+    for arch in archs:
+        _check_arch(arch, cuda)
+    return archs
+
+
+def runtime_target(kind: TargetKind, device_index: int | None) -> Target:
+    """The target whose code runs here: the CPU, or on CUDA device `device_index` (None: the current one).
+
+    From the architectures that the environment lists the closest one that runs on the GPU is taken, or the first where
+    there is no GPU; with no list it is the GPU's own.
+
+    Raises:
+        UsageError: none of the listed architectures runs on the GPU.
+        ToolchainError: there is no such GPU and no list.
+    """
+    if kind == "cpu":
+        return Target.cpu()
+    capability = gpus.device_capability(device_index)
+    listed = env.cuda_arch_list()
+    if listed is None:
+        if capability is None:
+            which = "no GPU here" if device_index is None else f"no CUDA device {device_index} here"
+            raise ToolchainError(
+                f"There is {which}, and no architecture to compile for was named.",
+                hint=f"set {env.CUDA_ARCH_LIST} (for example 9.0a), or work on a machine with a GPU",
+            )
+        return Target.cuda(_native_arch(capability))
+    variable, items = listed
+    archs = [CudaArch.parse(item) for item in items]
+    if capability is None:
+        return Target.cuda(archs[0])
+    fitting = [arch for arch in archs if arch.runs_on(*capability)]
+    if not fitting:
+        raise UsageError(
+            f"{variable} lists {', '.join(map(str, archs))}, and none of them runs on this GPU "
+            f"({capability[0]}.{capability[1]}).",
+            hint=f"add {_native_arch(capability)} to {variable}, or unset it",
+        )
+    return Target.cuda(max(fitting, key=_closeness))
+
+
+def kjit_include() -> Path:
+    """The folder of kjit's C++ headers (`<kjit/...>`)."""
+    return Path(__file__).resolve().parent.parent / "include"
+
+
+def tvm_ffi_include() -> Path:
+    """The folder of tvm-ffi's headers (and DLPack's).
+
+    Raises:
+        ToolchainError: tvm-ffi is not installed.
+    """
+    return _tvm_ffi_home() / "include"
+
+
+def tvm_ffi_library() -> Path:
+    """tvm-ffi's shared library.
+
+    Raises:
+        ToolchainError: tvm-ffi is not installed.
+    """
+    return _tvm_ffi_home() / "lib" / ("libtvm_ffi.dylib" if platform.system() == "Darwin" else "libtvm_ffi.so")
+
+
+@lru_cache(maxsize=1)
+def cpu_identity() -> str:
+    """What `-march=native` depends on: this CPU's model and instruction sets."""
+    wanted = ("vendor_id", "cpu family", "model", "flags", "CPU implementer", "CPU variant", "CPU part", "Features")
+    lines = []
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if not line.strip():
+                    break  # one core says enough, and a machine may have hundreds
+                name, _, value = line.partition(":")
+                if name.strip() in wanted:
+                    lines.append(f"{name.strip()}: {' '.join(sorted(value.split()))}")
+    except OSError:
+        lines.append(platform.platform())
+    return "; ".join([platform.machine(), *lines])
+
+
+@lru_cache(maxsize=1)
+def _tvm_ffi_home() -> Path:
+    # Not imported: that would import torch too, a second and a half for a path.
+    spec = importlib.util.find_spec("tvm_ffi")
+    if spec is None or spec.origin is None:
+        raise ToolchainError("tvm-ffi is not installed.", hint="install it with `pip install apache-tvm-ffi`")
+    return Path(spec.origin).parent
+
+
+@lru_cache(maxsize=16)
+def _discover(kind: TargetKind, environment: tuple[str | None, ...]) -> tuple[Compiler, CudaToolkit | None]:
+    del environment  # only the cache's key: what is found depends on it
+    if kind == "cpu":
+        return find_cxx(), None
+    cuda = find_cuda()
+    return find_host_cxx(cuda.nvcc), cuda
+
+
+def _is_unchanged(cxx: Compiler, cuda: CudaToolkit | None) -> bool:
+    stamps: list[Stamp] = [(str(cxx.path), cxx.size, cxx.mtime_ns)]
+    if cuda is not None:
+        stamps += [(str(cuda.nvcc.path), cuda.nvcc.size, cuda.nvcc.mtime_ns), *cuda.stamps]
+    return all(map(is_unchanged, stamps))
+
+
+def _check_arch(arch: CudaArch, cuda: CudaToolkit) -> None:
+    if cuda.knows(arch.digits):
+        return
+    plain = sorted(int(feature) for feature in cuda.nvcc.features if feature.isdecimal())
+    raise UsageError(
+        f"{cuda.label} in '{cuda.home}' does not build for architecture {arch}.",
+        hint=f"it knows {', '.join(f'{number // 10}.{number % 10}' for number in plain)} (from 9.0 on also as 9.0a)",
+    )
+
+
+def _native_arch(capability: Capability) -> CudaArch:
+    """The architecture that uses all of a GPU: from 9.0 on, the one with instructions of that GPU only (`a`)."""
+    major, minor = capability
+    return CudaArch(major, minor, "a" if major >= 9 else "")
+
+
+def _closeness(arch: CudaArch) -> tuple[int, int]:
+    return (arch.minor, ("", "f", "a").index(arch.suffix))
+
+
+def _include_flags(own: Sequence[str], cuda: Sequence[Path]) -> list[str]:
+    """Header search: the op's folders, kjit's headers, tvm-ffi's, CUDA's.
+
+    All but the op's own are system folders: `-Wall` in an op's flags is about the op.
+    """
+    system = (kjit_include(), tvm_ffi_include(), *(path for path in cuda if path != Path("/usr/include")))
+    flags = [f"-I{path}" for path in own]
+    for path in system:
+        flags += ["-isystem", str(path)]
+    return flags

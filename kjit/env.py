@@ -1,0 +1,131 @@
+"""Which environment variables does kjit read, and what do they mean?
+
+They are all read here, at the moment of the call and never at import, so that a test or a notebook may set one at any
+time. An empty value counts as unset, which is how a shell or a CI file most often "removes" a variable. Everything
+else (a `--arch`, a `[tool.kjit]` key) is an argument of the function that needs it; the environment is for what a
+whole machine or a whole run decides.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kjit.errors import UsageError
+
+CACHE_DIR = "KJIT_CACHE_DIR"
+CUDA_ARCH_LIST = "KJIT_CUDA_ARCH_LIST"
+TVM_FFI_CUDA_ARCH_LIST = "TVM_FFI_CUDA_ARCH_LIST"
+CUDA_HOME = "KJIT_CUDA_HOME"
+NO_COMPILE = "KJIT_NO_COMPILE"
+LOG = "KJIT_LOG"
+
+LogLevel = Literal["debug", "info"]
+
+_FALSE = ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An environment variable and what it does, in one sentence; the documentation's table is made of these."""
+
+    name: str
+    meaning: str
+
+
+VARIABLES = (
+    Variable(CACHE_DIR, "The folder of the artifact cache; by default the user's cache folder, `~/.cache/kjit`."),
+    Variable(
+        CUDA_ARCH_LIST,
+        "The GPU architectures to build for, separated by commas or spaces (`8.0,9.0a`); by default the GPUs present.",
+    ),
+    Variable(TVM_FFI_CUDA_ARCH_LIST, f"The same, for all users of tvm-ffi; `{CUDA_ARCH_LIST}` goes before it."),
+    Variable(
+        CUDA_HOME, "The CUDA toolkit to compile with; goes before `CUDA_HOME` and before what is found by itself."
+    ),
+    Variable(NO_COMPILE, "Set to 1, a module that has not been built is an error and is never compiled at run time."),
+    Variable(LOG, "`info` or `debug`: what kjit does at run time is written to stderr."),
+)
+
+
+def cache_dir() -> Path:
+    """The folder of the artifact cache (it need not exist yet): `KJIT_CACHE_DIR`, else the user's cache folder.
+
+    Raises:
+        UsageError: `KJIT_CACHE_DIR` starts with a `~user` that does not exist.
+    """
+    if text := _get(CACHE_DIR):
+        return _path(CACHE_DIR, text)
+    import platformdirs
+
+    return Path(os.path.abspath(platformdirs.user_cache_dir("kjit")))
+
+
+def cuda_arch_list() -> tuple[str, list[str]] | None:
+    """The variable that lists GPU architectures and its items as written, or None when neither variable is set."""
+    for name in (CUDA_ARCH_LIST, TVM_FFI_CUDA_ARCH_LIST):
+        if items := split_list(_get(name)):
+            return name, items
+    return None
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a list written with commas, semicolons or spaces between them."""
+    return text.replace(",", " ").replace(";", " ").split()
+
+
+def cuda_home() -> Path | None:
+    """The folder of the CUDA toolkit that `KJIT_CUDA_HOME` names, or None.
+
+    Raises:
+        UsageError: it starts with a `~user` that does not exist.
+    """
+    text = _get(CUDA_HOME)
+    return _path(CUDA_HOME, text) if text else None
+
+
+def no_compile() -> bool:
+    """Whether a module that has not been built is an error instead of a compile (`KJIT_NO_COMPILE`)."""
+    return _is_true(NO_COMPILE)
+
+
+def log_level() -> LogLevel | None:
+    """What `KJIT_LOG` asks for, or None.
+
+    Raises:
+        UsageError: it is neither `info` nor `debug`.
+    """
+    text = _get(LOG).lower()
+    if text in _FALSE:
+        return None
+    if text == "info":
+        return "info"
+    if text == "debug":
+        return "debug"
+    if text:
+        raise UsageError(f"{LOG} is '{text}'.", hint=f"set {LOG} to info or debug")
+    return None
+
+
+def is_in_ci() -> bool:
+    """Whether this runs in continuous integration (`CI` or `GITHUB_ACTIONS` is set and not false)."""
+    return _is_true("CI") or _is_true("GITHUB_ACTIONS")
+
+
+def _get(name: str) -> str:
+    return os.environ.get(name, "").strip()
+
+
+def _is_true(name: str) -> bool:
+    text = _get(name)
+    return bool(text) and text.lower() not in _FALSE
+
+
+def _path(name: str, text: str) -> Path:
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{name} is '{text}', and no such user has a home folder.") from None
+    return Path(os.path.abspath(path))

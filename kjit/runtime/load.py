@@ -1,0 +1,353 @@
+"""How does a spec become a loaded module?
+
+One road, whoever walks it: key, look-up, load. A hit starts no subprocess, needs no ninja, runs no compiler and imports
+nothing of the build but what reads the cache; only a miss imports the compile path. tvm-ffi's loader imports torch by
+itself, and nothing else here does.
+
+A module that was loaded stays loaded, and is found again by its library's path. A changed source has another path, so
+that a notebook which edits a kernel and asks again gets the new one, beside the old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
+
+from kjit import env
+from kjit.build.key import Key
+from kjit.build.store import Artifact, Store
+from kjit.build.toolchain import Toolchain, runtime_target
+from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
+from kjit.spec import Export, Spec, StrPath, Target, TargetKind, Variant
+
+if TYPE_CHECKING:
+    import torch
+    import tvm_ffi
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LONG_S = 1.0
+_ATTEMPTS = 3
+_MISSING_CUDA_RUNTIME = re.compile(r"libcudart\.so\.\d+(?=: cannot open shared object file)")
+
+_log = logging.getLogger("kjit")
+_loaded: dict[str, tvm_ffi.Module] = {}
+_loading = threading.Lock()
+
+
+def load_jit(
+    *args: str,
+    cpp_files: Iterable[StrPath] = (),
+    cuda_files: Iterable[StrPath] = (),
+    cpp_wrappers: Iterable[Export] = (),
+    cuda_wrappers: Iterable[Export] = (),
+    extra_cflags: Iterable[str] = (),
+    extra_cuda_cflags: Iterable[str] = (),
+    extra_ldflags: Iterable[str] = (),
+    extra_include_paths: Iterable[StrPath] = (),
+    build_directory: StrPath | None = None,
+) -> tvm_ffi.Module:
+    """Compile C++ and CUDA sources into one module, unless that was done before, and load it.
+
+    Args:
+        args: mark the module: its name first, then what tells it from others of that name (`*make_cpp_args(...)`).
+        cpp_files, cuda_files: sources, as absolute paths; a relative path is one in kjit's own `csrc/`. With wrappers
+            they are included into one generated unit; without, each exports for itself (`KJIT_EXPORT`).
+        cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs.
+        extra_cflags: for the C++ compiler. extra_cuda_cflags: for nvcc. extra_ldflags: for the link.
+        extra_include_paths: absolute folders that are searched before kjit's own.
+        build_directory: keep this module here instead of in the user's cache.
+
+    Returns:
+        The module; its exports are its attributes.
+
+    Raises:
+        UsageError: the request is wrong (no name, a missing source).
+        CompileError: the compiler refused the sources.
+        ToolchainError: a compiler is missing, or there is no GPU and no architecture is named.
+        NotPrebuiltError: it is not in the cache, and `KJIT_NO_COMPILE` is set.
+        CacheError: the cache cannot be used.
+    """
+    spec = _spec(
+        args,
+        cpp_files=cpp_files,
+        cuda_files=cuda_files,
+        cpp_wrappers=cpp_wrappers,
+        cuda_wrappers=cuda_wrappers,
+        extra_cflags=extra_cflags,
+        extra_cuda_cflags=extra_cuda_cflags,
+        extra_ldflags=extra_ldflags,
+        extra_include_paths=extra_include_paths,
+    )
+    return load_variant(Variant(spec, runtime_target(spec.kinds[0], None)), build_directory=build_directory)
+
+
+def jit(
+    *args: str,
+    device: torch.device | str | None = None,
+    cpp_files: Iterable[StrPath] = (),
+    cuda_files: Iterable[StrPath] = (),
+    cpp_wrappers: Iterable[Export] = (),
+    cuda_wrappers: Iterable[Export] = (),
+    extra_cflags: Iterable[str] = (),
+    extra_cuda_cflags: Iterable[str] = (),
+    extra_ldflags: Iterable[str] = (),
+    extra_include_paths: Iterable[StrPath] = (),
+    build_directory: StrPath | None = None,
+) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]:
+    """Give the decorated function a compiled module as its first argument; callers pass the others.
+
+        @kjit.jit("scale", cpp_files=[CSRC / "scale.cpp"], cpp_wrappers=[("scale", "scale<float>")])
+        def scale(module, x: torch.Tensor, out: torch.Tensor) -> None:
+            module.scale(x, out)
+
+    The module is compiled at the first call: for the CPU from the C++ side, for a GPU from the CUDA side.
+
+    Args:
+        args: as for `load_jit`; without any, the module is named as the function is (leading underscores taken away).
+        device: where the module runs; by default the device of the tensors of each call, and without tensors the one
+            kind of device that there is a source for.
+        Everything else as for `load_jit`.
+
+    Raises:
+        UsageError: at the call: its tensors are on different devices, or on one that there is no source for. And all
+            that `load_jit` raises.
+    """
+
+    def decorate(fn: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
+        name = getattr(fn, "__name__", "module").lstrip("_")
+        spec = _spec(
+            args or (name,),
+            cpp_files=cpp_files,
+            cuda_files=cuda_files,
+            cpp_wrappers=cpp_wrappers,
+            cuda_wrappers=cuda_wrappers,
+            extra_cflags=extra_cflags,
+            extra_cuda_cflags=extra_cuda_cflags,
+            extra_ldflags=extra_ldflags,
+            extra_include_paths=extra_include_paths,
+        )
+        modules: dict[object, tvm_ffi.Module] = {}
+        loading = threading.Lock()
+
+        @functools.wraps(fn)
+        def call(*call_args: P.args, **call_kwargs: P.kwargs) -> R:
+            where = device
+            if where is None:
+                where = _device_of(name, (*call_args, *call_kwargs.values()))
+            module = modules.get(where)
+            if module is None:
+                with loading:
+                    module = modules.get(where)
+                    if module is None:
+                        target = target_of(spec, where)
+                        module = load_variant(Variant(spec.only(target.kind), target), build_directory=build_directory)
+                        modules[where] = module
+            return fn(module, *call_args, **call_kwargs)
+
+        return call
+
+    return decorate
+
+
+def load_variant(
+    variant: Variant, *, build_directory: StrPath | None = None, hint: str | None = None
+) -> tvm_ffi.Module:
+    """The loaded module of a variant: from this process, from the cache, or compiled now.
+
+    Args:
+        build_directory: the cache folder to use instead of the user's.
+        hint: what to do where the module is missing and may not be compiled.
+
+    Raises:
+        KjitError: as for `load_jit`.
+    """
+    for _ in range(_ATTEMPTS):
+        artifact = ensure_built(variant, build_directory=build_directory, hint=hint)
+        path = f"{artifact.folder}/{artifact.op}.so"
+        with _loading:
+            module = _loaded.get(path)
+            if module is None:
+                try:
+                    module = _loaded[path] = _load(path, variant)
+                except FileNotFoundError:
+                    continue  # the cache was emptied between the look-up and now
+            return module
+    raise KjitError(f"{variant.label} cannot be loaded: the cache is being emptied all the time.")
+
+
+def ensure_built(variant: Variant, *, build_directory: StrPath | None = None, hint: str | None = None) -> Artifact:
+    """The artifact of a variant, compiled if there is none. A compile says so in the log.
+
+    Raises:
+        KjitError: as for `load_jit`.
+    """
+    _attach_log()
+    store = Store.open(None if build_directory is None else Path(os.path.abspath(build_directory)))
+    key = Key.of(variant, Toolchain.for_target(variant.target))
+    found = store.find(key)
+    if found.artifact is not None:
+        _log.debug("%s is in the cache: %s", variant.label, found.artifact.folder)
+        return found.artifact
+    if env.no_compile():
+        raise NotPrebuiltError(
+            f"{variant.label} is not built, because {found.reason}, and {env.NO_COMPILE} is set.",
+            hint=hint or f"run this once on such a machine without {env.NO_COMPILE}, with the same cache folder",
+        )
+    # Only a miss pays for these imports.
+    from kjit.build import plan
+
+    began = 0.0
+
+    def say(started: plan.Started) -> None:
+        nonlocal began
+        began = time.perf_counter()
+        _log.warning("kjit compiles %s: %s", variant.label, started.reason)
+
+    outcome = plan.build(variant, store, on_start=say)
+    took = time.perf_counter() - began
+    if outcome.state == "built" and took > _LONG_S:
+        _log.warning("kjit compiled %s in %.1f s", variant.label, took)
+    assert outcome.artifact is not None  # `build` raises where there is none
+    return outcome.artifact
+
+
+def target_of(spec: Spec, device: torch.device | str | None) -> Target:
+    """The target that serves a device: for None, the one kind of device that `spec` has a source for.
+
+    Raises:
+        UsageError: the spec has no source for that device, or sources for several and no device is given.
+        ToolchainError: as `runtime_target`.
+    """
+    if device is None:
+        if len(spec.kinds) > 1:
+            raise UsageError(
+                f"op '{spec.name}' has sources for {' and '.join(spec.kinds)}, and no device was given.",
+                hint="pass device=, for example the device of the tensor that the op is called with",
+            )
+        return runtime_target(spec.kinds[0], None)
+    kind, index = _kind_and_index(device)
+    if kind not in spec.kinds:
+        files = ", ".join(os.path.basename(path) for path in (*spec.cuda_files, *spec.cpp_files))
+        has = "a CUDA source" if spec.kinds == ("cuda",) else "a C++ source for the CPU"
+        raise UsageError(
+            f"op '{spec.name}' was called for device '{device}', and it has only {has} ({files or 'no file'}).",
+            hint="move the tensors to a GPU" if spec.kinds == ("cuda",) else "move the tensors to the CPU",
+        )
+    return runtime_target(kind, index)
+
+
+def _kind_and_index(device: torch.device | str) -> tuple[TargetKind, int | None]:
+    text = str(device)  # 'cuda:1' for a torch.device as well, and torch is not needed to read it
+    name, _, index = text.partition(":")
+    if name not in ("cpu", "cuda") or not (index.isdecimal() or index == ""):
+        raise UsageError(f"device '{text}' is not one that kjit builds for: cpu, cuda or cuda:N.")
+    return ("cuda", int(index) if index else None) if name == "cuda" else ("cpu", None)
+
+
+def _device_of(name: str, values: Iterable[object]) -> torch.device | None:
+    """The one device of the tensors among a call's arguments, lists and tuples of tensors included."""
+    imported = sys.modules.get("torch")
+    if imported is None:
+        return None  # then nobody holds a tensor
+    found: torch.device | None = None
+    for value in values:
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if not isinstance(tensor, imported.Tensor):
+                continue
+            if found is not None and tensor.device != found:
+                raise UsageError(
+                    f"{name} was called with tensors on {found} and on {tensor.device}; they must be on one device.",
+                    hint="move them to one device first (`x.to(device)`)",
+                )
+            found = tensor.device
+    return found
+
+
+def _spec(args: tuple[str, ...], **parts: Any) -> Spec:
+    if not args:
+        raise UsageError("the module has no name.", hint='load_jit("my_op", ...)')
+    for value in args:
+        if not isinstance(value, str):
+            raise UsageError(
+                f"{value!r} cannot mark module '{args[0]}': only strings can.", hint="wrap values in kjit.make_cpp_args"
+            )
+    csrc = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "csrc")
+    for side in ("cpp_files", "cuda_files"):
+        if not isinstance(parts[side], (str, os.PathLike)):  # else Spec says what is wrong
+            parts[side] = [os.path.join(csrc, path) for path in parts[side]]  # an absolute path stays what it is
+    return Spec(*args, **parts)
+
+
+def _load(path: str, variant: Variant) -> tvm_ffi.Module:
+    import tvm_ffi
+
+    try:
+        return tvm_ffi.load_module(path)
+    except RuntimeError as error:
+        missing = _MISSING_CUDA_RUNTIME.search(str(error))
+        if missing is None or not _load_cuda_runtime(missing[0], variant.target):
+            _explain(error, path, variant)
+    try:
+        return tvm_ffi.load_module(path)
+    except RuntimeError as error:
+        _explain(error, path, variant)
+
+
+def _explain(error: RuntimeError, path: str, variant: Variant) -> NoReturn:
+    if not os.path.exists(path):
+        raise FileNotFoundError(path) from error
+    said = str(error).strip().splitlines() or ["the loader does not say why"]
+    raise KjitError(
+        f"{variant.label} is built and cannot be loaded: {said[-1].strip()}",
+        hint="a library that is missing goes into extra_ldflags; `kjit doctor` checks the machine",
+    ) from error
+
+
+def _load_cuda_runtime(soname: str, target: Target) -> bool:
+    """Load the CUDA runtime into the process, which a library then finds by its soname.
+
+    Mostly torch has done that. Where it has not (a torch for the CPU), the one that the module was linked with is
+    taken, else what cuda-pathfinder finds in wheels, conda and system folders.
+    """
+    with contextlib.suppress(OSError, ToolchainError):
+        cuda = Toolchain.for_target(target).cuda
+        if cuda is not None:
+            ctypes.CDLL(os.path.realpath(cuda.cudart), mode=ctypes.RTLD_GLOBAL)
+            return True
+    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+
+    try:
+        found = load_nvidia_dynamic_lib("cudart")
+    except DynamicLibNotFoundError as error:
+        _log.debug("%s was not found: %s", soname, error)
+        return False
+    _log.debug("%s: %s", soname, found.abs_path)
+    return True
+
+
+def _attach_log() -> None:
+    level = env.log_level()
+    if level is not None:
+        _attach_log_handler(level)
+
+
+@functools.lru_cache(maxsize=2)
+def _attach_log_handler(level: env.LogLevel) -> None:
+    """What `KJIT_LOG` asks for; where the program has set up logging itself, only the level."""
+    _log.setLevel(logging.DEBUG if level == "debug" else logging.INFO)
+    if not _log.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("kjit: %(message)s"))
+        _log.addHandler(handler)

@@ -1,0 +1,450 @@
+'''How does PyTorch see an op? As a plain Python function when it runs eagerly, as a `torch.library` op otherwise.
+
+A wrapper looks like this, whole:
+
+    from __future__ import annotations
+
+    import torch
+
+    import kjit
+
+    def _empty(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    @kjit.torch_op(outputs=_empty)
+    def scale(x: torch.Tensor, alpha: float = 2.0, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Return x * alpha."""
+        if out is None:
+            out = _empty(x)
+        _scale(x.dtype, device=x.device).scale(x, alpha, out)
+        return out
+
+    y = scale(x, 3.0)                # allocates
+    scale(x, 3.0, out=y)             # destination-passing
+    torch.compile(scale, fullgraph=True)(x, 3.0)
+    torch.library.opcheck(scale.op, (x, 3.0), {"out": torch.empty_like(x)})
+
+The rules:
+- Inputs come before the `*`: tensors, optional tensors, numbers, bools, strings, dtypes, lists of these.
+- Outputs come after the `*`: every keyword-only parameter is one, `torch.Tensor | None = None`. `outputs` is a function
+  whose parameters are some of the inputs, by name; it returns what to allocate for them: one tensor, or a tuple of as
+  many as there are outputs, in their order. It must only create tensors (no kernel), as `torch.compile` runs it on
+  tensors without data. The op returns its output, or the tuple of its outputs, in that order. A caller gives any of
+  them, or none.
+- An op that changes an input names it: `@kjit.torch_op(mutates_args=("x",))`. Without outputs it returns None:
+
+    @kjit.torch_op(mutates_args=("x",))
+    def bump_(x: torch.Tensor, amount: int = 1) -> None:
+        _bump(amount, device=x.device).bump_(x)
+
+- `scale.op` is the registered op `torch.ops.<package>.scale.default`; its outputs are required keyword arguments that
+  it writes to, and it returns nothing. `@kjit.torch_op(name="space::op", ...)` chooses another name.
+
+Why two roads: PyTorch's dispatcher costs several microseconds a call, more than most small kernels run, and brings
+nothing to plain tensors outside a transformation. Whatever does need it takes the registered op: `torch.compile` and
+`torch.export`, fake and meta tensors, tensor subclasses, dispatch modes, functorch transforms. The decorated function
+is generated for its signature, because packing `*args` and `**kwargs` again would cost as much as all its checks.
+
+Why one registered op, the one that writes to `out`, and no functional twin: PyTorch makes it functional by itself where
+it must and reuses buffers where it can, and one schema cannot disagree with another.
+
+What is given up: a `TorchFunctionMode` and the profiler's list of ATen ops do not see eager calls (the GPU's timeline
+does), and where gradients are not recorded (`no_grad`, `inference_mode`) an eager call leaves the version counters of
+what it writes alone: autograd then does not notice that a tensor which it had saved earlier was overwritten.
+'''
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import update_wrapper
+from types import FunctionType, GenericAlias
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
+
+from kjit.errors import KjitError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_R_co = TypeVar("_R_co", covariant=True)
+
+
+class TorchOp(Protocol[_P, _R_co]):
+    """What `torch_op` makes of a function: the same signature, and the registered op behind it."""
+
+    __name__: str
+    __wrapped__: Callable[..., Any]
+
+    @property
+    def op(self) -> torch._ops.OpOverload[..., Any]:
+        """The op in `torch.ops`, as `torch.library.opcheck` takes it."""
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
+
+
+def torch_op(
+    name: str | None = None,
+    *,
+    outputs: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]] | None = None,
+    mutates_args: Iterable[str] = (),
+) -> Callable[[Callable[_P, _R]], TorchOp[_P, _R]]:
+    """Make a function on tensors an op that `torch.compile` and the rest of PyTorch understand.
+
+    The module's docstring has an example and the rules for the function's signature. The result is called as the
+    function was. A tensor that requires a gradient, while gradients are recorded, is an error: there is no backward.
+
+    Args:
+        name: `space::op`; default: the function's package and name, `kernels::scale` for `scale` in `kernels/scale.py`.
+        outputs: takes those inputs that its parameters name, returns new tensors for the outputs (the keyword-only
+            parameters).
+        mutates_args: the inputs that the op changes in place.
+
+    Raises:
+        UsageError: the signature does not follow the rules, or another function has the name.
+    """
+    if isinstance(mutates_args, str):
+        raise UsageError(f"mutates_args must be a list of names, not the one string '{mutates_args}'.")
+    mutated = tuple(mutates_args)
+
+    def decorate(function: Callable[_P, _R]) -> TorchOp[_P, _R]:
+        layout = _read_signature(function, outputs, mutated)
+        overload = _register(function, name or _default_name(function), layout)
+        called = _generate(function, layout, outputs, overload)
+        update_wrapper(called, function)
+        called.__defaults__ = tuple(p.default for p in layout.inputs if p.default is not p.empty)
+        called.__kwdefaults__ = dict.fromkeys(layout.outputs)
+        called.__dict__["op"] = overload
+        return cast("TorchOp[_P, _R]", called)
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """A function's parameters, sorted by what they are; `allocation`: how `outputs=` is called with some of them."""
+
+    op: str
+    inputs: tuple[inspect.Parameter, ...]
+    outputs: tuple[str, ...]
+    mutated: tuple[str, ...]
+    allocation: tuple[str, ...]
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Every parameter that is a tensor, or None in place of one."""
+        return (*(p.name for p in self.inputs if _is_tensor(p.annotation)), *self.outputs)
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Those of `tensors` that may be None."""
+        return (*(p.name for p in self.inputs if _is_optional_tensor(p.annotation)), *self.outputs)
+
+    @property
+    def parameters(self) -> str:
+        """As written in a definition: `x, alpha, *, out`."""
+        names = [p.name for p in self.inputs]
+        return ", ".join(names + (["*", *self.outputs] if self.outputs else []))
+
+    @property
+    def arguments(self) -> str:
+        """As written in a call: `x, alpha, out=out`."""
+        return ", ".join([*(p.name for p in self.inputs), *(f"{out}={out}" for out in self.outputs)])
+
+
+def _read_signature(
+    function: Callable[..., object], outputs: Callable[..., object] | None, mutated: tuple[str, ...]
+) -> _Layout:
+    op = function.__name__
+    try:
+        hints = typing.get_type_hints(function)
+    except NameError as error:
+        raise UsageError(
+            f"op '{op}': its annotations name '{error.name}', which its module does not define.",
+            hint="import it at the top of the module, outside `if TYPE_CHECKING`",
+        ) from error
+    inputs: list[inspect.Parameter] = []
+    outs: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise UsageError(
+                f"op '{op}': '{parameter}' is not possible; parameters are plain ones, then `*, out=None`."
+            )
+        if parameter.name not in hints:
+            raise UsageError(f"op '{op}': parameter '{parameter.name}' has no type annotation.")
+        annotation = hints[parameter.name]
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            if not _is_optional_tensor(annotation) or parameter.default is not None:
+                raise UsageError(
+                    f"op '{op}': '{parameter}' is an output, as it is keyword-only, but not an optional tensor.",
+                    hint=f"write `{parameter.name}: torch.Tensor | None = None`, or move it before the `*`",
+                )
+            outs.append(parameter.name)
+        else:
+            inputs.append(parameter.replace(annotation=annotation))
+    allocation = () if outputs is None else _allocation(op, [p.name for p in inputs], outputs)
+    layout = _Layout(op, tuple(inputs), tuple(outs), mutated, allocation)
+    _check_effects(layout, hints.get("return", inspect.Signature.empty), outputs)
+    return layout
+
+
+def _allocation(op: str, inputs: list[str], outputs: Callable[..., object]) -> tuple[str, ...]:
+    try:
+        parameters = inspect.signature(outputs).parameters.values()
+    except ValueError as error:
+        # A built-in such as torch.empty_like does not tell its parameters; a single input leaves no doubt.
+        if len(inputs) == 1:
+            return tuple(inputs)
+        raise UsageError(
+            f"op '{op}': `outputs=` is a built-in, which does not say which inputs it takes.",
+            hint="write a function of those inputs: outputs=lambda x: torch.empty_like(x)",
+        ) from error
+    for parameter in parameters:
+        if parameter.name not in inputs:
+            raise UsageError(
+                f"op '{op}': `outputs=` takes '{parameter}', which is not an input of the op.",
+                hint=f"its parameters are chosen by name from: {', '.join(inputs)}",
+            )
+    return tuple(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name for p in parameters)
+
+
+def _check_effects(layout: _Layout, returned: object, outputs: Callable[..., object] | None) -> None:
+    """Hold what the op says that it returns and changes against its parameters."""
+    import torch
+
+    op, outs = layout.op, layout.outputs
+    for name in layout.mutated:
+        if name not in layout.tensors or name in outs:
+            raise UsageError(f"op '{op}': mutates_args names '{name}', which is not one of its tensor inputs.")
+    if not outs and not layout.mutated:
+        raise UsageError(
+            f"op '{op}' has no output and changes no input.",
+            hint="give it a parameter `*, out: torch.Tensor | None = None` and `outputs=`, or `mutates_args=`",
+        )
+    if bool(outs) != (outputs is not None):
+        raise UsageError(
+            f"op '{op}' takes {', '.join(outs)} but was given no `outputs=`, which says what to allocate."
+            if outs
+            else f"op '{op}' was given `outputs=` but has no output parameter."
+        )
+    expected: object = type(None)
+    shown = "None"
+    if len(outs) == 1:
+        expected, shown = torch.Tensor, "torch.Tensor"
+    elif outs:
+        expected = GenericAlias(tuple, (torch.Tensor,) * len(outs))
+        shown = f"tuple[{', '.join(['torch.Tensor'] * len(outs))}]"
+    if returned != expected:
+        raise UsageError(f"op '{op}' must be annotated to return {shown}: its outputs, in their order.")
+
+
+def _is_optional_tensor(annotation: object) -> bool:
+    import torch
+
+    return set(typing.get_args(annotation)) == {torch.Tensor, type(None)}
+
+
+def _is_tensor(annotation: object) -> bool:
+    import torch
+
+    return annotation is torch.Tensor or _is_optional_tensor(annotation)
+
+
+def _default_name(function: Callable[..., object]) -> str:
+    """`kernels::scale` for `kernels/scale.py`, `my_package_kernels::scale` for `my_package/kernels/scale.py`."""
+    module = function.__module__
+    return f"{(module.rpartition('.')[0] or module).replace('.', '_')}::{function.__name__}"
+
+
+def _register(function: Callable[..., object], name: str, layout: _Layout) -> torch._ops.OpOverload[..., Any]:
+    """Define the op that writes to its outputs: kernel, fake, and what autograd must know.
+
+    `torch.library.custom_op` is not used: it lets a tensor that requires a gradient through an op that writes to its
+    arguments, and the gradient is lost without a word.
+    """
+    import torch
+
+    namespace, separator, op_name = name.partition("::")
+    if not (separator and namespace and op_name.isidentifier()):
+        raise UsageError(f"op '{layout.op}': '{name}' is not a name for an op.", hint="write it like `kernels::scale`")
+    schema = _schema(layout, op_name)
+    owner = f"{function.__module__}.{function.__qualname__}"
+    _forget_previous(namespace, op_name, owner)
+    library: Any = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define(schema, tags=torch.Tag.pt2_compliant_tag)
+    overload: Any = getattr(getattr(torch.ops, namespace), op_name).default
+    changed = tuple(index for index, p in enumerate(layout.inputs) if p.name in layout.mutated)
+
+    def kernel(*args: Any, **outs: Any) -> None:
+        function(*args, **outs)
+
+    def fake(*args: Any, **outs: Any) -> None:
+        del args, outs
+
+    def autograd(keyset: Any, *args: Any, **outs: Any) -> None:
+        if torch.is_grad_enabled():
+            given = dict(zip((p.name for p in layout.inputs), args, strict=False)) | outs
+            _refuse_gradient(layout.op, {key: value for key, value in given.items() if key in layout.tensors})
+        with torch._C._AutoDispatchBelowAutograd():
+            overload.redispatch(keyset & torch._C._after_autograd_keyset, *args, **outs)
+
+    def count_versions(keyset: Any, *args: Any, **outs: Any) -> None:
+        # PyTorch drops trailing arguments that are equal to their defaults: such an argument is no tensor.
+        written = [*outs.values(), *(args[index] for index in changed if index < len(args))]
+        torch._C._increment_version([tensor for tensor in written if tensor is not None])
+        with torch._C._AutoDispatchBelowADInplaceOrView():
+            overload.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *args, **outs)
+
+    library.impl(op_name, kernel, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{namespace}::{op_name}", fake, lib=library)
+    library.impl(op_name, autograd, "Autograd", with_keyset=True)
+    library.impl(op_name, count_versions, "ADInplaceOrView", with_keyset=True)
+    # torch.ops lives as long as the process, and so must the registration.
+    overload._kjit = (owner, library)
+    return cast("torch._ops.OpOverload[..., Any]", overload)
+
+
+def _schema(layout: _Layout, op_name: str) -> str:
+    import torch
+
+    def prototype() -> None: ...
+
+    outs = [inspect.Parameter(o, inspect.Parameter.KEYWORD_ONLY, annotation=torch.Tensor) for o in layout.outputs]
+    prototype.__signature__ = inspect.Signature([*layout.inputs, *outs], return_annotation=None)  # type: ignore[attr-defined]
+    try:
+        return torch.library.infer_schema(prototype, op_name=op_name, mutates_args=(*layout.mutated, *layout.outputs))
+    except ValueError as error:
+        raise UsageError(f"op '{layout.op}': PyTorch cannot express its signature: {error}.") from error
+
+
+def _forget_previous(namespace: str, op_name: str, owner: str) -> None:
+    """Free the name when its module is run again (a notebook cell, `importlib.reload`); the last definition counts.
+
+    Raises:
+        UsageError: the name belongs to another function.
+    """
+    import torch
+
+    packet = getattr(getattr(torch.ops, namespace), op_name, None)
+    if packet is None:
+        return
+    previous, library = getattr(packet.default, "_kjit", ("an op that was not registered by kjit", None))
+    if previous != owner or library is None:
+        raise UsageError(
+            f"the op '{namespace}::{op_name}' is already taken by {previous}.",
+            hint='choose another name with @kjit.torch_op(name="space::op", ...)',
+        )
+    library._destroy()
+
+
+def _refuse_gradient(op: str, tensors: dict[str, torch.Tensor | None]) -> None:
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.requires_grad:
+            raise KjitError(
+                f"op '{op}' has no gradient, but '{name}' requires one.",
+                hint=f"call it under torch.no_grad(), pass {name}.detach(), or call it in the forward of a "
+                "torch.autograd.Function that has a backward",
+            )
+
+
+def _generate(
+    function: Callable[..., object],
+    layout: _Layout,
+    outputs: Callable[..., object] | None,
+    overload: torch._ops.OpOverload[..., Any],
+) -> FunctionType:
+    """Compile the function that callers get."""
+    import torch
+
+    known = {
+        "function": function,
+        "outputs": outputs,
+        "overload": overload,
+        "refuse_gradient": _refuse_gradient,
+        "Tensor": torch.Tensor,
+        "Parameter": torch.nn.Parameter,
+        "is_tracing": torch.compiler.is_dynamo_compiling,
+        "is_grad_enabled": torch.is_grad_enabled,
+        "count_dispatch_modes": torch._C._len_torch_dispatch_stack,
+        "top_transform": torch._C._functorch.peek_interpreter_stack,
+        "increment_version": torch._C._increment_version,
+    }
+    source = _source(layout)
+    # What the source uses comes as the parameters of a factory, so that it is a closure: faster than globals, and there
+    # is nothing for torch.compile to look up by name in a module that does not exist. The prefix keeps them apart from
+    # the op's own parameters.
+    names = ", ".join(f"_kjit_{name}" for name in known)
+    body = "\n".join(f"    {line}" for line in source.splitlines())
+    space: dict[str, Any] = {}
+    exec(compile(f"def factory({names}):\n{body}\n    return call\n", f"<kjit.torch_op {layout.op}>", "exec"), space)
+    return cast("FunctionType", space["factory"](*known.values()))
+
+
+def _source(layout: _Layout) -> str:
+    """Two functions: `registered`, the road through PyTorch, and `call`, which decides."""
+    tensors, optional, outs = layout.tensors, layout.optional, layout.outputs
+    allocation = ", ".join(layout.allocation)
+    returned = "" if not outs else f" {outs[0]}" if len(outs) == 1 else f" ({', '.join(outs)})"
+
+    allocate = []
+    if len(outs) == 1:
+        allocate = [f"if {outs[0]} is None:", f"    {outs[0]} = _kjit_outputs({allocation})"]
+    elif outs:
+        allocate = [
+            f"if {' or '.join(f'{out} is None' for out in outs)}:",
+            f"    _kjit_new = _kjit_outputs({allocation})",
+            *(f"    {out} = _kjit_new[{index}] if {out} is None else {out}" for index, out in enumerate(outs)),
+        ]
+
+    def plain(name: str) -> str:
+        known = f"{name}.__class__ is _kjit_Tensor or {name}.__class__ is _kjit_Parameter"
+        return f"({name} is None or {known})" if name in optional else f"({known})"
+
+    def given_and(name: str, property_: str) -> str:
+        return f"{name} is not None and {name}.{property_}" if name in optional else f"{name}.{property_}"
+
+    def requires_grad(name: str) -> str:
+        return given_and(name, "requires_grad")
+
+    def is_meta(name: str) -> str:
+        return given_and(name, "is_meta")
+
+    direct = [*map(plain, tensors), "not _kjit_count_dispatch_modes()", "_kjit_top_transform() is None"]
+    named = ", ".join(f"'{name}': {name}" for name in tensors)
+    written = [*layout.mutated, *outs]
+    if len(written) == 1:
+        count = [f"_kjit_increment_version(({written[0]},))"]
+        if written[0] in optional:
+            count = [f"if {written[0]} is not None:", f"    {count[0]}"]
+    else:
+        given = f"[_kjit_t for _kjit_t in ({', '.join(written)}) if _kjit_t is not None]"
+        count = [f"_kjit_increment_version({given})"]
+
+    lines = [
+        f"def registered({layout.parameters}):",
+        *(f"    {line}" for line in allocate),
+        f"    _kjit_overload({layout.arguments})",
+        f"    return{returned}",
+        f"def call({layout.parameters}):",
+        "    if _kjit_is_tracing():",
+        f"        return registered({layout.arguments})",
+        f"    if {' and '.join(direct)}:",
+        "        try:",
+        "            if not _kjit_is_grad_enabled():",
+        f"                return _kjit_function({layout.arguments})",
+        f"            if {' or '.join(map(requires_grad, tensors))}:",
+        f"                _kjit_refuse_gradient({layout.op!r}, {{{named}}})",
+        f"            _kjit_result = _kjit_function({layout.arguments})",
+        *(f"            {line}" for line in count),
+        "            return _kjit_result",
+        # A kernel cannot have run on a tensor without data, so that this failed before it changed anything. Asking here
+        # rather than at the top keeps the question out of every other call.
+        "        except RuntimeError:",
+        f"            if not ({' or '.join(map(is_meta, tensors))}):",
+        "                raise",
+        f"    return registered({layout.arguments})",
+    ]
+    return "\n".join(lines)

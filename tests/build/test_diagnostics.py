@@ -1,0 +1,315 @@
+"""kjit.build.diagnostics: what the tools print, and what a person sees of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kjit.build.diagnostics import (
+    KernelResources,
+    Report,
+    demangle,
+    explain,
+    is_disk_full,
+    parse_depfile,
+    parse_resources,
+    without_resources,
+)
+
+GCC_TEMPLATE = """\
+In file included from {project}/scale.cuh:1:
+{library}/tensor.h: In instantiation of 'struct Inner<float>':
+{project}/scale.cuh:3:58:   required from 'static void Scale<T, N>::run(View) [with T = float; int N = 4]'
+scale.cpp:4:1:   required from here
+{library}/tensor.h:4:22: error: static assertion failed: T must be an integer
+    4 |   static_assert(std::is_integral_v<T>, "T must be an integer");
+      |                 ~~~~~^~~~~~~~~~~~~~~~
+{library}/tensor.h:4:22: note: 'std::is_integral_v<float>' evaluates to false
+"""
+CLANG_TEMPLATE = """\
+In file included from {project}/scale.cuh:1:
+{library}/tensor.h:4:17: error: static assertion failed due to requirement 'std::is_integral_v<float>': no integer
+    4 |   static_assert(std::is_integral_v<T>, "no integer");
+      |                 ^~~~~~~~~~~~~~~~~~~~~
+{project}/scale.cuh:3:37: note: in instantiation of template class 'Inner<float>' requested here
+    3 | template <typename T> T outer(T v) {{ return Inner<T>::get(v); }}
+      |                                             ^
+scale.cpp:4:22: note: in instantiation of function template specialization 'outer<float>' requested here
+1 error generated.
+"""
+NVCC_TEMPLATE = """\
+{library}/tensor.h(4): error: static assertion failed with "T must be an integer"
+    static_assert(std::is_integral_v<T>, "T must be an integer");
+    ^
+          detected during:
+            instantiation of class "Inner<T> [with T=float]" at line 3 of {project}/scale.cuh
+            instantiation of "void Scale<T, N>::run(View) [with T=float, N=4]" at line 4 of scale.cu
+
+1 error detected in the compilation of "scale.cu".
+"""
+PTXAS_INFO = """\
+ptxas info    : 0 bytes gmem, 24 bytes cmem[4]
+ptxas info    : Compiling entry function '_Z2k2iPf' for 'sm_90a'
+ptxas info    : Function properties for _Z2k2iPf
+    400 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 10 registers, used 0 barriers, 368 bytes cmem[0]
+ptxas info    : Compile time = 1.781 ms
+ptxas info    : Compiling entry function '_Z2kkIfLi32EEvPT_' for 'sm_80'
+ptxas info    : Function properties for _Z2kkIfLi32EEvPT_
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 14 registers, used 1 barriers, 128 bytes smem, 360 bytes cmem[0]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def view(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place from which the project's paths look short."""
+    for name in ("staging", "library"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "staging" / "scale.cpp").write_text("#include\n\n\nKJIT_EXPORT(scale, (Scale<float, 4>::run))\n")
+    (tmp_path / "staging" / "scale.cu").write_text("#include\n\n\nKJIT_EXPORT(scale, (Scale<float, 4>::run))\n")
+    monkeypatch.chdir(project)
+    return tmp_path
+
+
+def show(log: str, view: Path, source: str = "scale.cuh") -> Report:
+    text = log.replace("{project}", str(view / "project")).replace("{library}", str(view / "library"))
+    return explain(
+        text, [str(view / "project" / source)], ["scale.cpp", "scale.cu"], view / "staging", [view / "library"]
+    )
+
+
+class TestGcc:
+    def test_an_error_is_its_place_its_excerpt_and_its_caret(self, view: Path) -> None:
+        log = (
+            "{project}/scale.cuh: In function 'int f()':\n"
+            "{project}/scale.cuh:2:10: error: 'oops' was not declared in this scope\n"
+            "    2 |   return oops;\n      |          ^~~~\n"
+        )
+        assert show(log, view).text == (
+            "scale.cuh:2:10: error: 'oops' was not declared in this scope\n  2 |   return oops;\n    |          ^~~~"
+        )
+
+    def test_a_warning_is_not_an_error(self, view: Path) -> None:
+        log = "{project}/scale.cuh:1:1: warning: unused variable 'x'\n{project}/scale.cuh:2:1: error: bad\n"
+        assert show(log, view).text == "scale.cuh:2:1: error: bad"
+
+    def test_an_instantiation_is_one_line_that_ends_at_the_wrapper(self, view: Path) -> None:
+        lines = show(GCC_TEMPLATE, view).text.splitlines()
+        assert lines[-1] == (
+            "  in Inner<float>, from scale.cuh:3 in Scale<float, 4>::run, from the wrapper of export 'scale'"
+        )
+
+    def test_a_note_that_explains_stays(self, view: Path) -> None:
+        assert "  note: 'std::is_integral_v<float>' evaluates to false" in show(GCC_TEMPLATE, view).text
+
+    def test_candidates_and_their_own_errors_are_left_out(self, view: Path) -> None:
+        log = (
+            "{project}/scale.cuh:5:8: error: no matching function for call to 'find(int)'\n"
+            "{library}/map.h:9:9: note: candidate: 'template<class K> find(const K&)'\n"
+            "{library}/map.h:9:9: note:   template argument deduction/substitution failed:\n"
+            "{library}/map.h: In substitution of 'template<class K> find(const K&) [with K = int]':\n"
+            "{project}/scale.cuh:5:8:   required from here\n"
+            "{library}/map.h:9:57: error: no type named 'type'\n"
+        )
+        assert show(log, view).text == "scale.cuh:5:8: error: no matching function for call to 'find(int)'"
+
+    def test_the_ops_own_files_come_before_headers_of_others(self, view: Path) -> None:
+        log = "{library}/tensor.h:1:1: error: theirs\n{project}/scale.cuh:2:2: error: mine\n"
+        assert [part.split(": error: ")[1] for part in show(log, view).text.split("\n\n")] == ["mine", "theirs"]
+
+    def test_what_is_not_shown_is_counted(self, view: Path) -> None:
+        log = "".join(f"{{project}}/scale.cuh:{line}:1: error: number {line}\n" for line in range(1, 9))
+        parts = show(log, view).text.split("\n\n")
+        assert (len(parts), parts[-1]) == (4, "5 more errors")
+
+    def test_one_that_is_left_is_counted_in_the_singular(self, view: Path) -> None:
+        log = "".join(f"{{project}}/scale.cuh:{line}:1: error: number {line}\n" for line in range(1, 5))
+        assert show(log, view).text.endswith("\n\n1 more error")
+
+    def test_the_same_error_twice_is_one(self, view: Path) -> None:
+        log = "{project}/scale.cuh:1:1: error: bad\n" * 2
+        assert show(log, view).text == "scale.cuh:1:1: error: bad"
+
+    def test_colours_and_curly_quotes_are_taken_off(self, view: Path) -> None:
+        log = (
+            "\x1b[01m\x1b[K{project}/scale.cuh:1:1:\x1b[m\x1b[K \x1b[01;31m\x1b[Kerror: \x1b[m\x1b[K\u2018x\u2019 bad\n"
+        )
+        assert show(log, view).text == "scale.cuh:1:1: error: 'x' bad"
+
+    def test_a_missing_header_hints_at_include_paths(self, view: Path) -> None:
+        report = show("{project}/scale.cuh:1:10: fatal error: nope.h: No such file or directory\n", view)
+        assert "extra_include_paths" in str(report.hint)
+
+    def test_a_path_outside_of_this_folder_is_absolute(self, view: Path) -> None:
+        report = show("{library}/tensor.h:1:1: error: theirs\n", view)
+        assert report.text == f"{view}/library/tensor.h:1:1: error: theirs"
+
+    def test_an_assembler_error_has_its_line(self, view: Path) -> None:
+        log = "{project}/scale.cuh: Assembler messages:\n{project}/scale.cuh:1: Error: no such instruction: `bogus'\n"
+        assert show(log, view).text == "scale.cuh:1: error: no such instruction: `bogus'"
+
+
+class TestClang:
+    def test_an_instantiation_is_read_from_the_notes_after_the_error(self, view: Path) -> None:
+        lines = show(CLANG_TEMPLATE, view).text.splitlines()
+        assert lines[1:] == [
+            '  4 |   static_assert(std::is_integral_v<T>, "no integer");',
+            "    |                 ^~~~~~~~~~~~~~~~~~~~~",
+            "  in Inner<float>, from scale.cuh:3 in outer<float>, from the wrapper of export 'scale'",
+        ]
+
+    def test_an_excerpt_without_line_numbers_is_read_too(self, view: Path) -> None:
+        log = "{project}/scale.cuh:2:10: error: use of undeclared identifier 'oops'\n  return oops;\n         ^~~~\n"
+        assert show(log, view).text.splitlines()[1:] == ["  2 |   return oops;", "    |          ^~~~"]
+
+
+class TestNvcc:
+    def test_the_line_is_shown_as_it_was_written_and_not_as_expanded(self, view: Path) -> None:
+        (view / "project" / "scale.cuh").write_text("__global__ void k(float* p) { p[threadIdx.x] = nope; }\n")
+        log = (
+            '{project}/scale.cuh(1): error: identifier "nope" is undefined\n'
+            "  __attribute__((global)) void k(float* p) { p[threadIdx.x] = nope; }\n"
+            "                                                              ^\n\n"
+        )
+        assert show(log, view).text == (
+            'scale.cuh:1: error: identifier "nope" is undefined\n'
+            "  1 | __global__ void k(float* p) { p[threadIdx.x] = nope; }\n"
+            "    |                                                ^"
+        )
+
+    def test_a_file_that_is_gone_leaves_the_expanded_line(self, view: Path) -> None:
+        log = '{project}/scale.cuh(9): error: identifier "nope" is undefined\n  x = nope;\n      ^\n\n'
+        assert show(log, view).text.splitlines()[1:] == ["  9 |  x = nope;", "    |      ^"]
+
+    def test_an_instantiation_is_one_line_that_ends_at_the_wrapper(self, view: Path) -> None:
+        lines = show(NVCC_TEMPLATE, view).text.splitlines()
+        assert lines[-1] == (
+            "  in Inner<float>, from scale.cuh:3 in Scale<float, 4>::run, from the wrapper of export 'scale'"
+        )
+
+    def test_what_continues_a_message_is_kept(self, view: Path) -> None:
+        log = (
+            "{project}/scale.cuh(5): error: no instance of overloaded function matches the argument list\n"
+            "            argument types are: (int)\n  m.find(3);\n    ^\n\n"
+        )
+        assert "  argument types are: (int)" in show(log, view).text
+
+    def test_a_numbered_warning_is_not_an_error(self, view: Path) -> None:
+        log = '{project}/scale.cuh(2): warning #550-D: variable "s" was set\n\n{project}/scale.cuh(3): error: bad\n'
+        assert show(log, view).text == "scale.cuh:3: error: bad"
+
+    def test_a_host_function_in_a_kernel_hints_at_the_device_mark(self, view: Path) -> None:
+        log = (
+            '{project}/scale.cuh(2): error: calling a __host__ function("f(int)") from a __global__ function("k") is '
+            "not allowed\n\n"
+        )
+        assert "KJIT_DEVICE" in str(show(log, view).hint)
+
+    def test_a_wrong_option_is_its_message(self, view: Path) -> None:
+        assert show("nvcc fatal   : Unknown option '--bogus'\n", view).text == "error: Unknown option '--bogus'"
+
+
+class TestOtherTools:
+    def test_ptxas_names_the_kernel_and_not_the_temporary_file(self, view: Path) -> None:
+        log = "ptxas error   : Entry function '_Z3bigPf' uses too much shared data (0x61a80 bytes, 0xc000 max)\n"
+        report = show(log, view)
+        assert report.text == "error: ptxas: Entry function 'big' uses too much shared data (0x61a80 bytes, 0xc000 max)"
+        assert report.hint is not None
+
+    def test_what_ptxas_says_last_is_only_a_consequence(self, view: Path) -> None:
+        log = (
+            "ptxas /tmp/tmpxft_1.ptx, line 27; error   : Unknown modifier '.instr'\n"
+            "ptxas fatal   : Ptx assembly aborted due to errors\n"
+        )
+        assert show(log, view).text == (
+            "error: ptxas: Unknown modifier '.instr' (line 27 of the PTX that the compiler made)"
+        )
+
+    def test_an_undefined_symbol_is_named_with_its_user(self, view: Path) -> None:
+        log = (
+            "/usr/bin/ld: cpp0.o: in function `f(int)':\n"
+            "scale.cpp:(.text+0x12): undefined reference to `a::other(int)'\n"
+            "collect2: error: ld returned 1 exit status\n"
+        )
+        report = show(log, view)
+        assert report.text == "error: undefined symbol: a::other(int)\n  used in f(int)"
+        assert "extra_ldflags" in str(report.hint)
+
+    def test_lld_is_understood(self, view: Path) -> None:
+        log = "ld.lld: error: undefined symbol: other\n>>> referenced by scale.cpp\n"
+        assert show(log, view).text == "error: undefined symbol: other"
+
+    def test_a_missing_library_is_named(self, view: Path) -> None:
+        log = (
+            "/usr/bin/ld: cannot find -lbogus: No such file or directory\ncollect2: error: ld returned 1 exit status\n"
+        )
+        assert show(log, view).text == "error: linker: cannot find -lbogus: No such file or directory"
+
+    @pytest.mark.parametrize(
+        "log",
+        [
+            "g++: fatal error: Killed signal terminated program cc1plus\ncompilation terminated.\n",
+            "nvcc error   : 'cicc' died due to signal 9 (Kill signal)\n",
+            "clang++: error: unable to execute command: Killed\n",
+        ],
+    )
+    def test_a_killed_compiler_is_one_sentence(self, view: Path, log: str) -> None:
+        assert show(log, view).text.startswith("The compiler was killed by the system (signal 9)")
+
+    def test_silence_is_explained(self, view: Path) -> None:
+        assert "without a word" in show("", view).text
+
+    def test_what_is_not_understood_is_shown_as_it_is(self, view: Path) -> None:
+        assert show("something new happened\n", view).text == "something new happened"
+
+    def test_a_full_disk_is_recognised(self) -> None:
+        assert is_disk_full("cc1plus: fatal error: error writing to x.s: No space left on device")
+        assert not is_disk_full("fatal error: x.h: No such file or directory")
+
+
+class TestResources:
+    def test_each_kernel_is_read(self) -> None:
+        assert parse_resources(PTXAS_INFO) == [
+            KernelResources("k2", "sm_90a", 10, 0, 8, 12, 400),
+            KernelResources("kk<float, 32>", "sm_80", 14, 128, 0, 0, 0),
+        ]
+
+    def test_no_kernel_is_no_error(self) -> None:
+        assert parse_resources("ptxas info    : 0 bytes gmem\n") == []
+
+    def test_they_are_not_warnings(self) -> None:
+        replaced = "nvcc warning : incompatible redefinition for option 'std', the last value of this option was used\n"
+        assert without_resources(f"{PTXAS_INFO}{replaced}x.cu(1): warning: w\n") == "x.cu(1): warning: w\n"
+
+    @pytest.mark.parametrize(
+        ("mangled", "name"),
+        [
+            ("_Z2k2iPf", "k2"),
+            ("_ZN4kjit5ScaleIfLi4EE3runEv", "kjit::Scale<float, 4>::run"),
+            ("_ZN12_GLOBAL__N_16kernelEPf", "{anonymous}::kernel"),
+            ("main", "main"),
+            ("_Zgarbage", "_Zgarbage"),
+        ],
+    )
+    def test_names_are_demangled_without_their_parameters(self, mangled: str, name: str) -> None:
+        assert demangle(mangled) == name
+
+
+class TestDepfiles:
+    def test_the_files_of_all_lines_are_read(self) -> None:
+        assert parse_depfile("x.o: a.cpp \\\n b.h \\\n  /usr/c.h\n") == ["a.cpp", "b.h", "/usr/c.h"]
+
+    def test_odd_names_are_read_back(self) -> None:
+        assert parse_depfile("x.o : /a\\ b/$$HOME/it's\\#1.h é.h\n") == ["/a b/$HOME/it's#1.h", "é.h"]
+
+    def test_an_empty_file_lists_nothing(self) -> None:
+        assert parse_depfile("") == []

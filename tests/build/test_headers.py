@@ -1,0 +1,274 @@
+"""kjit.build.headers: which changes to what a compile read are noticed, and which do not matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from kjit.build.headers import Observation, Reads, now_ns
+from kjit.build.key import FileState, Key
+from kjit.build.toolchain import Toolchain, tvm_ffi_include
+from kjit.spec import Spec, Target, Variant
+
+SYSTEM = "/usr/include/c++/12/vector"
+
+
+def next_tick() -> None:
+    """Wait until a file that is written now is younger than all that were: the kernel's own dates cannot be set."""
+    now = now_ns()
+    while now_ns() == now:
+        pass
+
+
+class Project:
+    """A source in `csrc/`, two headers, and an include folder that is searched before them all."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for folder in ("csrc", "include", "first"):
+            (root / folder).mkdir(parents=True)
+        (root / "pyproject.toml").touch()
+        self.source = self.write("csrc/op.cpp", "source")
+        self.near = self.write("csrc/near.h", "near")
+        self.shared = self.write("include/shared.h", "shared")
+        self.age()
+
+    def write(self, path: str, text: str) -> Path:
+        (self.root / path).write_text(text)
+        return self.root / path
+
+    def age(self, seconds: float = 60) -> None:
+        """Make everything look as if it had not been changed for a while."""
+        for path in (self.root, *self.root.rglob("*")):
+            os.utime(path, (time.time() - seconds,) * 2)
+
+    @property
+    def key(self) -> Key:
+        spec = Spec("op", cpp_files=[self.source], extra_include_paths=[self.root / "first", self.root / "include"])
+        return Key.of(Variant(spec, Target.cpu()), Toolchain.for_target(Target.cpu()))
+
+    def observe(self, *more: str) -> Observation:
+        files = [*map(str, (self.source, self.near, self.shared)), SYSTEM, *more]
+        return Observation.of(files, self.key, Toolchain.for_target(Target.cpu()))
+
+    def recorded(self) -> Reads:
+        return Reads.from_json(json.loads(json.dumps(self.observe().reads.to_json())))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path / "project")
+
+
+def test_nothing_changed_is_a_hit_that_leaves_the_record_alone(project: Project) -> None:
+    reads = project.recorded()
+    assert reads.compare(project.key.anchors) is reads
+
+
+def test_touching_a_header_without_changing_it_is_a_hit_that_renews_the_record(project: Project) -> None:
+    reads = project.recorded()
+    os.utime(project.near, (time.time() - 30,) * 2)
+    renewed = reads.compare(project.key.anchors)
+    assert isinstance(renewed, Reads)
+    assert renewed is not reads
+    assert renewed.compare(project.key.anchors) is renewed
+    assert renewed.key2 == reads.key2
+
+
+def test_a_changed_header_is_a_miss_that_names_it(project: Project) -> None:
+    reads = project.recorded()
+    project.near.write_text("nearer")
+    assert reads.compare(project.key.anchors) == "csrc/near.h changed"
+
+
+def test_a_header_changed_to_the_same_size_is_a_miss(project: Project) -> None:
+    reads = project.recorded()
+    project.near.write_text("NEAR")
+    assert reads.compare(project.key.anchors) == "csrc/near.h changed"
+
+
+def test_a_header_changed_twice_within_a_tick_of_the_clock_is_a_miss(project: Project) -> None:
+    os.utime(project.near)
+    date = project.near.stat().st_mtime_ns
+    reads = project.recorded()
+    project.near.write_text("NEAR")
+    os.utime(project.near, ns=(date, date))
+    assert reads.compare(project.key.anchors) == "csrc/near.h changed"
+
+
+def test_a_header_from_the_future_is_compared_by_content(project: Project) -> None:
+    future = time.time_ns() + 10**12
+    os.utime(project.near, ns=(future, future))
+    reads = project.recorded()
+    project.near.write_text("NEAR")
+    os.utime(project.near, ns=(future, future))
+    assert reads.compare(project.key.anchors) == "csrc/near.h changed"
+
+
+def test_a_reverted_edit_is_a_hit(project: Project) -> None:
+    reads = project.recorded()
+    project.near.write_text("other")
+    project.near.write_text("near")
+    assert isinstance(reads.compare(project.key.anchors), Reads)
+
+
+def test_a_removed_header_is_a_miss(project: Project) -> None:
+    reads = project.recorded()
+    project.near.unlink()
+    assert reads.compare(project.key.anchors) == "csrc/near.h is gone"
+
+
+def test_a_moved_checkout_is_a_hit(project: Project, tmp_path: Path) -> None:
+    reads = project.recorded()
+    shutil.copytree(project.root, tmp_path / "moved")
+    shutil.rmtree(project.root)
+    moved = Project.__new__(Project)
+    moved.root, moved.source = tmp_path / "moved", tmp_path / "moved" / "csrc" / "op.cpp"
+    assert isinstance(reads.compare(moved.key.anchors), Reads)
+
+
+def test_the_direct_source_is_not_among_the_headers(project: Project) -> None:
+    assert [header.path for header in project.recorded().headers] == ["csrc/near.h", "include/shared.h"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/usr/include/c++/12/vector",
+        "/usr/include/stdio.h",
+        "/usr/include/x86_64-linux-gnu/bits/types.h",
+        "/usr/lib/gcc/x86_64-linux-gnu/12/include/stddef.h",
+        "/opt/conda/x86_64-conda-linux-gnu/sysroot/usr/include/stdio.h",
+        "/opt/conda/lib/gcc/x86_64-conda-linux-gnu/13.3.0/include/c++/vector",
+        str(tvm_ffi_include() / "tvm" / "ffi" / "c_api.h"),
+    ],
+)
+def test_headers_that_come_with_the_compilers_are_not_compared(project: Project, path: str) -> None:
+    assert path in project.observe(path).reads.system
+
+
+def test_headers_of_other_packages_are_compared(project: Project, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere.h"
+    other.write_text("x")
+    reads = project.observe(str(other), "/usr/include/hwy/highway.h").reads
+    assert {header.path for header in reads.headers} >= {str(other), "/usr/include/hwy/highway.h"}
+
+
+def test_an_include_folder_of_the_spec_is_compared_wherever_it_is(project: Project) -> None:
+    spec = Spec("op", cpp_files=[project.source], extra_include_paths=["/usr/include"])
+    key = Key.of(Variant(spec, Target.cpu()), Toolchain.for_target(Target.cpu()))
+    reads = Observation.of(["/usr/include/stdio.h"], key, Toolchain.for_target(Target.cpu())).reads
+    assert [header.path for header in reads.headers] == ["stdio.h"]
+
+
+class TestNewFiles:
+    def test_a_header_that_newly_comes_before_another_is_a_miss(self, project: Project) -> None:
+        reads = project.recorded()
+        project.write("first/shared.h", "mine")
+        difference = reads.compare(project.key.anchors)
+        assert difference == "first/shared.h is new and may come before a header of that name"
+
+    def test_a_header_beside_the_source_comes_before_a_system_header(self, project: Project) -> None:
+        reads = project.recorded()
+        project.write("csrc/vector", "mine")
+        assert reads.compare(project.key.anchors) == "csrc/vector is new and may come before a header of that name"
+
+    def test_a_header_in_a_new_folder_is_noticed(self, project: Project) -> None:
+        reads = project.observe("/usr/include/c++/12/bits/move.h").reads
+        (project.root / "first" / "bits").mkdir()
+        project.write("first/bits/move.h", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith("first/bits/move.h is new")
+
+    def test_a_header_in_a_known_folder_is_noticed(self, project: Project) -> None:
+        (project.root / "first" / "bits").mkdir()
+        project.age()
+        reads = project.observe("/usr/include/c++/12/bits/move.h").reads
+        project.write("first/bits/move.h", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith("first/bits/move.h is new")
+
+    def test_a_folder_of_the_spec_that_appears_later_is_noticed(self, project: Project) -> None:
+        (project.root / "first").rmdir()
+        project.age()
+        reads = project.recorded()
+        assert reads.compare(project.key.anchors) is reads
+        (project.root / "first").mkdir()
+        project.write("first/shared.h", "mine")
+        assert isinstance(reads.compare(project.key.anchors), str)
+
+    def test_other_new_files_do_not_matter(self, project: Project) -> None:
+        reads = project.recorded()
+        project.write("csrc/another_op.cpp", "other")
+        project.write("first/other.h", "other")
+        (project.root / "first" / "deep").mkdir()
+        assert isinstance(reads.compare(project.key.anchors), Reads)
+
+    def test_a_file_of_that_name_that_was_there_already_does_not_matter(self, project: Project) -> None:
+        project.write("csrc/vector", "unused")
+        project.age()
+        reads = project.recorded()
+        project.write("csrc/another.h", "other")
+        assert isinstance(reads.compare(project.key.anchors), Reads)
+
+
+class TestChangesDuringTheCompile:
+    def test_files_that_are_older_than_the_compile_have_not_changed(self, project: Project) -> None:
+        next_tick()
+        assert project.observe().changed_since(now_ns(), {}) == []
+
+    def test_a_header_that_is_written_meanwhile_has_changed(self, project: Project) -> None:
+        next_tick()
+        start = now_ns()
+        project.near.write_text("NEAR")
+        os.utime(project.near, (0, 0))  # as a tool does that keeps dates
+        assert project.observe().changed_since(start, {}) == [str(project.near)]
+
+    def test_a_source_that_is_written_meanwhile_has_changed(self, project: Project) -> None:
+        before = {state.path: state for state in project.key.sources}
+        project.source.write_text("SOURCE")
+        assert project.observe().changed_since(now_ns(), before) == [str(project.source)]
+
+    def test_a_header_that_is_removed_meanwhile_has_changed(self, project: Project) -> None:
+        gone = str(project.root / "csrc" / "gone.h")
+        next_tick()
+        assert project.observe(gone).changed_since(now_ns(), {}) == [gone]
+
+    def test_a_file_that_appears_meanwhile_under_the_name_of_a_header_has_changed(self, project: Project) -> None:
+        next_tick()
+        start = now_ns()
+        appeared = project.write("first/shared.h", "mine")
+        assert project.observe().changed_since(start, {}) == [str(appeared)]
+
+    def test_what_was_known_before_decides_and_not_the_clock(self, project: Project) -> None:
+        before = {path: FileState.read(path) for path in map(str, (project.near, project.shared, project.source))}
+        assert project.observe().changed_since(0, before) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"headers": None},
+        {"headers": [["project", "a.h", "1", 2, "x"]]},
+        {"headers": [["project", "a.h"]]},
+        {"headers": [5]},
+        {"system": 1},
+        {"folders": {}},
+        {"present": [[1, 2]]},
+    ],
+)
+def test_a_record_that_is_garbage_is_refused(project: Project, damage: dict[str, object]) -> None:
+    document = {**json.loads(json.dumps(project.recorded().to_json())), **damage}
+    with pytest.raises((TypeError, ValueError, KeyError)):
+        Reads.from_json(document)
+
+
+def test_the_second_key_is_about_contents_and_not_about_dates(project: Project) -> None:
+    before = project.recorded().key2
+    os.utime(project.near, (0, 0))
+    assert project.recorded().key2 == before
+    project.near.write_text("other")
+    assert project.recorded().key2 != before

@@ -1,0 +1,440 @@
+"""kjit.build.plan: one variant, many variants, many processes, and sources that change meanwhile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kjit.build import compile as compile_module
+from kjit.build import plan
+from kjit.build.plan import Event, Outcome, Started, build, build_all, look_up_all, parallel_jobs
+from kjit.build.store import Store
+from kjit.build.toolchain import Toolchain
+from kjit.errors import CompileError, KjitError, ToolchainError, UsageError
+from kjit.project import find_project
+from kjit.spec import Spec, Target, Variant
+
+WriteOp = Callable[..., Spec]
+CPU = Target.cpu()
+
+
+@pytest.fixture
+def store(cache_dir: Path) -> Store:
+    del cache_dir
+    return Store.open()
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that waits for a pipe here is deaf: it need not be asked for long."""
+    monkeypatch.setattr(compile_module, "_GRACE_S", 0.05)
+
+
+def header_of(spec: Spec) -> Path:
+    return Path(spec.cpp_files[0]).with_suffix(".h")
+
+
+class TestBuild:
+    def test_a_variant_is_built_once_and_found_from_then_on(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        variant = Variant(answer_op(tmp_path), CPU)
+        first, second = build(variant, store), build(variant, store)
+        assert (first.state, second.state) == ("built", "hit")
+        assert first.artifact is not None
+        assert second.artifact is not None
+        assert first.artifact.library == second.artifact.library
+
+    def test_the_headers_that_the_compiler_read_are_compared(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        spec = answer_op(tmp_path)
+        build(Variant(spec, CPU), store)
+        header_of(spec).write_text("#define ANSWER 43\n")
+        (outcome,) = look_up_all([Variant(spec, CPU)], store)
+        assert (outcome.state, outcome.reason) == ("stale", "csrc/answer.h changed")
+        assert build(Variant(spec, CPU), store).state == "built"
+
+    def test_a_compile_is_announced_with_its_reason_and_a_hit_is_not(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        variant = Variant(answer_op(tmp_path), CPU)
+        started: list[Started] = []
+        build(variant, store, on_start=started.append)
+        build(variant, store, on_start=started.append)
+        assert started == [Started(variant, "it was never built here")]
+
+    def test_a_failure_leaves_nothing_behind(self, store: Store, tmp_path: Path, answer_op: WriteOp) -> None:
+        spec = answer_op(tmp_path)
+        header_of(spec).write_text("#error broken\n")
+        with pytest.raises(CompileError):
+            build(Variant(spec, CPU), store)
+        assert list(store.entries()) == []
+        assert list((store.root / "v1" / "staging").iterdir()) == []
+
+    def test_a_cancelled_build_leaves_nothing_behind(self, store: Store, tmp_path: Path, answer_op: WriteOp) -> None:
+        cancel = threading.Event()
+        spec = answer_op(tmp_path)
+        os.mkfifo(header_of(spec).with_name("never"))
+        header_of(spec).write_text('#include "never"\n')  # nobody writes into the pipe: the compiler waits
+        with pytest.raises(CancelledError):
+            build(Variant(spec, CPU), store, on_start=lambda _: cancel.set(), cancel=cancel)
+        assert list(store.entries()) == []
+        assert list((store.root / "v1" / "staging").iterdir()) == []
+
+
+class TestSourcesThatChangeDuringTheCompile:
+    @pytest.fixture
+    def during(self, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+        """What to do at the end of each compile that is to come."""
+        actions: list[Callable[[], object]] = []
+        real = plan.compile_variant
+
+        def compile_variant(*args: Any, **kwargs: Any) -> Any:
+            built = real(*args, **kwargs)
+            if actions:
+                actions.pop(0)()
+            return built
+
+        monkeypatch.setattr(plan, "compile_variant", compile_variant)
+        return actions
+
+    def test_a_header_that_is_edited_is_compiled_again(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, during: list[Callable[[], object]]
+    ) -> None:
+        spec = answer_op(tmp_path)
+        during.append(lambda: header_of(spec).write_text("#define ANSWER 43\n"))
+        outcome = build(Variant(spec, CPU), store)
+        assert during == []
+        assert outcome.artifact is not None
+        assert number_in(outcome.artifact.library) == 43
+        assert len(list(store.entries())) == 1
+
+    def test_a_source_that_is_edited_is_compiled_again_under_its_new_key(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, during: list[Callable[[], object]]
+    ) -> None:
+        spec = answer_op(tmp_path)
+        source = Path(spec.cpp_files[0])
+        during.append(lambda: source.write_text(source.read_text() + "\n"))
+        assert build(Variant(spec, CPU), store).state == "built"
+        assert len(list(store.entries())) == 1
+        assert build(Variant(spec, CPU), store).state == "hit"
+
+    def test_a_header_that_is_edited_and_reverted_is_compiled_again(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, during: list[Callable[[], object]]
+    ) -> None:
+        spec = answer_op(tmp_path)
+        started: list[Started] = []
+
+        def there_and_back() -> None:
+            text = header_of(spec).read_text()
+            header_of(spec).write_text("#define ANSWER 43\n")
+            header_of(spec).write_text(text)
+
+        during.append(there_and_back)
+        outcome = build(Variant(spec, CPU), store, on_start=started.append)
+        assert len(started) == 2
+        assert outcome.artifact is not None
+        assert number_in(outcome.artifact.library) == 42
+
+    def test_a_header_that_is_edited_each_time_is_an_error_and_nothing_is_kept(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, during: list[Callable[[], object]]
+    ) -> None:
+        spec = answer_op(tmp_path)
+        during += [lambda n=n: header_of(spec).write_text(f"#define ANSWER {n}\n") for n in (1, 2)]
+        with pytest.raises(KjitError, match=r"answer.h' changed during the compile, twice"):
+            build(Variant(spec, CPU), store)
+        assert list(store.entries()) == []
+
+
+def number_in(library: Path) -> int:
+    """What the answer in a built library is, asked in a process of its own."""
+    script = f"import tvm_ffi; print(tvm_ffi.load_module({str(library)!r}).answer())"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+class TestBuildAll:
+    def test_every_variant_has_one_outcome_in_the_order_given(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        variants = [Variant(answer_op(tmp_path, f"answer{n}"), CPU) for n in range(3)]
+        outcomes = build_all([*variants, variants[0]], store, jobs=2)
+        assert [outcome.variant for outcome in outcomes] == variants
+        assert {outcome.state for outcome in outcomes} == {"built"}
+
+    def test_one_failure_does_not_stop_the_others(self, store: Store, tmp_path: Path, answer_op: WriteOp) -> None:
+        specs = [answer_op(tmp_path, f"answer{n}") for n in range(3)]
+        header_of(specs[0]).write_text("#error broken\n")
+        outcomes = build_all([Variant(spec, CPU) for spec in specs], store, jobs=1)
+        assert [outcome.state for outcome in outcomes] == ["failed", "built", "built"]
+        assert isinstance(outcomes[0].error, CompileError)
+
+    def test_a_missing_source_does_not_stop_the_others(self, store: Store, tmp_path: Path, answer_op: WriteOp) -> None:
+        missing = Spec("missing", cpp_files=[tmp_path / "missing.cpp"])
+        outcomes = build_all([Variant(missing, CPU), Variant(answer_op(tmp_path), CPU)], store)
+        assert [outcome.state for outcome in outcomes] == ["failed", "built"]
+
+    def test_events_tell_what_starts_and_how_it_ends(self, store: Store, tmp_path: Path, answer_op: WriteOp) -> None:
+        variant = Variant(answer_op(tmp_path), CPU)
+        events: list[Event] = []
+        (outcome,) = build_all([variant], store, on_event=events.append)
+        assert events == [Started(variant, "it was never built here"), outcome]
+
+    def test_an_interrupt_ends_the_compiles_and_leaves_nothing_half_done(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        specs = [answer_op(tmp_path, f"answer{n}") for n in range(3)]
+        for spec in specs[:2]:
+            header_of(spec).write_text('#include "never"\n')
+        os.mkfifo(header_of(specs[0]).with_name("never"))
+        events: list[Event] = []
+
+        def interrupt(event: Event) -> None:
+            events.append(event)
+            if sum(isinstance(each, Started) for each in events) == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            build_all([Variant(spec, CPU) for spec in specs], store, jobs=2, on_event=interrupt)
+        assert [event for event in events if isinstance(event, Outcome)] == []
+        assert list(store.entries()) == []
+        assert list((store.root / "v1" / "staging").iterdir()) == []
+
+
+def test_processes_that_start_together_compile_once(
+    tmp_path: Path, cache_dir: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del cache_dir
+    spec = answer_op(tmp_path / "project")
+    log = tmp_path / "log"
+    compiler = tmp_path / "c++"
+    real = Toolchain.for_target(CPU).cxx.path
+    # Of a compile's commands just one names the source.
+    compiler.write_text(
+        textwrap.dedent(f"""\
+        #!/bin/sh
+        case "$*" in *answer.cpp*) echo compile >>'{log}' ;; esac
+        exec '{real}' "$@"
+        """)
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    script = f"""
+import sys
+from kjit.build.plan import build
+from kjit.build.store import Store
+from kjit.spec import Spec, Target, Variant
+print("ready", flush=True)
+sys.stdin.readline()
+print(build(Variant(Spec("answer", cpp_files=[{spec.cpp_files[0]!r}]), Target.cpu()), Store.open()).state)
+"""
+    command = [sys.executable, "-c", script]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    states = [process.communicate()[0].strip() for process in processes]
+    assert sorted(states) == ["built", "hit", "hit", "hit"]
+    assert log.read_text().splitlines() == ["compile"]
+
+
+class TestParallelJobs:
+    VARIANTS = tuple(Variant(Spec(f"op{n}", cpp_files=["/x.cpp"]), CPU) for n in range(100))
+
+    @pytest.fixture
+    def machine(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int | None], None]:
+        def have(cores: int, free: int | None) -> None:
+            monkeypatch.setattr(plan, "_cores", lambda: cores)
+            monkeypatch.setattr(plan, "_free_memory", lambda: free)
+
+        return have
+
+    def test_one_a_core(self, machine: Callable[[int, int | None], None]) -> None:
+        machine(8, None)
+        assert parallel_jobs(self.VARIANTS) == 8
+
+    def test_no_more_than_were_asked_for(self, machine: Callable[[int, int | None], None]) -> None:
+        machine(8, None)
+        assert parallel_jobs(self.VARIANTS, 3) == 3
+
+    def test_no_more_than_fit_into_free_memory_even_when_asked_for(
+        self, machine: Callable[[int, int | None], None]
+    ) -> None:
+        machine(64, 4 << 30)
+        assert parallel_jobs(self.VARIANTS) == parallel_jobs(self.VARIANTS, 64) == 8
+
+    def test_always_one(self, machine: Callable[[int, int | None], None]) -> None:
+        machine(64, -1)
+        assert parallel_jobs(self.VARIANTS) == 1
+
+    def test_no_more_than_there_is_to_do(self, machine: Callable[[int, int | None], None]) -> None:
+        machine(64, None)
+        assert parallel_jobs(self.VARIANTS[:2]) == 2
+
+    def test_this_machine_has_cores_and_memory(self) -> None:
+        assert plan._cores() >= 1
+        assert (plan._free_memory() or 1) > 0
+
+
+class TestCollect:
+    @pytest.fixture
+    def write(self, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+        """A function that writes a wrapper; each test has a package of its own, as Python keeps what it imported."""
+        package = f"pkg_{abs(hash(request.node.nodeid))}"
+        (tmp_path / "pyproject.toml").write_text(f'[tool.kjit]\npackage = "{package}"\n')
+        (tmp_path / package).mkdir()
+
+        def write(op: str, text: str) -> None:
+            (tmp_path / package / f"{op}.py").write_text("import kjit\n" + textwrap.dedent(text))
+
+        return write
+
+    def collect(self, tmp_path: Path, *ops: str) -> plan.Collected:
+        before = sys.path[:]
+        try:
+            return plan.collect(find_project(tmp_path), ops)
+        finally:
+            sys.path[:] = before
+
+    ONE = """
+        @kjit.module(variants=kjit.product(n=[1, 2]))
+        def _module(n):
+            return kjit.Spec("one", str(n), cpp_files=["/x/one.cpp"])
+    """
+
+    def test_every_declared_variant_is_found(self, tmp_path: Path, write: Callable[[str, str], None]) -> None:
+        write("one", self.ONE)
+        labels = [variant.label for variant in self.collect(tmp_path).variants([CPU])]
+        assert labels == ["one<1> cpu", "one<2> cpu"]
+
+    def test_a_wrapper_that_fails_to_import_does_not_hide_the_others(
+        self, tmp_path: Path, write: Callable[[str, str], None]
+    ) -> None:
+        write("broken", "import no_such_module\n")
+        write("one", self.ONE)
+        collected = self.collect(tmp_path)
+        assert [op for op, _ in collected.modules] == ["one"]
+        ((op, error),) = collected.failures
+        assert op == "broken"
+        assert "broken.py" in error.message
+        assert "no_such_module" in error.message
+
+    def test_a_declaration_that_fails_does_not_hide_the_others(
+        self, tmp_path: Path, write: Callable[[str, str], None]
+    ) -> None:
+        write("broken", "@kjit.module()\ndef _module():\n    return 1 / 0\n")
+        write("one", self.ONE)
+        collected = self.collect(tmp_path)
+        assert [op for op, _ in collected.modules] == ["one"]
+        ((op, error),) = collected.failures
+        assert (op, error.message) == (
+            "broken",
+            "broken: the declaration _module fails: ZeroDivisionError: division by zero",
+        )
+
+    def test_a_wrapper_without_a_declaration_is_named(self, tmp_path: Path, write: Callable[[str, str], None]) -> None:
+        write("plain", "x = 1\n")
+        assert self.collect(tmp_path).without == ["plain"]
+
+    def test_a_declaration_that_two_wrappers_share_is_built_once(
+        self, tmp_path: Path, write: Callable[[str, str], None]
+    ) -> None:
+        write("one", self.ONE)
+        write("two", "from .one import _module\n")
+        assert len(self.collect(tmp_path).variants([CPU])) == 2
+
+    def test_only_the_ops_that_were_asked_for(self, tmp_path: Path, write: Callable[[str, str], None]) -> None:
+        write("one", self.ONE)
+        write("broken", "import no_such_module\n")
+        assert self.collect(tmp_path, "one").failures == []
+
+    def test_an_unknown_op_is_refused(self, tmp_path: Path, write: Callable[[str, str], None]) -> None:
+        write("one", self.ONE)
+        with pytest.raises(UsageError, match=r"no op 'on'(.|\n)*did you mean one"):
+            self.collect(tmp_path, "on")
+
+
+class TestChooseTargets:
+    CPP = Spec("cpp", cpp_files=["/x.cpp"])
+    CUDA = Spec("cuda", cuda_files=["/x.cuh"])
+
+    @pytest.fixture
+    def no_cuda(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def find_cuda() -> None:
+            raise ToolchainError("No CUDA compiler (nvcc) was found.")
+
+        monkeypatch.setattr(plan, "find_cuda", find_cuda)
+
+    @pytest.fixture
+    def cuda(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(plan, "find_cuda", lambda: None)
+        monkeypatch.setattr(plan, "resolve_archs", lambda names: [Target.cuda(name).arch for name in names or ["8.0"]])
+
+    @pytest.mark.usefixtures("cuda")
+    def test_by_default_what_there_are_sources_for(self) -> None:
+        assert plan.choose_targets([self.CPP]) == ([CPU], [])
+        assert plan.choose_targets([self.CUDA, self.CPP]) == ([Target.cuda("8.0"), CPU], [])
+
+    @pytest.mark.usefixtures("no_cuda")
+    def test_by_default_cuda_is_left_out_without_a_compiler_and_that_is_said(self) -> None:
+        targets, left_out = plan.choose_targets([self.CUDA, self.CPP])
+        assert targets == [CPU]
+        assert left_out == ["cuda is left out (cuda): No CUDA compiler (nvcc) was found."]
+
+    @pytest.mark.usefixtures("no_cuda")
+    def test_nothing_left_is_an_error(self) -> None:
+        with pytest.raises(ToolchainError, match="No CUDA compiler"):
+            plan.choose_targets([self.CUDA])
+
+    @pytest.mark.usefixtures("no_cuda")
+    @pytest.mark.parametrize("ask", [{"kinds": ["cuda"]}, {"archs": ["9.0a"]}])
+    def test_what_was_asked_for_is_never_left_out(self, ask: dict[str, Any]) -> None:
+        with pytest.raises(ToolchainError, match="No CUDA compiler"):
+            plan.choose_targets([self.CUDA, self.CPP], **ask)
+
+    @pytest.mark.usefixtures("cuda")
+    def test_each_architecture_is_a_target(self) -> None:
+        targets, _ = plan.choose_targets([self.CUDA], None, ["8.0", "9.0a"])
+        assert targets == [Target.cuda("8.0"), Target.cuda("9.0a")]
+
+    @pytest.mark.usefixtures("cuda")
+    def test_an_op_without_the_source_that_was_asked_for_is_named(self) -> None:
+        targets, left_out = plan.choose_targets([self.CUDA, self.CPP], ["cpu"])
+        assert targets == [CPU]
+        assert left_out == ["cuda has no C++ source, and is not built for cpu"]
+
+    @pytest.mark.usefixtures("cuda")
+    def test_no_op_with_the_source_that_was_asked_for_is_an_error(self) -> None:
+        with pytest.raises(UsageError, match=r"none of these ops has a CUDA source"):
+            plan.choose_targets([self.CPP], ["cuda"])
+
+    def test_an_architecture_without_cuda_is_a_contradiction(self) -> None:
+        with pytest.raises(UsageError, match="--arch is for CUDA"):
+            plan.choose_targets([self.CPP], ["cpu"], ["9.0a"])
+
+
+@pytest.mark.nvcc
+def test_what_kernels_need_is_kept_in_the_artifact(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "fill.cu").write_text("__global__ void fill(float* p) { p[threadIdx.x] = 1; }\n")
+    variant = Variant(Spec("fill", cuda_files=[tmp_path / "fill.cu"]), Target.cuda("9.0a"))
+    build(variant, store)
+    outcome = build(variant, store)
+    assert outcome.state == "hit"
+    assert outcome.artifact is not None
+    _, (kernel,), _ = plan.report_of(outcome.artifact)
+    assert (kernel.kernel, kernel.arch) == ("fill", "sm_90a")
+    assert kernel.registers > 0

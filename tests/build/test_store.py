@@ -1,0 +1,544 @@
+"""kjit.build.store: what is found and what is not, and what other processes and accidents can do to a cache."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+
+from kjit.build import store as store_module
+from kjit.build.headers import Observation
+from kjit.build.key import Key
+from kjit.build.store import Artifact, Store
+from kjit.build.toolchain import Toolchain
+from kjit.errors import CacheError
+from kjit.spec import Spec, Target, Variant
+
+WriteOp = Callable[..., Spec]
+LIBRARY = b"\x7fELF and so on"
+
+
+@pytest.fixture
+def spec(tmp_path: Path, answer_op: WriteOp) -> Spec:
+    return answer_op(tmp_path / "project")
+
+
+@pytest.fixture
+def key(spec: Spec) -> Key:
+    return key_of(spec)
+
+
+@pytest.fixture
+def store(cache_dir: Path) -> Store:
+    del cache_dir
+    return Store.open()
+
+
+def key_of(spec: Spec) -> Key:
+    return Key.of(Variant(spec, Target.cpu()), Toolchain.for_target(Target.cpu()))
+
+
+def publish(store: Store, key: Key, content: bytes = LIBRARY) -> Artifact:
+    """What a build does, with a library that nobody will load."""
+    header = key.variant.spec.cpp_files[0].replace(".cpp", ".h")
+    reads = Observation.of([header], key, Toolchain.for_target(Target.cpu())).reads
+    writable = store.writable()
+    with writable.lock(key), writable.staging() as staging:
+        (staging / "built.so").write_bytes(content)
+        return writable.publish(key, staging / "built.so", reads, {"seconds": 1.5}, staging)
+
+
+def reason_for_a_miss(store: Store, key: Key) -> str:
+    found = store.find(key)
+    assert found.artifact is None
+    return found.reason
+
+
+class TestFind:
+    def test_what_was_published_is_found(self, store: Store, key: Key) -> None:
+        published = publish(store, key)
+        found = store.find(key).artifact
+        assert found is not None
+        assert found.library == published.library
+        assert found.library.read_bytes() == LIBRARY
+        assert (found.label, found.target, found.size) == ("answer", "cpu", len(LIBRARY))
+        assert found.build["seconds"] == 1.5
+
+    def test_an_artifact_lies_under_target_op_and_both_keys(self, store: Store, key: Key) -> None:
+        artifact = publish(store, key)
+        parts = artifact.library.relative_to(store.root).parts
+        assert parts == ("v1", "cpu", "answer", key.key1, artifact.record["key2"], "answer.so")
+        assert sorted(path.name for path in artifact.folder.iterdir()) == ["answer.so", "record.json"]
+
+    def test_a_look_up_creates_nothing(self, tmp_path: Path, key: Key) -> None:
+        assert Store.open(tmp_path / "none").find(key).artifact is None
+        assert not (tmp_path / "none").exists()
+
+    def test_what_was_never_built_says_so(self, store: Store, key: Key) -> None:
+        assert reason_for_a_miss(store, key) == "it was never built here"
+
+    def test_a_miss_names_the_changed_source(self, store: Store, key: Key, spec: Spec) -> None:
+        publish(store, key)
+        Path(spec.cpp_files[0]).write_text("changed")
+        assert reason_for_a_miss(store, key_of(spec)) == "csrc/answer.cpp changed"
+
+    def test_a_miss_names_the_changed_header(self, store: Store, key: Key, spec: Spec) -> None:
+        publish(store, key)
+        Path(spec.cpp_files[0]).with_suffix(".h").write_text("changed")
+        assert reason_for_a_miss(store, key) == "csrc/answer.h changed"
+
+    def test_a_reverted_header_is_a_hit(self, store: Store, key: Key, spec: Spec) -> None:
+        header = Path(spec.cpp_files[0]).with_suffix(".h")
+        text = header.read_text()
+        first = publish(store, key)
+        header.write_text("changed")
+        second = publish(store, key, b"other")
+        header.write_text(text)
+        found = store.find(key).artifact
+        assert found is not None
+        assert found.folder == first.folder != second.folder
+
+    def test_a_touched_header_is_a_hit_that_renews_the_record(self, store: Store, key: Key, spec: Spec) -> None:
+        artifact = publish(store, key)
+        before = (artifact.folder / "record.json").read_bytes()
+        os.utime(Path(spec.cpp_files[0]).with_suffix(".h"), (time.time() - 30,) * 2)
+        assert store.find(key).artifact is not None
+        after = (artifact.folder / "record.json").read_bytes()
+        assert after != before
+        assert store.find(key).artifact is not None
+        assert (artifact.folder / "record.json").read_bytes() == after
+
+    def test_a_restored_backup_is_a_hit(self, store: Store, key: Key, tmp_path: Path) -> None:
+        publish(store, key)
+        subprocess.run(["cp", "-r", store.root, tmp_path / "restored"], check=True)
+        (tmp_path / "restored").chmod(0o700)
+        found = Store.open(tmp_path / "restored").find(key).artifact
+        assert found is not None
+        assert found.library.is_relative_to(tmp_path / "restored")
+
+    def test_a_hit_takes_no_lock(self, store: Store, key: Key) -> None:
+        publish(store, key)
+        with store.lock(key):
+            assert store.find(key).artifact is not None
+
+    def test_a_hit_after_days_is_noted_as_a_use(self, store: Store, key: Key) -> None:
+        record = publish(store, key).folder / "record.json"
+        os.utime(record, (0, 0))
+        store.find(key)
+        assert record.stat().st_mtime > time.time() - 3600
+
+    def test_a_second_publication_keeps_the_first(self, store: Store, key: Key) -> None:
+        publish(store, key, b"first")
+        assert publish(store, key, b"again").library.read_bytes() == b"first"
+
+
+def truncate(artifact: Artifact) -> None:
+    artifact.library.write_bytes(LIBRARY[:-1])
+
+
+def flip(artifact: Artifact) -> None:
+    artifact.library.write_bytes(LIBRARY[:-1] + b"X")
+
+
+def remove_library(artifact: Artifact) -> None:
+    artifact.library.unlink()
+
+
+def remove_record(artifact: Artifact) -> None:
+    (artifact.folder / "record.json").unlink()
+
+
+def empty_record(artifact: Artifact) -> None:
+    (artifact.folder / "record.json").write_text("")
+
+
+def half_record(artifact: Artifact) -> None:
+    text = (artifact.folder / "record.json").read_text()
+    (artifact.folder / "record.json").write_text(text[: len(text) // 2])
+
+
+def other_json(artifact: Artifact) -> None:
+    (artifact.folder / "record.json").write_text("[]")
+
+
+def binary_record(artifact: Artifact) -> None:
+    (artifact.folder / "record.json").write_bytes(b"\xff\x00" * 50)
+
+
+def foreign_record(artifact: Artifact) -> None:
+    record = json.loads((artifact.folder / "record.json").read_text())
+    (artifact.folder / "record.json").write_text(json.dumps({**record, "key1": "0" * 32}))
+
+
+def record_without_headers(artifact: Artifact) -> None:
+    record = json.loads((artifact.folder / "record.json").read_text())
+    (artifact.folder / "record.json").write_text(json.dumps({**record, "reads": {}}))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        flip,
+        remove_library,
+        remove_record,
+        empty_record,
+        half_record,
+        other_json,
+        binary_record,
+        foreign_record,
+        record_without_headers,
+    ],
+)
+class TestDamage:
+    def test_a_damaged_artifact_is_not_found_and_says_why(
+        self, store: Store, key: Key, damage: Callable[[Artifact], None]
+    ) -> None:
+        damage(publish(store, key))
+        assert reason_for_a_miss(store, key).startswith("the artifact in the cache is damaged: ")
+
+    def test_a_damaged_artifact_is_replaced_by_the_next_build(
+        self, store: Store, key: Key, damage: Callable[[Artifact], None]
+    ) -> None:
+        damage(publish(store, key))
+        publish(store, key)
+        found = store.find(key).artifact
+        assert found is not None
+        assert found.library.read_bytes() == LIBRARY
+
+
+class TestFolders:
+    def test_folders_that_kjit_makes_are_for_the_user_alone(self, tmp_path: Path, key: Key) -> None:
+        before = os.umask(0)
+        try:
+            publish(Store.open(tmp_path / "above" / "cache"), key)
+        finally:
+            os.umask(before)
+        for folder in (tmp_path / "above" / "cache", *(tmp_path / "above" / "cache").rglob("*")):
+            if folder.is_dir():
+                assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
+
+    @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+    @pytest.mark.parametrize("inner", ["", "v1"])
+    def test_a_cache_that_others_may_write_to_is_refused_with_the_command_that_mends_it(
+        self, tmp_path: Path, mode: int, inner: str
+    ) -> None:
+        (tmp_path / "cache" / "v1").mkdir(parents=True, mode=0o700)
+        (tmp_path / "cache").chmod(0o700)
+        (tmp_path / "cache" / inner).chmod(mode)
+        with pytest.raises(CacheError, match=r"Others than you may write(.|\n)*chmod go-w"):
+            Store.open(tmp_path / "cache")
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+    def test_a_cache_of_another_user_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "cache").mkdir(mode=0o700)
+        os.chown(tmp_path / "cache", 12345, 12345)
+        with pytest.raises(CacheError, match=r"another user's \(id 12345\)(.|\n)*KJIT_CACHE_DIR"):
+            Store.open(tmp_path / "cache")
+
+    def test_a_cache_folder_that_is_a_link_is_used(self, tmp_path: Path, key: Key) -> None:
+        (tmp_path / "real").mkdir(mode=0o700)
+        (tmp_path / "cache").symlink_to(tmp_path / "real")
+        publish(Store.open(tmp_path / "cache"), key)
+        assert Store.open(tmp_path / "cache").find(key).artifact is not None
+
+    def test_a_link_inside_the_cache_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "cache").mkdir(mode=0o700)
+        (tmp_path / "cache" / "v1").symlink_to(tmp_path)
+        with pytest.raises(CacheError, match="is a symbolic link"):
+            Store.open(tmp_path / "cache")
+
+    def test_a_file_in_the_place_of_the_cache_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "cache").write_text("mine")
+        with pytest.raises(CacheError, match="there is a file in its place"):
+            Store.open(tmp_path / "cache").writable()
+        assert (tmp_path / "cache").read_text() == "mine"
+
+
+class TestWithoutAWritableCache:
+    # Not even root can make a folder there.
+    UNWRITABLE = Path("/proc/kjit-cache")
+
+    def test_a_private_temporary_cache_is_used_and_one_line_says_so(
+        self, key: Key, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store_module._temporary_store.cache_clear()
+        store = Store.open(self.UNWRITABLE)
+        publish(store, key)
+        publish(store, key)
+        temporary = store.writable()
+        assert temporary.find(key).artifact is not None
+        assert stat.S_IMODE(temporary.root.stat().st_mode) == 0o700
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "the cache /proc/kjit-cache cannot be written" in caplog.text
+
+    def test_it_is_removed_when_the_process_ends(self) -> None:
+        script = f"""
+from pathlib import Path
+from kjit.build.store import Store
+print(Store.open(Path({str(self.UNWRITABLE)!r})).writable().root)
+"""
+        done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+        assert done.stdout.startswith("/")
+        assert not Path(done.stdout.strip()).exists()
+
+    def test_a_full_disk_is_one_sentence(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Path, "mkdir", raise_disk_full)
+        with pytest.raises(CacheError, match="No space is left on the disk"):
+            Store.open(tmp_path / "cache").writable()
+
+
+def raise_disk_full(*_args: object, **_kwargs: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("step", ["replace", "rename"])
+def test_a_disk_that_fills_up_during_a_publication_leaves_nothing(
+    store: Store, key: Key, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(os, step, raise_disk_full)
+    with pytest.raises(CacheError, match="No space is left on the disk"):
+        publish(store, key)
+    monkeypatch.undo()
+    assert list(store.entries()) == []
+    assert list((store.root / "v1" / "staging").iterdir()) == []
+
+
+class TestStaging:
+    def test_a_staging_folder_is_removed_after_the_build(self, store: Store) -> None:
+        with store.writable().staging() as staging:
+            (staging / "deep").mkdir()
+            (staging / "deep" / "file").write_text("x")
+        assert list(staging.parent.iterdir()) == []
+
+    def test_a_staging_folder_is_removed_after_a_failure(self, store: Store) -> None:
+        with pytest.raises(RuntimeError), store.writable().staging() as staging:
+            raise RuntimeError
+        assert list(staging.parent.iterdir()) == []
+
+    def test_the_folder_of_a_killed_process_is_swept_and_that_of_a_live_one_is_not(self, store: Store) -> None:
+        script = """
+import sys
+from kjit.build.store import Store
+with Store.open().writable().staging() as staging:
+    print(staging, flush=True)
+    sys.stdin.read()
+"""
+        with store.writable().staging() as alive:
+            process = subprocess.Popen(
+                [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            with process:
+                assert process.stdout is not None
+                other = Path(process.stdout.readline().strip())
+                assert store.sweep() == 0
+                assert other.is_dir()
+                process.send_signal(signal.SIGKILL)
+            assert store.sweep() == 1
+            assert not other.exists()
+            assert alive.is_dir()
+
+    def test_a_build_sweeps(self, store: Store) -> None:
+        dead = store.root / "v1" / "staging" / "dead"
+        with store.writable().staging():
+            pass
+        dead.mkdir()
+        dead.with_name("dead.lock").write_text(os.uname().nodename)
+        with store.staging():
+            assert not dead.exists()
+
+    def test_the_folder_of_another_machine_is_left_alone_for_a_day(self, store: Store) -> None:
+        store.writable()
+        theirs = store.root / "v1" / "staging" / "theirs"
+        theirs.mkdir()
+        lock = theirs.with_name("theirs.lock")
+        lock.write_text("another-machine")
+        assert store.sweep() == 0
+        assert theirs.is_dir()
+        os.utime(lock, (time.time() - 2 * 86400,) * 2)
+        assert store.sweep() == 1
+        assert not theirs.exists()
+
+
+class TestLock:
+    def test_one_thread_at_a_time_holds_it(self, store: Store, key: Key) -> None:
+        store.writable()
+        inside = 0
+        most = 0
+
+        def work() -> None:
+            nonlocal inside, most
+            with store.lock(key):
+                inside += 1
+                most = max(most, inside)
+                os.sched_yield()
+                inside -= 1
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert most == 1
+
+    def test_other_keys_do_not_wait(self, store: Store, key: Key, tmp_path: Path, answer_op: WriteOp) -> None:
+        other = key_of(answer_op(tmp_path / "project", "other"))
+        with store.writable().lock(key), store.lock(other):
+            pass
+
+    def test_a_killed_holder_leaves_no_lock(self, store: Store, key: Key) -> None:
+        store.writable()
+        path = store.root / "v1" / "locks" / f"{key.key1}.lock"
+        script = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        with process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            waiter = threading.Thread(target=lambda: store.lock(key).__enter__())
+            waiter.start()
+            process.kill()
+            waiter.join(30)
+            assert not waiter.is_alive()
+
+    def test_a_long_wait_is_logged_with_who_holds_the_lock(
+        self, store: Store, key: Key, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(store_module, "_PATIENCE_S", 0.0)
+        store.writable()
+        logged = threading.Event()
+
+        class Handler(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                del record
+                logged.set()
+
+        handler = Handler()
+        logging.getLogger("kjit").addHandler(handler)
+
+        def wait() -> None:
+            with store.lock(key):
+                pass
+
+        waiter = threading.Thread(target=wait)
+        try:
+            with store.lock(key):
+                waiter.start()
+                assert logged.wait(30)
+            waiter.join(30)
+        finally:
+            logging.getLogger("kjit").removeHandler(handler)
+        assert f"waiting for process {os.getpid()} on {os.uname().nodename}, which builds answer cpu" in caplog.text
+
+    def test_a_wait_can_be_cancelled(self, store: Store, key: Key) -> None:
+        cancel = threading.Event()
+        cancel.set()
+        with store.writable().lock(key), pytest.raises(CancelledError), store.lock(key, cancel):
+            pass
+
+    def test_a_lock_whose_file_was_removed_is_no_lock(self, store: Store, key: Key) -> None:
+        path = store.writable().root / "v1" / "locks" / f"{key.key1}.lock"
+        entered = threading.Event()
+
+        def wait() -> None:
+            with store.lock(key):
+                entered.set()
+
+        with store.lock(key):
+            path.unlink()
+            # A third process comes now and makes a new file; the waiter must wait for that one.
+            waiter = threading.Thread(target=wait)
+            with store.lock(key):
+                waiter.start()
+        waiter.join(30)
+        assert entered.is_set()
+
+    def test_a_cache_that_was_removed_is_made_again(self, store: Store, key: Key) -> None:
+        subprocess.run(["rm", "-rf", store.root], check=True)
+        with store.lock(key):
+            pass
+        publish(store, key)
+        assert store.find(key).artifact is not None
+
+
+class TestEntries:
+    def test_every_artifact_is_an_entry(self, store: Store, key: Key, tmp_path: Path, answer_op: WriteOp) -> None:
+        publish(store, key)
+        publish(store, key_of(answer_op(tmp_path / "project", "other")))
+        assert [(entry.op, entry.target) for entry in store.entries()] == [("answer", "cpu"), ("other", "cpu")]
+
+    def test_an_entry_knows_its_size(self, store: Store, key: Key) -> None:
+        artifact = publish(store, key)
+        (entry,) = store.entries()
+        assert entry.size == len(LIBRARY) + (artifact.folder / "record.json").stat().st_size
+
+    def test_a_healthy_entry_reads_as_its_artifact_and_a_damaged_one_as_the_damage(
+        self, store: Store, key: Key
+    ) -> None:
+        artifact = publish(store, key)
+        (entry,) = store.entries()
+        assert isinstance(store.read(entry), Artifact)
+        flip(artifact)
+        assert store.read(entry) == "the artifact in the cache is damaged: its library was altered"
+
+    def test_a_removed_entry_leaves_no_folder_and_no_lock(self, store: Store, key: Key) -> None:
+        artifact = publish(store, key)
+        (entry,) = store.entries()
+        assert store.remove(entry) == entry.size
+        assert not (store.root / "v1" / "cpu").exists()
+        assert list((store.root / "v1" / "locks").iterdir()) == []
+        assert store.find(key).artifact is None
+        assert not artifact.folder.exists()
+
+    def test_what_kjit_did_not_make_stays(self, store: Store, key: Key) -> None:
+        artifact = publish(store, key)
+        (artifact.folder / "notes.txt").write_text("mine")
+        for entry in store.entries():
+            store.remove(entry)
+        assert [path.name for path in artifact.folder.iterdir()] == ["notes.txt"]
+
+    def test_links_are_not_followed(self, store: Store, key: Key, tmp_path: Path) -> None:
+        publish(store, key)
+        elsewhere = tmp_path / "elsewhere"
+        (store.root / "v1" / "cpu" / "answer").rename(elsewhere)
+        (store.root / "v1" / "cpu" / "answer").symlink_to(elsewhere)
+        assert list(store.entries()) == []
+
+    def test_a_library_that_is_a_link_is_removed_as_a_link(self, store: Store, key: Key, tmp_path: Path) -> None:
+        artifact = publish(store, key)
+        precious = tmp_path / "precious.so"
+        artifact.library.rename(precious)
+        artifact.library.symlink_to(precious)
+        for entry in store.entries():
+            store.remove(entry)
+        assert precious.exists()
+
+    def test_the_code_that_modules_share_can_be_removed(self, store: Store) -> None:
+        folder = store.writable().root / "v1" / "support" / ("0" * 32)
+        folder.mkdir(parents=True)
+        for name in ("kjit_host.o", "kjit_host.o.d", "notes.txt"):
+            (folder / name).write_text("12345")
+        before = len(store.shared_code())
+        assert store.remove_shared_code() >= 10
+        assert before >= 2
+        assert store.shared_code() == []
+        assert [path.name for path in folder.iterdir()] == ["notes.txt"]

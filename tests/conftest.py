@@ -1,0 +1,109 @@
+"""What all tests share: a cache of their own, and the reasons for which some are skipped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from kjit.errors import KjitError
+from kjit.spec import Spec
+
+# Plain C over tvm-ffi's ABI: as quick to compile as a module can be.
+_ANSWER = """#include "{name}.h"
+#include <tvm/ffi/c_api.h>
+#define EXPORT extern "C" __attribute__((visibility("default")))
+EXPORT int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* r) {{
+  r->type_index = kTVMFFIInt;
+  r->v_int64 = ANSWER;
+  return 0;
+}}
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker, reason in (("gpu", _why_no_gpu), ("nvcc", _why_no_nvcc)):
+            if item.get_closest_marker(marker) is not None and (missing := reason()):
+                item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@cache
+def _why_no_gpu() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return "needs an NVIDIA GPU, and torch sees none here"
+    return _why_no_nvcc()
+
+
+@cache
+def _why_no_nvcc() -> str:
+    from kjit.build.toolchain import find_cuda
+
+    try:
+        find_cuda()
+    except KjitError as error:
+        return f"needs a CUDA compiler: {error.message}"
+    return ""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """No test touches the user's cache: unless `KJIT_CACHE_DIR` is set, the whole run has one of its own."""
+    named = os.environ.get("KJIT_CACHE_DIR")
+    if named:
+        yield Path(named)
+        return
+    base = tmp_path_factory.getbasetemp()
+    # The workers of pytest-xdist have their folders side by side in one that belongs to the run.
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kjit-cache"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KJIT_CACHE_DIR", str(folder))
+        yield folder
+
+
+@pytest.fixture
+def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _shared_cache: Path) -> Path:
+    """An empty cache, and the only one for the rest of the test.
+
+    It knows the compilers and holds the code that all modules share, as far as this run has found and compiled them
+    already: both cost half a second, and few tests are about them.
+    """
+    folder = tmp_path / "kjit-cache"
+    known = folder / "v1"
+    known.mkdir(mode=0o700, parents=True)
+    folder.chmod(0o700)
+    for name in ("compilers.json", "support"):
+        source = _shared_cache / "v1" / name
+        if source.is_dir():
+            shutil.copytree(source, known / name)
+        elif source.is_file():
+            shutil.copy2(source, known / name)
+    monkeypatch.setenv("KJIT_CACHE_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def answer_op() -> Callable[..., Spec]:
+    """A function that writes a small op into a project and returns its spec: `module.<name>()` is the header's number.
+
+    The files are `<project>/csrc/<name>.cpp` and the header beside it, a minute old, as files mostly are.
+    """
+
+    def write(project: Path, name: str = "answer", number: int = 42, *args: str, **parts: object) -> Spec:
+        csrc = project / "csrc"
+        csrc.mkdir(parents=True, exist_ok=True)
+        (project / "pyproject.toml").touch()
+        (csrc / f"{name}.cpp").write_text(_ANSWER.format(name=name))
+        (csrc / f"{name}.h").write_text(f"#define ANSWER {number}\n")
+        for path in (csrc / f"{name}.cpp", csrc / f"{name}.h", csrc):
+            os.utime(path, (time.time() - 60, time.time() - 60))
+        return Spec(name, *args, cpp_files=[csrc / f"{name}.cpp"], **parts)  # type: ignore[arg-type]
+
+    return write

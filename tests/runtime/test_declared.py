@@ -1,0 +1,198 @@
+"""kjit.runtime.declared: one description of an op's modules, for loading and for building ahead of use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kjit
+from kjit.errors import UsageError
+from kjit.runtime import load
+from kjit.spec import Spec, Target, Variant
+
+WriteOp = Callable[..., Spec]
+
+
+class TestProduct:
+    def test_it_is_every_combination(self) -> None:
+        assert kjit.product(a=[1, 2], b=["x", "y"]) == (
+            {"a": 1, "b": "x"},
+            {"a": 1, "b": "y"},
+            {"a": 2, "b": "x"},
+            {"a": 2, "b": "y"},
+        )
+
+    def test_products_are_joined_with_plus(self) -> None:
+        assert kjit.product(a=[1]) + kjit.product(a=[2]) == ({"a": 1}, {"a": 2})
+
+    def test_nothing_is_one_variant_without_values(self) -> None:
+        assert kjit.product() == ({},)
+
+    @pytest.mark.parametrize("value", ["fp32", 4, torch.float32])
+    def test_one_value_where_a_list_belongs_is_refused(self, value: object) -> None:
+        with pytest.raises(UsageError, match="product: a must be a list of values"):
+            kjit.product(a=value)  # type: ignore[arg-type]
+
+    def test_no_values_are_refused(self) -> None:
+        with pytest.raises(UsageError, match="product: a has no values"):
+            kjit.product(a=[])
+
+
+class TestDeclaration:
+    def test_it_lists_its_specs(self, tmp_path: Path) -> None:
+        @kjit.module(variants=kjit.product(dtype=[torch.float32, torch.float16]))
+        def _op(dtype: torch.dtype) -> Spec:
+            return Spec("op", *kjit.make_cpp_args(dtype), cpp_files=[tmp_path / "op.cpp"])
+
+        assert [spec.label for spec in _op.specs()] == ["op<fp32_t>", "op<fp16_t>"]
+        assert _op.name == "_op"
+        assert isinstance(_op, kjit.DeclaredModule)
+
+    def test_it_lists_a_variant_for_each_target_that_it_has_a_source_for(self, tmp_path: Path) -> None:
+        @kjit.module(variants=kjit.product(both=[True, False]))
+        def _op(both: bool) -> Spec:
+            cuda = [tmp_path / "op.cuh"] if both else []
+            return Spec("op", str(both), cpp_files=[tmp_path / "op.cpp"], cuda_files=cuda)
+
+        targets = [Target.cuda("9.0a"), Target.cpu()]
+        variants = _op.variants(targets)
+        assert [variant.label for variant in variants] == ["op<True> cuda:sm_90a", "op<True> cpu", "op<False> cpu"]
+        assert all(variant.spec.kinds == (variant.target.kind,) for variant in variants)
+
+    def test_variants_that_make_the_same_spec_are_one(self, tmp_path: Path) -> None:
+        @kjit.module(variants=kjit.product(n=[1, 2]))
+        def _op(n: int) -> Spec:
+            del n
+            return Spec("op", cpp_files=[tmp_path / "op.cpp"])
+
+        assert len(_op.specs()) == 1
+
+    def test_it_keeps_its_name_and_its_docstring(self, tmp_path: Path) -> None:
+        @kjit.module()
+        def _op() -> Spec:
+            """The module of op."""
+            return Spec("op", cpp_files=[tmp_path / "op.cpp"])
+
+        assert (_op.__name__, _op.__doc__) == ("_op", "The module of op.")
+        assert "DeclaredModule" in repr(_op)
+
+    @pytest.mark.parametrize("variants", [[{"m": 1}], [{}], [{"n": 1, "m": 2}]])
+    def test_a_variant_that_does_not_fit_the_function_is_refused(self, variants: list[dict[str, object]]) -> None:
+        with pytest.raises(UsageError, match=r"_op: the variant .* does not fit the function"):
+
+            @kjit.module(variants=variants)
+            def _op(n: int) -> Spec:
+                return Spec("op", str(n), cpp_files=["/x.cpp"])
+
+    def test_a_parameter_called_device_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="has no parameter 'device'"):
+
+            @kjit.module(variants=kjit.product(device=["cpu"]))
+            def _op(device: str) -> Spec:
+                return Spec("op", device, cpp_files=["/x.cpp"])
+
+    def test_a_function_that_returns_no_spec_is_an_error_that_names_it(self) -> None:
+        @kjit.module()
+        def _op() -> Any:
+            return 5
+
+        with pytest.raises(UsageError, match=r"_op must return a kjit\.Spec, and returned 5"):
+            _op.specs()
+
+
+class TestCalls:
+    @pytest.fixture
+    def loaded(self, monkeypatch: pytest.MonkeyPatch) -> list[Variant]:
+        """What was loaded; nothing is compiled, and a module is an object that knows its variant."""
+        variants: list[Variant] = []
+
+        def load_variant(variant: Variant, *, hint: str | None = None) -> Any:
+            assert hint is not None
+            variants.append(variant)
+            return [variant.label]
+
+        monkeypatch.setattr(load, "load_variant", load_variant)
+        monkeypatch.setattr(load, "runtime_target", lambda kind, _: Target(kind))
+        return variants
+
+    @pytest.fixture
+    def op(self) -> kjit.DeclaredModule:
+        @kjit.module(variants=kjit.product(x=[1]))
+        def _op(x: object, n: int = 2) -> Spec:
+            return Spec("op", repr(x), str(n), cpp_files=["/x/op.cpp"])
+
+        return _op
+
+    def test_a_module_is_loaded_once(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
+        assert op(torch.float32, device="cpu") is op(torch.float32, device="cpu")
+        assert len(loaded) == 1
+
+    def test_positional_keyword_and_default_values_are_one_module(
+        self, op: kjit.DeclaredModule, loaded: list[Variant]
+    ) -> None:
+        first = op(1, device="cpu")
+        assert op(x=1, device="cpu") is first
+        assert op(1, 2, device="cpu") is first
+        assert op(1, n=2, device="cpu") is first
+        assert op(1, n=2, device="cpu") is first
+        assert len(loaded) == 1
+
+    def test_a_device_and_its_name_are_one_module(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
+        assert op(1, device="cpu") is op(1, device=torch.device("cpu"))
+        assert len(loaded) == 1
+
+    @pytest.mark.parametrize(("one", "other"), [(1, True), (1, 1.0), (0.0, -0.0), ((1,), (True,)), (0, False)])
+    def test_values_that_are_equal_and_not_the_same_are_two_modules(
+        self, op: kjit.DeclaredModule, loaded: list[Variant], one: object, other: object
+    ) -> None:
+        assert op(one, device="cpu") is not op(other, device="cpu")
+        assert op(one, device="cpu") is op(one, device="cpu")
+        assert op(other, device="cpu") is op(other, device="cpu")
+        assert len(loaded) == 2
+
+    def test_without_a_device_the_only_source_is_taken(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
+        op(1)
+        assert [variant.target for variant in loaded] == [Target.cpu()]
+
+    @pytest.mark.usefixtures("loaded")
+    def test_a_device_without_a_source_names_the_op_and_its_sources(self, op: kjit.DeclaredModule) -> None:
+        with pytest.raises(UsageError, match=r"op 'op' was called for device 'cuda:0'.*\(op.cpp\)"):
+            op(1, device="cuda:0")
+
+    def test_what_is_loaded_is_what_is_built_ahead_of_use(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
+        op(1, device="cpu")
+        assert loaded == op.variants([Target.cpu()])
+
+    def test_cache_clear_loads_again(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
+        op(1, device="cpu")
+        op.cache_clear()
+        op(1, device="cpu")
+        assert len(loaded) == 2
+
+    def test_a_failure_is_not_kept(
+        self, op: kjit.DeclaredModule, loaded: list[Variant], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(variant: Variant, *, hint: str | None = None) -> Any:
+            del variant, hint
+            raise kjit.KjitError("not yet")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(load, "load_variant", fails)
+            with pytest.raises(kjit.KjitError, match="not yet"):
+                op(1, device="cpu")
+        op(1, device="cpu")
+        assert len(loaded) == 1
+
+
+@pytest.mark.usefixtures("cache_dir")
+def test_a_declared_op_is_compiled_loaded_and_called(tmp_path: Path, answer_op: WriteOp) -> None:
+    @kjit.module(variants=kjit.product(n=[1, 2]))
+    def _answer(n: int) -> Spec:
+        return answer_op(tmp_path, "answer", n, str(n))
+
+    assert _answer(1, device="cpu").answer() == 1
+    assert _answer(2, device=torch.device("cpu")).answer() == 2

@@ -1,0 +1,437 @@
+"""kjit.runtime.load: from a request to a loaded module, in this process and in the next one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import kjit
+from kjit.build import plan
+from kjit.build.store import Store
+from kjit.build.toolchain import Toolchain
+from kjit.errors import CompileError, KjitError, NotPrebuiltError, UsageError
+from kjit.runtime.load import load_variant, target_of
+from kjit.spec import Spec, Target, Variant
+
+WriteOp = Callable[..., Spec]
+
+
+def load(spec: Spec) -> object:
+    """The number that the op answers, through `load_jit`."""
+    return getattr(kjit.load_jit(spec.name, *spec.args, cpp_files=spec.cpp_files), spec.name)()
+
+
+def header_of(spec: Spec) -> Path:
+    return Path(spec.cpp_files[0]).with_suffix(".h")
+
+
+def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a new process."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+class TestLoadJit:
+    def test_a_module_is_compiled_loaded_and_called(self, tmp_path: Path, answer_op: WriteOp, cache_dir: Path) -> None:
+        assert load(answer_op(tmp_path)) == 42
+        assert len(list(Store.open(cache_dir).entries())) == 1
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_the_same_request_is_the_same_module(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        spec = answer_op(tmp_path)
+        assert kjit.load_jit("answer", cpp_files=spec.cpp_files) is kjit.load_jit("answer", cpp_files=spec.cpp_files)
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_arguments_mark_the_module(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        files = answer_op(tmp_path).cpp_files
+        one, other = (kjit.load_jit("answer", str(n), cpp_files=files) for n in range(2))
+        assert one is not other
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_an_edited_header_is_loaded_in_the_same_process_and_the_old_module_stays(
+        self, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        spec = answer_op(tmp_path)
+        old = kjit.load_jit("answer", cpp_files=spec.cpp_files)
+        header_of(spec).write_text("#define ANSWER 43\n")
+        new = kjit.load_jit("answer", cpp_files=spec.cpp_files)
+        assert (old.answer(), new.answer()) == (42, 43)
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_an_edited_source_is_loaded_in_the_same_process(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        spec = answer_op(tmp_path)
+        assert load(spec) == 42
+        source = Path(spec.cpp_files[0])
+        source.write_text(source.read_text().replace("= ANSWER", "= ANSWER + 1"))
+        assert load(spec) == 43
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_a_module_with_its_own_include_folder_and_flags(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        spec = answer_op(tmp_path)
+        (tmp_path / "include").mkdir()
+        header_of(spec).rename(tmp_path / "include" / "answer.h")
+        source = Path(spec.cpp_files[0])
+        source.write_text(source.read_text().replace("= ANSWER", "= ANSWER + MORE"))
+        module = kjit.load_jit(
+            "answer", cpp_files=[source], extra_cflags=["-DMORE=1"], extra_include_paths=[tmp_path / "include"]
+        )
+        assert module.answer() == 43
+
+    def test_a_build_directory_is_used_instead_of_the_cache(
+        self, tmp_path: Path, answer_op: WriteOp, cache_dir: Path
+    ) -> None:
+        spec = answer_op(tmp_path)
+        module = kjit.load_jit("answer", cpp_files=spec.cpp_files, build_directory=tmp_path / "build")
+        assert module.answer() == 42
+        assert len(list(Store.open(tmp_path / "build").entries())) == 1
+        assert list(Store.open(cache_dir).entries()) == []
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_a_relative_file_is_one_of_kjits_own(self) -> None:
+        with pytest.raises(UsageError, match=r"kjit/csrc/no_such.cpp' of module 'answer' cannot be read"):
+            kjit.load_jit("answer", cpp_files=["no_such.cpp"])
+
+    def test_a_module_needs_a_name(self) -> None:
+        with pytest.raises(UsageError, match="the module has no name"):
+            kjit.load_jit(cpp_files=["/x.cpp"])
+
+    def test_only_strings_mark_a_module(self) -> None:
+        with pytest.raises(UsageError, match=r"4 cannot mark module 'answer'(.|\n)*make_cpp_args"):
+            kjit.load_jit("answer", 4, cpp_files=["/x.cpp"])  # type: ignore[arg-type]
+
+    def test_one_path_where_a_list_belongs_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="cpp_files must be a list of paths"):
+            kjit.load_jit("answer", cpp_files="/x.cpp")
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_a_compile_error_is_raised(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        spec = answer_op(tmp_path)
+        header_of(spec).write_text("#define ANSWER oops\n")
+        with pytest.raises(CompileError, match="oops"):
+            load(spec)
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_two_threads_compile_once(
+        self, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        spec = answer_op(tmp_path)
+        compiles: list[object] = []
+        real = plan.compile_variant
+        monkeypatch.setattr(plan, "compile_variant", lambda *a, **k: [compiles.append(a), real(*a, **k)][1])
+        modules: list[object] = []
+
+        def work() -> None:
+            modules.append(kjit.load_jit("answer", cpp_files=spec.cpp_files))
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(compiles) == 1
+        assert len(set(map(id, modules))) == 1
+
+    def test_a_cache_that_is_removed_while_in_use_is_filled_again(
+        self, tmp_path: Path, answer_op: WriteOp, cache_dir: Path
+    ) -> None:
+        spec = answer_op(tmp_path)
+        assert load(spec) == 42
+        shutil.rmtree(cache_dir)
+        assert load(spec) == 42
+        assert len(list(Store.open(cache_dir).entries())) == 1
+
+    def test_a_cache_that_is_removed_between_look_up_and_load_is_filled_again(
+        self, tmp_path: Path, answer_op: WriteOp, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import tvm_ffi
+
+        real = tvm_ffi.load_module
+
+        def load_module(path: str) -> object:
+            monkeypatch.undo()
+            shutil.rmtree(cache_dir)
+            os.environ["KJIT_CACHE_DIR"] = str(cache_dir)
+            return real(path)
+
+        spec = answer_op(tmp_path)
+        monkeypatch.setattr(tvm_ffi, "load_module", load_module)
+        assert load(spec) == 42
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_a_library_that_cannot_be_loaded_says_why(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        spec = answer_op(tmp_path)
+        (tmp_path / "other.cpp").write_text("int other() { return 1; }\n")
+        cxx = Toolchain.for_target(Target.cpu()).cxx.path
+        other = tmp_path / "libother.so"
+        subprocess.run([cxx, "-shared", "-fPIC", "-o", other, tmp_path / "other.cpp"], check=True)
+        source = Path(spec.cpp_files[0])
+        source.write_text("int other();\n" + source.read_text().replace("= ANSWER", "= other()"))
+        variant = Variant(Spec("answer", cpp_files=[source], extra_ldflags=[f"-L{tmp_path}", "-lother"]), Target.cpu())
+        plan.build(variant, Store.open())
+        other.unlink()
+        with pytest.raises(KjitError, match=r"answer cpu is built and cannot be loaded: .*libother.so"):
+            load_variant(variant)
+
+
+class TestAnotherProcess:
+    """What a process does that finds everything built."""
+
+    LOAD = """
+        import kjit
+        print(kjit.load_jit("answer", cpp_files=[{source!r}]).answer())
+    """
+
+    @pytest.fixture
+    def built(self, tmp_path: Path, answer_op: WriteOp, cache_dir: Path) -> Spec:
+        del cache_dir
+        spec = answer_op(tmp_path)
+        plan.build(Variant(spec, Target.cpu()), Store.open())
+        return spec
+
+    def test_it_starts_no_process_and_needs_no_ninja(self, built: Spec) -> None:
+        done = run(f"""
+            import os, subprocess, sys
+            import tvm_ffi  # it imports torch, and what that starts is not ours
+            def refuse(*args, **kwargs):
+                raise AssertionError(f"a process is started: {{args}}")
+            subprocess.Popen = os.system = os.posix_spawn = os.fork = os.execve = refuse
+            import kjit
+            print(kjit.load_jit("answer", cpp_files=[{built.cpp_files[0]!r}]).answer())
+            assert "ninja" not in sys.modules
+            assert "kjit.build.compile" not in sys.modules
+        """)
+        assert (done.stdout, done.stderr) == ("42\n", "")
+
+    def test_it_finds_the_module_without_importing_torch_by_itself(self, built: Spec) -> None:
+        done = run(f"""
+            import sys
+            from kjit.runtime.load import ensure_built
+            from kjit.spec import Spec, Target, Variant
+            print(ensure_built(Variant(Spec("answer", cpp_files=[{built.cpp_files[0]!r}]), Target.cpu())).label)
+            assert "torch" not in sys.modules and "tvm_ffi" not in sys.modules
+        """)
+        assert (done.stdout, done.stderr) == ("answer\n", "")
+
+    def test_no_compile_is_no_hindrance(self, built: Spec) -> None:
+        done = run(self.LOAD.format(source=built.cpp_files[0]), KJIT_NO_COMPILE="1")
+        assert (done.stdout, done.stderr) == ("42\n", "")
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+    def test_a_read_only_cache_serves_another_user(self, built: Spec, cache_dir: Path) -> None:
+        subprocess.run(["chmod", "-R", "go+rX", Path(built.cpp_files[0]).parents[1]], check=True)
+        closed = {folder: folder.stat().st_mode for folder in cache_dir.parents}
+        for folder, mode in closed.items():
+            folder.chmod(mode | stat.S_IXOTH)
+        try:
+            done = run(f"""
+                import os
+                import tvm_ffi, kjit.build.plan, kjit.runtime.load  # Python itself may lie in root's home
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+                assert not os.access({str(cache_dir)!r}, os.W_OK)
+                print(kjit.load_jit("answer", cpp_files=[{built.cpp_files[0]!r}]).answer())
+            """)
+        finally:
+            for folder, mode in closed.items():
+                folder.chmod(mode)
+        assert (done.stdout, done.stderr) == ("42\n", "")
+
+
+class TestNoCompile:
+    @pytest.mark.usefixtures("cache_dir")
+    def test_a_module_that_is_missing_is_an_error_that_names_it(
+        self, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        spec = answer_op(tmp_path)
+        monkeypatch.setenv("KJIT_NO_COMPILE", "1")
+        with pytest.raises(NotPrebuiltError) as caught:
+            load(spec)
+        assert caught.value.message == (
+            "answer cpu is not built, because it was never built here, and KJIT_NO_COMPILE is set."
+        )
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_a_declared_op_that_is_missing_names_the_command(
+        self, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        spec = answer_op(tmp_path)
+
+        @kjit.module()
+        def _answer() -> Spec:
+            return spec
+
+        monkeypatch.setenv("KJIT_NO_COMPILE", "1")
+        with pytest.raises(NotPrebuiltError, match=r"`kjit build answer --target cpu`"):
+            _answer(device="cpu")
+
+    def test_nothing_is_created(self, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch) -> None:
+        spec = answer_op(tmp_path)
+        monkeypatch.setenv("KJIT_NO_COMPILE", "1")
+        with pytest.raises(NotPrebuiltError):
+            kjit.load_jit("answer", cpp_files=spec.cpp_files, build_directory=tmp_path / "none")
+        assert not (tmp_path / "none").exists()
+
+
+class TestLog:
+    @pytest.mark.usefixtures("cache_dir")
+    def test_a_compile_at_run_time_says_what_and_why(
+        self, tmp_path: Path, answer_op: WriteOp, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        spec = answer_op(tmp_path)
+        load(spec)
+        header_of(spec).write_text("#define ANSWER 43\n")
+        load(spec)
+        lines = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+        assert lines[0] == "kjit compiles answer cpu: it was never built here"
+        assert "kjit compiles answer cpu: csrc/answer.h changed" in lines
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_the_line_is_seen_by_default_and_a_hit_says_nothing(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        script = TestAnotherProcess.LOAD.format(source=answer_op(tmp_path).cpp_files[0])
+        assert run(script).stderr.startswith("kjit compiles answer cpu: it was never built here\n")
+        assert run(script).stderr == ""
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_a_level_that_was_asked_for_says_more(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        script = TestAnotherProcess.LOAD.format(source=answer_op(tmp_path).cpp_files[0])
+        run(script)
+        assert run(script, KJIT_LOG="debug").stderr.startswith("kjit: answer cpu is in the cache: ")
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_a_program_that_logs_by_itself_keeps_its_format(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        script = "import logging\nlogging.basicConfig(format='mine %(message)s')\n" + textwrap.dedent(
+            TestAnotherProcess.LOAD.format(source=answer_op(tmp_path).cpp_files[0])
+        )
+        assert run(script, KJIT_LOG="info").stderr.startswith("mine kjit compiles answer cpu")
+
+
+@pytest.mark.usefixtures("cache_dir")
+class TestJit:
+    def test_the_function_receives_the_module_first(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        spec = answer_op(tmp_path)
+
+        @kjit.jit("answer", cpp_files=spec.cpp_files)
+        def add(module: object, x: torch.Tensor, y: int = 0) -> torch.Tensor:
+            """Add."""
+            return x + y + module.answer()  # type: ignore[attr-defined, no-any-return]
+
+        assert add(torch.zeros(2), y=1).tolist() == [43, 43]
+        assert (add.__name__, add.__doc__) == ("add", "Add.")
+
+    def test_nothing_is_compiled_before_the_first_call(self, tmp_path: Path) -> None:
+        @kjit.jit("answer", cpp_files=[tmp_path / "missing.cpp"])
+        def add(module: object, x: torch.Tensor) -> None:
+            del module, x
+
+        with pytest.raises(UsageError, match=r"missing\.cpp"):
+            add(torch.zeros(2))
+
+    def test_the_function_names_the_module(self, tmp_path: Path, answer_op: WriteOp, cache_dir: Path) -> None:
+        spec = answer_op(tmp_path)
+
+        @kjit.jit(cpp_files=spec.cpp_files)
+        def _answer(module: object) -> object:
+            return module.answer()  # type: ignore[attr-defined]
+
+        assert _answer() == 42
+        assert [entry.op for entry in Store.open(cache_dir).entries()] == ["answer"]
+
+    def test_tensors_on_several_devices_are_an_error(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        @kjit.jit("answer", cpp_files=answer_op(tmp_path).cpp_files)
+        def add(module: object, x: torch.Tensor, others: list[torch.Tensor]) -> None:
+            del module, x, others
+
+        with pytest.raises(UsageError, match="add was called with tensors on cpu and on meta"):
+            add(torch.zeros(2), [torch.zeros(2, device="meta")])
+
+    def test_a_device_without_a_source_is_an_error(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        @kjit.jit("answer", device="cuda", cpp_files=answer_op(tmp_path).cpp_files)
+        def add(module: object) -> None:
+            del module
+
+        with pytest.raises(UsageError, match=r"for device 'cuda', and it has only a C\+\+ source for the CPU"):
+            add()
+
+    def test_a_device_that_nothing_is_built_for_is_an_error(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        @kjit.jit("answer", cpp_files=answer_op(tmp_path).cpp_files)
+        def add(module: object, x: torch.Tensor) -> None:
+            del module, x
+
+        with pytest.raises(UsageError, match="device 'meta' is not one that kjit builds for"):
+            add(torch.zeros(2, device="meta"))
+
+
+class TestTargetOf:
+    BOTH = Spec("op", cpp_files=["/x/op.cpp"], cuda_files=["/x/op.cuh"])
+    CUDA = Spec("op", cuda_files=["/x/op.cuh"])
+
+    def test_without_a_device_the_only_kind_is_taken(self) -> None:
+        assert target_of(Spec("op", cpp_files=["/x/op.cpp"]), None) == Target.cpu()
+
+    def test_without_a_device_and_with_two_kinds_it_is_an_error(self) -> None:
+        with pytest.raises(UsageError, match="has sources for cuda and cpu, and no device was given"):
+            target_of(self.BOTH, None)
+
+    def test_a_tensor_on_the_cpu_for_a_cuda_op_names_op_and_sources(self) -> None:
+        with pytest.raises(UsageError, match=r"op 'op' .* 'cpu', and it has only a CUDA source \(op.cuh\)"):
+            target_of(self.CUDA, torch.device("cpu"))
+
+    def test_the_architecture_is_the_one_that_is_listed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from kjit.build import gpus
+
+        monkeypatch.setattr(gpus, "device_capability", lambda _: None)
+        monkeypatch.setenv("KJIT_CUDA_ARCH_LIST", "9.0a")
+        assert target_of(self.BOTH, "cuda:0") == Target.cuda("9.0a")
+
+    @pytest.mark.parametrize("device", ["", "tpu", "cuda:x", "cuda:-1"])
+    def test_what_is_no_device_is_refused(self, device: str) -> None:
+        with pytest.raises(UsageError, match="is not one that kjit builds for"):
+            target_of(self.BOTH, device)
+
+
+@pytest.mark.nvcc
+def test_a_cuda_module_is_compiled_and_loaded_where_nothing_else_loads_the_cuda_runtime(
+    tmp_path: Path, cache_dir: Path
+) -> None:
+    del cache_dir
+    (tmp_path / "op.cu").write_text(
+        textwrap.dedent("""
+            #include <cuda_runtime_api.h>
+            #include <tvm/ffi/c_api.h>
+            __global__ void fill(float* p) { p[threadIdx.x] = 1; }
+            extern "C" __attribute__((visibility("default")))
+            int __tvm_ffi_version(void*, const TVMFFIAny* args, int32_t n, TVMFFIAny* r) {
+              int version = 0;
+              cudaRuntimeGetVersion(&version);
+              r->type_index = kTVMFFIInt;
+              r->v_int64 = version;
+              if (n > 1) fill<<<1, 1>>>(static_cast<float*>(args[0].v_ptr));
+              return 0;
+            }
+        """)
+    )
+    script = f"""
+        import kjit
+        print(kjit.load_jit("op", cuda_files=[{str(tmp_path / "op.cu")!r}]).version())
+    """
+    first, second = (run(script, KJIT_CUDA_ARCH_LIST="9.0a") for _ in range(2))
+    assert first.returncode == 0, first.stderr
+    assert int(first.stdout) >= 12000
+    assert (second.stdout, second.stderr) == (first.stdout, "")

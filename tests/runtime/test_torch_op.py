@@ -1,0 +1,442 @@
+# ruff: noqa: ARG001, ARG005 (signatures are what is tested here, not bodies)
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import kjit
+from kjit.errors import KjitError, UsageError
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+# Plain Python functions stand in for kernels: what is tested here is the way to them.
+calls: list[str] = []
+
+
+def _empty(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@kjit.torch_op(outputs=_empty, name="kjit_tests::scale")
+def scale(x: torch.Tensor, alpha: float = 2.0, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Return x * alpha."""
+    if out is None:
+        out = _empty(x)
+    calls.append("scale")
+    out.copy_(x * alpha)
+    return out
+
+
+@kjit.torch_op(mutates_args=("x",), name="kjit_tests::bump_")
+def bump_(x: torch.Tensor, amount: int = 1) -> None:
+    x.add_(amount)
+
+
+def _halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+@kjit.torch_op(outputs=_halves, name="kjit_tests::halves")
+def halves(
+    x: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    low: torch.Tensor | None = None,
+    high: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    new_low, new_high = _halves(x)
+    low = new_low if low is None else low
+    high = new_high if high is None else high
+    low.copy_(x.floor())
+    high.copy_(x.ceil() if bias is None else x.ceil() + bias)
+    return low, high
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    calls.clear()
+    torch._dynamo.reset()
+
+
+@pytest.fixture(params=["eager", "aot_eager"])
+def compiled(request: pytest.FixtureRequest) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    return lambda function: torch.compile(function, fullgraph=True, backend=request.param)
+
+
+X = torch.tensor([1.0, -2.5, 3.0])
+
+
+# -- eager
+
+
+def test_an_eager_call_returns_a_new_output() -> None:
+    assert torch.equal(scale(X, 3.0), X * 3)
+
+
+def test_an_eager_call_writes_to_the_output_that_it_is_given() -> None:
+    out = torch.empty_like(X)
+    assert scale(X, out=out) is out
+    assert torch.equal(out, X * 2)
+
+
+def test_an_eager_call_does_not_pass_through_the_dispatcher() -> None:
+    with torch.profiler.profile() as profile:
+        scale(X)
+    seen = [event.key for event in profile.key_averages()]
+    assert "aten::copy_" in seen
+    assert "kjit_tests::scale" not in seen
+
+
+def test_a_default_may_be_left_out_or_given_by_name() -> None:
+    assert torch.equal(scale(X, alpha=5.0), X * 5)
+    assert torch.equal(scale(x=X), X * 2)
+
+
+def test_an_op_may_change_its_input() -> None:
+    x = X.clone()
+    assert bump_(x, 2) is None
+    assert torch.equal(x, X + 2)
+
+
+def test_an_op_may_have_several_outputs() -> None:
+    low, high = halves(X)
+    assert torch.equal(low, X.floor())
+    assert torch.equal(high, X.ceil())
+
+
+def test_a_caller_may_give_some_of_several_outputs() -> None:
+    mine = torch.empty_like(X)
+    low, high = halves(X, high=mine)
+    assert high is mine
+    assert torch.equal(low, X.floor())
+
+
+def test_the_op_keeps_its_name_docstring_and_signature() -> None:
+    assert (scale.__name__, scale.__doc__, scale.__module__) == ("scale", "Return x * alpha.", __name__)
+    with pytest.raises(TypeError, match=r"scale\(\) missing 1 required positional argument: 'x'"):
+        scale()
+
+
+def test_an_error_of_the_kernel_reaches_the_caller() -> None:
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        scale(X, out=torch.empty(2))
+
+
+# -- gradients
+
+
+def test_a_tensor_that_requires_a_gradient_is_refused() -> None:
+    with pytest.raises(KjitError, match="op 'scale' has no gradient, but 'x' requires one") as error:
+        scale(X.clone().requires_grad_())
+    assert error.value.hint is not None
+    assert "torch.no_grad()" in error.value.hint
+    assert calls == []
+
+
+def test_an_output_that_requires_a_gradient_is_refused() -> None:
+    with pytest.raises(KjitError, match="'out' requires one"):
+        scale(X, out=torch.empty(3, requires_grad=True))
+
+
+@pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
+def test_a_parameter_is_taken_where_gradients_are_not_recorded(guard: Callable[[], object]) -> None:
+    with guard():
+        assert torch.equal(scale(torch.nn.Parameter(X)), X * 2)
+
+
+def test_a_tensor_that_requires_a_gradient_is_refused_by_the_registered_op() -> None:
+    with pytest.raises(KjitError, match="op 'scale' has no gradient, but 'x' requires one"):
+        scale.op(X.clone().requires_grad_(), out=torch.empty_like(X))
+
+
+def test_a_tensor_that_requires_a_gradient_is_refused_by_torch_compile(
+    compiled: Callable[[Callable[..., object]], Callable[..., object]],
+) -> None:
+    with pytest.raises(RuntimeError, match="op 'scale' has no gradient, but 'x' requires one"):
+        compiled(scale)(X.clone().requires_grad_())
+
+
+def test_autograd_notices_that_a_saved_tensor_was_overwritten() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    for overwrite in (bump_, lambda x: scale(X, out=x), lambda x: scale.op(X, out=x)):
+        x = X.clone()
+        loss = (weight * x).sum()
+        overwrite(x)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+# -- the rest of PyTorch
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "outs"),
+    [
+        (scale.op, (X, 3.0), ("out",)),
+        (scale.op, (torch.empty(0),), ("out",)),
+        (bump_.op, (X.clone(), 2), ()),
+        (halves.op, (X,), ("low", "high")),
+        (halves.op, (X, X), ("low", "high")),
+    ],
+)
+def test_opcheck_passes(op: torch._ops.OpOverload, args: tuple[object, ...], outs: tuple[str, ...]) -> None:
+    result = torch.library.opcheck(op, args, {name: torch.empty_like(args[0]) for name in outs})
+    assert set(result.values()) == {"SUCCESS"}
+
+
+def test_torch_compile_takes_it_whole(compiled: Callable[[Callable[..., object]], Callable[..., object]]) -> None:
+    result = compiled(lambda x: scale(x + 1, 3.0) - 1)(X)
+    assert torch.equal(result, (X + 1) * 3 - 1)
+
+
+def test_torch_compile_writes_to_the_output_that_it_is_given(
+    compiled: Callable[[Callable[..., object]], Callable[..., object]],
+) -> None:
+    out = torch.empty_like(X)
+    assert compiled(lambda x, out: scale(x, out=out))(X, out) is out
+    assert torch.equal(out, X * 2)
+
+
+def test_torch_compile_sees_that_an_input_changes(
+    compiled: Callable[[Callable[..., object]], Callable[..., object]],
+) -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        before = x * 1
+        bump_(x)
+        return before + x
+
+    x = X.clone()
+    assert torch.equal(compiled(step)(x), X + X + 1)
+    assert torch.equal(x, X + 1)
+
+
+def test_torch_compile_fills_in_the_outputs_that_are_not_given(
+    compiled: Callable[[Callable[..., object]], Callable[..., object]],
+) -> None:
+    mine = torch.empty_like(X)
+    low, high = compiled(lambda x, high: halves(x, high=high))(X, mine)
+    assert high is mine
+    assert torch.equal(low, X.floor())
+    assert torch.equal(high, X.ceil())
+
+
+def test_torch_compile_serves_every_size_with_one_graph() -> None:
+    function = torch.compile(scale, fullgraph=True, backend="aot_eager", dynamic=True)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for size in (3, 8, 129):
+            assert torch.equal(function(torch.ones(size)), torch.full((size,), 2.0))
+
+
+def test_torch_export_takes_it() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return scale(x, 3.0)
+
+    program = torch.export.export(Model(), (X,))
+    assert torch.equal(program.module()(X), X * 3)
+
+
+def test_fake_tensors_get_a_fake_output() -> None:
+    with FakeTensorMode() as mode:
+        result = scale(mode.from_tensor(X))
+    assert result.shape == X.shape
+    assert calls == []
+
+
+def test_meta_tensors_get_a_meta_output() -> None:
+    def kernel(x: torch.Tensor, alpha: float = 2.0, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        raise KjitError("there is no module for the device meta.")
+
+    assert kjit.torch_op(outputs=_empty, name="kjit_tests::no_meta")(kernel)(X.to("meta")).is_meta
+
+
+def test_a_dispatch_mode_sees_the_op() -> None:
+    seen = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Record():
+        assert torch.equal(scale(X), X * 2)
+    assert scale.op in seen
+
+
+def test_a_tensor_subclass_sees_the_op() -> None:
+    seen = []
+
+    class Logged(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    scale(X.as_subclass(Logged))
+    assert scale.op in seen
+
+
+def test_vmap_is_refused_rather_than_given_the_wrong_memory() -> None:
+    with pytest.raises(RuntimeError, match="Batching rule not implemented for kjit_tests::scale"):
+        torch.vmap(scale)(torch.stack([X, X]))
+
+
+# -- names
+
+
+def test_the_default_name_is_the_package_and_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = _write_wrapper(tmp_path, monkeypatch, factor=2)
+    assert module.twice.op is torch.ops.kjit_test_package.twice.default
+
+
+def test_a_module_that_is_run_again_replaces_its_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = _write_wrapper(tmp_path, monkeypatch, factor=2)
+    first = module.twice
+    _write_wrapper(tmp_path, monkeypatch, factor=3)
+    importlib.reload(module)
+    out = torch.empty_like(X)
+    torch.ops.kjit_test_package.twice(X, out=out)
+    assert first is not module.twice
+    assert torch.equal(out, X * 3)
+
+
+def test_a_name_that_another_function_has_is_refused() -> None:
+    def other(x: torch.Tensor) -> None: ...
+
+    with pytest.raises(UsageError, match=r"'kjit_tests::scale' is already taken by .*test_torch_op\.scale"):
+        kjit.torch_op(name="kjit_tests::scale", mutates_args=("x",))(other)
+
+
+def test_a_name_of_pytorch_is_refused() -> None:
+    def add(x: torch.Tensor) -> None: ...
+
+    with pytest.raises(UsageError, match="'aten::relu' is already taken by an op that was not registered by kjit"):
+        kjit.torch_op(name="aten::relu", mutates_args=("x",))(add)
+
+
+@pytest.mark.parametrize("name", ["scale", "::scale", "a::", "a::b c"])
+def test_a_name_must_have_a_space_and_an_op(name: str) -> None:
+    def op(x: torch.Tensor) -> None: ...
+
+    with pytest.raises(UsageError, match="is not a name for an op"):
+        kjit.torch_op(name=name, mutates_args=("x",))(op)
+
+
+# -- signatures that break the rules
+
+
+def _no_output(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _untyped(x, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    return x
+
+
+def _output_is_no_tensor(x: torch.Tensor, *, out: int = 0) -> torch.Tensor:
+    return x
+
+
+def _output_is_required(x: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _collects(x: torch.Tensor, *rest: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    return x
+
+
+def _returns_nothing(x: torch.Tensor, *, out: torch.Tensor | None = None) -> None: ...
+
+
+def _complex_input(x: torch.Tensor, table: dict[str, int], *, out: torch.Tensor | None = None) -> torch.Tensor:
+    return x
+
+
+def _hidden_type(x: torch.Tensor, y: Decimal, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_untyped, "parameter 'x' has no type annotation"),
+        (_output_is_no_tensor, "'out: 'int' = 0' is an output, as it is keyword-only, but not an optional tensor"),
+        (_output_is_required, "is an output, as it is keyword-only, but not an optional tensor"),
+        (_collects, "is not possible"),
+        (_returns_nothing, "must be annotated to return torch.Tensor"),
+        (_complex_input, "PyTorch cannot express its signature"),
+        (_hidden_type, "its annotations name 'Decimal', which its module does not define"),
+    ],
+)
+def test_a_signature_that_breaks_a_rule_says_which(function: Callable[..., object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        kjit.torch_op(outputs=lambda: X, name="kjit_tests::broken")(function)
+
+
+def test_an_op_without_any_effect_is_refused() -> None:
+    with pytest.raises(UsageError, match="has no output and changes no input"):
+        kjit.torch_op(name="kjit_tests::broken")(_no_output)
+
+
+def test_an_output_without_its_allocation_is_refused() -> None:
+    def op(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        return x
+
+    with pytest.raises(UsageError, match="takes out but was given no `outputs=`"):
+        kjit.torch_op(name="kjit_tests::broken")(op)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [(lambda y: y, "takes 'y', which is not an input of the op"), (torch.empty_like, "does not say which inputs")],
+)
+def test_an_allocation_that_takes_other_inputs_is_refused(outputs: Callable[..., torch.Tensor], message: str) -> None:
+    def op(x: torch.Tensor, n: int, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        return x
+
+    with pytest.raises(UsageError, match=message):
+        kjit.torch_op(outputs=outputs, name="kjit_tests::broken")(op)
+
+
+def test_a_changed_argument_must_be_a_tensor_of_the_op() -> None:
+    def op(x: torch.Tensor, n: int) -> None: ...
+
+    with pytest.raises(UsageError, match="mutates_args names 'n', which is not one of its tensor inputs"):
+        kjit.torch_op(mutates_args=("n",), name="kjit_tests::broken")(op)
+
+
+def test_changed_arguments_are_a_list() -> None:
+    with pytest.raises(UsageError, match="mutates_args must be a list of names"):
+        kjit.torch_op(mutates_args="x")
+
+
+def _write_wrapper(folder: Path, monkeypatch: pytest.MonkeyPatch, factor: int):
+    package = folder / "kjit_test_package"
+    package.mkdir(exist_ok=True)
+    (package / "__init__.py").write_text("")
+    (package / "wrapper.py").write_text(
+        f"""
+import torch
+import kjit
+
+@kjit.torch_op(outputs=torch.empty_like)
+def twice(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    out = torch.empty_like(x) if out is None else out
+    return out.copy_(x * {factor})
+# {"-" * factor}
+"""
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    for name in ("kjit_test_package", "kjit_test_package.wrapper"):
+        if factor == 2:
+            monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module("kjit_test_package.wrapper")

@@ -1,0 +1,104 @@
+"""kjit.env: what each variable means, and that it is read at the moment of the call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kjit import env
+from kjit.errors import UsageError
+
+
+def test_the_cache_folder_is_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "my cache"))
+    assert env.cache_dir() == tmp_path / "my cache"
+
+
+def test_a_relative_cache_folder_becomes_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KJIT_CACHE_DIR", "cache/../here")
+    assert env.cache_dir() == tmp_path / "here"
+
+
+def test_a_tilde_in_the_cache_folder_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KJIT_CACHE_DIR", "~/kernels")
+    assert env.cache_dir() == tmp_path / "kernels"
+
+
+def test_an_unknown_user_in_the_cache_folder_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_CACHE_DIR", "~no-such-user-here/cache")
+    with pytest.raises(UsageError, match="KJIT_CACHE_DIR is '~no-such-user-here/cache'"):
+        env.cache_dir()
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KJIT_CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert env.cache_dir() == tmp_path / "kjit"
+
+
+@pytest.mark.parametrize("text", ["8.0,9.0a", "8.0 9.0a", " 8.0, 9.0a,", "8.0;9.0a"])
+def test_architectures_are_separated_by_commas_or_spaces(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("KJIT_CUDA_ARCH_LIST", text)
+    assert env.cuda_arch_list() == ("KJIT_CUDA_ARCH_LIST", ["8.0", "9.0a"])
+
+
+def test_tvm_ffis_architectures_are_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KJIT_CUDA_ARCH_LIST", raising=False)
+    monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", "8.9")
+    assert env.cuda_arch_list() == ("TVM_FFI_CUDA_ARCH_LIST", ["8.9"])
+
+
+def test_kjits_architectures_go_before_tvm_ffis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_CUDA_ARCH_LIST", "9.0a")
+    monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", "8.9")
+    assert env.cuda_arch_list() == ("KJIT_CUDA_ARCH_LIST", ["9.0a"])
+
+
+def test_no_variable_means_no_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KJIT_CUDA_ARCH_LIST", raising=False)
+    monkeypatch.delenv("TVM_FFI_CUDA_ARCH_LIST", raising=False)
+    assert env.cuda_arch_list() is None
+
+
+def test_cuda_home_is_none_unless_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("KJIT_CUDA_HOME", raising=False)
+    assert env.cuda_home() is None
+    monkeypatch.setenv("KJIT_CUDA_HOME", str(tmp_path))
+    assert env.cuda_home() == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "forbidden"), [("1", True), ("yes", True), ("0", False), ("false", False), ("", False)]
+)
+def test_compiling_is_forbidden_by_any_true_value(monkeypatch: pytest.MonkeyPatch, text: str, forbidden: bool) -> None:
+    monkeypatch.setenv("KJIT_NO_COMPILE", text)
+    assert env.no_compile() is forbidden
+
+
+@pytest.mark.parametrize(("text", "level"), [("info", "info"), ("DEBUG", "debug"), ("", None), ("0", None)])
+def test_the_log_level_is_info_or_debug(monkeypatch: pytest.MonkeyPatch, text: str, level: str | None) -> None:
+    monkeypatch.setenv("KJIT_LOG", text)
+    assert env.log_level() == level
+
+
+def test_another_log_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_LOG", "loud")
+    with pytest.raises(UsageError, match="KJIT_LOG is 'loud'"):
+        env.log_level()
+
+
+@pytest.mark.parametrize("name", ["CI", "GITHUB_ACTIONS"])
+def test_continuous_integration_is_recognised(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    assert not env.is_in_ci()
+    monkeypatch.setenv(name, "true")
+    assert env.is_in_ci()
+
+
+def test_every_variable_is_described_in_one_sentence() -> None:
+    for variable in env.VARIABLES:
+        assert variable.meaning.endswith("."), variable.name

@@ -1,0 +1,75 @@
+"""Importing kjit and asking its command for help is quick, because nothing heavy is imported, and does nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "tvm_ffi", "triton", "jinja2", "numpy", "pandas")
+
+
+def imported_by(script: str) -> set[str]:
+    """The modules that are loaded after `script` ran in a fresh interpreter."""
+    script += "\nimport sys\nprint('\\nmodules:', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return set(done.stdout.rsplit("modules:", 1)[1].split())
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import kjit",
+        "import kjit; kjit.Spec; kjit.Target; kjit.UsageError; kjit.make_cpp_args; kjit.cache_once",
+        "import kjit; kjit.load_jit; kjit.jit; kjit.module; kjit.product; kjit.DeclaredModule",
+        "import kjit.build.plan, kjit.build.store",
+    ],
+)
+def test_kjit_imports_nothing_heavy(script: str) -> None:
+    assert imported_by(script).isdisjoint(HEAVY)
+
+
+def test_a_declared_op_is_declared_without_torch() -> None:
+    script = "import kjit\n@kjit.module(variants=kjit.product(n=[1, 2]))\ndef op(n):\n    pass"
+    assert imported_by(script).isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("command", [["--help"], ["build", "--help"], ["clean-cache", "--help"], ["cache", "--help"]])
+def test_help_imports_nothing_heavy(command: list[str]) -> None:
+    script = f"import sys\nfrom kjit.cli import main\nsys.argv = ['kjit', *{command}]\n"
+    script += "try:\n    main()\nexcept SystemExit:\n    pass"
+    assert imported_by(script).isdisjoint(HEAVY)
+
+
+def test_every_public_name_is_there() -> None:
+    import kjit
+
+    for name in kjit.__all__:
+        assert getattr(kjit, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    import kjit
+
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
+        kjit.no_such_name  # noqa: B018
+
+
+def test_importing_changes_neither_the_disk_nor_the_environment_nor_the_logging(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    script = f"""
+import logging, os
+os.environ["KJIT_CACHE_DIR"] = {str(cache)!r}
+os.environ["KJIT_LOG"] = "debug"
+before = dict(os.environ), logging.getLogger("kjit").handlers[:], logging.root.handlers[:]
+import kjit
+for name in kjit.__all__:
+    if name not in ("benchmark", "testing"):
+        getattr(kjit, name)
+import kjit.build.plan
+assert before == (dict(os.environ), logging.getLogger("kjit").handlers, logging.root.handlers)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert not cache.exists()

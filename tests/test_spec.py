@@ -1,0 +1,125 @@
+"""kjit.spec: values that say what is built, and refuse what cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
+from kjit import CudaArch, Spec, Target, UsageError, Variant
+
+CPP = "/project/csrc/scale.cpp"
+CUDA = "/project/csrc/scale.cuh"
+
+
+@pytest.mark.parametrize("text", ["9.0a", "90a", "sm_90a", "compute_90a", " 9.0a "])
+def test_an_architecture_is_read_in_every_usual_form(text: str) -> None:
+    assert CudaArch.parse(text) == CudaArch(9, 0, "a")
+
+
+def test_an_architecture_with_a_major_of_two_digits_is_read() -> None:
+    assert CudaArch.parse("10.0a") == CudaArch.parse("sm_100a") == CudaArch(10, 0, "a")
+
+
+@pytest.mark.parametrize("text", ["", "hopper", "9", "9.0b", "sm_9", "9.0a,8.0", "-9.0"])
+def test_what_is_no_architecture_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is not a CUDA architecture.*\n.*9\.0a"):
+        CudaArch.parse(text)
+
+
+def test_an_architecture_knows_its_spellings() -> None:
+    arch = CudaArch.parse("12.0f")
+    assert (str(arch), arch.digits, arch.number) == ("12.0f", "120f", 1200)
+
+
+@pytest.mark.parametrize(
+    ("arch", "gpu", "runs"),
+    [
+        ("8.0", (8, 0), True),
+        ("8.0", (8, 6), True),
+        ("8.6", (8, 0), False),
+        ("8.0", (9, 0), False),
+        ("9.0a", (9, 0), True),
+        ("10.0a", (10, 3), False),
+        ("10.0f", (10, 3), True),
+        ("10.0f", (12, 0), False),
+    ],
+)
+def test_code_runs_on_a_gpu_that_is_compatible(arch: str, gpu: tuple[int, int], runs: bool) -> None:
+    assert CudaArch.parse(arch).runs_on(*gpu) is runs
+
+
+def test_a_target_is_written_with_its_architecture() -> None:
+    assert str(Target.cuda("9.0a")) == "cuda:sm_90a"
+    assert str(Target.cpu()) == "cpu"
+
+
+def test_a_cuda_target_needs_an_architecture_and_a_cpu_target_has_none() -> None:
+    with pytest.raises(ValueError, match="architecture"):
+        Target("cuda")
+    with pytest.raises(ValueError, match="architecture"):
+        Target("cpu", CudaArch(9, 0))
+
+
+def test_a_spec_is_a_value() -> None:
+    spec = Spec("scale", "fp32_t", cuda_files=[Path(CUDA)], cuda_wrappers=[("scale", "Scale<fp32_t>::run")])
+    assert spec == Spec("scale", "fp32_t", cuda_files=[CUDA], cuda_wrappers=[("scale", "Scale<fp32_t>::run")])
+    assert hash(spec) == hash(Spec("scale", "fp32_t", cuda_files=[CUDA], cuda_wrappers=spec.cuda_wrappers))
+    with pytest.raises(FrozenInstanceError):
+        spec.name = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "1x", "scale-2", "naïve"])
+def test_a_name_that_is_no_identifier_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot name a module"):
+        Spec(name, cpp_files=[CPP])
+
+
+def test_an_export_that_is_no_identifier_is_refused() -> None:
+    with pytest.raises(UsageError, match="export name 'a b' is not an identifier"):
+        Spec("scale", cpp_files=[CPP], cpp_wrappers=[("a b", "f")])
+
+
+def test_a_module_without_sources_is_refused() -> None:
+    with pytest.raises(UsageError, match="has no source"):
+        Spec("scale")
+
+
+def test_a_relative_source_is_refused_with_the_line_to_write() -> None:
+    with pytest.raises(UsageError, match=r"not an absolute path(.|\n)*Path\(__file__\)"):
+        Spec("scale", cpp_files=["csrc/scale.cpp"])
+
+
+@pytest.mark.parametrize("field", ["cpp_files", "cuda_files", "extra_include_paths", "extra_cflags", "extra_ldflags"])
+def test_one_string_where_a_list_belongs_is_refused(field: str) -> None:
+    parts = {"cpp_files": [CPP], field: "/project/x"}
+    with pytest.raises(UsageError, match=f"{field} must be a list"):
+        Spec("scale", **parts)  # type: ignore[arg-type]
+
+
+def test_one_side_of_a_spec_leaves_the_other_out() -> None:
+    spec = Spec(
+        "scale",
+        cpp_files=[CPP],
+        cuda_files=[CUDA],
+        cpp_wrappers=[("scale", "cpu::scale")],
+        cuda_wrappers=[("scale", "gpu::scale")],
+        extra_cflags=["-g"],
+    )
+    assert spec.kinds == ("cuda", "cpu")
+    assert spec.only("cpu") == Spec(
+        "scale", cpp_files=[CPP], cpp_wrappers=[("scale", "cpu::scale")], extra_cflags=["-g"]
+    )
+    assert spec.only("cuda").kinds == ("cuda",)
+
+
+def test_a_side_that_a_spec_lacks_is_an_error() -> None:
+    with pytest.raises(UsageError, match="op 'scale' has no CUDA source"):
+        Spec("scale", cpp_files=[CPP]).only("cuda")
+
+
+def test_a_variant_is_labelled_for_people() -> None:
+    spec = Spec("scale", "fp32_t", "4", cuda_files=[CUDA])
+    assert Variant(spec, Target.cuda("9.0a")).label == "scale<fp32_t, 4> cuda:sm_90a"
+    assert Spec("scale", cpp_files=[CPP]).label == "scale"
