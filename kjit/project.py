@@ -1,0 +1,298 @@
+"""Where are a user's files? `pyproject.toml` says, in `[tool.kjit]`, and every key has a default.
+
+The project is the nearest folder, from the start upwards, whose `pyproject.toml` has a `[tool.kjit]` table; where none
+has one, the nearest with a `pyproject.toml` at all, with the defaults. So kjit works in an existing project without a
+line of configuration, and a sub-project of a larger tree still finds the table above it. The trade-off: a stray
+`pyproject.toml` in a parent folder is taken for the project; the commands print the paths they use, so it shows.
+
+    [tool.kjit]
+    package = "kernels"              # dotted name of the package that holds the wrappers
+    csrc = "kernels/csrc"            # kernels; by default <package>/csrc
+    include = "kernels/include"      # headers shared by this project's kernels; by default <package>/include
+    tests = "tests"
+    benchmarks = "benchmarks"
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import keyword
+import os
+import re
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kjit.errors import KjitError, UsageError
+
+DEFAULT_PACKAGE = "kernels"
+DEFAULT_TESTS = "tests"
+DEFAULT_BENCHMARKS = "benchmarks"
+KEYS = ("package", "csrc", "include", "tests", "benchmarks")
+
+
+@dataclass(frozen=True)
+class Project:
+    """The folders of a project. All paths are absolute; none needs to exist.
+
+    Args:
+        root: the folder of `pyproject.toml`.
+        import_root: what must be on `sys.path` for `package` to import: `root`, or `root/src` in a src layout.
+        package: dotted name of the package of the wrappers.
+        package_dir: its folder.
+        csrc_dir: the kernels.
+        include_dir: headers that this project's kernels share.
+        tests_dir: the tests of the ops.
+        benchmarks_dir: their benchmarks.
+    """
+
+    root: Path
+    import_root: Path
+    package: str
+    package_dir: Path
+    csrc_dir: Path
+    include_dir: Path
+    tests_dir: Path
+    benchmarks_dir: Path
+
+    def ops(self) -> list[str]:
+        """The names of the ops, sorted: the package's modules that do not start with an underscore."""
+        try:
+            entries = sorted(os.listdir(self.package_dir))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        names = [name.removesuffix(".py") for name in entries if name.endswith(".py")]
+        return [name for name in names if name.isidentifier() and not name.startswith("_")]
+
+    def module_name(self, op: str) -> str:
+        """The dotted name under which the wrapper of `op` imports."""
+        return f"{self.package}.{op}"
+
+    def wrapper_path(self, op: str) -> Path:
+        return self.package_dir / f"{op}.py"
+
+    def test_path(self, op: str) -> Path:
+        return self.tests_dir / f"test_{op}.py"
+
+    def benchmark_path(self, op: str) -> Path:
+        return self.benchmarks_dir / f"bench_{op}.py"
+
+    def display(self, path: Path) -> str:
+        """`path` for people: relative to the root when it is inside."""
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
+
+    def check_ops(self, ops: list[str]) -> list[str]:
+        """`ops` as given, or all of the project's ops when none is given.
+
+        Raises:
+            UsageError: one of them has no wrapper.
+        """
+        known = self.ops()
+        for op in ops:
+            if op not in known:
+                near = difflib.get_close_matches(op, known, n=1)
+                listed = ", ".join(known) if known else "none yet"
+                raise UsageError(
+                    f"there is no op '{op}' in {self.display(self.package_dir)} (ops: {listed}).",
+                    hint=f"did you mean {near[0]}?" if near else f"`kjit new {op}` makes one",
+                )
+        return list(dict.fromkeys(ops)) or known
+
+    def import_wrapper(self, op: str) -> ModuleType:
+        """Import the wrapper of `op`, with the project first on `sys.path` (where it stays: wrappers may import late).
+
+        Raises:
+            UsageError: there is no such wrapper.
+            KjitError: it fails to import, or Python has another package of that name loaded already.
+        """
+        path = self.wrapper_path(op)
+        if not path.is_file():
+            self.check_ops([op])
+        entry = str(self.import_root)
+        if entry not in sys.path:
+            sys.path.insert(0, entry)
+            importlib.invalidate_caches()
+        try:
+            module = importlib.import_module(self.module_name(op))
+        except (Exception, SystemExit) as error:
+            loaded = sys.modules.get(self.package)
+            if isinstance(error, ModuleNotFoundError) and loaded is not None and not self._owns(loaded):
+                raise self._shadowed(loaded) from error
+            raise KjitError(
+                f"the wrapper {self.display(path)} fails to import: {_describe(error, path)}",
+                hint=f'see all of it with: cd "{self.import_root}" && python -c "import {self.module_name(op)}"',
+            ) from error
+        if module.__file__ is None or Path(module.__file__).resolve() != path.resolve():
+            raise self._shadowed(module)
+        return module
+
+    def _owns(self, package: ModuleType) -> bool:
+        folders = [Path(folder).resolve() for folder in getattr(package, "__path__", ())]
+        return self.package_dir.resolve() in folders
+
+    def _shadowed(self, module: ModuleType) -> KjitError:
+        where = module.__file__ or next(iter(getattr(module, "__path__", ())), "elsewhere")
+        return KjitError(
+            f"Python takes '{module.__name__}' from {where}, not from {self.display(self.package_dir)}.",
+            hint="another package has the same name: uninstall it, or give yours another name in [tool.kjit] package",
+        )
+
+
+def find_project(start: Path | str = ".") -> Project:
+    """The project that `start` (a folder or a file) is in.
+
+    Raises:
+        UsageError: neither `start` nor a parent folder has a `pyproject.toml`, or the one found cannot be used.
+    """
+    pyproject = find_pyproject(start)
+    if pyproject is None:
+        raise UsageError(
+            f"there is no project here: neither {os.path.abspath(start)} nor a folder above it has a pyproject.toml.",
+            hint="`kjit init` makes a project in this folder",
+        )
+    return read_project(pyproject)
+
+
+def find_pyproject(start: Path | str = ".") -> Path | None:
+    """The `pyproject.toml` that decides for `start`: the nearest with `[tool.kjit]`, else the nearest, else None.
+
+    Raises:
+        UsageError: a `pyproject.toml` on the way is not valid TOML.
+    """
+    nearest: Path | None = None
+    here = Path(os.path.abspath(start))
+    for folder in (here, *here.parents):
+        candidate = folder / "pyproject.toml"
+        if not candidate.is_file():
+            continue
+        if _kjit_table(load_toml(candidate)) is not None:
+            return candidate
+        nearest = nearest or candidate
+    return nearest
+
+
+def read_project(pyproject: Path) -> Project:
+    """The project that this `pyproject.toml` describes.
+
+    Raises:
+        UsageError: it is not valid TOML, or `[tool.kjit]` has an unknown key or a value that cannot be used; the
+            message names file and line.
+    """
+    table = _kjit_table(load_toml(pyproject))
+    if table is None:
+        table = {}
+    if not isinstance(table, dict):
+        raise UsageError(
+            f"{pyproject}: [tool.kjit] is not a table.", hint='write [tool.kjit], then package = "kernels"'
+        )
+    for key, value in table.items():
+        if key not in KEYS:
+            near = difflib.get_close_matches(key, KEYS, n=1)
+            raise UsageError(
+                f"{_at(pyproject, key)}: [tool.kjit] has no key '{key}'.",
+                hint=f"did you mean {near[0]}?" if near else f"the keys are {', '.join(KEYS)}",
+            )
+        if not isinstance(value, str) or not value:
+            raise UsageError(f"{_at(pyproject, key)}: [tool.kjit] {key} must be a string that is not empty.")
+
+    package = table.get("package", DEFAULT_PACKAGE)
+    if not is_module_name(package):
+        raise UsageError(
+            f"{_at(pyproject, 'package')}: '{package}' is not the name of a Python package.",
+            hint='write it as in an import statement: package = "kernels" or package = "mylib.kernels"',
+        )
+    root = pyproject.parent
+    first, *_ = package.split(".")
+    import_root = root / "src" if (root / "src" / first).is_dir() else root
+    package_dir = import_root.joinpath(*package.split("."))
+
+    def folder(key: str, default: Path) -> Path:
+        if key not in table:
+            return default
+        path = Path(os.path.normpath(root / table[key]))
+        if not path.is_relative_to(root):
+            raise UsageError(
+                f"{_at(pyproject, key)}: [tool.kjit] {key} = '{table[key]}' is outside of the project.",
+                hint=f"give a folder relative to {root}",
+            )
+        return path
+
+    return Project(
+        root=root,
+        import_root=import_root,
+        package=package,
+        package_dir=package_dir,
+        csrc_dir=folder("csrc", package_dir / "csrc"),
+        include_dir=folder("include", package_dir / "include"),
+        tests_dir=folder("tests", root / DEFAULT_TESTS),
+        benchmarks_dir=folder("benchmarks", root / DEFAULT_BENCHMARKS),
+    )
+
+
+def is_module_name(text: str) -> bool:
+    """Whether `text` can stand in `import <text>`."""
+    return all(part.isidentifier() and not keyword.iskeyword(part) for part in text.split("."))
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """The contents of a TOML file.
+
+    Raises:
+        UsageError: it is not TOML, or not UTF-8; the message names file and line.
+    """
+    try:
+        return parse_toml(path.read_bytes().decode(), path)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text (byte {error.start}).", hint="save it as UTF-8") from None
+
+
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
+    """What `text` says as TOML; `path` is for the message.
+
+    Raises:
+        UsageError: it is not TOML.
+    """
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"\(at line (\d+), column \d+\)", str(error))
+        where = f"{path}:{line[1]}" if line else str(path)
+        reason = re.sub(r"\s*\(at [^)]*\)$", "", str(error)).rstrip(".")
+        raise UsageError(f"{where}: this is not valid TOML: {reason}.", hint="mend that line and try again") from None
+
+
+def _kjit_table(document: dict[str, Any]) -> Any:
+    tool = document.get("tool")
+    return tool.get("kjit") if isinstance(tool, dict) else None
+
+
+def _at(pyproject: Path, key: str) -> str:
+    """`file:line` of a key of `[tool.kjit]`; the file alone when the key is written in a way that hides the line."""
+    inside = False
+    for number, line in enumerate(pyproject.read_text("utf-8").splitlines(), start=1):
+        if header := re.match(r"\s*\[\s*(.+?)\s*\]\s*(#.*)?$", line):
+            inside = re.sub(r"[\s\"']", "", header[1]) == "tool.kjit"
+        elif inside and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
+            return f"{pyproject}:{number}"
+    return str(pyproject)
+
+
+def _describe(error: BaseException, path: Path) -> str:
+    """One line: what went wrong, and at which line of the wrapper."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno is not None:
+        return f"{type(error).__name__} at {Path(error.filename).name}:{error.lineno}: {error.msg}"
+    if isinstance(error, KjitError):
+        text = error.message
+    else:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    return f"{text} (line {lines[-1]})" if lines else text

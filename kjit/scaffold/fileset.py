@@ -1,0 +1,217 @@
+"""How do several files reach the disk so that all of them are there, or none?
+
+They are put together in memory and checked first. Then every file is written next to its place under a temporary name
+(this is where a full disk or a missing permission shows, and nothing has changed yet), and only then renamed, which
+takes no space. Whatever fails, everything done so far is taken back, folders that were made for it included. The
+trade-off: a process killed between two renames leaves the first files and not the rest; there is no rename of many.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kjit.errors import KjitError, UsageError
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to be written. `edits`: it is the changed text of a file that exists, and may replace it."""
+
+    path: Path
+    text: str
+    edits: bool = False
+
+
+@dataclass
+class FileSet:
+    """Files and folders that are to appear together under `root`."""
+
+    root: Path
+    files: list[File] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+
+    def add(self, path: Path, text: str, *, edits: bool = False) -> None:
+        """Add a file. The texts of Python files must compile.
+
+        Raises:
+            ValueError: it is outside of the root, there twice, or not Python: a mistake of the caller, not of the user.
+        """
+        self._check_inside(path)
+        if any(file.path == path for file in self.files):
+            raise ValueError(f"{path} is written twice")
+        if path.suffix == ".py":
+            compile(text, str(path), "exec", dont_inherit=True)
+        self.files.append(File(path, text, edits))
+
+    def add_folder(self, path: Path) -> None:
+        """Add a folder that shall exist, whether or not a file is in it."""
+        self._check_inside(path)
+        self.folders.append(path)
+
+    def _check_inside(self, path: Path) -> None:
+        if path != Path(os.path.normpath(path)) or not path.is_relative_to(self.root):
+            raise ValueError(f"{path} is not a path inside of {self.root}")
+
+    def existing(self) -> list[Path]:
+        """The files that would be overwritten."""
+        return [file.path for file in self.files if not file.edits and os.path.lexists(file.path)]
+
+    def tree(self) -> str:
+        """The files as a tree, for people; what exists already is marked."""
+        lines = [f"{self.root.name or self.root}/"]
+        shown: set[Path] = set()
+        for file in sorted(self.files, key=lambda file: file.path):
+            relative = file.path.relative_to(self.root)
+            for parent in reversed(relative.parents[:-1]):
+                if parent not in shown:
+                    shown.add(parent)
+                    lines.append("    " * len(parent.parts) + parent.name + "/")
+            mark = "" if not os.path.lexists(file.path) else "  (changed)" if file.edits else "  (exists)"
+            lines.append("    " * len(relative.parts) + relative.name + mark)
+        return "\n".join(lines)
+
+    def diff(self) -> str:
+        """What writing would change, as a unified diff."""
+        parts: list[str] = []
+        for file in self.files:
+            relative = file.path.relative_to(self.root).as_posix()
+            before = file.path.read_text("utf-8", "replace") if file.path.is_file() else None
+            parts += difflib.unified_diff(
+                [] if before is None else before.splitlines(keepends=True),
+                file.text.splitlines(keepends=True),
+                "/dev/null" if before is None else f"a/{relative}",
+                f"b/{relative}",
+            )
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in parts)
+
+    def write(self, *, force: bool = False) -> None:
+        """Write all files, or none.
+
+        Raises:
+            UsageError: one exists and `force` is not set.
+            KjitError: the system refused (permissions, a full disk, a file where a folder is needed); nothing has
+                changed.
+        """
+        existing = self.existing()
+        if existing and not force:
+            names = ", ".join(str(path.relative_to(self.root)) for path in existing)
+            raise UsageError(
+                f"{names} {'exists' if len(existing) == 1 else 'exist'} already; nothing was written.",
+                hint="--force overwrites; --dry-run shows what would change",
+            )
+        undo = _Undo()
+        try:
+            staged: list[tuple[Path, Path]] = []
+            for folder in self.folders:
+                undo.make_folder(folder)
+            for file in self.files:
+                undo.make_folder(file.path.parent)
+                if file.path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file.path))
+                temporary = undo.temporary(file.path)
+                with _about(file.path):
+                    temporary.write_text(file.text, encoding="utf-8", newline="\n")
+                    if file.path.exists():
+                        shutil.copymode(file.path, temporary)
+                        shutil.copy2(file.path, undo.backup(file.path))
+                staged.append((temporary, file.path))
+            for temporary, path in staged:
+                with _about(path):
+                    undo.replace(temporary, path)
+        except OSError as error:
+            undo.all()
+            raise self._explain(error) from error
+        except BaseException:  # a Ctrl-C too takes everything back
+            undo.all()
+            raise
+        undo.forget()
+
+    def _explain(self, error: OSError) -> KjitError:
+        path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else self.root
+        shown = str(path.relative_to(self.root)) if path != self.root and path.is_relative_to(self.root) else str(path)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return KjitError(
+                f"the disk is full: '{shown}' could not be written, and nothing else was.", hint="free some space"
+            )
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return KjitError(
+                f"'{shown}' may not be written by this user; nothing was.",
+                hint="check its permissions, or work in another folder",
+            )
+        if error.errno in (errno.EEXIST, errno.ENOTDIR):
+            return KjitError(
+                f"'{shown}' is a file, and a folder is needed there; nothing was written.",
+                hint="move it away, or choose another place in [tool.kjit]",
+            )
+        if error.errno == errno.EISDIR:
+            return KjitError(f"'{shown}' is a folder, and a file is to be there; nothing was written.")
+        return KjitError(f"'{shown}' could not be written ({error.strerror}); nothing was.")
+
+
+@contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """Let an error name the file that the user knows, not the temporary one."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+class _Undo:
+    """What has been done so far, and how to take it back."""
+
+    def __init__(self) -> None:
+        self.token = uuid.uuid4().hex[:8]
+        self.folders: list[Path] = []
+        self.temporaries: list[Path] = []
+        self.backups: dict[Path, Path] = {}
+        self.replaced: list[Path] = []
+
+    def make_folder(self, path: Path) -> None:
+        missing = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
+        for folder in reversed(missing):
+            folder.mkdir()
+            self.folders.append(folder)
+        if not path.is_dir():
+            culprit = next(folder for folder in (*reversed(path.parents), path) if not folder.is_dir())
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(culprit))
+
+    def temporary(self, path: Path) -> Path:
+        # A short name of its own: the longest allowed name plus a suffix would not be allowed.
+        name = path.parent / f".kjit-{self.token}-{len(self.temporaries)}.tmp"
+        self.temporaries.append(name)
+        return name
+
+    def backup(self, path: Path) -> Path:
+        self.backups[path] = self.temporary(path)
+        return self.backups[path]
+
+    def replace(self, temporary: Path, path: Path) -> None:
+        os.replace(temporary, path)
+        self.replaced.append(path)
+
+    def all(self) -> None:
+        for path in self.replaced:
+            if path in self.backups:
+                os.replace(self.backups[path], path)
+            else:
+                path.unlink(missing_ok=True)
+        self.forget()
+        for folder in reversed(self.folders):
+            try:
+                folder.rmdir()
+            except OSError:
+                return  # someone else has put a file there meanwhile; it is theirs now
+
+    def forget(self) -> None:
+        for temporary in self.temporaries:
+            temporary.unlink(missing_ok=True)

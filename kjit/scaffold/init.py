@@ -1,0 +1,221 @@
+"""What is a project, and how does a folder become one?
+
+A new folder gets everything: `pyproject.toml`, the package, folders for tests and benchmarks, `.gitignore` and `.clang-
+format`. A folder that is a Python project already keeps what it has. Only two tables may be added to its
+`pyproject.toml`, both at its end and both only where they are missing: `[tool.kjit]`, and pytest's `pythonpath`,
+without which `pytest` would not find a package that is not installed. The result is read again before it is written:
+everything that was there must still be there. `kjit new` never changes an existing `pyproject.toml`; the defaults do
+without.
+"""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kjit.errors import UsageError
+from kjit.project import (
+    DEFAULT_BENCHMARKS,
+    DEFAULT_PACKAGE,
+    DEFAULT_TESTS,
+    Project,
+    load_toml,
+    parse_toml,
+    read_project,
+)
+from kjit.scaffold.fileset import FileSet
+from kjit.scaffold.render import render
+
+
+@dataclass(frozen=True)
+class NewProject:
+    """A project that is ready to be written.
+
+    Args:
+        project: its folders.
+        files: what would be written; nothing where everything is there already.
+        changed: whether `pyproject.toml` exists and gets tables added.
+        notes: what a user should know, one sentence each.
+    """
+
+    project: Project
+    files: FileSet
+    changed: bool
+    notes: tuple[str, ...]
+
+
+def scaffold_project(folder: Path | str = ".") -> NewProject:
+    """Put together what makes `folder` a project; nothing that exists is overwritten.
+
+    Raises:
+        UsageError: its `pyproject.toml` cannot be read, or cannot be added to.
+    """
+    root = Path(os.path.abspath(folder))
+    if root.exists() and not root.is_dir():
+        raise UsageError(f"{root} is a file.", hint="give a folder, which need not exist: kjit init my-kernels")
+    pyproject = root / "pyproject.toml"
+    if not pyproject.exists():
+        project = plan_project(root)
+        files = FileSet(root)
+        add_project(files, project)
+        return NewProject(project, files, False, ())
+    project = read_project(pyproject)
+    files = FileSet(root)
+    added = _missing_tables(project)
+    if added:
+        files.add(pyproject, _with_tables(pyproject, added), edits=True)
+    add_package(files, project)
+    files.add_folder(project.tests_dir)
+    files.add_folder(project.benchmarks_dir)
+    notes = []
+    if "pytest" not in added and not finds_package(project):
+        notes.append(
+            f"pytest is configured without a `pythonpath` that finds the package '{project.package}':"
+            f' add pythonpath = ["{_pythonpath(project)}"] there, or run `python -m pytest`'
+        )
+    return NewProject(project, files, bool(added), tuple(notes))
+
+
+def plan_project(root: Path) -> Project:
+    """The project that `root` becomes when it has no `pyproject.toml`."""
+    package_dir = root / DEFAULT_PACKAGE
+    return Project(
+        root=root,
+        import_root=root,
+        package=DEFAULT_PACKAGE,
+        package_dir=package_dir,
+        csrc_dir=package_dir / "csrc",
+        include_dir=package_dir / "include",
+        tests_dir=root / DEFAULT_TESTS,
+        benchmarks_dir=root / DEFAULT_BENCHMARKS,
+    )
+
+
+def add_project(files: FileSet, project: Project) -> None:
+    """Add the files of a new project; those that the folder has already are left alone."""
+    context = {"name": _distribution_name(project.root), "package": project.package}
+    for name, template in (
+        ("pyproject.toml", "project/pyproject.toml.j2"),
+        (".gitignore", "project/gitignore.j2"),
+        (".clang-format", "project/clang-format.j2"),
+    ):
+        if not os.path.lexists(project.root / name):
+            files.add(project.root / name, render(template, context))
+    add_package(files, project)
+    files.add_folder(project.tests_dir)
+    files.add_folder(project.benchmarks_dir)
+
+
+def add_package(files: FileSet, project: Project) -> None:
+    """Make the folder of the wrappers a package, where it is none yet."""
+    folder = project.package_dir
+    while folder != project.import_root:
+        init = folder / "__init__.py"
+        # A folder above that exists without one is a namespace package on purpose.
+        if not os.path.lexists(init) and (folder == project.package_dir or not folder.exists()):
+            files.add(init, "")
+        folder = folder.parent
+
+
+def finds_package(project: Project) -> bool:
+    """Whether `pytest`, run in the project's root, can import its package: by configuration, or as it is installed."""
+    pythonpath = _pytest_pythonpath(project.root)
+    if pythonpath is not None and _pythonpath(project) in [os.path.normpath(entry) for entry in pythonpath]:
+        return True
+    # pytest puts the folder of a conftest.py in front of sys.path.
+    if project.import_root == project.root and (project.root / "conftest.py").exists():
+        return True
+    if any(Path(entry) == project.import_root for entry in sys.path[1:] if entry):
+        return True
+    top = project.package.split(".")[0]
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return False
+    found = [Path(location) for location in (spec.submodule_search_locations or ())] if spec is not None else []
+    # The first entry of sys.path is where kjit was started, and not where pytest will look.
+    return project.import_root / top in found and Path(sys.path[0] or ".").resolve() != project.import_root
+
+
+def _pythonpath(project: Project) -> str:
+    return os.path.relpath(project.import_root, project.root)
+
+
+def _missing_tables(project: Project) -> dict[str, str]:
+    document = load_toml(project.root / "pyproject.toml")
+    tool = document.get("tool", {})
+    missing = {}
+    if "kjit" not in tool:
+        missing["kjit"] = f'[tool.kjit]\npackage = "{project.package}"\n'
+    if _pytest_pythonpath(project.root) is None and not finds_package(project):
+        missing["pytest"] = f'[tool.pytest.ini_options]\npythonpath = ["{_pythonpath(project)}"]\n'
+    return missing
+
+
+def _with_tables(pyproject: Path, tables: Mapping[str, str]) -> str:
+    before = pyproject.read_text("utf-8")
+    text = "\n".join([*([before if before.endswith("\n") else f"{before}\n"] if before else []), *tables.values()])
+    try:
+        old, new = parse_toml(before, pyproject), parse_toml(text, pyproject)
+        kept = all(new.get(key) == value for key, value in old.items() if key != "tool")
+        kept = kept and all(new["tool"].get(key) == value for key, value in old.get("tool", {}).items())
+    except UsageError:
+        kept = False
+    if not kept:
+        raise UsageError(
+            f"{pyproject} is written in a way that nothing can be added to its end.",
+            hint="add this by hand:\n" + "\n".join(tables.values()).rstrip(),
+        )
+    return text
+
+
+def _pytest_pythonpath(root: Path) -> list[str] | None:
+    """pytest's `pythonpath`; empty where pytest is configured without one, None where it is not configured at all.
+
+    pytest reads the first of these files that has something for it. Source: pytest's documentation, "Initialization:
+    determining rootdir and configfile".
+    """
+    for name in ("pytest.toml", ".pytest.toml"):
+        if (root / name).is_file():
+            return _as_list(load_toml(root / name).get("pytest"))
+    for name in ("pytest.ini", ".pytest.ini"):
+        if (root / name).is_file():
+            return _from_ini(root / name, "pytest") or []
+    if (root / "pyproject.toml").is_file():
+        table = load_toml(root / "pyproject.toml").get("tool", {}).get("pytest")
+        if table is not None:
+            return _as_list(table.get("ini_options", table) if isinstance(table, dict) else table)
+    for name, section in (("tox.ini", "pytest"), ("setup.cfg", "tool:pytest")):
+        found = _from_ini(root / name, section) if (root / name).is_file() else None
+        if found is not None:
+            return found
+    return None
+
+
+def _as_list(table: Any) -> list[str]:
+    value = table.get("pythonpath", []) if isinstance(table, dict) else []
+    return value.split() if isinstance(value, str) else [str(entry) for entry in value]
+
+
+def _from_ini(path: Path, section: str) -> list[str] | None:
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read(path, encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        return []  # pytest itself will say what is wrong with it
+    if not parser.has_section(section):
+        return None
+    return parser.get(section, "pythonpath", fallback="").split()
+
+
+def _distribution_name(root: Path) -> str:
+    """A name for `[project]`, from the folder's; source: the packaging specification "Names and normalization"."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", root.name).strip("-").lower()
+    return name or DEFAULT_PACKAGE

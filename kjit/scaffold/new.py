@@ -1,0 +1,279 @@
+"""What does `kjit new` write? The files of one op, put together in memory.
+
+Four or five files come from one signature: kernels, wrapper, test, benchmark. Nothing here touches the disk but to look
+what is there; `Scaffold.files.write()` is the one step that changes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kjit.errors import UsageError
+from kjit.project import Project, find_pyproject, load_toml, read_project
+from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType, find_dtype, suggest_dtype
+from kjit.scaffold.fileset import FileSet
+from kjit.scaffold.init import add_package, add_project, finds_package, plan_project
+from kjit.scaffold.names import camel, check_op_name, cpp_stem
+from kjit.scaffold.patterns import (
+    DEFAULT_PATTERN,
+    DEFAULT_SIGNATURE,
+    Pattern,
+    check_signature,
+    find_pattern,
+)
+from kjit.scaffold.render import render
+from kjit.scaffold.signature import Signature, parse_signature
+from kjit.scaffold.views import CppView, PythonView
+from kjit.spec import TargetKind
+
+MARKER = "The math"
+"""How a comment begins that stands above what the user is to change."""
+
+_SUFFIXES: Mapping[TargetKind, str] = {"cuda": ".cuh", "cpu": ".cpp"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line that the user is to change."""
+
+    path: Path
+    line: int
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """An op that is ready to be written.
+
+    Args:
+        op: its name.
+        project: where it goes.
+        files: what would be written.
+        places: the lines with the math, the kernels' first and the reference's last.
+        notes: what else a user should know, one sentence each.
+    """
+
+    op: str
+    project: Project
+    files: FileSet
+    places: tuple[Place, ...]
+    notes: tuple[str, ...]
+
+
+def scaffold_op(
+    op: str,
+    signature: str | None = None,
+    *,
+    pattern: str = DEFAULT_PATTERN,
+    devices: Sequence[TargetKind] = ("cuda",),
+    dtypes: Sequence[DType] | None = None,
+    start: Path | str = ".",
+) -> Scaffold:
+    """Put the files of a new op together.
+
+    Args:
+        op: its name.
+        signature: in the signature language; by default one tensor times a number.
+        pattern: the kind of kernel.
+        devices: what it gets a kernel for.
+        dtypes: what the dtype variables of the signature stand for; by default fp32, fp16 and bf16.
+        start: a folder of the project. Where there is no project, one is made for it there.
+
+    Raises:
+        UsageError: the name, the signature, the pattern, a device or a dtype will not do, or the project's
+            `pyproject.toml` cannot be used.
+    """
+    check_op_name(op)
+    chosen = find_pattern(pattern)
+    kinds = _check_devices(devices)
+    parsed = parse_signature(signature or DEFAULT_SIGNATURE)
+    check_signature(parsed, chosen, op)
+    meant = _check_dtypes(parsed, dtypes)
+
+    here = Path(os.path.abspath(start))
+    pyproject = find_pyproject(here)
+    notes: list[str] = []
+    if pyproject is None:
+        project = plan_project(here)
+        files = FileSet(here)
+        add_project(files, project)
+        notes.append(f"there was no project here, so {here} has become one (as `kjit init` would)")
+    else:
+        project = read_project(pyproject)
+        files = FileSet(project.root)
+        add_package(files, project)
+        if not finds_package(project):
+            notes.append(
+                f"`pytest` does not find the package '{project.package}' by itself in this project:"
+                " run `python -m pytest` in its root, or let `kjit init` add the setting"
+            )
+    _check_free(op, project)
+
+    context = _context(op, parsed, chosen, kinds, meant, project)
+    width = _python_width(project.root)
+    for kind in kinds:
+        suffix = _SUFFIXES[kind]
+        path = project.csrc_dir / f"{op}{suffix}"
+        files.add(path, render(f"op/csrc/{chosen.name}{suffix}.j2", context))
+    for path, template in (
+        (project.wrapper_path(op), "op/op.py.j2"),
+        (project.test_path(op), "op/tests/test_op.py.j2"),
+        (project.benchmark_path(op), "op/benchmarks/bench_op.py.j2"),
+    ):
+        files.add(path, render(template, context, python_width=width))
+    return Scaffold(op, project, files, tuple(_places(files)), tuple(notes))
+
+
+def parse_devices(text: str) -> tuple[TargetKind, ...]:
+    """Read `cuda`, `cpu` or `cuda,cpu`."""
+    return _check_devices([item.strip() for item in text.split(",")])
+
+
+def parse_dtypes(text: str) -> tuple[DType, ...]:
+    """Read a list such as `fp32,bfloat16,int32`.
+
+    Raises:
+        UsageError: one of them is no dtype.
+    """
+    dtypes: list[DType] = []
+    for name in (item.strip() for item in text.split(",")):
+        dtype = find_dtype(name)
+        if dtype is None:
+            raise UsageError(f"--dtypes: '{name}' is not a dtype.", hint=suggest_dtype(name))
+        dtypes.append(dtype)
+    return tuple(dict.fromkeys(dtypes))
+
+
+def _check_devices(devices: Sequence[str]) -> tuple[TargetKind, ...]:
+    kinds: list[TargetKind] = []
+    for device in devices:
+        kind: TargetKind
+        if device == "cuda":
+            kind = "cuda"
+        elif device == "cpu":
+            kind = "cpu"
+        else:
+            hint = "did you mean cuda?" if device in ("gpu", "nvidia", "cu") else "--device cuda, cpu or cuda,cpu"
+            raise UsageError(f"--device: '{device}' is none of cuda and cpu.", hint=hint)
+        if kind not in kinds:
+            kinds.append(kind)
+    if not kinds:
+        raise UsageError("--device: no device is given.", hint="--device cuda, cpu or cuda,cpu")
+    return tuple(sorted(kinds, reverse=True))
+
+
+def _check_dtypes(signature: Signature, dtypes: Sequence[DType] | None) -> Sequence[DType]:
+    if dtypes is None:
+        return DEFAULT_DTYPES
+    if not signature.variables:
+        raise UsageError(
+            "--dtypes: the signature has no dtype variable that they could stand for.",
+            hint=f"write T[...] where the dtype may vary, as in: {DEFAULT_SIGNATURE}",
+        )
+    if not dtypes:
+        raise UsageError("--dtypes: there is no dtype to build for.", hint="for example: --dtypes fp32,bf16")
+    for dtype in dtypes:
+        if dtype.kind == "bool":
+            raise UsageError(
+                "--dtypes: bool is no dtype to compute with.",
+                hint="write bool[...] in the signature for a tensor of bools",
+            )
+    return dtypes
+
+
+def _check_free(op: str, project: Project) -> None:
+    """Refuse a name under which the package or the project has something else already.
+
+    The op's own files are for `FileSet.write` to protect: `--force` may overwrite those.
+    """
+    folder = project.package_dir / op
+    if folder.is_dir():
+        raise UsageError(
+            f"{project.display(folder)} is a folder, and would hide the wrapper {op}.py.", hint=f"for example: {op}_op"
+        )
+    if project.package.split(".")[0] == op:
+        raise UsageError(f"the project's package is named '{op}' already.", hint=f"for example: {op}_op")
+
+
+def _context(
+    op: str,
+    signature: Signature,
+    pattern: Pattern,
+    devices: Sequence[TargetKind],
+    dtypes: Sequence[DType],
+    project: Project,
+) -> dict[str, object]:
+    """What the templates see."""
+    cpp, python = CppView(signature), PythonView(signature, tuple(dtypes))
+    kernels = [project.display(project.csrc_dir / f"{op}{_SUFFIXES[kind]}") for kind in devices]
+    package = project.package
+    members = [*(["DTYPES"] if python.variables else []), *([f"_{op}"] if "cuda" in devices else []), op]
+    return {
+        "op": op,
+        "stem": cpp_stem(op),
+        "struct": camel(op),
+        "marker": MARKER,
+        "pattern": pattern.name,
+        "devices": list(devices),
+        "signature": str(signature),
+        "dimensions": signature.dimensions,
+        "tensors": cpp.tensors,
+        "inputs": signature.inputs,
+        "cpp": cpp,
+        "python": python,
+        "module": project.module_name(op),
+        "first_party": package.split(".")[0],
+        "members": members,
+        "paths": {
+            "test": project.display(project.test_path(op)),
+            "benchmark": project.display(project.benchmark_path(op)),
+            "kernels": kernels,
+            "csrc": _relative("__file__", project.package_dir, project.csrc_dir),
+            "include": _include(project),
+            "test_from_benchmark": _relative("__file__", project.benchmarks_dir, project.test_path(op)),
+        },
+    }
+
+
+def _relative(start: str, origin: Path, target: Path) -> str:
+    """An expression for `target` in a file that lies in `origin`: `Path(__file__).parents[1] / "csrc"`."""
+    parts = Path(os.path.relpath(target, origin)).parts
+    up = sum(part == ".." for part in parts)
+    base = f"Path({start}).parent" if up == 0 else f"Path({start}).parents[{up}]"
+    return " / ".join([base, *(f'"{part}"' for part in parts[up:])])
+
+
+def _include(project: Project) -> str:
+    """An expression for the folder of shared headers; nothing where it is searched anyway."""
+    if project.include_dir == Path(__file__).parent.parent / "include":
+        return ""
+    return _relative("__file__", project.package_dir, project.include_dir)
+
+
+def _places(files: FileSet) -> list[Place]:
+    """The lines below the comments that begin with the marker."""
+    places = []
+    for file in files.files:
+        lines = file.text.splitlines()
+        for number, line in enumerate(lines):
+            if line.lstrip("/# ").startswith(f"{MARKER},"):
+                below = next(i for i in range(number + 1, len(lines)) if lines[i].lstrip()[:1] not in ("#", "/"))
+                places.append(Place(file.path, below + 1))
+    return places
+
+
+def _python_width(root: Path) -> int:
+    """The line length that ruff formats this project's Python to; 88 is its default."""
+    for name in (".ruff.toml", "ruff.toml", "pyproject.toml"):
+        path = root / name
+        if not path.is_file():
+            continue
+        document: object = load_toml(path)
+        for key in ("tool", "ruff") if name == "pyproject.toml" else ():
+            document = document.get(key) if isinstance(document, dict) else None
+        if isinstance(document, dict):
+            width = document.get("line-length")
+            return width if isinstance(width, int) else 88
+    return 88

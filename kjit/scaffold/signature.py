@@ -1,0 +1,584 @@
+"""What does an op take and give? The signature language, read into a `Signature`.
+
+    x: T[B, D], weight: T[D], bias: Optional T[D] = None, eps: float = 1e-6, fast: const bool = True -> out: T[B, D]
+
+    signature := [parameter {"," parameter}] ["->" output {"," output}]
+    parameter := NAME ":" type ["=" default]
+    type      := "float" | "int" | "bool" | "const" ("int" | "bool") | ["mut"] ["Optional"] tensor
+    output    := NAME ":" tensor
+    tensor    := dtype "[" [dimension {"," dimension}] "]"
+    dtype     := a capital letter with or without a digit (a dtype variable) | a dtype's name
+    dimension := NAME | NUMBER | "..."
+
+Everything that `kjit new` writes (checks, wrapper, schema, test, byte count) comes from this one value, so the parser
+is strict: what it accepts is meaningful. It is written by hand, because its whole point is the error: the column where
+reading stopped, what was expected there, and the nearest form that would have been right. Values in, values out: which
+signatures a pattern can serve is the pattern's business (`patterns.py`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kjit.errors import UsageError
+from kjit.scaffold.dtypes import DType, find_dtype, suggest_dtype
+from kjit.scaffold.names import parameter_problem
+
+ELLIPSIS = "..."
+"""The dimension that stands for any number of dimensions."""
+
+ScalarKind = Literal["float", "int", "bool"]
+Dimension = str | int
+
+_TOKEN = re.compile(
+    r"(?P<space>\s+)"
+    r"|(?P<arrow>->)"
+    r"|(?P<broken>-\s+>|[=~]>|--+>)"
+    r"|(?P<ellipsis>\.\.\.)"
+    r"|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"|(?P<name>(?:torch\.)?[^\W\d]\w*)"
+    r"|(?P<mark>[:,=\[\]+-])"
+)
+_VARIABLE = re.compile(r"[A-Z][0-9]?")
+_SCALARS: dict[str, ScalarKind] = {"float": "float", "int": "int", "bool": "bool"}
+_INT64 = range(-(2**63), 2**63)
+
+
+class SignatureError(UsageError):
+    """A signature that cannot be read or served.
+
+    Attributes:
+        reason: the sentence, without the excerpt.
+        text: the signature.
+        column: where in it the caret points, from 0.
+    """
+
+    def __init__(self, reason: str, *, text: str, column: int, hint: str) -> None:
+        # One line however the text came in, so that the caret stands where it should.
+        line = re.sub(r"\s", " ", text)
+        super().__init__(f"{reason}\n    {line}\n    {' ' * column}^", hint=hint)
+        self.reason = reason
+        self.text = text
+        self.column = column
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor parameter or an output.
+
+    Args:
+        name: of the parameter.
+        dtype: a fixed dtype, or the name of a dtype variable.
+        shape: a name, a number or `...` for each dimension.
+        mutable: changed in place.
+        optional: may be None.
+        column: where it stands in the text; no part of the value.
+    """
+
+    name: str
+    dtype: DType | str
+    shape: tuple[Dimension, ...]
+    mutable: bool = False
+    optional: bool = False
+    column: int = field(default=0, compare=False, repr=False)
+
+    @property
+    def type(self) -> str:
+        """As in a signature: `T[B, D]`."""
+        return f"{self.dtype}[{', '.join(str(dimension) for dimension in self.shape)}]"
+
+    def __str__(self) -> str:
+        words = ("mut " if self.mutable else "") + ("Optional " if self.optional else "")
+        return f"{self.name}: {words}{self.type}{' = None' if self.optional else ''}"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number or a bool, passed at run time or (`constant`) as a template argument.
+
+    `default` is None where there is none.
+    """
+
+    name: str
+    kind: ScalarKind
+    constant: bool = False
+    default: float | int | bool | None = None
+    column: int = field(default=0, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        default = "" if self.default is None else f" = {self.default!r}"
+        return f"{self.name}: {'const ' if self.constant else ''}{self.kind}{default}"
+
+
+Parameter = Tensor | Scalar
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What an op takes and gives. `str()` writes it in the language; `parse_signature` reads that as an equal value."""
+
+    parameters: tuple[Parameter, ...]
+    outputs: tuple[Tensor, ...]
+    text: str = field(default="", compare=False, repr=False)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensor parameters."""
+        return tuple(parameter for parameter in self.parameters if isinstance(parameter, Tensor))
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensor parameters, then the outputs."""
+        return self.inputs + self.outputs
+
+    @property
+    def mutated(self) -> tuple[Tensor, ...]:
+        """The tensor parameters that are changed in place."""
+        return tuple(tensor for tensor in self.inputs if tensor.mutable)
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """What is passed at run time beside tensors."""
+        return tuple(p for p in self.parameters if isinstance(p, Scalar) and not p.constant)
+
+    @property
+    def constants(self) -> tuple[Scalar, ...]:
+        """What is passed as a template argument."""
+        return tuple(p for p in self.parameters if isinstance(p, Scalar) and p.constant)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The dtype variables, in order of appearance."""
+        return tuple(dict.fromkeys(t.dtype for t in self.tensors if isinstance(t.dtype, str)))
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The named dimensions, in order of appearance."""
+        names = (d for tensor in self.tensors for d in tensor.shape if isinstance(d, str) and d != ELLIPSIS)
+        return tuple(dict.fromkeys(names))
+
+    def error(self, at: Parameter, reason: str, hint: str) -> SignatureError:
+        """The error that says why this signature will not do, pointing at one of its parameters."""
+        text = self.text or str(self)
+        return SignatureError(reason, text=text, column=min(at.column, len(text)), hint=hint)
+
+    def __str__(self) -> str:
+        left = ", ".join(str(parameter) for parameter in self.parameters)
+        return left + (" -> " + ", ".join(str(output) for output in self.outputs) if self.outputs else "")
+
+
+def parse_signature(text: str) -> Signature:
+    """Read a signature.
+
+    Raises:
+        SignatureError: it is not one; the message points at the character.
+    """
+    signature = _Parser(text).signature()
+    _check(signature)
+    return signature
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    column: int
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = self._scan()
+        self.next = 0
+
+    def error(self, reason: str, *, column: int, hint: str) -> SignatureError:
+        return SignatureError(reason, text=self.text, column=column, hint=hint)
+
+    def _scan(self) -> list[_Token]:
+        tokens: list[_Token] = []
+        column = 0
+        while column < len(self.text):
+            match = _TOKEN.match(self.text, column)
+            if match is None or match.lastgroup is None:
+                raise self.error(
+                    f"the character '{self.text[column]}' has no meaning in a signature.",
+                    column=column,
+                    hint=_STRANGE.get(self.text[column], "remove it"),
+                )
+            if match.lastgroup == "broken":
+                raise self.error(f"'{match.group()}' is no arrow.", column=column, hint="an arrow is written '->'")
+            if match.lastgroup != "space":
+                kind = match.group() if match.lastgroup == "mark" else match.lastgroup
+                tokens.append(_Token(kind, match.group(), column))
+            column = match.end()
+        tokens.append(_Token("end", "", len(self.text)))
+        return tokens
+
+    @property
+    def token(self) -> _Token:
+        return self.tokens[self.next]
+
+    def take(self) -> _Token:
+        token = self.token
+        self.next += token.kind != "end"
+        return token
+
+    def takes(self, kind: str) -> bool:
+        """Take the next token if it is of `kind`."""
+        if self.token.kind != kind:
+            return False
+        self.take()
+        return True
+
+    def expect(self, kind: str, expected: str, hint: str) -> _Token:
+        if self.token.kind != kind:
+            raise self.error(f"expected {expected}, found {self.found()}.", column=self.token.column, hint=hint)
+        return self.take()
+
+    def found(self) -> str:
+        return f"'{self.token.text}'" if self.token.kind != "end" else "the end"
+
+    def signature(self) -> Signature:
+        parameters: list[Parameter] = []
+        outputs: list[Tensor] = []
+        if self.token.kind == "end":
+            raise self.error("the signature is empty.", column=0, hint=f"for example: {_EXAMPLE}")
+        while self.token.kind not in ("arrow", "end"):
+            parameters.append(self.parameter())
+            if not self.takes(","):
+                break
+        if self.token.kind not in ("arrow", "end"):
+            last = parameters[-1]
+            raise self.error(
+                f"expected ',' or '->' after '{last}', found {self.found()}.",
+                column=self.token.column,
+                hint=self.separator_hint(last),
+            )
+        if self.takes("arrow"):
+            if self.token.kind == "end":
+                raise self.error(
+                    "expected an output after '->'.", column=self.token.column, hint="for example: -> out: T[N]"
+                )
+            while self.token.kind != "end":
+                outputs.append(self.output())
+                if not self.takes(","):
+                    break
+            if self.token.kind != "end":
+                raise self.error(
+                    f"expected ',' or the end after '{outputs[-1]}', found {self.found()}.",
+                    column=self.token.column,
+                    hint="only outputs follow '->', separated by ','",
+                )
+        return Signature(tuple(parameters), tuple(outputs), self.text)
+
+    def separator_hint(self, last: Parameter) -> str:
+        if self.token.kind == "-":
+            return "an arrow is written '->'"
+        if self.token.kind == "name":
+            return f"separate parameters with ',': {last}, {self.token.text}: ..."
+        return f"for example: {_EXAMPLE}"
+
+    def name(self, what: str) -> _Token:
+        token = self.expect("name", f"the name of {what}", f"for example: {_EXAMPLE}")
+        problem = parameter_problem(token.text)
+        if problem is not None:
+            raise self.error(problem.reason, column=token.column, hint=problem.hint)
+        return token
+
+    def parameter(self) -> Parameter:
+        name = self.name("a parameter")
+        self.expect(":", f"':' and a type after '{name.text}'", f"{name.text}: T[N] or {name.text}: float")
+        words = {word: self.word(word) for word in ("const", "mut", "Optional")}
+        mutable, optional = words["mut"], words["Optional"]
+        if (optional and self.word("mut")) or (words["const"] and (mutable or optional)):
+            raise self.error(
+                "these words do not go together in that order.",
+                column=name.column,
+                hint=f"{name.text}: const int, {name.text}: mut T[N] or {name.text}: mut Optional T[N] = None",
+            )
+        type_token = self.expect("name", f"a type for '{name.text}'", f"{name.text}: T[N] or {name.text}: float")
+        if self.token.kind == "[":
+            if words["const"]:
+                raise self.error(
+                    "a tensor cannot be const: only int and bool can be template arguments.",
+                    column=type_token.column,
+                    hint=f"{name.text}: {type_token.text}[...]; a tensor without mut is never written to",
+                )
+            return self.tensor_parameter(name, type_token, mutable=mutable, optional=optional)
+        return self.scalar(name, type_token, constant=words["const"], modified=mutable or optional)
+
+    def word(self, word: str) -> bool:
+        if self.token.kind == "name" and self.token.text == word:
+            self.take()
+            return True
+        return False
+
+    def tensor_parameter(self, name: _Token, type_token: _Token, *, mutable: bool, optional: bool) -> Tensor:
+        dtype = self.dtype(type_token)
+        shape = self.shape()
+        tensor = Tensor(name.text, dtype, shape, mutable, optional, name.column)
+        equals = self.token
+        if not self.takes("="):
+            if optional:
+                raise self.error(
+                    f"'{name.text}' is Optional and has no default.", column=equals.column, hint=f"{tensor}"
+                )
+            return tensor
+        none = self.take()
+        if none.text != "None":
+            raise self.error(
+                f"the default of a tensor can only be None, found {none.text or 'the end'}.",
+                column=none.column,
+                hint=str(Tensor(name.text, dtype, shape, mutable, optional=True)),
+            )
+        if not optional:
+            raise self.error(
+                f"'{name.text}' has the default None and is not Optional.",
+                column=equals.column,
+                hint=str(Tensor(name.text, dtype, shape, mutable, optional=True)),
+            )
+        return tensor
+
+    def output(self) -> Tensor:
+        name = self.name("an output")
+        self.expect(":", f"':' and a tensor type after '{name.text}'", f"{name.text}: T[N]")
+        type_token = self.expect("name", f"a tensor type for '{name.text}'", f"{name.text}: T[N]")
+        if type_token.text in ("mut", "Optional", "const"):
+            raise self.error(
+                f"an output cannot be {type_token.text}: it is always written, and always there.",
+                column=type_token.column,
+                hint=f"{name.text}: T[N]; what is changed in place is a mut parameter, before '->'",
+            )
+        if self.token.kind != "[":
+            raise self.error(
+                f"an output is a tensor: expected '[' after '{type_token.text}', found {self.found()}.",
+                column=self.token.column,
+                hint=f"{name.text}: {_tensor_of(type_token.text)}",
+            )
+        dtype = self.dtype(type_token)
+        tensor = Tensor(name.text, dtype, self.shape(), column=name.column)
+        if self.token.kind == "=":
+            raise self.error(
+                "an output has no default.", column=self.token.column, hint=f"{tensor}; a caller may pass out="
+            )
+        return tensor
+
+    def dtype(self, token: _Token) -> DType | str:
+        if token.text in ("float", "int"):
+            raise self.error(
+                f"the size of '{token.text}' elements is not said.",
+                column=token.column,
+                hint=f"write {_tensor_of(token.text)} for a tensor, {token.text} alone for a number",
+            )
+        found = find_dtype(token.text)
+        if found is not None:
+            return found
+        if _VARIABLE.fullmatch(token.text):
+            return token.text
+        raise self.error(
+            f"'{token.text}' is neither a dtype nor a dtype variable (a capital letter such as T).",
+            column=token.column,
+            hint=suggest_dtype(token.text),
+        )
+
+    def shape(self) -> tuple[Dimension, ...]:
+        self.take()  # the bracket, which every caller has seen
+        dimensions: list[Dimension] = []
+        while self.token.kind != "]":
+            dimensions.append(self.dimension(dimensions))
+            if not self.takes(","):
+                break
+        self.expect("]", "',' or ']' after a dimension", "for example: T[B, D] or T[...]")
+        return tuple(dimensions)
+
+    def dimension(self, before: list[Dimension]) -> Dimension:
+        token = self.take()
+        if token.kind == "ellipsis":
+            if ELLIPSIS in before:
+                raise self.error("'...' stands twice in one shape.", column=token.column, hint="for example: T[..., D]")
+            return ELLIPSIS
+        if token.kind == "number":
+            if not token.text.isdecimal() or not 0 < int(token.text) < 2**63:
+                raise self.error(
+                    f"a dimension is a whole number from 1, not {token.text}.",
+                    column=token.column,
+                    hint="for example: T[N, 8]",
+                )
+            return int(token.text)
+        if token.kind == "name":
+            problem = parameter_problem(token.text, dimension=True)
+            if problem is not None:
+                raise self.error(problem.reason, column=token.column, hint=problem.hint)
+            return token.text
+        raise self.error(
+            f"expected a dimension (a name, a number or '...'), found '{token.text}'."
+            if token.kind != "end"
+            else "expected a dimension or ']', found the end.",
+            column=token.column,
+            hint="for example: T[B, D], T[N, 8] or T[...]",
+        )
+
+    def scalar(self, name: _Token, type_token: _Token, *, constant: bool, modified: bool) -> Scalar:
+        kind = type_token.text
+        if kind in _SCALARS and not (constant and kind == "float"):
+            if modified:
+                raise self.error(
+                    f"only a tensor can be mut or Optional, and '{kind}' is a number.",
+                    column=type_token.column,
+                    hint=f"{name.text}: {kind}",
+                )
+            default = self.default(name, _SCALARS[kind]) if self.takes("=") else None
+            return Scalar(name.text, _SCALARS[kind], constant, default, name.column)
+        if constant:
+            raise self.error(
+                f"only int and bool can be const, not '{kind}'.",
+                column=type_token.column,
+                hint=f"{name.text}: const int" + (f", or {name.text}: float at run time" if kind == "float" else ""),
+            )
+        if find_dtype(kind) is not None or _VARIABLE.fullmatch(kind):
+            raise self.error(
+                f"'{kind}' is the dtype of a tensor: expected '[' and a shape, found {self.found()}.",
+                column=self.token.column,
+                hint=f"{name.text}: {kind}[N]; a number that is no tensor is float, int or bool",
+            )
+        near = difflib.get_close_matches(kind, ["float", "int", "bool", "const int", "mut T[N]", "Optional T[N]"], n=1)
+        raise self.error(
+            f"'{kind}' is not a type.",
+            column=type_token.column,
+            hint=f"did you mean {name.text}: {near[0]}?"
+            if near
+            else f"{name.text}: T[N] (a tensor), or {name.text}: float, int, bool, const int or const bool",
+        )
+
+    def default(self, name: _Token, kind: ScalarKind) -> float | int | bool:
+        start = self.token
+        if kind == "bool":
+            token = self.take()
+            if token.text not in ("True", "False"):
+                hint = "True" if token.text.lower() in ("true", "1", "yes", "on") else "False"
+                raise self.error(
+                    f"expected True or False, found {token.text or 'the end'}.",
+                    column=start.column,
+                    hint=f"{name.text}: bool = {hint}",
+                )
+            return token.text == "True"
+        sign = "-" if self.takes("-") else ""
+        if not sign:
+            self.takes("+")
+        what = "a whole number" if kind == "int" else "a number"
+        example = f"{name.text}: {kind} = {'1' if kind == 'int' else '1e-6'}"
+        number = self.expect("number", what, example)
+        if kind == "float":
+            value = float(sign + number.text)
+            if math.isinf(value):
+                raise self.error(f"{number.text} is too large for a float.", column=start.column, hint=example)
+            return value
+        if not number.text.isdecimal():
+            raise self.error(
+                f"expected {what}, found {sign}{number.text}.",
+                column=start.column,
+                hint=f"{name.text}: int = {sign}{number.text.split('.')[0] or '0'}, or {name.text}: float",
+            )
+        integer = int(sign + number.text)
+        if integer not in _INT64:
+            raise self.error(
+                f"{integer} does not fit in 64 bits.", column=start.column, hint="the largest is 9223372036854775807"
+            )
+        return integer
+
+
+_EXAMPLE = "x: T[N], alpha: float = 2.0 -> out: T[N]"
+_STRANGE = {
+    "(": "a shape is written in square brackets: T[N]",
+    ")": "a shape is written in square brackets: T[N]",
+    "<": "a shape is written in square brackets: T[N]",
+    "{": "a shape is written in square brackets: T[N]",
+    "*": "a signature has no pointers, *args or keyword marks: x: T[N]",
+    ";": "separate parameters with ','",
+    "|": "what may be absent is written: bias: Optional T[D] = None",
+    "→": "an arrow is written '->'",
+    "…": "any number of dimensions is written with three dots: T[...]",
+    ">": "an arrow is written '->'",
+    ".": "any number of dimensions is written with three dots: T[...]",
+}
+
+
+def _tensor_of(word: str) -> str:
+    """The tensor type that someone probably meant by `word`."""
+    return {"float": "float32[N]", "int": "int32[N]"}.get(word, f"{word}[N]")
+
+
+def _check(signature: Signature) -> None:
+    """What the grammar cannot say: every name once, everything known when it is needed, something to do."""
+    seen: dict[str, str] = {}
+    for parameter in (*signature.parameters, *signature.outputs):
+        if parameter.name in seen:
+            raise signature.error(
+                parameter,
+                f"the name '{parameter.name}' is used twice.",
+                f"give one of them another name, such as {parameter.name}2",
+            )
+        seen[parameter.name] = "parameter"
+    for tensor in signature.tensors:
+        names = [(d, "dimension") for d in tensor.shape if isinstance(d, str) and d != ELLIPSIS]
+        if isinstance(tensor.dtype, str):
+            names.append((tensor.dtype, "dtype variable"))
+        for name, role in names:
+            if seen.setdefault(name, role) != role:
+                raise signature.error(
+                    tensor,
+                    f"'{name}' is a {role} here and a {seen[name]} elsewhere.",
+                    f"give the {role} another name",
+                )
+
+    with_default: Parameter | None = None
+    for parameter in signature.parameters:
+        has_default = parameter.optional if isinstance(parameter, Tensor) else parameter.default is not None
+        if has_default:
+            with_default = with_default or parameter
+        elif with_default is not None:
+            raise signature.error(
+                parameter,
+                f"'{parameter.name}' has no default and follows '{with_default.name}', which has one.",
+                f"move '{parameter.name}' before '{with_default.name}', or give it a default",
+            )
+
+    first = (*signature.parameters, *signature.outputs)[0]
+    always = [tensor for tensor in signature.inputs if not tensor.optional]
+    if not always:
+        raise signature.error(
+            first,
+            "the op takes no tensor that is always there, and a tensor is what tells it on which device to work.",
+            f"for example: {_EXAMPLE}",
+        )
+    if not signature.outputs and not signature.mutated:
+        raise signature.error(
+            first,
+            "the op changes nothing: it has no output and no mut tensor.",
+            f"add an output ({signature} -> out: {always[0].type}), or write {always[0].name}: mut {always[0].type}",
+        )
+
+    dimensions = {dimension for tensor in always for dimension in tensor.shape}
+    for output in signature.outputs:
+        for dimension in output.shape:
+            if isinstance(dimension, str) and dimension not in dimensions:
+                known = ", ".join(str(d) for d in sorted(map(str, dimensions))) or "none"
+                raise signature.error(
+                    output,
+                    f"the size of dimension '{dimension}' of '{output.name}' is not known: no input that is always"
+                    " there has it.",
+                    f"use a dimension of an input ({known}) or a number",
+                )
+    variables = {tensor.dtype for tensor in always}
+    for tensor in signature.tensors:
+        if isinstance(tensor.dtype, str) and tensor.dtype not in variables:
+            raise signature.error(
+                tensor,
+                f"what '{tensor.dtype}' of '{tensor.name}' stands for is not known: no input that is always there has"
+                " that dtype.",
+                f"use the dtype of an input ({', '.join(sorted(map(str, variables)))}) or a fixed one such as float32",
+            )
