@@ -1,0 +1,103 @@
+"""What does an eager call of a wrapper cost the CPU, against the bare kernel and against PyTorch?
+
+    python benchmarks/call_overhead.py [--repeat 31]
+
+All sides add a constant to one int32 element with the output given, so that the call is all that there is to measure:
+the wrapper (`kjit.torch_op` over a declared op), the raw export, `torch.add(out=)`, and a `torch.library.custom_op`
+around the raw export. CPU tensors, and CUDA tensors where there is a GPU (launches are asynchronous: what is measured
+is the CPU's part). Each in two modes: as PyTorch starts, and in `torch.inference_mode()`, as models are served.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+
+import common
+import torch
+
+import kjit
+
+_CONSTANT = 7
+_CALLS = 500
+
+
+@kjit.module(variants=kjit.product(constant=[_CONSTANT]))
+def _add_constant(constant: int) -> kjit.Spec:
+    return common.add_constant(constant)
+
+
+@kjit.torch_op("kjit_benchmarks::add_constant", outputs=torch.empty_like)
+def add_constant(src: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    """The wrapper, as `kjit new` writes them."""
+    if out is None:
+        out = torch.empty_like(src)
+    _add_constant(_CONSTANT, device=src.device).add_constant(out, src)
+    return out
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=31)
+    options = parser.parse_args(args)
+    gpu = common.has_gpu() and common.nvcc_missing() is None
+    common.print_machine(gpu=gpu)
+    _compare("cpu", options.repeat)
+    if gpu:
+        _compare("cuda", options.repeat)
+    else:
+        print(f"\nCUDA: left out: {common.nvcc_missing() or 'there is no GPU'}")
+
+
+def _compare(device: str, repeat: int) -> None:
+    src = torch.ones(1, dtype=torch.int32, device=device)
+    out = torch.empty_like(src)
+    export = _add_constant(_CONSTANT, device=src.device).add_constant
+
+    @torch.library.custom_op(f"kjit_benchmarks::add_constant_{device}", mutates_args=("out",))
+    def custom(src: torch.Tensor, out: torch.Tensor) -> None:
+        export(out, src)
+
+    def wrapper_call() -> None:
+        add_constant(src, out=out)
+
+    def export_call() -> None:
+        export(out, src)
+
+    def torch_call() -> None:
+        torch.add(src, _CONSTANT, out=out)
+
+    def custom_call() -> None:
+        custom(src, out)
+
+    sides = {
+        "raw export": export_call,
+        "kjit wrapper": wrapper_call,
+        "torch.add(out=)": torch_call,
+        "torch.library.custom_op": custom_call,
+    }
+    for mode in (torch.enable_grad, torch.inference_mode):
+        for call in sides.values():
+            out.zero_()
+            call()
+            assert int(out) == 1 + _CONSTANT
+        with mode():
+            medians = common.alternate({name: lambda c=call: _time(c, device) for name, call in sides.items()}, repeat)
+        title = f"{device}, {mode.__name__}: CPU time a call"
+        common.print_sides(title, medians, "us", "torch.add(out=)")
+        print(f"  the wrapper costs {medians['kjit wrapper'] - medians['raw export']:.3f} us over the raw export")
+
+
+def _time(call: Callable[[], None], device: str) -> float:
+    """Microseconds a call, over too few calls to fill the GPU's queue."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(_CALLS):
+        call()
+    return (time.perf_counter() - begin) * 1e6 / _CALLS
+
+
+if __name__ == "__main__":
+    main()

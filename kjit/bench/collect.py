@@ -1,0 +1,87 @@
+"""Which benchmarks does a project have? The files `bench_*.py` of its benchmarks folder, each imported on its own.
+
+A file that fails to import is a failure beside the others and hides none of them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from kjit.bench.sweep import Failure, Sweep, describe_error
+from kjit.errors import UsageError
+from kjit.project import Project
+
+_PREFIX = "bench_"
+
+
+def find_files(project: Project, ops: Sequence[str] = ()) -> list[Path]:
+    """The benchmark files of `ops`, or all of them.
+
+    Raises:
+        UsageError: an op has none, or there is none at all.
+    """
+    if not ops:
+        files = sorted(project.benchmarks_dir.glob(f"{_PREFIX}*.py"))
+        if not files:
+            raise UsageError(
+                f"there is no benchmark in {project.display(project.benchmarks_dir)}.",
+                hint="`kjit new OP` writes one with the op; a benchmark file is named bench_<op>.py",
+            )
+        return files
+    for op in ops:
+        if not project.benchmark_path(op).is_file():
+            project.check_ops([op])
+            raise UsageError(
+                f"op '{op}' has no benchmark: there is no {project.display(project.benchmark_path(op))}.",
+                hint="its docstring shows what to put there: python -c 'import kjit.benchmark as b; print(b.__doc__)'",
+            )
+    return [project.benchmark_path(op) for op in dict.fromkeys(ops)]
+
+
+def load_sweeps(project: Project, files: Sequence[Path]) -> tuple[list[Sweep], list[Failure]]:
+    """Import benchmark files, with the project's code importable, and return what there is to run."""
+    for folder in (project.import_root, project.benchmarks_dir):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+    sweeps: list[Sweep] = []
+    failures: list[Failure] = []
+    for file in files:
+        try:
+            found = _sweeps_of(_import(file))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever the user's file raises is what there is to report)
+            failures.append(Failure(project.display(file), f"it fails to import: {describe_error(error, file)}"))
+            continue
+        if not found:
+            reason = "it has no benchmark: no function is decorated with triton.testing.perf_report"
+            failures.append(Failure(project.display(file), reason))
+        sweeps += found
+    return sweeps, failures
+
+
+def _import(file: Path) -> ModuleType:
+    # Under its own name a benchmark of an op `x` could hide a module `bench_x` of the user's.
+    name = f"kjit_benchmark_file_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _sweeps_of(module: ModuleType) -> list[Sweep]:
+    from triton.testing import Mark
+
+    marks = {id(value): value for value in vars(module).values() if isinstance(value, Mark)}
+    # A mark that was imported from a helper belongs to the helper.
+    own = [mark for mark in marks.values() if mark.fn.__globals__ is vars(module)]
+    return [sweep for mark in own for sweep in Sweep.of(mark)]

@@ -1,0 +1,73 @@
+"""What could this hardware do at best? The peaks that vendors publish, by the name that the driver gives.
+
+A GPU that is not in the table, and any CPU, has no peak here: nothing is estimated from clocks and bus widths. For
+those the bandwidth of a plain copy is measured in the same run instead (`kjit.bench.hardware`), and the report says so.
+
+Rates are for dense matrices (vendors like to print twice as much, with sparsity) at the boost clock: fp16, bf16, fp8
+and int8 on tensor cores with fp32 or int32 accumulation, fp32 and fp64 on the ordinary cores. Bandwidth is in 10^9
+bytes a second, rates are in 10^12 operations a second, and a fused multiply-add is two operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """The limits of one GPU.
+
+    Args:
+        gbps: memory bandwidth, GB/s.
+        tflops: TFLOP/s (TOP/s for int8) by the name of the dtype in PyTorch.
+        source: where the numbers are published.
+    """
+
+    gbps: float
+    tflops: Mapping[str, float]
+    source: str
+
+
+def find_peaks(gpu: str) -> Peaks | None:
+    """The peaks of the GPU that the driver names `gpu` (`NVIDIA H200`), or None for one that is not in the table."""
+    return _PEAKS.get(gpu.removeprefix("NVIDIA ").strip())
+
+
+def _rates(*, fp64: float, fp32: float, half: float, eight: float | None, int8: float | None) -> dict[str, float]:
+    rates = {"float64": fp64, "float32": fp32, "float16": half, "bfloat16": half}
+    if eight is not None:
+        rates |= {"float8_e4m3fn": eight, "float8_e5m2": eight}
+    if int8 is not None:
+        rates["int8"] = int8
+    return rates
+
+
+_A100_RATES = _rates(fp64=9.7, fp32=19.5, half=312, eight=None, int8=624)
+_A100 = "NVIDIA A100 Tensor Core GPU datasheet"
+_H100 = "NVIDIA H100 Tensor Core GPU datasheet"
+_H100_SXM_RATES = _rates(fp64=34, fp32=67, half=989.4, eight=1978.9, int8=1978.9)
+_H200 = "NVIDIA H200 Tensor Core GPU datasheet"
+_ADA = "NVIDIA Ada GPU Architecture whitepaper, appendix"
+
+_PEAKS = {
+    "A100-SXM4-40GB": Peaks(1555, _A100_RATES, _A100),
+    "A100-PCIE-40GB": Peaks(1555, _A100_RATES, _A100),
+    "A100-SXM4-80GB": Peaks(2039, _A100_RATES, _A100),
+    "A100 80GB PCIe": Peaks(1935, _A100_RATES, _A100),
+    "A30": Peaks(933, _rates(fp64=5.2, fp32=10.3, half=165, eight=None, int8=330), "NVIDIA A30 datasheet"),
+    "A10": Peaks(600, _rates(fp64=0.49, fp32=31.2, half=125, eight=None, int8=250), "NVIDIA A10 datasheet"),
+    "H100 80GB HBM3": Peaks(3350, _H100_SXM_RATES, _H100),
+    "H100 PCIe": Peaks(2000, _rates(fp64=26, fp32=51, half=756.5, eight=1513, int8=1513), _H100),
+    "H100 NVL": Peaks(3900, _rates(fp64=30, fp32=60, half=835.5, eight=1670.5, int8=1670.5), _H100),
+    "H200": Peaks(4800, _H100_SXM_RATES, _H200),
+    "H200 NVL": Peaks(4800, _rates(fp64=30, fp32=60, half=835.5, eight=1670.5, int8=1670.5), _H200),
+    "B200": Peaks(
+        8000,
+        _rates(fp64=40, fp32=80, half=2250, eight=4500, int8=4500),
+        "NVIDIA Blackwell Architecture technical brief, HGX B200",
+    ),
+    "L4": Peaks(300, _rates(fp64=0.49, fp32=30.3, half=121, eight=242.5, int8=242.5), "NVIDIA L4 datasheet"),
+    "L40S": Peaks(864, _rates(fp64=1.4, fp32=91.6, half=362, eight=733, int8=733), "NVIDIA L40S datasheet"),
+    "GeForce RTX 4090": Peaks(1008, _rates(fp64=1.3, fp32=82.6, half=165.2, eight=330.3, int8=660.6), _ADA),
+}

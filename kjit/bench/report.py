@@ -1,0 +1,243 @@
+"""How is a report shown? The same numbers as tables for people and as Markdown, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kjit import __version__
+from kjit.bench.compare import Comparison
+from kjit.bench.sweep import Measurement, Report, Sweep, plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table before it has a look: the first `left` columns are text, the rest are numbers. `notes` go below it."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left: int
+    notes: tuple[str, ...] = ()
+
+
+_WIDE = 10_000
+
+
+def grids(report: Report) -> list[Grid]:
+    """One table a sweep."""
+    return [_grid(sweep, measurements) for sweep, measurements in report.sweeps]
+
+
+def _grid(sweep: Sweep, measurements: Sequence[Measurement]) -> Grid:
+    columns: list[tuple[str, list[str]]] = [
+        (name, [_value(m.args[name]) for m in measurements]) for name in sweep.x_names
+    ]
+    columns.append(("provider", [m.label for m in measurements]))
+    columns.append(("time (us)", ["failed" if m.time is None else number(m.time.median) for m in measurements]))
+    # A column that has nothing to say is left out.
+    optional = [
+        ("GB/s", [_optional(m.gbps) for m in measurements]),
+        ("TFLOP/s", [_optional(m.tflops) for m in measurements]),
+        ("share", [_share(m) for m in measurements]),
+        (
+            f"vs {_baseline_label(sweep)}",
+            ["" if m.speedup is None else f"{m.speedup:.2f}x" for m in measurements],
+        ),
+    ]
+    columns += [(name, cells) for name, cells in optional if any(cells)]
+    fixed = ", ".join(f"{name}={value}" for name, value in plain(sweep.args).items())
+    title = f"{sweep.name} ({fixed})" if fixed else sweep.name
+    rows = tuple(zip(*(cells for _, cells in columns), strict=True))
+    return Grid(title, tuple(name for name, _ in columns), rows, len(sweep.x_names) + 1, _notes(measurements))
+
+
+def comparison_grid(comparisons: Sequence[Comparison], baseline: Path) -> Grid:
+    """Then and now, slowest first."""
+    rows = tuple(
+        (
+            c.where,
+            number(c.before.median),
+            number(c.now.median),
+            f"{c.change:+.1%}",
+            f"{c.noise:.1%}",
+            "slower" if c.regressed else "ok",
+        )
+        for c in sorted(comparisons, key=lambda c: -c.change)
+    )
+    return Grid(f"against {baseline}", ("measurement", "before (us)", "now (us)", "change", "noise", ""), rows, 1)
+
+
+def print_grids(tables: Sequence[Grid], console: Console) -> None:
+    """Print tables for people, in their natural width: a narrow terminal or a pipe cuts no number off."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    # rich fits a table into the width of its console, and no option of `print` goes past that.
+    wide = Console(file=console.file, width=_WIDE, highlight=False, soft_wrap=True, no_color=console.no_color)
+    for grid in tables:
+        table = Table(title=escape(grid.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+        for index, name in enumerate(grid.header):
+            table.add_column(escape(name), justify="left" if index < grid.left else "right", no_wrap=True)
+        for row in grid.rows:
+            table.add_row(*map(escape, row))
+        wide.print(table)
+        for note in grid.notes:
+            console.print(f"  {note}", markup=False)
+
+
+def print_report(report: Report, console: Console | None = None) -> None:
+    """Print the tables, the hardware, and what failed."""
+    from rich.console import Console
+
+    console = console or Console(highlight=False, soft_wrap=True)
+    for line in hardware_lines(report):
+        console.print(line, markup=False)
+    print_grids(grids(report), console)
+    for failure in report.failures:
+        console.print(f"failed: {failure.where}: {failure.reason}", markup=False)
+
+
+def hardware_lines(report: Report) -> list[str]:
+    """What it was measured on, and what the shares are shares of."""
+    lines = []
+    for device in report.hardware:
+        if device.peaks is not None:
+            limit = f"peak {number(device.peaks.gbps)} GB/s ({device.peaks.source})"
+        elif device.copy_gbps is not None:
+            limit = f"no published peak known; a copy reaches {number(device.copy_gbps)} GB/s"
+        else:
+            limit = "no published peak known"
+        lines.append(f"{device.device}: {device.name}; {limit}")
+    return lines
+
+
+def to_markdown(tables: Sequence[Grid]) -> str:
+    """The tables, as GitHub shows them."""
+    lines = []
+    for grid in tables:
+        lines += [f"### {_escape(grid.title)}", ""]
+        lines.append("| " + " | ".join(_escape(name) for name in grid.header) + " |")
+        lines.append("|" + "|".join("---" if i < grid.left else "---:" for i in range(len(grid.header))) + "|")
+        lines += ["| " + " | ".join(map(_escape, row)) + " |" for row in grid.rows]
+        lines += ["", *(f"{note}\n" for note in grid.notes)]
+    return "\n".join(lines)
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """Everything, for programs; `kjit bench --baseline` reads it back."""
+    return {
+        "kjit": __version__,
+        "hardware": [device.to_json() for device in report.hardware],
+        "measurements": [_record(m) for m in report.measurements],
+        "failures": [{"where": failure.where, "reason": failure.reason} for failure in report.failures],
+    }
+
+
+def write_csv(report: Report, path: Path) -> None:
+    """One line a measurement; each argument that a benchmark has is a column."""
+    names = list(dict.fromkeys(name for m in report.measurements for name in m.args))
+    records = []
+    for measurement in report.measurements:
+        record = _record(measurement)
+        args: Mapping[str, Any] = record.pop("args")
+        record["throttled"] = "; ".join(record["throttled"])
+        records.append({"file": record.pop("file"), "benchmark": record.pop("benchmark"), **args, **record})
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        fixed = [key for key in _FIELDS if key not in ("file", "benchmark", "args")]
+        writer = csv.DictWriter(stream, ["file", "benchmark", *names, *fixed], restval="")
+        writer.writeheader()
+        writer.writerows(records)
+
+
+_FIELDS = (
+    "file",
+    "benchmark",
+    "args",
+    "provider",
+    "hardware",
+    "median_us",
+    "min_us",
+    "max_us",
+    "bytes",
+    "flops",
+    "gbps",
+    "tflops",
+    "share",
+    "share_of",
+    "speedup",
+    "throttled",
+    "error",
+)
+
+
+def _record(m: Measurement) -> dict[str, Any]:
+    values = (
+        m.sweep.file,
+        m.sweep.name,
+        dict(m.args),
+        m.provider,
+        None if m.hardware is None else m.hardware.device,
+        None if m.time is None else m.time.median,
+        None if m.time is None else m.time.min,
+        None if m.time is None else m.time.max,
+        m.nbytes,
+        m.flops,
+        m.gbps,
+        m.tflops,
+        None if m.share is None else m.share.value,
+        None if m.share is None else m.share.of,
+        m.speedup,
+        list(m.throttled),
+        m.error,
+    )
+    return dict(zip(_FIELDS, values, strict=True))
+
+
+def _notes(measurements: Sequence[Measurement]) -> tuple[str, ...]:
+    notes = []
+    if any(m.share is not None and m.share.value > 1 and m.share.of.endswith("bandwidth") for m in measurements):
+        notes.append("More than 100%: the data stayed in the cache between calls, and memory was not the limit.")
+    throttled = [m for m in measurements if m.throttled]
+    if throttled:
+        reasons = ", ".join(dict.fromkeys(reason for m in throttled for reason in m.throttled))
+        notes.append(f"The GPU lowered its clocks during {len(throttled)} of {len(measurements)} of these: {reasons}.")
+    return tuple(notes)
+
+
+def _baseline_label(sweep: Sweep) -> str:
+    names = [str(provider) for provider in sweep.providers]
+    return sweep.labels[names.index(sweep.baseline)] if sweep.baseline is not None else ""
+
+
+def _share(m: Measurement) -> str:
+    if m.share is None:
+        return ""
+    return f"{m.share.value:.0%} of {m.share.of.removesuffix(' bandwidth').removesuffix(' compute')}"
+
+
+def _value(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _optional(value: float | None) -> str:
+    return "" if value is None else number(value)
+
+
+def number(value: float) -> str:
+    """Three or four digits that matter: 0.0123, 1.23, 12.3, 1,234."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|")

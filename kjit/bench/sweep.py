@@ -1,0 +1,264 @@
+"""How are benchmarks run? A `triton.testing.Mark` is unrolled into sweeps, and every point of a sweep is measured.
+
+triton's own `Mark.run` does this too, but needs pandas and matplotlib, stops at the first provider that raises, and
+keeps only the numbers of its plot. Here a failure takes the place of a time, and the rest is measured.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kjit.bench.clocks import watch_throttling
+from kjit.bench.hardware import Hardware, Share, find_hardware
+from kjit.benchmark import BenchTime
+from kjit.errors import KjitError, UsageError
+
+BASELINE = "torch"
+"""The provider that speed-ups are relative to; without one of this name, the second provider."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One plot of a benchmark: its function over the x values, for every provider.
+
+    Args:
+        file: name of the benchmark file.
+        name: of the plot.
+        function: takes `x_names`, `line_arg` and `args` as keyword arguments, returns a `BenchTime`.
+        x_names, points: the arguments that vary, and their values.
+        line_arg, providers, labels: the argument that chooses the provider, its values, and their names for people.
+        args: the arguments that stay.
+    """
+
+    file: str
+    name: str
+    function: Callable[..., object]
+    x_names: tuple[str, ...]
+    points: tuple[tuple[Any, ...], ...]
+    line_arg: str
+    providers: tuple[Any, ...]
+    labels: tuple[str, ...]
+    args: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, mark: Any) -> list[Sweep]:
+        """The sweeps of an object that `triton.testing.perf_report` made.
+
+        Raises:
+            UsageError: an x value has more or fewer parts than there are x names.
+        """
+        listed = mark.benchmarks if isinstance(mark.benchmarks, (list, tuple)) else [mark.benchmarks]
+        file = Path(mark.fn.__code__.co_filename).name
+        sweeps = []
+        for bench in listed:
+            names = tuple(bench.x_names)
+            points = tuple(tuple(x) if isinstance(x, (list, tuple)) else (x,) * len(names) for x in bench.x_vals)
+            for point in points:
+                if len(point) != len(names):
+                    raise UsageError(f"{file}: {bench.plot_name} has the x value {point} for the names {list(names)}.")
+            providers, labels = tuple(bench.line_vals), tuple(str(name) for name in bench.line_names)
+            name = bench.plot_name or mark.fn.__name__
+            sweeps.append(cls(file, name, mark.fn, names, points, bench.line_arg, providers, labels, dict(bench.args)))
+        return sweeps
+
+    @property
+    def baseline(self) -> str | None:
+        """The provider that speed-ups are relative to."""
+        names = [str(provider) for provider in self.providers]
+        return BASELINE if BASELINE in names else names[1] if len(names) > 1 else None
+
+    @property
+    def size(self) -> int:
+        """How many measurements it takes."""
+        return len(self.points) * len(self.providers)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One point of a sweep with one provider.
+
+    Args:
+        args: every argument but the provider, in a form that JSON knows.
+        time: None if it failed; then `error` says why.
+        nbytes, flops: what one call moves and computes, if the benchmark says.
+        share: of what the hardware can do.
+        speedup: against the baseline provider.
+        throttled: the limits that held the GPU's clocks down meanwhile.
+    """
+
+    sweep: Sweep
+    provider: str
+    label: str
+    args: Mapping[str, Any]
+    hardware: Hardware | None
+    time: BenchTime | None
+    error: str | None = None
+    nbytes: float | None = None
+    flops: float | None = None
+    share: Share | None = None
+    speedup: float | None = None
+    throttled: tuple[str, ...] = ()
+
+    @property
+    def gbps(self) -> float | None:
+        return None if self.time is None or self.nbytes is None else self.nbytes / self.time.median / 1e3
+
+    @property
+    def tflops(self) -> float | None:
+        return None if self.time is None or self.flops is None else self.flops / self.time.median / 1e6
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The same for the same measurement in another run."""
+        return (self.sweep.file, self.sweep.name, self.provider, *sorted(self.args.items()))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file, or one provider of a benchmark, that could not be measured."""
+
+    where: str
+    reason: str
+
+
+@dataclass
+class Report:
+    """What was measured, in order, and what could not be."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def sweeps(self) -> list[tuple[Sweep, list[Measurement]]]:
+        """The measurements, by sweep."""
+        grouped: dict[int, tuple[Sweep, list[Measurement]]] = {}
+        for measurement in self.measurements:
+            grouped.setdefault(id(measurement.sweep), (measurement.sweep, []))[1].append(measurement)
+        return list(grouped.values())
+
+    @property
+    def hardware(self) -> list[Hardware]:
+        """Every device that something was measured on."""
+        devices = {m.hardware.device: m.hardware for m in self.measurements if m.hardware is not None}
+        return list(devices.values())
+
+
+def run_sweeps(sweeps: Iterable[Sweep], on_start: Callable[[Sweep, str], None] | None = None) -> Report:
+    """Measure every point of every sweep.
+
+    Args:
+        on_start: called before each measurement with its sweep and a description of it.
+    """
+    report = Report()
+    known: dict[str, Hardware] = {}
+    for sweep in sweeps:
+        for point in sweep.points:
+            given = {**sweep.args, **dict(zip(sweep.x_names, point, strict=True))}
+            row = []
+            for provider, label in zip(sweep.providers, sweep.labels, strict=True):
+                if on_start is not None:
+                    on_start(sweep, describe(plain(given), str(provider)))
+                row.append(_measure(sweep, given, provider, label, known))
+            report.measurements += _with_speedups(sweep, row)
+    report.failures += [
+        Failure(f"{m.sweep.file}: {m.sweep.name} ({describe(m.args, m.provider)})", m.error)
+        for m in report.measurements
+        if m.error is not None
+    ]
+    return report
+
+
+def _measure(
+    sweep: Sweep, given: dict[str, Any], provider: object, label: str, known: dict[str, Hardware]
+) -> Measurement:
+    args = plain(given)
+    hardware: Hardware | None = None
+    try:
+        hardware = _hardware(given, known)
+        with watch_throttling(hardware.uuid) as watch:
+            result = sweep.function(**given, **{sweep.line_arg: provider})
+        time = _bench_time(result)
+        cost = {name: _cost(sweep, name, given) for name in ("bytes_moved", "flops")}
+    except Exception as error:  # noqa: BLE001 (a benchmark is the user's code; what it raises is what there is to report)
+        reason = describe_error(error, Path(sweep.function.__code__.co_filename))
+        return Measurement(sweep, str(provider), label, args, hardware, None, error=reason)
+    measured = Measurement(
+        sweep,
+        str(provider),
+        label,
+        args,
+        hardware,
+        time,
+        nbytes=cost["bytes_moved"],
+        flops=cost["flops"],
+        throttled=watch.reasons,
+    )
+    share = hardware.share(measured.gbps, measured.tflops, _dtype_name(given))
+    return replace(measured, share=share)
+
+
+def _bench_time(result: object) -> BenchTime:
+    if isinstance(result, tuple) and len(result) == 3:
+        return BenchTime(*(float(part) for part in result))
+    raise UsageError(
+        f"the benchmark returned {type(result).__name__}, not the times of kjit.benchmark.run_benchmark.",
+        hint="end it with: return kjit.benchmark.run_benchmark(function, device=device)",
+    )
+
+
+def _cost(sweep: Sweep, name: str, given: dict[str, Any]) -> float | None:
+    """What the file's function `name` says about one call, if it has such a function."""
+    function = sweep.function.__globals__.get(name)
+    return None if function is None else float(function(**given))
+
+
+def _hardware(given: dict[str, Any], known: dict[str, Hardware]) -> Hardware:
+    import torch
+
+    device = str(given.get("device", "cuda" if torch.cuda.is_available() else "cpu"))
+    if device not in known:
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            raise KjitError("it needs an NVIDIA GPU, and PyTorch sees none here.")
+        known[device] = find_hardware(device)
+    return known[device]
+
+
+def _dtype_name(given: dict[str, Any]) -> str | None:
+    dtype = given.get("dtype")
+    return None if dtype is None else str(dtype).removeprefix("torch.")
+
+
+def _with_speedups(sweep: Sweep, row: list[Measurement]) -> list[Measurement]:
+    base = next((m.time for m in row if m.provider == sweep.baseline), None)
+    if base is None:
+        return row
+    return [m if m.time is None else replace(m, speedup=base.median / m.time.median) for m in row]
+
+
+def plain(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments in a form that JSON knows: numbers, bools and None as they are, anything else as text."""
+    return {
+        name: value if value is None or isinstance(value, (bool, int, float)) else str(value).removeprefix("torch.")
+        for name, value in args.items()
+    }
+
+
+def describe(args: Mapping[str, Any], provider: str) -> str:
+    """`n=1024, dtype=float16, kjit`: one measurement, for people."""
+    return ", ".join([*(f"{name}={value}" for name, value in args.items()), provider])
+
+
+def describe_error(error: BaseException, path: Path) -> str:
+    """What went wrong: kjit's own errors in their words, others in one line with the line of `path` that led there."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return f"SyntaxError: {error.msg} (line {error.lineno})"
+    if isinstance(error, KjitError):
+        return error.message
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    first, *rest = str(error).splitlines() or [""]
+    text = f"{type(error).__name__}: {first}{' ...' if rest else ''}" if first else type(error).__name__
+    return f"{text} (line {lines[-1]})" if lines else text

@@ -1,0 +1,229 @@
+"""How long does a call take? `run_benchmark` answers, for one function; `main` runs a benchmark file as a script.
+
+A GPU is timed through CUDA graphs (`triton.testing.do_bench_cudagraph`), so that what is measured is the kernel and not
+Python; a CPU through `torch.utils.benchmark`, with as many threads as PyTorch uses. Both repeat until the median is
+known to half a percent or a time limit has passed, and report the median with the fastest and the slowest sample.
+
+A benchmark file is a script of `triton.testing.perf_report`:
+
+    @triton.testing.perf_report(
+        triton.testing.Benchmark(
+            x_names=["n"],
+            x_vals=kjit.benchmark.get_benchmark_range([2**k for k in range(10, 28)], [1024]),
+            line_arg="provider",
+            line_vals=["kjit", "torch"],
+            line_names=["kjit", "PyTorch"],
+            plot_name="scale",
+            args={"device": "cuda"},
+        )
+    )
+    def benchmark(n, provider, device):
+        x = torch.randn(n, device=device)
+        function = {"kjit": lambda: scale(x), "torch": lambda: x * 2.0}[provider]
+        return kjit.benchmark.run_benchmark(function, device=device)
+
+    def bytes_moved(n, device):
+        return 2 * n * 4
+
+    if __name__ == "__main__":
+        kjit.benchmark.main(benchmark)
+
+`bytes_moved` and `flops` are optional: called with the arguments of the benchmark other than the provider, they turn
+times into GB/s and TFLOP/s.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from kjit.env import is_in_ci as is_in_ci
+from kjit.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["BenchTime", "get_benchmark_range", "is_in_ci", "main", "quick", "rotated", "run_benchmark"]
+
+_T = TypeVar("_T")
+
+# `kjit bench --quick` reaches the code of benchmark files through this; it holds for the `with quick()` around them.
+_quick: ContextVar[bool] = ContextVar("kjit_benchmark_quick", default=False)
+
+_NOISE = 0.005
+"""Where repeating stops: the median's 95% confidence interval is at most this part of it to either side."""
+
+
+class BenchTime(NamedTuple):
+    """Microseconds a call. A tuple of three, as `triton.testing.perf_report` takes it."""
+
+    median: float
+    min: float
+    max: float
+
+
+def get_benchmark_range(full: Sequence[_T], ci: Sequence[_T]) -> Sequence[_T]:
+    """The sizes to run: `full`, or the few of `ci` in continuous integration and under `kjit bench --quick`."""
+    return ci if is_in_ci() or _quick.get() else full
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    """Within it benchmarks are short: `get_benchmark_range` gives the small range and `run_benchmark` repeats less."""
+    token = _quick.set(True)
+    try:
+        yield
+    finally:
+        _quick.reset(token)
+
+
+def run_benchmark(
+    fn: Callable[[], object] | Sequence[Callable[[], object]], *, device: str | torch.device | None = None
+) -> BenchTime:
+    """Time `fn`.
+
+    Args:
+        fn: called without arguments. It must be possible to call it often, and on a GPU to capture it in a CUDA graph
+            (no synchronisation, no tensor created from Python values). Of several functions, called in turn, the time
+            of one call is given: with one a set of tensors (`rotated`) the data is not in the cache.
+        device: where it runs; by default the device of the tensor that it returns.
+
+    Returns:
+        Microseconds a call: median, fastest and slowest sample. A sample is the mean of many calls.
+
+    Raises:
+        UsageError: no device is given, `fn` returns no tensor, and there is a GPU, so that either device may be meant.
+    """
+    import torch
+
+    functions = [fn] if callable(fn) else list(fn)
+    if not functions:
+        raise UsageError("there is no function to time.")
+    result = functions[0]()
+    kind = torch.device(device) if device is not None else _device_of(result)
+    if kind.type == "cuda":
+        with torch.cuda.device(kind):
+            samples = _sample_cuda(functions)
+    elif kind.type == "cpu":
+        samples = _sample_cpu(functions)
+    else:
+        raise UsageError(f"run_benchmark cannot time the device '{kind}', only cpu and cuda.")
+    return BenchTime(statistics.median(samples), min(samples), max(samples))
+
+
+def rotated(make: Callable[[], _T], *, nbytes: int, device: str | torch.device) -> list[_T]:
+    """Several sets of tensors, so many that the caches forget the first before it comes again.
+
+        sets = rotated(lambda: torch.randn(n, device="cuda"), nbytes=4 * n, device="cuda")
+        run_benchmark([lambda x=x: scale(x) for x in sets], device="cuda")
+
+    Args:
+        make: creates one set.
+        nbytes: how much memory one call touches.
+        device: the last-level cache of this device counts; for the CPU, 64 MiB are assumed.
+    """
+    import torch
+
+    kind = torch.device(device)
+    cache = torch.cuda.get_device_properties(kind).L2_cache_size if kind.type == "cuda" else 64 * 2**20
+    return [make() for _ in range(min(max(1, -(-4 * cache // max(1, nbytes))), _MAX_SETS))]
+
+
+_MAX_SETS = 256
+"""More sets than this would measure the launch of many small graphs' nodes with little left to forget."""
+
+
+def main(*benchmarks: Any) -> None:
+    """Run the benchmarks of a file (objects made by `triton.testing.perf_report`) and print their tables.
+
+    The same runs and the same tables as `kjit bench`, which has more to offer: JSON, plots, comparison.
+    """
+    from kjit.bench.report import print_report
+    from kjit.bench.sweep import Sweep, run_sweeps
+
+    print_report(run_sweeps([sweep for mark in benchmarks for sweep in Sweep.of(mark)]))
+
+
+def _device_of(result: object) -> torch.device:
+    import torch
+
+    first = result[0] if isinstance(result, (tuple, list)) and result else result
+    if isinstance(first, torch.Tensor):
+        return first.device
+    if torch.cuda.is_available():
+        raise UsageError(
+            "run_benchmark cannot tell on which device the function runs, as it returns no tensor.",
+            hint='say it: run_benchmark(fn, device="cuda")',
+        )
+    return torch.device("cpu")
+
+
+def _sample_cpu(functions: list[Callable[[], object]]) -> list[float]:
+    import torch
+    from torch.utils.benchmark import Timer
+
+    def all_of_them() -> None:
+        for function in functions:
+            function()
+
+    # The Timer's own default is a single thread, which would measure something that nobody runs.
+    timer = Timer(
+        "fn()",
+        globals={"fn": functions[0] if len(functions) == 1 else all_of_them},
+        num_threads=torch.get_num_threads(),
+    )
+    each, limit = (0.05, 0.1) if _quick.get() else (0.1, 0.5)
+
+    def sample() -> list[float]:
+        return [seconds * 1e6 / len(functions) for seconds in timer.blocked_autorange(min_run_time=each).times]
+
+    return _until_steady(sample, limit)
+
+
+def _sample_cuda(functions: list[Callable[[], object]]) -> list[float]:
+    import torch
+    from triton.testing import do_bench_cudagraph
+
+    def all_of_them() -> None:
+        for function in functions:
+            function()
+
+    # A GPU at rest lowers its clocks; they must be up before the first sample.
+    deadline = time.perf_counter() + (0.01 if _quick.get() else 0.05)
+    while time.perf_counter() < deadline:
+        all_of_them()
+        torch.cuda.synchronize()
+    rep, limit = (5, 0.1) if _quick.get() else (20, 1.0)
+
+    def sample() -> list[float]:
+        torch.cuda.synchronize()
+        samples = do_bench_cudagraph(all_of_them, rep=rep, return_mode="all")
+        return [milliseconds * 1e3 / len(functions) for milliseconds in samples]
+
+    return _until_steady(sample, limit)
+
+
+def _until_steady(sample: Callable[[], list[float]], limit: float) -> list[float]:
+    """Take samples until their median is known to `_NOISE`, or for `limit` seconds."""
+    deadline = time.perf_counter() + limit
+    samples = sample()
+    while median_noise(samples) > _NOISE and time.perf_counter() < deadline:
+        samples += sample()
+    return samples
+
+
+def median_noise(samples: Sequence[float]) -> float:
+    """How far the median may be off: half its 95% confidence interval, as a part of it.
+
+    The interval lies between two order statistics, whatever the distribution. Source: Conover, "Practical Nonparametric
+    Statistics", 3rd edition, section 3.2 (confidence interval for a quantile, normal approximation).
+    """
+    ordered = sorted(samples)
+    count = len(ordered)
+    reach = 0.98 * count**0.5
+    low, high = max(0, int(count / 2 - reach)), min(count - 1, int(count / 2 + reach))
+    return (ordered[high] - ordered[low]) / 2 / statistics.median(ordered)

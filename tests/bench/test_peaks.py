@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from kjit.bench.hardware import Hardware, find_hardware
+from kjit.bench.peaks import Peaks, find_peaks
+
+
+def test_a_known_gpu_has_its_published_peaks() -> None:
+    peaks = find_peaks("NVIDIA H200")
+    assert peaks is not None
+    assert peaks.gbps == 4800
+    assert peaks.tflops["bfloat16"] == pytest.approx(989.4)
+    assert "datasheet" in peaks.source
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200 MIG 1g.18gb", "NVIDIA GeForce GTX 9999", "H200 something"])
+def test_nothing_is_made_up_for_a_gpu_that_is_not_known(name: str) -> None:
+    assert find_peaks(name) is None
+
+
+def test_parts_of_one_family_are_told_apart() -> None:
+    sxm, pcie = find_peaks("NVIDIA H100 80GB HBM3"), find_peaks("NVIDIA H100 PCIe")
+    assert sxm is not None
+    assert pcie is not None
+    assert sxm.gbps > pcie.gbps
+
+
+def test_the_share_is_of_the_limit_that_is_nearer() -> None:
+    device = Hardware("cuda:0", "x", None, Peaks(1000, {"float16": 100}, "test"))
+    near_memory, near_compute = device.share(900, 10, "float16"), device.share(100, 80, "float16")
+    assert near_memory is not None
+    assert (near_memory.value, near_memory.of) == (0.9, "peak bandwidth")
+    assert near_compute is not None
+    assert (near_compute.value, near_compute.of) == (0.8, "peak compute")
+
+
+def test_a_dtype_without_a_published_rate_has_no_share_of_compute() -> None:
+    assert Hardware("cuda:0", "x", None, Peaks(1000, {}, "test")).share(None, 10, "int32") is None
+
+
+def test_without_a_peak_the_share_is_of_a_measured_copy() -> None:
+    share = Hardware("cpu", "x", None, None, copy_gbps=50.0).share(25, None, "float32")
+    assert share is not None
+    assert (share.value, share.of) == (0.5, "copy bandwidth")
+
+
+def test_a_copy_is_measured_once_and_only_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+    monkeypatch.setattr("kjit.bench.hardware.measure_copy", lambda device: measured.append(device) or 50.0)
+    device = Hardware("cpu", "x", None, None)
+    device.share(None, 3.0, "float32")
+    assert measured == []
+    device.share(25, None, "float32")
+    device.share(25, None, "float32")
+    assert measured == ["cpu"]
+
+
+def test_the_cpu_has_a_name_and_no_peak() -> None:
+    device = find_hardware("cpu")
+    assert device.peaks is None
+    assert "threads" in device.name
+
+
+@pytest.mark.gpu
+def test_the_gpu_has_the_id_that_nvml_knows() -> None:
+    device = find_hardware("cuda")
+    assert device.uuid is not None
+    assert device.uuid.startswith("GPU-")

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kjit.bench.compare import compare, read_baseline
+from kjit.bench.report import comparison_grid, grids, number, print_report, to_json, to_markdown, write_csv
+from kjit.bench.sweep import Report
+
+Run = Callable[..., Report]
+
+
+def test_a_table_has_a_row_a_measurement(run: Run) -> None:
+    (grid,) = grids(run())
+    assert grid.title == "scale (device=cpu, dtype=float32)"
+    assert grid.header == ("n", "provider", "time (us)", "GB/s", "share", "vs PyTorch")
+    assert grid.rows[0] == ("1,000", "mine", "2", "50", "50% of copy", "2.00x")
+    assert len(grid.rows) == 4
+
+
+def test_a_column_with_nothing_to_say_is_left_out(run: Run) -> None:
+    (grid,) = grids(run(("    return 100 * n", "    return 100 * n\ndel bytes_moved")))
+    assert grid.header == ("n", "provider", "time (us)", "vs PyTorch")
+
+
+def test_a_failure_takes_the_place_of_a_time(run: Run) -> None:
+    (grid,) = grids(run(("    median =", "    assert provider != 'torch'\n    median =")))
+    assert grid.rows[1][:3] == ("1,000", "PyTorch", "failed")
+
+
+def test_more_than_the_memory_can_do_is_explained(run: Run) -> None:
+    (grid,) = grids(run(("100 * n", "1000 * n")))
+    assert grid.rows[0][4] == "500% of copy"
+    assert "stayed in the cache" in grid.notes[0]
+
+
+def test_a_gpu_that_lowered_its_clocks_is_mentioned(run: Run) -> None:
+    report = run()
+    report.measurements[0] = replace(report.measurements[0], throttled=("its temperature",))
+    (grid,) = grids(report)
+    assert grid.notes == ("The GPU lowered its clocks during 1 of 4 of these: its temperature.",)
+
+
+def test_a_narrow_console_cuts_no_number_off(run: Run) -> None:
+    stream = io.StringIO()
+    print_report(run(), Console(file=stream, width=20))
+    assert "50% of copy" in stream.getvalue()
+    assert "vs PyTorch" in stream.getvalue()
+
+
+def test_the_report_says_what_it_was_measured_on(run: Run) -> None:
+    stream = io.StringIO()
+    print_report(run(), Console(file=stream, width=200))
+    assert "no published peak known; a copy reaches 100 GB/s" in stream.getvalue().splitlines()[0]
+
+
+def test_the_report_ends_with_what_failed(run: Run) -> None:
+    stream = io.StringIO()
+    print_report(run(("    median =", "    assert False, '[bold]x[/]'\n    median =")), Console(file=stream, width=200))
+    assert "failed: bench_scale.py: scale" in stream.getvalue()
+    assert "AssertionError: [bold]x[/]" in stream.getvalue()
+
+
+def test_markdown_is_a_table_that_github_shows(run: Run) -> None:
+    lines = to_markdown(grids(run(('"scale"', '"a|b"')))).splitlines()
+    assert lines[0] == "### a\\|b (device=cpu, dtype=float32)"
+    assert lines[2] == "| n | provider | time (us) | GB/s | share | vs PyTorch |"
+    assert lines[3] == "|---|---|---:|---:|---:|---:|"
+    assert lines[4] == "| 1,000 | mine | 2 | 50 | 50% of copy | 2.00x |"
+
+
+def test_json_has_every_number(run: Run) -> None:
+    document = json.loads(json.dumps(to_json(run())))
+    first = document["measurements"][0]
+    assert first["args"] == {"device": "cpu", "dtype": "float32", "n": 1000}
+    assert (first["provider"], first["median_us"], first["min_us"], first["max_us"]) == ("kjit", 2.0, 1.96, 2.2)
+    assert (first["bytes"], first["gbps"], first["share"], first["share_of"]) == (100_000, 50.0, 0.5, "copy bandwidth")
+    assert document["hardware"][0]["copy_gbps"] == 100.0
+
+
+def test_json_has_every_failure(run: Run) -> None:
+    document = to_json(run(("    median =", "    assert n != 1000, 'no'\n    median =")))
+    assert len(document["failures"]) == 2
+    assert document["measurements"][0]["error"].startswith("AssertionError: no")
+    assert document["measurements"][0]["median_us"] is None
+
+
+def test_csv_has_a_column_an_argument(run: Run, tmp_path: Path) -> None:
+    write_csv(run(), tmp_path / "report.csv")
+    with (tmp_path / "report.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 4
+    assert (rows[0]["benchmark"], rows[0]["n"], rows[0]["device"], rows[0]["median_us"]) == (
+        "scale",
+        "1000",
+        "cpu",
+        "2.0",
+    )
+
+
+def test_a_comparison_begins_with_the_slowest(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps(to_json(run())))
+    slower = run(("n / 1000", "n / 1000 * (2 if n == 2000 else 1)"))
+    grid = comparison_grid(compare(slower, read_baseline(path), 0.05), path)
+    assert [row[3:] for row in grid.rows] == [("+100.0%", "4.0%", "slower"), ("+0.0%", "4.0%", "ok")]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.01234, "0.0123"), (1.234, "1.23"), (12.34, "12.3"), (123.4, "123"), (1234.5, "1,234")]
+)
+def test_a_number_has_the_digits_that_matter(value: float, text: str) -> None:
+    assert number(value) == text

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+import kjit
+
+
+def test_tolerances_go_into_assert_close() -> None:
+    expected = torch.tensor([1.0, -3.0], dtype=torch.bfloat16)
+    torch.testing.assert_close(expected * (1 + 2**-7), expected, **kjit.testing.tolerances(torch.bfloat16))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_tolerances_are_those_of_pytorch_where_it_has_some(dtype: torch.dtype) -> None:
+    from torch.testing._comparison import default_tolerances
+
+    limits = kjit.testing.tolerances(dtype)
+    assert (limits["rtol"], limits["atol"]) == default_tolerances(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_neighbouring_fp8_values_agree(dtype: torch.dtype) -> None:
+    bits = torch.arange(0x01, 0x70, dtype=torch.uint8)
+    values, neighbours = bits.view(dtype).float(), (bits + 1).view(dtype).float()
+    torch.testing.assert_close(neighbours, values, **kjit.testing.tolerances(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_fp8_values_three_steps_apart_do_not_agree(dtype: torch.dtype) -> None:
+    value, other = (torch.tensor([bits], dtype=torch.uint8).view(dtype).float() for bits in (0x40, 0x43))
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(other, value, **kjit.testing.tolerances(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.uint8, torch.bool])
+def test_integers_must_be_equal(dtype: torch.dtype) -> None:
+    assert kjit.testing.tolerances(dtype) == {"rtol": 0.0, "atol": 0.0}
+
+
+def test_a_complex_dtype_has_no_tolerances() -> None:
+    with pytest.raises(TypeError, match=r"no tolerances for torch\.complex64"):
+        kjit.testing.tolerances(torch.complex64)
+
+
+def test_a_device_that_is_missing_is_a_skip_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    cuda, cpu = kjit.testing.devices("cuda", "cpu")
+    assert (cuda.values, cpu.values) == (("cuda",), ("cpu",))
+    assert [mark.name for mark in cuda.marks] == ["skip"]
+    assert "needs an NVIDIA GPU" in cuda.marks[0].kwargs["reason"]
+    assert not cpu.marks
+
+
+def test_a_device_that_is_there_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    (cuda,) = kjit.testing.devices("cuda")
+    assert not cuda.marks
+
+
+def test_an_unknown_kind_of_device_is_refused() -> None:
+    with pytest.raises(ValueError, match="'gpu' is not a kind of device"):
+        kjit.testing.devices("gpu")  # type: ignore[arg-type]
