@@ -1,0 +1,136 @@
+"""The command line. One file a command: it parses, calls the library, prints.
+
+Nothing heavy (torch, tvm-ffi, jinja2) is imported before a command that needs it runs: `kjit --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+from kjit import __version__
+from kjit.cli import console
+from kjit.cli.bench import bench
+from kjit.cli.build import build
+from kjit.cli.cache import cache_app
+from kjit.cli.clangd import clangd
+from kjit.cli.clean_cache import clean_cache
+from kjit.cli.doctor import doctor
+from kjit.cli.init import init
+from kjit.cli.new import new
+from kjit.errors import KjitError
+
+_UNSET = {"help": False, "install_completion": False, "show_completion": False}
+
+app = typer.Typer(
+    name="kjit",
+    help="Write, build, test, benchmark and ship small CUDA and C++ kernels for PyTorch.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    # Help with frames and colours would load most of rich and a Markdown parser, which takes longer than all the rest.
+    rich_markup_mode=None,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        # Without a value these options are None, and typer loads pydantic (60 ms) to make sure that None is no bool.
+        "default_map": {**_UNSET, "cache": _UNSET},
+    },
+)
+app.command("init")(init)
+app.command("new")(new)
+app.command("build")(build)
+app.command("bench")(bench)
+app.command("clangd")(clangd)
+app.command("clean-cache")(clean_cache)
+app.add_typer(cache_app, name="cache")
+app.command("doctor")(doctor)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console.say(f"kjit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a Python traceback with an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and leave.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    del version
+    context.obj = {"debug": debug}
+
+
+# The base of what typer raises for a command line that it cannot read. It comes from click, of which some versions of
+# typer have a copy of their own, and none gives it a name.
+_Unreadable = typer.BadParameter.mro()[2]
+
+
+def main() -> None:
+    """Run the command line and leave with its exit status: 0 done, 1 the work failed, 2 wrong usage."""
+    debug = "--debug" in sys.argv[1:]
+    try:
+        status = app(standalone_mode=False)
+    except Exception as error:  # noqa: BLE001 (the edge of the program: whatever arrives here has to be said)
+        if debug:
+            traceback.print_exc()
+        status = _report(error)
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
+    sys.exit(status)
+
+
+def _report(error: Exception) -> int:
+    """Say what went wrong in one sentence and what to do, and return the exit status."""
+    if isinstance(error, KjitError):
+        console.print_error(error.message, error.hint)
+        return error.exit_code
+    if isinstance(error, _Unreadable):
+        return _report_usage(error)
+    if isinstance(error, typer.Abort):
+        console.print_error("stopped, as it was not confirmed.", None)
+        return 1
+    if isinstance(error, BrokenPipeError):
+        # The reader of our output left (`kjit cache ls | head`): not our error, and nobody to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    if isinstance(error, OSError):
+        console.print_error(*_explain(error))
+        return 1
+    console.print_error(
+        f"kjit failed where it should not: {type(error).__name__}: {error}.",
+        "`kjit --debug ...` shows where; please report it with what that prints",
+    )
+    return 1
+
+
+def _report_usage(error: Exception) -> int:
+    message: str = error.format_message()  # type: ignore[attr-defined]
+    if type(error).__name__ == "NoArgsIsHelpError":  # `kjit` alone: a question and no mistake; the message is the help
+        console.say(message)
+        return 0
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "kjit"
+    console.print_error(f"{message.rstrip('.')}.", f"`{command} --help` shows what it takes")
+    return int(getattr(error, "exit_code", 2))
+
+
+def _explain(error: OSError) -> tuple[str, str | None]:
+    where = error.filename if error.filename is not None else "a file"
+    if error.errno == errno.ENOSPC:
+        return (
+            f"no space is left on the disk for '{where}'.",
+            "free some space (`kjit clean-cache` empties kjit's cache)",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"'{where}' may not be written or read by this user.", "check its permissions, or work in another folder"
+    return f"{error.strerror or error} ('{where}').", None

@@ -1,0 +1,136 @@
+"""`kjit bench`: run the project's benchmarks, show the times, and say whether something got slower."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kjit.cli import console
+from kjit.errors import UsageError
+
+if TYPE_CHECKING:
+    from kjit.bench.sweep import Report, Sweep
+
+
+def bench(
+    ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default all.")] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print everything as JSON (also the format of --baseline).")
+    ] = False,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write a CSV file.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="DIR", help="Also draw plots (needs matplotlib).")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", metavar="FILE", help="Compare with a report that --json wrote.")
+    ] = None,
+    max_regression: Annotated[
+        str, typer.Option("--max-regression", metavar="PERCENT", help="How much slower than the baseline is allowed.")
+    ] = "5%",
+    quick: Annotated[bool, typer.Option("--quick", help="Few sizes, little time: does it run?")] = False,
+) -> None:
+    """Run benchmarks: time, bandwidth, share of peak, speed-up.
+
+    Exit status 1: a benchmark failed, or is slower than the baseline by more than --max-regression and noise explain.
+    """
+    from kjit.bench import collect, compare, report
+    from kjit.project import find_project
+
+    if json and markdown:
+        raise UsageError("--json and --markdown exclude each other.")
+    allowed = _percent(max_regression)
+    known = compare.read_baseline(baseline) if baseline is not None else None
+    project = find_project()
+    files = collect.find_files(project, ops or [])
+    if plot is not None:
+        from kjit.bench.plot import require_matplotlib
+
+        require_matplotlib()
+
+    from contextlib import nullcontext
+
+    from kjit.benchmark import quick as quickly
+
+    with quickly() if quick else nullcontext():
+        sweeps, failures = collect.load_sweeps(project, files)
+        measured = _run(sweeps)
+    measured.failures[:0] = failures
+    comparisons = compare.compare(measured, known, allowed) if known is not None else []
+
+    if json:
+        document = report.to_json(measured)
+        if known is not None:
+            document["comparisons"] = compare.to_json(comparisons)
+        console.print_json(document)
+    else:
+        grids = report.grids(measured)
+        if known is not None:
+            grids.append(report.comparison_grid(comparisons, known.path))
+        for line in report.hardware_lines(measured):
+            console.say(line)
+        if markdown:
+            console.say(f"\n{report.to_markdown(grids)}")
+        else:
+            report.print_grids(grids, console.out())
+    if csv is not None:
+        report.write_csv(measured, csv)
+        console.note(f"wrote {csv}")
+    if plot is not None:
+        from kjit.bench.plot import write_plots
+
+        for path in write_plots(measured, plot):
+            console.note(f"wrote {path}")
+
+    for failure in measured.failures:
+        console.print_error(f"{failure.where}: {failure.reason}", None)
+    slower = [c for c in comparisons if c.regressed]
+    if slower:
+        console.print_error(
+            f"{len(slower)} of {len(comparisons)} measurements are more than {allowed:.0%} slower than the baseline.",
+            "noise is taken into account; to accept the new times, write the baseline again",
+        )
+    if measured.failures or slower:
+        raise typer.Exit(1)
+
+
+def _run(sweeps: list[Sweep]) -> Report:
+    """Run with a progress bar on a terminal, and a line a sweep in a pipe."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from kjit.bench.sweep import run_sweeps
+
+    total = sum(sweep.size for sweep in sweeps)
+    if not console.err().is_terminal:
+        begun: set[int] = set()
+
+        def say_once(sweep: Sweep, _: str) -> None:
+            if id(sweep) not in begun:
+                begun.add(id(sweep))
+                console.note(f"{sweep.file}: {sweep.name}: {sweep.size} measurements")
+
+        return run_sweeps(sweeps, say_once)
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console.err(), transient=True) as progress:
+        task = progress.add_task("starting", total=total)
+        done = -1
+
+        def advance(sweep: Sweep, what: str) -> None:
+            nonlocal done
+            done += 1
+            progress.update(task, description=f"{sweep.name}: {what}", completed=done)
+
+        return run_sweeps(sweeps, advance)
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text.strip().removesuffix("%")) / 100
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise UsageError(f"--max-regression is '{text}', not a percentage.", hint="write it like 5%")
+    return value

@@ -1,0 +1,250 @@
+"""`kjit build`: compile every declared variant ahead of use."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kjit.cli import console, text
+from kjit.errors import CompileError, KjitError, UsageError
+from kjit.spec import TargetKind
+
+if TYPE_CHECKING:
+    from kjit.build.plan import Event, Outcome
+    from kjit.build.store import Store
+    from kjit.spec import Variant
+
+_ENDED_BY = 128  # plus the signal's number, as shells say it
+
+
+def build(
+    ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default all.")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, metavar="N", help="At most N compiles at once; default one a core."),
+    ] = None,
+    arch: Annotated[
+        list[str] | None,
+        typer.Option("--arch", metavar="LIST", help="CUDA architectures, like 8.0,9.0a; default the GPUs present."),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", metavar="LIST", help="cuda, cpu or both; default all that can be built here."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be built, and why.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the commands and the compilers' whole output.")
+    ] = False,
+) -> None:
+    """Compile every declared variant ahead of use, in parallel.
+
+    What is built already is not built again, and one failure does not stop the others. Building for other GPUs than
+    this machine's needs no GPU: --arch 8.0,9.0a,10.0a.
+
+    Exit status 1: a variant does not compile, or a wrapper fails to import.
+    """
+    from kjit.build import plan
+    from kjit.build.store import Store
+    from kjit.project import find_project
+
+    kinds = _kinds(target or ())
+    collected = plan.collect(find_project(), ops or ())
+    for op in collected.without:
+        console.note(f"{op} declares no module (kjit.module), so there is nothing to build ahead of use.")
+    _print_errors(error for _, error in collected.failures)
+    specs = collected.specs()
+    variants: list[Variant] = []
+    left_out: list[str] = []
+    if specs:
+        targets, left_out = plan.choose_targets(specs, kinds, arch or ())
+        variants = collected.variants(targets)
+        for sentence in left_out:
+            console.note(sentence)
+    elif not collected.failures:
+        console.note("Nothing to build: no wrapper here declares a module (kjit.module).")
+
+    store = Store.open()
+    outcomes = plan.look_up_all(variants, store) if dry_run else _build(variants, store, jobs, verbose)
+    if json:
+        wrappers = [{"op": op, "error": error.message} for op, error in collected.failures]
+        console.print_json({"variants": [*map(_to_json, outcomes)], "wrappers": wrappers, "left_out": left_out})
+    elif outcomes:
+        _print_table(outcomes)
+    _print_warnings(outcomes)
+    failures = [outcome.error for outcome in outcomes if outcome.error is not None]
+    _print_errors(failures)
+    if failures or collected.failures:
+        raise typer.Exit(1)
+
+
+def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
+    known: dict[str, TargetKind] = {"cuda": "cuda", "cpu": "cpu"}
+    names = [name for item in target for name in item.replace(",", " ").split()]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"'{name}' is no target.", hint="--target cuda, --target cpu or --target cuda,cpu")
+    return list(dict.fromkeys(known[name] for name in names)) or None
+
+
+def _build(variants: list[Variant], store: Store, jobs: int | None, verbose: bool) -> list[Outcome]:
+    from kjit.build import plan
+
+    at_once = plan.parallel_jobs(variants, jobs)
+    if jobs is not None and at_once < min(jobs, len(variants)):
+        console.note(f"{text.count(at_once, 'compile')} at once instead of {jobs}: there is not enough free memory.")
+    with _ended_by_signals(), _progress(len(variants), verbose) as on_event:
+        try:
+            return plan.build_all(variants, store, jobs=jobs, on_event=on_event, verbose=verbose)
+        except KeyboardInterrupt:
+            console.note("Interrupted. What was finished is kept.")
+            raise typer.Exit(_ENDED_BY + signal.SIGINT) from None
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """End the compilers, too, when this process is asked to end (by CI, by a terminal that closes)."""
+
+    def leave(number: int, frame: object) -> None:
+        del frame
+        sys.exit(_ENDED_BY + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
+    """What to call with each event: a live display on a terminal, else a line each."""
+    from kjit.build.plan import Started
+
+    done = 0
+
+    def log(event: Event) -> None:
+        nonlocal done
+        if isinstance(event, Started):
+            console.note(f"compiling {event.variant.label}: {event.reason}")
+            return
+        done += 1
+        if event.state != "hit":
+            console.note(f"[{done}/{total}] {event.state} {event.variant.label} in {event.seconds:.1f} s")
+        if verbose and event.artifact is not None and event.state == "built":
+            _print_commands(event)
+
+    if not console.err().is_terminal or verbose or not total:
+        yield log
+        return
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console.err(), transient=True) as progress:
+        everything = progress.add_task("building", total=total)
+        running: dict[Variant, Any] = {}
+
+        def show(event: Event) -> None:
+            if isinstance(event, Started):
+                running[event.variant] = progress.add_task(f"  {event.variant.label}", total=None)
+                return
+            if event.variant in running:
+                progress.remove_task(running.pop(event.variant))
+            progress.advance(everything)
+
+        yield show
+
+
+def _print_table(outcomes: list[Outcome]) -> None:
+    """What was built; for a dry run what there is, and why the rest is stale."""
+    is_dry = any(outcome.state == "stale" for outcome in outcomes)
+    is_cuda = any(outcome.variant.target.kind == "cuda" for outcome in outcomes) and not is_dry
+    of_build = () if is_dry else ("seconds",)
+    of_kernels = ("registers", "shared memory", "spills") if is_cuda else ()
+    table = text.table(("variant", "target", "state"), (*of_build, "size", *of_kernels), ("why",) if is_dry else ())
+    colors = {"hit": "green", "built": "green", "stale": "yellow", "failed": "red"}
+    for outcome in outcomes:
+        row = [outcome.variant.spec.label, str(outcome.variant.target)]
+        row.append(f"[{colors[outcome.state]}]{outcome.state}[/]")
+        if not is_dry:
+            row.append(f"{outcome.seconds:.1f}" if outcome.state == "built" else "-")
+        row.append("-" if outcome.artifact is None else text.size(outcome.artifact.size))
+        row += _of_kernels(outcome) if is_cuda else []
+        table.add_row(*row, *([outcome.reason] if is_dry else []))
+    text.print_table(table)
+
+
+def _of_kernels(outcome: Outcome) -> list[str]:
+    """Registers, shared memory and spills of the kernel that needs most of each."""
+    from kjit.build.plan import report_of
+
+    kernels = () if outcome.artifact is None else report_of(outcome.artifact)[1]
+    if not kernels:
+        return ["-", "-", "-"]
+    spills = max(kernel.spill_stores + kernel.spill_loads for kernel in kernels)
+    shared = max(kernel.shared for kernel in kernels)
+    return [str(max(kernel.registers for kernel in kernels)), text.size(shared), text.size(spills)]
+
+
+def _print_commands(outcome: Outcome) -> None:
+    assert outcome.artifact is not None  # it was built
+    commands = outcome.artifact.build.get("commands")
+    for command in commands if isinstance(commands, list) else []:
+        console.note(f"  {command}")
+
+
+def _print_warnings(outcomes: Iterable[Outcome]) -> None:
+    """What the compilers said besides: each text once, however many variants it came with."""
+    from kjit.build.plan import report_of
+
+    told = [report_of(each.artifact)[2] for each in outcomes if each.state == "built" and each.artifact is not None]
+    for warnings in dict.fromkeys(told):
+        if warnings:
+            console.note(warnings)
+
+
+def _print_errors(errors: Iterable[KjitError]) -> None:
+    """Each error once: what is wrong in a source is wrong in all its variants."""
+    known: set[str] = set()
+    for error in errors:
+        head, _, detail = error.message.partition("\n")
+        if isinstance(error, CompileError) and detail in known:
+            console.print_error(f"{head} (as above)", None)
+            continue
+        known.add(detail)
+        console.print_error(error.message, error.hint)
+
+
+def _to_json(outcome: Outcome) -> dict[str, object]:
+    from dataclasses import asdict
+
+    from kjit.build.plan import report_of
+
+    spec, artifact, error = outcome.variant.spec, outcome.artifact, outcome.error
+    document: dict[str, object] = {
+        "op": spec.name,
+        "arguments": list(spec.args),
+        "target": str(outcome.variant.target),
+        "state": outcome.state,
+        "seconds": round(outcome.seconds, 3),
+        "reason": outcome.reason,
+    }
+    if artifact is not None:
+        seconds, resources, warnings = report_of(artifact)
+        document["library"] = str(artifact.library)
+        document["size"] = artifact.size
+        document["build_seconds"] = round(seconds, 3)
+        document["built"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(artifact.built))
+        document["kernels"] = [asdict(kernel) for kernel in resources]
+        document["warnings"] = warnings
+    if error is not None:
+        document["error"] = error.message
+    return document

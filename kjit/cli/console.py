@@ -1,0 +1,56 @@
+"""Where the commands print: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@cache
+def out() -> Console:
+    """The console for results."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+@cache
+def err() -> Console:
+    """The console for progress, notes and errors."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str = "") -> None:
+    """Print one line of result, as it is (no markup)."""
+    out().print(text, markup=False)
+
+
+def note(text: str) -> None:
+    """Print one line that is not a result: what was done on the side, or left out."""
+    err().print(text, markup=False)
+
+
+def print_error(message: str, hint: str | None) -> None:
+    """Print an error as every command does: one sentence, then what to do about it."""
+    err().print(f"[bold red]error:[/] {_escape(message)}")
+    if hint is not None:
+        err().print(f"[bold]hint:[/] {_escape(hint)}")
+
+
+def print_json(value: object) -> None:
+    """Print `value` as JSON, for scripts (`--json`)."""
+    json.dump(value, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

@@ -1,0 +1,34 @@
+"""`kjit doctor`: is everything here that kjit needs?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from kjit.cli import console
+
+_COLOURS = {"ok": "green", "problem": "bold red", "absent": "yellow"}
+
+
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Check compilers, CUDA, GPUs, torch, tvm-ffi, ninja and the cache, and say how to mend what is wrong."""
+    from kjit.doctor import examine, is_fit
+
+    checks = examine()
+    if json:
+        console.print_json([asdict(check) for check in checks])
+    else:
+        from rich.text import Text
+
+        for check in checks:
+            line = Text.assemble((f"{check.state:<9}", _COLOURS[check.state]), f"{check.name:<14}{check.detail}")
+            console.out().print(line)
+            if check.mend is not None:
+                what = "to get it" if check.state == "absent" else "to mend it"
+                console.say(f"{'':<23}{what}: {check.mend}")
+    if not is_fit(checks):
+        raise typer.Exit(1)

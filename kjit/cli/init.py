@@ -1,0 +1,33 @@
+"""`kjit init`: a folder becomes a project."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kjit.cli import console
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(help="The project's folder; it need not exist yet.")] = Path("."),
+) -> None:
+    """Make a project: pyproject.toml, a package for the kernels, tests, benchmarks.
+
+    What exists is kept; a pyproject.toml only gets the tables that it lacks.
+    """
+    from kjit.scaffold.init import scaffold_project
+
+    new = scaffold_project(folder)
+    new.files.write()
+    for note in new.notes:
+        console.note(f"note: {note}")
+    for file in new.files.files:
+        added = " (added what was missing)" if file.edits else ""
+        console.say(f"{os.path.relpath(file.path)}{added}")
+    if not new.files.files:
+        console.say(f"{os.path.relpath(new.project.root / 'pyproject.toml')} is complete; nothing to do.")
+    start = "" if Path(os.path.abspath(folder)) == Path.cwd() else f"cd {os.path.relpath(new.project.root)} && "
+    console.say(f"Next: {start}kjit new scale")

@@ -1,0 +1,75 @@
+"""`kjit new`: a kernel with its wrapper, test and benchmark, all of them working."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kjit.cli import console
+
+
+def new(
+    op: Annotated[str, typer.Argument(help="The op's name, a function's in Python: scale, rms_norm, bump_.")],
+    signature: Annotated[
+        str | None,
+        typer.Argument(
+            help="What it takes and gives: 'x: T[...], y: T[...], alpha: float = 1.0 -> out: T[...]'. "
+            "Default: one tensor times a number.",
+            show_default=False,
+        ),
+    ] = None,
+    pattern: Annotated[
+        str,
+        typer.Option(
+            help="elementwise: vectorised, as fast as memory goes. "
+            "minimal: the shortest kernel that shows check, configure, launch."
+        ),
+    ] = "elementwise",
+    device: Annotated[str, typer.Option(help="What to write a kernel for: cuda, cpu or cuda,cpu.")] = "cuda",
+    dtypes: Annotated[
+        str | None,
+        typer.Option(
+            help="What T stands for, by C++, torch or short names: bf16, float16, int32_t, fp8_e5m2. "
+            "Default: fp32,fp16,bf16.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; show the files and a diff.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+) -> None:
+    """Scaffold an op: kernel, Python wrapper, test and benchmark.
+
+    All files are written, or none. Where there is no project yet, one is made, as `kjit init` does.
+    """
+    from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
+
+    scaffold = scaffold_op(
+        op,
+        signature,
+        pattern=pattern,
+        devices=parse_devices(device),
+        dtypes=None if dtypes is None else parse_dtypes(dtypes),
+    )
+    if dry_run:
+        console.say(scaffold.files.tree())
+        console.say()
+        console.say(scaffold.files.diff().rstrip("\n"))
+        return
+    scaffold.files.write(force=force)
+    for note in scaffold.notes:
+        console.note(f"note: {note}")
+    for file in scaffold.files.files:
+        console.say(_shown(file.path))
+    console.say()
+    console.say("Put your math in the place of the example's:")
+    for place in scaffold.places:
+        console.say(f"  {_shown(place.path)}:{place.line}")
+    console.say(f"Then: pytest {_shown(scaffold.project.test_path(op))}")
+
+
+def _shown(path: Path) -> str:
+    """As a user in the current folder would write it."""
+    return os.path.relpath(path)

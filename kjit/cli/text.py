@@ -1,0 +1,68 @@
+"""How do the commands write tables, sizes and times, and read times?"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+from kjit.cli import console
+from kjit.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+
+
+def table(left: tuple[str, ...], right: tuple[str, ...] = (), last: tuple[str, ...] = ()) -> Table:
+    """An empty table with these columns: words on the left, numbers to the right, words again."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for name in (*left, *right, *last):
+        made.add_column(name, justify="right" if name in right else "left", no_wrap=name not in last)
+    return made
+
+
+def print_table(made: Table) -> None:
+    """Print a table. In a pipe nothing is cut off or wrapped: who reads it has no width."""
+    from rich.console import Console
+
+    (console.out() if console.out().is_terminal else Console(width=10_000, highlight=False)).print(made)
+
+
+def size(count: int) -> str:
+    """Bytes: `15.2 KiB`."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def age(when: float) -> str:
+    """How long ago, from seconds since 1970: `3 d`."""
+    seconds = max(time.time() - when, 0.0)
+    for unit in ("w", "d", "h", "m"):
+        if seconds >= 2 * _UNITS[unit] or (seconds >= _UNITS[unit] and unit != "w"):
+            return f"{seconds / _UNITS[unit]:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def duration(text: str) -> float:
+    """Seconds, from `30d`, `12h`, `90m` or `2w`.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip())
+    if match is None:
+        raise UsageError(f"'{text}' is no length of time.", hint="write it like 30d, 12h or 90m")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def count(number: int, noun: str) -> str:
+    """`1 artifact`, `2 artifacts`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

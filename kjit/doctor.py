@@ -1,0 +1,250 @@
+"""Is everything here that kjit needs, and does it fit together?
+
+Each check looks at one thing as a build would find it, and ends in a state: `ok`, `problem` (with how to mend it), or
+`absent` for what is optional: no GPU and no CUDA is a state of a machine and not a mistake. A check never imports what
+it looks at, as a broken torch must not hide the rest, and a check that fails in a way that nobody thought of is a
+problem of its own and does not end the others.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import kjit
+from kjit import env
+from kjit.build import gpus
+from kjit.build.compilers import ask, find_cxx, find_host_cxx
+from kjit.build.cuda import NoCudaError, find_cuda, wheel_versions
+from kjit.build.toolchain import find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
+from kjit.errors import KjitError
+from kjit.spec import CudaArch
+
+State = Literal["ok", "problem", "absent"]
+
+OLDEST_TVM_FFI = (0, 1, 15)
+
+_LITTLE_SPACE = 256 << 20
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was found out about one thing.
+
+    Attributes:
+        detail: what was found, or what is wrong. mend: what to do about it.
+        needed: without it nothing is built even for the CPU, so that a problem here is one of kjit as a whole.
+    """
+
+    name: str
+    state: State
+    detail: str
+    mend: str | None = None
+    needed: bool = False
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """The outcome of a check that did not raise."""
+
+    detail: str
+    state: State = "ok"
+    mend: str | None = None
+
+
+def examine() -> list[Check]:
+    """Check this machine, this Python environment and the cache."""
+    return [
+        _run("kjit", _kjit, needed=True),
+        _run("C++ compiler", _cxx, needed=True),
+        _run("ninja", _ninja, needed=True),
+        _run("tvm-ffi", _tvm_ffi, needed=True),
+        _run("torch", _torch, needed=True),
+        _run("cache", _cache, needed=True),
+        _run("CUDA", _cuda, needed=False),
+        _run("GPUs", _gpus, needed=False),
+        _run("triton", _triton, needed=False),
+        _run("clangd", _clangd, needed=False),
+    ]
+
+
+def is_fit(checks: Sequence[Check]) -> bool:
+    """Whether kjit can work here, if only for the CPU."""
+    return not any(check.needed and check.state != "ok" for check in checks)
+
+
+def _run(name: str, check: Callable[[], _Finding], *, needed: bool) -> Check:
+    try:
+        finding = check()
+    except KjitError as error:
+        return Check(name, "problem", error.message, error.hint, needed)
+    except Exception as error:  # noqa: BLE001 (a doctor must outlive every illness)
+        return Check(name, "problem", f"cannot be checked: {type(error).__name__}: {error}", None, needed)
+    return Check(name, finding.state, finding.detail, finding.mend, needed)
+
+
+def _kjit() -> _Finding:
+    detail = f"{kjit.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    if platform.system() != "Linux":
+        return _Finding(detail, "problem", "kjit is made for Linux; other systems are not tested")
+    return _Finding(detail)
+
+
+def _cxx() -> _Finding:
+    cxx = find_cxx()
+    lacks = [
+        f"no {what}"
+        for feature, what in (("native", "-march=native"), ("openmp", "OpenMP"))
+        if feature not in cxx.features
+    ]
+    return _Finding(", ".join([f"{cxx.label} ({cxx.path})", *lacks]))
+
+
+def _ninja() -> _Finding:
+    ninja = find_ninja()
+    return _Finding(f"{ask([str(ninja), '--version']).strip()} ({ninja})")
+
+
+def _tvm_ffi() -> _Finding:
+    header, library = tvm_ffi_include() / "tvm" / "ffi" / "c_api.h", tvm_ffi_library()
+    version = importlib.metadata.version("apache-tvm-ffi")
+    detail = f"{version} ({library.parent.parent})"
+    again = "pip install --force-reinstall apache-tvm-ffi"
+    for part in (header, library):
+        if not part.is_file():
+            return _Finding(f"{version}, but '{part}' is missing.", "problem", again)
+    if _numbers(version) < OLDEST_TVM_FFI:
+        oldest = ".".join(map(str, OLDEST_TVM_FFI))
+        return _Finding(f"{version} is older than {oldest}.", "problem", f"pip install 'apache-tvm-ffi>={oldest}'")
+    return _Finding(detail)
+
+
+def _torch() -> _Finding:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return _Finding("not installed.", "problem", "pip install torch")
+    version = importlib.metadata.version("torch")
+    # Read from the file, since importing torch takes seconds and may be what is broken.
+    text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8", errors="replace")
+    built_with = re.search(r"^cuda\b[^=]*= ['\"]([\d.]+)['\"]", text, re.MULTILINE)
+    if built_with is not None:
+        return _Finding(f"{version}, for CUDA {built_with[1]}")
+    if gpus.visible_gpus():
+        return _Finding(
+            f"{version} is for the CPU only, and there is a GPU here.",
+            "problem",
+            "install a torch for CUDA (https://pytorch.org/get-started/locally)",
+        )
+    return _Finding(f"{version}, for the CPU only")
+
+
+def _cache() -> _Finding:
+    from kjit.build.store import Store
+
+    root = env.cache_dir()
+    store = Store.open()
+    existing = root
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir():
+        return _Finding(f"'{existing}' is no folder.", "problem", f"move it away, or set {env.CACHE_DIR}")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return _Finding(
+            f"'{root}' cannot be written by this user, so that what is built is lost when the process ends.",
+            "problem",
+            f"`chown {os.geteuid()} {existing}`, or set {env.CACHE_DIR} to a folder of your own",
+        )
+    sizes = [entry.size for entry in store.entries()]
+    free = shutil.disk_usage(existing).free
+    detail = f"{root}, {len(sizes)} artifact{'' if len(sizes) == 1 else 's'}, {sum(sizes) / 2**20:.1f} MiB"
+    if free < _LITTLE_SPACE:
+        return _Finding(
+            f"{detail}; only {free / 2**20:.0f} MiB are free on its disk.",
+            "problem",
+            "free some, or `kjit clean-cache`",
+        )
+    return _Finding(detail)
+
+
+def _cuda() -> _Finding:
+    try:
+        cuda = find_cuda()
+    except NoCudaError as error:
+        return _Finding("not installed; kernels for the CPU work without it.", "absent", error.hint)
+    host = find_host_cxx(cuda.nvcc)
+    parts = set(wheel_versions(cuda.home).values())
+    consistent = f", all parts {cuda.version[0]}.{cuda.version[1]}" if parts else ""
+    return _Finding(
+        f"{cuda.version[0]}.{cuda.version[1]} ({cuda.home}, from {cuda.origin}{consistent}), host compiler {host.label}"
+    )
+
+
+def _gpus() -> _Finding:
+    driver = gpus.query_driver()
+    if driver is None:
+        return _Finding("no NVIDIA driver here; kernels for a GPU can be built and not run.", "absent")
+    present = gpus.visible_gpus()
+    if not present:
+        hidden = "CUDA_VISIBLE_DEVICES hides them" if driver.gpus else "the driver sees none"
+        return _Finding(f"none ({hidden}), driver {driver.version}.", "absent")
+    models = [gpu.name for gpu in present]
+    names = ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
+    archs = gpu_archs()
+    detail = f"{names} ({', '.join(map(str, archs))}), driver {driver.version}"
+    try:
+        cuda = find_cuda()
+    except KjitError:
+        return _Finding(detail)  # the line about CUDA says what is wrong with that
+    if driver.cuda[0] and driver.cuda[0] < cuda.version[0]:
+        newest = f"{driver.cuda[0]}.{driver.cuda[1]}"
+        return _Finding(
+            f"{detail}; the driver runs CUDA up to {newest}, and the compiler is {cuda.label}.",
+            "problem",
+            f"update the driver, or install a CUDA {driver.cuda[0]} and set {env.CUDA_HOME}",
+        )
+    unknown = [str(arch) for arch in archs if not cuda.knows(arch.digits)]
+    if unknown:
+        return _Finding(
+            f"{detail}; {cuda.label} does not build for {', '.join(unknown)}.",
+            "problem",
+            f"install a newer CUDA, or set {env.CUDA_ARCH_LIST} to an architecture that both know",
+        )
+    listed = env.cuda_arch_list()
+    if listed is not None:
+        wanted = [CudaArch.parse(item) for item in listed[1]]
+        without = [gpu.name for gpu in present if not any(arch.runs_on(*gpu.capability) for arch in wanted)]
+        if without:
+            return _Finding(
+                f"{detail}; nothing in {listed[0]} ({', '.join(listed[1])}) runs on {without[0]}.",
+                "problem",
+                f"add its architecture to {listed[0]}, or unset it",
+            )
+    return _Finding(detail)
+
+
+def _triton() -> _Finding:
+    try:
+        return _Finding(importlib.metadata.version("triton"))
+    except importlib.metadata.PackageNotFoundError:
+        return _Finding("not installed; benchmarks need it.", "absent", "pip install triton")
+
+
+def _clangd() -> _Finding:
+    path = shutil.which("clangd")
+    if path is None:
+        return _Finding("not on PATH; an editor may bring its own.", "absent", "pip install clangd")
+    version = re.search(r"version (\S+)", ask([path, "--version"]))
+    return _Finding(f"{version[1] if version else 'of an unknown version'} ({path})")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """`(0, 1, 15)` of `0.1.15.post2`."""
+    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[a-z+]", version)[0])[:3])

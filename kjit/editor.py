@@ -1,0 +1,230 @@
+"""What does an editor (clangd) have to know, to understand the kernels as the compilers do?
+
+clangd reads `.clangd` in the project's root. It is made of fragments, of which the later ones are for some files only:
+CUDA is asked for in `.cuh` and `.cu` alone, since `-xcuda` for everything would make C++ files CUDA. The flags are not
+nvcc's: clang is another front end, and what only nvcc knows is taken away where a build system has left it.
+
+Everything is found as for a build, so the editor sees the headers and the CUDA that the compilers use. With no GPU the
+kernels are read for `DEFAULT_ARCH`, and without CUDA only C++ is set up; both are said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kjit.build.compilers import Compiler, ask, find_cxx
+from kjit.build.cuda import CudaToolkit, find_cuda
+from kjit.build.toolchain import gpu_archs, kjit_include, runtime_target, tvm_ffi_include
+from kjit.errors import ToolchainError, UsageError
+from kjit.project import Project
+from kjit.spec import CudaArch
+
+DEFAULT_ARCH = CudaArch(9, 0, "a")
+CLANGD_FILE = ".clangd"
+COMMANDS_FILE = "compile_commands.json"
+
+_CPP_SUFFIXES = (".cpp", ".cc", ".cxx", ".hpp", ".h")
+_CUDA_SUFFIXES = (".cu", ".cuh")
+_UNITS = (".cpp", ".cc", ".cxx", ".cu", ".cuh")
+
+# What a CMake or a compile_commands.json may hold for nvcc. A star is clangd's: every argument that begins so.
+_NVCC_ONLY = (
+    "--expt-extended-lambda",
+    "--expt-relaxed-constexpr",
+    "--extended-lambda",
+    "--forward-unknown-to-host-compiler",
+    "--generate-code*",
+    "--generate-line-info",
+    "--options-file*",
+    "--ptxas-options*",
+    "--threads*",
+    "--use_fast_math",
+    "-Xcompiler*",
+    "-Xcudafe*",
+    "-Xnvlink*",
+    "-Xptxas*",
+    "-arch=*",
+    "-ccbin*",
+    "-code=*",
+    "-extended-lambda",
+    "-forward-unknown-to-host-compiler",
+    "-gencode*",
+    "-lineinfo",
+    "-rdc=*",
+    "-res-usage",
+    "-t=*",
+    "-use_fast_math",
+)
+
+
+@dataclass(frozen=True)
+class EditorFlags:
+    """The arguments with which clang reads a project's files, and what to know about them.
+
+    Attributes:
+        common: for every file. cpp: for C++ files besides. header: for a `.h` that is opened by itself.
+        cuda: for CUDA files besides; None without CUDA.
+        notes: sentences about what was taken or left out.
+    """
+
+    common: tuple[str, ...]
+    cpp: tuple[str, ...]
+    header: tuple[str, ...]
+    cuda: tuple[str, ...] | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EditorFile:
+    """A file for the editor: its text, and what became of it (`written`, `unchanged`, or `kept` as it was)."""
+
+    path: Path
+    text: str
+    state: str
+
+
+def editor_flags(project: Project) -> EditorFlags:
+    """The flags for the files of `project`, from the compilers that a build would use.
+
+    Raises:
+        ToolchainError: tvm-ffi is not installed.
+    """
+    notes: list[str] = []
+    common = ["-std=c++20", f"-I{project.include_dir}"]
+    for folder in (kjit_include(), tvm_ffi_include()):
+        common += ["-isystem", str(folder)]
+    try:
+        common += _library_flags(find_cxx())
+    except ToolchainError as error:
+        notes.append(f"{error.message} clangd looks for a C++ library by itself.")
+    cuda: CudaToolkit | None = None
+    try:
+        cuda = find_cuda()
+    except ToolchainError as error:
+        notes.append(f"{error.message} Only C++ is set up. To set up CUDA: {error.hint}, and run this again.")
+    if cuda is None:
+        return EditorFlags(tuple(common), (), ("-xc++-header",), None, tuple(notes))
+    arch, note = _editor_arch(cuda)
+    notes.append(note)
+    cuda_includes = [part for folder in cuda.include_dirs for part in ("-isystem", str(folder))]
+    cuda_flags = (
+        "-xcuda",
+        f"--cuda-path={cuda.home}",
+        f"--cuda-gpu-arch=sm_{arch.digits}",
+        f"-DKJIT_CUDA_ARCH={arch.number}",
+        "-Wno-unknown-cuda-version",
+        # cccl's headers have a folder of their own; the first folder is known by --cuda-path.
+        *(part for folder in cuda.include_dirs[1:] for part in ("-isystem", str(folder))),
+        "-idirafter",
+        str(kjit_include() / "clangd"),
+    )
+    return EditorFlags(tuple(common), tuple(cuda_includes), ("-xc++-header",), cuda_flags, tuple(notes))
+
+
+def clangd_text(flags: EditorFlags) -> str:
+    """The content of `.clangd`."""
+    parts = [
+        "# Written by `kjit clangd` for this machine: keep it out of version control.",
+        "CompileFlags:",
+        f"  Add:{_yaml(flags.common)}",
+        f"  Remove:{_yaml(_NVCC_ONLY)}",
+        *_fragment(r".*\.h", flags.header),
+    ]
+    if flags.cpp:
+        parts += _fragment(rf".*\.({'|'.join(suffix[1:] for suffix in _CPP_SUFFIXES)})", flags.cpp)
+    if flags.cuda is not None:
+        parts += _fragment(r".*\.cuh?", flags.cuda)
+    return "\n".join([*parts, ""])
+
+
+def compile_commands(project: Project, flags: EditorFlags) -> list[dict[str, object]]:
+    """One entry for each kernel source of `project`, as compile_commands.json holds them."""
+    entries: list[dict[str, object]] = []
+    for path in sorted(project.csrc_dir.rglob("*")):
+        is_cuda = path.suffix in _CUDA_SUFFIXES
+        if path.suffix not in _UNITS or not path.is_file() or (is_cuda and flags.cuda is None):
+            continue
+        extra = (flags.cuda or ()) if is_cuda else flags.cpp
+        arguments = ["clang++", *flags.common, *extra, "-c", str(path)]
+        entries.append({"directory": str(project.root), "file": str(path), "arguments": arguments})
+    return entries
+
+
+def write_editor_files(
+    project: Project, flags: EditorFlags, *, commands: bool = False, force: bool = False
+) -> list[EditorFile]:
+    """Write `.clangd` (and compile_commands.json) into the project's root; a file that exists is kept unless `force`.
+
+    Raises:
+        UsageError: there is a folder in a file's place.
+        OSError: it cannot be written.
+    """
+    wanted = [(project.root / CLANGD_FILE, clangd_text(flags))]
+    if commands:
+        content = json.dumps(compile_commands(project, flags), indent=2, ensure_ascii=False)
+        wanted.append((project.root / COMMANDS_FILE, f"{content}\n"))
+    return [EditorFile(path, text, _write(path, text, force)) for path, text in wanted]
+
+
+def _library_flags(cxx: Compiler) -> list[str]:
+    """Where the C++ library of `cxx` is: clang takes the newest GCC that it sees, which may be one without headers."""
+    if cxx.family != "gcc":
+        return []
+    folder = os.path.dirname(ask([str(cxx.path), "-print-libgcc-file-name"]).strip())
+    sysroot = ask([str(cxx.path), "-print-sysroot"]).strip()
+    flags = [f"--gcc-install-dir={folder}"] if os.path.isabs(folder) else []
+    return [*flags, f"--sysroot={sysroot}"] if sysroot else flags
+
+
+def _editor_arch(cuda: CudaToolkit) -> tuple[CudaArch, str]:
+    """The architecture for which kernels are read, and a sentence about it."""
+    where = f"{cuda.label} from {cuda.home} ({cuda.origin})"
+    try:
+        arch = runtime_target("cuda", None).arch or DEFAULT_ARCH
+    except (ToolchainError, UsageError):
+        present = gpu_archs()
+        if not present:
+            return DEFAULT_ARCH, f"{where}; there is no GPU here, so kernels are read for sm_{DEFAULT_ARCH.digits}."
+        arch = present[0]
+    return arch, f"{where}; kernels are read for sm_{arch.digits}."
+
+
+def _fragment(pattern: str, flags: Iterable[str]) -> list[str]:
+    return ["---", "If:", f"  PathMatch: {_quote(pattern)}", "CompileFlags:", f"  Add:{_yaml(flags)}"]
+
+
+def _yaml(items: Iterable[str]) -> str:
+    return "".join(f"\n    - {_quote(item)}" for item in items)
+
+
+def _quote(text: str) -> str:
+    """A YAML string in single quotes, in which only the quote itself has a meaning."""
+    if re.search(r"[\x00-\x1f]", text):
+        raise UsageError(f"the path {text!r} cannot stand in {CLANGD_FILE}.", hint="rename the folder")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _write(path: Path, text: str, force: bool) -> str:
+    if path.is_dir():
+        raise UsageError(f"'{path}' is a folder.", hint="move it away")
+    if path.exists():
+        if path.read_bytes() == text.encode():
+            return "unchanged"
+        if not force:
+            return "kept"
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except OSError:
+        os.unlink(name)
+        raise
+    return "written"

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kjit import cli
+
+BENCHMARK = """
+import triton
+import kjit
+from kjit.benchmark import BenchTime
+
+TIMES = {"kjit": 2.0, "torch": 4.0}
+
+@triton.testing.perf_report(
+    triton.testing.Benchmark(
+        ["n"], kjit.benchmark.get_benchmark_range([1000, 2000], [1000]), "provider", ["kjit", "torch"],
+        ["kjit", "PyTorch"], "NAME", {"device": "cpu"},
+    )
+)
+def benchmark(n, provider, device):
+    median = TIMES[provider] * n / 1000
+    return BenchTime(median, median * 0.98, median * 1.1)
+
+def bytes_moved(n, device):
+    return 100 * n
+"""
+
+
+class Done(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project with two benchmarks, as the working folder; no copy is measured, and imports do not last."""
+    (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "benchmarks").mkdir()
+    for op in ("add", "scale"):
+        (tmp_path / "kernels" / f"{op}.py").touch()
+        (tmp_path / "benchmarks" / f"bench_{op}.py").write_text(BENCHMARK.replace("NAME", op))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("kjit.bench.hardware.measure_copy", lambda _: 100.0)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("CI", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith("kjit_benchmark_file_"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def bench(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Run `kjit bench` in the project."""
+    del project
+
+    def run(*args: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["kjit", "bench", *map(str, args)])
+        with pytest.raises(SystemExit) as leaving:
+            cli.main()
+        shown = capsys.readouterr()
+        return Done(int(leaving.value.code or 0), shown.out, shown.err)
+
+    return run
+
+
+def _break(project: Path, op: str, line: str) -> None:
+    path = project / "benchmarks" / f"bench_{op}.py"
+    path.write_text(path.read_text().replace("    median =", f"    {line}\n    median ="))
+
+
+def test_all_benchmarks_run_by_default(bench: Callable[..., Done]) -> None:
+    done = bench()
+    assert done.status == 0
+    assert "add (device=cpu)" in done.out
+    assert "scale (device=cpu)" in done.out
+    assert "2.00x" in done.out
+
+
+def test_only_the_named_ops_run(bench: Callable[..., Done]) -> None:
+    done = bench("scale")
+    assert "add (device=cpu)" not in done.out
+    assert "scale (device=cpu)" in done.out
+
+
+def test_an_unknown_op_is_wrong_usage(bench: Callable[..., Done]) -> None:
+    done = bench("scales")
+    assert (done.status, done.out) == (2, "")
+    assert "error: there is no op 'scales'" in done.err
+    assert "hint: did you mean scale?" in done.err
+
+
+def test_a_pipe_gets_a_plain_line_a_sweep_on_stderr(bench: Callable[..., Done]) -> None:
+    assert bench("scale").err == "bench_scale.py: scale: 4 measurements\n"
+
+
+def test_json_is_all_of_stdout(bench: Callable[..., Done]) -> None:
+    document = json.loads(bench("--json").out)
+    assert [m["provider"] for m in document["measurements"][:2]] == ["kjit", "torch"]
+    assert "comparisons" not in document
+
+
+def test_markdown_is_all_of_stdout_after_the_hardware(bench: Callable[..., Done]) -> None:
+    lines = bench("scale", "--markdown").out.splitlines()
+    assert lines[0].startswith("cpu: ")
+    assert lines[2] == "### scale (device=cpu)"
+
+
+def test_json_and_markdown_exclude_each_other(bench: Callable[..., Done]) -> None:
+    assert bench("--json", "--markdown").status == 2
+
+
+def test_csv_is_written_beside_what_is_printed(bench: Callable[..., Done], project: Path) -> None:
+    done = bench("--csv", "report.csv")
+    with (project / "report.csv").open(newline="") as stream:
+        assert len(list(csv.DictReader(stream))) == 8
+    assert "scale (device=cpu)" in done.out
+    assert "wrote report.csv" in done.err
+
+
+def test_a_csv_that_cannot_be_written_is_one_sentence(bench: Callable[..., Done]) -> None:
+    done = bench("--csv", "no/such/folder/report.csv")
+    assert done.status == 1
+    assert done.err.splitlines()[-1] == "error: No such file or directory ('no/such/folder/report.csv')."
+
+
+def test_quick_runs_the_small_range(bench: Callable[..., Done]) -> None:
+    assert len(json.loads(bench("scale", "--json", "--quick").out)["measurements"]) == 2
+
+
+def test_plots_without_matplotlib_are_refused_before_anything_runs(
+    bench: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = bench("--plot", "plots")
+    assert (done.status, done.out) == (1, "")
+    assert done.err == "error: plots need matplotlib, which is not installed.\nhint: pip install 'kjit[bench]'\n"
+
+
+def test_plots_are_written_into_the_folder(bench: Callable[..., Done], project: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert bench("--plot", "plots").status == 0
+    assert sorted(path.name for path in (project / "plots").iterdir()) == ["add.png", "scale.png"]
+
+
+def test_a_file_that_fails_to_import_is_reported_and_hides_no_other(bench: Callable[..., Done], project: Path) -> None:
+    (project / "benchmarks" / "bench_add.py").write_text("import no_such_module_here\n")
+    done = bench()
+    assert done.status == 1
+    assert "scale (device=cpu)" in done.out
+    assert (
+        "error: benchmarks/bench_add.py: it fails to import: "
+        "ModuleNotFoundError: No module named 'no_such_module_here' (line 1)\n"
+    ) in done.err
+
+
+def test_a_provider_that_raises_is_reported_and_hides_no_other(bench: Callable[..., Done], project: Path) -> None:
+    _break(project, "add", "assert provider == 'torch', 'no kernel'")
+    done = bench()
+    assert done.status == 1
+    assert "failed" in done.out
+    assert "2.00x" in done.out
+    assert "error: bench_add.py: add (device=cpu, n=1000, kjit): AssertionError: no kernel" in done.err
+
+
+def test_failures_are_part_of_the_json(bench: Callable[..., Done], project: Path) -> None:
+    _break(project, "add", "assert False")
+    done = bench("--json")
+    assert done.status == 1
+    assert len(json.loads(done.out)["failures"]) == 4
+
+
+def test_the_same_times_pass_against_a_baseline(bench: Callable[..., Done], project: Path) -> None:
+    (project / "base.json").write_text(bench("--json").out)
+    done = bench("--baseline", "base.json")
+    assert done.status == 0
+    assert "against base.json" in done.out
+
+
+def test_a_regression_is_exit_status_1(bench: Callable[..., Done], project: Path) -> None:
+    (project / "base.json").write_text(bench("--json").out)
+    _break(project, "scale", "TIMES['kjit'] = 3.0")
+    done = bench("--baseline", "base.json", "--max-regression", "10%")
+    assert done.status == 1
+    assert "error: 2 of 4 measurements are more than 10% slower than the baseline." in done.err
+    assert "slower" in done.out
+
+
+def test_a_slow_down_that_is_allowed_passes(bench: Callable[..., Done], project: Path) -> None:
+    (project / "base.json").write_text(bench("--json").out)
+    _break(project, "scale", "TIMES['kjit'] = 3.0")
+    assert bench("--baseline", "base.json", "--max-regression", "60").status == 0
+
+
+def test_the_comparison_is_part_of_the_json(bench: Callable[..., Done], project: Path) -> None:
+    (project / "base.json").write_text(bench("--json").out)
+    document = json.loads(bench("--baseline", "base.json", "--json").out)
+    assert document["comparisons"][0]["change"] == 0
+    assert document["comparisons"][0]["regressed"] is False
+
+
+def test_a_missing_baseline_is_found_before_anything_runs(bench: Callable[..., Done]) -> None:
+    done = bench("--baseline", "none.json")
+    assert (done.status, done.out) == (2, "")
+    assert "error: the baseline none.json does not exist." in done.err
+
+
+@pytest.mark.parametrize("text", ["x", "", "-1", "nan", "inf", "%"])
+def test_a_limit_that_is_no_percentage_is_wrong_usage(bench: Callable[..., Done], text: str) -> None:
+    done = bench(f"--max-regression={text}")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == f"error: --max-regression is '{text}', not a percentage.\nhint: write it like 5%\n"

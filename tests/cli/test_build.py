@@ -1,0 +1,223 @@
+"""`kjit build`: what is built, what is said, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kjit.build.store import Store
+
+Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def states(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """From the table of a run: the state of each variant."""
+    rows = [line.split() for line in done.stdout.splitlines()[1:]]
+    return {row[0]: row[2] for row in rows}
+
+
+class TestBuilding:
+    def test_every_variant_is_built_and_the_second_time_found(self, kjit: Kjit) -> None:
+        assert states(kjit("build")) == {"answer<1>": "built", "answer<2>": "built"}
+        second = kjit("build")
+        assert states(second) == {"answer<1>": "hit", "answer<2>": "hit"}
+        assert (second.returncode, second.stderr) == (0, "")
+
+    def test_the_table_says_variant_target_state_seconds_and_size(self, kjit: Kjit) -> None:
+        header, row, _ = kjit("build").stdout.splitlines()
+        assert header.split() == ["variant", "target", "state", "seconds", "size"]
+        assert row.split()[:3] == ["answer<1>", "cpu", "built"]
+
+    def test_in_a_pipe_each_step_is_a_line_with_its_number(self, kjit: Kjit) -> None:
+        lines = kjit("build", "-j1").stderr.splitlines()
+        assert lines[0] == "compiling answer<1> cpu: it was never built here"
+        assert lines[1].startswith("[1/2] built answer<1> cpu in ")
+        assert lines[3].startswith("[2/2] built answer<2> cpu in ")
+
+    def test_only_the_ops_that_are_named(self, kjit: Kjit, add: Callable[[str], None]) -> None:
+        add("other")
+        assert set(states(kjit("build", "other"))) == {"other<1>", "other<2>"}
+
+    def test_what_was_built_is_what_a_program_loads(self, kjit: Kjit, project: Path) -> None:
+        kjit("build")
+        script = "from kernels.answer import _module; print(_module(2, device='cpu').answer())"
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=project,
+            env={**os.environ, "KJIT_NO_COMPILE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == ("42\n", "")
+
+    @pytest.mark.nvcc
+    def test_several_architectures_need_no_gpu(self, kjit: Kjit, project: Path) -> None:
+        (project / "csrc" / "fill.cu").write_text("__global__ void fill(float* p) { p[threadIdx.x] = 1; }\n")
+        (project / "kernels" / "fill.py").write_text(
+            "import kjit\nfrom pathlib import Path\n"
+            "@kjit.module()\ndef _fill():\n"
+            "    return kjit.Spec('fill', cuda_files=[Path(__file__).parents[1] / 'csrc' / 'fill.cu'])\n"
+        )
+        done = kjit("build", "fill", "--arch", "8.0,9.0a", "--json")
+        variants = json.loads(done.stdout)["variants"]
+        assert [variant["target"] for variant in variants] == ["cuda:sm_80", "cuda:sm_90a"]
+        assert [variant["kernels"][0]["kernel"] for variant in variants] == ["fill", "fill"]
+        header, row, _ = kjit("build", "fill", "--arch", "8.0 9.0a").stdout.splitlines()
+        assert header.split()[5:] == ["registers", "shared", "memory", "spills"]
+        assert row.split()[6] == str(variants[0]["kernels"][0]["registers"])
+
+
+class TestDryRun:
+    def test_it_says_what_is_stale_and_why_and_builds_nothing(self, kjit: Kjit, cache_dir: Path) -> None:
+        done = kjit("build", "--dry-run")
+        assert done.returncode == 0
+        assert done.stdout.splitlines()[1].split(maxsplit=4) == [
+            "answer<1>",
+            "cpu",
+            "stale",
+            "-",
+            "it was never built here",
+        ]
+        assert list(Store.open(cache_dir).entries()) == []
+
+    def test_it_names_the_header_that_changed(self, kjit: Kjit, project: Path) -> None:
+        kjit("build")
+        assert states(kjit("build", "--dry-run")) == {"answer<1>": "hit", "answer<2>": "hit"}
+        (project / "csrc" / "answer.h").write_text("#define ANSWER 43\n")
+        assert "csrc/answer.h changed" in kjit("build", "--dry-run").stdout
+
+
+class TestJson:
+    def test_it_tells_everything_about_each_variant(self, kjit: Kjit) -> None:
+        document: Any = json.loads(kjit("build", "--json").stdout)
+        first = document["variants"][0]
+        assert (first["op"], first["arguments"], first["target"]) == ("answer", ["1"], "cpu")
+        assert (first["state"], first["reason"]) == ("built", "it was never built here")
+        assert Path(first["library"]).stat().st_size == first["size"]
+        assert first["seconds"] >= first["build_seconds"] > 0
+        assert document["wrappers"] == document["left_out"] == []
+
+    def test_it_tells_failures(self, kjit: Kjit, project: Path) -> None:
+        (project / "csrc" / "answer.h").write_text("#define ANSWER oops\n")
+        (project / "kernels" / "broken.py").write_text("import no_such_module\n")
+        done = kjit("build", "--json")
+        document = json.loads(done.stdout)
+        assert done.returncode == 1
+        assert [variant["state"] for variant in document["variants"]] == ["failed", "failed"]
+        assert "oops" in document["variants"][0]["error"]
+        assert [wrapper["op"] for wrapper in document["wrappers"]] == ["broken"]
+
+
+class TestFailures:
+    def test_a_compile_error_fails_the_run_and_not_the_others(
+        self, kjit: Kjit, project: Path, add: Callable[[str], None]
+    ) -> None:
+        add("other")
+        (project / "csrc" / "answer.h").write_text("#define ANSWER oops\n")
+        done = kjit("build")
+        assert done.returncode == 1
+        assert states(done) == {
+            "answer<1>": "failed",
+            "answer<2>": "failed",
+            "other<1>": "built",
+            "other<2>": "built",
+        }
+
+    def test_the_same_error_in_two_variants_is_shown_once(self, kjit: Kjit, project: Path) -> None:
+        (project / "csrc" / "answer.h").write_text("#define ANSWER oops\n")
+        stderr = kjit("build").stderr
+        assert stderr.count("does not compile") == 2
+        assert stderr.count("'oops' was not declared") == 1
+        assert stderr.count("(as above)") == 1
+
+    def test_a_wrapper_that_fails_to_import_is_named_and_the_others_are_built(self, kjit: Kjit, project: Path) -> None:
+        (project / "kernels" / "broken.py").write_text("import no_such_module\n")
+        done = kjit("build")
+        assert done.returncode == 1
+        assert "kernels/broken.py fails to import" in done.stderr
+        assert "no_such_module" in done.stderr
+        assert states(done) == {"answer<1>": "built", "answer<2>": "built"}
+
+    def test_an_unknown_op_is_wrong_usage(self, kjit: Kjit) -> None:
+        done = kjit("build", "answr")
+        assert done.returncode == 2
+        assert "there is no op 'answr'" in done.stderr
+        assert "did you mean answer?" in done.stderr
+
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            (["--target", "tpu"], "'tpu' is no target"),
+            (["--target", "cuda", "--arch", "9.0a"], "none of these ops has a CUDA source"),
+            (["--target", "cpu", "--arch", "9.0a"], "--arch is for CUDA"),
+            (["--arch", "hopper"], "none of these ops has a CUDA source"),
+            (["-j0"], "Invalid value"),
+        ],
+    )
+    def test_a_request_that_makes_no_sense_is_wrong_usage(
+        self, kjit: Kjit, arguments: list[str], sentence: str
+    ) -> None:
+        done = kjit("build", *arguments)
+        assert done.returncode == 2
+        assert sentence in done.stderr
+
+    def test_an_architecture_without_a_cuda_compiler_is_an_error(self, kjit: Kjit, project: Path) -> None:
+        (project / "kernels" / "gpu.py").write_text(
+            "import kjit\n@kjit.module()\ndef _gpu():\n    return kjit.Spec('gpu', cuda_files=['/x/gpu.cuh'])\n"
+        )
+        done = kjit("build", "gpu", "--arch", "9.0a", KJIT_CUDA_HOME=str(project))
+        assert done.returncode == 1
+        assert "there is no bin/nvcc in it" in done.stderr
+
+    def test_no_compiler_is_an_error_that_says_how_to_get_one(self, kjit: Kjit) -> None:
+        done = kjit("build", PATH="/nonexistent", CXX="")
+        assert done.returncode == 1
+        assert "No C++ compiler was found" in done.stderr
+
+    def test_a_project_without_declarations_has_nothing_to_build(self, kjit: Kjit, project: Path) -> None:
+        (project / "kernels" / "answer.py").write_text("x = 1\n")
+        done = kjit("build")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "Nothing to build" in done.stderr
+
+    def test_outside_a_project_it_is_wrong_usage(self, kjit: Kjit, project: Path) -> None:
+        (project / "pyproject.toml").unlink()
+        done = kjit("build")
+        assert done.returncode == 2
+        assert "pyproject.toml" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_an_interrupted_build_leaves_no_compiler_and_nothing_half_done(
+    project: Path, cache_dir: Path, number: signal.Signals, status: int
+) -> None:
+    os.mkfifo(project / "csrc" / "never")
+    (project / "csrc" / "answer.h").write_text('#include "never"\n')  # nobody writes into the pipe: compilers wait
+    command = [sys.executable, "-m", "kjit", "build", "-j2"]
+    process = subprocess.Popen(command, cwd=project, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for _ in range(2):
+        assert process.stderr.readline().startswith("compiling answer<")
+    process.send_signal(number)
+    _, rest = process.communicate()
+    assert process.returncode == status
+    assert "Traceback" not in rest
+    assert list(Store.open(cache_dir).entries()) == []
+    assert list((cache_dir / "v1" / "staging").iterdir()) == []
+    assert [pid for pid in os.listdir("/proc") if pid.isdecimal() and works_in(pid, cache_dir)] == []
+
+
+def works_in(pid: str, folder: Path) -> bool:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd").startswith(str(folder))
+    except OSError:
+        return False

@@ -1,0 +1,83 @@
+"""`kjit cache`: what is in the cache."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from kjit.build.store import Store
+
+Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_path_prints_the_folder_alone(kjit: Kjit, cache_dir: Path) -> None:
+    assert kjit("cache", "path").stdout == f"{cache_dir}\n"
+
+
+def test_ls_lists_every_artifact(kjit: Kjit) -> None:
+    kjit("build")
+    header, *rows = kjit("cache", "ls").stdout.splitlines()
+    assert header.split() == ["variant", "target", "size", "built", "used", "key"]
+    assert sorted(row.split()[0] for row in rows) == ["answer<1>", "answer<2>"]
+
+
+def test_ls_lists_the_ops_that_are_named(kjit: Kjit, add: Callable[[str], None]) -> None:
+    add("other")
+    kjit("build")
+    listed = json.loads(kjit("cache", "ls", "other", "--json").stdout)
+    assert {entry["op"] for entry in listed} == {"other"}
+
+
+def test_ls_of_an_empty_cache_says_so(kjit: Kjit) -> None:
+    done = kjit("cache", "ls")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "has no artifacts" in done.stderr
+
+
+def test_ls_as_json_has_the_path_and_the_arguments_of_each(kjit: Kjit) -> None:
+    kjit("build")
+    listed = json.loads(kjit("cache", "ls", "--json").stdout)
+    assert sorted(entry["arguments"] for entry in listed) == [["1"], ["2"]]
+    for entry in listed:
+        assert (Path(entry["path"]) / "answer.so").is_file()
+        assert entry["path"].endswith(entry["key"])
+
+
+def test_size_counts_artifacts_and_bytes(kjit: Kjit, cache_dir: Path) -> None:
+    kjit("build")
+    document = json.loads(kjit("cache", "size", "--json").stdout)
+    folders = [entry.folder for entry in Store.open(cache_dir).entries()]
+    in_artifacts = sum(path.stat().st_size for folder in folders for path in folder.iterdir())
+    assert document["artifacts"] == 2
+    assert document["targets"] == {"cpu": {"artifacts": 2, "bytes": in_artifacts}}
+    assert document["bytes"] == in_artifacts + document["shared"]
+    assert kjit("cache", "size").stdout.startswith("2 artifacts, ")
+
+
+def test_verify_finds_nothing_wrong_with_what_was_built(kjit: Kjit) -> None:
+    kjit("build")
+    done = kjit("cache", "verify")
+    assert (done.returncode, done.stdout) == (0, "2 artifacts checked, 0 damaged\n")
+
+
+def test_verify_names_what_is_damaged(kjit: Kjit, cache_dir: Path) -> None:
+    kjit("build")
+    entry = next(iter(Store.open(cache_dir).entries()))
+    library = entry.folder / "answer.so"
+    library.write_bytes(library.read_bytes()[:-1])
+    done = kjit("cache", "verify")
+    assert done.returncode == 1
+    assert str(entry.folder) in done.stdout
+    assert "2 artifacts checked, 1 damaged" in done.stdout
+    document = json.loads(kjit("cache", "verify", "--json").stdout)
+    assert [item["path"] for item in document["damaged"]] == [str(entry.folder)]
+    assert "(damaged)" in kjit("cache", "ls").stdout
+
+
+def test_an_unsafe_cache_is_refused(kjit: Kjit, cache_dir: Path) -> None:
+    cache_dir.chmod(0o777)
+    done = kjit("cache", "ls")
+    assert done.returncode == 1
+    assert f"chmod go-w {cache_dir}" in done.stderr

