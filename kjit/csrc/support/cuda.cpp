@@ -1,3 +1,3 @@
 // As host.cpp, for what needs the CUDA runtime; linked into every CUDA module that kjit builds.
 
-#include <kjit/impl/launch.h>
+#include <kjit/launch.cpp>

@@ -1,5 +1,6 @@
-// The one definition of what the headers only declare under -DKJIT_PRECOMPILED; linked into every module that kjit builds.
+// Everything that the headers only declare under -DKJIT_PRECOMPILED, in one unit; linked into every module that kjit
+// builds.
 
-#include <kjit/impl/ffi.h>
-#include <kjit/impl/tensor.h>
-#include <kjit/impl/utils.h>
+#include <kjit/ffi.cpp>
+#include <kjit/tensor.cpp>
+#include <kjit/utils.cpp>

@@ -48,16 +48,26 @@ using fp8x4_e5m2_t = __nv_fp8x4_e5m2;
 
 namespace details {
 
-constexpr std::uint32_t float_bits(float value) {
+constexpr std::uint32_t float_bits(float value);
+constexpr float bits_float(std::uint32_t bits);
+
+constexpr float half_to_float(std::uint16_t half);
+constexpr std::uint16_t float_to_half(float value);
+constexpr float bfloat_to_float(std::uint16_t bfloat);
+constexpr std::uint16_t float_to_bfloat(float value);
+
+}  // namespace details
+
+constexpr std::uint32_t details::float_bits(float value) {
   return __builtin_bit_cast(std::uint32_t, value);
 }
-constexpr float bits_float(std::uint32_t bits) {
+constexpr float details::bits_float(std::uint32_t bits) {
   return __builtin_bit_cast(float, bits);
 }
 
 // IEEE binary16. The shift leaves the exponent 112 too small; the product with 2^112 mends that, and normalises
 // subnormals in the same step, exactly.
-constexpr float half_to_float(std::uint16_t half) {
+constexpr float details::half_to_float(std::uint16_t half) {
   const std::uint32_t magnitude = (half & 0x7fffu) << 13;
   const std::uint32_t scaled = float_bits(bits_float(magnitude) * 0x1p112f);
   const std::uint32_t inf_or_nan = (half & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
@@ -66,7 +76,7 @@ constexpr float half_to_float(std::uint16_t half) {
 
 // Round to nearest, ties to even. Below 2^-14 the result is subnormal: adding 0.5f, whose last bit is worth 2^-24, lets
 // the floating-point adder do the rounding. Past 65,520 the carry of the rounding makes infinity.
-constexpr std::uint16_t float_to_half(float value) {
+constexpr std::uint16_t details::float_to_half(float value) {
   const std::uint32_t bits = float_bits(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -78,16 +88,18 @@ constexpr std::uint16_t float_to_half(float value) {
   return static_cast<std::uint16_t>(result | sign);
 }
 
-constexpr float bfloat_to_float(std::uint16_t bfloat) {
+constexpr float details::bfloat_to_float(std::uint16_t bfloat) {
   return bits_float(static_cast<std::uint32_t>(bfloat) << 16);
 }
 
-constexpr std::uint16_t float_to_bfloat(float value) {
+constexpr std::uint16_t details::float_to_bfloat(float value) {
   const std::uint32_t bits = float_bits(value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const std::uint32_t nan = (bits >> 16) | 0x40u;
   return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
+
+namespace details {
 
 // The 8-bit formats of the OCP 8-bit Floating Point Specification (revision 1.0): E4M3 has no infinity and one NaN
 // (S.1111.111), E5M2 is IEEE-like. As CUDA's types do, a conversion saturates: what is too large, infinity included,
@@ -130,30 +142,46 @@ constexpr std::uint8_t float_to_float8(float value) {
 struct alignas(2) fp16_t {
   std::uint16_t bits;
   fp16_t() = default;
-  constexpr fp16_t(float value) : bits(details::float_to_half(value)) {}
-  constexpr operator float() const { return details::half_to_float(bits); }
+  constexpr fp16_t(float value);
+  constexpr operator float() const;
 };
+constexpr fp16_t::fp16_t(float value) : bits(details::float_to_half(value)) {}
+constexpr fp16_t::operator float() const {
+  return details::half_to_float(bits);
+}
 
 struct alignas(2) bf16_t {
   std::uint16_t bits;
   bf16_t() = default;
-  constexpr bf16_t(float value) : bits(details::float_to_bfloat(value)) {}
-  constexpr operator float() const { return details::bfloat_to_float(bits); }
+  constexpr bf16_t(float value);
+  constexpr operator float() const;
 };
+constexpr bf16_t::bf16_t(float value) : bits(details::float_to_bfloat(value)) {}
+constexpr bf16_t::operator float() const {
+  return details::bfloat_to_float(bits);
+}
 
 struct fp8_e4m3_t {
   std::uint8_t bits;
   fp8_e4m3_t() = default;
-  constexpr fp8_e4m3_t(float value) : bits(details::float_to_float8<3, 7, 0x7e>(value)) {}
-  constexpr operator float() const { return details::float8_to_float<3, 7, false>(bits); }
+  constexpr fp8_e4m3_t(float value);
+  constexpr operator float() const;
 };
+constexpr fp8_e4m3_t::fp8_e4m3_t(float value) : bits(details::float_to_float8<3, 7, 0x7e>(value)) {}
+constexpr fp8_e4m3_t::operator float() const {
+  return details::float8_to_float<3, 7, false>(bits);
+}
 
 struct fp8_e5m2_t {
   std::uint8_t bits;
   fp8_e5m2_t() = default;
-  constexpr fp8_e5m2_t(float value) : bits(details::float_to_float8<2, 15, 0x7b>(value)) {}
-  constexpr operator float() const { return details::float8_to_float<2, 15, true>(bits); }
+  constexpr fp8_e5m2_t(float value);
+  constexpr operator float() const;
 };
+constexpr fp8_e5m2_t::fp8_e5m2_t(float value) : bits(details::float_to_float8<2, 15, 0x7b>(value)) {}
+constexpr fp8_e5m2_t::operator float() const {
+  return details::float8_to_float<2, 15, true>(bits);
+}
 
 #endif
 
@@ -185,7 +213,8 @@ namespace host {
 
 namespace details {
 
-constexpr DLDataType make_dtype(unsigned code, std::size_t bytes) {
+template <typename Code>
+constexpr DLDataType make_dtype(Code code, std::size_t bytes) {
   return DLDataType{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bytes * 8), 1};
 }
 
@@ -222,11 +251,13 @@ struct DLDataTypeTrait<fp8_e5m2_t> {
   static constexpr DLDataType value = make_dtype(kDLFloat8_e5m2, 1);
 };
 
-constexpr bool same_dtype(DLDataType a, DLDataType b) {
-  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
-}
+constexpr bool same_dtype(DLDataType a, DLDataType b);
 
 }  // namespace details
+
+constexpr bool details::same_dtype(DLDataType a, DLDataType b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
 
 /// Whether `dtype` is the dtype of tensors whose elements are of C++ type `T`.
 template <typename T>

@@ -211,6 +211,13 @@ bool bool_of(const TVMFFIAny& value, Position at);
 StringView string_of(const TVMFFIAny& value, Position at);
 void* pointer_of(const TVMFFIAny& value, Position at);
 
+/// What tvm-ffi converted, if it could.
+template <typename T, typename Converted>
+T value_of(Converted&& converted, Position at, const TVMFFIAny& value) {
+  if (!converted.has_value()) wrong_type(at, "another type", value);
+  return *std::forward<Converted>(converted);
+}
+
 /// The argument `value` as a `T`.
 template <typename T>
 T argument(const TVMFFIAny& value, Position at) {
@@ -250,9 +257,7 @@ T argument(const TVMFFIAny& value, Position at) {
     if constexpr (std::is_constructible_v<T, AnyView> && requires(T t) { t.type_index(); }) {
       return T(view);  // Any or AnyView itself
     } else {
-      auto converted = view.template try_cast<T>();
-      if (!converted.has_value()) wrong_type(at, "another type", value);
-      return *std::move(converted);
+      return value_of<T>(view.template try_cast<T>(), at, value);
     }
   }
 }
@@ -282,50 +287,58 @@ void set_result(TVMFFIAny* result, R&& value) {
   }
 }
 
+/// Calls `function`, whose parameters are `Parameters`, with the converted arguments.
+template <typename R, typename... Parameters, typename F, std::size_t... I>
+void call_converted(F& function, const char* name, [[maybe_unused]] const TVMFFIAny* args, TVMFFIAny* result,
+                    std::index_sequence<I...>) {
+  constexpr int kCount = static_cast<int>(sizeof...(Parameters));
+  if constexpr (std::is_void_v<R>) {
+    function(argument<std::remove_cvref_t<Parameters>>(args[I], Position{name, static_cast<int>(I), kCount})...);
+    result->type_index = kTVMFFINone;
+    result->zero_padding = 0;
+    result->v_int64 = 0;
+  } else {
+    set_result(result, function(argument<std::remove_cvref_t<Parameters>>(
+                           args[I], Position{name, static_cast<int>(I), kCount})...));
+  }
+}
+
+template <typename R, typename... Parameters, typename F>
+void call_checked(F& function, const char* name, const TVMFFIAny* args, std::int32_t given, TVMFFIAny* result) {
+  constexpr int kCount = static_cast<int>(sizeof...(Parameters));
+  if (given != kCount) [[unlikely]] {
+    wrong_count(name, kCount, given);
+  }
+  call_converted<R, Parameters...>(function, name, args, result, std::index_sequence_for<Parameters...>());
+}
+
+/// Calls a function, or an object with one call operator (a lambda): the second argument only tells the signature.
+template <typename F, typename R, typename... Parameters>
+void call(F& function, R (*)(Parameters...), const char* name, const TVMFFIAny* args, std::int32_t given,
+          TVMFFIAny* result) {
+  call_checked<R, Parameters...>(function, name, args, given, result);
+}
+template <typename F, typename C, typename R, typename... Parameters>
+void call(F& function, R (C::*)(Parameters...) const, const char* name, const TVMFFIAny* args, std::int32_t given,
+          TVMFFIAny* result) {
+  call_checked<R, Parameters...>(function, name, args, given, result);
+}
 template <typename F>
-struct Callable : Callable<decltype(&F::operator())> {};
-template <typename R, typename... Args>
-struct Callable<R(Args...)> {
-  template <typename F, std::size_t... I>
-  static void call(F&& function, const char* name, const TVMFFIAny* args, TVMFFIAny* result,
-                   std::index_sequence<I...>) {
-    constexpr int kCount = static_cast<int>(sizeof...(Args));
-    if constexpr (std::is_void_v<R>) {
-      function(argument<std::remove_cvref_t<Args>>(args[I], Position{name, static_cast<int>(I), kCount})...);
-      result->type_index = kTVMFFINone;
-      result->zero_padding = 0;
-      result->v_int64 = 0;
-    } else {
-      set_result(result, function(argument<std::remove_cvref_t<Args>>(args[I],
-                                                                      Position{name, static_cast<int>(I), kCount})...));
-    }
-    static_cast<void>(args);
-    static_cast<void>(name);
+void call(F& function, const char* name, const TVMFFIAny* args, std::int32_t given, TVMFFIAny* result) {
+  if constexpr (std::is_class_v<F>) {
+    call(function, &F::operator(), name, args, given, result);
+  } else {
+    call(function, function, name, args, given, result);
   }
-  template <typename F>
-  static void call(F&& function, const char* name, const TVMFFIAny* args, std::int32_t given, TVMFFIAny* result) {
-    if (given != static_cast<std::int32_t>(sizeof...(Args))) [[unlikely]] {
-      wrong_count(name, static_cast<int>(sizeof...(Args)), given);
-    }
-    call(function, name, args, result, std::index_sequence_for<Args...>());
-  }
-};
-template <typename R, typename... Args>
-struct Callable<R (*)(Args...)> : Callable<R(Args...)> {};
-template <typename R, typename... Args>
-struct Callable<R (*)(Args...) noexcept> : Callable<R(Args...)> {};
-template <typename R, typename... Args>
-struct Callable<R(Args...) noexcept> : Callable<R(Args...)> {};
-template <typename C, typename R, typename... Args>
-struct Callable<R (C::*)(Args...) const> : Callable<R(Args...)> {};
+}
 
 /// `tvm::ffi::Error` is looked up only when `F` is known: a unit that knows it keeps its kind, message and backtrace.
 template <typename F>
-int invoke(F&& function, const char* name, const TVMFFIAny* args, std::int32_t given, TVMFFIAny* result) noexcept {
+int invoke(F function, const char* name, const TVMFFIAny* args, std::int32_t given, TVMFFIAny* result) noexcept {
   using TvmError = typename dependent<::tvm::ffi::Error, F>::type;
   if constexpr (Complete<TvmError>) {
     try {
-      Callable<std::decay_t<F>>::call(function, name, args, given, result);
+      call(function, name, args, given, result);
       return 0;
     } catch (const TvmError& error) {
       TVMFFIErrorSetRaised(const_cast<void*>(static_cast<const void*>(error.get())));
@@ -335,7 +348,7 @@ int invoke(F&& function, const char* name, const TVMFFIAny* args, std::int32_t g
     }
   } else {
     try {
-      Callable<std::decay_t<F>>::call(function, name, args, given, result);
+      call(function, name, args, given, result);
       return 0;
     } catch (...) {
       return raise_current_exception();
@@ -356,5 +369,5 @@ int invoke(F&& function, const char* name, const TVMFFIAny* args, std::int32_t g
   }
 
 #ifndef KJIT_PRECOMPILED
-#include <kjit/impl/ffi.h>
+#include <kjit/ffi.cpp>
 #endif

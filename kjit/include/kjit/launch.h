@@ -141,5 +141,5 @@ class LaunchKernel {
 }  // namespace kjit
 
 #ifndef KJIT_PRECOMPILED
-#include <kjit/impl/launch.h>
+#include <kjit/launch.cpp>
 #endif

@@ -14,25 +14,39 @@ class source_location_t {
  public:
   static constexpr source_location_t current(const char* file = __builtin_FILE(),
                                              unsigned line = static_cast<unsigned>(__builtin_LINE()),
-                                             const char* function = __builtin_FUNCTION()) noexcept {
-    source_location_t location;
-    location.file_ = file;
-    location.function_ = function;
-    location.line_ = line;
-    return location;
-  }
-
-  constexpr const char* file_name() const noexcept { return file_; }
-  constexpr const char* function_name() const noexcept { return function_; }
-  constexpr unsigned line() const noexcept { return line_; }
+                                             const char* function = __builtin_FUNCTION()) noexcept;
+  constexpr const char* file_name() const noexcept;
+  constexpr const char* function_name() const noexcept;
+  constexpr unsigned line() const noexcept;
   /// Always 0: the builtins do not tell it.
-  constexpr unsigned column() const noexcept { return 0; }
+  constexpr unsigned column() const noexcept;
 
  private:
   const char* file_ = "";
   const char* function_ = "";
   unsigned line_ = 0;
 };
+
+constexpr source_location_t source_location_t::current(const char* file, unsigned line, const char* function) noexcept {
+  source_location_t location;
+  location.file_ = file;
+  location.function_ = function;
+  location.line_ = line;
+  return location;
+}
+
+constexpr const char* source_location_t::file_name() const noexcept {
+  return file_;
+}
+constexpr const char* source_location_t::function_name() const noexcept {
+  return function_;
+}
+constexpr unsigned source_location_t::line() const noexcept {
+  return line_;
+}
+constexpr unsigned source_location_t::column() const noexcept {
+  return 0;
+}
 
 #else
 

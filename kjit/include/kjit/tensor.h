@@ -296,5 +296,5 @@ class TensorMatcher {
 }  // namespace kjit
 
 #ifndef KJIT_PRECOMPILED
-#include <kjit/impl/tensor.h>
+#include <kjit/tensor.cpp>
 #endif

@@ -73,7 +73,7 @@ KJIT_DEVICE void PDLTriggerSecondary() {
 
 /// The smallest integer not below `a / b`, for a positive `b`.
 template <std::integral A, std::integral B>
-KJIT_DEVICE constexpr auto div_ceil(A a, B b) {
+KJIT_DEVICE constexpr std::common_type_t<A, B> div_ceil(A a, B b) {
   return host::div_ceil(a, b);
 }
 
@@ -106,11 +106,13 @@ KJIT_DEVICE const void* offset(const void* ptr, U... offsets) {
 /// `N` values of type `T`, usable in device code and as a kernel parameter.
 template <typename T, std::size_t N>
 struct DeviceArray {
-  KJIT_HOST_DEVICE static constexpr std::size_t size() { return N; }
-  KJIT_HOST_DEVICE constexpr T& operator[](std::size_t i) { return data_[i]; }
-  KJIT_HOST_DEVICE constexpr const T& operator[](std::size_t i) const { return data_[i]; }
-  KJIT_HOST_DEVICE constexpr T* data() { return data_; }
-  KJIT_HOST_DEVICE constexpr const T* data() const { return data_; }
+  using value_type = T;
+
+  __host__ __device__ static constexpr std::size_t size() { return N; }
+  __host__ __device__ constexpr T& operator[](std::size_t i) { return data_[i]; }
+  __host__ __device__ constexpr const T& operator[](std::size_t i) const { return data_[i]; }
+  __host__ __device__ constexpr T* data() { return data_; }
+  __host__ __device__ constexpr const T* data() const { return data_; }
 
   T data_[N];
 };

@@ -137,6 +137,7 @@ class Message {
   KJIT_COLD Message& operator<<(const Piece& piece) noexcept;
 
  private:
+  void append(const Piece& piece) noexcept;
   void append_text(const char* text, std::size_t size) noexcept;
   void append_text(const char* text) noexcept;
   void append_digits(std::uint64_t value, unsigned base) noexcept;
@@ -242,7 +243,7 @@ struct Error {
 
 /// The smallest integer not below `a / b`, for a positive `b`. Does not overflow, unlike `(a + b - 1) / b`.
 template <std::integral A, std::integral B>
-constexpr auto div_ceil(A a, B b) {
+constexpr std::common_type_t<A, B> div_ceil(A a, B b) {
   using T = std::common_type_t<A, B>;
   const T quotient = static_cast<T>(static_cast<T>(a) / static_cast<T>(b));
   const T rest = static_cast<T>(static_cast<T>(a) % static_cast<T>(b));
@@ -324,5 +325,5 @@ const void* offset(const void* ptr, U... offsets) {
 }  // namespace kjit
 
 #ifndef KJIT_PRECOMPILED
-#include <kjit/impl/utils.h>
+#include <kjit/utils.cpp>
 #endif

@@ -26,23 +26,23 @@ class alignas(sizeof(T) * N) AlignedVector {
  public:
   using value_type = T;
 
-  KJIT_HOST_DEVICE static constexpr std::size_t size() { return N; }
-  KJIT_HOST_DEVICE T& operator[](std::size_t i) { return data_[i]; }
-  KJIT_HOST_DEVICE const T& operator[](std::size_t i) const { return data_[i]; }
-  KJIT_HOST_DEVICE T* data() { return data_; }
-  KJIT_HOST_DEVICE const T* data() const { return data_; }
+  __host__ __device__ static constexpr std::size_t size() { return N; }
+  __host__ __device__ constexpr T& operator[](std::size_t i) { return data_[i]; }
+  __host__ __device__ constexpr const T& operator[](std::size_t i) const { return data_[i]; }
+  __host__ __device__ constexpr T* data() { return data_; }
+  __host__ __device__ constexpr const T* data() const { return data_; }
 
-  KJIT_DEVICE void fill(T value) {
+  __host__ __device__ constexpr void fill(T value) {
 #pragma unroll
     for (std::size_t i = 0; i < N; ++i) data_[i] = value;
   }
 
   /// Reads vector number `index` of the array that starts at `ptr`.
-  KJIT_DEVICE void load(const void* ptr, std::int64_t index = 0) {
+  __device__ void load(const void* ptr, std::int64_t index = 0) {
     *this = static_cast<const AlignedVector*>(ptr)[index];
   }
   /// Writes vector number `index` of the array that starts at `ptr`.
-  KJIT_DEVICE void store(void* ptr, std::int64_t index = 0) const { static_cast<AlignedVector*>(ptr)[index] = *this; }
+  __device__ void store(void* ptr, std::int64_t index = 0) const { static_cast<AlignedVector*>(ptr)[index] = *this; }
 
  private:
   T data_[N];

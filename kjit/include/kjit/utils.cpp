@@ -15,38 +15,33 @@ KJIT_IMPL const char* DebugInfo::short_file_name() const noexcept {
 }
 
 KJIT_IMPL Message& Message::operator<<(const Piece& piece) noexcept {
+  append(piece);
+  return *this;
+}
+
+KJIT_IMPL void Message::append(const Piece& piece) noexcept {
   switch (piece.kind) {
     case Piece::kText:
-      append_text(piece.text);
-      break;
+      return append_text(piece.text);
     case Piece::kSizedText:
-      append_text(piece.text, piece.size);
-      break;
+      return append_text(piece.text, piece.size);
     case Piece::kSigned:
       if (piece.integer < 0) append_text("-", 1);
-      append_digits(piece.integer < 0 ? ~piece.natural + 1 : piece.natural, 10);
-      break;
+      return append_digits(piece.integer < 0 ? ~piece.natural + 1 : piece.natural, 10);
     case Piece::kUnsigned:
-      append_digits(piece.natural, 10);
-      break;
+      return append_digits(piece.natural, 10);
     case Piece::kReal:
-      append_real(piece.real);
-      break;
+      return append_real(piece.real);
     case Piece::kBool:
-      append_text(piece.integer != 0 ? "true" : "false");
-      break;
+      return append_text(piece.integer != 0 ? "true" : "false");
     case Piece::kPointer:
       append_text("0x", 2);
-      append_digits(piece.natural, 16);
-      break;
+      return append_digits(piece.natural, 16);
     case Piece::kDType:
-      append_dtype(piece.dtype);
-      break;
+      return append_dtype(piece.dtype);
     case Piece::kDevice:
-      append_device(piece.device);
-      break;
+      return append_device(piece.device);
   }
-  return *this;
 }
 
 KJIT_IMPL void Message::append_text(const char* text, std::size_t size) noexcept {

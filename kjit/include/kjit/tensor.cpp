@@ -30,6 +30,9 @@ void describe_expected(Message& message, const Options<T>& options, bool has_val
 
 }  // namespace details
 
+using details::describe_expected;
+using details::same_dtype;
+
 KJIT_IMPL void SymbolicSize::set_value(std::int64_t value, DebugInfo where) {
   if (has_value_) panic(where, "Size value already set");
   bind(value, {nullptr, where});
@@ -103,14 +106,14 @@ KJIT_IMPL void SymbolicDType::verify(DLDataType dtype, DebugInfo where) {
 
 KJIT_IMPL bool SymbolicDType::allows(DLDataType dtype) const noexcept {
   for (int i = 0; i < options_.count; ++i) {
-    if (details::same_dtype(options_.values[i], dtype)) return true;
+    if (same_dtype(options_.values[i], dtype)) return true;
   }
   return options_.count == 0;
 }
 
 KJIT_IMPL bool SymbolicDType::accept(DLDataType dtype, details::Binding by) noexcept {
   if (!allows(dtype)) return false;
-  if (has_value_) return details::same_dtype(value_, dtype);
+  if (has_value_) return same_dtype(value_, dtype);
   value_ = dtype;
   bound_ = by;
   has_value_ = true;
@@ -119,7 +122,7 @@ KJIT_IMPL bool SymbolicDType::accept(DLDataType dtype, details::Binding by) noex
 
 KJIT_IMPL void SymbolicDType::describe_mismatch(Message& cause, DLDataType dtype) const {
   cause << "DType mismatch: ";
-  details::describe_expected(cause, options_, has_value_, value_, bound_);
+  describe_expected(cause, options_, has_value_, value_, bound_);
   cause << " but got " << dtype;
 }
 
@@ -160,7 +163,7 @@ KJIT_IMPL bool SymbolicDevice::accept(DLDevice device, details::Binding by) noex
 
 KJIT_IMPL void SymbolicDevice::describe_mismatch(Message& cause, DLDevice device) const {
   cause << "Device mismatch: ";
-  details::describe_expected(cause, options_, has_value_, value_, bound_);
+  describe_expected(cause, options_, has_value_, value_, bound_);
   cause << " but got " << device;
 }
 
@@ -294,6 +297,8 @@ class Matching {
 
 }  // namespace details
 
+using details::Matching;
+
 KJIT_IMPL TensorMatcher::TensorMatcher(std::initializer_list<details::SizeRef> shape, DebugInfo where)
     : ndim_(copy(shape, shape_, where)) {}
 
@@ -325,7 +330,7 @@ KJIT_IMPL TensorMatcher& TensorMatcher::ensure_alignment(std::int64_t alignment,
 }
 
 KJIT_IMPL TensorMatcher& TensorMatcher::verify(const TensorView& view, const char* name, DebugInfo where) {
-  details::Matching matching(*this, view, {name, where});
+  Matching matching(*this, view, {name, where});
   if (!matching.matches()) matching.fail();
   return *this;
 }
