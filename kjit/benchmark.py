@@ -66,6 +66,10 @@ class BenchTime(NamedTuple):
     max: float
 
 
+_MAX_SETS = 256
+"""So many sets of `rotated` at most: tensors that are still in the cache then are small, and time the launch alone."""
+
+
 def get_benchmark_range(full: Sequence[_T], ci: Sequence[_T]) -> Sequence[_T]:
     """The sizes to run: `full`, or the few of `ci` in continuous integration and under `kjit bench --quick`."""
     return ci if is_in_ci() or _quick.get() else full
@@ -116,7 +120,7 @@ def run_benchmark(
 
 
 def rotated(make: Callable[[], _T], *, nbytes: int, device: str | torch.device) -> list[_T]:
-    """Several sets of tensors, so many that the caches forget the first before it comes again.
+    """Several sets of tensors (up to 256), so many that the caches forget the first before it comes again.
 
         sets = rotated(lambda: torch.randn(n, device="cuda"), nbytes=4 * n, device="cuda")
         run_benchmark([lambda x=x: scale(x) for x in sets], device="cuda")
@@ -131,10 +135,6 @@ def rotated(make: Callable[[], _T], *, nbytes: int, device: str | torch.device) 
     kind = torch.device(device)
     cache = torch.cuda.get_device_properties(kind).L2_cache_size if kind.type == "cuda" else 64 * 2**20
     return [make() for _ in range(min(max(1, -(-4 * cache // max(1, nbytes))), _MAX_SETS))]
-
-
-_MAX_SETS = 256
-"""More sets than this would measure the launch of many small graphs' nodes with little left to forget."""
 
 
 def main(*benchmarks: Any) -> None:

@@ -110,13 +110,13 @@ class _Step:
 
 @dataclass
 class _Links:
-    """Stand-ins for folders whose names a compiler would misread: `link0` for `/home/me/it's mine`."""
+    """Stand-ins for folders whose names a compiler would misread: `kjit_link0` for `/home/me/it's mine`."""
 
     names: dict[str, str] = field(default_factory=dict)
 
     def folder(self, path: str, plain: re.Pattern[str]) -> str:
         """The folder `path` as a compiler can read it."""
-        return path if plain.fullmatch(path) else self.names.setdefault(path, f"link{len(self.names)}")
+        return path if plain.fullmatch(path) else self.names.setdefault(path, f"kjit_link{len(self.names)}")
 
     def source(self, path: str, plain: re.Pattern[str]) -> str:
         """The file `path` as it can stand in an #include."""
@@ -138,7 +138,7 @@ class _Links:
     def restore(self, text: str) -> str:
         """`text` with the real names."""
         for folder, link in self.names.items():
-            text = re.sub(rf"(?<![\w./]){link}(?=/|\b(?!\d))", lambda _: folder, text)  # noqa: B023 (used at once)
+            text = re.sub(rf"(?<![\w./]){link}(?!\w)", lambda _: folder, text)  # noqa: B023 (used at once)
         return text
 
 
@@ -160,6 +160,7 @@ def compile_variant(
 
     Raises:
         CompileError: a compiler or the linker refused the sources, or was killed.
+        UsageError: the name of a source or a flag cannot be handed to a compiler.
         ToolchainError: a compiler or ninja is missing.
         CacheError: the disk is full.
         CancelledError: `cancel` was set.
@@ -264,7 +265,7 @@ def _write(folder: Path, steps: list[_Step], links: _Links) -> list[_Step]:
         for name in (step.output, step.log, step.depfile):
             (folder / name).unlink(missing_ok=True)
         for name, text in step.generated:
-            (folder / name).write_text(text, encoding="utf-8")
+            _write_text(folder / name, text)
         if step.support is None or not step.support.fetch(folder):
             run.append(step)
     for target, name in links.names.items():
@@ -274,10 +275,17 @@ def _write(folder: Path, steps: list[_Step], links: _Links) -> list[_Step]:
     for step in run:
         # `exec` spares a process, and the compiler's own exit status arrives.
         command = f"exec {step.command} >{step.log} 2>&1".replace("$", "$$")
+        if "\n" in command:
+            raise UsageError("a flag has a line break in it.", hint="put what it defines into a header")
         lines += [f"build {step.output}: run {' '.join(step.inputs)}".rstrip(), f"  run = {command}"]
     (folder / ".ninja_log").unlink(missing_ok=True)
-    (folder / "build.ninja").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    _write_text(folder / "build.ninja", "\n".join([*lines, ""]))
     return run
+
+
+def _write_text(path: Path, text: str) -> None:
+    # Names of files may hold bytes that are no UTF-8; they arrive as they are.
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
@@ -373,8 +381,10 @@ def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[Path, ...
 def _absolute(path: str) -> Path:
     """`path` without `..`, which must not be taken away where the folder before it is a link."""
     normal = os.path.normpath(path)
-    if ".." in path.split("/") and not os.path.samefile(path, normal):
-        normal = os.path.realpath(path)
+    if ".." in path.split("/"):
+        with contextlib.suppress(OSError):  # gone since it was read; whoever compares it will notice
+            if not os.path.samefile(path, normal):
+                normal = os.path.realpath(path)
     return Path(normal)
 
 

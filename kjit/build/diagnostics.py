@@ -21,7 +21,7 @@ from pathlib import Path
 
 _SHOWN = 3
 _LONGEST_LINE = 160
-_LONGEST_NOTE = 2
+_NOTES_SHOWN = 2
 
 _FEWER_AT_ONCE = "build fewer at once (`kjit build -j 1`), or give this machine more memory"
 
@@ -148,8 +148,11 @@ def explain(
 
 
 def is_disk_full(log: str) -> bool:
-    """Whether a tool failed because no space is left on a disk."""
-    return "No space left on device" in log
+    """Whether a tool failed because no space is left on a disk.
+
+    nvcc does not say so: a temporary file of its own that came out empty is then one that it cannot open.
+    """
+    return re.search(r"No space left on device|Could not open input file \S*tmpxft_", log) is not None
 
 
 def parse_resources(log: str) -> list[KernelResources]:
@@ -390,7 +393,7 @@ class _View:
             lines += self._excerpt(message)
         else:
             lines.append(f"error: {message.text}")
-        lines += [f"  {_shorten(note)}" for note in message.notes[:_LONGEST_NOTE]]
+        lines += [f"  {_shorten(note)}" for note in message.notes[:_NOTES_SHOWN]]
         if message.frames:
             lines.append(_shorten(f"  in {self._chain(message.frames)}", 2 * _LONGEST_LINE))
         return "\n".join(lines)

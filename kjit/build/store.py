@@ -350,10 +350,13 @@ class Store:
         """Remove the staging folders of processes that have ended, and return how many there were."""
         swept = 0
         staging = self._v1 / _STAGING
-        for name in {entry.name.removesuffix(".lock") for entry in _scan(staging)}:
+        names = {entry.name for entry in _scan(staging)}
+        for name in {name.removesuffix(".lock") for name in names}:
             lock = staging / f"{name}.lock"
+            # A lock that was just here is not made again: its build has ended by itself.
+            create = 0 if lock.name in names else os.O_CREAT
             try:
-                handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC | create, 0o600)
             except OSError:
                 continue
             try:
@@ -383,9 +386,9 @@ class Store:
         assert isinstance(reads, dict)  # _parse has checked it
         try:
             before = Reads.from_json(reads)
+            after = before.compare(key.anchors)
         except (KeyError, TypeError, ValueError):
             return f"{_DAMAGED} its record lists no headers"
-        after = before.compare(key.anchors)
         if isinstance(after, str):
             return after
         damage = _damage(artifact)
@@ -430,6 +433,7 @@ class Store:
                     os.pwrite(handle, os.uname().nodename.encode(), 0)
                     folder.mkdir(mode=0o700)
                     return folder, handle
+                lock.unlink(missing_ok=True)
                 os.close(handle)
         except OSError as error:
             if error.errno in _NO_SPACE:
@@ -533,7 +537,7 @@ def _write_record(folder: Path, record: Mapping[str, object]) -> None:
     being_written = folder / f"{_RECORD}.{secrets.token_hex(4)}"
     try:
         with open(being_written, "x", encoding="ascii") as file:
-            json.dump(record, file, separators=(",", ":"))
+            file.write(json.dumps(record, separators=(",", ":")))
         os.replace(being_written, folder / _RECORD)
     except OSError:
         with contextlib.suppress(OSError):

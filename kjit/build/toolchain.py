@@ -102,7 +102,8 @@ class Toolchain:
 
     def support_flags(self, *, with_cuda: bool) -> list[str]:
         """The flags for the part of kjit's headers that is compiled apart (support.py), the same for all targets."""
-        flags = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
+        # -O1: none of it is in a loop over elements, and a new machine waits for it.
+        flags = ["-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
         return [*flags, *_include_flags((), self._cuda_include_dirs if with_cuda else ())]
 
     def nvcc_flags(self, spec: Spec) -> list[str]:
@@ -257,6 +258,7 @@ def runtime_target(kind: TargetKind, device_index: int | None) -> Target:
     return Target.cuda(max(fitting, key=_closeness))
 
 
+@lru_cache(maxsize=1)
 def kjit_include() -> Path:
     """The folder of kjit's C++ headers (`<kjit/...>`)."""
     return Path(__file__).resolve().parent.parent / "include"

@@ -5,7 +5,8 @@ loads the module for the values given; `kjit build` goes through the declared on
 cannot disagree. There is no registry: whoever builds a project imports its wrappers and looks at their variables.
 
 The second call for the same values is on the path of every launch, so it is one dictionary look-up; only where values
-of another type could be equal (`1`, `True` and `1.0` are) the types are compared too.
+of another type could be equal (`1`, `True` and `1.0` are) the types are compared too. The function that does it is
+generated for the declared parameters: packing `*args` and `**kwargs` would take longer than the look-up.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, cast
 
 from kjit.errors import UsageError
 from kjit.runtime.once import COMPOUND, typed
@@ -87,19 +88,9 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
     """
 
     def __new__(cls, fn: Callable[..., Spec], variants: tuple[Mapping[str, object], ...]) -> Self:
-        del fn, variants  # for __init__
+        del variants  # for __init__
         known: dict[object, tuple[tuple[type, ...] | None, tvm_ffi.Module]] = {}
-
-        def call(*values: Any, device: torch.device | str | None = None, **named: Any) -> tvm_ffi.Module:
-            if not named:
-                found = known.get((device, values))
-                if found is not None:
-                    types, loaded = found
-                    if types is None or types == (*map(type, values),):
-                        return loaded
-            return self._load(values, named, device)
-
-        self = super().__new__(cls, call)
+        self = super().__new__(cls, _generate_call(fn, known, lambda *values: self._load(*values)))
         self._known = known
         return self
 
@@ -108,16 +99,10 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
         self._fn = fn
         self._signature = inspect.signature(fn)
         self._values = variants
-        self._lock = threading.Lock()
         # Two kinds of key: the values as a caller wrote them, and their one canonical form.
         self._modules: dict[object, tvm_ffi.Module] = {}
-        # For calls by position only: the module, and the types of the values where these have to be compared.
+        # By device and values: the module, and the types of the values where these have to be compared.
         self._known: dict[object, tuple[tuple[type, ...] | None, tvm_ffi.Module]]
-        if "device" in self._signature.parameters:
-            raise UsageError(
-                f"{self.name}: a declared op has no parameter 'device'.",
-                hint="device= chooses between the CUDA side and the C++ side of the Spec that the function returns",
-            )
         for values in variants:
             try:
                 self._signature.bind(**values)
@@ -159,41 +144,75 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
 
     def cache_clear(self) -> None:
         """Forget what was loaded: the next call looks at the sources again."""
-        with self._lock:
-            self._modules.clear()
-            self._known.clear()
+        self._modules.clear()
+        self._known.clear()
 
-    def _load(
-        self, values: tuple[Any, ...], named: dict[str, Any], device: torch.device | str | None
-    ) -> tvm_ffi.Module:
-        as_written = (device, *map(typed, values), *((name, typed(value)) for name, value in named.items()))
+    def _load(self, device: torch.device | str | None, *values: Any) -> tvm_ffi.Module:
+        """The module for the values of all parameters, in their order; a call asks only when it does not know."""
+        as_written = (device, *map(typed, values))
         found = self._modules.get(as_written)
-        if found is not None:
-            return found
-        # Both know more than a call of a loaded module needs.
-        from kjit.runtime.load import load_variant, target_of
+        if found is None:
+            # Both know more than a call of a loaded module needs.
+            from kjit.runtime.load import load_variant, target_of
 
-        bound = self._signature.bind(*values, **named)
-        bound.apply_defaults()
-        canonical = (None, str(device), *map(typed, bound.args), *map(typed, sorted(bound.kwargs.items())))
-        with self._lock:
+            canonical = (None, str(device), *map(typed, values))
             found = self._modules.get(canonical)
             if found is None:
-                spec = self.spec(*values, **named)
+                # Two threads may come here at once: below them one compiles and the other waits; both get one module.
+                spec = self.spec(**dict(zip(self._signature.parameters, values, strict=True)))
                 target = target_of(spec, device)
-                found = load_variant(Variant(spec.only(target.kind), target), hint=_prebuild(spec, target))
+                found = load_variant(Variant(spec.only(target.kind), target), hint=self._how_to_prebuild(target))
                 self._modules[canonical] = found
             self._modules[as_written] = found
-            if not named and not any(isinstance(value, COMPOUND) for value in values):
-                self._known[device, values] = None if all(map(_is_alone, values)) else (*map(type, values),), found
+        if not any(isinstance(value, COMPOUND) for value in values):
+            key = (device, *values)
+            self._known[key] = None if all(map(_is_alone, values)) else (*map(type, values),), found
         return found
+
+    def _how_to_prebuild(self, target: Target) -> str:
+        op = self.__module__.rpartition(".")[2]  # the wrapper is called as its op is
+        where = "--target cpu" if target.arch is None else f"--target cuda --arch {target.arch}"
+        return f"`kjit build {op} {where}` in its project builds it ahead of use"
+
+
+def _generate_call(
+    fn: Callable[..., Spec], known: Mapping[object, object], load: Callable[..., object]
+) -> FunctionType:
+    """The function behind a declared op: `fn`'s parameters and `device`, which looks the module up in `known`."""
+    parameters = list(inspect.signature(fn).parameters.values())
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise UsageError(f"{fn.__name__}: a declared op has plain parameters, and '{parameter}' is none.")
+        if parameter.name == "device":
+            raise UsageError(
+                f"{fn.__name__}: a declared op has no parameter 'device'.",
+                hint="device= chooses between the CUDA side and the C++ side of the Spec that the function returns",
+            )
+    plain = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    values = "".join(f", {name}" for name in plain + named)
+    types = "".join(f"_kjit_type({name}), " for name in plain + named)
+    # What it uses comes as parameters of a factory: a closure is faster than globals, and the prefix keeps its names
+    # apart from those of the op.
+    source = f"""
+def factory(_kjit_known, _kjit_load, _kjit_type):
+    def call({", ".join([*plain, "*", *named, "device"])}):
+        _kjit_found = _kjit_known((device{values},))
+        if _kjit_found is not None and (_kjit_found[0] is None or _kjit_found[0] == ({types})):
+            return _kjit_found[1]
+        return _kjit_load(device{values})
+    return call
+"""
+    space: dict[str, Any] = {}
+    exec(compile(source, f"<kjit.module {fn.__name__}>", "exec"), space)
+    call = cast("FunctionType", space["factory"](known.get, load, type))
+    call.__name__, call.__qualname__ = fn.__name__, fn.__qualname__
+    call.__defaults__ = tuple(p.default for p in parameters if p.name in plain and p.default is not p.empty)
+    call.__kwdefaults__ = {p.name: p.default for p in parameters if p.name in named and p.default is not p.empty}
+    call.__kwdefaults__["device"] = None
+    return call
 
 
 def _is_alone(value: object) -> bool:
     """Whether no value of another type equals this one: so it is for dtypes, the most usual ones."""
     return value is None or type(value).__module__ == "torch"
-
-
-def _prebuild(spec: Spec, target: Target) -> str:
-    where = "--target cpu" if target.arch is None else f"--target cuda --arch {target.arch}"
-    return f"`kjit build {spec.name} {where}` in its project builds it ahead of use"

@@ -139,7 +139,6 @@ def jit(
             extra_include_paths=extra_include_paths,
         )
         modules: dict[object, tvm_ffi.Module] = {}
-        loading = threading.Lock()
 
         @functools.wraps(fn)
         def call(*call_args: P.args, **call_kwargs: P.kwargs) -> R:
@@ -148,12 +147,10 @@ def jit(
                 where = _device_of(name, (*call_args, *call_kwargs.values()))
             module = modules.get(where)
             if module is None:
-                with loading:
-                    module = modules.get(where)
-                    if module is None:
-                        target = target_of(spec, where)
-                        module = load_variant(Variant(spec.only(target.kind), target), build_directory=build_directory)
-                        modules[where] = module
+                # Two threads may come here at once: below them one compiles and the other waits.
+                target = target_of(spec, where)
+                variant = Variant(spec.only(target.kind), target)
+                module = modules[where] = load_variant(variant, build_directory=build_directory)
             return fn(module, *call_args, **call_kwargs)
 
         return call

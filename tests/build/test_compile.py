@@ -228,12 +228,14 @@ class TestSupport:
             built = build(Spec("answer", cpp_files=[source]), staging)
             assert kjit_include() / "kjit" / "impl" / "utils.h" in built.headers
 
-    def test_a_broken_one_is_compiled_again(self, source: Path, staging: Path, empty_cache: Path) -> None:
+    @pytest.mark.parametrize("name", ["kjit_host.o", "kjit_host.o.d"])
+    def test_a_truncated_one_is_compiled_again(self, source: Path, staging: Path, empty_cache: Path, name: str) -> None:
         build(Spec("answer", cpp_files=[source]), staging)
-        (kept,) = empty_cache.glob("v1/support/*/kjit_host.o")
-        kept.write_bytes(b"")
+        (kept,) = empty_cache.glob(f"v1/support/*/{name}")
+        whole = kept.read_bytes()
+        kept.write_bytes(whole[: len(whole) // 2] if name.endswith(".o") else b"")
         build(Spec("answer", cpp_files=[source]), staging)
-        assert kept.read_bytes()[:4] == b"\x7fELF"
+        assert kept.read_bytes() == whole
 
     def test_a_cache_that_cannot_be_written_is_no_error(
         self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -249,6 +251,10 @@ class TestSupport:
 
 
 class TestFailures:
+    def test_a_flag_with_a_line_break_is_refused(self, source: Path, staging: Path) -> None:
+        with pytest.raises(UsageError, match="line break"):
+            build(Spec("answer", cpp_files=[source], extra_cflags=["-DX=a\nb"]), staging)
+
     def test_the_message_names_the_variant_and_shows_the_place(self, tmp_path: Path, staging: Path) -> None:
         (tmp_path / "bad.cpp").write_text("int f() {\n  return oops;\n}\n")
         with pytest.raises(CompileError) as caught:

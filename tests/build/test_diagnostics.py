@@ -271,8 +271,17 @@ class TestOtherTools:
     def test_what_is_not_understood_is_shown_as_it_is(self, view: Path) -> None:
         assert show("something new happened\n", view).text == "something new happened"
 
-    def test_a_full_disk_is_recognised(self) -> None:
-        assert is_disk_full("cc1plus: fatal error: error writing to x.s: No space left on device")
+    @pytest.mark.parametrize(
+        "log",
+        [
+            "cc1plus: fatal error: error writing to x.s: No space left on device\n",
+            "fatal   : Could not open input file /tmp/tmpxft_0000499a_00000000-7_add.cpp1.ii\n",
+        ],
+    )
+    def test_a_full_disk_is_recognised(self, log: str) -> None:
+        assert is_disk_full(log)
+
+    def test_a_missing_header_is_no_full_disk(self) -> None:
         assert not is_disk_full("fatal error: x.h: No such file or directory")
 
 

@@ -350,6 +350,21 @@ with Store.open().writable().staging() as staging:
             assert not other.exists()
             assert alive.is_dir()
 
+    def test_builds_that_start_together_leave_nothing(self, store: Store) -> None:
+        store.writable()
+
+        def work() -> None:
+            for _ in range(50):
+                with store.staging() as staging:
+                    assert staging.is_dir()
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert list((store.root / "v1" / "staging").iterdir()) == []
+
     def test_a_build_sweeps(self, store: Store) -> None:
         dead = store.root / "v1" / "staging" / "dead"
         with store.writable().staging():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from collections.abc import Callable
@@ -234,23 +234,23 @@ class TestAnotherProcess:
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
     def test_a_read_only_cache_serves_another_user(self, built: Spec, cache_dir: Path) -> None:
-        subprocess.run(["chmod", "-R", "go+rX", Path(built.cpp_files[0]).parents[1]], check=True)
-        closed = {folder: folder.stat().st_mode for folder in cache_dir.parents}
-        for folder, mode in closed.items():
-            folder.chmod(mode | stat.S_IXOTH)
-        try:
-            done = run(f"""
+        project = Path(built.cpp_files[0]).parents[1]
+        # pytest's own folders are closed to others.
+        with tempfile.TemporaryDirectory() as shared:
+            shutil.copytree(cache_dir, f"{shared}/cache")
+            shutil.copytree(project / "csrc", f"{shared}/project/csrc")
+            shutil.copy2(project / "pyproject.toml", f"{shared}/project")
+            subprocess.run(["chmod", "-R", "go+rX", shared], check=True)
+            script = f"""
                 import os
                 import tvm_ffi, kjit.build.plan, kjit.runtime.load  # Python itself may lie in root's home
                 os.setgroups([])
                 os.setgid(65534)
                 os.setuid(65534)
-                assert not os.access({str(cache_dir)!r}, os.W_OK)
-                print(kjit.load_jit("answer", cpp_files=[{built.cpp_files[0]!r}]).answer())
-            """)
-        finally:
-            for folder, mode in closed.items():
-                folder.chmod(mode)
+                assert not os.access("{shared}/cache", os.W_OK)
+                print(kjit.load_jit("answer", cpp_files=["{shared}/project/csrc/answer.cpp"]).answer())
+            """
+            done = run(script, KJIT_CACHE_DIR=f"{shared}/cache")
         assert (done.stdout, done.stderr) == ("42\n", "")
 
 
@@ -278,7 +278,7 @@ class TestNoCompile:
             return spec
 
         monkeypatch.setenv("KJIT_NO_COMPILE", "1")
-        with pytest.raises(NotPrebuiltError, match=r"`kjit build answer --target cpu`"):
+        with pytest.raises(NotPrebuiltError, match=r"`kjit build test_load --target cpu`"):
             _answer(device="cpu")
 
     def test_nothing_is_created(self, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,6 +404,56 @@ class TestTargetOf:
     def test_what_is_no_device_is_refused(self, device: str) -> None:
         with pytest.raises(UsageError, match="is not one that kjit builds for"):
             target_of(self.BOTH, device)
+
+
+@pytest.mark.nvcc
+def test_the_cuda_runtime_is_loaded_where_the_loader_does_not_find_it(
+    tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tvm_ffi
+
+    del cache_dir
+    source = tmp_path / "op.cu"
+    source.write_text("#include <cuda_runtime_api.h>\nint f() { return cudaDeviceSynchronize(); }\n")
+    real, attempts = tvm_ffi.load_module, []
+
+    def load_module(path: str) -> object:
+        attempts.append(path)
+        if len(attempts) == 1:
+            raise RuntimeError(f"{path}: libcudart.so.13: cannot open shared object file: No such file or directory")
+        with open("/proc/self/maps") as maps:
+            assert "libcudart.so" in maps.read()
+        return real(path)
+
+    monkeypatch.setattr(tvm_ffi, "load_module", load_module)
+    load_variant(Variant(Spec("op", cuda_files=[source]), Target.cuda("9.0a")))
+    assert len(attempts) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cache_dir")
+def test_a_declared_op_runs_on_the_device_of_its_tensor(tmp_path: Path, answer_op: WriteOp) -> None:
+    cpp = answer_op(tmp_path).cpp_files
+    (tmp_path / "answer.cuh").write_text(
+        textwrap.dedent("""
+            #include <kjit/ffi.h>
+            __global__ void add_one(float* p) { p[threadIdx.x] += 1; }
+            void answer(kjit::TensorView x) {
+              add_one<<<1, static_cast<unsigned>(x.numel())>>>(static_cast<float*>(x.data_ptr()));
+            }
+        """)
+    )
+
+    @kjit.module()
+    def _answer() -> Spec:
+        return Spec("answer", cpp_files=cpp, cuda_files=[tmp_path / "answer.cuh"], cuda_wrappers=[("answer", "answer")])
+
+    x = torch.zeros(3, device="cuda")
+    _answer(device=x.device).answer(x)
+    torch.cuda.synchronize()
+    assert x.tolist() == [1, 1, 1]
+    assert _answer(device="cpu").answer() == 42
+    assert _answer.variants([target_of(_answer.specs()[0], x.device)])[0].target.kind == "cuda"
 
 
 @pytest.mark.nvcc

@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001, ARG005 (signatures are what is tested here, not bodies)
+# ruff: noqa: ARG001 (signatures are what is tested here, not bodies)
 from __future__ import annotations
 
 import importlib
@@ -234,6 +234,11 @@ def test_torch_compile_serves_every_size_with_one_graph() -> None:
     with torch._dynamo.config.patch(error_on_recompile=True):
         for size in (3, 8, 129):
             assert torch.equal(function(torch.ones(size)), torch.full((size,), 2.0))
+
+
+def test_inductor_calls_it_in_the_middle_of_its_own_code() -> None:
+    function = torch.compile(lambda x: scale(x + 1, 3.0) - 1, fullgraph=True, backend="inductor")
+    assert torch.equal(function(X), (X + 1) * 3 - 1)
 
 
 def test_torch_export_takes_it() -> None:

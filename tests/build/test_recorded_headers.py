@@ -149,7 +149,7 @@ def test_the_direct_source_is_not_among_the_headers(project: Project) -> None:
     ],
 )
 def test_headers_that_come_with_the_compilers_are_not_compared(project: Project, path: str) -> None:
-    assert path in project.observe(path).reads.system
+    assert path not in {header.path for header in project.observe(path).reads.headers}
 
 
 def test_headers_of_other_packages_are_compared(project: Project, tmp_path: Path) -> None:
@@ -164,6 +164,22 @@ def test_an_include_folder_of_the_spec_is_compared_wherever_it_is(project: Proje
     key = Key.of(Variant(spec, Target.cpu()), Toolchain.for_target(Target.cpu()))
     reads = Observation.of(["/usr/include/stdio.h"], key, Toolchain.for_target(Target.cpu())).reads
     assert [header.path for header in reads.headers] == ["stdio.h"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/usr/include/c++/12/bits/move.h", "/bits/move.h"),
+        ("/usr/include/x86_64-linux-gnu/c++/12/bits/c++config.h", "/bits/c++config.h"),
+        ("/usr/include/x86_64-linux-gnu/sys/types.h", "/sys/types.h"),
+        ("/usr/include/stdio.h", "/stdio.h"),
+        ("/usr/lib/gcc/x86_64-linux-gnu/12/include/stddef.h", "/stddef.h"),
+        ("/usr/lib/llvm-16/lib/clang/16/include/stddef.h", "/stddef.h"),
+        (str(tvm_ffi_include() / "tvm" / "ffi" / "c_api.h"), "/tvm/ffi/c_api.h"),
+    ],
+)
+def test_a_system_header_is_remembered_by_the_name_that_includes_it(project: Project, path: str, name: str) -> None:
+    assert f"//{name}//" in f"//{project.observe(path).reads.system}//"
 
 
 class TestNewFiles:
@@ -252,18 +268,19 @@ class TestChangesDuringTheCompile:
     "damage",
     [
         {"headers": None},
-        {"headers": [["project", "a.h", "1", 2, "x"]]},
+        {"headers": [["project", ["a.h"], 1, 2, "x"]]},
         {"headers": [["project", "a.h"]]},
         {"headers": [5]},
         {"system": 1},
         {"folders": {}},
-        {"present": [[1, 2]]},
+        {"folders": [["project", 5, 0]]},
+        {"present": [[1, 2, 3]]},
     ],
 )
 def test_a_record_that_is_garbage_is_refused(project: Project, damage: dict[str, object]) -> None:
     document = {**json.loads(json.dumps(project.recorded().to_json())), **damage}
     with pytest.raises((TypeError, ValueError, KeyError)):
-        Reads.from_json(document)
+        Reads.from_json(document).compare(project.key.anchors)
 
 
 def test_the_second_key_is_about_contents_and_not_about_dates(project: Project) -> None:

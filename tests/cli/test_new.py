@@ -1,0 +1,156 @@
+"""The command `kjit new`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def kjit_new(tmp_path: Path) -> Run:
+    """A function that runs `kjit new` in an empty folder."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "kjit", "new", *arguments],
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "COLUMNS": "100"},
+        )
+
+    return run
+
+
+def test_it_says_what_was_written_and_what_to_change(kjit_new: Run, tmp_path: Path) -> None:
+    done = kjit_new("scale", "--device", "cuda,cpu")
+    assert done.returncode == 0, done.stderr
+    files = ["kernels/csrc/scale.cuh", "kernels/csrc/scale.cpp", "kernels/scale.py", "tests/test_scale.py"]
+    assert set(files) <= set(done.stdout.splitlines())
+    assert "pytest tests/test_scale.py" in done.stdout
+    places = [line.strip().rsplit(":", 1) for line in done.stdout.splitlines() if line.startswith("  ")]
+    assert [file for file, _ in places] == [files[0], files[1], files[3]]
+    for file, line in places:
+        assert "x * alpha" in (tmp_path / file).read_text().splitlines()[int(line) - 1]
+
+
+def test_a_project_made_on_the_way_is_said_in_one_line(kjit_new: Run, tmp_path: Path) -> None:
+    done = kjit_new("scale")
+    assert [line for line in done.stderr.splitlines() if "no project" in line] == [
+        f"note: there was no project here, so {tmp_path} has become one (as `kjit init` would)"
+    ]
+    assert kjit_new("other").stderr == ""
+
+
+def test_a_dry_run_shows_the_tree_and_a_diff_and_writes_nothing(kjit_new: Run, tmp_path: Path) -> None:
+    done = kjit_new("scale", "--dry-run")
+    assert done.returncode == 0
+    assert "            scale.cuh" in done.stdout
+    assert "+++ b/kernels/scale.py" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_diff_of_a_dry_run_can_be_applied(kjit_new: Run, tmp_path: Path) -> None:
+    diff = kjit_new("scale", "--dry-run").stdout
+    diff = diff[diff.index("--- ") :]
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=diff, text=True, check=True)
+    again = kjit_new("scale", "--dry-run", "--force").stdout
+    assert "---" not in again
+
+
+def test_an_op_that_exists_needs_force(kjit_new: Run, tmp_path: Path) -> None:
+    kjit_new("scale")
+    (tmp_path / "kernels" / "scale.py").write_text("# mine\n")
+    refused = kjit_new("scale")
+    assert refused.returncode == 2
+    assert "kernels/scale.py" in refused.stderr
+    assert "--force" in refused.stderr
+    assert kjit_new("scale", "--force").returncode == 0
+    assert "def scale" in (tmp_path / "kernels" / "scale.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["../x"], "is a path"),
+        (["class"], "keyword of Python"),
+        (["int"], "keyword of C++"),
+        (["a b"], "a space in it"),
+        (["f", "x T[N]"], "expected ':'"),
+        (["f", "x: T[N], w: T[M] -> out: T[N]"], "one shape"),
+        (["f", "--pattern", "gather"], "no pattern 'gather'"),
+        (["f", "--device", "tpu"], "'tpu' is none of cuda and cpu"),
+        (["f", "--dtypes", "fp7"], "'fp7' is not a dtype"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_a_hint_and_status_2(
+    kjit_new: Run, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    done = kjit_new(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_caret_of_an_error_stands_below_the_signature(kjit_new: Run) -> None:
+    lines = kjit_new("f", "x: T[N} -> out: T[N]").stderr.splitlines()
+    excerpt, caret = lines[1:3]
+    assert excerpt[caret.index("^")] == "}"
+
+
+def test_a_broken_pyproject_is_named_with_its_line(kjit_new: Run, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("\n[tool.kjit\n")
+    done = kjit_new("scale")
+    assert done.returncode == 2
+    assert "pyproject.toml:2" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_folder_is_one_sentence_and_status_1(kjit_new: Run, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        done = kjit_new("scale")
+    finally:
+        tmp_path.chmod(0o700)
+    assert done.returncode == 1
+    assert "may not be written by this user" in done.stderr
+
+
+def test_a_full_disk_leaves_nothing_half_written(kjit_new: Run, tmp_path: Path) -> None:
+    del kjit_new
+    script = (
+        "import errno, pathlib, sys\n"
+        "written = []\n"
+        "original = pathlib.Path.write_text\n"
+        "def write_text(self, *args, **kwargs):\n"
+        "    written.append(self)\n"
+        "    if len(written) == 5:\n"
+        "        raise OSError(errno.ENOSPC, 'No space left on device', str(self))\n"
+        "    return original(self, *args, **kwargs)\n"
+        "pathlib.Path.write_text = write_text\n"
+        "sys.argv = ['kjit', 'new', 'scale']\n"
+        "from kjit.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "the disk is full" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_names_only_the_patterns_that_there_are(kjit_new: Run) -> None:
+    help_text = kjit_new("--help").stdout
+    assert "elementwise" in help_text
+    assert "rowwise" not in help_text
+    assert "gather" not in help_text
