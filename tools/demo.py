@@ -51,6 +51,7 @@ def main() -> None:
     print(f"$ cd {folder}")
 
     run(folder, "kjit", "doctor")
+    run(folder, "kjit", "init")
     run(folder, "kjit", "new", "scale", "--device", "cuda,cpu" if cuda else "cpu")
     run(folder, "kjit", "build", "--target", "cpu")
     if cuda:

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from kjit import env
 from kjit.build.memo import Stamp, stamp
-from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_include
+from kjit.build.toolchain import COMPILER_ENVIRONMENT, Toolchain, kjit_include, tvm_ffi_include
 
 _log = logging.getLogger("kjit")
 
@@ -93,12 +93,18 @@ def support_objects(toolchain: Toolchain) -> list[SupportObject]:
 def _support_object(name: str, toolchain: Toolchain) -> SupportObject:
     arguments = (str(toolchain.cxx.path), *toolchain.support_flags(with_cuda=name == "cuda"))
     source = Path(__file__).resolve().parent.parent / "csrc" / "support" / f"{name}.cpp"
-    identity = toolchain.identity()
-    if name != "cuda":
-        identity["cuda"] = None
-    # One object serves all architectures, and a CPU module as well as a CUDA module.
-    known = [arguments, source.read_text(encoding="utf-8"), _headers_digest(), identity["cxx"], identity["cuda"]]
-    key = hashlib.sha256(json.dumps([*known, identity["environment"]]).encode()).hexdigest()[:32]
+    # Not the whole identity of the toolchain: one object serves all architectures, and CPU and CUDA modules alike.
+    environment = {variable: os.environ.get(variable) for variable in COMPILER_ENVIRONMENT}
+    cuda = toolchain.cuda.identity() if toolchain.cuda is not None and name == "cuda" else None
+    known = [
+        arguments,
+        source.read_text(encoding="utf-8"),
+        _headers_digest(),
+        toolchain.cxx.identity(),
+        cuda,
+        environment,
+    ]
+    key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
     return SupportObject(name, arguments, source, env.cache_dir() / "v1" / "support" / key)
 
 

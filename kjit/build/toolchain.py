@@ -34,17 +34,11 @@ from kjit.spec import CudaArch, Spec, Target, TargetKind
 EXPORTS_SCRIPT = "exports.map"
 """The linker script that keeps everything but the exports local: a file beside the link's output."""
 
-COMPILER_ENVIRONMENT = (
-    "NVCC_PREPEND_FLAGS",
-    "NVCC_APPEND_FLAGS",
-    "CPATH",
-    "C_INCLUDE_PATH",
-    "CPLUS_INCLUDE_PATH",
-    "LIBRARY_PATH",
-    "CUDA_HOME",
-    "CXX",
-)
-"""Variables that change what the compilers do, and therefore belong to a toolchain's identity."""
+COMPILER_ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "CXX")
+"""Variables that change what a C++ compiler does, and therefore belong to a toolchain's identity."""
+
+NVCC_ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDA_HOME")
+"""As `COMPILER_ENVIRONMENT`, where nvcc is used too."""
 
 _DISCOVERY_ENVIRONMENT = ("PATH", "CXX", env.CUDA_HOME, "CUDA_HOME", env.CACHE_DIR)
 
@@ -81,12 +75,13 @@ class Toolchain:
 
     def identity(self) -> dict[str, object]:
         """Everything about the compilers that can change what they make, as JSON."""
+        variables = COMPILER_ENVIRONMENT if self.cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
         return {
             "target": str(self.target),
             "cxx": self.cxx.identity(),
             "cuda": None if self.cuda is None else self.cuda.identity(),
             "cpu": cpu_identity() if self._is_native else None,
-            "environment": {name: os.environ[name] for name in COMPILER_ENVIRONMENT if os.environ.get(name)},
+            "environment": {name: os.environ[name] for name in variables if os.environ.get(name)},
         }
 
     def cxx_flags(self, spec: Spec) -> list[str]:

@@ -41,6 +41,8 @@ def bench(
 
     if json and markdown:
         raise UsageError("--json and --markdown exclude each other.")
+    if csv is not None and not csv.absolute().parent.is_dir():
+        raise UsageError(f"'{csv}' cannot be written: its folder does not exist.", hint=f"mkdir -p '{csv.parent}'")
     allowed = _percent(max_regression)
     known = compare.read_baseline(baseline) if baseline is not None else None
     project = find_project()

@@ -219,7 +219,9 @@ def _print_errors(errors: Iterable[KjitError]) -> None:
         if isinstance(error, CompileError) and detail in known:
             console.print_error(f"{head} (as above)", None)
             continue
-        known.add(detail)
+        if error.message in known:
+            continue
+        known.update((detail, error.message) if isinstance(error, CompileError) else (error.message,))
         console.print_error(error.message, error.hint)
 
 

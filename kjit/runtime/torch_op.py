@@ -350,6 +350,14 @@ def _refuse_gradient(op: str, tensors: dict[str, torch.Tensor | None]) -> None:
             )
 
 
+def _require_tensors(op: str, arguments: dict[str, object]) -> None:
+    import torch
+
+    for name, value in arguments.items():
+        if not torch.overrides.is_tensor_like(value):  # type: ignore[no-untyped-call]
+            raise TypeError(f"{op}(): argument '{name}' must be a tensor, not {type(value).__name__}")
+
+
 def _generate(
     function: Callable[..., object],
     layout: _Layout,
@@ -364,6 +372,7 @@ def _generate(
         "outputs": outputs,
         "overload": overload,
         "refuse_gradient": _refuse_gradient,
+        "require_tensors": _require_tensors,
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
         "is_tracing": torch.compiler.is_dynamo_compiling,
@@ -414,6 +423,7 @@ def _source(layout: _Layout) -> str:
 
     direct = [*map(plain, tensors), "not _kjit_count_dispatch_modes()", "_kjit_top_transform() is None"]
     named = ", ".join(f"'{name}': {name}" for name in tensors)
+    required = ", ".join(f"'{name}': {name}" for name in tensors if name not in optional)
     written = [*layout.mutated, *outs]
     if len(written) == 1:
         count = [f"_kjit_increment_version(({written[0]},))"]
@@ -445,6 +455,7 @@ def _source(layout: _Layout) -> str:
         "        except RuntimeError:",
         f"            if not ({' or '.join(map(is_meta, tensors))}):",
         "                raise",
+        f"    _kjit_require_tensors({layout.op!r}, {{{required}}})",
         f"    return registered({layout.arguments})",
     ]
     return "\n".join(lines)

@@ -178,12 +178,12 @@ class _Undo:
 
     def make_folder(self, path: Path) -> None:
         missing = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
+        above = missing[-1].parent if missing else path
+        if not above.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(above))
         for folder in reversed(missing):
             folder.mkdir()
             self.folders.append(folder)
-        if not path.is_dir():
-            culprit = next(folder for folder in (*reversed(path.parents), path) if not folder.is_dir())
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(culprit))
 
     def temporary(self, path: Path) -> Path:
         # A short name of its own: the longest allowed name plus a suffix would not be allowed.

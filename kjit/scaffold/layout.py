@@ -15,34 +15,51 @@ CPP_WIDTH = 120
 def cpp_list(head: str, items: Sequence[str], tail: str) -> str:
     """`head(items) tail` as clang-format's Google style breaks it: filled lines, aligned behind the bracket.
 
-    `head` ends with the opening bracket and begins with its indentation; `tail` begins with the closing one. In an
-    initialisation the line rather breaks behind the `=`, if that is enough.
+    `head` ends with the opening bracket and begins with its indentation; `tail` begins with the closing one. An
+    initialisation rather breaks behind the `=`, if that is enough, and a call behind the bracket, if that saves a line.
     """
     whole = head + ", ".join(items) + tail
     if len(whole) <= CPP_WIDTH:
         return whole
     left, equals, right = head.partition(" = ")
-    if equals:
-        below = f"{' ' * (_indent(head) + 4)}{right}{', '.join(items)}{tail}"
-        if len(below) <= CPP_WIDTH:
-            return f"{left} =\n{below}"
-    indent = " " * len(head)
-    lines = [head]
+    below = " " * (_indent(head) + 4)
+    if equals and len(f"{below}{right}{', '.join(items)}{tail}") <= CPP_WIDTH:
+        return f"{left} =\n{below}{right}{', '.join(items)}{tail}"
+    aligned = _fill(head, " " * len(head), items, tail)
+    if tail != ");":
+        return "\n".join(aligned)
+    hanging = [head, *_fill(below, below, items, tail)]
+    return "\n".join(hanging if len(hanging) < len(aligned) else aligned)
+
+
+def _fill(first: str, indent: str, items: Sequence[str], tail: str) -> list[str]:
+    lines = [first]
     for index, item in enumerate(items):
-        last = index == len(items) - 1
-        piece = item + (tail if last else ",")
-        separator = "" if lines[-1] in (head, indent) else " "
-        if lines[-1] not in (head, indent) and len(lines[-1]) + len(separator) + len(piece) > CPP_WIDTH:
+        piece = item + (tail if index == len(items) - 1 else ",")
+        fresh = lines[-1] in (first, indent)
+        if not fresh and len(lines[-1]) + 1 + len(piece) > CPP_WIDTH:
             lines.append(indent + piece)
         else:
-            lines[-1] += separator + piece
-    return "\n".join(lines)
+            lines[-1] += piece if fresh else f" {piece}"
+    return lines
+
+
+def cpp_assignment(left: str, right: str) -> str:
+    """`left = right;`, broken behind the `=` when it is too long for one line."""
+    whole = f"{left} = {right};"
+    return whole if len(whole) <= CPP_WIDTH else f"{left} =\n{' ' * (_indent(left) + 4)}{right};"
 
 
 def cpp_chain(head: str, calls: Sequence[str], *, otherwise: str) -> str:
     """`head.call().call();` on one line; where that is too long, `otherwise`, which has no list to break."""
     whole = head + "".join(f".{call}" for call in calls) + ";"
     return whole if len(whole) <= CPP_WIDTH else otherwise
+
+
+def cpp_split(first: str, second: str) -> str:
+    """Both on one line, or the second part on a line of its own."""
+    whole = f"{first} {second}"
+    return whole if len(whole) <= CPP_WIDTH else f"{first}\n{' ' * (_indent(first) + 4)}{second}"
 
 
 def python_list(head: str, items: Sequence[str], tail: str, *, width: int) -> str:
@@ -53,7 +70,11 @@ def python_list(head: str, items: Sequence[str], tail: str, *, width: int) -> st
         return whole
     indent = " " * _indent(head)
     inner = f"{indent}    {', '.join(items)}"
-    return f"{head}\n{inner}\n{indent}{tail}" if len(inner) <= width else _one_a_line(head, items, tail)
+    # The only parameter of a definition is one a line, and so gets a comma.
+    alone = len(items) == 1 and head.lstrip().startswith("def ")
+    if len(inner) > width or alone:
+        return _one_a_line(head, items, tail)
+    return f"{head}\n{inner}\n{indent}{tail}"
 
 
 def python_items(head: str, items: Sequence[str], tail: str, *, width: int) -> str:
@@ -66,7 +87,11 @@ def python_items(head: str, items: Sequence[str], tail: str, *, width: int) -> s
 def python_tuple(head: str, items: Sequence[str], *, width: int) -> str:
     """`head` and a tuple without brackets, which gets some when it is too long for one line."""
     whole = head + ", ".join(items)
-    return whole if len(whole) <= width else _one_a_line(f"{head}(", items, ")")
+    if len(whole) <= width:
+        return whole
+    indent = " " * (_indent(head) + 4)
+    fitting = [item if len(indent) + len(item) < width else _break_sum(item, indent) for item in items]
+    return _one_a_line(f"{head}(", fitting, ")")
 
 
 def python_sum(head: str, text: str, *, width: int) -> str:
@@ -74,15 +99,16 @@ def python_sum(head: str, text: str, *, width: int) -> str:
     if len(head) + len(text) <= width:
         return head + text
     indent = " " * (_indent(head) + 4)
+    return f"{head}(\n{indent}{_break_sum(text, indent)}\n{' ' * _indent(head)})"
+
+
+def _break_sum(text: str, indent: str) -> str:
     depth = 0
     broken = ""
     for index, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
-        if depth == 0 and text.startswith(" + ", index):
-            broken += f"\n{indent}"
-        elif not (depth == 0 and letter == " " and broken.endswith(indent)):
-            broken += letter
-    return f"{head}(\n{indent}{broken}\n{' ' * _indent(head)})"
+        broken += f"\n{indent}" if depth == 0 and text.startswith(" + ", index) else letter
+    return broken
 
 
 def wrap_text(text: str, *, prefix: str, width: int, hanging: str = "") -> str:

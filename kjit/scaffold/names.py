@@ -24,8 +24,9 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-MAX_LENGTH = 40
-"""A name is repeated many times: longer ones make lines that no formatter can break, and paths that are too long."""
+MAX_OP_LENGTH = 32
+MAX_PARAMETER_LENGTH = 28
+"""Names stand several times in one line: longer ones make code that no formatter can break into lines."""
 
 CPP_KEYWORDS = _words(
     """
@@ -57,12 +58,12 @@ CPP_NAMES = _words(
 )
 """What a kernel uses: local names, types, and the macros of the C library that are spelt like a name."""
 
-WRAPPER_NAMES = _words("args dtype kjit module symbol torch CSRC DTYPES INCLUDE Path")
+WRAPPER_NAMES = _words("annotations args dtype kjit module symbol torch CSRC DTYPES INCLUDE Path")
 """What a wrapper uses where an op's parameters are in scope."""
 
 PYTHON_NAMES = WRAPPER_NAMES | _words(
     """
-    actual add_outputs annotations benchmark bytes_moved calls changed check check_one cuda d device ends ensure_built
+    actual add_outputs benchmark bytes_moved calls changed check check_one checks cuda d device ends ensure_built
     error expect expected find_cuda function functools graph high info inputs itertools k later make make_inputs measure
     memory message n name needed needs_gpu offset offsets one_actual one_expected output outputs pathlib provider pytest
     pytorch reference result run runpy sets shape shifted size spec stream tensor triton typing value wide
@@ -70,7 +71,7 @@ PYTHON_NAMES = WRAPPER_NAMES | _words(
 )
 """What a wrapper, a test or a benchmark uses where the op itself is in scope."""
 
-PYTEST_FILES = frozenset({"conftest", "setup"})
+TOOL_FILES = frozenset({"conftest", "setup"})
 """Files that pytest and packaging tools take for theirs."""
 
 _NUMBERED = re.compile(r"(?:matcher|member)\d+|dtype_\w+")
@@ -84,9 +85,10 @@ _MACRO_FAMILIES = re.compile(
 
 CPP_TYPES = _words(
     """
-    AlignedVector DataType DebugInfo Device DeviceArray Error Export IntegerRange LaunchKernel Message Optional Options
-    Panic PanicError RuntimeCheck RuntimeDeviceCheck SizeView StrideView StringView SymbolicDevice SymbolicDtype
-    SymbolicShape SymbolicSize TensorMatcher TensorView
+    AlignedVector Any AnyView Binding Callable DLDataTypeTrait DataType DebugInfo Device DeviceArray DeviceGuard Error
+    Export Extent IntegerRange LaunchKernel Matching Message Optional Options Panic PanicError Piece Position
+    RuntimeCheck RuntimeDeviceCheck SizeRef SizeView StrideView StringView SymbolicDType SymbolicDevice SymbolicShape
+    SymbolicSize TensorMatcher TensorView
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""
@@ -113,40 +115,23 @@ def check_op_name(name: str) -> None:
 
 def op_problem(name: str) -> Problem | None:
     """What is wrong with `name` for an op, or None."""
-    if "/" in name or "\\" in name or name in (".", ".."):
-        return Problem(f"'{name}' is a path, and an op has a name.", _suggest(re.split(r"[/\\]", name)[-1]))
-    problem = _spelling_problem(name, "an op")
-    if problem is not None:
-        return problem
-    if name != name.lower():
-        return Problem(f"'{name}' has capital letters, and the function of an op has none.", _suggest(_snake(name)))
-    if name in PYTHON_NAMES or name in CPP_NAMES:
-        return Problem(f"an op named '{name}' would hide a name that its own code uses.", _suggest(f"{name}_op"))
-    if camel(name) in CPP_TYPES:
-        return Problem(f"an op named '{name}' would hide {camel(name)} of kjit's C++ headers.", _suggest(f"{name}_op"))
-    if name in PYTEST_FILES or name.startswith("test_"):
-        return Problem(
-            f"pytest would take '{name}' for something else than an op.", _suggest(f"{name.removeprefix('test_')}_op")
-        )
-    return None
+    reason = _why_no_op(name)
+    if reason is None:
+        return None
+    near = _nearest(re.split(r"[/\\]", name)[-1].removeprefix("test_"))
+    candidates = (near, near[: MAX_OP_LENGTH - 3].rstrip("_"), f"{near[: MAX_OP_LENGTH - 3].rstrip('_')}_op", "my_op")
+    return Problem(reason, _suggest(next(c for c in candidates if _why_no_op(c) is None)))
 
 
 def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
     """What is wrong with `name` for a parameter, an output or a dimension, or None."""
-    what = "a dimension" if dimension else "a parameter"
-    problem = _spelling_problem(name, what)
-    if problem is not None:
-        return problem
-    if not dimension and name != name.lower():
-        return Problem(
-            f"'{name}' has capital letters, which name dimensions and dtypes; a parameter has none.",
-            _suggest(_snake(name)),
-        )
-    hidden = name in CPP_NAMES or name in WRAPPER_NAMES or _NUMBERED.fullmatch(name)
-    if hidden or (dimension and _MACRO_FAMILIES.fullmatch(name)):
-        suggestion = f"{name.lower()}_size" if dimension else f"{name}_in"
-        return Problem(f"{what} named '{name}' would hide a name that the op's code uses.", _suggest(suggestion))
-    return None
+    reason = _why_no_parameter(name, dimension)
+    if reason is None:
+        return None
+    near = _nearest(name)
+    short = near[: MAX_PARAMETER_LENGTH - 5].rstrip("_")
+    candidates = (near, short, f"{short}_size" if dimension else f"{short}_in", "rows" if dimension else "x")
+    return Problem(reason, _suggest(next(c for c in candidates if _why_no_parameter(c, dimension) is None)))
 
 
 def camel(name: str) -> str:
@@ -159,60 +144,73 @@ def cpp_stem(name: str) -> str:
     return name.rstrip("_")
 
 
-def _spelling_problem(name: str, what: str) -> Problem | None:
-    """What keeps `name` from being an identifier that both languages leave to their users."""
-    if not name:
-        return Problem(f"the name of {what} is empty.", "write it like scale or rms_norm")
-    if not name.isascii():
-        letter = next(letter for letter in name if not letter.isascii())
-        return Problem(
-            f"'{name}' has the letter '{letter}': names are plain ASCII, for the sake of compilers and file systems.",
-            _suggest(name),
-        )
-    if name[0].isdigit():
-        return Problem(f"'{name}' starts with a digit, and an identifier cannot.", _suggest(name))
-    if not name.isidentifier():
-        letter = next(letter for letter in name if not (letter.isalnum() or letter == "_"))
-        shown = "a space" if letter == " " else f"'{letter}'"
-        return Problem(
-            f"'{name}' has {shown} in it: a name is letters, digits and underscores.",
-            _suggest(name),
-        )
-    if len(name) > MAX_LENGTH:
-        return Problem(
-            f"a name of {len(name)} letters is too long (at most {MAX_LENGTH}).", _suggest(name[:24].rstrip("_"))
-        )
-    if keyword.iskeyword(name):
-        return Problem(f"'{name}' is a keyword of Python.", _suggest(f"{name}_op" if what == "an op" else f"{name}_in"))
-    if name in CPP_KEYWORDS:
-        return Problem(f"'{name}' is a keyword of C++.", _suggest(f"{name}_op" if what == "an op" else f"{name}_in"))
-    if name in LANGUAGE_WORDS:
-        return Problem(f"'{name}' is a word of the signature language.", _suggest(f"{name}_in"))
-    if "__" in name:
-        return Problem(f"'{name}' has two underscores in a row, which C++ keeps for itself.", _suggest(name))
-    if name.startswith("_"):
-        return Problem(f"'{name}' starts with an underscore, which marks what is private.", _suggest(name))
-    if hasattr(builtins, name):
-        return Problem(
-            f"'{name}' is a builtin of Python, which the op would hide.",
-            _suggest(f"{name}_op" if what == "an op" else f"{name}_in"),
-        )
+def _why_no_op(name: str) -> str | None:
+    if "/" in name or "\\" in name or name in (".", ".."):
+        return f"'{name}' is a path, and an op has a name."
+    reason = _why_no_identifier(name, "an op", MAX_OP_LENGTH)
+    if reason is not None:
+        return reason
+    if name != name.lower():
+        return f"'{name}' has capital letters, and the function of an op has none."
+    if name in PYTHON_NAMES or name in CPP_NAMES or _NUMBERED.fullmatch(name):
+        return f"an op named '{name}' would hide a name that its own code uses."
+    if camel(name) in CPP_TYPES:
+        return f"an op named '{name}' would hide {camel(name)} of kjit's C++ headers."
+    if name in TOOL_FILES or name.startswith("test_"):
+        return f"pytest and packaging tools would take '{name}' for something else than an op."
     return None
 
 
-def _suggest(near: str) -> str:
-    """A hint with the nearest name that would do."""
-    ascii_only = unicodedata.normalize("NFKD", near).encode("ascii", "ignore").decode()
-    name = re.sub(r"\W+", "_", ascii_only.strip())
-    name = re.sub(r"__+", "_", name).lstrip("_")
-    if name[:1].isdigit():
-        name = f"op_{name}"
-    if not name or name[0] == "_" or keyword.iskeyword(name) or name in CPP_KEYWORDS or hasattr(builtins, name):
-        name = f"{name.strip('_')}_op" if name.strip("_") else "my_op"
-    return f"for example: {name[:MAX_LENGTH]}"
+def _why_no_parameter(name: str, dimension: bool) -> str | None:
+    what = "a dimension" if dimension else "a parameter"
+    reason = _why_no_identifier(name, what, MAX_PARAMETER_LENGTH)
+    if reason is not None:
+        return reason
+    if not dimension and name != name.lower():
+        return f"'{name}' has capital letters, which name dimensions and dtypes; a parameter has none."
+    hidden = name in CPP_NAMES or name in WRAPPER_NAMES or _NUMBERED.fullmatch(name)
+    if hidden or (dimension and _MACRO_FAMILIES.fullmatch(name)):
+        return f"{what} named '{name}' would hide a name that the op's code uses."
+    return None
 
 
-def _snake(name: str) -> str:
-    """`RMSNorm` is `rms_norm`."""
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
-    return spaced.lower()
+def _why_no_identifier(name: str, what: str, longest: int) -> str | None:
+    """What keeps `name` from being an identifier that both languages leave to their users."""
+    if not name:
+        return f"the name of {what} is empty."
+    if not name.isascii():
+        letter = next(letter for letter in name if not letter.isascii())
+        return f"'{name}' has the letter '{letter}': compilers and file systems agree on plain ASCII only."
+    if name[0].isdigit():
+        return f"'{name}' starts with a digit, and an identifier cannot."
+    if not name.isidentifier():
+        letter = next(letter for letter in name if not (letter.isalnum() or letter == "_"))
+        shown = "a space" if letter == " " else f"'{letter}'"
+        return f"'{name}' has {shown} in it: a name is letters, digits and underscores."
+    if len(name) > longest:
+        return f"'{name}' has {len(name)} letters, and the name of {what} has at most {longest}."
+    if keyword.iskeyword(name):
+        return f"'{name}' is a keyword of Python."
+    if name in CPP_KEYWORDS:
+        return f"'{name}' is a keyword of C++."
+    if name in LANGUAGE_WORDS:
+        return f"'{name}' is a word of the signature language."
+    if "__" in name:
+        return f"'{name}' has two underscores in a row, which C++ keeps for itself."
+    if name.startswith("_"):
+        return f"'{name}' starts with an underscore, which marks what is private."
+    if hasattr(builtins, name):
+        return f"'{name}' is a builtin of Python, which it would hide."
+    return None
+
+
+def _nearest(name: str) -> str:
+    """`name` in plain lower case with underscores: `RMSNorm` is `rms_norm`, `été 2` is `ete_2`."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().strip()
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain)
+    joined = re.sub(r"[\W_]+", "_", spaced).lower().lstrip("_")
+    return f"op_{joined}" if joined[:1].isdigit() else joined
+
+
+def _suggest(name: str) -> str:
+    return f"for example: {name}"

@@ -230,18 +230,18 @@ def _context(
             "test": project.display(project.test_path(op)),
             "benchmark": project.display(project.benchmark_path(op)),
             "kernels": kernels,
-            "csrc": _relative("__file__", project.package_dir, project.csrc_dir),
+            "csrc": _relative(project.package_dir, project.csrc_dir),
             "include": _include(project),
-            "test_from_benchmark": _relative("__file__", project.benchmarks_dir, project.test_path(op)),
+            "tests": _relative(project.benchmarks_dir, project.tests_dir),
         },
     }
 
 
-def _relative(start: str, origin: Path, target: Path) -> str:
-    """An expression for `target` in a file that lies in `origin`: `Path(__file__).parents[1] / "csrc"`."""
+def _relative(origin: Path, target: Path) -> str:
+    """An expression for `target` in a Python file that lies in `origin`: `Path(__file__).parents[1] / "csrc"`."""
     parts = Path(os.path.relpath(target, origin)).parts
     up = sum(part == ".." for part in parts)
-    base = f"Path({start}).parent" if up == 0 else f"Path({start}).parents[{up}]"
+    base = "Path(__file__).parent" if up == 0 else f"Path(__file__).parents[{up}]"
     return " / ".join([base, *(f'"{part}"' for part in parts[up:])])
 
 
@@ -249,7 +249,7 @@ def _include(project: Project) -> str:
     """An expression for the folder of shared headers; nothing where it is searched anyway."""
     if project.include_dir == Path(__file__).parent.parent / "include":
         return ""
-    return _relative("__file__", project.package_dir, project.include_dir)
+    return _relative(project.package_dir, project.include_dir)
 
 
 def _places(files: FileSet) -> list[Place]:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from kjit.scaffold.layout import (
     CPP_WIDTH,
+    cpp_assignment,
     cpp_chain,
     cpp_list,
+    cpp_split,
     python_items,
     python_list,
     python_sum,
@@ -49,8 +51,10 @@ def _environment(python_width: int) -> Environment:
         autoescape=False,
     )
     environment.globals.update(
+        cpp_assignment=cpp_assignment,
         cpp_chain=cpp_chain,
         cpp_list=cpp_list,
+        cpp_split=cpp_split,
         comment=_cpp_comment,
         python_items=partial(python_items, width=python_width),
         python_list=partial(python_list, width=python_width),

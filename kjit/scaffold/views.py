@@ -224,13 +224,13 @@ class CppView:
         ]
 
     @property
-    def math(self) -> list[str]:
-        """The statements that compute the outputs from the inputs, or change what is mut."""
+    def math(self) -> list[tuple[str, str]]:
+        """The assignments that compute the outputs from the inputs, or change what is mut: left and right side."""
         expressions = start_expressions(self.signature)
         if self.signature.mutated:
-            return [f"{t.name} = {e};" for t, e in zip(self.signature.mutated, expressions, strict=True)]
+            return [(t.name, e) for t, e in zip(self.signature.mutated, expressions, strict=True)]
         outputs = self.tensors[len(self.signature.inputs) :]
-        return [f"const {t.compute} {t.name} = {e};" for t, e in zip(outputs, expressions, strict=True)]
+        return [(f"const {t.compute} {t.name}", e) for t, e in zip(outputs, expressions, strict=True)]
 
 
 def _tensor_view(signature: Signature, tensor: Tensor) -> TensorView:

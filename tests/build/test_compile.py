@@ -226,7 +226,7 @@ class TestSupport:
     def test_its_files_count_as_read_by_every_build(self, source: Path, staging: Path) -> None:
         for _ in range(2):
             built = build(Spec("answer", cpp_files=[source]), staging)
-            assert kjit_include() / "kjit" / "impl" / "utils.h" in built.headers
+            assert kjit_include() / "kjit" / "utils.cpp" in built.headers
 
     @pytest.mark.parametrize("name", ["kjit_host.o", "kjit_host.o.d"])
     def test_a_truncated_one_is_compiled_again(self, source: Path, staging: Path, empty_cache: Path, name: str) -> None:

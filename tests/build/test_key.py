@@ -140,9 +140,7 @@ def test_a_search_path_among_the_extra_flags_moves_with_the_project(
     assert apart[0] == apart[1]
 
 
-@pytest.mark.parametrize(
-    "variable", ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH"]
-)
+@pytest.mark.parametrize("variable", ["CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH"])
 def test_what_compilers_read_from_the_environment_makes_another_key(
     tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:

@@ -568,7 +568,7 @@ class TestToolchain:
         Toolchain.for_target(Target.cuda("9.0a"))
         assert len(calls(cxx)) + len(calls(cuda / "bin" / "nvcc")) == before
 
-    @pytest.mark.parametrize("name", ["CPATH", "NVCC_APPEND_FLAGS", "LIBRARY_PATH"])
+    @pytest.mark.parametrize("name", ["CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH"])
     def test_its_identity_holds_the_environment_that_compilers_read(
         self, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
@@ -576,6 +576,16 @@ class TestToolchain:
         before = Toolchain.for_target(Target.cpu()).identity()
         monkeypatch.setenv(name, "/x")
         assert Toolchain.for_target(Target.cpu()).identity() != before
+
+    def test_what_only_nvcc_reads_is_no_part_of_a_cpu_identity(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = Toolchain.for_target(Target.cpu()).identity()
+        monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
+        assert Toolchain.for_target(Target.cpu()).identity() == before
+
+    def test_a_cuda_identity_holds_what_nvcc_reads(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = Toolchain.for_target(Target.cuda("9.0a")).identity()
+        monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
+        assert Toolchain.for_target(Target.cuda("9.0a")).identity() != before
 
     def test_its_identity_can_be_written_as_json(self) -> None:
         for target in (Target.cpu(), Target.cuda("9.0a")):

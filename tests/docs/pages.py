@@ -17,8 +17,9 @@ Comments right before a block, which the reader of the page does not see, say mo
 - `<!-- file: kernels/scale.py -->`: the block is the text of this file. It is written, and not run.
 - `<!-- exit: 1 -->`: the last command ends with this exit status. All others end with 0.
 - `<!-- needs: nvcc -->`: left out where that is missing; also `gpu`, `no gpu`, `no nvcc`, `clangd`, `user` (not root).
-- `<!-- before: command -->`: what brings about the situation that the block is about.
-- `<!-- figures vary -->`: numbers in the output need not be the same, and neither need the spaces between columns.
+- `<!-- before: command -->`: what brings about the situation that the block is about, or saves the test time.
+- `<!-- figures vary -->`: numbers in the output, with units of time and size, need not be the same, nor the spaces
+  between columns.
 - `<!-- not run: reason -->`.
 """
 
@@ -221,13 +222,7 @@ class Runner:
 
     def _shell(self, command: str) -> tuple[int, str]:
         """Run a command where the last one ended; what it prints, and its exit status."""
-        script = (
-            f"{command}\n"
-            "_status=$?\n"
-            f'pwd > "{self.home}.pwd"\n'
-            f'"{sys.executable}" -c "import json, os; print(json.dumps(dict(os.environ)))" > "{self.home}.env"\n'
-            "exit $_status\n"
-        )
+        script = f'{command}\n_status=$?\npwd > "{self.home}.pwd"\nenv -0 > "{self.home}.env"\nexit $_status\n'
         done = subprocess.run(
             ["bash", "-c", script],
             cwd=self.folder,
@@ -238,7 +233,8 @@ class Runner:
             timeout=_TIMEOUT_S,
         )
         self.folder = Path(Path(f"{self.home}.pwd").read_text().strip())
-        self.environment = json.loads(Path(f"{self.home}.env").read_text())
+        pairs = Path(f"{self.home}.env").read_text().split("\0")
+        self.environment = dict(pair.split("=", 1) for pair in pairs if pair)
         return done.returncode, done.stdout.decode(errors="replace")
 
     def _execute(self, block: Block) -> None:
@@ -363,14 +359,22 @@ def _tidy(text: str) -> str:
 
 
 def _loose(text: str) -> str:
-    """A pattern for `text` in which every number may be another, and columns and rules may be wider."""
-    parts = re.split(r"(\s+|─+|\d[\d.,]*)", text)
-    loose = {" ": r"\s*", "─": "─+"}
-    return "".join(
-        loose.get(part[0]) or (r"\d[\d.,]*" if part[0].isdigit() else re.escape(part)) if part else "" for part in parts
-    )
+    """A pattern for `text` in which every number may be another (with its unit), and columns and rules be wider."""
+    pattern = ""
+    for part in re.findall(r"\s+|─+|\d[\d.,]*(?: (?:[smhdw]|B|[KMG]iB)\b)?|[^\s─\d]+", text):
+        if part.isspace():
+            pattern += r"\s*"
+        elif part[0] == "─":
+            pattern += "─+"
+        elif not part[0].isdigit():
+            pattern += re.escape(part)
+        elif part[-1] == "B":
+            pattern += r"\d[\d.,]* (?:B|[KMG]iB)"
+        else:
+            pattern += r"\d[\d.,]*" + (" [smhdw]" if part[-1].isalpha() else "")
+    return pattern
 
 
 def _difference(expected: str, printed: str) -> str:
     wanted, got = _tidy(expected).splitlines(), _tidy(printed).splitlines()
-    return "\n".join(difflib.unified_diff(wanted, got, "on the page", "printed", lineterm="", n=50))
+    return "\n".join(difflib.unified_diff(wanted, got, "on the page", "printed", lineterm="", n=5))

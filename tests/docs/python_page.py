@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import traceback
+import types
 from typing import Any
 
 
@@ -19,7 +20,7 @@ def execute(request: dict[str, Any], namespace: dict[str, Any]) -> str | None:
     source = "\n" * request["line"] + request["text"]  # so that a traceback has the lines of the page
     try:
         exec(compile(source, request["place"], "exec", dont_inherit=True), namespace)
-    except BaseException:  # whatever ends a block is the answer
+    except BaseException:  # noqa: BLE001 (whatever ends a block is the answer)
         return traceback.format_exc()
     return None
 
@@ -36,9 +37,10 @@ def _session(request: dict[str, Any], namespace: dict[str, Any]) -> str | None:
 def main() -> None:
     sys.path.insert(0, "")
     answers, sys.stdout = sys.stdout, sys.stderr
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    # A module that others find by its name, as torch.compile does.
+    page = sys.modules["__main__"] = types.ModuleType("__main__")
     for line in sys.stdin:
-        answers.write(json.dumps(execute(json.loads(line), namespace)) + "\n")
+        answers.write(json.dumps(execute(json.loads(line), vars(page))) + "\n")
         answers.flush()
 
 

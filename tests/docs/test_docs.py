@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
-import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from pages import LANGUAGES, Page, matches, read_page, runner
 
 import kjit
 from kjit import env
 from kjit.cli import app
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pages import LANGUAGES, Page, matches, read_page, runner
+from kjit.project import load_toml
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
@@ -28,13 +28,42 @@ def page(name: str) -> Page:
     return read_page(PAGES[name], name)
 
 
+class PageRuns:
+    """The runs of the pages, side by side: each is a thread that mostly waits for the commands of its page."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+        self.runs: dict[str, Future[None]] = {}
+
+    def start(self, name: str) -> Future[None]:
+        if name not in self.runs:
+            self.runs[name] = self.pool.submit(self._run, name)
+        return self.runs[name]
+
+    def _run(self, name: str) -> None:
+        folder = self.folder / name.replace("/", "-")
+        folder.mkdir()
+        with runner(folder / "page", folder / "cache") as page_runner:
+            for block in page(name).blocks:
+                page_runner.run(block)
+
+
+@pytest.fixture(scope="module")
+def page_runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageRuns]:
+    """All pages that are to be tested start here; a worker of pytest-xdist does not know which will be its own."""
+    runs = PageRuns(tmp_path_factory.mktemp("pages"))
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        for item in request.session.items:
+            if isinstance(item, pytest.Function) and "page_runs" in item.fixturenames:
+                runs.start(str(item.callspec.params["name"]))
+    yield runs
+    runs.pool.shutdown(cancel_futures=True)
+
+
 @pytest.mark.parametrize("name", PAGES)
-def test_everything_on_the_page_runs_and_prints_what_it_says(name: str, tmp_path: Path, cache_dir: Path) -> None:
-    with runner(tmp_path / "page", cache_dir) as page_runner:
-        for block in page(name).blocks:
-            left_out = page_runner.run(block)
-            if left_out is not None:
-                print(f"{block.place}: not run: {left_out}")
+def test_everything_on_the_page_runs_and_prints_what_it_says(name: str, page_runs: PageRuns) -> None:
+    page_runs.start(name).result()
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -146,6 +175,12 @@ def test_the_readme_opens_with_the_two_commands() -> None:
     assert re.findall(r"^\$ (make \w+)", first.text, re.MULTILINE) == ["make demo", "make test"]
 
 
+def test_every_extra_that_a_page_names_exists() -> None:
+    extras = load_toml(ROOT / "pyproject.toml")["project"]["optional-dependencies"]
+    named = {extra for path in PAGES.values() for extra in re.findall(r"kjit\[(\w+)\]", path.read_text("utf-8"))}
+    assert named - set(extras) == set()
+
+
 def test_dots_stand_for_lines_and_for_parts_of_a_line() -> None:
     assert matches("one\n...\nfour\n", "one\ntwo\nthree\nfour\n")
     assert matches("...\nbuilt ... in ... s\n", "built scale in 0.3 s\n")
@@ -157,6 +192,8 @@ def test_figures_may_vary_only_where_the_page_says_so() -> None:
     assert matches(shown, printed, figures_vary=True)
     assert not matches(shown, printed)
     assert not matches(shown, "scale  cuda  built  0.6  41.3 KiB\n", figures_vary=True)
+    assert matches("used 12 s, 980 B\n", "used 2 m, 1.0 KiB\n", figures_vary=True)
+    assert not matches("2 modules\n", "3 ops\n", figures_vary=True)
 
 
 def test_a_comment_that_means_nothing_is_an_error(tmp_path: Path) -> None:

@@ -126,6 +126,15 @@ def test_the_op_keeps_its_name_docstring_and_signature() -> None:
         scale()
 
 
+@pytest.mark.parametrize("value", [None, 3, "x"])
+def test_what_is_no_tensor_is_a_type_error_that_names_the_argument(value: object) -> None:
+    expected = rf"scale\(\): argument 'x' must be a tensor, not {type(value).__name__}"
+    with pytest.raises(TypeError, match=expected):
+        scale(value)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=expected):
+        scale(value, out=torch.empty(3))  # type: ignore[arg-type]
+
+
 def test_an_error_of_the_kernel_reaches_the_caller() -> None:
     with pytest.raises(RuntimeError, match="size of tensor"):
         scale(X, out=torch.empty(2))

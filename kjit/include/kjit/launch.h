@@ -1,8 +1,9 @@
 // Launching CUDA kernels from the host, checked: the right stream, the right device, a grid that fits the hardware.
 //
-//   LaunchKernel(div_ceil(n, 256), 256, device)(my_kernel<T>, out, in, n);            // on the current stream of
-//   `device` LaunchKernel(grid, block, stream, smem).enable_pdl(true)(my_kernel<T>, out, in);  // on a given stream
-//   RuntimeDeviceCheck(cudaMemcpyAsync(...));  CHECK_CUDA(cudaEventRecord(e)) << "while timing";
+//   LaunchKernel(div_ceil(n, 256), 256, device)(my_kernel<T>, out, in, n);  // on torch's stream of `device`
+//   LaunchKernel(grid, block, stream, smem).enable_pdl(true)(my_kernel<T>, out, in);
+//   RuntimeDeviceCheck(cudaMemcpyAsync(...));
+//   CHECK_CUDA(cudaEventRecord(e)) << "while timing";
 //
 // Needs the CUDA runtime's C header only, so plain C++ units may include it too.
 

@@ -1,0 +1,161 @@
+"""kjit.scaffold.fileset: all files or none, whatever goes wrong in between."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kjit.errors import KjitError, UsageError
+from kjit.scaffold.fileset import FileSet
+
+
+def snapshot(root: Path) -> dict[str, str | None]:
+    """Everything below `root`: the text of each file, None for a folder."""
+    return {
+        str(path.relative_to(root)): path.read_text() if path.is_file() else None for path in sorted(root.rglob("*"))
+    }
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> FileSet:
+    """Two new files, one of them in new folders, one that exists, and a new folder."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "old.txt").write_text("before\n")
+    files = FileSet(root)
+    files.add(root / "a" / "b" / "new.py", "x = 1\n")
+    files.add(root / "old.txt", "after\n")
+    files.add(root / "new.txt", "new\n")
+    files.add_folder(root / "empty")
+    return files
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call: int, error: BaseException) -> list[int]:
+    """Let the call number `call` of a function raise `error`; returns a list that grows with every call."""
+    original: Callable[..., object] = getattr(owner, name)
+    calls: list[int] = []
+
+    def fails(*args: object, **kwargs: object) -> object:
+        calls.append(1)
+        if len(calls) == call:
+            raise error
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, fails)
+    return calls
+
+
+def test_all_files_and_folders_are_written(files: FileSet) -> None:
+    files.write(force=True)
+    assert snapshot(files.root) == {
+        "a": None,
+        "a/b": None,
+        "a/b/new.py": "x = 1\n",
+        "empty": None,
+        "new.txt": "new\n",
+        "old.txt": "after\n",
+    }
+
+
+def test_nothing_is_overwritten_without_force(files: FileSet) -> None:
+    before = snapshot(files.root)
+    with pytest.raises(UsageError, match=r"old\.txt exists already; nothing was written(.|\n)*--force"):
+        files.write()
+    assert snapshot(files.root) == before
+
+
+def test_an_edit_of_a_file_needs_no_force(tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text("before\n")
+    files = FileSet(tmp_path)
+    files.add(tmp_path / "old.txt", "before\nafter\n", edits=True)
+    files.write()
+    assert (tmp_path / "old.txt").read_text() == "before\nafter\n"
+
+
+def test_the_mode_of_an_overwritten_file_is_kept(files: FileSet) -> None:
+    (files.root / "old.txt").chmod(0o640)
+    files.write(force=True)
+    assert (files.root / "old.txt").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("call", range(1, 5))
+@pytest.mark.parametrize(("owner", "name"), [(Path, "write_text"), (Path, "mkdir"), (os, "replace")])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO])
+def test_after_any_failure_everything_is_as_before(
+    files: FileSet, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call: int, number: int
+) -> None:
+    before = snapshot(files.root)
+    with monkeypatch.context() as patch:
+        calls = fail_at(patch, owner, name, call, OSError(number, os.strerror(number), str(files.root / "x")))
+        if call <= 3:
+            with pytest.raises(KjitError):
+                files.write(force=True)
+        else:
+            files.write(force=True)
+    assert len(calls) >= min(call, 3)
+    assert (snapshot(files.root) == before) == (call <= 3)
+
+
+def test_an_interrupt_takes_everything_back(files: FileSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = snapshot(files.root)
+    with monkeypatch.context() as patch:
+        fail_at(patch, os, "replace", 2, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            files.write(force=True)
+    assert snapshot(files.root) == before
+
+
+def test_a_full_disk_is_said_in_one_sentence(files: FileSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_at(monkeypatch, Path, "write_text", 2, OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(KjitError, match=r"^the disk is full: 'old\.txt' could not be written, and nothing else was\."):
+        files.write(force=True)
+
+
+def test_a_file_where_a_folder_is_needed_is_named(files: FileSet) -> None:
+    (files.root / "a").write_text("a file\n")
+    with pytest.raises(KjitError, match="'a' is a file, and a folder is needed there"):
+        files.write(force=True)
+    assert "new.txt" not in snapshot(files.root)
+
+
+def test_a_folder_where_a_file_belongs_is_not_replaced(files: FileSet) -> None:
+    (files.root / "new.txt").mkdir()
+    with pytest.raises(KjitError, match=r"'new\.txt' is a folder"):
+        files.write(force=True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_folder_is_named(files: FileSet) -> None:
+    files.root.chmod(0o500)
+    try:
+        with pytest.raises(KjitError, match="may not be written by this user; nothing was"):
+            files.write(force=True)
+    finally:
+        files.root.chmod(0o700)
+
+
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/x", "a/../b"])
+def test_a_path_that_leaves_the_root_is_a_mistake(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="not a path inside"):
+        FileSet(tmp_path / "root").add(tmp_path / "root" / name, "")
+
+
+def test_python_that_does_not_compile_is_never_written(tmp_path: Path) -> None:
+    with pytest.raises(SyntaxError):
+        FileSet(tmp_path).add(tmp_path / "x.py", "def f(:\n")
+
+
+def test_the_tree_marks_what_exists(files: FileSet) -> None:
+    assert files.tree() == "root/\n    a/\n        b/\n            new.py\n    new.txt\n    old.txt  (exists)"
+
+
+def test_the_diff_is_what_patch_would_apply(files: FileSet) -> None:
+    assert files.diff() == (
+        "--- /dev/null\n+++ b/a/b/new.py\n@@ -0,0 +1 @@\n+x = 1\n"
+        "--- a/old.txt\n+++ b/old.txt\n@@ -1 +1 @@\n-before\n+after\n"
+        "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+new\n"
+    )

@@ -1,0 +1,292 @@
+"""What `kjit new` writes: formatted, typed, without a warning; it builds, and its own tests pass."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kjit.build.compile import compile_variant
+from kjit.build.toolchain import Toolchain
+from kjit.project import find_project
+from kjit.runtime.declared import DeclaredModule
+from kjit.scaffold import names
+from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
+from kjit.scaffold.patterns import PATTERNS
+from kjit.spec import Target, Variant
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Op:
+    """An op to scaffold: its name, its signature and the names of its dtypes."""
+
+    name: str
+    signature: str | None = None
+    dtypes: str | None = None
+    devices: str = "cuda,cpu"
+    pattern: str = "elementwise"
+
+    def write(self, root: Path) -> None:
+        scaffold_op(
+            self.name,
+            self.signature,
+            pattern=self.pattern,
+            devices=parse_devices(self.devices),
+            dtypes=None if self.dtypes is None else parse_dtypes(self.dtypes),
+            start=root,
+        ).files.write()
+
+
+# Every shape of signature that the patterns serve.
+OPS = [
+    Op("scale"),
+    Op("add3", "a: T[N], b: T[N], c: T[N], alpha: float, beta: float, shift: int, flag: bool -> out: T[N]"),
+    Op("bump_", "x: mut T[N], amount: const int = 1", "int32,fp16"),
+    Op("dequant", "q: int8[B, D], scale: float32[B, D] -> out: bf16[B, D]"),
+    Op("mixed", "x: T[...], y: U[...], fast: const bool = True -> total: T[...], positive: bool[...]", "fp32,bf16"),
+    Op("doubles", "x: float64[N, 8], a: float -> out: float32[N, 8]"),
+    Op("square", "x: T[4, 8] -> out: T[4, 8]", "uint8,int64,fp64"),
+    Op("narrow", None, "fp8,fp8_e5m2"),
+    Op("logic", "a: bool[...], b: bool[...] -> both: bool[...], count: int32[...]"),
+    Op("pair_", "a: mut T[R, C, R], b: mut T[R, C, R], c: float16[R, C, R], k: int = 3", "bf16"),
+]
+LONG = Op(
+    "an_op_whose_name_has_32_letters_",
+    "a_parameter_with_28_letters_: T[...], another_one_with_28_letters_: U[...], a_number: float = 1.0, another_number:"
+    " int = 2, a_flag: bool = False -> the_first_of_two_outputs: T[...], the_second_of_two_outputs: U[...]",
+)
+
+
+def write_all(root: Path, ops: Sequence[Op]) -> None:
+    """All patterns of all ops, in one project."""
+    for op in ops:
+        op.write(root)
+        stem = op.name[:28].rstrip("_")
+        Op(f"{stem}_min", op.signature, op.dtypes, "cuda,cpu", "minimal").write(root)
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.parametrize("width", [88, 100, 120])
+def test_formatters_and_linter_have_nothing_to_say(tmp_path: Path, width: int) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.ruff]\nline-length = {width}\n\n[tool.kjit]\n")
+    write_all(tmp_path, [*OPS, LONG])
+    run(BIN / "ruff", "format", "--check", "--diff", ".", cwd=tmp_path)
+    selected = "A,ARG,B,BLE,C4,E,F,I,ISC,N,PIE,PLE,PYI,RET,RUF,SIM,T20,UP,W"  # as kjit's own code
+    run(BIN / "ruff", "check", "--select", selected, ".", cwd=tmp_path)
+    kernels = sorted((tmp_path / "kernels" / "csrc").iterdir())
+    run(
+        BIN / "clang-format",
+        f"--style=file:{REPOSITORY / '.clang-format'}",
+        "--dry-run",
+        "-Werror",
+        *kernels,
+        cwd=tmp_path,
+    )
+
+
+def test_the_type_checker_has_nothing_to_say(tmp_path: Path) -> None:
+    write_all(tmp_path, [OPS[0], OPS[2], OPS[4], OPS[7], LONG])
+    run(BIN / "mypy", "--strict", "--cache-dir", tmp_path / "cache", ".", cwd=tmp_path)
+
+
+def test_ops_of_kjit_itself_are_formatted_as_kjit_is(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text((REPOSITORY / "pyproject.toml").read_text())
+    # ruff tells by the files which modules are the project's own.
+    for module in ("__init__", "testing", "benchmark", "build/toolchain", "runtime/load"):
+        path = tmp_path / "kjit" / f"{module}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    write_all(tmp_path, OPS)
+    run(BIN / "ruff", "format", "--check", ".", cwd=tmp_path)
+    run(BIN / "ruff", "check", ".", cwd=tmp_path)
+
+
+def variants_of(root: Path, op: str, target: Target) -> list[Variant]:
+    module = find_project(root).import_wrapper(op)
+    return next(v for v in vars(module).values() if isinstance(v, DeclaredModule)).variants([target])
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project whose package has a name of its own, so that several tests can import theirs."""
+    package = f"kernels_{re.sub(r'[^a-z0-9]', '_', tmp_path.name.lower())}"
+    (tmp_path / "pyproject.toml").write_text(
+        f'[tool.kjit]\npackage = "{package}"\n\n[tool.pytest.ini_options]\npythonpath = ["."]\n'
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("op", [*OPS, LONG], ids=lambda op: op.name)
+def test_the_cpp_compiler_has_no_warning(project: Path, op: Op, pattern: str) -> None:
+    Op(op.name, op.signature, op.dtypes, "cpu", pattern).write(project)
+    for variant in variants_of(project, op.name, Target.cpu())[:3]:
+        unit = project / "unit.cc"
+        exports = "".join(f"KJIT_EXPORT({name}, ({symbol}))\n" for name, symbol in variant.spec.cpp_wrappers)
+        unit.write_text(
+            f'#include <kjit/ffi.h>\n#include "{variant.spec.cpp_files[0]}"\nnamespace kjit {{\n{exports}}}\n'
+        )
+        toolchain = Toolchain.for_target(variant.target)
+        flags = [*toolchain.cxx_flags(variant.spec), "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+        run(toolchain.cxx.path, *flags, unit, cwd=project)
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_nvcc_has_no_warning(project: Path, op: Op, pattern: str) -> None:
+    Op(op.name, op.signature, op.dtypes, "cuda", pattern).write(project)
+    variant = variants_of(project, op.name, Target.cuda("9.0a"))[-1]
+    staging = project / "staging"
+    staging.mkdir()
+    built = compile_variant(variant, Toolchain.for_target(variant.target), staging)
+    assert built.warnings == ""
+    assert all(kernel.spill_stores == 0 for kernel in built.resources)
+
+
+@pytest.mark.nvcc
+def test_an_editor_finds_no_error(project: Path) -> None:
+    write_all(project, [OPS[0], OPS[2], OPS[4]])
+    run(sys.executable, "-m", "kjit", "clangd", cwd=project)
+    for kernel in sorted(find_project(project).csrc_dir.iterdir()):
+        run(BIN / "clangd", f"--check={kernel}", cwd=project)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_tests_of_an_op_pass(project: Path, pattern: str) -> None:
+    for op in OPS if pattern == "elementwise" else (OPS[1], OPS[9]):
+        Op(op.name, op.signature, op.dtypes, "cpu", pattern).write(project)
+    done = run(BIN / "pytest", "-q", "-x", "-p", "no:cacheprovider", cwd=project)
+    assert re.search(r"\d+ passed", done.stdout)
+
+
+@pytest.mark.nvcc
+def test_without_a_gpu_the_tests_of_a_cuda_op_compile_it_and_skip_the_rest(project: Path) -> None:
+    Op("scale", devices="cuda").write(project)
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    command = [BIN / "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-k", "compiles or refuses or agrees"]
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout  # three variants, and CPU tensors refused
+    assert "needs an NVIDIA GPU" in done.stdout
+
+
+def test_changed_math_is_noticed(project: Path) -> None:
+    Op("scale", devices="cpu", dtypes="fp32").write(project)
+    kernel = find_project(project).csrc_dir / "scale.cpp"
+    kernel.write_text(kernel.read_text().replace("x * alpha", "x + alpha"))
+    command = [BIN / "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "agrees"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "not close" in done.stdout
+
+
+def test_a_test_that_holds_against_nan_and_infinity_too(project: Path) -> None:
+    Op("scale", devices="cpu", dtypes="fp32,fp16").write(project)
+    for path, old, new in (
+        (find_project(project).csrc_dir / "scale.cpp", "x * alpha", "alpha / (x - x)"),
+        (project / "tests" / "test_scale.py", "return x * alpha", "return alpha / (x - x)"),
+    ):
+        path.write_text(path.read_text().replace(old, new))
+    run(BIN / "pytest", "-q", "-p", "no:cacheprovider", "-k", "agrees", cwd=project)
+
+
+def test_the_benchmarks_run(project: Path) -> None:
+    for op, dtypes in ((OPS[0], "fp32"), (OPS[2], "int32"), (OPS[4], "bf16"), (OPS[6], "uint8"), (OPS[7], "fp8")):
+        Op(op.name, op.signature, dtypes, "cpu").write(project)
+    done = run(sys.executable, "-m", "kjit", "bench", "--quick", "--json", cwd=project)
+    measurements = json.loads(done.stdout)["measurements"]
+    assert len(measurements) == 15
+    assert all(measurement["median_us"] > 0 and measurement["gbps"] > 0 for measurement in measurements)
+
+
+# Names that begin with a `q_` are the user's; every other name in the output is the templates'.
+SENTINELS = [
+    "q_x: T[...], q_a: float = 2.0 -> q_out: T[...]",
+    "q_x: mut T[Q_N, Q_D], q_y: U[Q_N, Q_D], q_k: const int = 1, q_a: float = 1.0, q_n: int = 1, q_b: bool = True",
+    "q_x: T[...], q_y: float32[...], q_c: const bool = True -> q_out: T[...], q_more: bool[...]",
+    "q_x: fp8_e4m3[4, 8] -> q_out: float64[4, 8]",
+    "q_a_long_name_of_28_letters_: mut T[Q_N, 8], q_another_name_28_letters_: mut T[Q_N, 8]",
+]
+
+
+def rendered(root: Path) -> list[tuple[Path, str]]:
+    return [
+        (file.path, file.text)
+        for signature in SENTINELS
+        for pattern in PATTERNS
+        for devices in ("cuda", "cpu", "cuda,cpu")
+        for file in scaffold_op(
+            "q_op", signature, pattern=pattern, devices=parse_devices(devices), start=root
+        ).files.files
+    ]
+
+
+def is_users(name: str) -> bool:
+    return name.lower().startswith(("q_", "_q_op")) or "QOp" in name
+
+
+def test_no_parameter_can_have_a_name_that_the_kernels_use(tmp_path: Path) -> None:
+    used: set[str] = set()
+    for path, text in rendered(tmp_path):
+        if path.suffix in (".cuh", ".cpp"):
+            code = re.sub(r'//.*|"[^"\n]*"|#\w+.*', "", text)
+            used |= {name for before, name in re.findall(r"(\.|::)?\b([A-Za-z_]\w*)", code) if not before}
+    free = {name for name in used if not is_users(name) and names.parameter_problem(name, dimension=True) is None}
+    assert free <= {"Ts"} | {name for name in free if re.fullmatch(r"[A-Z]\d?", name)}  # kept apart as dtype variables
+
+
+def python_names(text: str) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).split(".")[0])
+    return {name for name in found if not is_users(name) and not hasattr(builtins, name)}
+
+
+def test_no_op_can_have_a_name_that_its_python_uses(tmp_path: Path) -> None:
+    used: set[str] = set()
+    for path, text in rendered(tmp_path):
+        if path.suffix == ".py":
+            used |= python_names(text)
+    assert {name for name in used if names.op_problem(name) is None} == set()
+
+
+def test_no_parameter_can_have_a_name_that_the_wrapper_uses(tmp_path: Path) -> None:
+    used: set[str] = set()
+    for path, text in rendered(tmp_path):
+        if path.name == "q_op.py":
+            used |= python_names(text)
+    assert {name for name in used if names.parameter_problem(name) is None} == set()
+
+
+def test_no_op_can_have_the_name_of_a_type_of_the_headers() -> None:
+    types: set[str] = set()
+    for header in (REPOSITORY / "kjit" / "include").rglob("*.[hc]*"):
+        types |= set(
+            re.findall(r"^(?:class|struct|using) (?:\w+\([^)]*\) )?([A-Z][A-Za-z]+)\b", header.read_text(), re.M)
+        )
+    assert types <= names.CPP_TYPES

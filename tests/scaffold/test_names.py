@@ -1,0 +1,106 @@
+"""kjit.scaffold.names: which names are refused, and that every refusal names one that would do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kjit.errors import UsageError
+from kjit.scaffold.names import MAX_OP_LENGTH, camel, check_op_name, op_problem, parameter_problem
+
+
+def suggested(hint: str) -> str:
+    assert hint.startswith("for example: ")
+    return hint.removeprefix("for example: ")
+
+
+@pytest.mark.parametrize("name", ["scale", "rms_norm", "bump_", "a1", "index_select", "take_rows", "copy", "x" * 32])
+def test_ordinary_names_are_accepted(name: str) -> None:
+    check_op_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("../x", "is a path"),
+        ("a/b", "is a path"),
+        ("..", "is a path"),
+        ("C:\\x", "is a path"),
+        ("", "is empty"),
+        ("a b", "a space"),
+        ("a-b", "'-' in it"),
+        ("x;rm", "';' in it"),
+        ("été", "plain ASCII"),
+        ("你好", "plain ASCII"),
+        ("1x", "starts with a digit"),
+        ("_x", "starts with an underscore"),
+        ("a__b", "two underscores"),
+        ("Scale", "capital letters"),
+        ("class", "keyword of Python"),
+        ("lambda", "keyword of Python"),
+        ("int", "keyword of C\\+\\+"),
+        ("xor", "keyword of C\\+\\+"),
+        ("concept", "keyword of C\\+\\+"),
+        ("print", "builtin of Python"),
+        ("torch", "would hide a name"),
+        ("kjit", "would hide a name"),
+        ("pathlib", "would hide a name"),
+        ("std", "would hide a name"),
+        ("host", "would hide a name"),
+        ("device", "would hide a name"),
+        ("numel", "would hide a name"),
+        ("reference", "would hide a name"),
+        ("tensor_view", "would hide TensorView"),
+        ("test_scale", "pytest and packaging"),
+        ("conftest", "pytest and packaging"),
+        ("x" * 33, "33 letters"),
+    ],
+)
+def test_a_bad_name_is_refused_with_its_reason(name: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        check_op_name(name)
+
+
+@given(st.one_of(st.text(max_size=50), st.from_regex(r"[a-zA-Z_]\w{0,45}", fullmatch=True)))
+def test_the_suggested_name_would_do(name: str) -> None:
+    problem = op_problem(name)
+    if problem is not None:
+        assert op_problem(suggested(problem.hint)) is None
+    else:
+        assert name.isidentifier()
+        assert len(name) <= MAX_OP_LENGTH
+
+
+@given(st.one_of(st.text(max_size=50), st.from_regex(r"[a-zA-Z_]\w{0,45}", fullmatch=True)), st.booleans())
+def test_the_suggested_parameter_would_do(name: str, dimension: bool) -> None:
+    problem = parameter_problem(name, dimension=dimension)
+    if problem is not None:
+        assert parameter_problem(suggested(problem.hint), dimension=dimension) is None
+
+
+@pytest.mark.parametrize("name", ["x", "src", "index", "weight", "eps", "scale", "num_tokens_per_expert", "offset"])
+def test_ordinary_parameters_are_accepted(name: str) -> None:
+    assert parameter_problem(name) is None
+
+
+@pytest.mark.parametrize("name", ["N", "D", "n", "HEAD_DIM", "head_dim", "Rows"])
+def test_ordinary_dimensions_are_accepted(name: str) -> None:
+    assert parameter_problem(name, dimension=True) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["X", "alpha__", "class", "template", "input", "dtype", "i", "threadIdx", "numel", "mut", "matcher2"]
+)
+def test_a_parameter_that_the_code_uses_itself_is_refused(name: str) -> None:
+    assert parameter_problem(name) is not None
+
+
+@pytest.mark.parametrize("name", ["NULL", "EOF", "INT_MAX", "M_PI", "CUDART_VERSION", "shape", "i"])
+def test_a_dimension_that_is_a_macro_or_a_local_name_is_refused(name: str) -> None:
+    assert parameter_problem(name, dimension=True) is not None
+
+
+@pytest.mark.parametrize(("op", "type_name"), [("rms_norm", "RmsNorm"), ("bump_", "Bump"), ("x2y", "X2y")])
+def test_the_cpp_type_is_the_name_in_camel_case(op: str, type_name: str) -> None:
+    assert camel(op) == type_name

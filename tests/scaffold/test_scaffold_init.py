@@ -1,0 +1,138 @@
+"""kjit.scaffold.init: a folder becomes a project, and what was there stays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kjit.errors import UsageError
+from kjit.project import find_project, load_toml
+from kjit.scaffold.init import finds_package, scaffold_project
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def init(root: Path) -> None:
+    scaffold_project(root).files.write()
+
+
+def pytest_finds_package(root: Path) -> bool:
+    """Whether `pytest`, run in `root`, can import the package."""
+    test = root / "tests" / "test_import.py"
+    test.parent.mkdir(exist_ok=True)
+    test.write_text("def test_import() -> None:\n    import kernels\n")
+    # As a command, not with -m, which would put the current folder on sys.path.
+    command = [str(Path(sys.executable).parent / "pytest"), "-q", "-p", "no:cacheprovider", "tests/test_import.py"]
+    return subprocess.run(command, cwd=root, capture_output=True, check=False).returncode == 0
+
+
+def test_a_new_folder_becomes_a_project(tmp_path: Path) -> None:
+    init(tmp_path / "new" / "My Kernels")
+    root = tmp_path / "new" / "My Kernels"
+    project = find_project(root)
+    assert project.root == root
+    assert (project.package_dir / "__init__.py").is_file()
+    assert project.tests_dir.is_dir()
+    assert project.benchmarks_dir.is_dir()
+    assert (root / ".gitignore").is_file()
+    assert load_toml(root / "pyproject.toml")["project"]["name"] == "my-kernels"
+
+
+def test_pytest_finds_the_package_of_a_new_project(tmp_path: Path) -> None:
+    init(tmp_path)
+    assert finds_package(find_project(tmp_path))
+    assert pytest_finds_package(tmp_path)
+
+
+def test_a_second_time_there_is_nothing_to_do(tmp_path: Path) -> None:
+    init(tmp_path)
+    assert scaffold_project(tmp_path).files.files == []
+
+
+def test_kernels_are_formatted_as_kjit_formats_its_own(tmp_path: Path) -> None:
+    init(tmp_path)
+    assert (tmp_path / ".clang-format").read_text() == (REPOSITORY / ".clang-format").read_text()
+
+
+def test_an_existing_file_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("mine\n")
+    init(tmp_path)
+    assert (tmp_path / ".gitignore").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "# only a comment",
+        '[project]\nname = "x"\nversion = "1"\n',
+        "[tool.ruff]\nline-length = 100\n\n[[tool.x.y]]\na = 1\n",
+        "tool.ruff.line-length = 100\n",
+    ],
+)
+def test_an_existing_pyproject_gets_what_it_lacks_and_loses_nothing(tmp_path: Path, before: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(before)
+    new = scaffold_project(tmp_path)
+    new.files.write()
+    assert new.changed
+    after = (tmp_path / "pyproject.toml").read_text()
+    assert after.startswith(before)
+    assert load_toml(tmp_path / "pyproject.toml")["tool"]["kjit"] == {"package": "kernels"}
+    assert pytest_finds_package(tmp_path)
+
+
+def test_a_pyproject_that_cannot_be_added_to_is_left_alone(tmp_path: Path) -> None:
+    text = "tool = {ruff = {line-length = 100}}\n"
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"nothing can be added(.|\n)*\[tool\.kjit\]"):
+        scaffold_project(tmp_path)
+    assert (tmp_path / "pyproject.toml").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", "[tool.pytest.ini_options]\naddopts = '-q'\n"),
+        ("pytest.ini", "[pytest]\naddopts = -q\n"),
+        ("tox.ini", "[pytest]\naddopts = -q\n"),
+        ("setup.cfg", "[tool:pytest]\naddopts = -q\n"),
+    ],
+)
+def test_a_configured_pytest_is_not_configured_again_but_talked_about(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / name).write_text(text)
+    new = scaffold_project(tmp_path)
+    new.files.write()
+    assert 'add pythonpath = ["."]' in new.notes[0]
+    assert "pythonpath" not in (tmp_path / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", '[tool.pytest.ini_options]\npythonpath = ["src", "."]\n'),
+        ("pytest.ini", "[pytest]\npythonpath = .\n"),
+        ("setup.cfg", "[tool:pytest]\npythonpath = src .\n"),
+        ("conftest.py", ""),
+    ],
+)
+def test_a_pytest_that_finds_the_package_needs_no_word(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / name).write_text(text)
+    new = scaffold_project(tmp_path)
+    new.files.write()
+    assert new.notes == ()
+    assert pytest_finds_package(tmp_path)
+
+
+def test_kjit_finds_itself_installed() -> None:
+    assert finds_package(find_project(REPOSITORY))
+
+
+def test_a_file_is_no_place_for_a_project(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    with pytest.raises(UsageError, match="is a file"):
+        scaffold_project(tmp_path / "x")

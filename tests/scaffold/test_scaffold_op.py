@@ -1,0 +1,191 @@
+"""kjit.scaffold.new: what is written for an op, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kjit.errors import UsageError
+from kjit.project import find_project
+from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
+from kjit.scaffold.patterns import PATTERNS
+from kjit.scaffold.signature import SignatureError
+
+
+def written(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_bare_folder_becomes_a_project_with_an_op(tmp_path: Path) -> None:
+    scaffold = scaffold_op("scale", start=tmp_path, devices=("cuda", "cpu"))
+    scaffold.files.write()
+    assert "there was no project here" in scaffold.notes[0]
+    assert written(tmp_path) == {
+        ".clang-format",
+        ".gitignore",
+        "pyproject.toml",
+        "kernels/__init__.py",
+        "kernels/scale.py",
+        "kernels/csrc/scale.cuh",
+        "kernels/csrc/scale.cpp",
+        "tests/test_scale.py",
+        "benchmarks/bench_scale.py",
+    }
+    assert find_project(tmp_path).ops() == ["scale"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "suffixes"), [(("cuda",), {".cuh"}), (("cpu",), {".cpp"}), (("cpu", "cuda"), {".cuh", ".cpp"})]
+)
+def test_a_kernel_is_written_for_each_device(tmp_path: Path, devices: tuple[str, ...], suffixes: set[str]) -> None:
+    scaffold = scaffold_op("scale", start=tmp_path, devices=parse_devices(",".join(devices)))
+    assert {file.path.suffix for file in scaffold.files.files if file.path.parent.name == "csrc"} == suffixes
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(("devices", "count"), [("cuda", 2), ("cpu", 2), ("cuda,cpu", 3)])
+def test_the_places_to_change_are_the_math(tmp_path: Path, pattern: str, devices: str, count: int) -> None:
+    scaffold = scaffold_op("scale", start=tmp_path, devices=parse_devices(devices), pattern=pattern)
+    texts = {file.path: file.text.splitlines() for file in scaffold.files.files}
+    lines = [texts[place.path][place.line - 1] for place in scaffold.places]
+    assert len(lines) == count
+    assert all("x * alpha" in line for line in lines)
+    # And nowhere else: what the example computes is in no comment, docstring or other file.
+    assert sum(text.count("* alpha") for file in scaffold.files.files for text in file.text.splitlines()) == count
+
+
+def test_a_second_op_leaves_the_first_alone(tmp_path: Path) -> None:
+    scaffold_op("scale", start=tmp_path).files.write()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    scaffold_op("shift", start=tmp_path).files.write()
+    assert before.items() <= {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}.items()
+
+
+def test_an_op_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+    scaffold_op("scale", start=tmp_path).files.write()
+    (tmp_path / "kernels" / "scale.py").write_text("# mine\n")
+    with pytest.raises(UsageError, match="exist already"):
+        scaffold_op("scale", start=tmp_path).files.write()
+    assert (tmp_path / "kernels" / "scale.py").read_text() == "# mine\n"
+
+
+def test_an_op_goes_where_the_project_says(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.kjit]\npackage = "a.b"\ncsrc = "native"\ntests = "t"\nbenchmarks = "m/n"\n'
+        '[tool.pytest.ini_options]\npythonpath = ["."]\n'
+    )
+    scaffold = scaffold_op("scale", start=tmp_path)
+    scaffold.files.write()
+    assert scaffold.notes == ()
+    assert {"a/__init__.py", "a/b/__init__.py", "a/b/scale.py", "native/scale.cuh", "t/test_scale.py"} <= written(
+        tmp_path
+    )
+    assert 'CSRC = Path(__file__).parents[2] / "native"' in (tmp_path / "a/b/scale.py").read_text()
+    assert 'TESTS = Path(__file__).parents[2] / "t"' in (tmp_path / "m/n/bench_scale.py").read_text()
+    assert "from a.b.scale import" in (tmp_path / "t/test_scale.py").read_text()
+
+
+def test_a_namespace_package_above_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.kjit]\npackage = "space.kernels"\n')
+    (tmp_path / "space").mkdir()
+    scaffold_op("scale", start=tmp_path).files.write()
+    assert not (tmp_path / "space" / "__init__.py").exists()
+    assert (tmp_path / "space" / "kernels" / "__init__.py").exists()
+
+
+def test_a_project_in_which_pytest_would_not_find_the_package_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
+    scaffold = scaffold_op("scale", start=tmp_path)
+    assert "`pytest` does not find the package 'kernels'" in scaffold.notes[0]
+
+
+def test_a_folder_with_the_name_of_the_op_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
+    (tmp_path / "kernels" / "scale").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"kernels/scale is a folder"):
+        scaffold_op("scale", start=tmp_path)
+
+
+def test_an_op_cannot_have_the_name_of_its_package(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="package is named 'kernels'"):
+        scaffold_op("kernels", start=tmp_path)
+
+
+def test_variants_are_the_dtypes_and_the_constants(tmp_path: Path) -> None:
+    signature = "x: T[N], fast: const bool, n: const int = 4 -> out: T[N]"
+    scaffold = scaffold_op("variants", signature, start=tmp_path, dtypes=parse_dtypes("bf16,int32"))
+    wrapper = next(file.text for file in scaffold.files.files if file.path.name == "variants.py")
+    assert "DTYPES = (torch.bfloat16, torch.int32)" in wrapper
+    assert "kjit.product(dtype=DTYPES, fast=[False, True], n=[4])" in wrapper
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("fp32,fp16,bf16", ["float32", "float16", "bfloat16"]),
+        ("float16, half,fp16_t,torch.float16", ["float16"]),
+        ("int32_t,double,fp8", ["int32", "float64", "float8_e4m3fn"]),
+    ],
+)
+def test_dtypes_may_be_named_in_any_way(text: str, names: list[str]) -> None:
+    assert [dtype.name for dtype in parse_dtypes(text)] == names
+
+
+@pytest.mark.parametrize(("text", "hint"), [("fp31", "fp32|float32"), ("FP16", "float16"), ("", "the dtypes are")])
+def test_an_unknown_dtype_is_refused_with_a_suggestion(text: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=rf"is not a dtype(.|\n)*({hint})"):
+        parse_dtypes(text)
+
+
+@pytest.mark.parametrize(("text", "hint"), [("gpu", "cuda"), ("tpu", "cuda,cpu"), ("", "cuda,cpu")])
+def test_an_unknown_device_is_refused_with_a_suggestion(text: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=rf"--device(.|\n)*{hint}"):
+        parse_devices(text)
+
+
+def test_dtypes_that_nothing_stands_for_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no dtype variable"):
+        scaffold_op("f", "x: bf16[N] -> out: bf16[N]", start=tmp_path, dtypes=parse_dtypes("fp32"))
+
+
+def test_bool_is_no_dtype_to_compute_with(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="bool is no dtype"):
+        scaffold_op("f", start=tmp_path, dtypes=parse_dtypes("bool"))
+
+
+def test_an_unknown_pattern_is_refused_with_a_suggestion(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no pattern 'elmentwise'(.|\n)*did you mean elementwise\?"):
+        scaffold_op("f", start=tmp_path, pattern="elmentwise")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(
+    ("signature", "reason", "hint"),
+    [
+        ("x: T[B, D], w: T[D] -> out: T[B, D]", "'x' is T[B, D] and 'w' is T[D]", "write w: T[B, D]"),
+        ("x: T[B, D] -> out: T[B]", "'out' is T[B]", "write out: T[B, D]"),
+        ("x: T[..., 8] -> out: T[..., 8]", "'...' as the whole shape only", "T[...]"),
+        ("x: T[] -> out: T[]", "no dimension", "T[...]"),
+        ("x: T[N], b: Optional T[N] = None -> out: T[N]", "'b' may be absent", "write b: T[N]"),
+        ("x: mut T[N] -> out: T[N]", "not both", "leave out mut"),
+        ("x: T[N], n: const int -> out: T[N]", "'n' has no default", "n: const int = 1"),
+        ("x: T[N], f: T[N] -> out: T[N]", "'f' is a parameter and", "f_in"),
+        ("x: T[N], x_ref: T[N] -> out: T[N]", "'x_ref' is what the kernel calls", "another name"),
+        ("x: T[F] -> out: T[F]", "'F' is also the C++ name", "a longer one"),
+    ],
+)
+def test_a_signature_that_no_pattern_serves_is_refused_with_its_reason(
+    tmp_path: Path, pattern: str, signature: str, reason: str, hint: str
+) -> None:
+    with pytest.raises(SignatureError, match=re.escape(reason)) as caught:
+        scaffold_op("f", signature, start=tmp_path, pattern=pattern)
+    assert hint in (caught.value.hint or "")
+    assert written(tmp_path) == set()
+
+
+def test_a_broken_pyproject_is_said_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kjit\n")
+    with pytest.raises(UsageError, match=r"pyproject\.toml:1"):
+        scaffold_op("scale", start=tmp_path)

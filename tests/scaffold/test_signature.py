@@ -1,0 +1,198 @@
+"""kjit.scaffold.signature: what is read, what is refused, and where the caret stands."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from kjit.scaffold.dtypes import DTYPES
+from kjit.scaffold.names import parameter_problem
+from kjit.scaffold.signature import Scalar, Signature, SignatureError, Tensor, parse_signature
+
+EXAMPLES = [
+    "x: T[N], alpha: float -> out: T[N]",
+    "x: T[B, D], weight: T[D], eps: float = 1e-6 -> out: T[B, D]",
+    "src: T[M, D], index: int64[N] -> out: T[N, D]",
+    "x: mut T[N], amount: const int = 1",
+    "a: T[B, D], b: T[B], c: T[D] -> out: T[B, D]",
+    "x: T[N], y: U[N] -> out: T[N]",
+    "q: int8[B, D], scale: float32[B] -> out: float32[B, D]",
+    "x: T[N] -> low: T[N], high: T[N]",
+    "x: T[B, D], bias: Optional T[D] = None -> out: T[B, D]",
+    "x: T[...], causal: const bool -> out: T[...]",
+    "y: T[N], x: mut Optional T[N] = None -> out: T[N]",
+    "x: T[..., 128] -> out: bf16[..., 128]",
+    "x: T[], n: int = -3, flag: bool = True -> out: T[]",
+]
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_a_signature_is_read_and_written_back(text: str) -> None:
+    signature = parse_signature(text)
+    assert parse_signature(str(signature)) == signature
+
+
+def test_a_signature_is_a_value() -> None:
+    signature = parse_signature("x: mut T[B, 8], y: float16[...], a: float = 2, k: const int = 1 -> out: T[B, 8]")
+    assert signature == Signature(
+        parameters=(
+            Tensor("x", "T", ("B", 8), mutable=True),
+            Tensor("y", DTYPES["fp16"], ("...",)),
+            Scalar("a", "float", default=2.0),
+            Scalar("k", "int", constant=True, default=1),
+        ),
+        outputs=(Tensor("out", "T", ("B", 8)),),
+    )
+    assert signature.variables == ("T",)
+    assert signature.dimensions == ("B",)
+    assert [tensor.name for tensor in signature.mutated] == ["x"]
+    assert [scalar.name for scalar in signature.scalars] == ["a"]
+    assert [scalar.name for scalar in signature.constants] == ["k"]
+
+
+@pytest.mark.parametrize("name", ["fp32", "float32", "fp32_t", "torch.float32", "f32"])
+def test_a_dtype_may_be_named_as_in_torch_in_cpp_or_for_short(name: str) -> None:
+    assert parse_signature(f"x: {name}[N] -> y: {name}[N]").tensors[0].dtype == DTYPES["float32"]
+
+
+@pytest.mark.parametrize(
+    ("text", "caret_at", "reason", "hint"),
+    [
+        ("", "", "empty", "for example"),
+        ("   ", "", "empty", "for example"),
+        ("x T[N]", "T[N]", "expected ':'", "x: T[N]"),
+        ("x: -> out: T[N]", "->", "expected a type for 'x'", "x: T[N]"),
+        ("x: T -> out: T[N]", "->", "expected '['", "x: T[N]"),
+        ("x: T[N) -> out: T[N]", ") ->", "')' has no meaning", "square brackets"),
+        ("x: T[N -> out: T[N]", "->", "',' or ']'", "T[B, D]"),
+        ("x: T[N, -> out: T[N]", "->", "expected a dimension", "T[B, D]"),
+        ("x: T[0] -> out: T[N]", "0]", "from 1", "T[N, 8]"),
+        ("x: T[1.5] -> out: T[N]", "1.5]", "whole number", "T[N, 8]"),
+        ("x: T[..., ...] -> out: T[...]", "...] ->", "twice", "T[..., D]"),
+        ("x: flaot -> out: T[N]", "flaot", "'flaot' is not a type", "x: float"),
+        ("x: bfloat[N] -> out: T[N]", "bfloat", "neither a dtype", "bfloat16"),
+        ("x: uint32[N] -> out: T[N]", "uint32", "neither a dtype", "int32 or int64"),
+        ("x: TT[N] -> out: TT[N]", "TT[N] ->", "neither a dtype", "the dtypes are"),
+        ("x: int[N] -> out: T[N]", "int", "size of 'int' elements", "int32[N]"),
+        ("x: T[N] y: T[N] -> out: T[N]", "y:", "expected ',' or '->'", "x: T[N], y: ..."),
+        ("x: T[N] - > out: T[N]", "- >", "no arrow", "'->'"),
+        ("x: T[N] => out: T[N]", "=>", "no arrow", "'->'"),
+        ("x: T[N] → out: T[N]", "→", "no meaning", "'->'"),
+        ("x: T[N] ->", "", "expected an output", "-> out: T[N]"),
+        ("x: T[N] -> out: float", "", "an output is a tensor", "out: float32[N]"),
+        ("x: T[N] -> out: mut T[N]", "mut", "cannot be mut", "out: T[N]"),
+        ("x: T[N] -> out: T[N] = None", "= None", "no default", "out="),
+        ("x: T[N] -> out: T[N] z", "z", "expected ',' or the end", "separated by ','"),
+        ("x: const T[N] -> out: T[N]", "T[N] ->", "cannot be const", "x: T[...]"),
+        ("x: const float -> out: T[N]", "float", "only int and bool", "x: const int"),
+        ("x: mut float -> out: T[N]", "float", "only a tensor", "x: float"),
+        ("x: Optional mut T[N] = None -> out: T[N]", "x:", "in that order", "mut Optional"),
+        ("x: T[N], b: Optional T[N] -> out: T[N]", "->", "no default", "= None"),
+        ("x: T[N], b: T[N] = None -> out: T[N]", "= None", "not Optional", "Optional T[N] = None"),
+        ("x: T[N] = 3 -> out: T[N]", "3", "only be None", "Optional"),
+        ("x: T[N], n: int = 2.5 -> out: T[N]", "2.5", "whole number", "n: int = 2"),
+        ("x: T[N], n: int = one -> out: T[N]", "one", "whole number", "n: int = 1"),
+        ("x: T[N], f: bool = true -> out: T[N]", "true", "True or False", "True"),
+        ("x: T[N], a: float = 1e999 -> out: T[N]", "1e999", "too large", "1e-6"),
+        ("x: T[N], n: int = 9223372036854775808 -> out: T[N]", "9223372036854775808", "64 bits", "9223372036854775807"),
+        ("class: T[N] -> out: T[N]", "class", "keyword of Python", "class_in"),
+        ("x: T[N], X: T[N] -> out: T[N]", "X:", "capital letters", "x"),
+        ("x: T[N], x: T[N] -> out: T[N]", "x: T[N] ->", "used twice", "x2"),
+        ("x: T[N], y: N[N] -> out: T[N]", "y:", "dtype variable here and a dimension elsewhere", "another name"),
+        ("x: T[N], a: float = 1, y: T[N] -> out: T[N]", "y:", "no default and follows 'a'", "move 'y'"),
+        ("alpha: float -> out: float32[4]", "alpha", "no tensor that is always there", "for example"),
+        ("x: Optional T[N] = None -> out: T[4]", "x:", "no tensor that is always there", "for example"),
+        ("x: T[N]", "x:", "changes nothing", "x: mut T[N]"),
+        ("x: T[N] -> out: T[M]", "out:", "dimension 'M' of 'out' is not known", "(N)"),
+        ("x: T[N] -> out: T[...]", "out:", "dimension '...'", "(N)"),
+        ("x: T[N] -> out: U[N]", "out:", "'U' of 'out'", "(T)"),
+    ],
+)
+def test_what_is_wrong_is_said_and_pointed_at(text: str, caret_at: str, reason: str, hint: str) -> None:
+    with pytest.raises(SignatureError) as caught:
+        parse_signature(text)
+    error = caught.value
+    assert reason in error.reason
+    assert hint in (error.hint or "")
+    assert error.column == (text.rindex(caret_at) if caret_at else error.column)
+    excerpt, caret = error.message.splitlines()[1:]
+    assert (excerpt, caret) == (f"    {text}", f"    {' ' * error.column}^")
+
+
+def test_a_caret_stands_right_below_a_signature_of_several_lines() -> None:
+    with pytest.raises(SignatureError) as caught:
+        parse_signature("x: T[N],\n\ty: T[N} -> out: T[N]")
+    excerpt, caret = caught.value.message.splitlines()[1:]
+    assert excerpt[caret.index("^")] == "}"
+
+
+NAMES = st.from_regex(r"[a-z][a-z0-9]{0,3}", fullmatch=True).filter(lambda name: parameter_problem(name) is None)
+DIMENSIONS = st.one_of(st.sampled_from(["N", "D", "rows"]), st.integers(1, 2**40))
+SHAPES = st.lists(DIMENSIONS, max_size=3).map(tuple) | st.just(("...",))
+TENSOR_DTYPES = st.sampled_from(["T", "U", *DTYPES.values()])
+
+
+@st.composite
+def signatures(draw: st.DrawFn) -> Signature:
+    """Signatures that mean something: the outputs are like inputs, and what has a default comes last."""
+    names = iter(draw(st.lists(NAMES, min_size=9, max_size=9, unique=True)))
+    inputs = [
+        Tensor(next(names), draw(TENSOR_DTYPES), draw(SHAPES), mutable=draw(st.booleans()))
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    scalars = [
+        draw(
+            st.one_of(
+                st.builds(
+                    Scalar,
+                    st.just(next(names)),
+                    st.just("float"),
+                    default=st.floats(allow_nan=False, allow_infinity=False),
+                ),
+                st.builds(
+                    Scalar, st.just(next(names)), st.just("int"), st.booleans(), st.integers(-(2**63), 2**63 - 1)
+                ),
+                st.builds(Scalar, st.just(next(names)), st.just("bool"), st.booleans(), st.booleans()),
+            )
+        )
+        for _ in range(draw(st.integers(0, 1)))
+    ]
+    optional = [
+        Tensor(next(names), inputs[0].dtype, inputs[0].shape, optional=True) for _ in range(draw(st.integers(0, 1)))
+    ]
+    like = draw(st.sampled_from(inputs))
+    outputs = [Tensor(next(names), like.dtype, like.shape) for _ in range(draw(st.integers(0, 2)))]
+    assume(outputs or any(tensor.mutable for tensor in inputs))
+    return Signature((*inputs, *scalars, *optional), tuple(outputs))
+
+
+@given(signatures())
+def test_every_signature_survives_being_written_and_read(signature: Signature) -> None:
+    assert parse_signature(str(signature)) == signature
+
+
+@given(signatures(), st.data())
+def test_a_damaged_signature_is_read_or_refused_with_a_place_and_a_hint(
+    signature: Signature, data: st.DataObject
+) -> None:
+    text = str(signature)
+    at = data.draw(st.integers(0, len(text)))
+    cut = data.draw(st.integers(0, 3))
+    damaged = text[:at] + data.draw(st.text(alphabet=":,=[]->. xTN1é", max_size=3)) + text[at + cut :]
+    try:
+        parsed = parse_signature(damaged)
+    except SignatureError as error:
+        assert 0 <= error.column <= len(damaged)
+        assert error.reason.endswith(".")
+        assert error.hint
+    else:
+        assert parse_signature(str(parsed)) == parsed
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        parse_signature(text)
+    except SignatureError as error:
+        assert error.hint

@@ -1,0 +1,207 @@
+"""kjit.project: where a user's files are, and what is said when `pyproject.toml` will not do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kjit.errors import KjitError, UsageError
+from kjit.project import Project, find_project, find_pyproject
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _clean_imports() -> Iterator[None]:
+    """What a test imports from its project is forgotten afterwards."""
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def write(folder: Path, text: str = "[tool.kjit]\n") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(text)
+    return folder
+
+
+def add_wrapper(project: Project, op: str, text: str = "") -> Path:
+    project.package_dir.mkdir(parents=True, exist_ok=True)
+    path = project.wrapper_path(op)
+    path.write_text(text)
+    return path
+
+
+def test_every_key_has_a_default(tmp_path: Path) -> None:
+    project = find_project(write(tmp_path))
+    assert project == Project(
+        root=tmp_path,
+        import_root=tmp_path,
+        package="kernels",
+        package_dir=tmp_path / "kernels",
+        csrc_dir=tmp_path / "kernels" / "csrc",
+        include_dir=tmp_path / "kernels" / "include",
+        tests_dir=tmp_path / "tests",
+        benchmarks_dir=tmp_path / "benchmarks",
+    )
+
+
+def test_the_keys_say_where_things_are(tmp_path: Path) -> None:
+    write(tmp_path, '[tool.kjit]\npackage = "a.b"\ncsrc = "c"\ninclude = "i"\ntests = "t"\nbenchmarks = "m"\n')
+    project = find_project(tmp_path)
+    assert project.package_dir == tmp_path / "a" / "b"
+    folders = (project.csrc_dir, project.include_dir, project.tests_dir, project.benchmarks_dir)
+    assert folders == tuple(tmp_path / name for name in "citm")
+
+
+def test_a_package_below_src_is_found_there(tmp_path: Path) -> None:
+    (tmp_path / "src" / "kernels").mkdir(parents=True)
+    project = find_project(write(tmp_path))
+    assert (project.import_root, project.package_dir) == (tmp_path / "src", tmp_path / "src" / "kernels")
+
+
+def test_kjit_itself_is_a_project() -> None:
+    project = find_project(REPOSITORY / "kjit" / "csrc")
+    assert (project.root, project.package, project.csrc_dir) == (REPOSITORY, "kjit.ops", REPOSITORY / "kjit" / "csrc")
+
+
+def test_a_folder_inside_of_a_project_belongs_to_it(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert find_project(tmp_path / "kernels" / "csrc").root == tmp_path
+
+
+def test_the_nearest_table_goes_before_a_nearer_file_without_one(tmp_path: Path) -> None:
+    write(tmp_path)
+    inner = write(tmp_path / "inner", '[project]\nname = "x"\n')
+    assert find_project(inner).root == tmp_path
+
+
+def test_a_pyproject_without_the_table_is_a_project_with_the_defaults(tmp_path: Path) -> None:
+    write(tmp_path, '[project]\nname = "x"\n')
+    assert find_project(tmp_path / "sub").package_dir == tmp_path / "kernels"
+
+
+def test_no_pyproject_is_an_error_that_names_kjit_init(tmp_path: Path) -> None:
+    assert find_pyproject(tmp_path) is None
+    with pytest.raises(UsageError, match=r"no project here(.|\n)*kjit init"):
+        find_project(tmp_path)
+
+
+def test_broken_toml_is_an_error_with_file_and_line(tmp_path: Path) -> None:
+    write(tmp_path, "[tool.kjit]\npackage = \n")
+    with pytest.raises(UsageError, match=r"pyproject\.toml:2: this is not valid TOML: Invalid value"):
+        find_project(tmp_path)
+
+
+def test_a_file_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(b"# \xff\n")
+    with pytest.raises(UsageError, match="not UTF-8 text"):
+        find_project(tmp_path)
+
+
+def test_an_unknown_key_is_an_error_with_line_and_suggestion(tmp_path: Path) -> None:
+    write(tmp_path, '[tool.other]\npackages = "x"\n\n[tool.kjit]\n# a comment\npackages = "x"\n')
+    with pytest.raises(UsageError, match=r"pyproject\.toml:6: .* no key 'packages'(.|\n)*did you mean package\?"):
+        find_project(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("package = 3", "package must be a string"),
+        ('tests = ""', "tests must be a string that is not empty"),
+        ('package = "my-kernels"', "'my-kernels' is not the name of a Python package"),
+        ('package = "a..b"', "is not the name of a Python package"),
+        ('package = "class"', "is not the name of a Python package"),
+        ('csrc = "../elsewhere"', "outside of the project"),
+        ('tests = "/tmp"', "outside of the project"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_an_error_with_its_line(tmp_path: Path, line: str, message: str) -> None:
+    write(tmp_path, f"[tool.kjit]\n{line}\n")
+    with pytest.raises(UsageError, match=rf"pyproject\.toml:2: .*{message}"):
+        find_project(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["3", "[]", "0"])
+def test_a_table_that_is_no_table_is_an_error(tmp_path: Path, value: str) -> None:
+    write(tmp_path, f"[tool]\nkjit = {value}\n")
+    with pytest.raises(UsageError, match="not a table"):
+        find_project(tmp_path)
+
+
+def test_ops_are_the_public_modules_of_the_package(tmp_path: Path) -> None:
+    project = find_project(write(tmp_path))
+    assert project.ops() == []
+    for name in ("scale", "bump_", "__init__", "_shared"):
+        add_wrapper(project, name)
+    (project.package_dir / "notes.txt").touch()
+    (project.package_dir / "not-a-module.py").touch()
+    assert project.ops() == ["bump_", "scale"]
+
+
+def test_an_op_that_does_not_exist_is_an_error_with_a_suggestion(tmp_path: Path) -> None:
+    project = find_project(write(tmp_path))
+    add_wrapper(project, "scale")
+    with pytest.raises(UsageError, match=r"no op 'scal'(.|\n)*did you mean scale\?"):
+        project.check_ops(["scal"])
+
+
+def test_no_named_op_means_all(tmp_path: Path) -> None:
+    project = find_project(write(tmp_path))
+    add_wrapper(project, "a")
+    add_wrapper(project, "b")
+    assert project.check_ops([]) == ["a", "b"]
+    assert project.check_ops(["b", "b"]) == ["b"]
+
+
+def test_a_wrapper_is_imported_from_the_project(tmp_path: Path) -> None:
+    project = find_project(write(tmp_path, '[tool.kjit]\npackage = "imported_kernels"\n'))
+    add_wrapper(project, "answer", "VALUE = 42\n")
+    module = project.import_wrapper("answer")
+    assert module.VALUE == 42
+    assert module.__name__ == "imported_kernels.answer"
+
+
+def test_a_wrapper_that_raises_is_an_error_with_its_line(tmp_path: Path) -> None:
+    project = find_project(write(tmp_path, '[tool.kjit]\npackage = "raising_kernels"\n'))
+    add_wrapper(project, "bad", "\n\nimport does_not_exist_at_all\n")
+    with pytest.raises(KjitError, match=r"bad\.py fails to import: ModuleNotFoundError: .* \(line 3\)"):
+        project.import_wrapper("bad")
+
+
+def test_a_wrapper_with_a_syntax_error_is_an_error_with_its_line(tmp_path: Path) -> None:
+    project = find_project(write(tmp_path, '[tool.kjit]\npackage = "syntax_kernels"\n'))
+    add_wrapper(project, "bad", "x = 1\ndef f(:\n")
+    with pytest.raises(KjitError, match=r"SyntaxError at bad\.py:2"):
+        project.import_wrapper("bad")
+
+
+def test_a_wrapper_that_exits_does_not_take_us_along(tmp_path: Path) -> None:
+    project = find_project(write(tmp_path, '[tool.kjit]\npackage = "exiting_kernels"\n'))
+    add_wrapper(project, "bad", "raise SystemExit(3)\n")
+    with pytest.raises(KjitError, match="SystemExit: 3"):
+        project.import_wrapper("bad")
+
+
+@pytest.mark.parametrize("taken_has_the_op", [False, True])
+def test_another_package_of_the_same_name_is_an_error_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken_has_the_op: bool
+) -> None:
+    name = f"taken_kernels_{taken_has_the_op}"
+    other = tmp_path / "other" / name
+    other.mkdir(parents=True)
+    (other / "__init__.py").touch()
+    if taken_has_the_op:
+        (other / "scale.py").touch()
+    monkeypatch.syspath_prepend(other.parent)
+    __import__(name)
+    project = find_project(write(tmp_path / "mine", f'[tool.kjit]\npackage = "{name}"\n'))
+    add_wrapper(project, "scale")
+    with pytest.raises(KjitError, match="another package has the same name"):
+        project.import_wrapper("scale")
