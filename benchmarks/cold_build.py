@@ -52,7 +52,7 @@ def main(args: Sequence[str] | None = None) -> None:
     if options.no_cuda or missing is not None:
         print(f"\nCUDA: left out: {missing or '--no-cuda'}")
         return
-    sglang = options.sglang or _fetch_sglang()
+    sglang = options.sglang.resolve() if options.sglang else _fetch_sglang()
     medians = common.alternate(
         {
             "kjit, first": lambda: _kjit("cuda", "first"),

@@ -182,17 +182,18 @@ def build_all(
         return outcome
 
     with ThreadPoolExecutor(max_workers=parallel_jobs(todo, jobs), thread_name_prefix="kjit-build") as pool:
-        futures = {variant: pool.submit(work, variant) for variant in order}
         try:
+            # Inside the `try` too: an interrupt may come when the first compile runs and the last is not yet submitted.
+            futures = {variant: pool.submit(work, variant) for variant in order}
             done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()
+            return [futures[variant].result() for variant in todo]
         except BaseException:
             # The pool's end waits for its threads, and each of them for its compilers to be gone.
             cancel.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-        return [futures[variant].result() for variant in todo]
 
 
 @dataclass(frozen=True)

@@ -203,12 +203,20 @@ def test_an_interrupted_build_leaves_no_compiler_and_nothing_half_done(
     os.mkfifo(project / "csrc" / "never")
     (project / "csrc" / "answer.h").write_text('#include "never"\n')  # nobody writes into the pipe: compilers wait
     command = [sys.executable, "-m", "kjit", "build", "-j2"]
-    process = subprocess.Popen(command, cwd=project, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=project,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Whoever started these tests in the background may have had them ignore Ctrl-C, which children inherit.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
     assert process.stderr is not None
     for _ in range(2):
         assert process.stderr.readline().startswith("compiling answer<")
     process.send_signal(number)
-    _, rest = process.communicate()
+    _, rest = process.communicate(timeout=120)
     assert process.returncode == status
     assert "Traceback" not in rest
     assert list(Store.open(cache_dir).entries()) == []
