@@ -147,10 +147,10 @@ def test_the_shell_completes_commands(shell: str) -> None:
             ),
         ),
         (
-            PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/root/x"),
+            PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/shut/x"),
             1,
             (
-                "error: '/root/x' may not be written or read by this user.\n"
+                "error: '/shut/x' may not be written or read by this user.\n"
                 "hint: check its permissions, or work in another folder\n"
             ),
         ),
