@@ -16,24 +16,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import common
 
-VERSION = "0.5.23"
 _ARCH = "9.0a"
 
 
 def main(args: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--sglang", type=Path, help=f"a folder with the unpacked sglang {VERSION}")
+    parser.add_argument("--sglang", type=Path, help=f"a folder with the unpacked sglang {common.SGLANG_VERSION}")
     parser.add_argument("--no-cuda", action="store_true")
     options = parser.parse_args(args)
     common.print_machine()
@@ -52,16 +48,16 @@ def main(args: Sequence[str] | None = None) -> None:
     if options.no_cuda or missing is not None:
         print(f"\nCUDA: left out: {missing or '--no-cuda'}")
         return
-    sglang = options.sglang.resolve() if options.sglang else _fetch_sglang()
+    sglang, peer = common.find_sglang(options.sglang), f"SGLang {common.SGLANG_VERSION}"
     medians = common.alternate(
         {
             "kjit, first": lambda: _kjit("cuda", "first"),
             "kjit, next": lambda: _kjit("cuda", "next"),
-            f"SGLang {VERSION}": lambda: _time_sglang(sglang),
+            peer: lambda: _time_sglang(sglang),
         },
         options.repeat,
     )
-    common.print_sides("CUDA: build add_constant for sm_90a", medians, "s", f"SGLang {VERSION}")
+    common.print_sides("CUDA: build add_constant for sm_90a", medians, "s", peer)
 
 
 def _kjit(target: str, which: str) -> float:
@@ -100,49 +96,12 @@ def time_load_inline() -> float:
         return time.perf_counter() - begin
 
 
-def _fetch_sglang() -> Path:
-    """Download SGLang's wheel, unpack its JIT kernels outside of this repository, and return the folder."""
-    import platformdirs
-
-    root = Path(platformdirs.user_cache_dir("kjit-benchmarks")) / f"sglang-{VERSION}"
-    if (root / "sglang" / "kernels" / "jit").is_dir():
-        return root
-    root.mkdir(parents=True, exist_ok=True)
-    print(f"\nfetching sglang {VERSION} from PyPI into {root}")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    subprocess.run([*command, "--dest", str(root), f"sglang=={VERSION}"], check=True)
-    (wheel,) = root.glob("sglang-*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(root, [name for name in archive.namelist() if name.startswith("sglang/kernels/jit/")])
-    wheel.unlink()
-    return root
-
-
 def _time_sglang(root: Path) -> float:
     """Seconds that nvcc and the linker take for SGLang's `add_constant`."""
-    from kjit.build.toolchain import find_cuda, find_cxx, tvm_ffi_include, tvm_ffi_library
-
-    jit = root / "sglang" / "kernels" / "jit"
-    (kernel,) = (jit / "csrc").rglob("add_constant.cuh")
-    cuda, cxx = find_cuda(), find_cxx()
-    headers = ("container/tensor.h", "dtype.h", "error.h", "extra/c_env_api.h", "function.h")
-    unit = "".join(f"#include <tvm/ffi/{header}>\n" for header in headers)
-    unit += f'#include "{kernel}"\n'
-    unit += "namespace sglang {\nTVM_FFI_DLL_EXPORT_TYPED_FUNC(add_constant, (add_constant<8>));\n}\n"
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "cuda.cu").write_text(unit)
-        flags = ["-std=c++20", "-O3", "--expt-relaxed-constexpr", "-DSGL_CUDA_ARCH=900"]
-        flags += ["-gencode=arch=compute_90a,code=sm_90a", "-Xcompiler", "-fPIC", "-ccbin", str(cxx.path)]
-        flags += [f"-I{tvm_ffi_include()}", f"-I{jit / 'include'}"]
-        compile_ = [cuda.nvcc.path, *flags, "-c", folder / "cuda.cu", "-o", folder / "cuda.o"]
-        libraries = [tvm_ffi_library(), cuda.cudart]
-        link = [cxx.path, "-shared", folder / "cuda.o", *libraries, "-o", folder / "add_constant.so"]
+    kernel = common.Kernel("add_constant", "elementwise/add_constant.cuh", "add_constant<8>")
+    with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
-        for command in (compile_, link):
-            done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                sys.exit(f"SGLang's add_constant does not build: {done.stderr}")
+        common.build_sglang(kernel, root, _ARCH, Path(folder))
         return time.perf_counter() - begin
 
 

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: the op that they build, how they alternate, and how they print.
+"""What the scripts of this folder share: the ops that they build, SGLang's, how they alternate, and how they print.
 
 Each script measures kjit and a peer in one run, in turn, and prints medians and their ratio. None judges: a machine
 that is busy with something else gives other times, and mostly the same ratios.
@@ -11,12 +11,16 @@ import platform
 import statistics
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from kjit.spec import Spec
+from kjit.spec import CudaArch, Spec
 
-CSRC = Path(__file__).resolve().parent / "csrc"
+KERNELS = Path(__file__).resolve().parent / "kernels"
+
+SGLANG_VERSION = "0.5.23"
 
 # The same op in tvm-ffi's own C++ interface, for `tvm_ffi.cpp.load_inline`, with the same checks.
 TVM_FFI_CPU = """
@@ -61,16 +65,109 @@ void add_constant(tvm::ffi::TensorView dst, tvm::ffi::TensorView src) {
 
 
 def add_constant(constant: int) -> Spec:
-    """The spec of `benchmarks/csrc/add_constant.*`, for both targets."""
+    """The spec of `benchmarks/kernels/add_constant.*`, for both targets."""
     wrapper = ("add_constant", f"add_constant<{constant}>")
     return Spec(
         "add_constant",
         str(constant),
-        cpp_files=[CSRC / "add_constant.cpp"],
-        cuda_files=[CSRC / "add_constant.cuh"],
+        cpp_files=[KERNELS / "add_constant.cpp"],
+        cuda_files=[KERNELS / "add_constant.cuh"],
         cpp_wrappers=[wrapper],
         cuda_wrappers=[wrapper],
     )
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One CUDA function to build: exported as `name`.
+
+    Attributes:
+        source: the file that it is in; of kjit's in `benchmarks/kernels`, of SGLang's in its `kernels/jit/csrc`.
+        symbol: it, with its template arguments.
+    """
+
+    name: str
+    source: str
+    symbol: str
+
+    @property
+    def spec(self) -> Spec:
+        """What kjit builds, for one of `benchmarks/kernels`."""
+        return Spec(
+            self.name, self.symbol, cuda_files=[KERNELS / self.source], cuda_wrappers=[(self.name, self.symbol)]
+        )
+
+    def sglang_unit(self, root: Path) -> str:
+        """The text of the unit in which SGLang's JIT compiles it."""
+        headers = ("container/tensor.h", "dtype.h", "error.h", "extra/c_env_api.h", "function.h")
+        unit = "".join(f"#include <tvm/ffi/{header}>\n" for header in headers)
+        unit += f'#include "{_sglang_jit(root) / "csrc" / self.source}"\n'
+        export = f"TVM_FFI_DLL_EXPORT_TYPED_FUNC({self.name}, ({self.symbol}));"
+        return f"{unit}namespace sglang {{\n{export}\n}}\n"
+
+
+def nvcc_flags(arch: str) -> list[str]:
+    """What SGLang's JIT gives to nvcc, and kjit too, for both the same."""
+    from kjit.build.toolchain import find_cxx
+
+    digits = CudaArch.parse(arch).digits
+    target = f"-gencode=arch=compute_{digits},code=sm_{digits}"
+    host = ["-Xcompiler", "-fPIC", "-ccbin", str(find_cxx().path)]
+    return ["-std=c++20", "-O3", "--expt-relaxed-constexpr", target, *host]
+
+
+def sglang_flags(root: Path, arch: str) -> list[str]:
+    """All flags for a unit of SGLang's."""
+    from kjit.build.toolchain import tvm_ffi_include
+
+    own = [f"-DSGL_CUDA_ARCH={CudaArch.parse(arch).number}", f"-I{_sglang_jit(root) / 'include'}"]
+    return [*nvcc_flags(arch), *own, f"-I{tvm_ffi_include()}"]
+
+
+def build_sglang(kernel: Kernel, root: Path, arch: str, folder: Path) -> Path:
+    """Compile and link one of SGLang's kernels; the library."""
+    from kjit.build.toolchain import find_cuda, find_cxx, tvm_ffi_library
+
+    cuda = find_cuda()
+    unit, library = folder / "cuda.cu", folder / f"{kernel.name}.so"
+    unit.write_text(kernel.sglang_unit(root))
+    run([cuda.nvcc.path, *sglang_flags(root, arch), "-c", unit, "-o", folder / "cuda.o"])
+    run([find_cxx().path, "-shared", folder / "cuda.o", tvm_ffi_library(), cuda.cudart, "-o", library])
+    return library
+
+
+def run(command: Sequence[str | Path]) -> None:
+    """Run a compiler; end with what it says where it fails."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
+
+
+def find_sglang(given: Path | None) -> Path:
+    """The folder with SGLang's package: `given`, or what is fetched from PyPI, outside of this repository.
+
+    Only the part with its JIT's kernels is unpacked. It stays in the user's cache folder.
+    """
+    import platformdirs
+
+    if given is not None:
+        return given.resolve()
+    root = Path(platformdirs.user_cache_dir("kjit-benchmarks")) / f"sglang-{SGLANG_VERSION}"
+    if _sglang_jit(root).is_dir():
+        return root
+    root.mkdir(parents=True, exist_ok=True)
+    print(f"\nfetching sglang {SGLANG_VERSION} from PyPI into {root}")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    subprocess.run([*command, "--dest", str(root), f"sglang=={SGLANG_VERSION}"], check=True)
+    (wheel,) = root.glob("sglang-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(root, [name for name in archive.namelist() if name.startswith("sglang/kernels/jit/")])
+    wheel.unlink()
+    return root
+
+
+def _sglang_jit(root: Path) -> Path:
+    return root / "sglang" / "kernels" / "jit"
 
 
 def alternate(sides: Mapping[str, Callable[[], float]], repeat: int) -> dict[str, float]:

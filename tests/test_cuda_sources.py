@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import runpy
 from pathlib import Path
 
@@ -21,7 +22,16 @@ OPS = [
     if isinstance(value, kjit.DeclaredModule)
 ]
 
+GPU_TESTS = [
+    path for path in sorted((ROOT / "tests" / "gpu").glob("test_*.py")) if "EXPORTS" in path.read_text("utf-8")
+]
+
 pytestmark = pytest.mark.nvcc
+
+
+@pytest.fixture(autouse=True)
+def gpu_tests_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "gpu"))  # for formats.py
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -32,8 +42,10 @@ def test_a_reference_op_compiles(spec: kjit.Spec, arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_the_kernels_of_the_gpu_tests_compile(arch: str) -> None:
-    exports = runpy.run_path(str(ROOT / "tests" / "gpu" / "test_launch.py"))["EXPORTS"]
-    spec = kjit.Spec("launch_cases", cuda_files=[ROOT / "tests" / "gpu" / "launch_cases.cuh"], cuda_wrappers=exports)
+@pytest.mark.parametrize("module", GPU_TESTS, ids=lambda path: path.stem)
+def test_the_kernels_of_a_gpu_test_compile(module: Path, arch: str) -> None:
+    exports = runpy.run_path(str(module))["EXPORTS"]
+    (cases,) = set(re.findall(r"\b\w+_cases\b", module.read_text("utf-8")))
+    spec = kjit.Spec(cases, cuda_files=[module.parent / f"{cases}.cuh"], cuda_wrappers=exports)
     artifact = ensure_built(kjit.Variant(spec, kjit.Target.cuda(arch)))
     assert artifact.build["warnings"] == ""

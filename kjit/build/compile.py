@@ -59,6 +59,15 @@ _DROPPED_ENVIRONMENT = (
     "SUNPRO_DEPENDENCIES",
 )
 
+# CUDA's types by kjit's names and by their own, and the headers that define them, each of which includes those before
+# it. They take over half as long to compile as an empty kernel, so kjit's headers only declare these types, and a unit
+# includes the header that the types named in its exports need.
+_CUDA_TYPE_HEADERS = (
+    (re.compile(r"\b(fp8\w*_t|__nv_fp8\w*)\b"), "cuda_fp8.h"),
+    (re.compile(r"\b(bf16(x2)?_t|__nv_bfloat16\w*|nv_bfloat16\w*)\b"), "cuda_bf16.h"),
+    (re.compile(r"\b(fp16(x2)?_t|__half2?|half2?)\b"), "cuda_fp16.h"),
+)
+
 _GRACE_S = 3.0
 _POLL_S = 0.1
 
@@ -237,7 +246,7 @@ def _compile_steps(
     paths = [links.source(path, plain) for path in files]
     units: list[tuple[str, str | None]]
     if wrappers:
-        units = [(f"{spec.name}.{suffix}", _unit(paths, wrappers))]
+        units = [(f"{spec.name}.{suffix}", _unit(paths, wrappers, with_cuda_types=side == "cuda"))]
     else:
         # A source is compiled as it is; one with an odd name from a unit that includes it.
         units = [
@@ -250,9 +259,13 @@ def _compile_steps(
         yield _Step(output, (*command, "-MD", "-MF", f"{output}.d", "-c", name, "-o", output), (), generated)
 
 
-def _unit(paths: list[str], wrappers: tuple[Export, ...]) -> str:
+def _unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_types: bool) -> str:
     """The one unit of a module with wrappers: its sources and its exports."""
     includes = [f'#include "{path}"' for path in paths]
+    if with_cuda_types:
+        symbols = " ".join(symbol for _, symbol in wrappers)
+        needed = [f"#include <{header}>" for types, header in _CUDA_TYPE_HEADERS if types.search(symbols)]
+        includes = [*needed[:1], *includes]
     # In parentheses, because a comma between template arguments would end the macro's argument.
     exports = [f"KJIT_EXPORT({name}, ({symbol}))" for name, symbol in wrappers]
     return "\n".join(["#include <kjit/ffi.h>", *includes, "namespace kjit {", *exports, "}", ""])

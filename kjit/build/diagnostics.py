@@ -363,6 +363,8 @@ def _hint(messages: Sequence[_Message]) -> str | None:
             return "define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags"
         if "too much shared data" in text:
             return "a block has no more shared memory than that: use a smaller tile"
+        if "complete object type" in text or "incomplete type" in text:
+            return "CUDA's half and 8-bit types are defined by <kjit/utils.cuh>; kjit/device.cuh only declares them"
         if "is not allowed" in text and "calling a __host__ function" in text:
             return "mark the function __device__ (KJIT_DEVICE), or do it before the launch"
     return None

@@ -217,14 +217,19 @@ def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: s
     return lines
 
 
+def _few(names: list[str]) -> str:
+    shown = 4
+    return " ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
+
+
 def _list_difference(label: str, before: list[object], after: list[object]) -> str:
     # A file and what identifies it is a list in the list.
     known = {str(item[0]): item for item in before if isinstance(item, list)}
     for item in after:
         if isinstance(item, list) and known.get(str(item[0]), item) != item:
             return f"{str(item[0]).removeprefix('{project}/')} changed"
-    gone = " ".join(_short(item) for item in before if item not in after)
-    come = " ".join(_short(item) for item in after if item not in before)
+    gone = _few([_short(item) for item in before if item not in after])
+    come = _few([_short(item) for item in after if item not in before])
     if not gone and not come:
         return f"{label}: another order"
     return f"{label}:" + (f" without {gone}" if gone else "") + (f" with {come}" if come else "")

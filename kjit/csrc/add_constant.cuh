@@ -2,9 +2,9 @@
 //
 //     x: T[...], constant: const int = 1 -> out: T[...]
 
+#include <kjit/launch.h>
 #include <kjit/tensor.h>
-#include <kjit/utils.cuh>
-#include <kjit/vec.cuh>
+#include <kjit/device.cuh>
 
 #include <cstdint>
 

@@ -201,6 +201,32 @@ class TestCuda:
         built = build(Spec("both", cpp_files=[source], cuda_files=[tmp_path / "fill.cuh"]), staging, "8.0")
         assert symbols(built.library) == {"__tvm_ffi_answer"}
 
+    @pytest.mark.parametrize(
+        ("type_name", "header"),
+        [("fp8_e5m2_t", "cuda_fp8.h"), ("bf16x2_t", "cuda_bf16.h"), ("fp16_t", "cuda_fp16.h"), ("float", None)],
+    )
+    def test_the_types_that_an_export_names_are_defined_and_no_others(
+        self, type_name: str, header: str | None, tmp_path: Path, staging: Path
+    ) -> None:
+        (tmp_path / "size.cuh").write_text(
+            "#include <kjit/device.cuh>\nnamespace kjit { template <typename T> int size() { return sizeof(T); } }\n"
+        )
+        spec = Spec("size", cuda_files=[tmp_path / "size.cuh"], cuda_wrappers=[("size", f"size<{type_name}>")])
+        known = {"cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h"}
+        read = known & {path.name for path in build(spec, staging, "8.0").headers}
+        assert (header in read) if header else not read
+        assert "cuda_bf16.h" not in read or header != "cuda_fp16.h"
+
+    def test_a_half_type_that_only_the_source_names_asks_for_its_definition(
+        self, tmp_path: Path, staging: Path
+    ) -> None:
+        (tmp_path / "half.cuh").write_text(
+            "#include <kjit/device.cuh>\n__global__ void fill(kjit::fp16_t* p) { p[0] = p[1]; }\n"
+        )
+        with pytest.raises(CompileError) as caught:
+            build(Spec("half", cuda_files=[tmp_path / "half.cuh"]), staging, "8.0")
+        assert caught.value.hint is not None and "kjit/utils.cuh" in caught.value.hint
+
     def test_an_error_in_a_kernel_is_shown_as_it_was_written(self, tmp_path: Path, staging: Path) -> None:
         (tmp_path / "fill.cuh").write_text("__global__ void fill(float* p) { *p = oops; }\n")
         with pytest.raises(CompileError) as caught:

@@ -217,6 +217,11 @@ class TestDifferences:
         one, other = (key_of(answer_op(tmp_path, extra_cflags=[flag])) for flag in ("-O1", "-O2"))
         assert self.between(one, other) == ["extra flags for c++: without -O1 with -O2"]
 
+    def test_of_many_changes_in_a_list_a_few_are_named(self, tmp_path: Path, answer_op: WriteOp) -> None:
+        one, other = (key_of(answer_op(tmp_path, extra_cflags=flags)) for flags in ([], [f"-DX{i}" for i in range(9)]))
+        (line,) = self.between(one, other)
+        assert line == "extra flags for c++: with -DX0 -DX1 -DX2 -DX3 and 5 more"
+
     def test_a_new_version_of_kjit_is_named(
         self, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
     ) -> None:

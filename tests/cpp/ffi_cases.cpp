@@ -3,6 +3,14 @@
 #include <kjit/ffi.h>
 
 #include <new>
+#include <utility>
+#include <vector>
+
+// As kernels for SGLang's headers do it, whose namespace becomes kjit.
+namespace kjit {
+using tvm::ffi::TensorView;
+static_assert(std::is_same_v<TensorView, host::TensorView>);
+}  // namespace kjit
 
 namespace {
 
@@ -95,8 +103,121 @@ bool byte_offset_is_counted_in() {
   return TensorView(&tensor).data_ptr() == data + 8;
 }
 
+// Without tvm-ffi's C++ headers its names are kjit's types: what a kernel written for those headers says still
+// compiles.
+static_assert(std::is_same_v<tvm::ffi::TensorView, TensorView>);
+static_assert(std::is_same_v<tvm::ffi::Tensor, kjit::host::ffi::Tensor>);
+static_assert(std::is_same_v<tvm::ffi::Optional<double>, Optional<double>>);
+
+namespace ffi = kjit::host::ffi;
+using tvm::ffi::Tensor;
+
+Tensor same_tensor(Tensor x) {
+  return x;
+}
+Tensor no_tensor() {
+  return {};
+}
+Tensor made_like(TensorView x) {
+  return ffi::empty_like(x);
+}
+Tensor made(TensorView x, std::int64_t rows, DLDataType dtype) {
+  return ffi::empty({rows, x.size(-1), 2}, dtype, x.device());
+}
+Tensor made_scalar(TensorView x) {
+  return ffi::empty({}, x.dtype(), x.device());
+}
+Tensor made_without_an_allocator(DLDevice device) {
+  return ffi::empty({3}, DLDataType{kDLFloat, 32, 1}, device);
+}
+Tensor first_or_new(Optional<Tensor> first, TensorView like) {
+  return first.has_value() ? *first : ffi::empty_like(like);
+}
+Optional<Tensor> maybe(Optional<Tensor> x) {
+  return x;
+}
+
+std::int64_t workspace_bytes(TensorView x, std::int64_t bytes) {
+  const Tensor workspace = ffi::alloc_workspace_tensor(static_cast<std::size_t>(bytes), x.device());
+  if (!workspace.defined()) return workspace.data_ptr() == nullptr ? -1 : -2;
+  return workspace.numel() * static_cast<std::int64_t>(kjit::host::dtype_bytes(workspace.dtype()));
+}
+
+/// What is asked of a tensor gives what its view gives; a copy shares it.
+bool a_tensor_answers_like_its_view(Tensor x) {
+  const TensorView view = x;
+  const Tensor copy = x;
+  const Tensor moved = std::move(x);
+  return !x.defined() && copy.object() == moved.object() && copy.ndim() == view.ndim() && copy.dim() == view.dim() &&
+         copy.dtype() == view.dtype() && copy.device() == view.device() && copy.shape().data() == view.shape().data() &&
+         copy.sizes().size() == view.sizes().size() && copy.strides()[0] == view.strides()[0] &&
+         copy.size(-1) == view.size(-1) && copy.stride(-1) == view.stride(-1) && copy.data_ptr() == view.data_ptr() &&
+         copy.byte_offset() == 0 && copy.numel() == view.numel() && copy.is_contiguous() == view.is_contiguous() &&
+         copy.IsContiguous() == view.IsContiguous() && copy.GetDLTensorPtr()->data == moved.GetDLTensorPtr()->data;
+}
+
+std::int64_t size_of_no_tensor() {
+  return Tensor().size(0);
+}
+
+/// Rows of ones over memory of C++: the deleter counts, and runs when the last share goes.
+int freed = 0;
+Tensor from_memory(std::int64_t rows, std::int64_t columns) {
+  auto* memory = new float[static_cast<std::size_t>(rows * columns) + 1];
+  for (std::int64_t i = 0; i <= rows * columns; ++i) memory[i] = static_cast<float>(i);
+  const auto free_it = [](void* data) {
+    delete[] static_cast<float*>(data);
+    ++freed;
+  };
+  // The first element is skipped by the byte offset; the deleter still gets the start of the memory.
+  return ffi::from_blob(memory, {rows, columns}, {kDLFloat, 32, 1}, {kDLCPU, 0}, free_it, {}, sizeof(float));
+}
+std::int64_t freed_so_far() {
+  return freed;
+}
+
+float numbers[] = {0, 1, 2, 3, 4, 5};
+Tensor transposed_numbers() {
+  const std::int64_t strides[] = {1, 2};
+  return ffi::from_blob(
+      numbers, {2, 3}, {kDLFloat, 32, 1}, {kDLCPU, 0}, [](void*) {}, kjit::host::ShapeView(strides, 2));
+}
+Tensor numbers_like(TensorView x, bool is_contiguous) {
+  return ffi::from_blob_like(numbers, x, [](void*) {}, is_contiguous);
+}
+void ranks_that_differ() {
+  static_cast<void>(
+      ffi::from_blob(numbers, {2, 3}, {kDLFloat, 32, 1}, {kDLCPU, 0}, [](void*) {}, kjit::host::ShapeView{1}));
+}
+
+bool shapes_are_made_of_lists_and_vectors(TensorView x) {
+  using kjit::host::ShapeView;
+  const std::vector<std::int64_t> sizes{2, 3, 4};
+  const auto product = [](ShapeView shape) { return shape.Product(); };
+  const ShapeView shape = sizes;
+  return product({5, 6}) == 30 && product(ShapeView()) == 1 && product(x.shape()) == x.numel() && shape.size() == 3 &&
+         shape.front() == 2 && shape.back() == 4 && shape[1] == 3 && !shape.empty() && shape.end() - shape.begin() == 3;
+}
+
 }  // namespace
 
+KJIT_EXPORT(same_tensor, same_tensor)
+KJIT_EXPORT(no_tensor, no_tensor)
+KJIT_EXPORT(made_like, made_like)
+KJIT_EXPORT(made, made)
+KJIT_EXPORT(made_scalar, made_scalar)
+KJIT_EXPORT(made_without_an_allocator, made_without_an_allocator)
+KJIT_EXPORT(first_or_new, first_or_new)
+KJIT_EXPORT(maybe, maybe)
+KJIT_EXPORT(workspace_bytes, workspace_bytes)
+KJIT_EXPORT(a_tensor_answers_like_its_view, a_tensor_answers_like_its_view)
+KJIT_EXPORT(size_of_no_tensor, size_of_no_tensor)
+KJIT_EXPORT(from_memory, from_memory)
+KJIT_EXPORT(freed_so_far, freed_so_far)
+KJIT_EXPORT(transposed_numbers, transposed_numbers)
+KJIT_EXPORT(numbers_like, numbers_like)
+KJIT_EXPORT(ranks_that_differ, ranks_that_differ)
+KJIT_EXPORT(shapes_are_made_of_lists_and_vectors, shapes_are_made_of_lists_and_vectors)
 KJIT_EXPORT(echo_bool, echo<bool>)
 KJIT_EXPORT(echo_int8, echo<std::int8_t>)
 KJIT_EXPORT(echo_int16, echo<std::int16_t>)

@@ -2,6 +2,9 @@
 
 #include <kjit/tensor.h>
 
+#include <array>
+#include <span>
+
 namespace {
 
 using namespace kjit;        // NOLINT
@@ -104,6 +107,87 @@ bool large_and_negative() {
          TensorView(&tensor).numel() == std::int64_t{1} << 33;
 }
 
+/// A description without memory behind it: `dtype` at `address`, any sizes and strides.
+struct Described {
+  std::int64_t shape[2];
+  std::int64_t strides[2];
+  DLTensor tensor;
+
+  Described(std::uintptr_t address, DLDataType dtype, std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
+            std::int64_t column_stride)
+      : shape{rows, columns},
+        strides{row_stride, column_stride},
+        tensor{reinterpret_cast<void*>(address), DLDevice{kDLCUDA, 0}, 2, dtype, shape, strides, 0} {}
+  Described(const Described&) = delete;
+  Described& operator=(const Described&) = delete;
+};
+
+void verify_at(std::int64_t address, DLDataType dtype, std::int64_t rows) {
+  const Described at(static_cast<std::uintptr_t>(address), dtype, rows, 8, 8, 1);
+  TensorMatcher({-1, 8}).verify(&at.tensor, "x");
+}
+
+// Every kind of stride, with sizes past 2^31: transposed, with gaps, expanded (0), negative.
+bool strides_of_every_kind() {
+  constexpr std::int64_t kLarge = (std::int64_t{1} << 32) + 3;
+  constexpr DLDataType kHalf{kDLFloat, 16, 1};
+  const Described transposed(64, kHalf, kLarge, 5, 1, kLarge), gaps(64, kHalf, kLarge, 5, 9, 1);
+  const Described expanded(64, kHalf, kLarge, 5, 0, 1), negative(64, kHalf, kLarge, 5, -7, 1);
+  bool right = true;
+  for (const Described* each : {&transposed, &gaps, &expanded, &negative}) {
+    const TensorView view(&each->tensor);
+    SymbolicSize rows, columns, row_stride, column_stride;
+    TensorMatcher({rows, columns}).with_strides({row_stride, column_stride}).verify(view);
+    right = right && rows.unwrap() == kLarge && row_stride.unwrap() == each->strides[0] &&
+            column_stride.unwrap() == each->strides[1] && !view.is_contiguous() && view.numel() == 5 * kLarge;
+  }
+  const Described contiguous(64, kHalf, kLarge, 5, 5, 1), one(64, kHalf, 1, 1, 77, -3), none(63, kHalf, 0, 5, 9, 3);
+  for (const Described* each : {&contiguous, &one, &none}) {
+    right = right && TensorView(&each->tensor).is_contiguous();
+    TensorMatcher({-1, -1}).verify(&each->tensor);
+  }
+  return right;
+}
+
+bool values_may_be_asked_for() {
+  SymbolicSize n{"head_dim"};
+  SymbolicDType dtype;
+  SymbolicDevice device;
+  RuntimeCheck(!n.get_value().has_value() && !dtype.get_value() && !device.get_value());
+  RuntimeCheck(StringView(n.value_or_name("shape", 1).c_str()) == "shape#1('head_dim')");
+  RuntimeCheck(StringView(SymbolicSize().value_or_name("stride", 0).c_str()) == "stride#0");
+  n.set_value(7);
+  dtype.set_value({kDLInt, 32, 1});
+  device.set_value({kDLCUDA, 3});
+  return *n.get_value() == 7 && n.get_value().value_or(1) == 7 &&
+         dtype.get_value().value() == DLDataType{kDLInt, 32, 1} && device.get_value()->device_id == 3 &&
+         StringView(n.value_or_name("shape", 1).c_str()) == "7" && n.get_name() == "head_dim";
+}
+
+void options_from_lists(TensorView x) {
+  const std::array<DLDataType, 2> dtypes{DLDataType{kDLFloat, 16, 1}, DLDataType{kDLFloat, 32, 1}};
+  const DLDevice devices[] = {{kDLCUDA, 0}, {kDLCPU, 0}};
+  SymbolicDType dtype;
+  SymbolicDevice device;
+  dtype.set_options(dtypes);
+  device.set_options(std::span<const DLDevice>(devices));
+  TensorMatcher({-1}).with_dtype(dtype).with_device(device).verify(x, "x");
+  TensorMatcher({-1}).with_device(std::span<const DLDevice>(devices)).with_dtype(std::span(dtypes)).verify(x, "x");
+}
+
+// A matcher may be kept and used again.
+void a_named_matcher(TensorView a, TensorView b) {
+  SymbolicSize n{"n"};
+  TensorMatcher matcher({n});
+  matcher.with_device<kDLCPU>();
+  matcher.with_dtype<fp32_t>().verify(a, "a");
+  matcher.verify(b, "b");
+}
+
+bool dtypes_and_devices_are_compared(TensorView a, TensorView b) {
+  return a.dtype() == b.dtype() && a.device() == b.device() && !(a.dtype() != b.dtype());
+}
+
 void no_data() {
   std::int64_t shape[] = {4};
   DLTensor tensor{nullptr, DLDevice{kDLCPU, 0}, 1, DLDataType{kDLFloat, 32, 1}, shape, nullptr, 0};
@@ -136,3 +220,9 @@ KJIT_EXPORT(set_twice, set_twice)
 KJIT_EXPORT(is_each_type, is_each_type)
 KJIT_EXPORT(large_and_negative, large_and_negative)
 KJIT_EXPORT(no_data, no_data)
+KJIT_EXPORT(verify_at, verify_at)
+KJIT_EXPORT(strides_of_every_kind, strides_of_every_kind)
+KJIT_EXPORT(values_may_be_asked_for, values_may_be_asked_for)
+KJIT_EXPORT(options_from_lists, options_from_lists)
+KJIT_EXPORT(a_named_matcher, a_named_matcher)
+KJIT_EXPORT(dtypes_and_devices_are_compared, dtypes_and_devices_are_compared)

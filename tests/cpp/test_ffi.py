@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import tvm_ffi
+from torch.utils.dlpack import from_dlpack
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +185,77 @@ def test_the_byte_offset_is_part_of_the_address(module: Any) -> None:
     assert module.byte_offset_is_counted_in()
 
 
+def test_a_tensor_comes_back_as_the_same_tensor(module: Any) -> None:
+    x = torch.arange(6.0)
+    y = module.same_tensor(x)
+    assert isinstance(y, torch.Tensor)
+    assert y.data_ptr() == x.data_ptr()
+    del x
+    assert y.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_no_tensor_is_none(module: Any) -> None:
+    assert module.no_tensor() is None
+    assert module.maybe(None) is None
+    assert module.maybe(torch.ones(2)).tolist() == [1, 1]
+    assert module.first_or_new(None, torch.zeros(3)).shape == (3,)
+    assert module.first_or_new(torch.ones(2), torch.zeros(3)).tolist() == [1, 1]
+    with pytest.raises(TypeError, match=r"same_tensor\(\): argument 1 of 1 must be a tensor, not None"):
+        module.same_tensor(None)
+    with pytest.raises(RuntimeError, match="this is no tensor"):
+        module.size_of_no_tensor()
+
+
+def test_a_new_tensor_comes_from_torchs_allocator(module: Any) -> None:
+    x = torch.zeros(4, 5, dtype=torch.float16)
+    like = module.made_like(x)
+    assert (like.shape, like.dtype, like.device) == (x.shape, x.dtype, x.device)
+    made = module.made(x, 3, torch.int64)
+    assert (made.shape, made.dtype, made.is_contiguous()) == ((3, 5, 2), torch.int64, True)
+    assert module.made_scalar(x).shape == ()
+    assert module.made(x, 0, torch.int8).shape == (0, 5, 2)
+
+
+def test_what_the_allocator_says_becomes_the_exception(module: Any) -> None:
+    with pytest.raises((RuntimeError, MemoryError), match=r"ffi_cases\.cpp:\d+: .*overflow"):
+        module.made(torch.zeros(1, 1), 2**61, torch.int64)
+    with pytest.raises(RuntimeError, match="allocator"):
+        module.made_without_an_allocator(tvm_ffi.device("cpu"))
+
+
+def test_a_workspace_has_the_bytes_asked_for_and_none_for_none(module: Any) -> None:
+    assert module.workspace_bytes(torch.zeros(1), 1000) == 1000
+    assert module.workspace_bytes(torch.zeros(1), 0) == -1
+
+
+def test_a_tensor_answers_like_its_view(module: Any) -> None:
+    assert module.a_tensor_answers_like_its_view(torch.zeros(3, 8)[:, 2:5])
+
+
+def test_memory_is_given_back_when_the_last_tensor_goes(module: Any) -> None:
+    before = module.freed_so_far()
+    x = tvm_ffi.from_dlpack(module.from_memory(2, 3))
+    y = from_dlpack(x)
+    assert y.tolist() == [[1, 2, 3], [4, 5, 6]]
+    del x
+    assert module.freed_so_far() == before
+    del y
+    assert module.freed_so_far() == before + 1
+
+
+def test_foreign_memory_may_have_strides(module: Any) -> None:
+    assert from_dlpack(module.transposed_numbers()).tolist() == [[0, 2, 4], [1, 3, 5]]
+    like = torch.zeros(3, 2).t()
+    assert from_dlpack(module.numbers_like(like, False)).tolist() == [[0, 2, 4], [1, 3, 5]]
+    assert from_dlpack(module.numbers_like(like, True)).tolist() == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(RuntimeError, match="a shape and a stride of other ranks"):
+        module.ranks_that_differ()
+
+
+def test_shapes_are_made_of_lists_and_vectors(module: Any) -> None:
+    assert module.shapes_are_made_of_lists_and_vectors(torch.zeros(7, 3))
+
+
 def test_tvm_ffi_types_are_converted_by_the_same_macro(tvm_module: Any) -> None:
     assert tvm_module.total([1, 2, 3], None) == 6
     assert tvm_module.greet("you") == "hello you"
@@ -199,3 +271,38 @@ def test_tvm_ffi_types_that_do_not_fit_are_a_type_error(tvm_module: Any) -> None
 def test_a_tvm_ffi_error_keeps_its_kind(tvm_module: Any) -> None:
     with pytest.raises(IndexError, match="past the end"):
         tvm_module.fail_as_index_error()
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_tensors_of_both_kinds_are_exchanged(tvm_module: Any, order: str) -> None:
+    """By functions written before tvm-ffi's C++ headers are included, with kjit's types, and after, with theirs."""
+    x = torch.arange(6.0).reshape(2, 3)
+    assert tvm_module[f"same_{order}"](x).data_ptr() == x.data_ptr()
+    like = tvm_module[f"like_{order}"](x, x)
+    assert (like.shape, like.dtype) == (x.shape, x.dtype)
+    assert tvm_module[f"like_{order}"](x, None) is None
+
+
+def test_kjits_tensors_are_in_tvm_ffis_containers(tvm_module: Any) -> None:
+    x = torch.arange(3.0)
+    pair = tvm_module.pair_of_light_tensors(x, None)
+    assert [each.data_ptr() for each in pair] == [x.data_ptr()] * 2
+    assert tvm_module.pair_of_light_tensors(x, torch.zeros(5))[1].shape == (3,)
+    assert tvm_module.sum_of_sizes([x, torch.zeros(4)]) == 7
+    with pytest.raises(TypeError, match="sum_of_sizes"):
+        tvm_module.sum_of_sizes([x, 4])
+
+
+def test_objects_of_a_registered_class_are_exchanged(tvm_module: Any) -> None:
+    counter = tvm_module.new_counter()
+    assert [tvm_module.count(counter, torch.zeros(n)) for n in (2, 3)] == [2, 5]
+    with pytest.raises(TypeError, match=r"count\(\): argument 1 of 2"):
+        tvm_module.count(None, torch.zeros(1))
+
+
+def test_tvm_ffis_headers_may_come_first(load_cpp: Any) -> None:
+    module = load_cpp("tvm_first_cases")
+    x = torch.arange(6.0).reshape(2, 3)
+    assert module.rows(x, None) == 2
+    assert module.rows(x, x) == 4
+    assert module.made_like(x).shape == (2, 3)

@@ -1,7 +1,8 @@
-"""Every header compiles alone, without a warning, with the C++ compiler and with nvcc."""
+"""Every header compiles alone and without a warning: with the C++ compiler, clang where there is one, and nvcc."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,9 +15,18 @@ from kjit.spec import Spec, Target
 INCLUDE = kjit_include()
 SUPPORT = INCLUDE.parent / "csrc" / "support"
 HEADERS = sorted(f"kjit/{path.name}" for path in (INCLUDE / "kjit").iterdir() if path.suffix in (".h", ".cuh"))
+# Headers of the host that need the CUDA runtime's C headers, and nothing else of CUDA.
+CUDA_HOST_HEADERS = ["kjit/launch.h", "kjit/runtime.cuh"]
 HOST_HEADERS = [header for header in HEADERS if header.endswith(".h") and header != "kjit/launch.h"]
 ARCHS = ["8.0", "9.0a", "10.0a"]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
+
+
+CASES = sorted(Path(__file__).parent.glob("*_cases.cpp"))
+CLANG = next(
+    filter(None, map(shutil.which, ("clang++", *(f"clang++-{version}" for version in range(30, 15, -1))))), None
+)
+needs_clang = pytest.mark.skipif(CLANG is None, reason="there is no clang++ (16 or later) on PATH")
 
 
 def check(command: list[str]) -> None:
@@ -43,12 +53,52 @@ def test_the_headers_are_found() -> None:
     assert {"kjit/ffi.h", "kjit/tensor.h", "kjit/utils.h", "kjit/utils.cuh", "kjit/vec.cuh"} <= set(HEADERS)
 
 
+def check_headers(compiler: str, target: Target, folder: Path, *headers: str) -> None:
+    """`headers` in one unit, with the warnings on; with the functions in the headers, and without."""
+    toolchain = Toolchain.for_target(target)
+    flags = without_own_headers(toolchain.cxx_flags(Spec("unit", cpp_files=[folder / "unit.cpp"])))
+    if compiler == CLANG:
+        flags = [flag for flag in flags if flag != "-fopenmp"]
+    for mode in ("-DKJIT_PRECOMPILED", "-UKJIT_PRECOMPILED"):
+        command = [compiler, *flags, mode, f"-I{INCLUDE}", *WARNINGS, "-fsyntax-only", str(unit(folder, *headers))]
+        check(command)
+
+
 @pytest.mark.parametrize("header", HOST_HEADERS)
 def test_a_host_header_compiles_alone(header: str, tmp_path: Path) -> None:
-    toolchain = Toolchain.for_target(Target.cpu())
-    flags = toolchain.cxx_flags(Spec("unit", cpp_files=[tmp_path / "unit.cpp"]))
-    command = [str(toolchain.cxx.path), *without_own_headers(flags), f"-I{INCLUDE}", *WARNINGS]
-    check([*command, "-fsyntax-only", str(unit(tmp_path, header))])
+    check_headers(str(Toolchain.for_target(Target.cpu()).cxx.path), Target.cpu(), tmp_path, header)
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("header", CUDA_HOST_HEADERS)
+def test_the_host_part_of_a_cuda_header_needs_no_nvcc(header: str, tmp_path: Path) -> None:
+    target = Target.cuda(ARCHS[0])
+    check_headers(str(Toolchain.for_target(target).cxx.path), target, tmp_path, header)
+
+
+@needs_clang
+@pytest.mark.parametrize("header", HOST_HEADERS)
+def test_a_host_header_compiles_alone_with_clang(header: str, tmp_path: Path) -> None:
+    assert CLANG is not None
+    check_headers(CLANG, Target.cpu(), tmp_path, header)
+
+
+@needs_clang
+@pytest.mark.nvcc
+@pytest.mark.parametrize("header", CUDA_HOST_HEADERS)
+def test_the_host_part_of_a_cuda_header_compiles_with_clang(header: str, tmp_path: Path) -> None:
+    assert CLANG is not None
+    check_headers(CLANG, Target.cuda(ARCHS[0]), tmp_path, header)
+
+
+@needs_clang
+@pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
+def test_the_cases_compile_with_clang(case: Path) -> None:
+    """With g++ the modules that the other tests load are compiled, under the same warnings."""
+    assert CLANG is not None
+    flags = Toolchain.for_target(Target.cpu()).cxx_flags(Spec("unit", cpp_files=[case]))
+    flags = [flag for flag in without_own_headers(flags) if flag != "-fopenmp"]
+    check([CLANG, *flags, f"-I{INCLUDE}", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only", str(case)])
 
 
 @pytest.mark.nvcc

@@ -158,3 +158,43 @@ def test_sizes_past_two_to_the_31_and_negative_strides_are_read(module: Any) -> 
 def test_a_tensor_without_memory_is_refused(module: Any) -> None:
     with refused("Tensor has no data"):
         module.no_data()
+
+
+@pytest.mark.parametrize("name", ["float16", "float32", "int64"])
+def test_an_element_that_is_not_at_a_multiple_of_its_size_is_refused(module: Any, name: str) -> None:
+    dtype = getattr(torch, name)
+    size = dtype.itemsize
+    module.verify_at(4096 + size, dtype, 3)
+    with refused(f"Tensor data pointer is not aligned to its elements: {name} takes {size} bytes"):
+        module.verify_at(4096 + size // 2, dtype, 3)
+    module.verify_at(4096 + size // 2, dtype, 0)  # nothing is read
+
+
+def test_an_element_of_a_byte_may_be_anywhere(module: Any) -> None:
+    for dtype in (torch.uint8, torch.bool, torch.float8_e4m3fn):
+        module.verify_at(4097, dtype, 3)
+
+
+def test_strides_of_every_kind_are_read_past_two_to_the_31(module: Any) -> None:
+    assert module.strides_of_every_kind()
+
+
+def test_a_symbol_tells_its_value_or_that_it_has_none(module: Any) -> None:
+    assert module.values_may_be_asked_for()
+
+
+def test_options_may_come_from_any_list(module: Any) -> None:
+    module.options_from_lists(torch.zeros(3))
+    with refused("DType mismatch: expected one of [float16, float32] but got int64"):
+        module.options_from_lists(torch.zeros(3, dtype=torch.int64))
+
+
+def test_a_matcher_may_be_kept(module: Any) -> None:
+    module.a_named_matcher(torch.zeros(3), torch.zeros(3))
+    with refused("expected 3 (bound by a at"):
+        module.a_named_matcher(torch.zeros(3), torch.zeros(4))
+
+
+def test_dtypes_and_devices_are_compared(module: Any) -> None:
+    assert module.dtypes_and_devices_are_compared(torch.zeros(1), torch.zeros(2))
+    assert not module.dtypes_and_devices_are_compared(torch.zeros(1), torch.zeros(2, dtype=torch.int32))

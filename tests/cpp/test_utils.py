@@ -1,4 +1,4 @@
-"""kjit/utils.h and kjit/dtype.h: messages, ranges, offsets, and the narrow types of plain C++ units."""
+"""kjit/utils.h, kjit/bits.h and kjit/dtype.h: messages, ranges, offsets, and the narrow types of plain C++ units."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ def test_irange_counts_like_python(module: Any) -> None:
     assert module.sum_of_range(-2, 2) == sum(range(-2, 2))
     assert module.sum_of_range(5, 2) == 0
     assert [module.length_of_range(n) for n in (-1, 0, 5)] == [0, 0, 5]
+
+
+def test_powers_of_two_around_a_number(module: Any) -> None:
+    for x in (1, 2, 3, 5, 1000, 2**40, 2**62 + 1):
+        up, down = 1 << (x - 1).bit_length(), 1 << (x.bit_length() - 1)
+        assert module.powers_around(x) == up - down
 
 
 def test_pointers_move_by_bytes_or_elements(module: Any) -> None:

@@ -1,5 +1,6 @@
 // Exports for test_utils.py.
 
+#include <kjit/bits.h>
 #include <kjit/tensor.h>
 
 namespace {
@@ -13,6 +14,21 @@ static_assert(div_ceil(0xffffffffffffffffull, 2) == 0x8000000000000000ull, "the 
 static_assert(dtype_bytes({kDLFloat, 32, 1}) == 4 && dtype_bytes({kDLFloat, 16, 8}) == 16);
 static_assert(dtype_bytes({kDLFloat4_e2m1fn, 4, 2}) == 1, "two 4-bit lanes are one byte");
 static_assert(dtype_bytes({kDLInt, 4, 1}) == 1 && dtype_bytes({kDLInt, 4, 3}) == 2);
+
+static_assert(!is_pow2(0u) && is_pow2(1u) && is_pow2(64u) && !is_pow2(96u) && is_pow2(std::uint64_t{1} << 63));
+static_assert(log2_floor(0u) == -1 && log2_floor(1u) == 0 && log2_floor(7u) == 2 && log2_floor(8u) == 3);
+static_assert(log2_ceil(0u) == -1 && log2_ceil(1u) == 0 && log2_ceil(8u) == 3 && log2_ceil(9u) == 4);
+static_assert(log2_ceil(std::uint64_t{1} << 63) == 63 && log2_ceil(~std::uint64_t{0}) == 64);
+static_assert(round_up_pow2(0u) == 1 && round_up_pow2(5u) == 8 && round_up_pow2(8u) == 8);
+static_assert(round_up_pow2(std::uint8_t{128}) == 128 && round_up_pow2(std::uint8_t{129}) == 0,
+              "does not fit any more");
+static_assert(round_up_pow2(0x80000001u) == 0 && round_up_pow2(0x80000000u) == 0x80000000u);
+static_assert(round_down_pow2(0u) == 0 && round_down_pow2(5u) == 4 && round_down_pow2(~0u) == 0x80000000u);
+static_assert(std::is_same_v<decltype(round_up_pow2(std::uint16_t{3})), std::uint16_t>);
+
+std::uint64_t powers_around(std::uint64_t x) {
+  return round_up_pow2(x) - round_down_pow2(x);
+}
 
 std::int64_t sum_of_range(std::int64_t begin, std::int64_t end) {
   std::int64_t sum = 0;
@@ -85,6 +101,7 @@ void from_float(TensorView from, TensorView to) {
 
 }  // namespace
 
+KJIT_EXPORT(powers_around, powers_around)
 KJIT_EXPORT(sum_of_range, sum_of_range)
 KJIT_EXPORT(length_of_range, length_of_range)
 KJIT_EXPORT(offsets, offsets)

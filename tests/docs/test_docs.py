@@ -15,6 +15,7 @@ from pages import LANGUAGES, Page, matches, read_page, runner
 
 import kjit
 from kjit import env
+from kjit.build.toolchain import kjit_include
 from kjit.cli import app
 from kjit.project import load_toml
 
@@ -218,3 +219,65 @@ def test_an_exit_status_that_is_not_on_the_page_is_noticed(tmp_path: Path, cache
     path.write_text("```console\n$ false\n```\n")
     with runner(tmp_path / "page", cache_dir) as page_runner, pytest.raises(AssertionError, match="ends with 1"):
         page_runner.run(read_page(path, "page.md").blocks[0])
+
+
+def public_names(header: Path) -> set[str]:
+    """What a header declares in kjit's namespaces, and its macros. clang-format indents nothing in a namespace, so a
+    declaration begins its line."""
+    names: set[str] = set()
+    namespaces: list[str] = []
+    for line in header.read_text("utf-8").splitlines():
+        if opened := re.match(r"namespace ([\w:]+) \{$", line):
+            namespaces.append(opened[1])
+        elif line.startswith("}  // namespace"):
+            namespaces.pop()
+        elif macro := re.match(r"#define (\w+)", line):
+            names.add(macro[1])
+        elif namespaces and not any(re.search(r"details|light_ffi|tvm", name) for name in namespaces):
+            declared = (
+                re.match(r"(?:class|struct|enum class|concept) (?:alignas\(.*?\)+ )?(\w+)", line)
+                or re.match(r"using (?:[\w:]*::)?(\w+)\s*[=;]", line)
+                or re.match(r"inline constexpr [\w:<>]+ (\w+)", line)
+                or re.match(r"(?!\s|static_assert|requires)[\w:<>,&* ]+[ *&](?!operator\b)(\w+)\(", line)
+            )
+            names |= {declared[1]} if declared else set()
+    return names
+
+
+HEADERS = {
+    path.relative_to(kjit_include() / "kjit").as_posix(): path
+    for path in sorted((kjit_include() / "kjit").rglob("*"))
+    if path.suffix in (".h", ".cuh")
+}
+
+
+def test_public_names_are_found_in_the_headers() -> None:
+    assert {"KJIT_EXPORT", "TensorView", "Optional", "empty"} <= public_names(HEADERS["ffi.h"])
+    assert {"reduce_sum", "kFullMask", "mask_t", "CopyTrait", "load_bytes"} <= public_names(HEADERS["warp.cuh"])
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_every_public_name_of_a_header_is_in_the_section_about_it(header: str) -> None:
+    sections = page("docs/headers.md").sections
+    about = next((text for title, text in sections.items() if title.endswith(f" {header}")), None)
+    assert about is not None, f"docs/headers.md has no section about {header}"
+    assert f"#include <kjit/{header}>" in about
+    assert [name for name in sorted(public_names(HEADERS[header])) if not re.search(rf"\b{name}\b", about)] == []
+
+
+# What others are made of, and tested through them.
+PARTS = {
+    "dtype.h": {"compute_type"},
+    "launch.h": {"Extent"},
+    "math.cuh": {"Functions"},
+    "type.cuh": {"Conversion", "Fp8Trait", "PackedTrait", "ScalarTrait"},
+    "utils.h": {"Error", "IntegerRange", "KJIT_COLD", "KJIT_IMPL", "Piece"},
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_every_public_name_of_a_header_occurs_in_a_test(header: str) -> None:
+    folders = (ROOT / "tests" / "cpp", ROOT / "tests" / "gpu")
+    cases = "\n".join(path.read_text("utf-8") for folder in folders for path in folder.iterdir() if path.is_file())
+    names = sorted(public_names(HEADERS[header]) - PARTS.get(header, set()))
+    assert [name for name in names if not re.search(rf"\b{name}\b", cases)] == []

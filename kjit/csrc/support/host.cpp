@@ -2,5 +2,6 @@
 // builds.
 
 #include <kjit/ffi.cpp>
+#include <kjit/once.cpp>
 #include <kjit/tensor.cpp>
 #include <kjit/utils.cpp>

@@ -4,7 +4,8 @@
 //   using C = compute_t<T>;                                   // float for every narrow floating type, else T
 //   host::is_type<fp16_t>(view.dtype());
 //
-// Under nvcc the names are CUDA's own types. In a plain C++ unit they are small types of kjit's, with the same size and
+// Under nvcc the names are CUDA's own types, which are only declared here: <cuda_fp16.h> and its relatives define them
+// (kjit/utils.cuh includes all of those). In a plain C++ unit they are small types of kjit's, with the same size and
 // alignment: stored as bits, computed with as float. Their conversions are branch-free, so that loops over them
 // vectorise.
 
@@ -18,9 +19,16 @@
 #include <type_traits>
 
 #ifdef __CUDACC__
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_fp8.h>
+struct __half;
+struct __half2;
+struct __nv_bfloat16;
+struct __nv_bfloat162;
+struct __nv_fp8_e4m3;
+struct __nv_fp8x2_e4m3;
+struct __nv_fp8x4_e4m3;
+struct __nv_fp8_e5m2;
+struct __nv_fp8x2_e5m2;
+struct __nv_fp8x4_e5m2;
 #endif
 
 namespace kjit {

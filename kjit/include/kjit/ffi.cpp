@@ -8,17 +8,19 @@ namespace kjit {
 
 namespace host {
 
-KJIT_IMPL std::int64_t StrideView::operator[](int i) const noexcept {
+KJIT_IMPL std::int64_t ShapeView::Product() const noexcept {
+  std::int64_t product = 1;
+  for (const std::int64_t size : *this) product *= size;
+  return product;
+}
+
+KJIT_IMPL std::int64_t StrideView::operator[](std::size_t i) const noexcept {
   if (strides_ != nullptr) return strides_[i];
-  std::int64_t stride = 1;
-  for (int j = i + 1; j < sizes_.size(); ++j) stride *= sizes_[j];
-  return stride;
+  return ShapeView(sizes_.data() + i + 1, sizes_.size() - i - 1).Product();
 }
 
 KJIT_IMPL std::int64_t TensorView::numel() const noexcept {
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape()) count *= size;
-  return count;
+  return shape().Product();
 }
 
 KJIT_IMPL bool TensorView::is_contiguous() const noexcept {
@@ -40,6 +42,91 @@ KJIT_IMPL int TensorView::checked_dimension(std::int64_t dimension, DebugInfo wh
     panic(where, "dimension ", dimension, " of a tensor with ", tensor_.ndim, " dimensions");
   }
   return static_cast<int>(from_front);
+}
+
+namespace ffi {
+
+namespace details {
+
+/// Throws the error that a function of tvm-ffi's C ABI left behind when it returned `code`.
+KJIT_IMPL void check(int code, DebugInfo where) {
+  if (code == 0) return;
+  TVMFFIObjectHandle error = nullptr;
+  TVMFFIErrorMoveFromRaised(&error);
+  if (error == nullptr) panic(where, "tvm-ffi reported an error without saying which");
+  const auto* cell = reinterpret_cast<const TVMFFIErrorCell*>(static_cast<const TVMFFIObject*>(error) + 1);
+  Message message = host::details::failed_at(where);
+  message << ": " << StringView(cell->message.data, cell->message.size);
+  const PanicError raised(message, StringView(cell->kind.data, cell->kind.size));
+  TVMFFIObjectDecRef(error);
+  throw raised;
+}
+
+KJIT_IMPL void describe_blob(DLTensor& blob, void* data, ShapeView shape, StrideView strides, DLDataType dtype,
+                             DLDevice device, std::uint64_t byte_offset) {
+  const std::size_t rank = shape.size();
+  blob = DLTensor{static_cast<char*>(data) + byte_offset, device, static_cast<int>(rank), dtype, nullptr, nullptr, 0};
+  blob.shape = new std::int64_t[2 * rank + 1];
+  blob.strides = blob.shape + rank;
+  for (std::size_t i = 0; i < rank; ++i) {
+    blob.shape[i] = shape[i];
+    blob.strides[i] = strides[i];
+  }
+}
+
+KJIT_IMPL Tensor adopt(DLManagedTensor* blob) {
+  TVMFFIObjectHandle made = nullptr;
+  check(TVMFFITensorFromDLPack(blob, /*require_alignment=*/0, /*require_contiguous=*/0, &made), {});
+  return Tensor(made);
+}
+
+}  // namespace details
+
+using details::check;
+
+KJIT_IMPL Tensor::Tensor(const Tensor& other) noexcept : object_(other.object_) {
+  if (object_ != nullptr) TVMFFIObjectIncRef(object_);
+}
+
+KJIT_IMPL Tensor::~Tensor() {
+  if (object_ != nullptr) TVMFFIObjectDecRef(object_);
+}
+
+// A tensor object is a header followed by its DLTensor (tvm/ffi/c_api.h, kTVMFFITensor).
+KJIT_IMPL const DLTensor* Tensor::GetDLTensorPtr() const noexcept {
+  return object_ == nullptr ? nullptr : reinterpret_cast<const DLTensor*>(object_ + 1);
+}
+
+KJIT_IMPL TensorView Tensor::view(DebugInfo where) const {
+  if (object_ == nullptr) panic(where, "this is no tensor: it was never given one");
+  return GetDLTensorPtr();
+}
+
+KJIT_IMPL Tensor empty(ShapeView shape, DLDataType dtype, DLDevice device, DebugInfo where) {
+  DLTensor wanted{};
+  wanted.device = device;
+  wanted.dtype = dtype;
+  wanted.ndim = static_cast<int>(shape.size());
+  wanted.shape = const_cast<std::int64_t*>(shape.data());
+  TVMFFIObjectHandle made = nullptr;
+  check(TVMFFIEnvTensorAlloc(&wanted, &made), where);
+  return Tensor(made);
+}
+
+KJIT_IMPL Tensor empty_like(TensorView tensor, DebugInfo where) {
+  return empty(tensor.shape(), tensor.dtype(), tensor.device(), where);
+}
+
+KJIT_IMPL Tensor alloc_workspace_tensor(std::size_t required_bytes, DLDevice device, DebugInfo where) {
+  if (required_bytes == 0) return {};
+  return empty({static_cast<std::int64_t>(required_bytes)}, DLDataType{kDLUInt, 8, 1}, device, where);
+}
+
+}  // namespace ffi
+
+KJIT_IMPL const ffi::Tensor& Optional<ffi::Tensor>::value(DebugInfo where) const {
+  if (!has_value()) panic(where, "the value of an argument that is None was asked for");
+  return value_;
 }
 
 }  // namespace host
@@ -179,6 +266,22 @@ KJIT_IMPL StringView string_of(const TVMFFIAny& value, Position at) {
   if (value.type_index != kTVMFFIStr) wrong_type(at, "str", value);
   const auto* bytes = reinterpret_cast<const TVMFFIByteArray*>(value.v_obj + 1);
   return StringView(bytes->data, bytes->size);
+}
+
+KJIT_IMPL host::ffi::Tensor owned_tensor_of(const TVMFFIAny& value, Position at) {
+  if (value.type_index != kTVMFFITensor) {
+    wrong_type(at, tensor_of(value) != nullptr ? "a tensor that can be kept" : "a tensor", value);
+  }
+  TVMFFIObjectIncRef(value.v_obj);
+  return host::ffi::Tensor(value.v_obj);
+}
+
+KJIT_IMPL void set_tensor(TVMFFIAny* result, const host::ffi::Tensor& tensor) noexcept {
+  *result = TVMFFIAny{};
+  if (!tensor.defined()) return;
+  TVMFFIObjectIncRef(tensor.object());
+  result->type_index = kTVMFFITensor;
+  result->v_obj = tensor.object();
 }
 
 KJIT_IMPL void* pointer_of(const TVMFFIAny& value, Position at) {

@@ -5,8 +5,9 @@
 //   KJIT_EXPORT(scale_f16, (Scale<fp16_t, 4>::run))    // a symbol with commas goes in parentheses
 //
 // An export takes TensorView, Optional<T>, integers and floating-point numbers (range-checked), bool, DLDataType,
-// DLDevice, StringView and raw pointers (a stream handle); it returns void, bool, an integer or a floating-point
-// number. Wrong arguments are a TypeError that names function, position and what came. No exception crosses the C ABI.
+// DLDevice, StringView, host::ffi::Tensor and raw pointers (a stream handle); it returns void, bool, an integer, a
+// floating-point number or a Tensor, which `host::ffi::empty` makes with torch's allocator. Wrong arguments are a
+// TypeError that names function, position and what came. No exception crosses the C ABI.
 //
 // Only tvm-ffi's C header is included, so that a unit compiles in a fraction of the time that its C++ headers take. A
 // unit that includes those too (kjit/tvm_ffi.h) may use every type of theirs in the same exports: their own conversion
@@ -23,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <initializer_list>
 #include <type_traits>
 #include <utility>
 
@@ -41,33 +43,66 @@ namespace kjit {
 
 namespace host {
 
-/// The sizes of a tensor, which belong to the tensor.
-class SizeView {
+namespace details {
+
+/// tvm-ffi's `ShapeView`, a `std::vector<int64_t>`, and the like.
+template <typename T>
+concept Sizes = requires(const T& sizes) {
+  { sizes.data() } -> std::convertible_to<const std::int64_t*>;
+  { sizes.size() } -> std::convertible_to<std::size_t>;
+};
+
+/// tvm-ffi's own `Tensor`, in a unit that includes its C++ headers.
+template <typename T>
+concept TvmTensor = requires { requires T::ContainerType::_type_index == kTVMFFITensor; };
+
+/// tvm-ffi's own `TensorView`.
+template <typename T>
+concept TvmTensorView = std::is_constructible_v<T, const DLTensor*> && requires(const T& view) {
+  { view.byte_offset() } -> std::same_as<std::uint64_t>;
+  { view.strides() } -> Sizes;
+};
+
+}  // namespace details
+
+/// The sizes of a tensor, which belong to the tensor: as many integers as it has dimensions. Also made from a list,
+/// `ShapeView{rows, columns}`, whose numbers live as long as the expression that it stands in.
+class ShapeView {
  public:
-  constexpr SizeView() noexcept = default;
-  constexpr SizeView(const std::int64_t* data, int size) noexcept : data_(data), size_(size) {}
+  constexpr ShapeView() noexcept = default;
+  constexpr ShapeView(const std::int64_t* data, std::size_t size) noexcept : data_(data), size_(size) {}
+  constexpr ShapeView(const std::initializer_list<std::int64_t>& sizes) noexcept
+      : ShapeView(sizes.begin(), sizes.size()) {}
+  template <details::Sizes T>
+  constexpr ShapeView(const T& sizes) noexcept : data_(sizes.data()), size_(sizes.size()) {}
+
   constexpr const std::int64_t* data() const noexcept { return data_; }
-  constexpr int size() const noexcept { return size_; }
+  constexpr std::size_t size() const noexcept { return size_; }
+  constexpr bool empty() const noexcept { return size_ == 0; }
   constexpr const std::int64_t* begin() const noexcept { return data_; }
   constexpr const std::int64_t* end() const noexcept { return data_ + size_; }
-  constexpr std::int64_t operator[](int i) const noexcept { return data_[i]; }
+  constexpr std::int64_t operator[](std::size_t i) const noexcept { return data_[i]; }
+  constexpr std::int64_t front() const noexcept { return data_[0]; }
+  constexpr std::int64_t back() const noexcept { return data_[size_ - 1]; }
+  /// The sizes multiplied: the number of elements, 1 without dimensions.
+  std::int64_t Product() const noexcept;
 
  private:
   const std::int64_t* data_ = nullptr;
-  int size_ = 0;
+  std::size_t size_ = 0;
 };
 
 /// The strides of a tensor, in elements; worked out from the sizes where the tensor came without (it is contiguous
 /// then).
 class StrideView {
  public:
-  constexpr StrideView(const std::int64_t* strides, SizeView sizes) noexcept : strides_(strides), sizes_(sizes) {}
-  constexpr int size() const noexcept { return sizes_.size(); }
-  std::int64_t operator[](int i) const noexcept;
+  constexpr StrideView(const std::int64_t* strides, ShapeView sizes) noexcept : strides_(strides), sizes_(sizes) {}
+  constexpr std::size_t size() const noexcept { return sizes_.size(); }
+  std::int64_t operator[](std::size_t i) const noexcept;
 
  private:
   const std::int64_t* strides_;
-  SizeView sizes_;
+  ShapeView sizes_;
 };
 
 /// A tensor that belongs to the caller: shape, strides, dtype, device and data. Copying it copies no data.
@@ -77,13 +112,8 @@ class StrideView {
 class TensorView {
  public:
   TensorView(const DLTensor* tensor) noexcept : tensor_(*tensor) {}
-  /// From tvm-ffi's own `Tensor` or `TensorView`, in a unit that includes its C++ headers.
   template <typename T>
-    requires requires(const T& tensor) {
-      { tensor.strides().data() } -> std::convertible_to<const std::int64_t*>;
-      { tensor.byte_offset() } -> std::convertible_to<std::uint64_t>;
-      { tensor.data_ptr() } -> std::convertible_to<void*>;
-    }
+    requires details::TvmTensorView<T> || details::TvmTensor<T>
   TensorView(const T& tensor)
       : tensor_{tensor.data_ptr(),
                 tensor.device(),
@@ -92,30 +122,39 @@ class TensorView {
                 const_cast<std::int64_t*>(tensor.shape().data()),
                 const_cast<std::int64_t*>(tensor.strides().data()),
                 tensor.byte_offset()} {}
+  template <details::TvmTensorView T>
+  operator T() const {
+    return T(&tensor_);
+  }
 
   int ndim() const noexcept { return tensor_.ndim; }
   int dim() const noexcept { return tensor_.ndim; }
   DLDataType dtype() const noexcept { return tensor_.dtype; }
   DLDevice device() const noexcept { return tensor_.device; }
-  SizeView shape() const noexcept { return {tensor_.shape, tensor_.ndim}; }
-  SizeView sizes() const noexcept { return shape(); }
+  ShapeView shape() const noexcept { return {tensor_.shape, static_cast<std::size_t>(tensor_.ndim)}; }
+  ShapeView sizes() const noexcept { return shape(); }
   StrideView strides() const noexcept { return {tensor_.strides, shape()}; }
 
   std::int64_t size(std::int64_t dimension, DebugInfo where = {}) const {
     return tensor_.shape[checked_dimension(dimension, where)];
   }
   std::int64_t stride(std::int64_t dimension, DebugInfo where = {}) const {
-    return strides()[checked_dimension(dimension, where)];
+    return strides()[static_cast<std::size_t>(checked_dimension(dimension, where))];
   }
 
   /// Where the first element is; the byte offset is counted in.
   void* data_ptr() const noexcept { return static_cast<char*>(tensor_.data) + tensor_.byte_offset; }
+  /// 0: what DLPack calls the byte offset is part of `data_ptr()`.
+  std::uint64_t byte_offset() const noexcept { return 0; }
 
   std::int64_t numel() const noexcept;
 
   /// Whether the elements lie one after another in row-major order. The stride of a dimension of size 1 does not
   /// matter, and a tensor without elements is contiguous.
   bool is_contiguous() const noexcept;
+  bool IsContiguous() const noexcept { return is_contiguous(); }
+  /// The DLPack description, which lives as long as this view.
+  const DLTensor* GetDLTensorPtr() const noexcept { return &tensor_; }
 
  private:
   int checked_dimension(std::int64_t dimension, DebugInfo where) const;
@@ -152,10 +191,202 @@ class Optional {
   bool has_value_;
 };
 
+/// Tensors that C++ code makes, keeps or returns.
+namespace ffi {
+
+using host::ShapeView;
+using host::TensorView;
+
+/// A tensor that holds a share of its memory: copies refer to the same tensor, and the last one frees it. An argument
+/// or the result of an export. A default-constructed one is no tensor: only `defined()` and `data_ptr()` may be asked.
+///
+/// In a unit that includes tvm-ffi's C++ headers it converts from and to their `Tensor`.
+class Tensor {
+ public:
+  Tensor() noexcept = default;
+  /// Takes over a reference that the caller holds to an object of type `kTVMFFITensor`.
+  explicit Tensor(TVMFFIObjectHandle owned) noexcept : object_(static_cast<TVMFFIObject*>(owned)) {}
+  Tensor(const Tensor& other) noexcept;
+  Tensor(Tensor&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  template <details::TvmTensor T>
+  Tensor(const T& tensor);
+  Tensor& operator=(Tensor other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Tensor();
+
+  /// Valid while a tensor that holds a share lives, so not taken from one that is about to go.
+  operator TensorView() const& { return view(); }
+  operator TensorView() && = delete;
+  template <details::TvmTensor T>
+  operator T() const;
+
+  bool defined() const noexcept { return object_ != nullptr; }
+  explicit operator bool() const noexcept { return defined(); }
+
+  int ndim() const { return view().ndim(); }
+  int dim() const { return view().ndim(); }
+  DLDataType dtype() const { return view().dtype(); }
+  DLDevice device() const { return view().device(); }
+  ShapeView shape() const { return view().shape(); }
+  ShapeView sizes() const { return view().shape(); }
+  StrideView strides() const { return view().strides(); }
+  std::int64_t size(std::int64_t dimension, DebugInfo where = {}) const { return view(where).size(dimension, where); }
+  std::int64_t stride(std::int64_t dimension, DebugInfo where = {}) const {
+    return view(where).stride(dimension, where);
+  }
+  /// Where the first element is, with any byte offset counted in; null for no tensor.
+  void* data_ptr() const { return defined() ? view().data_ptr() : nullptr; }
+  std::uint64_t byte_offset() const noexcept { return 0; }
+  std::int64_t numel() const { return view().numel(); }
+  bool is_contiguous() const { return view().is_contiguous(); }
+  bool IsContiguous() const { return view().is_contiguous(); }
+  /// The DLPack description, which lives as long as the tensor; null for no tensor.
+  const DLTensor* GetDLTensorPtr() const noexcept;
+  /// The object of tvm-ffi's C ABI; this tensor keeps its share.
+  TVMFFIObject* object() const noexcept { return object_; }
+
+ private:
+  TensorView view(DebugInfo where = {}) const;
+
+  TVMFFIObject* object_ = nullptr;
+};
+
+/// A contiguous tensor with unset elements, from the allocator of the caller: torch's, where an export was called with
+/// torch tensors. Throws what the allocator says, with its kind.
+Tensor empty(ShapeView shape, DLDataType dtype, DLDevice device, DebugInfo where = {});
+/// `empty` with the shape, dtype and device of `tensor`.
+Tensor empty_like(TensorView tensor, DebugInfo where = {});
+/// `required_bytes` of memory as a tensor of uint8; no tensor for 0, whose `data_ptr()` is null.
+Tensor alloc_workspace_tensor(std::size_t required_bytes, DLDevice device, DebugInfo where = {});
+
+namespace details {
+
+struct NoDeleter {
+  void operator()(void*) const noexcept {}
+};
+
+/// Fills in the description of a tensor over foreign memory; the sizes and strides are copied to memory of its own.
+void describe_blob(DLTensor& blob, void* data, ShapeView shape, StrideView strides, DLDataType dtype, DLDevice device,
+                   std::uint64_t byte_offset);
+Tensor adopt(DLManagedTensor* blob);
+
+/// Everything that lives as long as a tensor over foreign memory.
+template <typename Fn>
+class Blob {
+ public:
+  template <typename Deleter>
+  Blob(void* data, Deleter&& deleter) : data_(data), deleter_(std::forward<Deleter>(deleter)) {}
+  Blob(const Blob&) = delete;
+  Blob& operator=(const Blob&) = delete;
+  ~Blob() { delete[] managed_.dl_tensor.shape; }
+
+  /// The tensor, which owns `blob` from then on.
+  static Tensor make(Blob* blob, ShapeView shape, StrideView strides, DLDataType dtype, DLDevice device,
+                     std::uint64_t byte_offset) {
+    try {
+      describe_blob(blob->managed_.dl_tensor, blob->data_, shape, strides, dtype, device, byte_offset);
+      blob->managed_.manager_ctx = blob;
+      blob->managed_.deleter = [](DLManagedTensor* self) {
+        Blob* owned = static_cast<Blob*>(self->manager_ctx);
+        owned->deleter_(owned->data_);
+        delete owned;
+      };
+      return adopt(&blob->managed_);
+    } catch (...) {
+      delete blob;
+      throw;
+    }
+  }
+
+ private:
+  DLManagedTensor managed_{};
+  void* data_;
+  Fn deleter_;
+};
+
+}  // namespace details
+
+/// A tensor over memory that is there already, `data` moved by `byte_offset`. Without `stride` (in elements) it is
+/// contiguous. When the last tensor that shares it goes, `deleter(data)` is called; it must not throw. Where
+/// `from_blob` itself throws, `deleter` is not called.
+template <typename Fn = details::NoDeleter>
+Tensor from_blob(void* data, ShapeView shape, DLDataType dtype, DLDevice device, Fn&& deleter = {},
+                 Optional<ShapeView> stride = {}, std::uint64_t byte_offset = 0) {
+  using Blob = details::Blob<std::decay_t<Fn>>;
+  RuntimeCheck(!stride.has_value() || (*stride).size() == shape.size(),
+               "from_blob: a shape and a stride of other ranks");
+  const StrideView strides(stride.has_value() ? (*stride).data() : nullptr, shape);
+  return Blob::make(new Blob(data, std::forward<Fn>(deleter)), shape, strides, dtype, device, byte_offset);
+}
+
+/// As `from_blob`, with the shape, dtype, device and strides of `tensor`; contiguous where `is_contiguous` is true.
+template <typename Fn = details::NoDeleter>
+Tensor from_blob_like(void* data, TensorView tensor, Fn&& deleter = {}, bool is_contiguous = false,
+                      std::uint64_t byte_offset = 0) {
+  using Blob = details::Blob<std::decay_t<Fn>>;
+  const StrideView strides = is_contiguous ? StrideView(nullptr, tensor.shape()) : tensor.strides();
+  return Blob::make(new Blob(data, std::forward<Fn>(deleter)), tensor.shape(), strides, tensor.dtype(), tensor.device(),
+                    byte_offset);
+}
+
+}  // namespace ffi
+
+/// None is no tensor.
+template <>
+class Optional<ffi::Tensor> {
+ public:
+  Optional() noexcept = default;
+  Optional(ffi::Tensor value) noexcept : value_(std::move(value)) {}
+
+  bool has_value() const noexcept { return value_.defined(); }
+  explicit operator bool() const noexcept { return value_.defined(); }
+  const ffi::Tensor& value(DebugInfo where = {}) const;
+  ffi::Tensor value_or(ffi::Tensor other) const noexcept { return value_.defined() ? value_ : other; }
+  const ffi::Tensor& operator*() const noexcept { return value_; }
+  const ffi::Tensor* operator->() const noexcept { return &value_; }
+
+ private:
+  ffi::Tensor value_;
+};
+
 }  // namespace host
 
-using host::Optional;
-using host::TensorView;
+}  // namespace kjit
+
+/// What `tvm::ffi::Tensor` and so on mean in a unit without tvm-ffi's C++ headers.
+///
+/// A qualified name is looked for in a nominated namespace only where the namespace itself has no such name
+/// [namespace.qual]: tvm-ffi's own types win once they are declared. It lies outside of kjit, so that a kernel may
+/// write `using tvm::ffi::TensorView;` in namespace kjit and mean tvm-ffi's from there on.
+namespace kjit_light_ffi {
+using kjit::host::Optional;
+using kjit::host::ShapeView;
+using kjit::host::TensorView;
+using kjit::host::ffi::Tensor;
+}  // namespace kjit_light_ffi
+
+namespace kjit {
+using namespace ::kjit_light_ffi;
+}  // namespace kjit
+
+namespace tvm::ffi {
+using namespace ::kjit_light_ffi;
+}  // namespace tvm::ffi
+
+/// Equality of dtypes and of devices, visible in every namespace. As templates, so that functions of the same meaning
+/// that another library declares for these C types win instead of being ambiguous.
+template <std::same_as<DLDataType> T>
+constexpr bool operator==(const T& a, const T& b) {
+  return kjit::host::details::same_dtype(a, b);
+}
+template <std::same_as<DLDevice> T>
+constexpr bool operator==(const T& a, const T& b) {
+  return a.device_type == b.device_type && a.device_id == b.device_id;
+}
+
+namespace kjit {
 
 namespace ffi_details {
 
@@ -204,12 +435,17 @@ inline const DLTensor* tensor_of(const TVMFFIAny& value) {
   return nullptr;
 }
 
+const char* python_type_name(const TVMFFIAny& value);
+
 /// The bits of an integer argument, after the check that an integer of that many bytes can hold it.
 std::uint64_t integer_of(const TVMFFIAny& value, std::size_t bytes, bool is_signed, Position at);
 double floating_of(const TVMFFIAny& value, std::size_t bytes, Position at);
 bool bool_of(const TVMFFIAny& value, Position at);
 StringView string_of(const TVMFFIAny& value, Position at);
 void* pointer_of(const TVMFFIAny& value, Position at);
+
+/// The argument as a tensor that holds a share of its own.
+host::ffi::Tensor owned_tensor_of(const TVMFFIAny& value, Position at);
 
 /// What tvm-ffi converted, if it could.
 template <typename T, typename Converted>
@@ -227,6 +463,8 @@ T argument(const TVMFFIAny& value, Position at) {
       wrong_type(at, "a tensor", value);
     }
     return host::TensorView(tensor);
+  } else if constexpr (std::same_as<T, host::ffi::Tensor>) {
+    return owned_tensor_of(value, at);
   } else if constexpr (is_optional<T>::value) {
     if (value.type_index == kTVMFFINone) return T();
     return T(argument<typename is_optional<T>::value_type>(value, at));
@@ -262,6 +500,9 @@ T argument(const TVMFFIAny& value, Position at) {
   }
 }
 
+/// Gives the caller the share that `tensor` holds; None for no tensor.
+void set_tensor(TVMFFIAny* result, const host::ffi::Tensor& tensor) noexcept;
+
 template <typename R>
 void set_result(TVMFFIAny* result, R&& value) {
   using T = std::remove_cvref_t<R>;
@@ -280,12 +521,60 @@ void set_result(TVMFFIAny* result, R&& value) {
       result->type_index = kTVMFFIFloat;
       result->v_float64 = static_cast<double>(value);
     }
+  } else if constexpr (std::same_as<T, host::ffi::Tensor>) {
+    set_tensor(result, value);
+  } else if constexpr (std::same_as<T, host::Optional<host::ffi::Tensor>>) {
+    set_tensor(result, *value);
   } else {
     using Any = typename dependent<::tvm::ffi::Any, T>::type;
     static_assert(Complete<Any>, "an export cannot return this type; include kjit/tvm_ffi.h for tvm-ffi's own types");
     *reinterpret_cast<Any*>(result) = Any(std::forward<R>(value));
   }
 }
+
+/// A tensor for tvm-ffi's conversions, which expect a `std::optional` of it.
+template <typename T>
+struct Converted {
+  host::Optional<T> value;
+
+  template <typename O>
+    requires std::same_as<typename O::value_type, T>
+  operator O() const {
+    return value.has_value() ? O(*value) : O();
+  }
+};
+
+/// How tvm-ffi's own types (`Tuple<Tensor, Tensor>`, `Function`, registered methods) take and give kjit's tensors: a
+/// unit may include them without the header of tvm-ffi's `Tensor`. The names are tvm-ffi's.
+template <typename T>
+struct TvmTraits {
+  static constexpr bool kOwned = std::same_as<T, host::ffi::Tensor>;
+  static constexpr bool convert_enabled = true;
+  static constexpr bool storage_enabled = kOwned;
+  static constexpr std::int32_t field_static_type_index = kOwned ? kTVMFFITensor : kTVMFFIDLTensorPtr;
+
+  static bool CheckAnyStrict(const TVMFFIAny* value) { return value->type_index == field_static_type_index; }
+  static Converted<T> TryCastFromAnyView(const TVMFFIAny* value) {
+    if (kOwned ? !CheckAnyStrict(value) : tensor_of(*value) == nullptr) return {};
+    return {CopyFromAnyViewAfterCheck(value)};
+  }
+  static T CopyFromAnyViewAfterCheck(const TVMFFIAny* value) { return argument<T>(*value, Position{}); }
+  static T MoveFromAnyAfterCheck(TVMFFIAny* value) { return T(std::exchange(*value, TVMFFIAny{}).v_obj); }
+  static void CopyToAnyView(const T& tensor, TVMFFIAny* value) {
+    *value = TVMFFIAny{};
+    if constexpr (kOwned) {
+      if (!tensor.defined()) return;
+      value->v_obj = tensor.object();
+    } else {
+      value->v_ptr = const_cast<DLTensor*>(tensor.GetDLTensorPtr());
+    }
+    value->type_index = field_static_type_index;
+  }
+  static void MoveToAny(const T& tensor, TVMFFIAny* value) { set_tensor(value, tensor); }
+  static const char* TypeStr() { return kOwned ? "ffi.Tensor" : "DLTensor*"; }
+  static const char* TypeSchema() { return kOwned ? R"({"type":"ffi.Tensor"})" : R"({"type":"DLTensor*"})"; }
+  static const char* GetMismatchTypeInfo(const TVMFFIAny* value) { return python_type_name(*value); }
+};
 
 /// Calls `function`, whose parameters are `Parameters`, with the converted arguments.
 template <typename R, typename... Parameters, typename F, std::size_t... I>
@@ -332,6 +621,27 @@ void call(F& function, const char* name, const TVMFFIAny* args, std::int32_t giv
   }
 }
 
+}  // namespace ffi_details
+
+template <host::details::TvmTensor T>
+host::ffi::Tensor::Tensor(const T& tensor) {
+  using AnyView = typename ffi_details::dependent<::tvm::ffi::AnyView, T>::type;
+  const TVMFFIAny value = AnyView(tensor).CopyToTVMFFIAny();
+  if (value.type_index == kTVMFFITensor) *this = ffi_details::owned_tensor_of(value, {});
+}
+
+template <host::details::TvmTensor T>
+host::ffi::Tensor::operator T() const {
+  using AnyView = typename ffi_details::dependent<::tvm::ffi::AnyView, T>::type;
+  if (!defined()) return T();
+  TVMFFIAny value{};
+  value.type_index = kTVMFFITensor;
+  value.v_obj = object_;
+  return AnyView::CopyFromTVMFFIAny(value).template cast<T>();
+}
+
+namespace ffi_details {
+
 /// `tvm::ffi::Error` is looked up only when `F` is known: a unit that knows it keeps its kind, message and backtrace.
 template <typename F>
 int invoke(F function, const char* name, const TVMFFIAny* args, std::int32_t given, TVMFFIAny* result) noexcept {
@@ -360,12 +670,28 @@ int invoke(F function, const char* name, const TVMFFIAny* args, std::int32_t giv
 
 }  // namespace kjit
 
+namespace tvm::ffi {
+template <typename, typename>
+struct TypeTraits;
+template <>
+struct TypeTraits<kjit::host::TensorView, void> : kjit::ffi_details::TvmTraits<kjit::host::TensorView> {};
+template <>
+struct TypeTraits<kjit::host::ffi::Tensor, void> : kjit::ffi_details::TvmTraits<kjit::host::ffi::Tensor> {};
+}  // namespace tvm::ffi
+
 /// Makes `Symbol` (a function, a static member function, or a lambda) callable from Python as `Name`. At namespace
 /// scope; a symbol that contains commas goes in parentheses.
-#define KJIT_EXPORT(Name, ...)                                                                                      \
-  extern "C" __attribute__((visibility("default"))) int __tvm_ffi_##Name(void*, const TVMFFIAny* args,              \
-                                                                         ::std::int32_t count, TVMFFIAny* result) { \
-    return ::kjit::ffi_details::invoke((__VA_ARGS__), #Name, args, count, result);                                  \
+#define KJIT_EXPORT(Name, ...)                                                                    \
+  extern "C" __attribute__((visibility("default"))) int __tvm_ffi_##Name(                         \
+      void*, const TVMFFIAny* kjit_args, ::std::int32_t kjit_count, TVMFFIAny* kjit_result) {     \
+    return ::kjit::ffi_details::invoke((__VA_ARGS__), #Name, kjit_args, kjit_count, kjit_result); \
+  }
+
+/// Declares `Ref`, the handle to an object of class `Object` that is never null. The unit includes tvm-ffi's C++
+/// headers.
+#define KJIT_REGISTER_FFI_REFERENCE_CLASS(Ref, Object)                                 \
+  struct Ref : public ::tvm::ffi::ObjectRef {                                          \
+    TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(Ref, ::tvm::ffi::ObjectRef, Object); \
   }
 
 #ifndef KJIT_PRECOMPILED

@@ -7,10 +7,34 @@
 
 namespace kjit::host {
 
+KJIT_IMPL const char* details::driver_error_string(int result) noexcept {
+  void* symbol = nullptr;
+  auto found = cudaDriverEntryPointSymbolNotFound;
+  // cuGetErrorString is in every driver. The newer call is not in the runtimes of CUDA 12 that come before 12.5, which
+  // a module may meet even when a later one was at hand as it was built.
+#if CUDART_VERSION >= 13000
+  const auto error = ::cudaGetDriverEntryPointByVersion("cuGetErrorString", &symbol, 12000, cudaEnableDefault, &found);
+#else
+  const auto error = ::cudaGetDriverEntryPoint("cuGetErrorString", &symbol, cudaEnableDefault, &found);
+#endif
+  if (error != cudaSuccess) static_cast<void>(::cudaGetLastError());
+  const char* text = nullptr;
+  if (error == cudaSuccess && found == cudaDriverEntryPointSuccess) {
+    reinterpret_cast<int (*)(int, const char**)>(symbol)(result, &text);
+  }
+  return text != nullptr ? text : "an unknown error of the driver API";
+}
+
+KJIT_IMPL const char* details::take_cuda_error(cudaError_t error) noexcept {
+  static_cast<void>(::cudaGetLastError());
+  return ::cudaGetErrorString(error);
+}
+
+using details::take_cuda_error;
+
 KJIT_IMPL void RuntimeDeviceCheck(cudaError_t error, DebugInfo where) {
   if (error == cudaSuccess) return;
-  static_cast<void>(::cudaGetLastError());
-  panic(where, "CUDA error: ", ::cudaGetErrorString(error));
+  panic(where, "CUDA error: ", take_cuda_error(error));
 }
 
 KJIT_IMPL DeviceGuard::DeviceGuard(int device, DebugInfo where) {

@@ -3,7 +3,7 @@
 //   LaunchKernel(div_ceil(n, 256), 256, device)(my_kernel<T>, out, in, n);  // on torch's stream of `device`
 //   LaunchKernel(grid, block, stream, smem).enable_pdl(true)(my_kernel<T>, out, in);
 //   RuntimeDeviceCheck(cudaMemcpyAsync(...));
-//   CHECK_CUDA(cudaEventRecord(e)) << "while timing";
+//   CHECK_CUDA(cudaEventRecord(e)) << "while timing";                       // CUresult too, with <cuda.h>
 //
 // Needs the CUDA runtime's C header only, so plain C++ units may include it too.
 
@@ -16,6 +16,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 namespace kjit {
@@ -26,18 +27,70 @@ inline constexpr DLDeviceType kDLGPUHost = kDLCUDAHost;
 
 namespace host {
 
+namespace runtime {
+
+/// A result of CUDA's driver API, `CUresult`: known only in a unit that includes <cuda.h>.
+template <typename T>
+concept DriverResult = std::is_enum_v<T> && !std::same_as<T, cudaError_t> &&
+                       requires(T result, const char** text) { cuGetErrorString(result, text); };
+
+inline bool is_cuda_error(cudaError_t error) noexcept {
+  return error != cudaSuccess;
+}
+template <DriverResult T>
+bool is_cuda_error(T result) noexcept {
+  return static_cast<int>(result) != 0;
+}
+
+/// What an error of the runtime or the driver API means, in words.
+inline const char* get_cuda_error_string(cudaError_t error) noexcept {
+  return ::cudaGetErrorString(error);
+}
+
+}  // namespace runtime
+
+namespace details {
+
+/// The words for a `CUresult`. The driver is asked through the runtime, so that nothing has to be linked with libcuda.
+KJIT_COLD const char* driver_error_string(int result) noexcept;
+
+/// As `get_cuda_error_string`; a pending error of the runtime is cleared, so that nobody else trips over it later.
+KJIT_COLD const char* take_cuda_error(cudaError_t error) noexcept;
+template <runtime::DriverResult T>
+const char* take_cuda_error(T result) noexcept {
+  return driver_error_string(static_cast<int>(result));
+}
+
+}  // namespace details
+
+namespace runtime {
+
+template <DriverResult T>
+const char* get_cuda_error_string(T result) noexcept {
+  return host::details::driver_error_string(static_cast<int>(result));
+}
+
+}  // namespace runtime
+
 /// Throws when `error` is one; a pending CUDA error is cleared, so that nobody else trips over it later.
 void RuntimeDeviceCheck(cudaError_t error, DebugInfo where = {});
+/// The same for a result of the driver API, in a unit that includes <cuda.h>.
+template <runtime::DriverResult T>
+void RuntimeDeviceCheck(T result, DebugInfo where = {}) {
+  if (runtime::is_cuda_error(result)) [[unlikely]] {
+    panic(where, "CUDA error: ", details::take_cuda_error(result));
+  }
+}
 /// Checks the last error of a launch (`cudaGetLastError`).
 inline void RuntimeDeviceCheck(DebugInfo where = {}) {
   RuntimeDeviceCheck(::cudaGetLastError(), where);
 }
 
-/// `CHECK_CUDA(call) << "what for";`: the message is put together only on failure.
-#define CHECK_CUDA(...)                                                                     \
-  if (const cudaError_t kjit_error = (__VA_ARGS__); kjit_error == cudaSuccess) [[likely]] { \
-  } else /* NOLINT(readability-*) */                                                        \
-    KJIT_PANIC << "CUDA error: " << ::cudaGetErrorString(kjit_error) << ". "
+/// `CHECK_CUDA(call) << "what for";`: for both APIs; the message is put together only on failure.
+#define CHECK_CUDA(...)                                                                                      \
+  if (const auto kjit_error = (__VA_ARGS__); !::kjit::host::runtime::is_cuda_error(kjit_error)) [[likely]] { \
+  } else /* NOLINT(readability-*) */                                                                         \
+    KJIT_PANIC << "CUDA error: " << ::kjit::host::details::take_cuda_error(kjit_error) << ". "
 
 /// Sizes of a grid or a block: one to three integers of any type, or a dim3. Kept in 64 bits, so that a size that does
 /// not fit the hardware is noticed and not cut off.

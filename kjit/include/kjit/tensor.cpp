@@ -67,24 +67,37 @@ KJIT_IMPL void SymbolicSize::suggest(std::int64_t value, details::Binding by) no
   if (!has_value_) bind(value, by, /*weak=*/true);
 }
 
+KJIT_IMPL Message SymbolicSize::value_or_name(const char* what, std::int64_t dimension) const {
+  Message message;
+  if (has_value_) {
+    message << value_;
+  } else {
+    describe(message, what, dimension);
+  }
+  return message;
+}
+
+KJIT_IMPL void SymbolicSize::describe(Message& message, const char* what, std::int64_t dimension) const {
+  message << what << "#" << dimension;
+  if (name_[0] != '\0') message << "('" << name_ << "')";
+}
+
 KJIT_IMPL void SymbolicSize::describe_mismatch(Message& cause, std::int64_t value, const char* what,
                                                std::int64_t dimension) const {
-  cause << "Size mismatch for " << what << "#" << dimension;
-  if (name_[0] != '\0') cause << "('" << name_ << "')";
+  cause << "Size mismatch for ";
+  describe(cause, what, dimension);
   cause << ": expected " << value_;
   bound_.describe(cause);
   cause << " but got " << value;
 }
 
-KJIT_IMPL SizeView SymbolicShape::unwrap(DebugInfo where) const {
+KJIT_IMPL ShapeView SymbolicShape::unwrap(DebugInfo where) const {
   if (!has_value_) panic(where, "Shape is not set", name_[0] == '\0' ? "" : ": ", name_);
   return value_;
 }
 
 KJIT_IMPL std::int64_t SymbolicShape::numel(DebugInfo where) const {
-  std::int64_t count = 1;
-  for (const std::int64_t size : unwrap(where)) count *= size;
-  return count;
+  return unwrap(where).Product();
 }
 
 KJIT_IMPL void SymbolicDType::set_value(DLDataType value, DebugInfo where) {
@@ -169,6 +182,14 @@ KJIT_IMPL void SymbolicDevice::describe_mismatch(Message& cause, DLDevice device
 
 namespace details {
 
+/// `<2, 3>`, of sizes or strides.
+template <typename Sizes>
+void describe_list(Message& message, const Sizes& sizes) {
+  message << "<";
+  for (std::size_t i = 0; i < sizes.size(); ++i) message << (i > 0 ? ", " : "") << sizes[i];
+  message << ">";
+}
+
 /// One `verify`: compares, and on the first mismatch says why.
 class Matching {
  public:
@@ -180,20 +201,20 @@ class Matching {
     Message message;
     message << "Tensor match failed for ";
     if (by_.name != nullptr) message << by_.name << ": ";
-    message << "Tensor<";
-    for (int i = 0; i < view_.ndim(); ++i) message << (i > 0 ? ", " : "") << view_.shape()[i];
-    message << ">[strides=<";
-    for (int i = 0; i < view_.ndim(); ++i) message << (i > 0 ? ", " : "") << view_.strides()[i];
-    message << ">, dtype=" << view_.dtype() << ", device=" << view_.device() << "] at " << by_.where.short_file_name()
+    message << "Tensor";
+    describe_list(message, view_.shape());
+    message << "[strides=";
+    describe_list(message, view_.strides());
+    message << ", dtype=" << view_.dtype() << ", device=" << view_.device() << "] at " << by_.where.short_file_name()
             << ":" << by_.where.line() << "\n- Root cause: " << cause_;
     throw PanicError(message);
   }
 
  private:
-  bool size_matches(const SizeRef& expected, std::int64_t size, const char* what, int dimension) {
+  bool size_matches(const SizeRef& expected, std::int64_t size, const char* what, std::size_t dimension) {
     if (expected.symbol != nullptr) {
       if (expected.symbol->accept(size, by_)) return true;
-      expected.symbol->describe_mismatch(cause_, size, what, dimension);
+      expected.symbol->describe_mismatch(cause_, size, what, static_cast<std::int64_t>(dimension));
       return false;
     }
     if (expected.value == kAnySize || expected.value == size) return true;
@@ -208,7 +229,7 @@ class Matching {
       cause_ << "Tensor dimension mismatch: expected " << matcher_.ndim_ << " but got " << view_.ndim();
       return false;
     }
-    for (int i = 0; i < matcher_.ndim_; ++i) {
+    for (std::size_t i = 0; i < view_.shape().size(); ++i) {
       if (!size_matches(matcher_.shape_[i], view_.shape()[i], "shape", i)) return false;
     }
     return true;
@@ -221,18 +242,17 @@ class Matching {
       expected.has_value_ = true;
       return true;
     }
-    bool same = expected.value_.size() == view_.ndim();
-    for (int i = 0; same && i < view_.ndim(); ++i) same = expected.value_[i] == view_.shape()[i];
+    const ShapeView shape = view_.shape();
+    bool same = expected.value_.size() == shape.size();
+    for (std::size_t i = 0; same && i < shape.size(); ++i) same = expected.value_[i] == shape[i];
     if (same) return true;
     cause_ << "Shape mismatch";
     if (expected.name_[0] != '\0') cause_ << " for '" << expected.name_ << "'";
-    cause_ << ": expected <";
-    for (int i = 0; i < expected.value_.size(); ++i) cause_ << (i > 0 ? ", " : "") << expected.value_[i];
-    cause_ << ">";
+    cause_ << ": expected ";
+    describe_list(cause_, expected.value_);
     expected.bound_.describe(cause_);
-    cause_ << " but got <";
-    for (int i = 0; i < view_.ndim(); ++i) cause_ << (i > 0 ? ", " : "") << view_.shape()[i];
-    cause_ << ">";
+    cause_ << " but got ";
+    describe_list(cause_, shape);
     return false;
   }
 
@@ -242,7 +262,7 @@ class Matching {
       cause_ << "Tensor is not contiguous as expected";
       return false;
     }
-    for (int i = 0; i < matcher_.ndim_; ++i) {
+    for (std::size_t i = 0; i < view_.shape().size(); ++i) {
       const SizeRef& expected = matcher_.strides_[i];
       const std::int64_t stride = view_.strides()[i];
       if (view_.shape()[i] == 1) {
@@ -266,23 +286,36 @@ class Matching {
     return false;
   }
 
+  /// What the address must be a multiple of for single elements to be read; 1 where elements are less than a byte.
+  std::uintptr_t element_alignment() const {
+    const unsigned bits = view_.dtype().bits;
+    return bits >= 8 && is_pow2(bits) ? bits / 8 : 1;
+  }
+
   bool data_matches() {
     const auto address = reinterpret_cast<std::uintptr_t>(view_.data_ptr());
     const auto alignment = static_cast<std::uintptr_t>(matcher_.alignment_);
-    const bool has_data = address != 0 && (alignment == 0 || address % alignment == 0);
-    if (has_data && alignment == 0) return true;
-    for (const std::int64_t size : view_.shape()) {
-      if (size == 0) return true;  // nothing will be read or written
+    const bool of_element = address % element_alignment() == 0;
+    const bool of_vector = alignment == 0 || address % alignment == 0;
+    if (address != 0 && of_element && alignment == 0) return true;
+    if (view_.numel() == 0) return true;  // nothing will be read or written
+    if (address == 0) {
+      cause_ << "Tensor has no data";
+      return false;
     }
-    if (!has_data) {
-      if (address == 0) cause_ << "Tensor has no data";
-      if (address != 0) cause_ << "Tensor data pointer is not aligned to " << matcher_.alignment_ << " bytes";
+    if (!of_element) {
+      cause_ << "Tensor data pointer is not aligned to its elements: " << view_.dtype() << " takes "
+             << element_alignment() << " bytes";
+      return false;
+    }
+    if (!of_vector) {
+      cause_ << "Tensor data pointer is not aligned to " << alignment << " bytes";
       return false;
     }
     const std::int64_t bits = static_cast<std::int64_t>(view_.dtype().bits) * view_.dtype().lanes;
-    for (int i = 0; i + 1 < view_.ndim(); ++i) {
+    for (std::size_t i = 0; i + 1 < view_.shape().size(); ++i) {
       if (view_.shape()[i] != 1 && (view_.strides()[i] * bits) % (matcher_.alignment_ * 8) != 0) {
-        cause_ << "Tensor stride for dimension " << i << " is not aligned to " << matcher_.alignment_ << " bytes";
+        cause_ << "Tensor stride for dimension " << i << " is not aligned to " << alignment << " bytes";
         return false;
       }
     }
@@ -322,7 +355,7 @@ KJIT_IMPL TensorMatcher& TensorMatcher::with_device(std::initializer_list<DLDevi
 
 KJIT_IMPL TensorMatcher& TensorMatcher::ensure_alignment(std::int64_t alignment, DebugInfo where) {
   if (alignment_ != 0) panic(where, "Alignment already specified");
-  if (alignment <= 0 || (alignment & (alignment - 1)) != 0) {
+  if (alignment <= 0 || !is_pow2(static_cast<std::uint64_t>(alignment))) {
     panic(where, "Alignment must be a power of 2, not ", alignment);
   }
   alignment_ = alignment;

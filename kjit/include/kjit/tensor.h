@@ -14,6 +14,7 @@
 
 #pragma once
 
+#include <kjit/bits.h>
 #include <kjit/dtype.h>
 #include <kjit/ffi.h>
 #include <kjit/utils.h>
@@ -58,6 +59,13 @@ struct Options {
   }
 };
 
+/// A `std::array`, a `std::span`, a `std::vector`, ... of `T`.
+template <typename R, typename T>
+concept ListOf = requires(const R& list) {
+  { list.data() } -> std::convertible_to<const T*>;
+  { list.size() } -> std::convertible_to<std::size_t>;
+};
+
 class Matching;
 
 }  // namespace details
@@ -71,6 +79,14 @@ class SymbolicSize {
 
   StringView get_name() const noexcept { return name_; }
   bool has_value() const noexcept { return has_value_; }
+
+  /// Its value, where it has one.
+  Optional<std::int64_t> get_value() const noexcept {
+    return has_value_ ? Optional<std::int64_t>(value_) : Optional<std::int64_t>();
+  }
+
+  /// Its value, or what a message calls it: `shape#1('head_dim')`.
+  Message value_or_name(const char* what, std::int64_t dimension) const;
 
   /// Gives it its value; an error when it has one.
   void set_value(std::int64_t value, DebugInfo where = {});
@@ -89,6 +105,7 @@ class SymbolicSize {
   bool accept(std::int64_t value, details::Binding by) noexcept;
   /// The stride of a dimension of size 1 means nothing: it only gives a value to a symbol that would stay without.
   void suggest(std::int64_t value, details::Binding by) noexcept;
+  void describe(Message& message, const char* what, std::int64_t dimension) const;
   KJIT_COLD void describe_mismatch(Message& cause, std::int64_t value, const char* what, std::int64_t dimension) const;
 
   const char* name_;
@@ -108,7 +125,7 @@ class SymbolicShape {
   bool has_value() const noexcept { return has_value_; }
 
   /// The shape; an error when no tensor has given it one yet. It belongs to the first tensor that was verified.
-  SizeView unwrap(DebugInfo where = {}) const;
+  ShapeView unwrap(DebugInfo where = {}) const;
 
   /// The number of elements; an error when no tensor has given it a shape yet.
   std::int64_t numel(DebugInfo where = {}) const;
@@ -118,7 +135,7 @@ class SymbolicShape {
   friend class details::Matching;
 
   const char* name_;
-  SizeView value_;
+  ShapeView value_;
   details::Binding bound_;
   bool has_value_ = false;
 };
@@ -144,7 +161,15 @@ class SymbolicDType {
   void set_options(std::initializer_list<DLDataType> options, DebugInfo where = {}) {
     options_.assign(options.begin(), options.size(), where);
   }
+  template <details::ListOf<DLDataType> R>
+  void set_options(const R& options, DebugInfo where = {}) {
+    options_.assign(options.data(), options.size(), where);
+  }
 
+  /// Its value, where it has one.
+  Optional<DLDataType> get_value() const noexcept {
+    return has_value_ ? Optional<DLDataType>(value_) : Optional<DLDataType>();
+  }
   void set_value(DLDataType value, DebugInfo where = {});
   DLDataType unwrap(DebugInfo where = {}) const;
   void verify(DLDataType dtype, DebugInfo where = {});
@@ -180,7 +205,15 @@ class SymbolicDevice {
   void set_options(std::initializer_list<DLDevice> options, DebugInfo where = {}) {
     options_.assign(options.begin(), options.size(), where);
   }
+  template <details::ListOf<DLDevice> R>
+  void set_options(const R& options, DebugInfo where = {}) {
+    options_.assign(options.data(), options.size(), where);
+  }
 
+  /// Its value, where it has one.
+  Optional<DLDevice> get_value() const noexcept {
+    return has_value_ ? Optional<DLDevice>(value_) : Optional<DLDevice>();
+  }
   void set_value(DLDevice value, DebugInfo where = {});
   DLDevice unwrap(DebugInfo where = {}) const;
   void verify(DLDevice device, DebugInfo where = {});
@@ -246,6 +279,11 @@ class TensorMatcher {
   /// Exactly this one, or one of these.
   TensorMatcher& with_dtype(DLDataType dtype, DebugInfo where = {}) { return with_dtype({dtype}, where); }
   TensorMatcher& with_dtype(std::initializer_list<DLDataType> dtypes, DebugInfo where = {});
+  template <details::ListOf<DLDataType> R>
+  TensorMatcher& with_dtype(const R& dtypes, DebugInfo where = {}) {
+    own_dtype_.set_options(dtypes, where);
+    return use(own_dtype_, where);
+  }
 
   /// On one of these types of device: `with_device<kDLCUDA>()`.
   template <DLDeviceType... kTypes>
@@ -263,12 +301,18 @@ class TensorMatcher {
   /// Exactly this one, or one of these.
   TensorMatcher& with_device(DLDevice device, DebugInfo where = {}) { return with_device({device}, where); }
   TensorMatcher& with_device(std::initializer_list<DLDevice> devices, DebugInfo where = {});
+  template <details::ListOf<DLDevice> R>
+  TensorMatcher& with_device(const R& devices, DebugInfo where = {}) {
+    own_device_.set_options(devices, where);
+    return use(own_device_, where);
+  }
 
   /// The data starts at a multiple of `alignment` bytes, and so does every row: all strides but the last dimension's
   /// are multiples of it. What a vector load of that many bytes may rely on.
   TensorMatcher& ensure_alignment(std::int64_t alignment, DebugInfo where = {});
 
-  /// Throws unless `view` is as described. `name` is what the message calls it.
+  /// Throws unless `view` is as described, and its data starts at a multiple of its element's size. `name` is what the
+  /// message calls it.
   TensorMatcher& verify(const TensorView& view, const char* name, DebugInfo where = {});
   TensorMatcher& verify(const TensorView& view, DebugInfo where = {}) { return verify(view, nullptr, where); }
 

@@ -136,6 +136,12 @@ KJIT_IMPL void Message::append_device(DLDevice device) noexcept {
   if (device.device_type != kDLCPU && device.device_id >= 0) *this << ":" << device.device_id;
 }
 
+KJIT_IMPL PanicError::PanicError(const Message& message, StringView kind) noexcept : message_(message) {
+  std::size_t size = 0;
+  for (; size < kind.size() && size + 1 < sizeof(kind_); ++size) kind_[size] = kind[size];
+  kind_[size] = '\0';
+}
+
 KJIT_IMPL StringView PanicError::root_cause() const noexcept {
   const char* text = message_.c_str();
   for (const char* c = text; *c != '\0'; ++c) {

@@ -1,122 +1,18 @@
-// What nearly every CUDA kernel needs: type aliases, launching, typed access to raw pointers, dependent launches.
+// What nearly every CUDA kernel needs: the element types, launching, and kjit/device.cuh.
 //
 //   template <typename T> __global__ void copy(T* dst, const T* src, int64_t n);
-//   KJIT_DEVICE float square(float x) { return x * x; }                  // a forced-inline device function
+//   KJIT_DEVICE float half_of(bf16_t x) { return static_cast<float>(x) * 0.5f; }
 //   host::LaunchKernel(host::div_ceil(n, 256), 256, device)(copy<fp16_t>, dst, src, n);
+//
+// CUDA's headers for half and 8-bit types take over half as long to compile as an empty kernel. A source that is
+// generic in its element type includes kjit/device.cuh and kjit/launch.h instead.
 
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <kjit/dtype.h>
 #include <kjit/launch.h>
 #include <kjit/utils.h>
-
-#include <concepts>
-#include <cstddef>
-#include <cstdint>
-#include <type_traits>
-
-#define KJIT_DEVICE __forceinline__ __device__
-#define KJIT_HOST_DEVICE __forceinline__ __host__ __device__
-#define KJIT_DEVICE_HOST KJIT_HOST_DEVICE
-
-// kjit's builds define KJIT_CUDA_ARCH (900 for sm_90a): unlike __CUDA_ARCH__ it has the same value when the host part
-// of a unit is compiled, so that both parts agree on sizes. A unit built by other means falls back to what every GPU
-// can do.
-#ifndef KJIT_CUDA_ARCH
-#define KJIT_CUDA_ARCH 0
-#elif defined(__CUDA_ARCH__)
-static_assert(__CUDA_ARCH__ == KJIT_CUDA_ARCH, "KJIT_CUDA_ARCH names another architecture than the one compiled for");
-#endif
-#define KJIT_ARCH_HOPPER_OR_GREATER (KJIT_CUDA_ARCH >= 900)
-#define KJIT_ARCH_BLACKWELL_OR_GREATER (KJIT_CUDA_ARCH >= 1000 && CUDART_VERSION >= 12090)
-
-namespace kjit {
-
-namespace device {
-
-/// Threads of a warp.
-inline constexpr std::uint32_t kWarpThreads = 32;
-inline constexpr std::uint32_t kWarpSize = kWarpThreads;
-
-/// Bytes of the widest load and store: 32 on Blackwell with CUDA 12.9 or later, else 16.
-inline constexpr std::size_t kMaxVecBytes = KJIT_ARCH_BLACKWELL_OR_GREATER ? 32 : 16;
-
-/// The place of this thread in its warp, or in its group of `kThreads` (a power of two up to 32) within the warp.
-template <std::uint32_t kThreads = kWarpThreads>
-KJIT_DEVICE std::uint32_t get_lane_id() {
-  static_assert(kThreads > 0 && kThreads <= kWarpThreads && (kThreads & (kThreads - 1)) == 0);
-  std::uint32_t lane;
-  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-  return lane % kThreads;
-}
-
-/// Waits until the kernels that this one depends on have ended and their writes can be seen. Before the first read of
-/// what they wrote, by every thread that reads. Nothing where `kEnabled` is false or the GPU has no dependent launches
-/// (before sm_90).
-template <bool kEnabled>
-KJIT_DEVICE void PDLWaitPrimary() {
-#if KJIT_ARCH_HOPPER_OR_GREATER
-  // The clobber keeps reads from moving ahead of the wait.
-  if constexpr (kEnabled) asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-/// Allows the next kernel of the stream to start. It promises nothing about memory: that is what the other's
-/// `PDLWaitPrimary` is for. Nothing where `kEnabled` is false or before sm_90.
-template <bool kEnabled>
-KJIT_DEVICE void PDLTriggerSecondary() {
-#if KJIT_ARCH_HOPPER_OR_GREATER
-  // Without the clobber the compiler may move stores behind the trigger; the dependent kernel would not wait for those.
-  if constexpr (kEnabled) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/// The smallest integer not below `a / b`, for a positive `b`.
-template <std::integral A, std::integral B>
-KJIT_DEVICE constexpr std::common_type_t<A, B> div_ceil(A a, B b) {
-  return host::div_ceil(a, b);
-}
-
-/// The element `offset` of an array of `T` that starts at `ptr`.
-template <typename T>
-KJIT_DEVICE T load_as(const void* ptr, std::int64_t offset = 0) {
-  return static_cast<const T*>(ptr)[offset];
-}
-
-/// Writes the element `offset` of an array of `T` that starts at `ptr`. `T` is always named: `store_as<fp16_t>(p, x)`.
-template <typename T>
-KJIT_DEVICE void store_as(void* ptr, std::type_identity_t<T> value, std::int64_t offset = 0) {
-  static_cast<T*>(ptr)[offset] = value;
-}
-
-namespace pointer {
-
-/// As `host::pointer::offset`, in device code.
-template <typename T = char, std::integral... U>
-KJIT_DEVICE void* offset(void* ptr, U... offsets) {
-  return static_cast<T*>(ptr) + (std::ptrdiff_t{0} + ... + static_cast<std::ptrdiff_t>(offsets));
-}
-template <typename T = char, std::integral... U>
-KJIT_DEVICE const void* offset(const void* ptr, U... offsets) {
-  return static_cast<const T*>(ptr) + (std::ptrdiff_t{0} + ... + static_cast<std::ptrdiff_t>(offsets));
-}
-
-}  // namespace pointer
-
-/// `N` values of type `T`, usable in device code and as a kernel parameter.
-template <typename T, std::size_t N>
-struct DeviceArray {
-  using value_type = T;
-
-  __host__ __device__ static constexpr std::size_t size() { return N; }
-  __host__ __device__ constexpr T& operator[](std::size_t i) { return data_[i]; }
-  __host__ __device__ constexpr const T& operator[](std::size_t i) const { return data_[i]; }
-  __host__ __device__ constexpr T* data() { return data_; }
-  __host__ __device__ constexpr const T* data() const { return data_; }
-
-  T data_[N];
-};
-
-}  // namespace device
-
-}  // namespace kjit
+#include <kjit/device.cuh>

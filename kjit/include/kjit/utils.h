@@ -152,8 +152,7 @@ class Message {
 /// What `RuntimeCheck`, `Panic` and `CHECK_HOST` throw; an export turns it into the Python exception `kind`.
 class PanicError : public std::exception {
  public:
-  explicit PanicError(const Message& message, const char* kind = "RuntimeError") noexcept
-      : message_(message), kind_(kind) {}
+  explicit PanicError(const Message& message, StringView kind = "RuntimeError") noexcept;
 
   const char* what() const noexcept override { return message_.c_str(); }
   /// The name of the Python exception class.
@@ -163,7 +162,7 @@ class PanicError : public std::exception {
 
  private:
   Message message_;
-  const char* kind_;
+  char kind_[48];
 };
 
 namespace details {

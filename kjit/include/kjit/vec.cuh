@@ -1,51 +1,62 @@
-// Several elements moved by one load or store.
+// Several elements moved by one load or store, and sums over such vectors.
 //
-//   constexpr int kElements = device::kMaxVecBytes / sizeof(T);
-//   device::AlignedVector<T, kElements> v;
-//   v.load(src, i);                                   // elements [i * kElements, (i + 1) * kElements)
-//   for (int j = 0; j < kElements; ++j) v[j] += bias;
-//   v.store(dst, i);
-//
-// The pointers must be aligned to the whole vector: check with `TensorMatcher::ensure_alignment(sizeof(v))`.
+//   device::AlignedVector<bf16x2_t, 4> parts[3];                     // AlignedVector: kjit/device.cuh
+//   for (int i = 0; i < 3; ++i) parts[i].load(src[i], lane);
+//   device::reduce_vec(parts).store(dst, lane);                      // added up in float, rounded once
 
 #pragma once
 
-#include <kjit/utils.cuh>
+#include <kjit/device.cuh>
+#include <kjit/type.cuh>
 
 #include <cstddef>
 #include <cstdint>
 
 namespace kjit::device {
 
-/// `N` elements of type `T`, aligned to their total size, which is a power of two of at most `kMaxVecBytes` bytes.
-template <typename T, std::size_t N>
-class alignas(sizeof(T) * N) AlignedVector {
-  static_assert(N > 0 && (N & (N - 1)) == 0, "a vector has a power of two of elements");
-  static_assert(sizeof(T) * N <= kMaxVecBytes, "a vector is at most kMaxVecBytes wide");
-
- public:
-  using value_type = T;
-
-  __host__ __device__ static constexpr std::size_t size() { return N; }
-  __host__ __device__ constexpr T& operator[](std::size_t i) { return data_[i]; }
-  __host__ __device__ constexpr const T& operator[](std::size_t i) const { return data_[i]; }
-  __host__ __device__ constexpr T* data() { return data_; }
-  __host__ __device__ constexpr const T* data() const { return data_; }
-
-  __host__ __device__ constexpr void fill(T value) {
-#pragma unroll
-    for (std::size_t i = 0; i < N; ++i) data_[i] = value;
-  }
-
-  /// Reads vector number `index` of the array that starts at `ptr`.
-  __device__ void load(const void* ptr, std::int64_t index = 0) {
-    *this = static_cast<const AlignedVector*>(ptr)[index];
-  }
-  /// Writes vector number `index` of the array that starts at `ptr`.
-  __device__ void store(void* ptr, std::int64_t index = 0) const { static_cast<AlignedVector*>(ptr)[index] = *this; }
-
- private:
-  T data_[N];
+/// Widths of loads and stores in bytes.
+struct LoadStoreBytes {
+  enum type : std::int64_t {
+    MAX_GMEM = static_cast<std::int64_t>(kMaxVecBytes),  // the widest of global memory on this architecture
+    MAX_SMEM = 16,                                       // the widest of shared memory
+    MAX_PORTABLE = 16,                                   // the widest that every GPU has
+    MIN_COALALESCED = 4,                                 // a warp of these fills a line of 128 bytes
+    RAW_1B = 1,
+    RAW_2B = 2,
+    RAW_4B = 4,
+    RAW_8B = 8,
+    RAW_16B = 16,
+    RAW_32B = 32,
+  };
 };
+
+/// The sum of `M` vectors of packed pairs, element by element. With `kFP32Acc` it is added up in float, in the order of
+/// the vectors, and rounded once; without, in the type itself, rounded after every addition.
+template <bool kFP32Acc = true, typename T2, std::size_t N, std::size_t M>
+KJIT_DEVICE AlignedVector<T2, N> reduce_vec(const AlignedVector<T2, N> (&vectors)[M]) {
+  static_assert(DTypeTrait<T2>::kVecSize == 2, "reduce_vec takes vectors of pairs: fp16x2_t, bf16x2_t, fp32x2_t");
+  AlignedVector<T2, N> result;
+#pragma unroll
+  for (std::size_t i = 0; i < N; ++i) {
+    if constexpr (kFP32Acc) {
+      fp32x2_t sum = cast<fp32x2_t>(vectors[0][i]);
+#pragma unroll
+      for (std::size_t j = 1; j < M; ++j) {
+        const fp32x2_t term = cast<fp32x2_t>(vectors[j][i]);
+        sum.x += term.x;
+        sum.y += term.y;
+      }
+      result[i] = cast<T2>(sum);
+    } else {
+      T2 sum = vectors[0][i];
+#pragma unroll
+      for (std::size_t j = 1; j < M; ++j) {
+        sum = ReductionTrait<ReductionOp::SUM, T2>::reduce(sum, vectors[j][i]);
+      }
+      result[i] = sum;
+    }
+  }
+  return result;
+}
 
 }  // namespace kjit::device

@@ -1,8 +1,9 @@
-// dst = src + kConstant for int32 tensors on a GPU: four elements a thread where both are aligned, else one.
+// dst = src + kConstant for int32 tensors on a GPU: one vector a thread where both are aligned, else one element.
 
+#include <kjit/launch.h>
 #include <kjit/tensor.h>
-#include <kjit/utils.cuh>
-#include <kjit/vec.cuh>
+
+#include <kjit/device.cuh>
 
 #include <cstdint>
 
@@ -10,12 +11,15 @@ namespace {
 
 using namespace kjit;
 
-constexpr int kBlock = 256;
+constexpr int kBlock = 128;
 constexpr int64_t kVector = device::kMaxVecBytes / sizeof(int32_t);
 
 template <int32_t kConstant>
-__global__ void add_constant_kernel(int32_t* dst, const int32_t* src, int64_t n, int64_t vectors) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+__global__ void __launch_bounds__(kBlock)
+    add_constant_kernel(int32_t* dst, const int32_t* src, int64_t n, int64_t vectors) {
+  const int64_t i = int64_t{blockIdx.x} * kBlock + threadIdx.x;
+  device::PDLWaitPrimary<KJIT_ARCH_HOPPER_OR_GREATER>();
+  device::PDLTriggerSecondary<KJIT_ARCH_HOPPER_OR_GREATER>();
   if (i < vectors) {
     device::AlignedVector<int32_t, kVector> values;
     values.load(src, i);
@@ -39,8 +43,8 @@ void add_constant(TensorView dst, TensorView src) {
   const auto misaligned = (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % device::kMaxVecBytes;
   const int64_t vectors = misaligned != 0 ? 0 : n.unwrap() / kVector;
   const int64_t threads = vectors + (n.unwrap() - vectors * kVector);
-  LaunchKernel(div_ceil(threads, kBlock), kBlock, gpu.unwrap())(add_constant_kernel<kConstant>, to, from, n.unwrap(),
-                                                                vectors);
+  LaunchKernel(div_ceil(threads, kBlock), kBlock, gpu.unwrap())
+      .enable_pdl(KJIT_ARCH_HOPPER_OR_GREATER)(add_constant_kernel<kConstant>, to, from, n.unwrap(), vectors);
 }
 
 }  // namespace

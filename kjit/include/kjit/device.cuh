@@ -1,0 +1,183 @@
+// What device code needs whatever its element types are: KJIT_DEVICE, lanes, typed access to raw pointers, vectors
+// moved by one load or store, dependent launches.
+//
+//   KJIT_DEVICE float square(float x) { return x * x; }          // a forced-inline device function
+//   device::AlignedVector<T, device::kMaxVecBytes / sizeof(T)> v;
+//   v.load(src, i);  for (int j = 0; j < v.size(); ++j) v[j] += bias;  v.store(dst, i);
+//
+// Nearly free to compile. CUDA's half and 8-bit types are only declared here: kjit's builds include the definitions of
+// those that an op's exports name, and `kjit/utils.cuh` includes all of them.
+
+#pragma once
+
+#include <kjit/dtype.h>
+#include <kjit/utils.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#define KJIT_DEVICE __forceinline__ __device__
+#define KJIT_HOST_DEVICE __forceinline__ __host__ __device__
+#define KJIT_DEVICE_HOST KJIT_HOST_DEVICE
+
+/// Reads through the read-only data cache: for memory that no thread writes while the kernel runs.
+#define KJIT_LDG(...) __ldg(__VA_ARGS__)
+
+// kjit's builds define KJIT_CUDA_ARCH (900 for sm_90a): unlike __CUDA_ARCH__ it has the same value when the host part
+// of a unit is compiled, so that both parts agree on sizes. A unit built by other means falls back to what every GPU
+// can do.
+#ifndef KJIT_CUDA_ARCH
+#define KJIT_CUDA_ARCH 0
+#elif defined(__CUDA_ARCH__)
+static_assert(__CUDA_ARCH__ == KJIT_CUDA_ARCH, "KJIT_CUDA_ARCH names another architecture than the one compiled for");
+#endif
+#define KJIT_ARCH_HOPPER_OR_GREATER (KJIT_CUDA_ARCH >= 900)
+#define KJIT_ARCH_BLACKWELL_OR_GREATER (KJIT_CUDA_ARCH >= 1000 && CUDART_VERSION >= 12090)
+
+namespace kjit {
+
+namespace device {
+
+/// Threads of a warp.
+inline constexpr std::uint32_t kWarpThreads = 32;
+inline constexpr std::uint32_t kWarpSize = kWarpThreads;
+
+/// Bytes of the widest load and store: 32 on Blackwell with CUDA 12.9 or later, else 16.
+inline constexpr std::size_t kMaxVecBytes = KJIT_ARCH_BLACKWELL_OR_GREATER ? 32 : 16;
+
+/// The place of this thread in its warp, or in its group of `kThreads` (a power of two up to 32) within the warp.
+template <std::uint32_t kThreads = kWarpThreads>
+KJIT_DEVICE std::uint32_t get_lane_id() {
+  static_assert(kThreads > 0 && kThreads <= kWarpThreads && (kThreads & (kThreads - 1)) == 0);
+  std::uint32_t lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane % kThreads;
+}
+
+/// Waits until the kernels that this one depends on have ended and their writes can be seen. Before the first read of
+/// what they wrote, by every thread that reads. Nothing where `kEnabled` is false or the GPU has no dependent launches
+/// (before sm_90).
+template <bool kEnabled>
+KJIT_DEVICE void PDLWaitPrimary() {
+#if KJIT_ARCH_HOPPER_OR_GREATER
+  // The clobber keeps reads from moving ahead of the wait.
+  if constexpr (kEnabled) asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// Allows the next kernel of the stream to start. It promises nothing about memory: that is what the other's
+/// `PDLWaitPrimary` is for. Nothing where `kEnabled` is false or before sm_90.
+template <bool kEnabled>
+KJIT_DEVICE void PDLTriggerSecondary() {
+#if KJIT_ARCH_HOPPER_OR_GREATER
+  // Without the clobber the compiler may move stores behind the trigger; the dependent kernel would not wait for those.
+  if constexpr (kEnabled) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// The smallest integer not below `a / b`, for a positive `b`.
+template <std::integral A, std::integral B>
+KJIT_DEVICE constexpr std::common_type_t<A, B> div_ceil(A a, B b) {
+  return host::div_ceil(a, b);
+}
+
+/// The element `offset` of an array of `T` that starts at `ptr`.
+template <typename T>
+KJIT_DEVICE T load_as(const void* ptr, std::int64_t offset = 0) {
+  return static_cast<const T*>(ptr)[offset];
+}
+
+/// Writes the element `offset` of an array of `T` that starts at `ptr`. `T` is always named: `store_as<fp16_t>(p, x)`.
+template <typename T>
+KJIT_DEVICE void store_as(void* ptr, std::type_identity_t<T> value, std::int64_t offset = 0) {
+  static_cast<T*>(ptr)[offset] = value;
+}
+
+namespace pointer {
+
+/// As `host::pointer::offset`, in device code.
+template <typename T = char, std::integral... U>
+KJIT_DEVICE void* offset(void* ptr, U... offsets) {
+  return static_cast<T*>(ptr) + (std::ptrdiff_t{0} + ... + static_cast<std::ptrdiff_t>(offsets));
+}
+template <typename T = char, std::integral... U>
+KJIT_DEVICE const void* offset(const void* ptr, U... offsets) {
+  return static_cast<const T*>(ptr) + (std::ptrdiff_t{0} + ... + static_cast<std::ptrdiff_t>(offsets));
+}
+
+}  // namespace pointer
+
+/// Lets the compiler put registers that do not fit into shared memory instead of local memory (CUDA 13 and later;
+/// nothing before). At the beginning of a kernel.
+KJIT_DEVICE void enable_smem_spilling() {
+#if defined(__CUDA_ARCH__) && CUDART_VERSION >= 13000
+  asm volatile(".pragma \"enable_smem_spilling\";");
+#endif
+}
+
+/// The columns of tensor memory to allocate for `columns` of them: a power of two from 32 to 512 (sm_100; PTX ISA,
+/// `tcgen05.alloc`).
+KJIT_HOST_DEVICE constexpr std::uint32_t get_tmem_cols(std::uint32_t columns) {
+  std::uint32_t allocated = 32;
+  while (allocated < columns && allocated < 512) allocated *= 2;
+  return allocated;
+}
+
+/// `N` values of type `T`, usable in device code and as a kernel parameter.
+template <typename T, std::size_t N>
+struct DeviceArray {
+  using value_type = T;
+
+  __host__ __device__ static constexpr std::size_t size() { return N; }
+  __host__ __device__ constexpr T& operator[](std::size_t i) { return data_[i]; }
+  __host__ __device__ constexpr const T& operator[](std::size_t i) const { return data_[i]; }
+  __host__ __device__ constexpr T* data() { return data_; }
+  __host__ __device__ constexpr const T* data() const { return data_; }
+
+  T data_[N];
+};
+
+/// `N` elements of type `T` aligned to their total size, and nothing else: a plain aggregate of any size.
+template <typename T, std::size_t N>
+struct alignas(sizeof(T) * N) AlignedStorage {
+  T data[N];
+};
+
+/// `N` elements of type `T`, aligned to their total size, which is a power of two of at most `kMaxVecBytes` bytes:
+/// moved by one load or store. The pointers must be aligned to the whole vector: check with
+/// `TensorMatcher::ensure_alignment(sizeof(v))`.
+template <typename T, std::size_t N>
+class alignas(sizeof(T) * N) AlignedVector {
+  static_assert(N > 0 && (N & (N - 1)) == 0, "a vector has a power of two of elements");
+  static_assert(sizeof(T) * N <= kMaxVecBytes, "a vector is at most kMaxVecBytes wide");
+
+ public:
+  using value_type = T;
+
+  __host__ __device__ static constexpr std::size_t size() { return N; }
+  __host__ __device__ constexpr T& operator[](std::size_t i) { return data_[i]; }
+  __host__ __device__ constexpr const T& operator[](std::size_t i) const { return data_[i]; }
+  __host__ __device__ constexpr T* data() { return data_; }
+  __host__ __device__ constexpr const T* data() const { return data_; }
+
+  __device__ void fill(T value) {
+#pragma unroll
+    for (std::size_t i = 0; i < N; ++i) data_[i] = value;
+  }
+
+  /// Reads vector number `index` of the array that starts at `ptr`.
+  __device__ void load(const void* ptr, std::int64_t index = 0) {
+    *this = static_cast<const AlignedVector*>(ptr)[index];
+  }
+  /// Writes vector number `index` of the array that starts at `ptr`.
+  __device__ void store(void* ptr, std::int64_t index = 0) const { static_cast<AlignedVector*>(ptr)[index] = *this; }
+
+ private:
+  T data_[N];
+};
+
+}  // namespace device
+
+}  // namespace kjit

@@ -1,0 +1,69 @@
+"""Building the C++ cases with the address and undefined-behaviour sanitizers, and a Python in which they can be loaded.
+
+Nothing is linked that kjit compiles apart: the headers' own functions are in the case's unit, so they are checked too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_include, tvm_ffi_library
+from kjit.spec import Target
+
+VARIABLE = "KJIT_TEST_SANITIZED"
+"""Set in the processes that `environment` is for."""
+
+_FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O0", "-g1"]
+
+
+def build(source: Path, folder: Path) -> Path:
+    """The library made of `source`, whose exports tvm-ffi can load."""
+    library = folder / f"{source.stem}.so"
+    tvm_ffi = tvm_ffi_library()
+    command = [str(_compiler()), "-std=c++20", "-fPIC", "-shared", *_FLAGS, f"-I{kjit_include()}"]
+    command += ["-isystem", str(tvm_ffi_include()), str(source), "-o", str(library)]
+    command += [f"-L{tvm_ffi.parent}", "-ltvm_ffi", f"-Wl,-rpath,{tvm_ffi.parent}"]
+    # The compiler itself is not to be watched.
+    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    done = subprocess.run(command, env=plain, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    return library
+
+
+@cache
+def why_not() -> str:
+    """Why sanitized code cannot be loaded here; empty where it can."""
+    missing = [name for name in ("libasan.so", "libstdc++.so.6") if not _runtime(name).is_absolute()]
+    return f"the C++ compiler has no {' and no '.join(missing)}" if missing else ""
+
+
+def environment() -> dict[str, str]:
+    """The environment of a Python that loads sanitized libraries.
+
+    The sanitizer must come before everything else in a process, and libstdc++ with it: it looks for the function that
+    throws exceptions as it starts. Python itself keeps much until the end, which is no leak of the cases'.
+    """
+    preloaded = " ".join(str(_runtime(name)) for name in ("libasan.so", "libstdc++.so.6"))
+    return {
+        **os.environ,
+        VARIABLE: "1",
+        "LD_PRELOAD": preloaded,
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+
+
+def _compiler() -> Path:
+    return Toolchain.for_target(Target.cpu()).cxx.path
+
+
+@cache
+def _runtime(name: str) -> Path:
+    """Where the compiler has a library of its own; only the name where it has not."""
+    done = subprocess.run([str(_compiler()), f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    found = Path(done.stdout.strip())
+    return found.resolve() if found.is_absolute() else found
