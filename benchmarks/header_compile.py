@@ -10,23 +10,23 @@
   of nvcc, and what each defines besides: kjit's builds `KJIT_CUDA_ARCH` and `KJIT_PRECOMPILED` (functions without
   template parameters are compiled once for all modules), SGLang's `SGL_CUDA_ARCH`.
 
-All take turns in one run, and a time is the median of a unit's; what counts is the processor time of the compiler and
-all that it starts, which other work on the machine changes less than the clock on the wall. Needs nvcc, and no GPU.
+All take turns in one run, and a time is the median of a unit's, by the clock on the wall: run it on a machine that has
+nothing else to do. Needs nvcc, and no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import common
 
-from kjit.build.compile import _unit
+from kjit.build.compile import wrapper_unit
 from kjit.build.toolchain import find_cuda, find_cxx, kjit_include, tvm_ffi_include
 from kjit.spec import CudaArch
 
@@ -110,11 +110,11 @@ def _headers() -> list[str]:
 
 def _unit_of(kernel: common.Kernel) -> str:
     spec = kernel.spec
-    return _unit(list(spec.cuda_files), spec.cuda_wrappers, with_cuda_types=True)
+    return wrapper_unit(list(spec.cuda_files), spec.cuda_wrappers, with_cuda_types=True)
 
 
 class _Units:
-    """Makes timers of compiles; a timer returns seconds of processor time."""
+    """Makes timers of compiles; a timer returns seconds."""
 
     def __init__(self, folder: Path) -> None:
         own = [f"-DKJIT_CUDA_ARCH={CudaArch.parse(_ARCH).number}", "-DKJIT_PRECOMPILED"]
@@ -153,10 +153,9 @@ class _Units:
 
     def _timer(self, command: Sequence[str], unit: Path) -> Callable[[], float]:
         def measure() -> float:
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            start = time.perf_counter()
             common.run([*command, "-c", unit, "-o", self._folder / "unit.o"])
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+            return time.perf_counter() - start
 
         return measure
 

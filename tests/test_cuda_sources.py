@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import re
 import runpy
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import kjit
+from kjit.build.toolchain import Toolchain
 from kjit.project import find_project
 from kjit.runtime.load import ensure_built
 
@@ -41,6 +43,27 @@ def test_a_reference_op_compiles(spec: kjit.Spec, arch: str) -> None:
     assert artifact.build["warnings"] == ""
 
 
+KERNELS = [
+    ("add_constant.cuh", "add_constant<8>"),
+    ("copy.cuh", "Copy<bf16_t>::run"),
+    ("per_tensor_quant_fp8.cuh", "per_tensor_quant_fp8<false, bf16_t>"),
+    ("qk_norm.cuh", "QKNorm<fp16_t, 128>::run"),
+    ("rmsnorm.cuh", "RMSNorm<bf16_t, 5121>::run"),
+    ("row_reduce.cuh", "RowReduce<ReductionOp::MAX, fp32_t>::run"),
+]
+assert {path.name for path in (ROOT / "benchmarks" / "kernels").glob("*.cuh")} == {
+    *(name for name, _ in KERNELS),
+    *("early_start.cuh", "split.cuh"),
+}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize(("source", "symbol"), KERNELS, ids=[name for name, _ in KERNELS])
+def test_a_kernel_of_the_benchmarks_compiles(source: str, symbol: str, arch: str) -> None:
+    spec = kjit.Spec("kernel", cuda_files=[ROOT / "benchmarks" / "kernels" / source], cuda_wrappers=[("run", symbol)])
+    assert ensure_built(kjit.Variant(spec, kjit.Target.cuda(arch))).build["warnings"] == ""
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("module", GPU_TESTS, ids=lambda path: path.stem)
 def test_the_kernels_of_a_gpu_test_compile(module: Path, arch: str) -> None:
@@ -49,3 +72,30 @@ def test_the_kernels_of_a_gpu_test_compile(module: Path, arch: str) -> None:
     spec = kjit.Spec(cases, cuda_files=[module.parent / f"{cases}.cuh"], cuda_wrappers=exports)
     artifact = ensure_built(kjit.Variant(spec, kjit.Target.cuda(arch)))
     assert artifact.build["warnings"] == ""
+
+
+def test_a_vector_of_pairs_is_one_load_and_one_store(tmp_path: Path) -> None:
+    # CUDA's pair types have copy functions of their own, which once made a load of each pair.
+    (tmp_path / "copy.cu").write_text(
+        "#include <kjit/tile.cuh>\n#include <kjit/utils.cuh>\n"
+        "using Vector = kjit::device::AlignedVector<kjit::bf16x2_t, 4>;\n"
+        "__global__ void copy(void* dst, const void* src) {\n"
+        "  Vector v;\n  v.load(src, threadIdx.x);\n  v.store(dst, threadIdx.x);\n"
+        "  const auto memory = kjit::device::tile::Memory<Vector>::cta();\n"
+        "  memory.store(dst, memory.load(src, 1), 1);\n"
+        "  kjit::device::store_as<Vector>(dst, kjit::device::load_as<Vector>(src, threadIdx.x), 2);\n}\n"
+    )
+    toolchain = Toolchain.for_target(kjit.Target.cuda("9.0a"))
+    assert toolchain.cuda is not None
+    flags = toolchain.nvcc_flags(kjit.Spec("copy", cuda_files=[tmp_path / "copy.cu"]))
+    command = [
+        str(toolchain.cuda.nvcc.path),
+        *flags,
+        "-ptx",
+        str(tmp_path / "copy.cu"),
+        "-o",
+        str(tmp_path / "copy.ptx"),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    accesses = re.findall(r"\b(?:ld|st)\.global\S*", (tmp_path / "copy.ptx").read_text())
+    assert sorted(accesses) == ["ld.global.v4.u32"] * 3 + ["st.global.v4.u32"] * 3

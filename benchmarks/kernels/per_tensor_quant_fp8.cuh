@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "early_start.cuh"
 #include "split.cuh"
 
 namespace {
@@ -23,7 +24,7 @@ constexpr int kAbsmaxBlocksPerSM = 4;
 
 template <typename T>
 __global__ void __launch_bounds__(kBlock, kAbsmaxBlocksPerSM)
-    absmax_kernel(const T* input, float* scale, const Split split) {
+    absmax_kernel(const T* input, float* scale, const Split split, bool early) {
   using namespace device;
   using Pair = packed_t<T>;
   constexpr int kPairs = 16 / sizeof(Pair);
@@ -33,8 +34,7 @@ __global__ void __launch_bounds__(kBlock, kAbsmaxBlocksPerSM)
   const int64_t items = split.items();
   int64_t i = int64_t{blockIdx.x} * kBlock + threadIdx.x;
 
-  PDLWaitPrimary<KJIT_ARCH_HOPPER_OR_GREATER>();
-  PDLTriggerSecondary<KJIT_ARCH_HOPPER_OR_GREATER>();
+  follow_closely(early);
   Pair largest = cast<Pair>(fp32x2_t{0.0f, 0.0f});
 #pragma unroll 1
   for (; i < split.vectors; i += kUnroll * step) {
@@ -68,13 +68,12 @@ KJIT_DEVICE fp8_e4m3_t quantised(T x, float factor) {
 /// From the last block to the first: what the search for the maximum has read last is still in the cache.
 template <typename T>
 __global__ void __launch_bounds__(kBlock)
-    quant_kernel(const T* input, fp8_e4m3_t* output, const float* scale, const Split split, bool whole) {
+    quant_kernel(const T* input, fp8_e4m3_t* output, const float* scale, const Split split, bool whole, bool early) {
   using namespace device;
   constexpr int kVec = 16 / sizeof(T);
   const int64_t i = int64_t{gridDim.x - 1 - blockIdx.x} * kBlock + threadIdx.x;
 
-  PDLWaitPrimary<KJIT_ARCH_HOPPER_OR_GREATER>();
-  PDLTriggerSecondary<KJIT_ARCH_HOPPER_OR_GREATER>();
+  follow_closely(early);
   const float divisor = *scale;
   const float factor = divisor == 0.0f ? 0.0f : 1.0f / divisor;
   if (i < split.vectors) {
@@ -113,14 +112,14 @@ void per_tensor_quant_fp8(TensorView input, TensorView output, TensorView scale)
   auto* factor = static_cast<float*>(scale.data_ptr());
   const Split split = Split::of(from, shape.numel(), sizeof(T), kVec);
   const int64_t blocks = div_ceil(split.items(), kBlock);
+  const bool early = starts_early(split.numel * int64_t{sizeof(T) + 1});
   if constexpr (!kIsStatic) {
     const int64_t at_a_time = int64_t{runtime::get_sm_count(gpu.unwrap().device_id)} * kAbsmaxBlocksPerSM;
     LaunchKernel(blocks < at_a_time ? blocks : at_a_time, kBlock, gpu.unwrap())
-        .enable_pdl(KJIT_ARCH_HOPPER_OR_GREATER)(absmax_kernel<T>, from, factor, split);
+        .enable_pdl(early)(absmax_kernel<T>, from, factor, split, early);
   }
   const bool whole = reinterpret_cast<uintptr_t>(to + split.head) % kVec == 0;
-  LaunchKernel(blocks, kBlock, gpu.unwrap())
-      .enable_pdl(KJIT_ARCH_HOPPER_OR_GREATER)(quant_kernel<T>, from, to, factor, split, whole);
+  LaunchKernel(blocks, kBlock, gpu.unwrap()).enable_pdl(early)(quant_kernel<T>, from, to, factor, split, whole, early);
 }
 
 }  // namespace

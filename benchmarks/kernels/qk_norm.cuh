@@ -1,5 +1,9 @@
 // RMSNorm of every head of q and k, in place, each with its own weight, in one launch.
 
+#define KJIT_NO_FP8
+
+#include "early_start.cuh"
+
 #include <kjit/tensor.h>
 
 #include <kjit/impl/norm.cuh>
@@ -23,13 +27,13 @@ struct QKNormParams {
   uint32_t rows;                           // heads of all tokens
   device::math::fast_mod_div_u32_t heads;  // of q and k together
   float eps;
+  bool early;
 };
 
 template <typename T, int64_t kHeadDim>
 struct QKNorm {
   static constexpr uint32_t kThreads = host::norm::get_row_threads<T, kHeadDim>();
-  static constexpr uint32_t kGroups = kBlock / kThreads;
-  static constexpr uint32_t kRows = 2;  // of a thread: two loads on their way hide more of the memory's latency
+  static constexpr uint32_t kRows = kBlock / kThreads;  // of a block, side by side
   static_assert(kThreads <= device::kWarpThreads, "a head is a warp's or less");
 
   static void run(TensorView q, TensorView k, TensorView q_weight, TensorView k_weight, float eps);
@@ -41,31 +45,20 @@ __global__ void __launch_bounds__(kBlock) qk_norm_kernel(const __grid_constant__
   using Op = QKNorm<T, kHeadDim>;
   using Row = norm::Row<T, kHeadDim, Op::kThreads>;
   const uint32_t thread = threadIdx.x % Op::kThreads;
-  const uint32_t first = blockIdx.x * (Op::kGroups * Op::kRows) + threadIdx.x / Op::kThreads;
-  Row x[Op::kRows], weight[Op::kRows];
-  void* head[Op::kRows];
+  const uint32_t wanted = blockIdx.x * Op::kRows + threadIdx.x / Op::kThreads;
+  const uint2 place = math::div(wanted < params.rows ? wanted : params.rows - 1, params.heads);
+  const bool is_q = place.y < params.q_heads;
+  const int64_t token = place.x;
+  void* head =
+      is_q ? pointer::offset<T>(params.q, token * params.q_stride + int64_t{place.y} * kHeadDim)
+           : pointer::offset<T>(params.k, token * params.k_stride + int64_t{place.y - params.q_heads} * kHeadDim);
 
-#pragma unroll
-  for (uint32_t i = 0; i < Op::kRows; ++i) {
-    const uint32_t wanted = first + i * Op::kGroups;
-    const uint2 place = math::div(wanted < params.rows ? wanted : params.rows - 1, params.heads);
-    const bool is_q = place.y < params.q_heads;
-    const int64_t token = place.x;
-    head[i] =
-        is_q ? pointer::offset<T>(params.q, token * params.q_stride + int64_t{place.y} * kHeadDim)
-             : pointer::offset<T>(params.k, token * params.k_stride + int64_t{place.y - params.q_heads} * kHeadDim);
-    if (i == 0) {
-      PDLWaitPrimary<KJIT_ARCH_HOPPER_OR_GREATER>();
-      PDLTriggerSecondary<KJIT_ARCH_HOPPER_OR_GREATER>();
-    }
-    x[i].load(head[i], thread, kAligned);
-    weight[i].load(is_q ? params.q_weight : params.k_weight, thread, kAligned);
-  }
-#pragma unroll
-  for (uint32_t i = 0; i < Op::kRows; ++i) {
-    x[i].scale(x[i].inverse_rms(params.eps), weight[i]);
-    if (first + i * Op::kGroups < params.rows) x[i].store(head[i], thread, kAligned);
-  }
+  Row x, weight;
+  follow_closely(params.early);
+  x.load(head, thread, kAligned);
+  weight.load(is_q ? params.q_weight : params.k_weight, thread, kAligned);
+  x.scale(x.inverse_rms(params.eps), weight);
+  if (wanted < params.rows) x.store(head, thread, kAligned);
 }
 
 template <typename T, int64_t kHeadDim>
@@ -111,12 +104,13 @@ void QKNorm<T, kHeadDim>::run(TensorView q, TensorView k, TensorView q_weight, T
       .rows = static_cast<uint32_t>(rows),
       .heads = device::math::fast_mod_div_u32_t(static_cast<uint32_t>(heads)),
       .eps = eps,
+      .early = starts_early(2 * rows * kHeadDim * int64_t{sizeof(T)}),
   };
   // Every head, and the weights, start at a multiple of 16 bytes.
   const bool aligned = addresses % 16 == 0 && kHeadDim * sizeof(T) % 16 == 0;
-  LaunchKernel(div_ceil(rows, int64_t{kGroups * kRows}), kBlock, gpu.unwrap())
-      .enable_pdl(KJIT_ARCH_HOPPER_OR_GREATER)(
-          aligned ? qk_norm_kernel<T, kHeadDim, true> : qk_norm_kernel<T, kHeadDim, false>, params);
+  LaunchKernel(div_ceil(rows, int64_t{kRows}), kBlock, gpu.unwrap())
+      .enable_pdl(params.early)(aligned ? qk_norm_kernel<T, kHeadDim, true> : qk_norm_kernel<T, kHeadDim, false>,
+                                params);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 //
 // NaN are left out of a maximum, unless the whole row is NaN.
 
+#include "early_start.cuh"
+
 #include <kjit/tensor.h>
 #include <kjit/runtime.cuh>
 
@@ -28,6 +30,7 @@ struct RowReduceParams {
   int64_t rows;
   int64_t columns;
   int64_t vectors;  // of 16 bytes at the start of each row, none where rows are not aligned
+  bool early;
 };
 
 /// `kThreads` threads take a row: a power of two of lanes, or the block.
@@ -44,8 +47,7 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerSM)
   const uint32_t thread = threadIdx.x % kThreads;
   const int64_t step = int64_t{gridDim.x} * (kBlock / kThreads);
 
-  PDLWaitPrimary<KJIT_ARCH_HOPPER_OR_GREATER>();
-  PDLTriggerSecondary<KJIT_ARCH_HOPPER_OR_GREATER>();
+  follow_closely(params.early);
   // `first` is the same in the whole block, so that all its threads come to the reduction together.
   for (int64_t first = int64_t{blockIdx.x} * (kBlock / kThreads); first < params.rows; first += step) {
     const int64_t row = first + threadIdx.x / kThreads;
@@ -111,6 +113,7 @@ struct RowReduce {
         .rows = rows.unwrap(),
         .columns = columns.unwrap(),
         .vectors = aligned ? columns.unwrap() / int64_t{16 / sizeof(T)} : 0,
+        .early = starts_early(rows.unwrap() * columns.unwrap() * int64_t{sizeof(T)}),
     };
     // Short rows are read by few lanes each, so that every load instruction is a full one. A warp needs no barrier and
     // is right for longer ones, as long as there are enough of them to fill the GPU.
@@ -128,7 +131,7 @@ struct RowReduce {
     const int64_t blocks = div_ceil(params.rows, int64_t{kBlock / threads});
     const int64_t at_a_time = sms * kBlocksPerSM;
     LaunchKernel(blocks < at_a_time ? blocks : at_a_time, kBlock, gpu.unwrap())
-        .enable_pdl(KJIT_ARCH_HOPPER_OR_GREATER)(kernel, params);
+        .enable_pdl(params.early)(kernel, params);
   }
 };
 

@@ -246,7 +246,7 @@ def _compile_steps(
     paths = [links.source(path, plain) for path in files]
     units: list[tuple[str, str | None]]
     if wrappers:
-        units = [(f"{spec.name}.{suffix}", _unit(paths, wrappers, with_cuda_types=side == "cuda"))]
+        units = [(f"{spec.name}.{suffix}", wrapper_unit(paths, wrappers, with_cuda_types=side == "cuda"))]
     else:
         # A source is compiled as it is; one with an odd name from a unit that includes it.
         units = [
@@ -259,7 +259,7 @@ def _compile_steps(
         yield _Step(output, (*command, "-MD", "-MF", f"{output}.d", "-c", name, "-o", output), (), generated)
 
 
-def _unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_types: bool) -> str:
+def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_types: bool) -> str:
     """The one unit of a module with wrappers: its sources and its exports."""
     includes = [f'#include "{path}"' for path in paths]
     if with_cuda_types:

@@ -9,16 +9,23 @@ from pathlib import Path
 import pytest
 
 import kjit
+from kjit.build.cuda import wheel_homes
 from kjit.build.toolchain import Toolchain, kjit_include
 from kjit.spec import Spec, Target
 
 INCLUDE = kjit_include()
 SUPPORT = INCLUDE.parent / "csrc" / "support"
-HEADERS = sorted(f"kjit/{path.name}" for path in (INCLUDE / "kjit").iterdir() if path.suffix in (".h", ".cuh"))
+HEADERS = sorted(
+    path.relative_to(INCLUDE).as_posix() for path in (INCLUDE / "kjit").rglob("*") if path.suffix in (".h", ".cuh")
+)
 # Headers of the host that need the CUDA runtime's C headers, and nothing else of CUDA.
 CUDA_HOST_HEADERS = ["kjit/launch.h", "kjit/runtime.cuh"]
 HOST_HEADERS = [header for header in HEADERS if header.endswith(".h") and header != "kjit/launch.h"]
-ARCHS = ["8.0", "9.0a", "10.0a"]
+ARCHS = ["8.0", "8.9", "9.0a", "10.0a", "12.0"]
+TOOLKITS = [
+    ("wheels", next(iter(wheel_homes()), None)),
+    ("system", next((home for home in [Path("/usr/local/cuda")] if (home / "bin" / "nvcc").is_file()), None)),
+]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 
 
@@ -103,7 +110,13 @@ def test_the_cases_compile_with_clang(case: Path) -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("header", [header for header in HEADERS if header != "kjit/tvm_ffi.h"])
-def test_a_header_compiles_alone_with_nvcc(header: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("home", [home for _, home in TOOLKITS], ids=[label for label, _ in TOOLKITS])
+def test_a_header_compiles_alone_with_nvcc(
+    header: str, home: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if home is None:
+        pytest.skip("there is no such CUDA here")
+    monkeypatch.setenv("KJIT_CUDA_HOME", str(home))
     toolchain = Toolchain.for_target(Target.cuda(ARCHS[0]))
     assert toolchain.cuda is not None
     flags = toolchain.nvcc_flags(Spec("unit", cuda_files=[tmp_path / "unit.cu"]))
@@ -111,7 +124,8 @@ def test_a_header_compiles_alone_with_nvcc(header: str, tmp_path: Path) -> None:
     flags = [flag for flag in flags if not flag.startswith(("-gencode", "-DKJIT_CUDA_ARCH"))]
     # One architecture more than the first in each call: KJIT_CUDA_ARCH is left out, so the fallback compiles as well.
     archs = [f"-gencode=arch=compute_{digit},code=sm_{digit}" for digit in digits]
-    command = [str(toolchain.cuda.nvcc.path), *flags, *archs, "-Werror", "all-warnings", "-x", "cu"]
+    warnings = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wconversion"]
+    command = [str(toolchain.cuda.nvcc.path), *flags, *archs, *warnings, "-x", "cu"]
     check([*command, "-c", str(unit(tmp_path, header)), "-o", str(tmp_path / "unit.o")])
 
 

@@ -29,8 +29,8 @@ static_assert(sizeof(device::norm::StorageType<bf16_t, 8192>) == 16);
 static_assert(sizeof(device::norm::StorageType<fp32_t, 64>) == 8 &&
               sizeof(device::norm::StorageType<fp32_t, 512>) == 16);
 static_assert(device::norm::kSmemBufferSize == 33);
-static_assert(norm::get_row_threads<bf16_t, 1>() == 1 && norm::get_row_threads<bf16_t, 128>() == 16);
-static_assert(norm::get_row_threads<bf16_t, 1024>() == 32 && norm::get_row_threads<bf16_t, 1025>() == 96);
+static_assert(norm::get_row_threads<bf16_t, 1>() == 1 && norm::get_row_threads<bf16_t, 128>() == 8);
+static_assert(norm::get_row_threads<bf16_t, 1024>() == 64 && norm::get_row_threads<bf16_t, 1025>() == 96);
 static_assert(norm::get_row_threads<bf16_t, 4096>() == 256 && norm::get_row_threads<fp32_t, 16384>() == 1024);
 
 struct Params {
@@ -77,6 +77,7 @@ __global__ void row_kernel(const Params params) {
     const void* input = device::pointer::offset<T>(params.input, (row < params.rows ? row : 0) * params.input_stride);
     void* output = device::pointer::offset<T>(params.output, row * params.output_stride);
     Row x, weight;
+    __syncthreads();  // smem is used again
     if constexpr (kRunTime) {
       x.load(input, thread, params.aligned, params.dim);
       weight.load(params.weight, thread, params.aligned, params.dim);

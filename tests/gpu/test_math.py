@@ -19,7 +19,7 @@ F = torch.nn.functional
 UNARY: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float]] = {
     "Sqrt": (torch.sqrt, 0.5),
     "Rsqrt": (torch.rsqrt, 2.0),
-    "Exp": (torch.exp, 1.0),
+    "Exp": (torch.exp, 2.0),
     "Log": (torch.log, 1.0),
     "Sin": (torch.sin, 2.0),
     "Cos": (torch.cos, 2.0),

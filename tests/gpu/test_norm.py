@@ -27,6 +27,10 @@ EPS = 1e-5
 ODD_SIZES = [1, 96, 100, 257, 1000, 5121, 16384]
 
 
+# What is compiled where there is no GPU; the other types are instances of the same templates.
+EXPORTS = [(name, f"{name}<bf16_t>") for name in ("storage", "row", "any_row")]
+
+
 @pytest.fixture(scope="module", params=list(DTYPES))
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, torch.dtype]:
     module = kjit.load_jit(

@@ -157,14 +157,14 @@ class alignas(sizeof(T) * N) AlignedVector {
   using value_type = T;
 
   __host__ __device__ static constexpr std::size_t size() { return N; }
-  __host__ __device__ constexpr T& operator[](std::size_t i) { return data_[i]; }
-  __host__ __device__ constexpr const T& operator[](std::size_t i) const { return data_[i]; }
-  __host__ __device__ constexpr T* data() { return data_; }
-  __host__ __device__ constexpr const T* data() const { return data_; }
+  __host__ __device__ T& operator[](std::size_t i) { return data()[i]; }
+  __host__ __device__ const T& operator[](std::size_t i) const { return data()[i]; }
+  __host__ __device__ T* data() { return reinterpret_cast<T*>(words_); }
+  __host__ __device__ const T* data() const { return reinterpret_cast<const T*>(words_); }
 
   __device__ void fill(T value) {
 #pragma unroll
-    for (std::size_t i = 0; i < N; ++i) data_[i] = value;
+    for (std::size_t i = 0; i < N; ++i) (*this)[i] = value;
   }
 
   /// Reads vector number `index` of the array that starts at `ptr`.
@@ -175,7 +175,13 @@ class alignas(sizeof(T) * N) AlignedVector {
   __device__ void store(void* ptr, std::int64_t index = 0) const { static_cast<AlignedVector*>(ptr)[index] = *this; }
 
  private:
-  T data_[N];
+  // CUDA's pairs of half types have copy functions of their own. A vector of them would be copied pair by pair, each
+  // with a load; words are copied whole.
+  using Unsigned = std::conditional_t<sizeof(T) * N % 4 == 0, std::uint32_t,
+                                      std::conditional_t<sizeof(T) * N == 2, std::uint16_t, std::uint8_t>>;
+  using Word __attribute__((may_alias)) = Unsigned;
+
+  Word words_[sizeof(T) * N / sizeof(Word)];
 };
 
 }  // namespace device

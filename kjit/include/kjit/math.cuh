@@ -6,7 +6,7 @@
 //
 // A function of a half type is that of float, rounded; of a packed type, that of its elements. Errors of float
 // functions are CUDA's (CUDA C++ Programming Guide, "Mathematical Functions Appendix"), without fast-math flags: sqrt
-// is exact to half a unit in the last place, exp log one unit, rsqrt sin cos tanh two. For doubles, CUDA's double
+// is exact to half a unit in the last place, log one unit, exp rsqrt sin cos tanh two. For doubles, CUDA's double
 // functions.
 
 #pragma once

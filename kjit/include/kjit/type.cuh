@@ -267,27 +267,9 @@ struct DTypeTrait<bf16_t> : ScalarTrait<bf16_t, bf16x2_t> {
 };
 
 template <>
-struct DTypeTrait<fp8_e4m3_t> : Fp8Trait<fp8_e4m3_t, fp8x2_e4m3_t> {
-  static constexpr float kFloatMax = kFP8E4M3Max;
-};
-
-template <>
-struct DTypeTrait<fp8_e5m2_t> : Fp8Trait<fp8_e5m2_t, fp8x2_e5m2_t> {
-  static constexpr float kFloatMax = kFP8E5M2Max;
-};
-
-template <>
 struct DTypeTrait<fp32x2_t> : PackedTrait<fp32x2_t, fp32x4_t, fp32_t, 2> {};
 template <>
 struct DTypeTrait<fp32x4_t> : PackedTrait<fp32x4_t, void, fp32_t, 4> {};
-template <>
-struct DTypeTrait<fp8x2_e4m3_t> : PackedTrait<fp8x2_e4m3_t, fp8x4_e4m3_t, fp8_e4m3_t, 2> {};
-template <>
-struct DTypeTrait<fp8x4_e4m3_t> : PackedTrait<fp8x4_e4m3_t, void, fp8_e4m3_t, 4> {};
-template <>
-struct DTypeTrait<fp8x2_e5m2_t> : PackedTrait<fp8x2_e5m2_t, fp8x4_e5m2_t, fp8_e5m2_t, 2> {};
-template <>
-struct DTypeTrait<fp8x4_e5m2_t> : PackedTrait<fp8x4_e5m2_t, void, fp8_e5m2_t, 4> {};
 
 /// Pairs of half types are computed with as pairs, `add` (each sum rounded to the type) included.
 template <>
@@ -305,6 +287,29 @@ struct DTypeTrait<bf16x2_t> : PackedTrait<bf16x2_t, void, bf16_t, 2> {
   static __device__ bf16x2_t min(const bf16x2_t& x, const bf16x2_t& y) { return __hmin2(x, y); }
   static __device__ bf16x2_t add(const bf16x2_t& x, const bf16x2_t& y) { return __hadd2(x, y); }
 };
+
+#ifndef KJIT_NO_FP8
+
+template <>
+struct DTypeTrait<fp8_e4m3_t> : Fp8Trait<fp8_e4m3_t, fp8x2_e4m3_t> {
+  static constexpr float kFloatMax = kFP8E4M3Max;
+};
+
+template <>
+struct DTypeTrait<fp8_e5m2_t> : Fp8Trait<fp8_e5m2_t, fp8x2_e5m2_t> {
+  static constexpr float kFloatMax = kFP8E5M2Max;
+};
+
+template <>
+struct DTypeTrait<fp8x2_e4m3_t> : PackedTrait<fp8x2_e4m3_t, fp8x4_e4m3_t, fp8_e4m3_t, 2> {};
+template <>
+struct DTypeTrait<fp8x4_e4m3_t> : PackedTrait<fp8x4_e4m3_t, void, fp8_e4m3_t, 4> {};
+template <>
+struct DTypeTrait<fp8x2_e5m2_t> : PackedTrait<fp8x2_e5m2_t, fp8x4_e5m2_t, fp8_e5m2_t, 2> {};
+template <>
+struct DTypeTrait<fp8x4_e5m2_t> : PackedTrait<fp8x4_e5m2_t, void, fp8_e5m2_t, 4> {};
+
+#endif
 
 namespace device {
 

@@ -5,14 +5,36 @@
 //   host::LaunchKernel(host::div_ceil(n, 256), 256, device)(copy<fp16_t>, dst, src, n);
 //
 // CUDA's headers for half and 8-bit types take over half as long to compile as an empty kernel. A source that is
-// generic in its element type includes kjit/device.cuh and kjit/launch.h instead.
+// generic in its element type includes kjit/device.cuh and kjit/launch.h instead, and one that has nothing to do with
+// 8-bit types may define KJIT_NO_FP8 ahead of its first include.
 
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cuda_fp8.h>
 #include <kjit/dtype.h>
 #include <kjit/launch.h>
 #include <kjit/utils.h>
+
+#ifndef KJIT_NO_FP8
+#include <cuda_fp8.h>
+#endif
+
+// Kernels ask CUDA_VERSION which toolkit compiles them. It is <cuda.h> that defines it, which is long; the same number
+// may be defined twice.
+#ifndef CUDA_VERSION
+#if CUDART_VERSION == 12080
+#define CUDA_VERSION 12080
+#elif CUDART_VERSION == 12090
+#define CUDA_VERSION 12090
+#elif CUDART_VERSION == 13000
+#define CUDA_VERSION 13000
+#elif CUDART_VERSION == 13010
+#define CUDA_VERSION 13010
+#elif CUDART_VERSION == 13020
+#define CUDA_VERSION 13020
+#else
+#include <cuda.h>
+#endif
+#endif
 #include <kjit/device.cuh>
