@@ -14,6 +14,8 @@ static_assert(std::is_same_v<TensorView, host::TensorView>);
 
 namespace {
 
+static_assert(std::is_same_v<decltype(std::declval<kjit::TensorView>().strides()), kjit::host::StrideView>);
+
 using kjit::Optional;
 using kjit::StringView;
 using kjit::TensorView;

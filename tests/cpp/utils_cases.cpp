@@ -15,6 +15,9 @@ static_assert(dtype_bytes({kDLFloat, 32, 1}) == 4 && dtype_bytes({kDLFloat, 16, 
 static_assert(dtype_bytes({kDLFloat4_e2m1fn, 4, 2}) == 1, "two 4-bit lanes are one byte");
 static_assert(dtype_bytes({kDLInt, 4, 1}) == 1 && dtype_bytes({kDLInt, 4, 3}) == 2);
 
+static_assert(!dependent_false_v<int>);
+static_assert(std::is_convertible_v<source_location_t, DebugInfo>);
+
 static_assert(!is_pow2(0u) && is_pow2(1u) && is_pow2(64u) && !is_pow2(96u) && is_pow2(std::uint64_t{1} << 63));
 static_assert(log2_floor(0u) == -1 && log2_floor(1u) == 0 && log2_floor(7u) == 2 && log2_floor(8u) == 3);
 static_assert(log2_ceil(0u) == -1 && log2_ceil(1u) == 0 && log2_ceil(8u) == 3 && log2_ceil(9u) == 4);

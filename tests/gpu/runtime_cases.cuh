@@ -13,6 +13,10 @@ namespace {
 using namespace kjit;        // NOLINT
 using namespace kjit::host;  // NOLINT
 
+static_assert(kDLGPU == kDLCUDA && kDLGPUHost == kDLCUDAHost);
+static_assert(runtime::DriverResult<CUresult> && !runtime::DriverResult<cudaError_t>);
+static_assert(runtime::kCurrentDevice < 0 && runtime::kNumStaticMaxDevice >= 8);
+
 /// The attributes of a kernel stay for the process: every test that changes some has a kernel of its own.
 template <int kTest>
 __global__ void reverse_kernel(float* data, int n) {

@@ -62,8 +62,8 @@ constexpr std::uint32_t get_cta_threads() {
 }
 
 /// Threads to spread a row of any size over, for `device::norm::Row`: a power of two of lanes up to a warp, or a block.
-/// Each has two vectors of 16 bytes; of rows of 16 KB and more four, or more where 1,024 threads are not enough. That is
-/// the fastest on an H200 for nearly every size.
+/// Each has two vectors of 16 bytes; of rows of 16 KB and more four, or more where 1,024 threads are not enough. That
+/// is the fastest on an H200 for nearly every size.
 template <typename T, std::int64_t kDim>
 constexpr std::uint32_t get_row_threads() {
   constexpr std::uint32_t kVectors = static_cast<std::uint32_t>(div_ceil(kDim, 16 / sizeof(T)));
