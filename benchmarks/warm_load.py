@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import common
 
-from kjit.spec import TargetKind
+from kjit.spec import Side
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -35,7 +35,7 @@ def main(args: Sequence[str] | None = None) -> None:
         print(f"\nCUDA: left out: {common.nvcc_missing() or 'there is no GPU to load a module on'}")
 
 
-def _compare(kind: TargetKind, modules: int, repeat: int) -> None:
+def _compare(kind: Side, modules: int, repeat: int) -> None:
     with tempfile.TemporaryDirectory() as kjit_cache, tempfile.TemporaryDirectory() as tvm_cache:
         caches = {"KJIT_CACHE_DIR": kjit_cache, "TVM_FFI_CACHE_DIR": tvm_cache}
         print(f"\nbuilding {modules} {kind} modules on each side")
@@ -52,7 +52,7 @@ def _compare(kind: TargetKind, modules: int, repeat: int) -> None:
     common.print_sides(f"{kind}: load {modules} modules, each", per_module, "ms", "load_inline")
 
 
-def load_with_kjit(kind: TargetKind, modules: int) -> float:
+def load_with_kjit(kind: Side, modules: int) -> float:
     """Seconds to load all modules. Runs in a process of its own."""
     import torch
     import tvm_ffi  # noqa: F401 (imports are not counted)
@@ -69,7 +69,7 @@ def load_with_kjit(kind: TargetKind, modules: int) -> float:
     return time.perf_counter() - begin
 
 
-def load_inline(kind: TargetKind, modules: int) -> float:
+def load_inline(kind: Side, modules: int) -> float:
     """The same with `tvm_ffi.cpp.load_inline`."""
     import torch
     import tvm_ffi.cpp  # noqa: F401 (imports are not counted)
@@ -82,14 +82,14 @@ def load_inline(kind: TargetKind, modules: int) -> float:
     return time.perf_counter() - begin
 
 
-def load_inline_in_parallel(kind: TargetKind, modules: int) -> float:
+def load_inline_in_parallel(kind: Side, modules: int) -> float:
     """Only to fill the cache."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda constant: _load_inline(kind, constant), range(modules)))
     return 0.0
 
 
-def _load_inline(kind: TargetKind, constant: int) -> None:
+def _load_inline(kind: Side, constant: int) -> None:
     import tvm_ffi.cpp
 
     if kind == "cpu":

@@ -23,7 +23,7 @@ import kjit
 from kjit import env
 from kjit.build import gpus
 from kjit.build.compilers import ask, find_cxx, find_host_cxx
-from kjit.build.cuda import NoCudaError, find_cuda, wheel_versions
+from kjit.build.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_versions
 from kjit.build.toolchain import find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
 from kjit.errors import KjitError
 from kjit.spec import CudaArch
@@ -70,6 +70,7 @@ def examine() -> list[Check]:
         _run("torch", _torch, needed=True),
         _run("cache", _cache, needed=True),
         _run("CUDA", _cuda, needed=False),
+        _run("simulator", _simulator, needed=False),
         _run("GPUs", _gpus, needed=False),
         _run("triton", _triton, needed=False),
         _run("clangd", _clangd, needed=False),
@@ -185,6 +186,17 @@ def _cuda() -> _Finding:
     return _Finding(
         f"{cuda.version[0]}.{cuda.version[1]} ({cuda.home}, from {cuda.origin}{consistent}), host compiler {host.label}"
     )
+
+
+def _simulator() -> _Finding:
+    try:
+        headers = find_cuda_headers()
+    except NoCudaError as error:
+        return _Finding(f"{error.message} CUDA kernels cannot be tested without a GPU.", "absent", error.hint)
+    asked = env.simulation()
+    used = f"; {env.SIM} sends CPU tensors to it" if asked is not None else ""
+    version = f"{headers.version[0]}.{headers.version[1]}"
+    return _Finding(f"headers of CUDA {version} ({headers.include_dirs[0]}, from {headers.origin}){used}")
 
 
 def _gpus() -> _Finding:

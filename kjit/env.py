@@ -21,10 +21,15 @@ TVM_FFI_CUDA_ARCH_LIST = "TVM_FFI_CUDA_ARCH_LIST"
 CUDA_HOME = "KJIT_CUDA_HOME"
 NO_COMPILE = "KJIT_NO_COMPILE"
 LOG = "KJIT_LOG"
+SIM = "KJIT_SIM"
+SIM_SEED = "KJIT_SIM_SEED"
+SIM_THREADS = "KJIT_SIM_THREADS"
 
 LogLevel = Literal["debug", "info"]
+Simulation = Literal["sim", "sim-check"]
 
 _FALSE = ("0", "false", "no", "off")
+_TRUE = ("1", "true", "yes", "on", "sim")
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,14 @@ VARIABLES = (
         CUDA_HOME, "The CUDA toolkit to compile with; goes before `CUDA_HOME` and before what is found by itself."
     ),
     Variable(NO_COMPILE, "Set to 1, a module that has not been built is an error and is never compiled at run time."),
+    Variable(
+        SIM,
+        "Set to 1, CUDA kernels without a CPU kernel beside them run in the simulator when they are called with CPU "
+        "tensors; `check`: and mistakes in them are looked for. 0: tests do not use the simulator by themselves.",
+    ),
+    # These two are read by the simulator itself, at each launch.
+    Variable(SIM_SEED, "A number: the simulator runs the threads of a block in another order for each."),
+    Variable(SIM_THREADS, "How many blocks the simulator runs side by side; by default one a core, and 16 at most."),
     Variable(LOG, "`info` or `debug`: what kjit does at run time is written to stderr."),
 )
 
@@ -107,6 +120,27 @@ def log_level() -> LogLevel | None:
     if text:
         raise UsageError(f"{LOG} is '{text}'.", hint=f"set {LOG} to info or debug")
     return None
+
+
+def simulation() -> Simulation | None:
+    """The simulator that `KJIT_SIM` asks for, or None.
+
+    Raises:
+        UsageError: it is none of 1, 0 and `check`.
+    """
+    text = _get(SIM).lower()
+    if not text or text in _FALSE:
+        return None
+    if text == "check":
+        return "sim-check"
+    if text in _TRUE:
+        return "sim"
+    raise UsageError(f"{SIM} is '{text}'.", hint=f"set {SIM} to 1, check or 0")
+
+
+def forbids_simulation() -> bool:
+    """Whether `KJIT_SIM` is set and says no, which is more than not to ask for it."""
+    return _get(SIM).lower() in _FALSE
 
 
 def is_in_ci() -> bool:

@@ -14,7 +14,12 @@ from typing import Literal
 
 from kjit.errors import UsageError
 
-TargetKind = Literal["cpu", "cuda"]
+Side = Literal["cpu", "cuda"]
+"""A side of a `Spec`: its C++ sources or its CUDA sources."""
+
+TargetKind = Literal["cpu", "cuda", "sim", "sim-check"]
+"""`sim` runs the CUDA side on the CPU, in the simulator; `sim-check` also looks for mistakes in it while it runs."""
+
 Export = tuple[str, str]
 """An export: the name that Python calls, and the C++ symbol (with its template arguments) behind it."""
 
@@ -78,14 +83,14 @@ class CudaArch:
 
 @dataclass(frozen=True)
 class Target:
-    """What an artifact is built for: the CPU, or one CUDA architecture."""
+    """What an artifact is built for: the CPU, one CUDA architecture, or the simulator."""
 
     kind: TargetKind
     arch: CudaArch | None = None
 
     def __post_init__(self) -> None:
         if (self.kind == "cuda") != (self.arch is not None):
-            raise ValueError("a CUDA target has an architecture and a CPU target has none")
+            raise ValueError("a CUDA target has an architecture, and no other target has one")
 
     @classmethod
     def cpu(cls) -> Target:
@@ -95,8 +100,22 @@ class Target:
     def cuda(cls, arch: CudaArch | str) -> Target:
         return cls("cuda", CudaArch.parse(arch) if isinstance(arch, str) else arch)
 
+    @classmethod
+    def sim(cls, *, check: bool = False) -> Target:
+        """The simulated GPU; with `check` the one that reports mistakes in kernels."""
+        return cls("sim-check" if check else "sim")
+
+    @property
+    def side(self) -> Side:
+        """Which side of a `Spec` is built for it."""
+        return "cpu" if self.kind == "cpu" else "cuda"
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.kind in ("sim", "sim-check")
+
     def __str__(self) -> str:
-        """`cpu` or `cuda:sm_90a`."""
+        """`cpu`, `cuda:sm_90a`, `sim` or `sim-check`."""
         return self.kind if self.arch is None else f"{self.kind}:sm_{self.arch.digits}"
 
 
@@ -164,20 +183,20 @@ class Spec:
             raise UsageError(f"module '{name}' has no source: give cpp_files or cuda_files.")
 
     @property
-    def kinds(self) -> tuple[TargetKind, ...]:
-        """The kinds of target that this has a source for, CUDA first."""
-        kinds: list[TargetKind] = []
+    def kinds(self) -> tuple[Side, ...]:
+        """The sides that this has, CUDA first."""
+        kinds: list[Side] = []
         if self.cuda_files or self.cuda_wrappers:
             kinds.append("cuda")
         if self.cpp_files or self.cpp_wrappers:
             kinds.append("cpu")
         return tuple(kinds)
 
-    def only(self, kind: TargetKind) -> Spec:
-        """The side of this spec that serves `kind`.
+    def only(self, kind: Side) -> Spec:
+        """One side of this spec.
 
         Raises:
-            UsageError: it has no source for that kind.
+            UsageError: it has no such side.
         """
         if kind not in self.kinds:
             missing = "CUDA" if kind == "cuda" else "CPU"

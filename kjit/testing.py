@@ -1,17 +1,25 @@
-"""What do the tests of an op share? How exact a result must be, and on which devices it can be tried here."""
+"""What do the tests of an op share? How exact a result must be, and on which devices it can be tried here.
+
+Where there is no GPU, CUDA kernels are tried in the simulator, so that a test run means something on every machine.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from kjit import env
 from kjit.env import is_in_ci as is_in_ci
+from kjit.runtime.simulation import simulated as simulated
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
     import torch
 
 DeviceKind = Literal["cpu", "cuda"]
 
-__all__ = ["Tolerances", "devices", "is_in_ci", "tolerances"]
+__all__ = ["Tolerances", "device_fixture", "devices", "is_in_ci", "simulated", "tolerances"]
 
 
 class Tolerances(TypedDict):
@@ -74,6 +82,71 @@ def devices(*kinds: DeviceKind) -> list[Any]:
         if kind not in ("cpu", "cuda"):
             raise ValueError(f"'{kind}' is not a kind of device: give 'cpu' or 'cuda'")
         missing = kind == "cuda" and not torch.cuda.is_available()
-        reason = "needs an NVIDIA GPU, and PyTorch sees none here"
-        parameters.append(pytest.param(kind, marks=[pytest.mark.skip(reason=reason)] if missing else []))
+        parameters.append(pytest.param(kind, marks=[pytest.mark.skip(reason=_NO_GPU)] if missing else []))
     return parameters
+
+
+def device_fixture(*kinds: DeviceKind) -> Any:
+    """A pytest fixture that runs each test that asks for it once for each kind of device.
+
+        device = kjit.testing.device_fixture("cuda", "cpu")
+
+        def test_scale(device: str) -> None:
+            x = torch.ones(3, device=device)
+
+    On a machine without a GPU, "cuda" is the simulator: the device is then "cpu", the test's id says `sim`, and inside
+    the test CUDA kernels are called with CPU tensors (see `simulated`). `KJIT_SIM=1` or `check` chooses the simulator
+    on a machine with a GPU too; with `KJIT_SIM=0`, or where the simulator cannot be built, the test is skipped.
+
+    Args:
+        kinds: what the op has a kernel for.
+
+    Returns:
+        The fixture; its value is the name of the device for torch.
+    """
+    import pytest
+
+    simulator = _simulator() if "cuda" in kinds else None
+    parameters = devices(*kinds)
+    if simulator is not None:
+        parameters = [
+            _simulator_parameter(simulator) if kind == "cuda" else parameter
+            for kind, parameter in zip(kinds, parameters, strict=True)
+        ]
+
+    def device(request: pytest.FixtureRequest) -> Iterator[str]:
+        if request.param in ("sim", "sim-check"):
+            with simulated(check=request.param == "sim-check"):
+                yield "cpu"
+        else:
+            yield request.param
+
+    return pytest.fixture(params=parameters)(device)
+
+
+_NO_GPU = "needs an NVIDIA GPU, and PyTorch sees none here"
+
+
+def _simulator() -> env.Simulation | None:
+    """The simulator that stands in for the GPU in tests on this machine, or None."""
+    import torch
+
+    asked = env.simulation()
+    if asked is not None:
+        return asked
+    return None if torch.cuda.is_available() or env.forbids_simulation() else "sim"
+
+
+def _simulator_parameter(simulator: env.Simulation) -> Any:
+    import pytest
+
+    from kjit.build.toolchain import Toolchain
+    from kjit.errors import ToolchainError
+    from kjit.spec import Target
+
+    try:
+        Toolchain.for_target(Target(simulator))
+    except ToolchainError as error:
+        reason = f"{_NO_GPU}. {error.message}" + (f" ({error.hint})" if error.hint else "")
+        return pytest.param("cuda", marks=[pytest.mark.skip(reason=reason)])
+    return pytest.param(simulator)

@@ -18,7 +18,7 @@ from kjit.build.gpus import Driver, Gpu
 from kjit.cli import app
 from kjit.doctor import Check, examine, is_fit
 
-NAMES = ["kjit", "C++ compiler", "ninja", "tvm-ffi", "torch", "cache", "CUDA", "GPUs", "triton", "clangd"]
+NAMES = ["kjit", "C++ compiler", "ninja", "tvm-ffi", "torch", "cache", "CUDA", "simulator", "GPUs", "triton", "clangd"]
 H200 = Gpu("NVIDIA H200", (9, 0), "GPU-1")
 
 
@@ -74,6 +74,21 @@ def test_a_cuda_home_without_nvcc_is_a_problem_and_the_cpu_is_fit(
     found = check("CUDA")
     assert (found.state, found.detail) == ("problem", f"CUDA_HOME is '{tmp_path}', and there is no bin/nvcc in it.")
     assert is_fit(examine())
+
+
+def test_the_simulator_needs_headers_and_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hide_cuda(monkeypatch, tmp_path)
+    monkeypatch.setattr(cuda_module, "header_homes", list)
+    found = check("simulator")
+    assert (found.state, "kjit[sim]" in str(found.mend)) == ("absent", True)
+    include = tmp_path / "none" / "include"
+    for name in ("cuda_runtime.h", *cuda_module.SIMULATED_HEADERS):
+        (include / name).parent.mkdir(parents=True, exist_ok=True)
+        (include / name).write_text("#define CUDART_VERSION  13000\n")
+    monkeypatch.setenv("KJIT_SIM", "1")
+    found = check("simulator")
+    assert found.state == "ok"
+    assert found.detail == f"headers of CUDA 13.0 ({include}, from /usr/local/cuda); KJIT_SIM sends CPU tensors to it"
 
 
 def test_no_gpu_is_absent() -> None:

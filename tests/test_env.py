@@ -102,3 +102,20 @@ def test_continuous_integration_is_recognised(monkeypatch: pytest.MonkeyPatch, n
 def test_every_variable_is_described_in_one_sentence() -> None:
     for variable in env.VARIABLES:
         assert variable.meaning.endswith("."), variable.name
+
+
+@pytest.mark.parametrize(
+    ("text", "simulation", "forbidden"),
+    [("1", "sim", False), ("on", "sim", False), ("check", "sim-check", False), ("0", None, True), ("", None, False)],
+)
+def test_the_simulator_is_chosen_checked_or_forbidden(
+    monkeypatch: pytest.MonkeyPatch, text: str, simulation: str | None, forbidden: bool
+) -> None:
+    monkeypatch.setenv("KJIT_SIM", text)
+    assert (env.simulation(), env.forbids_simulation()) == (simulation, forbidden)
+
+
+def test_another_simulator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_SIM", "fast")
+    with pytest.raises(UsageError, match=r"KJIT_SIM is 'fast'(.|\n)*1, check or 0"):
+        env.simulation()

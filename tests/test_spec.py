@@ -53,13 +53,21 @@ def test_code_runs_on_a_gpu_that_is_compatible(arch: str, gpu: tuple[int, int], 
 def test_a_target_is_written_with_its_architecture() -> None:
     assert str(Target.cuda("9.0a")) == "cuda:sm_90a"
     assert str(Target.cpu()) == "cpu"
+    assert (str(Target.sim()), str(Target.sim(check=True))) == ("sim", "sim-check")
+
+
+def test_the_simulator_is_built_from_the_cuda_side() -> None:
+    sides = [(target.side, target.is_simulated) for target in (Target.sim(), Target.sim(check=True))]
+    assert sides == [("cuda", True)] * 2
+    assert [(t.side, t.is_simulated) for t in (Target.cuda("8.0"), Target.cpu())] == [("cuda", False), ("cpu", False)]
 
 
 def test_a_cuda_target_needs_an_architecture_and_a_cpu_target_has_none() -> None:
     with pytest.raises(ValueError, match="architecture"):
         Target("cuda")
-    with pytest.raises(ValueError, match="architecture"):
-        Target("cpu", CudaArch(9, 0))
+    for kind in ("cpu", "sim"):
+        with pytest.raises(ValueError, match="architecture"):
+            Target(kind, CudaArch(9, 0))  # type: ignore[arg-type]
 
 
 def test_a_spec_is_a_value() -> None:

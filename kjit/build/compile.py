@@ -11,6 +11,8 @@ it sees only plain names: of the files beside it, and of symbolic links for fold
 names are put back in everything that is reported. Where the staging folder's own name is not plain, the build runs in
 a temporary folder.
 
+A unit for the simulator is compiled in three commands: the preprocessor, kjit's rewriter (rewrite.py), the compiler.
+
 Each command writes to a log of its own, so that messages never mix. The whole build runs in its own session, which is
 killed when this process is interrupted: nothing keeps compiling behind a Ctrl-C.
 """
@@ -24,6 +26,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -33,7 +36,7 @@ from dataclasses import dataclass, field
 from errno import ENOSPC
 from pathlib import Path
 
-from kjit.build import diagnostics
+from kjit.build import diagnostics, rewrite
 from kjit.build.diagnostics import KernelResources
 from kjit.build.support import SupportObject, support_objects
 from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_ninja
@@ -96,6 +99,7 @@ class _Step:
     """One command: what it makes, and from which generated text (if any).
 
     `support` is set for the part of kjit that is kept from build to build; its command runs only if it is not there.
+    `reads` are files that it reads besides those of its depfile.
     """
 
     output: str
@@ -103,6 +107,7 @@ class _Step:
     inputs: tuple[str, ...] = ()
     generated: tuple[tuple[str, str], ...] = ()
     support: SupportObject | None = None
+    reads: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -210,39 +215,54 @@ def compile_variant(
 
 def _plan(spec: Spec, toolchain: Toolchain, links: _Links) -> list[_Step]:
     steps: list[_Step] = []
-    if spec.cuda_files or spec.cuda_wrappers:
+    if toolchain.target.is_simulated and (spec.cuda_files or spec.cuda_wrappers):
+        compiler = [str(toolchain.cxx.path), *links.flags(toolchain.sim_flags(spec), _PLAIN_FOR_CXX)]
+        for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_CXX):
+            steps += _simulated_steps(unit, compiler)
+    elif spec.cuda_files or spec.cuda_wrappers:
         if toolchain.cuda is None:
             raise ValueError(f"'{spec.name}' has CUDA sources, and the toolchain is for {toolchain.target}")
         # nvcc builds the names of its parts from its own, so that must be plain too, up to the toolkit's home.
         nvcc_path = toolchain.cuda.nvcc.path
         nvcc = os.path.join(links.folder(str(nvcc_path.parent.parent), _PLAIN_FOR_NVCC), *nvcc_path.parts[-2:])
         flags = (*links.flags(toolchain.nvcc_flags(spec), _PLAIN_FOR_NVCC), "-x", "cu")
-        steps += _compile_steps(
-            spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, (nvcc, *flags), links, _PLAIN_FOR_NVCC
-        )
+        for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_NVCC):
+            steps.append(_compile_step(unit, (nvcc, *flags)))
     if spec.cpp_files or spec.cpp_wrappers:
         flags = (*links.flags(toolchain.cxx_flags(spec), _PLAIN_FOR_CXX), "-x", "c++")
-        command = (str(toolchain.cxx.path), *flags)
-        steps += _compile_steps(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, command, links, _PLAIN_FOR_CXX)
+        for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, _PLAIN_FOR_CXX):
+            steps.append(_compile_step(unit, (str(toolchain.cxx.path), *flags)))
     for support in support_objects(toolchain):
         make = ("-MD", "-MF", f"{support.output}.d", "-c", str(support.source), "-o", support.output)
         steps.append(_Step(support.output, (*support.arguments, *make), support=support))
-    objects = tuple(step.output for step in steps)
+    objects = tuple(step.output for step in steps if step.output.endswith(".o"))
     library = f"{spec.name}.so"
     link = (str(toolchain.cxx.path), "-o", library, *objects, *toolchain.link_flags(spec))
     return [*steps, _Step(library, link, objects, ((EXPORTS_SCRIPT, _EXPORTS),))]
 
 
-def _compile_steps(
+@dataclass(frozen=True)
+class _Unit:
+    """What is compiled into `<name>.o`: a file, or a generated text (`path` is what it is called then)."""
+
+    name: str
+    path: str
+    text: str | None
+
+    @property
+    def generated(self) -> tuple[tuple[str, str], ...]:
+        return () if self.text is None else ((self.path, self.text),)
+
+
+def _units(
     spec: Spec,
     side: str,
     suffix: str,
     files: tuple[str, ...],
     wrappers: tuple[Export, ...],
-    command: tuple[str, ...],
     links: _Links,
     plain: re.Pattern[str],
-) -> Iterator[_Step]:
+) -> Iterator[_Unit]:
     paths = [links.source(path, plain) for path in files]
     units: list[tuple[str, str | None]]
     if wrappers:
@@ -253,10 +273,29 @@ def _compile_steps(
             (path, None) if plain.fullmatch(path) else (f"{spec.name}{index}.{suffix}", f'#include "{path}"\n')
             for index, path in enumerate(paths)
         ]
-    for index, (name, text) in enumerate(units):
-        output = f"{side}{index}.o"
-        generated = () if text is None else ((name, text),)
-        yield _Step(output, (*command, "-MD", "-MF", f"{output}.d", "-c", name, "-o", output), (), generated)
+    for index, (path, text) in enumerate(units):
+        yield _Unit(f"{side}{index}", path, text)
+
+
+def _compile_step(unit: _Unit, compiler: tuple[str, ...]) -> _Step:
+    output = f"{unit.name}.o"
+    arguments = (*compiler, "-MD", "-MF", f"{output}.d", "-c", unit.path, "-o", output)
+    return _Step(output, arguments, generated=unit.generated)
+
+
+def _simulated_steps(unit: _Unit, compiler: list[str]) -> Iterator[_Step]:
+    """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
+    plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
+    dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
+    preprocess = (*compiler, "-x", "c++", "-E", *dependencies, unit.path, "-o", plain)
+    yield _Step(plain, preprocess, generated=unit.generated)
+    rewriter = str(Path(rewrite.__file__).resolve())
+    # -I and -S: Python starts without looking for packages.
+    yield _Step(rewritten, (sys.executable, "-I", "-S", rewriter, plain, rewritten), (plain,), reads=(rewriter,))
+    # What -include names has been read, and would be once more.
+    pairs = zip(["", *compiler], compiler, strict=False)
+    flags = [flag for before, flag in pairs if "-include" not in (before, flag)]
+    yield _Step(output, (*flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))
 
 
 def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_types: bool) -> str:
@@ -388,6 +427,7 @@ def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[Path, ...
         for name in diagnostics.parse_depfile(_read(folder / step.depfile)):
             if name not in generated:
                 found[_absolute(links.restore(name))] = None
+        found.update(dict.fromkeys(map(Path, step.reads)))
     return tuple(found)
 
 
@@ -440,11 +480,17 @@ def _explain(
     sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
     generated = {name for step in steps for name, _ in step.generated}
     report = diagnostics.explain(log, sources, generated, folder, toolchain.library_dirs())
-    command = _to_repeat(links, steps if broken[0][0] is steps[-1] else [broken[0][0]])
+    command = _to_repeat(links, _leading_to(broken[0][0], steps))
     message = f"{variant.label} does not compile.\n{report.text}"
     if verbose:
         message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"
     return CompileError(message, log=log, command=command, hint=report.hint)
+
+
+def _leading_to(step: _Step, steps: list[_Step]) -> list[_Step]:
+    """`step` behind those that make what it reads."""
+    inputs = [each for each in steps if each.output in step.inputs]
+    return [before for each in inputs for before in _leading_to(each, steps)] + [step]
 
 
 def _to_repeat(links: _Links, steps: list[_Step]) -> str:

@@ -1,4 +1,4 @@
-"""Which CUDA toolkit compiles, and is it whole?
+"""Which CUDA toolkit compiles, and is it whole? And where no toolkit is needed: where are CUDA's headers?
 
 The first of: `KJIT_CUDA_HOME`, `CUDA_HOME`, the compiler from PyPI's wheels in this Python environment, nvcc on PATH,
 `/usr/local/cuda`. The first that is there is used; one that is named by a variable or installed in the environment and
@@ -7,6 +7,9 @@ does not work is an error and is not passed over, since what a later place holds
 The wheels come as five packages that pip upgrades one by one. nvcc, crt and nvvm are one compiler, and runtime and
 cccl are one set of headers: parts of different minor versions fail deep inside ptxas or in a header, so their versions
 are compared here (from the names of their .dist-info folders: one directory listing and no imports).
+
+The simulator compiles with the C++ compiler and needs CUDA's headers only. They are looked for in the same places, but
+without an nvcc beside them; a place that lacks some of them is passed over unless a variable names it.
 """
 
 from __future__ import annotations
@@ -28,10 +31,20 @@ from kjit.errors import ToolchainError
 Origin = Literal["KJIT_CUDA_HOME", "CUDA_HOME", "PyPI wheels", "PATH", "/usr/local/cuda"]
 
 DEFAULT_HOME = Path("/usr/local/cuda")
+INSTALL_HEADERS = "install them with `pip install 'kjit[sim]'`, or set KJIT_CUDA_HOME to a CUDA toolkit"
 INSTALL_CUDA = "install it with `pip install 'kjit[cu13]'`, or set KJIT_CUDA_HOME to a CUDA toolkit"
 
 _COMPILER_WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
 _HEADER_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-cccl")
+# What the simulator includes, a header of each package that has some: nvidia-cuda-runtime, -crt and -cccl.
+SIMULATED_HEADERS = (
+    "cuda_runtime_api.h",
+    "cuda_fp16.h",
+    "cuda_bf16.h",
+    "cuda_fp8.h",
+    "crt/host_defines.h",
+    "nv/target",
+)
 
 
 class NoCudaError(ToolchainError):
@@ -85,6 +98,76 @@ class CudaToolkit:
         return {"nvcc": self.nvcc.identity(), "parts": [list(part) for part in self.stamps]}
 
 
+@dataclass(frozen=True)
+class CudaHeaders:
+    """CUDA's headers, without a compiler.
+
+    Attributes:
+        origin: where they were found.
+        stamps: size and date of some of them, which an upgrade changes.
+    """
+
+    include_dirs: tuple[Path, ...]
+    origin: Origin
+    stamps: tuple[Stamp, ...]
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """`(13, 0)`."""
+        text = (self.include_dirs[0] / "cuda_runtime_api.h").read_text(encoding="utf-8", errors="replace")
+        match = re.search(r"^#define CUDART_VERSION\s+(\d+)", text, re.MULTILINE)
+        number = int(match[1]) if match else 0
+        return number // 1000, number % 1000 // 10
+
+    def identity(self) -> dict[str, object]:
+        """What tells them from other headers, as JSON."""
+        return {"parts": [list(part) for part in self.stamps]}
+
+
+def find_cuda_headers() -> CudaHeaders:
+    """The headers of CUDA to compile simulated kernels with; no nvcc is needed.
+
+    Raises:
+        NoCudaError: there are none, or not all that are needed.
+        ToolchainError: a variable names a folder without them.
+    """
+    lacking: list[str] = []
+    for variable, home in (("KJIT_CUDA_HOME", env.cuda_home()), ("CUDA_HOME", _cuda_home_variable())):
+        if home is not None:
+            found = _headers(
+                _include_dirs(home), "KJIT_CUDA_HOME" if variable.startswith("K") else "CUDA_HOME", lacking
+            )
+            if found is None:
+                raise ToolchainError(
+                    f"{variable} is '{home}', and CUDA's headers are not in it{''.join(lacking)}.",
+                    hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
+                )
+            return found
+    for home in header_homes():
+        if (found := _headers(_include_dirs(home), "PyPI wheels", lacking)) is not None:
+            return found
+    on_path = shutil.which("nvcc")
+    if on_path is not None and (found := _headers(_include_dirs_of(Path(os.path.abspath(on_path))), "PATH", lacking)):
+        return found
+    if (found := _headers(_include_dirs(DEFAULT_HOME), "/usr/local/cuda", lacking)) is not None:
+        return found
+    raise NoCudaError(
+        f"The simulator needs CUDA's headers, and they are not here{''.join(lacking)}.", hint=INSTALL_HEADERS
+    )
+
+
+def _headers(include_dirs: tuple[Path, ...], origin: Origin, lacking: list[str]) -> CudaHeaders | None:
+    """The headers in `include_dirs` if all that are needed are there; what is missing is added to `lacking`."""
+    if not include_dirs:
+        return None
+    missing = [name for name in SIMULATED_HEADERS if not any((folder / name).is_file() for folder in include_dirs)]
+    if missing:
+        lacking.append(f" (in '{include_dirs[0]}' there is no {', '.join(missing)})")
+        return None
+    parts = (include_dirs[0] / "cuda_runtime_api.h", include_dirs[0] / "cuda_fp16.hpp")
+    return CudaHeaders(include_dirs, origin, tuple(stamp(part) for part in parts if part.exists()))
+
+
 def find_cuda() -> CudaToolkit:
     """The CUDA toolkit to compile with.
 
@@ -113,6 +196,15 @@ def find_cuda() -> CudaToolkit:
 
 def wheel_homes() -> list[Path]:
     """The folders `nvidia/cuNN` of this Python environment that hold an nvcc, the newest major version first."""
+    return _wheel_folders("bin/nvcc")
+
+
+def header_homes() -> list[Path]:
+    """As `wheel_homes`, those that hold CUDA's headers."""
+    return _wheel_folders("include/cuda_runtime_api.h")
+
+
+def _wheel_folders(part: str) -> list[Path]:
     spec = importlib.util.find_spec("nvidia")
     if spec is None or spec.submodule_search_locations is None:
         return []
@@ -120,7 +212,7 @@ def wheel_homes() -> list[Path]:
         home
         for location in spec.submodule_search_locations
         for home in Path(location).glob("cu[0-9]*")
-        if (home / "bin" / "nvcc").is_file()
+        if (home / part).is_file()
     ]
     return sorted(homes, key=lambda home: int(re.sub(r"\D", "", home.name) or 0), reverse=True)
 
@@ -189,6 +281,18 @@ def _toolkit_on_path(found: Path) -> CudaToolkit:
         tuple(map(Path, includes.splitlines())),
         tuple(map(Path, libraries.splitlines())),
     )
+
+
+def _include_dirs_of(nvcc: Path) -> tuple[Path, ...]:
+    """The header folders of the nvcc on PATH; none where it does not say."""
+    for candidate in (nvcc, nvcc.resolve()):
+        if candidate.name == "nvcc" and (folders := _include_dirs(candidate.parent.parent)):
+            return folders
+    try:
+        _, includes, _ = open_memo().recall(stamp(nvcc), "folders", lambda: _ask_for_folders(nvcc))
+    except ToolchainError:
+        return ()
+    return tuple(map(Path, includes.splitlines()))
 
 
 def _ask_for_folders(nvcc: Path) -> list[str]:

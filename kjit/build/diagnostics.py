@@ -357,6 +357,8 @@ def _hint(messages: Sequence[_Message]) -> str | None:
         text = message.text
         if "unsupported GNU version" in text or "unsupported clang version" in text:
             return "set CXX to an older compiler, which this CUDA takes"
+        if text.startswith("the simulator cannot run"):
+            return "write what it does in C++ for the simulator, under `#if KJIT_SIM`; the GPU keeps what is there"
         if "No such file or directory" in text and message.file:
             return "check the name, or add the folder of the header to extra_include_paths"
         if text.startswith("undefined symbol") or "cannot find -l" in text:

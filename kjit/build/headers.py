@@ -313,9 +313,12 @@ def _name_of(path: str, folders: tuple[str, ...]) -> str:
 
 
 def _cuda_folders(toolchain: Toolchain) -> tuple[str, ...]:
-    if toolchain.cuda is None:
+    if toolchain.cuda_headers is not None:
+        folders = {*toolchain.cuda_headers.include_dirs}
+    elif toolchain.cuda is not None:
+        folders = {*toolchain.cuda.include_dirs, toolchain.cuda.home / "include", toolchain.cuda.home}
+    else:
         return ()
-    folders = {*toolchain.cuda.include_dirs, toolchain.cuda.home / "include", toolchain.cuda.home}
     return tuple(f"{folder}/" for folder in sorted(folders, key=lambda folder: -len(str(folder))))
 
 

@@ -142,6 +142,8 @@ class Key:
         flags = {"c++": toolchain.cxx_flags(spec), "link": toolchain.link_flags(spec)}
         if toolchain.cuda is not None:
             flags["nvcc"] = toolchain.nvcc_flags(spec)
+        if variant.target.is_simulated:
+            flags |= {"simulated CUDA": toolchain.sim_flags(spec), "simulator": toolchain.simulator_flags()}
         module = {
             "name": spec.name,
             "arguments": list(spec.args),

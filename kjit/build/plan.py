@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from kjit import env
 from kjit.build.compile import Built, compile_variant
 from kjit.build.diagnostics import KernelResources
 from kjit.build.headers import Observation, now_ns
@@ -34,10 +35,10 @@ from kjit.build.toolchain import Toolchain, find_cuda, resolve_archs
 from kjit.errors import KjitError, ToolchainError, UsageError
 from kjit.project import Project
 from kjit.runtime.declared import DeclaredModule
-from kjit.spec import Spec, Target, TargetKind, Variant
+from kjit.spec import Side, Spec, Target, TargetKind, Variant
 
 # What one compile takes at its peak, generously: nvcc's front ends and ptxas run one after another.
-_MEMORY: Mapping[TargetKind, int] = {"cpu": 1 << 29, "cuda": 3 << 29}
+_MEMORY: Mapping[TargetKind, int] = {"cpu": 1 << 29, "cuda": 3 << 29, "sim": 3 << 28, "sim-check": 1 << 30}
 
 _log = logging.getLogger("kjit")
 
@@ -253,7 +254,8 @@ def choose_targets(
     """The targets to build `specs` for, and what was left out and why, a sentence each.
 
     Args:
-        kinds: what was asked for; by default all that there are sources for and a compiler on this machine.
+        kinds: what was asked for; by default the GPU and the CPU, as far as there are sources for them and compilers on
+            this machine, and the simulator if `KJIT_SIM` asks for it.
         archs: CUDA architectures that were asked for; by default as `resolve_archs` finds them.
 
     Raises:
@@ -265,16 +267,17 @@ def choose_targets(
     targets: list[Target] = []
     left_out: list[str] = []
     missing: ToolchainError | None = None
-    for kind in _KINDS:
-        with_source = sorted({spec.name for spec in specs if kind in spec.kinds})
+    simulation = env.simulation() if kinds is None else None
+    for kind, side in _SIDES.items():
+        with_source = sorted({spec.name for spec in specs if side in spec.kinds})
         asked = kind in kinds if kinds is not None else kind == "cuda" and bool(archs)
-        if not asked and (kinds is not None or not with_source):
+        if not asked and (kinds is not None or not with_source or kind not in ("cuda", "cpu", simulation)):
             continue
         if not with_source:
-            raise UsageError(f"none of these ops has a {_SOURCE[kind]} source.", hint=_add_source(specs))
+            raise UsageError(f"none of these ops has a {_SOURCE[side]} source.", hint=_add_source(specs))
         try:
-            if kind == "cpu":
-                targets.append(Toolchain.for_target(Target.cpu()).target)
+            if kind != "cuda":
+                targets.append(Toolchain.for_target(Target(kind)).target)
                 continue
             find_cuda()
         except ToolchainError as error:
@@ -288,8 +291,10 @@ def choose_targets(
         raise missing
     if kinds is not None:
         for kind in kinds:
-            lacking = sorted({spec.name for spec in specs if kind not in spec.kinds})
-            left_out += [f"{name} has no {_SOURCE[kind]} source, and is not built for {kind}" for name in lacking]
+            lacking = sorted({spec.name for spec in specs if _SIDES[kind] not in spec.kinds})
+            left_out += [
+                f"{name} has no {_SOURCE[_SIDES[kind]]} source, and is not built for {kind}" for name in lacking
+            ]
     return targets, left_out
 
 
@@ -315,8 +320,8 @@ def report_of(artifact: Artifact) -> tuple[float, tuple[KernelResources, ...], s
     )
 
 
-_KINDS: tuple[TargetKind, ...] = ("cuda", "cpu")
-_SOURCE: Mapping[TargetKind, str] = {"cuda": "CUDA", "cpu": "C++"}
+_SIDES: Mapping[TargetKind, Side] = {"cuda": "cuda", "cpu": "cpu", "sim": "cuda", "sim-check": "cuda"}
+_SOURCE: Mapping[Side, str] = {"cuda": "CUDA", "cpu": "C++"}
 
 
 def _add_source(specs: Sequence[Spec]) -> str | None:

@@ -2,7 +2,8 @@
 
 Error messages and argument checks make up most of what the C++ compiler would optimise in a small op, and they are the
 same in each. So ops are compiled with `-DKJIT_PRECOMPILED`, which leaves only declarations, and linked with objects
-made from `kjit/csrc/support/`: `host` for every module, `cuda` for those with kernels. An object is made by the first
+made from `kjit/csrc/support/`: `host` for every module, `cuda` for those with kernels. Simulated modules have their own
+of both, and the simulator itself: an object for each file of `kjit/csrc/sim/`. An object is made by the first
 build that needs it, side by side with that build's own units, and kept in `<cache>/v1/support/<key>/`. The key is a
 hash of the compiler's identity, the flags, and the contents of all of kjit's headers: coarse, since it is only about
 the time of one small compile.
@@ -28,6 +29,8 @@ from kjit import env
 from kjit.build.memo import Stamp, stamp
 from kjit.build.toolchain import COMPILER_ENVIRONMENT, Toolchain, kjit_include, tvm_ffi_include
 
+_CSRC = Path(__file__).resolve().parent.parent / "csrc"
+
 _log = logging.getLogger("kjit")
 
 
@@ -36,7 +39,7 @@ class SupportObject:
     """One object of the support code.
 
     Attributes:
-        name: `host` or `cuda`; in a build its files are called `kjit_<name>.o` and `kjit_<name>.o.d`.
+        name: `host`, `cuda` or `sim_<file>`; in a build its files are called `kjit_<name>.o` and `kjit_<name>.o.d`.
         arguments: the compiler and its flags.
         source: what is compiled.
         folder: where it is kept.
@@ -86,22 +89,38 @@ class SupportObject:
 
 def support_objects(toolchain: Toolchain) -> list[SupportObject]:
     """The objects that a module for `toolchain.target` is linked with."""
-    names = ("host",) if toolchain.cuda is None else ("host", "cuda")
-    return [_support_object(name, toolchain) for name in names]
+    target = toolchain.target
+    names = ("host",) if target.kind == "cpu" else ("host", "cuda")
+    objects = [
+        _support_object(
+            name, _CSRC / "support" / f"{name}.cpp", toolchain.support_flags(with_cuda=name == "cuda"), toolchain
+        )
+        for name in names
+    ]
+    if target.is_simulated:
+        flags = toolchain.simulator_flags()
+        for source in simulator_sources():
+            if target.kind == "sim-check" or not source.name.startswith("check"):
+                objects.append(_support_object(f"sim_{source.stem}", source, flags, toolchain))
+    return objects
 
 
-def _support_object(name: str, toolchain: Toolchain) -> SupportObject:
-    arguments = (str(toolchain.cxx.path), *toolchain.support_flags(with_cuda=name == "cuda"))
-    source = Path(__file__).resolve().parent.parent / "csrc" / "support" / f"{name}.cpp"
+def simulator_sources() -> list[Path]:
+    """What the simulator is compiled from; `check*` only where kernels are checked."""
+    return sorted((*(_CSRC / "sim").glob("*.cpp"), *(_CSRC / "sim").glob("*.S")))
+
+
+def _support_object(name: str, source: Path, flags: list[str], toolchain: Toolchain) -> SupportObject:
+    arguments = (str(toolchain.cxx.path), *flags)
     # Not the whole identity of the toolchain: one object serves all architectures, and CPU and CUDA modules alike.
     environment = {variable: os.environ.get(variable) for variable in COMPILER_ENVIRONMENT}
-    cuda = toolchain.cuda.identity() if toolchain.cuda is not None and name == "cuda" else None
+    cuda = toolchain.cuda or toolchain.cuda_headers
     known = [
         arguments,
         source.read_text(encoding="utf-8"),
-        _headers_digest(),
+        _headers_digest(simulated=toolchain.target.is_simulated),
         toolchain.cxx.identity(),
-        cuda,
+        cuda.identity() if cuda is not None and name != "host" else None,
         environment,
     ]
     key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
@@ -113,11 +132,14 @@ def _seal(content: bytes) -> bytes:
     return f"# {hashlib.sha256(content).hexdigest()}\n".encode()
 
 
-def _headers_digest() -> str:
-    """A hash of kjit's headers and the part of tvm-ffi's that they include."""
+def _headers_digest(*, simulated: bool) -> str:
+    """A hash of kjit's headers, the simulator's where it is used, and the part of tvm-ffi's that they include."""
     folder = tvm_ffi_include()
     theirs = (folder / "tvm/ffi/c_api.h", folder / "tvm/ffi/extra/c_env_api.h", folder / "dlpack/dlpack.h")
     ours = sorted((kjit_include() / "kjit").rglob("*.[hc]*"))
+    if simulated:
+        ours += sorted(path for path in (kjit_include() / "kjit_sim").rglob("*") if path.is_file())
+        ours += sorted(path for path in (_CSRC / "sim").iterdir() if path.is_file())
     return _digest(tuple(stamp(path) for path in (*ours, *theirs)))
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,18 +25,27 @@ from kjit.build import gpus
 from kjit.build.compilers import Compiler as Compiler
 from kjit.build.compilers import find_cxx as find_cxx
 from kjit.build.compilers import find_host_cxx
+from kjit.build.cuda import CudaHeaders, find_cuda_headers
 from kjit.build.cuda import CudaToolkit as CudaToolkit
 from kjit.build.cuda import find_cuda as find_cuda
 from kjit.build.gpus import Capability
 from kjit.build.memo import Stamp, is_unchanged
 from kjit.errors import ToolchainError, UsageError
-from kjit.spec import CudaArch, Spec, Target, TargetKind
+from kjit.spec import CudaArch, Side, Spec, Target, TargetKind
 
 EXPORTS_SCRIPT = "exports.map"
 """The linker script that keeps everything but the exports local: a file beside the link's output."""
 
 COMPILER_ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "CXX")
 """Variables that change what a C++ compiler does, and therefore belong to a toolchain's identity."""
+
+SIMULATED = ("-DKJIT_SIM=1", "-DKJIT_CUDA_ARCH=900")
+"""What every unit of a simulated module is compiled with: the simulated GPU is an sm_90."""
+
+SIMULATOR_CHECKS = "-DKJIT_SIM_CHECK=1"
+
+SIMULATOR_HEADER = "kjit_sim/sim.h"
+"""Included ahead of everything in a simulated CUDA unit; it defines what nvcc would."""
 
 NVCC_ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDA_HOME")
 """As `COMPILER_ENVIRONMENT`, where nvcc is used too."""
@@ -49,37 +59,43 @@ class Toolchain:
 
     Attributes:
         cxx: the C++ compiler; for CUDA also the one that nvcc calls for host code, and the linker's driver.
-        cuda: the CUDA toolkit, None for the CPU.
+        cuda: the CUDA toolkit, None for the CPU and the simulator.
+        cuda_headers: for the simulator, CUDA's headers.
     """
 
     target: Target
     cxx: Compiler
     cuda: CudaToolkit | None
+    cuda_headers: CudaHeaders | None = None
 
     @classmethod
     def for_target(cls, target: Target) -> Toolchain:
         """The toolchain for `target`, found anew when the environment or a compiler has changed.
 
         Raises:
-            ToolchainError: a compiler is missing or unfit (see `find_cxx` and `find_cuda`).
+            ToolchainError: a compiler is missing or unfit (see `find_cxx` and `find_cuda`), or CUDA's headers are
+                missing (see `find_cuda_headers`).
             UsageError: this CUDA does not know the target's architecture.
         """
         environment = tuple(os.environ.get(name) for name in _DISCOVERY_ENVIRONMENT)
-        cxx, cuda = _discover(target.kind, environment)
-        if not _is_unchanged(cxx, cuda):
+        kind: TargetKind = "sim" if target.is_simulated else target.kind
+        found = _discover(kind, environment)
+        if not _is_unchanged(*found):
             _discover.cache_clear()
-            cxx, cuda = _discover(target.kind, environment)
+            found = _discover(kind, environment)
+        cxx, cuda, headers = found
         if cuda is not None and target.arch is not None:
             _check_arch(target.arch, cuda)
-        return cls(target, cxx, cuda)
+        return cls(target, cxx, cuda, headers)
 
     def identity(self) -> dict[str, object]:
         """Everything about the compilers that can change what they make, as JSON."""
         variables = COMPILER_ENVIRONMENT if self.cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
+        cuda = self.cuda or self.cuda_headers
         return {
             "target": str(self.target),
             "cxx": self.cxx.identity(),
-            "cuda": None if self.cuda is None else self.cuda.identity(),
+            "cuda": None if cuda is None else cuda.identity(),
             "cpu": cpu_identity() if self._is_native else None,
             "environment": {name: os.environ[name] for name in variables if os.environ.get(name)},
         }
@@ -93,13 +109,47 @@ class Toolchain:
             flags.append("-fopenmp")
         if self.target.arch is not None:
             flags.append(f"-DKJIT_CUDA_ARCH={self.target.arch.number}")
-        return [*flags, *spec.extra_cflags, *_include_flags(spec.extra_include_paths, self._cuda_include_dirs)]
+        if self.target.is_simulated:
+            flags += self._simulated
+        return [*flags, *spec.extra_cflags, *self._include_flags(spec.extra_include_paths)]
+
+    def sim_flags(self, spec: Spec) -> list[str]:
+        """The flags for a CUDA unit of `spec` that the C++ compiler compiles for the simulator.
+
+        Raises:
+            ValueError: this is a toolchain for another target.
+        """
+        if not self.target.is_simulated:
+            raise ValueError(f"a toolchain for {self.target} simulates nothing")
+        # -g: a debugger and the checks find source lines. Products and sums become one operation, as on a GPU.
+        flags = ["-std=c++20", "-O2", "-gdwarf-4", "-ffp-contract=fast"]
+        if _has_fma():
+            flags.append("-mfma")
+        flags += self._simulated
+        if self.target.kind == "sim-check":
+            flags += [SIMULATOR_CHECKS, "-fsanitize=thread", "-fno-omit-frame-pointer"]
+        if self.cxx.family == "clang":
+            flags.append("-Qunused-arguments")
+        own = _for_host_compiler(spec.extra_cuda_cflags)
+        return [*flags, *own, *self._include_flags(spec.extra_include_paths)]
 
     def support_flags(self, *, with_cuda: bool) -> list[str]:
-        """The flags for the part of kjit's headers that is compiled apart (support.py), the same for all targets."""
+        """The flags for the part of kjit's headers that is compiled apart (support.py), the same for all targets but
+        the simulator's."""
         # -O1: none of it is in a loop over elements, and a new machine waits for it.
-        flags = ["-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
-        return [*flags, *_include_flags((), self._cuda_include_dirs if with_cuda else ())]
+        flags = ["-std=c++20", "-O1"]
+        if self.target.is_simulated:
+            flags += self._simulated
+        else:
+            flags += ["-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
+        return [*flags, *self._include_flags((), with_cuda=with_cuda or self.target.is_simulated)]
+
+    def simulator_flags(self) -> list[str]:
+        """The flags for the simulator's own sources."""
+        flags = ["-std=c++20", "-O2", "-g1", *self._simulated]
+        if self.target.kind == "sim-check":
+            flags.append(SIMULATOR_CHECKS)
+        return [*flags, *self._include_flags(())]
 
     def nvcc_flags(self, spec: Spec) -> list[str]:
         """The flags for a CUDA unit of `spec`.
@@ -141,6 +191,9 @@ class Toolchain:
         flags = ["-shared", "-Wl,--as-needed", "-Wl,--no-undefined", f"-Wl,--version-script={EXPORTS_SCRIPT}"]
         if self._has_openmp:
             flags.append("-fopenmp")
+        if self.target.is_simulated:
+            # The simulator's own CUDA runtime goes before one that is in the process.
+            flags += ["-Wl,-Bsymbolic", "-pthread", "-ldl"]
         flags += spec.extra_ldflags
         flags += [f"-L{tvm_ffi.parent}", "-ltvm_ffi"]
         if self.cuda is not None:
@@ -156,7 +209,21 @@ class Toolchain:
 
     @property
     def _cuda_include_dirs(self) -> tuple[Path, ...]:
-        return () if self.cuda is None else self.cuda.include_dirs
+        cuda = self.cuda or self.cuda_headers
+        return () if cuda is None else cuda.include_dirs
+
+    def _include_flags(self, own: Sequence[str], *, with_cuda: bool = True) -> list[str]:
+        cuda = self._cuda_include_dirs if with_cuda else ()
+        return _include_flags(own, cuda, simulated=self.target.is_simulated)
+
+    @property
+    def _simulated(self) -> list[str]:
+        """The flags of every unit of a simulated module."""
+        flags = ["-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing"]
+        if self.cxx.family == "gcc":
+            # Each module has `__shared__` variables of its own.
+            flags.append("-fno-gnu-unique")
+        return [*flags, "-DKJIT_PRECOMPILED", *SIMULATED, "-include", SIMULATOR_HEADER]
 
     @property
     def _is_native(self) -> bool:
@@ -217,7 +284,7 @@ def resolve_archs(requested: Sequence[str] | None) -> list[CudaArch]:
     return archs
 
 
-def runtime_target(kind: TargetKind, device_index: int | None) -> Target:
+def runtime_target(kind: Side, device_index: int | None) -> Target:
     """The target whose code runs here: the CPU, or on CUDA device `device_index` (None: the current one).
 
     From the architectures that the environment lists the closest one that runs on the GPU is taken, or the first where
@@ -296,6 +363,12 @@ def cpu_identity() -> str:
 
 
 @lru_cache(maxsize=1)
+def _has_fma() -> bool:
+    """Whether this is an x86 CPU with fused multiply-add, which compilers use there only when they are told."""
+    return re.search(r"^x86_64;.* flags: (?:.* )?fma\b", cpu_identity()) is not None
+
+
+@lru_cache(maxsize=1)
 def _tvm_ffi_home() -> Path:
     # Not imported: that would import torch too, a second and a half for a path.
     spec = importlib.util.find_spec("tvm_ffi")
@@ -305,19 +378,51 @@ def _tvm_ffi_home() -> Path:
 
 
 @lru_cache(maxsize=16)
-def _discover(kind: TargetKind, environment: tuple[str | None, ...]) -> tuple[Compiler, CudaToolkit | None]:
+def _discover(
+    kind: TargetKind, environment: tuple[str | None, ...]
+) -> tuple[Compiler, CudaToolkit | None, CudaHeaders | None]:
     del environment  # only the cache's key: what is found depends on it
     if kind == "cpu":
-        return find_cxx(), None
+        return find_cxx(), None, None
+    if kind == "sim":
+        return find_cxx(), None, find_cuda_headers()
     cuda = find_cuda()
-    return find_host_cxx(cuda.nvcc), cuda
+    return find_host_cxx(cuda.nvcc), cuda, None
 
 
-def _is_unchanged(cxx: Compiler, cuda: CudaToolkit | None) -> bool:
+def _is_unchanged(cxx: Compiler, cuda: CudaToolkit | None, headers: CudaHeaders | None) -> bool:
     stamps: list[Stamp] = [(str(cxx.path), cxx.size, cxx.mtime_ns)]
     if cuda is not None:
         stamps += [(str(cuda.nvcc.path), cuda.nvcc.size, cuda.nvcc.mtime_ns), *cuda.stamps]
+    if headers is not None:
+        stamps += headers.stamps
     return all(map(is_unchanged, stamps))
+
+
+_NVCC_FLAGS_WITH_A_VALUE = ("-gencode", "-arch", "-code", "-maxrregcount", "-t", "-ccbin")
+
+
+def _for_host_compiler(flags: Sequence[str]) -> list[str]:
+    """Those of an op's flags for nvcc that a C++ compiler takes as well: macros, folders, and what -Xcompiler is for.
+
+    All others are about machine code for a GPU.
+    """
+    taken: list[str] = []
+    values = iter(flags)
+    for flag in values:
+        name, _, value = flag.partition("=")
+        if flag in ("-D", "-U", "-I", "-isystem", "-include"):
+            taken += [flag, next(values, "")]
+        elif name in ("-Xcompiler", "--compiler-options"):
+            taken += (value or next(values, "")).split(",")
+        elif name in ("--define-macro", "--undefine-macro", "--include-path", "--pre-include"):
+            short = {"--define-macro": "-D", "--undefine-macro": "-U", "--include-path": "-I"}.get(name, "-include")
+            taken += [short, value or next(values, "")]
+        elif name.startswith("-X") or name in _NVCC_FLAGS_WITH_A_VALUE:
+            _ = value or next(values, "")
+        elif flag.startswith(("-D", "-U", "-I", "-O", "-isystem", "-std=")) or flag == "-g":
+            taken.append(flag)
+    return taken
 
 
 def _check_arch(arch: CudaArch, cuda: CudaToolkit) -> None:
@@ -340,12 +445,13 @@ def _closeness(arch: CudaArch) -> tuple[int, int]:
     return (arch.minor, ("", "f", "a").index(arch.suffix))
 
 
-def _include_flags(own: Sequence[str], cuda: Sequence[Path]) -> list[str]:
-    """Header search: the op's folders, kjit's headers, tvm-ffi's, CUDA's.
+def _include_flags(own: Sequence[str], cuda: Sequence[Path], *, simulated: bool = False) -> list[str]:
+    """Header search: the op's folders, the simulator's stand-ins for some of CUDA's, kjit's, tvm-ffi's, CUDA's.
 
     All but the op's own are system folders: `-Wall` in an op's flags is about the op.
     """
-    system = (kjit_include(), tvm_ffi_include(), *(path for path in cuda if path != Path("/usr/include")))
+    stand_ins = (kjit_include() / "kjit_sim" / "cuda",) if simulated else ()
+    system = (*stand_ins, kjit_include(), tvm_ffi_include(), *(path for path in cuda if path != Path("/usr/include")))
     flags = [f"-I{path}" for path in own]
     for path in system:
         flags += ["-isystem", str(path)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kjit import env
 from kjit.cli import console
 from kjit.errors import UsageError
 
@@ -43,6 +44,8 @@ def bench(
         raise UsageError("--json and --markdown exclude each other.")
     if csv is not None and not csv.absolute().parent.is_dir():
         raise UsageError(f"'{csv}' cannot be written: its folder does not exist.", hint=f"mkdir -p '{csv.parent}'")
+    if env.simulation() is not None:
+        console.note(f"{env.SIM} is set: the times of what runs in the simulator say nothing about a GPU.")
     allowed = _percent(max_regression)
     known = compare.read_baseline(baseline) if baseline is not None else None
     project = find_project()

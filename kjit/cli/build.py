@@ -35,7 +35,9 @@ def build(
     ] = None,
     target: Annotated[
         list[str] | None,
-        typer.Option("--target", metavar="LIST", help="cuda, cpu or both; default all that can be built here."),
+        typer.Option(
+            "--target", metavar="LIST", help="cuda, cpu, sim, sim-check; default cuda and cpu, where they can be built."
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be built, and why.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -85,11 +87,13 @@ def build(
 
 
 def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
-    known: dict[str, TargetKind] = {"cuda": "cuda", "cpu": "cpu"}
+    known: dict[str, TargetKind] = {"cuda": "cuda", "cpu": "cpu", "sim": "sim", "sim-check": "sim-check"}
     names = [name for item in target for name in item.replace(",", " ").split()]
     for name in names:
         if name not in known:
-            raise UsageError(f"'{name}' is no target.", hint="--target cuda, --target cpu or --target cuda,cpu")
+            raise UsageError(
+                f"'{name}' is no target.", hint="--target cuda, cpu, sim or sim-check, or several: cuda,cpu"
+            )
     return list(dict.fromkeys(known[name] for name in names)) or None
 
 

@@ -19,6 +19,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
 from kjit.errors import UsageError
+from kjit.runtime import simulation
 from kjit.runtime.once import COMPOUND, typed
 from kjit.spec import Spec, Target, Variant
 
@@ -80,7 +81,8 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
         _scale(torch.float32, device=x.device)
 
     `device` (a `torch.device`, a string or None) is where the module runs; None will do where the op has a source for
-    one kind of device only. A module that was never built is compiled.
+    one kind of device only. A module that was never built is compiled. Whether the CPU means the simulator, `KJIT_SIM`
+    says at the first call for some values.
 
     Raises (the call):
         UsageError: the op has no source for that device.
@@ -103,6 +105,10 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
         self._modules: dict[object, tvm_ffi.Module] = {}
         # By device and values: the module, and the types of the values where these have to be compared.
         self._known: dict[object, tuple[tuple[type, ...] | None, tvm_ffi.Module]]
+        # What these two held when calls went elsewhere with CPU tensors.
+        self._aside: dict[object, tuple[dict[object, Any], dict[object, Any]]] = {}
+        self._mode: object = None
+        simulation.follow(self)
         for values in variants:
             try:
                 self._signature.bind(**values)
@@ -136,16 +142,28 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
         """What is built ahead of use for each of `targets` that the op has a source for."""
         wanted = list(targets)
         return [
-            Variant(spec.only(target.kind), target)
+            Variant(spec.only(target.side), target)
             for spec in self.specs()
             for target in wanted
-            if target.kind in spec.kinds
+            if target.side in spec.kinds
         ]
 
     def cache_clear(self) -> None:
         """Forget what was loaded: the next call looks at the sources again."""
         self._modules.clear()
         self._known.clear()
+        self._aside.clear()
+
+    def switch(self, mode: object) -> None:
+        """As `simulation.py` says: the modules of one mode go, those of another come."""
+        if mode == self._mode:
+            return
+        kept = self._modules, self._known
+        self._aside[self._mode] = (kept[0].copy(), kept[1].copy())
+        self._mode = mode
+        for keeper, saved in zip(kept, self._aside.pop(mode, ({}, {})), strict=True):
+            keeper.clear()
+            keeper.update(saved)
 
     def _load(self, device: torch.device | str | None, *values: Any) -> tvm_ffi.Module:
         """The module for the values of all parameters, in their order; a call asks only when it does not know."""
@@ -161,7 +179,7 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
                 # Two threads may come here at once: below them one compiles and the other waits; both get one module.
                 spec = self.spec(**dict(zip(self._signature.parameters, values, strict=True)))
                 target = target_of(spec, device)
-                found = load_variant(Variant(spec.only(target.kind), target), hint=self._how_to_prebuild(target))
+                found = load_variant(Variant(spec.only(target.side), target), hint=self._how_to_prebuild(target))
                 self._modules[canonical] = found
             self._modules[as_written] = found
         if not any(isinstance(value, COMPOUND) for value in values):
@@ -171,7 +189,7 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
 
     def _how_to_prebuild(self, target: Target) -> str:
         op = self.__module__.rpartition(".")[2]  # the wrapper is called as its op is
-        where = "--target cpu" if target.arch is None else f"--target cuda --arch {target.arch}"
+        where = f"--target {target.kind}" if target.arch is None else f"--target cuda --arch {target.arch}"
         return f"`kjit build {op} {where}` in its project builds it ahead of use"
 
 

@@ -28,6 +28,7 @@ from kjit.build.key import Key
 from kjit.build.store import Artifact, Store
 from kjit.build.toolchain import Toolchain, runtime_target
 from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
+from kjit.runtime import simulation
 from kjit.spec import Export, Spec, StrPath, Target, TargetKind, Variant
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_HINT_FOR_CPU_TENSORS = (
+    f"move the tensors to a GPU, or set {env.SIM}=1: the kernel then runs in the simulator (slow, for tests)"
+)
+_SIMULATED: dict[str, TargetKind] = {"sim": "sim", "sim-check": "sim-check"}
 _LONG_S = 1.0
 _ATTEMPTS = 3
 _MISSING_CUDA_RUNTIME = re.compile(r"libcudart\.so\.\d+(?=: cannot open shared object file)")
@@ -59,6 +64,8 @@ def load_jit(
     build_directory: StrPath | None = None,
 ) -> tvm_ffi.Module:
     """Compile C++ and CUDA sources into one module, unless that was done before, and load it.
+
+    CUDA sources are compiled for the GPU of this machine; where `KJIT_SIM` is set, for the simulator.
 
     Args:
         args: mark the module: its name first, then what tells it from others of that name (`*make_cpp_args(...)`).
@@ -90,7 +97,7 @@ def load_jit(
         extra_ldflags=extra_ldflags,
         extra_include_paths=extra_include_paths,
     )
-    return load_variant(Variant(spec, runtime_target(spec.kinds[0], None)), build_directory=build_directory)
+    return load_variant(Variant(spec, _only_target(spec)), build_directory=build_directory)
 
 
 def jit(
@@ -117,7 +124,7 @@ def jit(
     Args:
         args: as for `load_jit`; without any, the module is named as the function is (leading underscores taken away).
         device: where the module runs; by default the device of the tensors of each call, and without tensors the one
-            kind of device that there is a source for.
+            kind of device that there is a source for. `"sim"` and `"sim-check"` are the simulated GPU.
         Everything else as for `load_jit`.
 
     Raises:
@@ -145,12 +152,13 @@ def jit(
             where = device
             if where is None:
                 where = _device_of(name, (*call_args, *call_kwargs.values()))
-            module = modules.get(where)
+            key = (where, simulation.mode())
+            module = modules.get(key)
             if module is None:
                 # Two threads may come here at once: below them one compiles and the other waits.
                 target = target_of(spec, where)
-                variant = Variant(spec.only(target.kind), target)
-                module = modules[where] = load_variant(variant, build_directory=build_directory)
+                variant = Variant(spec.only(target.side), target)
+                module = modules[key] = load_variant(variant, build_directory=build_directory)
             return fn(module, *call_args, **call_kwargs)
 
         return call
@@ -223,6 +231,8 @@ def ensure_built(variant: Variant, *, build_directory: StrPath | None = None, hi
 def target_of(spec: Spec, device: torch.device | str | None) -> Target:
     """The target that serves a device: for None, the one kind of device that `spec` has a source for.
 
+    For the CPU it is the simulator where `simulation.py` says so.
+
     Raises:
         UsageError: the spec has no source for that device, or sources for several and no device is given.
         ToolchainError: as `runtime_target`.
@@ -233,23 +243,36 @@ def target_of(spec: Spec, device: torch.device | str | None) -> Target:
                 f"op '{spec.name}' has sources for {' and '.join(spec.kinds)}, and no device was given.",
                 hint="pass device=, for example the device of the tensor that the op is called with",
             )
-        return runtime_target(spec.kinds[0], None)
+        return _only_target(spec)
     kind, index = _kind_and_index(device)
-    if kind not in spec.kinds:
+    if kind == "cpu" and (target := simulation.simulated_target(spec.kinds)) is not None:
+        return target
+    if (kind if kind == "cpu" else "cuda") not in spec.kinds:
         files = ", ".join(os.path.basename(path) for path in (*spec.cuda_files, *spec.cpp_files))
         has = "a CUDA source" if spec.kinds == ("cuda",) else "a C++ source for the CPU"
         raise UsageError(
             f"op '{spec.name}' was called for device '{device}', and it has only {has} ({files or 'no file'}).",
-            hint="move the tensors to a GPU" if spec.kinds == ("cuda",) else "move the tensors to the CPU",
+            hint=_HINT_FOR_CPU_TENSORS if spec.kinds == ("cuda",) else "move the tensors to the CPU",
         )
-    return runtime_target(kind, index)
+    if kind == "cpu" or kind == "cuda":
+        return runtime_target(kind, index)
+    return Target(kind)
+
+
+def _only_target(spec: Spec) -> Target:
+    """Where a module runs whose caller names no device."""
+    side = spec.kinds[0]
+    chosen = simulation.mode() or env.simulation()
+    return Target(chosen) if side == "cuda" and chosen is not None else runtime_target(side, None)
 
 
 def _kind_and_index(device: torch.device | str) -> tuple[TargetKind, int | None]:
     text = str(device)  # 'cuda:1' for a torch.device as well, and torch is not needed to read it
+    if text in _SIMULATED:
+        return _SIMULATED[text], None
     name, _, index = text.partition(":")
     if name not in ("cpu", "cuda") or not (index.isdecimal() or index == ""):
-        raise UsageError(f"device '{text}' is not one that kjit builds for: cpu, cuda or cuda:N.")
+        raise UsageError(f"device '{text}' is not one that kjit builds for: cpu, cuda, cuda:N, sim or sim-check.")
     return ("cuda", int(index) if index else None) if name == "cuda" else ("cpu", None)
 
 

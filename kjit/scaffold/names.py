@@ -64,9 +64,10 @@ WRAPPER_NAMES = _words("annotations args dtype kjit module symbol torch CSRC DTY
 PYTHON_NAMES = WRAPPER_NAMES | _words(
     """
     actual add_outputs benchmark bytes_moved calls changed check check_one checks cuda d device ends ensure_built
-    error expect expected find_cuda function functools graph high info inputs itertools k later make make_inputs measure
-    memory message n name needed needs_gpu offset offsets one_actual one_expected output outputs pathlib provider pytest
-    pytorch reference result run runpy sets shape shifted size spec stream tensor triton typing value wide
+    error expect expected find_cuda function functools graph high info inputs itertools k later make make_inputs
+    measure memory message monkeypatch n name needed needs_gpu offset offsets one_actual one_expected output outputs
+    pathlib provider pytest pytorch reference result run runpy sets shape shifted size spec stream tensor triton
+    typing value wide
     """
 )
 """What a wrapper, a test or a benchmark uses where the op itself is in scope."""
@@ -85,10 +86,13 @@ _MACRO_FAMILIES = re.compile(
 
 CPP_TYPES = _words(
     """
-    AlignedVector Any AnyView Binding Callable DLDataTypeTrait DataType DebugInfo Device DeviceArray DeviceGuard Error
-    Export Extent IntegerRange LaunchKernel Matching Message Optional Options Panic PanicError Piece Position
-    RuntimeCheck RuntimeDeviceCheck SizeRef SizeView StrideView StringView SymbolicDType SymbolicDevice SymbolicShape
-    SymbolicSize TensorMatcher TensorView
+    AlignedVector Any AnyView Binding Blob CacheEntry CacheMap CacheSet Callable Conversion Converted CopyTrait
+    DLDataTypeTrait DTypeTrait DataType DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard Error Event Export
+    Extent FactoryLock FactoryMutex Functions IntegerRange LargestSmem LaunchKernel LoadStoreBytes LoadStorePattern
+    Matching MaybeDevice Memory Message NoDeleter Optional Options PackedTrait Panic PanicError Piece Position
+    ReductionTrait Row RuntimeCheck RuntimeDeviceCheck ScalarTrait ShapeView SizeRef StorageType StrideView
+    StringView SymbolicDType SymbolicDevice SymbolicShape SymbolicSize Tensor TensorMatcher TensorView TvmTraits
+    TypeTraits
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""

@@ -27,12 +27,12 @@ from kjit.scaffold.patterns import (
 from kjit.scaffold.render import render
 from kjit.scaffold.signature import Signature, parse_signature
 from kjit.scaffold.views import CppView, PythonView
-from kjit.spec import TargetKind
+from kjit.spec import Side
 
 MARKER = "The math"
 """How a comment begins that stands above what the user is to change."""
 
-_SUFFIXES: Mapping[TargetKind, str] = {"cuda": ".cuh", "cpu": ".cpp"}
+_SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def scaffold_op(
     signature: str | None = None,
     *,
     pattern: str = DEFAULT_PATTERN,
-    devices: Sequence[TargetKind] = ("cuda",),
+    devices: Sequence[Side] = ("cuda",),
     dtypes: Sequence[DType] | None = None,
     start: Path | str = ".",
 ) -> Scaffold:
@@ -126,7 +126,7 @@ def scaffold_op(
     return Scaffold(op, project, files, tuple(_places(files)), tuple(notes))
 
 
-def parse_devices(text: str) -> tuple[TargetKind, ...]:
+def parse_devices(text: str) -> tuple[Side, ...]:
     """Read `cuda`, `cpu` or `cuda,cpu`."""
     return _check_devices([item.strip() for item in text.split(",")])
 
@@ -146,10 +146,10 @@ def parse_dtypes(text: str) -> tuple[DType, ...]:
     return tuple(dict.fromkeys(dtypes))
 
 
-def _check_devices(devices: Sequence[str]) -> tuple[TargetKind, ...]:
-    kinds: list[TargetKind] = []
+def _check_devices(devices: Sequence[str]) -> tuple[Side, ...]:
+    kinds: list[Side] = []
     for device in devices:
-        kind: TargetKind
+        kind: Side
         if device == "cuda":
             kind = "cuda"
         elif device == "cpu":
@@ -201,7 +201,7 @@ def _context(
     op: str,
     signature: Signature,
     pattern: Pattern,
-    devices: Sequence[TargetKind],
+    devices: Sequence[Side],
     dtypes: Sequence[DType],
     project: Project,
 ) -> dict[str, object]:

@@ -435,9 +435,9 @@ class PythonView:
 
     @property
     def parametrize_variants(self) -> str:
-        """The decorators of a test that runs on every device for every dtype."""
-        dtypes = [f'@pytest.mark.parametrize("{name}", DTYPES, ids=str)' for name in self.variables]
-        return "\n".join(['@pytest.mark.parametrize("device", DEVICES)', *dtypes])
+        """The decorators of a test that runs for every dtype, each with its line break."""
+        dtypes = [f'@pytest.mark.parametrize("{name}", DTYPES, ids=str)\n' for name in self.variables]
+        return "".join(dtypes)
 
     @property
     def changed_inputs(self) -> list[str]:

@@ -9,6 +9,7 @@ import textwrap
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -421,6 +422,17 @@ class TestChooseTargets:
     def test_no_op_with_the_source_that_was_asked_for_is_an_error(self) -> None:
         with pytest.raises(UsageError, match=r"none of these ops has a CUDA source"):
             plan.choose_targets([self.CPP], ["cuda"])
+
+    @pytest.mark.usefixtures("cuda")
+    def test_the_simulator_is_built_for_when_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = Toolchain(Target.sim(), None, None)  # type: ignore[arg-type]
+        monkeypatch.setattr(Toolchain, "for_target", lambda target: replace(found, target=target))
+        assert plan.choose_targets([self.CUDA], ["sim", "sim-check"])[0] == [Target.sim(), Target.sim(check=True)]
+        _, left_out = plan.choose_targets([self.CUDA, self.CPP], ["sim"])
+        assert left_out == ["cpp has no CUDA source, and is not built for sim"]
+        monkeypatch.setenv("KJIT_SIM", "check")
+        targets, _ = plan.choose_targets([self.CUDA])
+        assert targets == [Target.cuda("8.0"), Target.sim(check=True)]
 
     def test_an_architecture_without_cuda_is_a_contradiction(self) -> None:
         with pytest.raises(UsageError, match="--arch is for CUDA"):

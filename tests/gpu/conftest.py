@@ -1,16 +1,38 @@
-"""What the GPU tests share: building the kernels of this folder."""
+"""What the tests of CUDA code share: building the kernels of this folder, for the GPU or for the simulator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from machine import SIMULATOR
 
 import kjit
+from kjit import env
+from kjit.build.toolchain import Toolchain
+from kjit.errors import ToolchainError
+from kjit.spec import Target
+from kjit.testing import simulated
 
 HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _simulator() -> Iterator[None]:
+    """Where there is no GPU, kernels are built for the simulator."""
+    if SIMULATOR is None:
+        yield
+        return
+    if env.forbids_simulation():
+        pytest.skip("needs an NVIDIA GPU, and torch sees none here")
+    try:
+        Toolchain.for_target(Target(SIMULATOR))
+    except ToolchainError as error:
+        pytest.skip(f"needs an NVIDIA GPU, or CUDA's headers for the simulator: {error.message}")
+    with simulated(check=SIMULATOR == "sim-check"):
+        yield
 
 
 @pytest.fixture(scope="session")

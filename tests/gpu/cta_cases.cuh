@@ -250,6 +250,10 @@ __global__ void bytes_kernel(int* out) {
 #if KJIT_ARCH_HOPPER_OR_GREATER
   namespace ptx = device::ptx;
   __shared__ std::uint64_t bar[2];
+#if KJIT_SIM
+  const auto has_ended = [&] { return static_cast<int>(kjit_sim::mbarrier_test(bar, 0)); };
+  const auto report = [&](std::uint32_t bytes) { kjit_sim::mbarrier_complete(bar, bytes); };
+#else
   const auto has_ended = [&] {
     std::uint32_t ended;
     asm volatile(
@@ -267,6 +271,7 @@ __global__ void bytes_kernel(int* out) {
     asm volatile("mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(ptx::to_shared(bar)), "r"(bytes)
                  : "memory");
   };
+#endif
   ptx::mbar_init(bar, 1);
   ptx::mbar_arrive_expect_tx(bar, 48);
   out[0] = has_ended();

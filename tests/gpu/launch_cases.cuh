@@ -69,6 +69,12 @@ void chain(TensorView a, TensorView b, std::int64_t length) {
   }
 }
 
+#if KJIT_SIM  // which has no clusters
+
+void cluster_sizes(TensorView, std::int64_t) {}
+
+#else
+
 __global__ void cluster_kernel(int* out) {
   unsigned blocks = 0;
 #if KJIT_ARCH_HOPPER_OR_GREATER
@@ -82,6 +88,8 @@ void cluster_sizes(TensorView out, std::int64_t blocks) {
   LaunchKernel(out.numel(), 32, out.device())
       .enable_cluster(cluster)(cluster_kernel, static_cast<int*>(out.data_ptr()));
 }
+
+#endif
 
 void cooperative(TensorView out, double value) {
   auto* data = static_cast<float*>(out.data_ptr());

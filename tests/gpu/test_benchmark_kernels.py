@@ -1,4 +1,4 @@
-"""The kernels of benchmarks/kernels on a GPU: right against torch, at the edges too.
+"""The kernels of benchmarks/kernels, on a GPU or in the simulator: right against torch, at the edges too.
 
 They are what users would write with kjit's headers: a fault here is a fault of the headers or of their documentation.
 """
@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from machine import DEVICE, gpu_only
 
 import kjit
-
-pytestmark = pytest.mark.gpu
 
 KERNELS = Path(__file__).parents[2] / "benchmarks" / "kernels"
 CPP = {torch.float16: "fp16_t", torch.bfloat16: "bf16_t", torch.float32: "fp32_t"}
@@ -90,11 +89,11 @@ def quant(load: Load) -> Any:
 
 
 def normal(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, device="cuda", generator=torch.Generator(device="cuda").manual_seed(seed)).to(dtype)
+    return torch.randn(shape, device=DEVICE, generator=torch.Generator(device=DEVICE).manual_seed(seed)).to(dtype)
 
 
 def eight_bits(numel: int) -> torch.Tensor:
-    return torch.zeros(numel, dtype=torch.uint8, device="cuda").view(torch.float8_e4m3fn)
+    return torch.zeros(numel, dtype=torch.uint8, device=DEVICE).view(torch.float8_e4m3fn)
 
 
 def bound_of(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -113,8 +112,8 @@ def check_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None
 @pytest.mark.parametrize("numel", [0, 1, 15, 16, 17, 4096, 100_003])
 @pytest.mark.parametrize(("to", "since"), [(0, 0), (1, 1), (3, 0), (0, 5), (7, 8)])
 def test_copy_with_every_kind_of_alignment(copies: Any, dtype: torch.dtype, numel: int, to: int, since: int) -> None:
-    room = torch.full((numel + 40,), 9, device="cuda").to(dtype)
-    src = torch.randint(0, 100, (numel + 8,), device="cuda").to(dtype)[since : since + numel]
+    room = torch.full((numel + 40,), 9, device=DEVICE).to(dtype)
+    src = torch.randint(0, 100, (numel + 8,), device=DEVICE).to(dtype)[since : since + numel]
     copies[f"copy_{BYTES[dtype]}"](room[to : to + numel], src)
     assert torch.equal(room[to : to + numel], src)
     assert bool((room[:to] == 9).all())
@@ -126,13 +125,14 @@ def test_copy_takes_any_number_of_dimensions(copies: Any) -> None:
     out = torch.empty_like(src)
     copies.copy_bf16_t(out, src)
     assert torch.equal(out, src)
-    scalar = torch.zeros((), dtype=torch.bfloat16, device="cuda")
+    scalar = torch.zeros((), dtype=torch.bfloat16, device=DEVICE)
     copies.copy_bf16_t(scalar, src[0, 0, 0])
     assert scalar.item() == src[0, 0, 0].item()
 
 
+@gpu_only
 def test_copy_of_more_than_two_to_the_31_elements(copies: Any) -> None:
-    src = torch.empty(HUGE, dtype=torch.uint8, device="cuda").random_()
+    src = torch.empty(HUGE, dtype=torch.uint8, device=DEVICE).random_()
     out = torch.zeros_like(src)
     copies.copy_uint8_t(out, src)
     assert torch.equal(out, src)
@@ -143,8 +143,8 @@ def test_copy_of_more_than_two_to_the_31_elements(copies: Any) -> None:
 @pytest.mark.parametrize("numel", [0, 1, 3, 1023, 1_000_003])
 @pytest.mark.parametrize(("to", "since"), [(0, 0), (1, 1), (0, 1)])
 def test_add_constant(add_constant: Any, numel: int, to: int, since: int) -> None:
-    room = torch.zeros(numel + 4, dtype=torch.int32, device="cuda")
-    src = torch.arange(numel + 1, dtype=torch.int32, device="cuda")[since : since + numel]
+    room = torch.zeros(numel + 4, dtype=torch.int32, device=DEVICE)
+    src = torch.arange(numel + 1, dtype=torch.int32, device=DEVICE)[since : since + numel]
     add_constant(room[to : to + numel], src)
     assert torch.equal(room[to : to + numel], src + 7)
     assert int(room[:to].sum() + room[to + numel :].sum()) == 0
@@ -167,7 +167,7 @@ def test_rmsnorm(rmsnorm: Any, dtype: torch.dtype, width: int, rows: int) -> Non
 @pytest.mark.parametrize(("offset", "gap"), [(0, 64), (1, 0), (0, 1)], ids=["aligned", "offset", "stride"])
 def test_rmsnorm_of_strided_rows(rmsnorm: Any, width: int, offset: int, gap: int) -> None:
     stride = -(-width // 64) * 64 + gap
-    x = torch.full((300 * stride + offset,), torch.nan, dtype=torch.bfloat16, device="cuda")[offset:].view(300, stride)
+    x = torch.full((300 * stride + offset,), torch.nan, dtype=torch.bfloat16, device=DEVICE)[offset:].view(300, stride)
     x[:, :width] = normal(300, width, dtype=torch.bfloat16)
     weight = normal(width, dtype=torch.bfloat16, seed=1)
     out = torch.full_like(x, torch.nan)
@@ -183,9 +183,10 @@ def test_rmsnorm_in_place(rmsnorm: Any) -> None:
     check_norm(out, x, weight)
 
 
+@gpu_only
 def test_rmsnorm_of_more_than_two_to_the_31_elements(rmsnorm: Any) -> None:
     rows = 2**31 // 4096 + 3
-    x = torch.empty(rows, 4096, dtype=torch.bfloat16, device="cuda").normal_()
+    x = torch.empty(rows, 4096, dtype=torch.bfloat16, device=DEVICE).normal_()
     weight = normal(4096, dtype=torch.bfloat16)
     out = torch.full_like(x, torch.nan)
     rmsnorm.bf16_t_4096(x, weight, out, EPS)
@@ -247,7 +248,7 @@ def test_qk_norm_of_misaligned_tensors(qk_norm: Any, name: str, dtype: torch.dty
 @pytest.mark.parametrize("rows", [0, 1, 65, 4001])
 def test_row_max(row_reduce: Any, dtype: torch.dtype, columns: int, rows: int) -> None:
     x = normal(rows, columns, dtype=dtype) - 20  # all negative: nothing may start from zero
-    out = torch.full((rows,), torch.nan, dtype=dtype, device="cuda")
+    out = torch.full((rows,), torch.nan, dtype=dtype, device=DEVICE)
     row_reduce[f"max_{CPP[dtype]}"](x, out)
     assert torch.equal(out, x.amax(-1))
 
@@ -257,7 +258,7 @@ def test_row_max(row_reduce: Any, dtype: torch.dtype, columns: int, rows: int) -
 @pytest.mark.parametrize("rows", [0, 1, 65, 4001])
 def test_row_sum(row_reduce: Any, dtype: torch.dtype, columns: int, rows: int) -> None:
     x = normal(rows, columns, dtype=dtype)
-    out = torch.full((rows,), torch.nan, dtype=dtype, device="cuda")
+    out = torch.full((rows,), torch.nan, dtype=dtype, device=DEVICE)
     row_reduce[f"sum_{CPP[dtype]}"](x, out)
     exact = x.double().sum(-1)
     # A thread adds at most 131 numbers one after the other (33,333 columns, element by element, over 256 threads), the
@@ -268,12 +269,12 @@ def test_row_sum(row_reduce: Any, dtype: torch.dtype, columns: int, rows: int) -
 
 @pytest.mark.parametrize("columns", [128, 2048, 16384])
 def test_row_reductions_of_strided_and_misaligned_rows(row_reduce: Any, columns: int) -> None:
-    flat = torch.full((3000 * (columns + 8) + 1,), torch.inf, dtype=torch.bfloat16, device="cuda")
+    flat = torch.full((3000 * (columns + 8) + 1,), torch.inf, dtype=torch.bfloat16, device=DEVICE)
     for offset in (0, 1):
         x = flat[offset : offset + 3000 * (columns + 8)].view(3000, columns + 8)
         x[:] = torch.inf
         x[:, :columns] = normal(3000, columns, dtype=torch.bfloat16, seed=offset)
-        out = torch.zeros(3000, dtype=torch.bfloat16, device="cuda")
+        out = torch.zeros(3000, dtype=torch.bfloat16, device=DEVICE)
         row_reduce.max_bf16_t(x[:, :columns], out)
         assert torch.equal(out, x[:, :columns].amax(-1))
         row_reduce.sum_bf16_t(x[:, :columns], out)
@@ -283,7 +284,7 @@ def test_row_reductions_of_strided_and_misaligned_rows(row_reduce: Any, columns:
 def test_nan_is_left_out_of_a_maximum_and_stays_in_a_sum(row_reduce: Any) -> None:
     x = normal(3, 1000, dtype=torch.float16)
     x[0, 17], x[1], x[2, 999] = torch.nan, torch.nan, -torch.inf
-    out = torch.zeros(3, dtype=torch.float16, device="cuda")
+    out = torch.zeros(3, dtype=torch.float16, device=DEVICE)
     row_reduce.max_fp16_t(x, out)
     assert out[0].item() == x[0].nan_to_num(-1000).max().item()
     assert bool(out[1].isnan())
@@ -295,15 +296,16 @@ def test_nan_is_left_out_of_a_maximum_and_stays_in_a_sum(row_reduce: Any) -> Non
 
 def test_an_empty_row_has_no_maximum(row_reduce: Any) -> None:
     with pytest.raises(RuntimeError, match="an empty row has no maximum"):
-        row_reduce.max_fp32_t(torch.zeros(3, 0, device="cuda"), torch.zeros(3, device="cuda"))
+        row_reduce.max_fp32_t(torch.zeros(3, 0, device=DEVICE), torch.zeros(3, device=DEVICE))
 
 
 @pytest.mark.parametrize("shape", [(2, 2**30 + 3), (2**24 + 1, 128)], ids=["long", "many"])
+@gpu_only
 def test_row_max_of_more_than_two_to_the_31_elements(row_reduce: Any, shape: tuple[int, int]) -> None:
-    x = torch.full(shape, -1.0, dtype=torch.bfloat16, device="cuda")
+    x = torch.full(shape, -1.0, dtype=torch.bfloat16, device=DEVICE)
     x[-1, -1] = 3.0
     x[0, 0] = 2.0
-    out = torch.zeros(shape[0], dtype=torch.bfloat16, device="cuda")
+    out = torch.zeros(shape[0], dtype=torch.bfloat16, device=DEVICE)
     row_reduce.max_bf16_t(x, out)
     assert (out[0].item(), out[-1].item()) == (2.0, 3.0)
     assert bool((out[1:-1] == -1.0).all())
@@ -314,7 +316,7 @@ def test_row_max_of_more_than_two_to_the_31_elements(row_reduce: Any, shape: tup
 
 def scale_of(largest: torch.Tensor) -> float:
     # By a tensor, because torch multiplies with the reciprocal of a number.
-    return (largest.float() / torch.full((), 448.0, device="cuda")).item()
+    return (largest.float() / torch.full((), 448.0, device=DEVICE)).item()
 
 
 def quantised(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -327,7 +329,7 @@ def quantised(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("numel", [0, 1, 7, 8, 4096, 262_144, 5_000_011])
 def test_dynamic_quantisation(quant: Any, dtype: torch.dtype, numel: int) -> None:
     x = normal(numel, dtype=dtype)
-    out, scale = eight_bits(numel), torch.zeros(1, device="cuda")
+    out, scale = eight_bits(numel), torch.zeros(1, device=DEVICE)
     quant[f"dynamic_{CPP[dtype]}"](x, out, scale)
     if numel > 0:
         assert scale.item() == scale_of(x.abs().max())
@@ -338,8 +340,8 @@ def test_dynamic_quantisation(quant: Any, dtype: torch.dtype, numel: int) -> Non
 @pytest.mark.parametrize(("to", "since"), [(0, 0), (1, 1), (0, 1), (3, 0)])
 def test_static_quantisation_with_every_kind_of_alignment(quant: Any, dtype: torch.dtype, to: int, since: int) -> None:
     x = normal(100_013, dtype=dtype)[since : since + 100_001] * 100  # some are past 448 * scale
-    room = torch.zeros(100_010, dtype=torch.uint8, device="cuda")
-    scale = torch.full((1,), 0.37, device="cuda")
+    room = torch.zeros(100_010, dtype=torch.uint8, device=DEVICE)
+    scale = torch.full((1,), 0.37, device=DEVICE)
     out = room[to : to + 100_001].view(torch.float8_e4m3fn)
     quant[f"static_{CPP[dtype]}"](x, out, scale)
     assert torch.equal(out.float(), quantised(x, scale))
@@ -348,7 +350,7 @@ def test_static_quantisation_with_every_kind_of_alignment(quant: Any, dtype: tor
 
 
 def test_dynamic_quantisation_keeps_a_larger_scale(quant: Any) -> None:
-    x, scale = normal(1000, dtype=torch.bfloat16), torch.full((1,), 2.0, device="cuda")
+    x, scale = normal(1000, dtype=torch.bfloat16), torch.full((1,), 2.0, device=DEVICE)
     out = eight_bits(1000)
     quant.dynamic_bf16_t(x, out, scale)
     assert scale.item() == 2.0
@@ -357,8 +359,8 @@ def test_dynamic_quantisation_keeps_a_larger_scale(quant: Any) -> None:
 
 def test_quantisation_of_zeros_nan_and_infinity(quant: Any) -> None:
     out = eight_bits(1000)
-    scale = torch.zeros(1, device="cuda")
-    quant.dynamic_fp32_t(torch.zeros(1000, device="cuda"), out, scale)
+    scale = torch.zeros(1, device=DEVICE)
+    quant.dynamic_fp32_t(torch.zeros(1000, device=DEVICE), out, scale)
     assert scale.item() == 0
     assert not bool(out.float().any())
 
@@ -367,7 +369,7 @@ def test_quantisation_of_zeros_nan_and_infinity(quant: Any) -> None:
     quant.dynamic_fp32_t(x, out, scale)
     assert scale.item() == scale_of(x.nan_to_num(0).abs().max())
     assert bool(out[500].float().isnan())
-    kept = torch.arange(1000, device="cuda") != 500
+    kept = torch.arange(1000, device=DEVICE) != 500
     assert torch.equal(out.float()[kept], quantised(x, scale)[kept])
 
     x[500] = -torch.inf
@@ -378,10 +380,11 @@ def test_quantisation_of_zeros_nan_and_infinity(quant: Any) -> None:
     assert not bool(out.float()[kept].any())
 
 
+@gpu_only
 def test_quantisation_of_more_than_two_to_the_31_elements(quant: Any) -> None:
-    x = torch.full((HUGE,), 0.5, dtype=torch.bfloat16, device="cuda")
+    x = torch.full((HUGE,), 0.5, dtype=torch.bfloat16, device=DEVICE)
     x[-1], x[2**31] = -896.0, 448.0
-    out, scale = eight_bits(HUGE), torch.zeros(1, device="cuda")
+    out, scale = eight_bits(HUGE), torch.zeros(1, device=DEVICE)
     quant.dynamic_bf16_t(x, out, scale)
     assert scale.item() == 2.0
     assert [out[at].float().item() for at in (-1, 2**31, 0)] == [-448.0, 224.0, 0.25]
@@ -392,11 +395,12 @@ def test_quantisation_of_more_than_two_to_the_31_elements(quant: Any) -> None:
 # Streams and graphs
 
 
+@gpu_only
 def test_all_of_them_run_on_the_stream_that_torch_uses(copies: Any, rmsnorm: Any, row_reduce: Any, quant: Any) -> None:
     x, weight = normal(64, 1024, dtype=torch.bfloat16), normal(1024, dtype=torch.bfloat16, seed=1)
     late, normed, copied = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
-    largest = torch.zeros(64, dtype=torch.bfloat16, device="cuda")
-    out, scale = eight_bits(x.numel()).view(x.shape), torch.zeros(1, device="cuda")
+    largest = torch.zeros(64, dtype=torch.bfloat16, device=DEVICE)
+    out, scale = eight_bits(x.numel()).view(x.shape), torch.zeros(1, device=DEVICE)
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -414,13 +418,14 @@ def test_all_of_them_run_on_the_stream_that_torch_uses(copies: Any, rmsnorm: Any
     assert torch.equal(out.float(), quantised(copied, scale))
 
 
+@gpu_only
 def test_all_of_them_are_captured_into_a_graph(rmsnorm: Any, qk_norm: Any, quant: Any, add_constant: Any) -> None:
     x, weight = normal(64, 1024, dtype=torch.bfloat16), normal(1024, dtype=torch.bfloat16, seed=1)
     source, normed = torch.zeros_like(x), torch.zeros_like(x)
-    out, scale = eight_bits(x.numel()).view(x.shape), torch.zeros(1, device="cuda")
-    q, heads = torch.zeros(8, 6, 128, dtype=torch.bfloat16, device="cuda"), normal(8, 6, 128, dtype=torch.bfloat16)
+    out, scale = eight_bits(x.numel()).view(x.shape), torch.zeros(1, device=DEVICE)
+    q, heads = torch.zeros(8, 6, 128, dtype=torch.bfloat16, device=DEVICE), normal(8, 6, 128, dtype=torch.bfloat16)
     weights = [normal(128, dtype=torch.bfloat16, seed=seed) for seed in (1, 2)]
-    counts = torch.zeros(1000, dtype=torch.int32, device="cuda")
+    counts = torch.zeros(1000, dtype=torch.int32, device=DEVICE)
 
     def calls() -> None:
         rmsnorm.bf16_t_1024(source, weight, normed, EPS)

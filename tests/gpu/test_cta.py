@@ -1,4 +1,4 @@
-"""kjit/cta.cuh, kjit/atomic.cuh and kjit/mbarrier.cuh on a GPU."""
+"""kjit/cta.cuh, kjit/atomic.cuh and kjit/mbarrier.cuh on a GPU, or in the simulator."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from machine import CAPABILITY, DEVICE
 
 import kjit
-
-pytestmark = pytest.mark.gpu
 
 # C++ types of the values and of the shared memory, and torch's: a type of more bits is as good as another one.
 TYPES: dict[str, tuple[str, torch.dtype, torch.dtype]] = {
@@ -91,8 +90,8 @@ def expected(op: str, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def check_reduction(export: Any, op: str, dtype: torch.dtype, result: torch.dtype, shape: tuple[int, int, int]) -> None:
     blocks, threads = 3, shape[0] * shape[1] * shape[2]
     x = values(op, dtype, 2, blocks, threads)
-    out = torch.zeros(5, blocks, threads, dtype=result, device="cuda")
-    export(out, x.cuda(), blocks, *shape)
+    out = torch.zeros(5, blocks, threads, dtype=result, device=DEVICE)
+    export(out, x.to(DEVICE), blocks, *shape)
     returned, from_memory, again, overwritten, untouched = out.cpu()
     first, second = (expected(op, values, result)[:, None].expand(-1, threads) for values in x)
     assert torch.equal(returned, first), "what the call returned"
@@ -120,8 +119,8 @@ def test_a_size_that_is_known_changes_nothing(module: Any, op: str, threads: int
 
 def both(module: Any, op: str, name: str, x: torch.Tensor) -> torch.Tensor:
     """What one block of `x.numel()` threads returns; the first of them stands for all, which are the same."""
-    out = torch.zeros(5, x.numel(), dtype=TYPES[name][2], device="cuda")
-    module[f"{op}_{name}"](out, torch.stack([x, x]).cuda(), 1, x.numel(), 1, 1)
+    out = torch.zeros(5, x.numel(), dtype=TYPES[name][2], device=DEVICE)
+    module[f"{op}_{name}"](out, torch.stack([x, x]).to(DEVICE), 1, x.numel(), 1, 1)
     returned = out[0].cpu()
     assert returned.eq(returned[0]).all() or returned.isnan().all()
     return returned[0]
@@ -156,8 +155,8 @@ def test_half_values_are_summed_in_the_type_of_the_memory(module: Any) -> None:
 
 @pytest.mark.parametrize("threads", [20, 32, 256, 1024])
 def test_a_least_maximum_may_be_given(module: Any, threads: int) -> None:
-    x = -torch.rand(threads, device="cuda") - 1
-    out = torch.zeros(threads, device="cuda")
+    x = -torch.rand(threads, device=DEVICE) - 1
+    out = torch.zeros(threads, device=DEVICE)
     for least, right in ((0.0, 0.0), (-0.5, -0.5), (float("-inf"), x.max().item())):
         module.max_from(out, x, least)
         assert out.eq(right).all()
@@ -171,8 +170,8 @@ def test_pairs_are_reduced_element_by_element(module: Any, name: str, threads: i
     x = torch.randint(-2, 3, (threads, 2), generator=torch.Generator().manual_seed(1))
     x[20:] *= torch.arange(20, threads)[:, None] % 11 == 0
     x -= torch.tensor([0, 3]) * (torch.arange(threads)[:, None] < 8)
-    source = x.to(PAIRS[name]).cuda()
-    out = torch.zeros(2, threads, 2, dtype=PAIRS[name], device="cuda")
+    source = x.to(PAIRS[name]).to(DEVICE)
+    out = torch.zeros(2, threads, 2, dtype=PAIRS[name], device=DEVICE)
     module[f"pairs_{name}"](out, source, threads)
     assert torch.equal(out[0].cpu().long(), x.sum(0).expand(threads, 2))
     assert torch.equal(out[1].cpu().long(), x.amax(0).expand(threads, 2))
@@ -205,8 +204,8 @@ def test_an_update_orders_numbers_by_their_bits_and_ignores_nan(module: Any, nam
     _, _, dtype, integer = FLOATS[name]
     bits = special_bits(name)
     pairs = list(itertools.product(bits, bits))
-    before = torch.tensor([a for a, _ in pairs], dtype=integer, device="cuda")
-    new = torch.tensor([b for _, b in pairs], dtype=integer, device="cuda")
+    before = torch.tensor([a for a, _ in pairs], dtype=integer, device=DEVICE)
+    new = torch.tensor([b for _, b in pairs], dtype=integer, device=DEVICE)
     memory, old = before.clone(), torch.zeros_like(before)
     module[f"update_{name}"](memory.view(dtype), new.view(dtype), old.view(dtype), larger)
     assert torch.equal(old, before)
@@ -229,15 +228,15 @@ def test_the_extremes_of_many_blocks_are_found(module: Any, name: str, case: str
         x[::3] = float("nan")
         numbers = x[~x.isnan()]
     inf = float("inf")
-    extremes = torch.tensor([-inf, inf, -inf, inf], dtype=dtype, device="cuda")
-    module[f"contend_{name}"](extremes, x.cuda(), -inf, inf)
+    extremes = torch.tensor([-inf, inf, -inf, inf], dtype=dtype, device=DEVICE)
+    module[f"contend_{name}"](extremes, x.to(DEVICE), -inf, inf)
     right = [numbers.max().item(), numbers.min().item()]
     assert extremes.tolist() == [*right, *right]
 
 
 def test_words_are_changed_by_single_instructions(module: Any) -> None:
-    word = torch.tensor([0], dtype=torch.int32, device="cuda")
-    seen = torch.full((5,), -1, dtype=torch.int32, device="cuda")
+    word = torch.tensor([0], dtype=torch.int32, device=DEVICE)
+    seen = torch.full((5,), -1, dtype=torch.int32, device=DEVICE)
     module.words(word, seen)
     assert seen.tolist() == [0, 5, 13, 13, 1000]
     assert word.item() == 1000
@@ -248,18 +247,18 @@ def test_words_are_changed_by_single_instructions(module: Any) -> None:
 )
 def test_those_that_wait_see_what_was_written_before(module: Any, bits: int, consumers: int, single: bool) -> None:
     producers = 40
-    word = torch.zeros(1, dtype=torch.int32, device="cuda")
+    word = torch.zeros(1, dtype=torch.int32, device=DEVICE)
     for base in (0, 10**6, 5):
-        data = torch.zeros(producers * 256, dtype=torch.int64, device="cuda")
-        sums = torch.zeros(consumers, dtype=torch.int64, device="cuda")
+        data = torch.zeros(producers * 256, dtype=torch.int64, device=DEVICE)
+        sums = torch.zeros(consumers, dtype=torch.int64, device=DEVICE)
         module[f"event_{bits}_bits"](word, data, sums, producers, single, base)
         assert sums.tolist() == [sum(range(base, base + producers * 256))] * consumers
         assert word.item() == 0, "an event is as new once all have been let go"
 
 
 def test_arrivals_are_counted(module: Any) -> None:
-    word = torch.zeros(1, dtype=torch.int32, device="cuda")
-    seen = torch.zeros(1, dtype=torch.int32, device="cuda")
+    word = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    seen = torch.zeros(1, dtype=torch.int32, device=DEVICE)
     module.handle(word, seen)
     assert seen.item() == 4
 
@@ -267,16 +266,16 @@ def test_arrivals_are_counted(module: Any) -> None:
 @pytest.mark.parametrize("relaxed", [False, True])
 @pytest.mark.parametrize("rounds", [1, 2, 5, 64])
 def test_a_pipeline_over_two_buffers_loses_nothing(module: Any, rounds: int, relaxed: bool) -> None:
-    buffers = torch.zeros(2, 32, dtype=torch.int32, device="cuda")
-    sums = torch.zeros(3, 32, dtype=torch.int32, device="cuda")
+    buffers = torch.zeros(2, 32, dtype=torch.int32, device=DEVICE)
+    sums = torch.zeros(3, 32, dtype=torch.int32, device=DEVICE)
     module.pipeline(buffers, sums, rounds, relaxed)
     right = sum(round_ * 100 for round_ in range(rounds)) + rounds * torch.arange(32)
     assert torch.equal(sums.cpu().long(), right.expand(3, -1))
 
 
 def test_a_phase_ends_when_the_expected_bytes_have_come(module: Any) -> None:
-    if torch.cuda.get_device_capability() < (9, 0):
+    if CAPABILITY < (9, 0):
         pytest.skip("counting bytes needs compute capability 9.0")
-    out = torch.full((4,), -1, dtype=torch.int32, device="cuda")
+    out = torch.full((4,), -1, dtype=torch.int32, device=DEVICE)
     module.bytes(out)
     assert out.tolist() == [0, 0, 1, 8]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 from formats import FORMATS
-
-pytestmark = pytest.mark.gpu
+from machine import DEVICE
 
 EXPORTS = [
     ("accesses", "accesses"),
@@ -24,8 +23,8 @@ def module(load_cuda: Callable[..., Any]) -> Any:
 
 
 def test_raw_pointers_are_read_and_written_by_type(module: Any) -> None:
-    x = torch.randn(64, generator=torch.Generator().manual_seed(6)).cuda()
-    out = torch.full((96,), torch.nan, device="cuda")
+    x = torch.randn(64, generator=torch.Generator().manual_seed(6)).to(DEVICE)
+    out = torch.full((96,), torch.nan, device=DEVICE)
     module.accesses(out, x)
     assert torch.equal(out[:32], 2 * x[1:33] + x[1:33])
     assert torch.equal(out[32:64], 4 * x[:32])

@@ -1,4 +1,4 @@
-"""kjit/launch.h, kjit/utils.cuh and kjit/vec.cuh on a GPU."""
+"""kjit/launch.h, kjit/utils.cuh and kjit/vec.cuh on a GPU, or in the simulator."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 import tvm_ffi
+from machine import DEVICE, gpu_only, properties, synchronize
 
 import kjit
-
-pytestmark = pytest.mark.gpu
 
 EXPORTS = [
     *(
@@ -51,16 +50,17 @@ def device() -> tvm_ffi.Device:
 
 
 def test_a_kernel_runs_and_its_arguments_are_converted(module: Any) -> None:
-    out = torch.zeros(1000, device="cuda")
+    out = torch.zeros(1000, device=DEVICE)
     module.fill(out, 2.5)
     assert torch.equal(out, torch.full_like(out, 2.5))
 
 
 def test_an_empty_grid_is_no_launch(module: Any) -> None:
-    module.fill(torch.empty(0, device="cuda"), 1.0)
+    module.fill(torch.empty(0, device=DEVICE), 1.0)
     module.launch_sizes(device(), 0, 5, 1, 32)
 
 
+@gpu_only
 def test_a_cpu_tensor_is_refused_before_the_launch(module: Any) -> None:
     with pytest.raises(RuntimeError, match="Device mismatch: expected cuda but got cpu"):
         module.fill(torch.empty(4), 1.0)
@@ -80,18 +80,18 @@ def test_a_cpu_tensor_is_refused_before_the_launch(module: Any) -> None:
 def test_a_grid_or_block_past_the_limits_is_an_error(module: Any, sizes: tuple[int, ...], message: str) -> None:
     with pytest.raises(RuntimeError, match=message):
         module.launch_sizes(device(), *sizes)
-    torch.cuda.synchronize()
+    synchronize()
 
 
 def test_the_largest_y_is_launched(module: Any) -> None:
     module.launch_sizes(device(), 1, 65535, 1, 32)
-    torch.cuda.synchronize()
+    synchronize()
 
 
 @pytest.mark.parametrize("kib", [1, 48, 64, 160])
 def test_dynamic_shared_memory_is_enabled_as_far_as_the_gpu_has_it(module: Any, kib: int) -> None:
-    limit = torch.cuda.get_device_properties(0).shared_memory_per_block_optin
-    data = torch.arange(kib * 256, dtype=torch.float32, device="cuda")
+    limit = properties().shared_memory_per_block_optin
+    data = torch.arange(kib * 256, dtype=torch.float32, device=DEVICE)
     if kib * 1024 > limit:
         pytest.skip(f"this GPU has {limit} bytes of shared memory for a block")
     expected = data.flip(0)
@@ -101,13 +101,14 @@ def test_dynamic_shared_memory_is_enabled_as_far_as_the_gpu_has_it(module: Any, 
 
 def test_too_much_shared_memory_is_an_error_that_leaves_no_trace(module: Any) -> None:
     with pytest.raises(RuntimeError, match="bytes of dynamic shared memory are not possible here"):
-        module.reverse(torch.zeros(1 << 20, device="cuda"))
-    assert torch.zeros(3, device="cuda").sum().item() == 0
+        module.reverse(torch.zeros(1 << 20, device=DEVICE))
+    assert torch.zeros(3, device=DEVICE).sum().item() == 0
 
 
+@gpu_only
 def test_the_stream_is_the_one_that_torch_uses(module: Any) -> None:
     stream = torch.cuda.Stream()
-    out = torch.zeros(1 << 20, device="cuda")
+    out = torch.zeros(1 << 20, device=DEVICE)
     with torch.cuda.stream(stream):
         torch.cuda._sleep(20_000_000)
         module.fill(out, 1.0)
@@ -116,17 +117,19 @@ def test_the_stream_is_the_one_that_torch_uses(module: Any) -> None:
     assert copy.min().item() == 1.0
 
 
+@gpu_only
 def test_a_stream_may_be_passed(module: Any) -> None:
     stream = torch.cuda.Stream()
-    out = torch.zeros(100, device="cuda")
-    torch.cuda.synchronize()
+    out = torch.zeros(100, device=DEVICE)
+    synchronize()
     module.fill_on_stream(out, 3.0, stream.cuda_stream)
     stream.synchronize()
     assert out.min().item() == 3.0
 
 
+@gpu_only
 def test_a_launch_is_captured_into_a_graph(module: Any) -> None:
-    out = torch.zeros(100, device="cuda")
+    out = torch.zeros(100, device=DEVICE)
     module.fill(out, 0.0)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -137,54 +140,55 @@ def test_a_launch_is_captured_into_a_graph(module: Any) -> None:
 
 
 def test_dependent_launches_wait_for_each_other(module: Any) -> None:
-    a, b = torch.zeros(1 << 18, device="cuda"), torch.zeros(1 << 18, device="cuda")
+    a, b = torch.zeros(1 << 18, device=DEVICE), torch.zeros(1 << 18, device=DEVICE)
     module.chain(a, b, 101)
     assert torch.equal(b, torch.full_like(b, 101.0))
 
 
+@gpu_only
 def test_blocks_run_in_clusters(module: Any) -> None:
     if torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("clusters need compute capability 9.0")
-    out = torch.zeros(8, dtype=torch.int32, device="cuda")
+    out = torch.zeros(8, dtype=torch.int32, device=DEVICE)
     module.cluster_sizes(out, 4)
     assert out.tolist() == [4] * 8
 
 
 def test_a_cooperative_launch_works(module: Any) -> None:
-    out = torch.zeros(100, device="cuda")
+    out = torch.zeros(100, device=DEVICE)
     module.cooperative(out, 5.0)
     assert out.min().item() == 5.0
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
 def test_vectors_are_loaded_and_stored_whole(module: Any, name: str) -> None:
-    x = torch.arange(1024, device="cuda").to(getattr(torch, name))
+    x = torch.arange(1024, device=DEVICE).to(getattr(torch, name))
     out = torch.zeros_like(x)
     module[f"add_{name}"](out, x, 0.5)
     assert torch.equal(out, (x.float() + 0.5).to(x.dtype))
 
 
 def test_vectors_of_eight_bit_floats(module: Any) -> None:
-    x = torch.arange(256, device="cuda").remainder(16).to(torch.float8_e4m3fn)
+    x = torch.arange(256, device=DEVICE).remainder(16).to(torch.float8_e4m3fn)
     out = torch.zeros_like(x)
     module.add_float8(out, x, 1.0)
     assert torch.equal(out.float(), (x.float() + 1.0).to(x.dtype).float())
 
 
 def test_a_misaligned_tensor_is_refused_before_a_vector_load(module: Any) -> None:
-    x = torch.zeros(1025, device="cuda")[1:]
+    x = torch.zeros(1025, device=DEVICE)[1:]
     with pytest.raises(RuntimeError, match="not aligned to 16 bytes"):
         module.add_float32(x.clone(), x, 1.0)
 
 
 def test_lanes_and_lanes_of_groups(module: Any) -> None:
-    out = torch.zeros(32, dtype=torch.int32, device="cuda")
+    out = torch.zeros(32, dtype=torch.int32, device=DEVICE)
     module.lanes(out)
     assert out.tolist() == [100 * lane + lane % 8 for lane in range(32)]
 
 
 def test_an_array_is_a_kernel_parameter(module: Any) -> None:
-    out = torch.zeros(3, device="cuda")
+    out = torch.zeros(3, device=DEVICE)
     module.array(out)
     assert out.tolist() == [0.5, 1.5, 2.5]
 
@@ -194,6 +198,7 @@ def test_check_cuda_tells_error_and_words(module: Any) -> None:
         module.check_cuda()
 
 
+@gpu_only
 def test_a_tensor_on_another_gpu_than_the_current_one_works(module: Any) -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 import torch
+from machine import DEVICE
 
 import kjit
-
-pytestmark = pytest.mark.gpu
 
 DTYPES = {"fp16_t": torch.float16, "bf16_t": torch.bfloat16, "fp32_t": torch.float32}
 HALF_UNIT = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
@@ -44,10 +43,10 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def make(rows: int, dim: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator(device="cuda").manual_seed(rows * 100_003 + dim)
-    x = torch.randn(rows, dim, device="cuda", generator=generator)
-    x *= torch.logspace(-2, 2, rows, device="cuda")[:, None]  # rows of very different sizes: none gets another's sum
-    weight = torch.randn(dim, device="cuda", generator=generator)
+    generator = torch.Generator(device=DEVICE).manual_seed(rows * 100_003 + dim)
+    x = torch.randn(rows, dim, device=DEVICE, generator=generator)
+    x *= torch.logspace(-2, 2, rows, device=DEVICE)[:, None]  # rows of very different sizes: none gets another's sum
+    weight = torch.randn(dim, device=DEVICE, generator=generator)
     return x.to(dtype), weight.to(dtype)
 
 
@@ -93,7 +92,7 @@ def test_strided_and_misaligned_rows_leave_their_surroundings_alone(
     module, dtype = case
     rows, stride = 5, -(-dim // 32) * 32 + gap
     x, weight = make(rows, dim, dtype)
-    room = torch.full((2, offset + rows * stride), torch.nan, dtype=dtype, device="cuda")
+    room = torch.full((2, offset + rows * stride), torch.nan, dtype=dtype, device=DEVICE)
     padded_x, padded_out = (flat[offset:].view(rows, stride) for flat in room)
     padded_x[:, :dim] = x
     module.row(padded_x[:, :dim], weight, padded_out[:, :dim], EPS)

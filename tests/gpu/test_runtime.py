@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 import tvm_ffi
+from machine import DEVICE, DEVICE_COUNT, gpu_only, properties, synchronize
 
 import kjit
-
-pytestmark = pytest.mark.gpu
 
 EXPORTS = [
     *(
@@ -68,11 +67,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
 
 
-def properties(index: int = 0) -> Any:
-    return torch.cuda.get_device_properties(index)
-
-
-def of_kib(kib: int, device: str = "cuda:0") -> torch.Tensor:
+def of_kib(kib: int, device: str = DEVICE) -> torch.Tensor:
     """A tensor that `launch_plainly` needs so much shared memory for."""
     return torch.arange(kib * KIB // 4, dtype=torch.float32, device=device)
 
@@ -80,7 +75,7 @@ def of_kib(kib: int, device: str = "cuda:0") -> torch.Tensor:
 @pytest.fixture
 def second() -> int:
     """The number of a GPU that is not the current one."""
-    if torch.cuda.device_count() < 2:
+    if DEVICE_COUNT < 2:
         pytest.skip("needs two GPUs")
     assert torch.cuda.current_device() == 0
     return 1
@@ -99,8 +94,8 @@ def test_a_device_has_the_properties_that_torch_sees(module: Any) -> None:
 def test_a_device_that_is_not_there_is_an_error_each_time(module: Any) -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"):
-            module.sm_count(torch.cuda.device_count(), True)
-    torch.cuda.synchronize()
+            module.sm_count(DEVICE_COUNT, True)
+    synchronize()
 
 
 def test_occupancy_is_bounded_by_threads(module: Any) -> None:
@@ -122,7 +117,7 @@ def test_occupancy_is_bounded_by_shared_memory_also_past_48_kib(module: Any, kib
 
 def test_occupancy_is_zero_where_no_block_fits(module: Any) -> None:
     assert module.blocks_per_sm(128, properties().shared_memory_per_block_optin + 1, CURRENT) == 0
-    torch.cuda.synchronize()
+    synchronize()
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 4])
@@ -135,7 +130,7 @@ def test_more_than_48_kib_are_refused_unless_asked_for(module: Any) -> None:
     """What the tests below rely on."""
     with pytest.raises(RuntimeError, match="CUDA error: invalid argument"):
         module.launch_without_smem(of_kib(64))
-    torch.cuda.synchronize()
+    synchronize()
 
 
 def test_shared_memory_is_asked_for(module: Any) -> None:
@@ -146,7 +141,7 @@ def test_shared_memory_is_asked_for(module: Any) -> None:
     assert torch.equal(data, expected)
     with pytest.raises(RuntimeError, match="CUDA error: invalid argument"):
         module.set_smem(2**30, CURRENT)
-    torch.cuda.synchronize()
+    synchronize()
 
 
 def test_shared_memory_per_device_grows_and_never_shrinks(module: Any) -> None:
@@ -179,23 +174,25 @@ def test_a_cache_map_asks_once_for_each_of_its_devices_and_is_right_for_the_othe
     assert module.queries_of_a_cache_map(3, False) == 3 * (places + others)
 
 
+@gpu_only
 def test_pinned_memory_is_reached_from_the_gpu(module: Any) -> None:
     x = torch.arange(100, dtype=torch.float32).pin_memory()
-    out = torch.zeros(1, device="cuda")
-    for part in (x, x[10:20], x.cuda()):
+    out = torch.zeros(1, device=DEVICE)
+    for part in (x, x[10:20], x.to(DEVICE)):
         module.sum(out, part)
         assert out.item() == part.sum().item()
-    y = torch.zeros(4, device="cuda")
+    y = torch.zeros(4, device=DEVICE)
     assert module.accessible_address(y[1:]) == y[1:].data_ptr()
     assert module.accessible_address(torch.zeros(0)) == 0
 
 
+@gpu_only
 def test_memory_that_is_not_pinned_is_refused(module: Any) -> None:
     if module.gpu_reads_all_host_memory():
         pytest.skip("this GPU reads all host memory")
     with pytest.raises(RuntimeError, match=r"the GPU cannot reach this tensor.*not pinned"):
         module.accessible_address(torch.zeros(1000))
-    torch.cuda.synchronize()
+    synchronize()
 
 
 @pytest.mark.parametrize("percent", [0, 50, 100, -1])
@@ -232,8 +229,9 @@ def test_a_failed_check_leaves_no_error_behind(module: Any) -> None:
     assert module.a_failed_check_leaves_no_error_behind()
 
 
+@gpu_only
 def test_a_new_tensor_is_torchs_memory(module: Any) -> None:
-    x = torch.zeros(1 << 20, device="cuda")
+    x = torch.zeros(1 << 20, device=DEVICE)
     before = torch.cuda.memory_allocated()
     like = module.made_like(x)
     assert (like.device, like.shape, like.dtype) == (x.device, x.shape, x.dtype)
@@ -243,7 +241,7 @@ def test_a_new_tensor_is_torchs_memory(module: Any) -> None:
 
 
 def test_powers_of_two_are_constants_of_device_code(module: Any) -> None:
-    out = torch.zeros(8, dtype=torch.int32, device="cuda")
+    out = torch.zeros(8, dtype=torch.int32, device=DEVICE)
     module.powers(out)
     assert out.tolist() == [3] * 8
 

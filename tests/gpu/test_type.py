@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 from formats import FORMATS, check_same, every_pattern
-
-pytestmark = pytest.mark.gpu
+from machine import DEVICE
 
 FLOATS = list(FORMATS)
 PAIRS = {"fp32": "fp32x2", "fp16": "fp16x2", "bf16": "bf16x2", "fp8_e4m3": "fp8x2_e4m3", "fp8_e5m2": "fp8x2_e5m2"}
@@ -40,8 +39,8 @@ def module(load_cuda: Callable[..., Any]) -> Any:
 
 
 def call(export: Any, dtype: torch.dtype, *inputs: torch.Tensor) -> torch.Tensor:
-    inputs = tuple(x.cuda() for x in inputs)
-    out = torch.empty(inputs[0].shape, dtype=dtype, device="cuda")
+    inputs = tuple(x.to(DEVICE) for x in inputs)
+    out = torch.empty(inputs[0].shape, dtype=dtype, device=DEVICE)
     # torch's 8-bit types know few operations; the export sees them as they are.
     export(out, *inputs)
     return out.cpu()

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-
-pytestmark = pytest.mark.gpu
+from machine import DEVICE
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 WIDTHS = {"fp32": 2, "fp16": 4, "bf16": 4}
@@ -29,10 +28,10 @@ def module(load_cuda: Callable[..., Any]) -> Any:
 @pytest.mark.parametrize("name", DTYPES)
 def test_vectors_are_added_up_in_float_and_rounded_once(module: Any, name: str, count: int) -> None:
     n = 2 * WIDTHS[name] * 96
-    x = torch.randn(count, n, generator=torch.Generator().manual_seed(4)).to(DTYPES[name]).cuda()
-    out = torch.empty(n, dtype=DTYPES[name], device="cuda")
+    x = torch.randn(count, n, generator=torch.Generator().manual_seed(4)).to(DTYPES[name]).to(DEVICE)
+    out = torch.empty(n, dtype=DTYPES[name], device=DEVICE)
     module[f"{name}_true_{count}"](out, x)
-    total = torch.zeros(n, device="cuda")
+    total = torch.zeros(n, device=DEVICE)
     for row in x:
         total += row.float()
     assert torch.equal(out, total.to(DTYPES[name]))
@@ -42,8 +41,8 @@ def test_vectors_are_added_up_in_float_and_rounded_once(module: Any, name: str, 
 @pytest.mark.parametrize("name", DTYPES)
 def test_vectors_are_added_up_in_their_own_type(module: Any, name: str, count: int) -> None:
     n = 2 * WIDTHS[name] * 96
-    x = torch.randn(count, n, generator=torch.Generator().manual_seed(5)).to(DTYPES[name]).cuda()
-    out = torch.empty(n, dtype=DTYPES[name], device="cuda")
+    x = torch.randn(count, n, generator=torch.Generator().manual_seed(5)).to(DTYPES[name]).to(DEVICE)
+    out = torch.empty(n, dtype=DTYPES[name], device=DEVICE)
     module[f"{name}_false_{count}"](out, x)
     total = x[0].clone()
     for row in x[1:]:

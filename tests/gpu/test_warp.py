@@ -1,4 +1,7 @@
-"""kjit/warp.cuh and kjit/tile.cuh on a GPU. Sums are of small integers, so that every order gives the same."""
+"""kjit/warp.cuh and kjit/tile.cuh on a GPU, or in the simulator.
+
+Sums are of small integers, so that every order gives the same.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from machine import CAPABILITY, DEVICE
 
 import kjit
-
-pytestmark = pytest.mark.gpu
 
 Array = npt.NDArray[Any]
 
@@ -89,8 +91,8 @@ def widened(x: Array, name: str) -> Array:
 def run(export: Callable[..., Any], name: str, x: Array, times: int, *args: int) -> Array:
     """What `export` makes of `x`: `times` arrays of its shape. Only bytes travel, so that every type of C++ can."""
     elements = narrowed(x, name)
-    source = torch.from_numpy(elements.reshape(-1).view(np.uint8).copy()).cuda()
-    out = torch.zeros(times * source.numel(), dtype=torch.uint8, device="cuda")
+    source = torch.from_numpy(elements.reshape(-1).view(np.uint8).copy()).to(DEVICE)
+    out = torch.zeros(times * source.numel(), dtype=torch.uint8, device=DEVICE)
     export(out, source, *args)
     return widened(out.cpu().numpy().view(elements.dtype).reshape(times, *x.shape), name)
 
@@ -196,7 +198,7 @@ def test_each_segment_gets_the_value_of_its_own_lane(module: Any, name: str) -> 
 
 
 def test_one_lane_is_elected(module: Any) -> None:
-    out = torch.zeros(3, 2, 2, 16, dtype=torch.int32, device="cuda")
+    out = torch.zeros(3, 2, 2, 16, dtype=torch.int32, device=DEVICE)
     module.elect(out)
     whole, upper, halves = out.cpu()
     assert whole.sum(dim=(1, 2)).tolist() == [1, 1]
@@ -208,7 +210,7 @@ def test_one_lane_is_elected(module: Any) -> None:
 def vector_bytes(size: int, most: int | None) -> int:
     """As the header defines it: positive numbers cap, negative ones also leave no lane without work where they can."""
     if most is None:
-        return math.gcd(size, 32 if torch.cuda.get_device_capability() >= (10, 0) else 16)
+        return math.gcd(size, 32 if CAPABILITY >= (10, 0) else 16)
     if most > 0:
         return math.gcd(size, most)
     return math.gcd(size // 32, -most) if size % 128 == 0 else math.gcd(size, 4)
@@ -222,11 +224,11 @@ def test_every_byte_is_copied_and_none_beside_it(module: Any, pattern: str, hint
     generator = torch.Generator().manual_seed(0)
     for size in SIZES:
         vec = vector_bytes(size, PATTERNS[pattern])
-        nothing = torch.zeros(0, dtype=torch.uint8, device="cuda")
+        nothing = torch.zeros(0, dtype=torch.uint8, device=DEVICE)
         assert export(size, nothing, nothing, 0, 0, 0) == vec, size
         # The first row begins at the worst alignment that is allowed, and the same is between the rows.
         stride = size + vec
-        source = torch.randint(0, 256, (vec + rows * stride,), generator=generator, dtype=torch.uint8).cuda()
+        source = torch.randint(0, 256, (vec + rows * stride,), generator=generator, dtype=torch.uint8).to(DEVICE)
         out = torch.full_like(source, guard)
         export(size, out[vec:], source[vec:], rows, stride, hint)
         expected = torch.full_like(source, guard)
@@ -235,7 +237,7 @@ def test_every_byte_is_copied_and_none_beside_it(module: Any, pattern: str, hint
 
 
 def test_the_default_vectors_are_the_widest(module: Any) -> None:
-    source = torch.arange(576, device="cuda").to(torch.uint8)
+    source = torch.arange(576, device=DEVICE).to(torch.uint8)
     out = torch.zeros_like(source)
     module.copy_576(out, source)
     assert torch.equal(out, source)
@@ -244,7 +246,7 @@ def test_the_default_vectors_are_the_widest(module: Any) -> None:
 @pytest.mark.parametrize("current", [0, 1, 3, 2**30 + 5, -2])
 def test_indices_are_counted_in_64_bits(module: Any, current: int) -> None:
     x, y = 48, 2
-    out = torch.zeros(6, y, x, dtype=torch.int64, device="cuda")
+    out = torch.zeros(6, y, x, dtype=torch.int64, device=DEVICE)
     module.tile_indices(out, current, x, y)
     threads = torch.arange(x * y).view(y, x)
     column = torch.arange(x).expand(y, x)
@@ -262,9 +264,9 @@ def test_indices_are_counted_in_64_bits(module: Any, current: int) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 99, 100, 101, 777])
 def test_a_block_walks_through_an_array_to_its_end(module: Any, count: int) -> None:
-    source = torch.randn(count * 4, device="cuda")
-    out = torch.full((count * 4 + 4,), -5.0, device="cuda")
-    rounds = torch.zeros(100, dtype=torch.int32, device="cuda")
+    source = torch.randn(count * 4, device=DEVICE)
+    out = torch.full((count * 4 + 4,), -5.0, device=DEVICE)
+    rounds = torch.zeros(100, dtype=torch.int32, device=DEVICE)
     module.tile_copy(out, source, rounds, count)
     assert torch.equal(out[:-4], source)
     assert out[-4:].tolist() == [-5.0] * 4

@@ -13,7 +13,8 @@ from kjit.build.toolchain import find_cuda
 from kjit.ops.add_constant import DTYPES, _add_constant, add_constant
 from kjit.runtime.load import ensure_built
 
-DEVICES = kjit.testing.devices("cuda", "cpu")
+# Without a GPU, the CUDA kernel runs in the simulator, on tensors of the CPU.
+device = kjit.testing.device_fixture("cuda", "cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 INPUTS = ["x"]
 TENSORS = [*INPUTS, "out"]
@@ -91,7 +92,6 @@ def shifted(tensor: torch.Tensor, offset: int) -> torch.Tensor:
     return memory[offset:].view(tensor.shape).copy_(tensor)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_agrees_with_pytorch(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> None:
@@ -100,7 +100,6 @@ def test_agrees_with_pytorch(shape: tuple[int, ...], dtype: torch.dtype, device:
     check(run(inputs), expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("offsets", [(1,), (3,), (0, 1), (1, 0)], ids=str)
 def test_takes_tensors_that_are_not_aligned(offsets: tuple[int, ...], dtype: torch.dtype, device: str) -> None:
@@ -112,14 +111,12 @@ def test_takes_tensors_that_are_not_aligned(offsets: tuple[int, ...], dtype: tor
     check(run(inputs), expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_writes_to_the_output_that_it_is_given(dtype: torch.dtype, device: str) -> None:
     inputs = add_outputs(make_inputs(SHAPE, dtype, device))
     assert run(inputs) is inputs["out"]
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_output_may_be_an_input(dtype: torch.dtype, device: str) -> None:
     inputs = make_inputs(SHAPE, dtype, device)
@@ -128,7 +125,6 @@ def test_the_output_may_be_an_input(dtype: torch.dtype, device: str) -> None:
     check(run(inputs), expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", TENSORS)
 def test_refuses_a_tensor_that_is_not_contiguous(name: str, device: str) -> None:
     inputs = add_outputs(make_inputs(SHAPE, DTYPES[0], device))
@@ -138,7 +134,6 @@ def test_refuses_a_tensor_that_is_not_contiguous(name: str, device: str) -> None
         run(inputs)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", TENSORS)
 def test_refuses_a_tensor_of_another_shape(name: str, device: str) -> None:
     inputs = add_outputs(make_inputs(SHAPE, DTYPES[0], device))
@@ -147,7 +142,6 @@ def test_refuses_a_tensor_of_another_shape(name: str, device: str) -> None:
         run(inputs)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", TENSORS)
 def test_refuses_a_tensor_of_another_dtype(name: str, device: str) -> None:
     inputs = add_outputs(make_inputs(SHAPE, DTYPES[0], device))
@@ -157,7 +151,6 @@ def test_refuses_a_tensor_of_another_dtype(name: str, device: str) -> None:
         run(inputs)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", INPUTS)
 def test_refuses_none(name: str, device: str) -> None:
     inputs = make_inputs(SHAPE, DTYPES[0], device)
@@ -175,14 +168,12 @@ def test_refuses_tensors_on_different_devices(name: str) -> None:
         run(inputs)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_torch_compile_takes_it_whole(device: str) -> None:
     inputs = make_inputs(SHAPE, DTYPES[0], device)
     expected = expect(inputs)
     check(torch.compile(run, fullgraph=True)(inputs), expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_passes_the_checks_of_torch_library(device: str) -> None:
     inputs = add_outputs(make_inputs(SHAPE, DTYPES[0], device))
     torch.library.opcheck(add_constant.op, (), inputs)

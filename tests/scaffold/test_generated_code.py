@@ -178,9 +178,9 @@ def test_the_tests_of_an_op_pass(project: Path, pattern: str) -> None:
 
 
 @pytest.mark.nvcc
-def test_without_a_gpu_the_tests_of_a_cuda_op_compile_it_and_skip_the_rest(project: Path) -> None:
+def test_without_gpu_and_simulator_the_tests_of_a_cuda_op_compile_it_and_skip_the_rest(project: Path) -> None:
     Op("scale", devices="cuda").write(project)
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "KJIT_SIM": "0"}
     command = [BIN / "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-k", "compiles or refuses or agrees"]
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
@@ -188,12 +188,14 @@ def test_without_a_gpu_the_tests_of_a_cuda_op_compile_it_and_skip_the_rest(proje
     assert "needs an NVIDIA GPU" in done.stdout
 
 
-def test_changed_math_is_noticed(project: Path) -> None:
-    Op("scale", devices="cpu", dtypes="fp32").write(project)
-    kernel = find_project(project).csrc_dir / "scale.cpp"
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_changed_math_is_noticed(project: Path, device: str) -> None:
+    Op("scale", devices=device, dtypes="fp32").write(project)
+    kernel = find_project(project).csrc_dir / ("scale.cpp" if device == "cpu" else "scale.cuh")
     kernel.write_text(kernel.read_text().replace("x * alpha", "x + alpha"))
     command = [BIN / "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "agrees"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "KJIT_SIM": "1"}
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "not close" in done.stdout
 
@@ -285,7 +287,7 @@ def test_no_parameter_can_have_a_name_that_the_wrapper_uses(tmp_path: Path) -> N
 
 def test_no_op_can_have_the_name_of_a_type_of_the_headers() -> None:
     types: set[str] = set()
-    for header in (REPOSITORY / "kjit" / "include").rglob("*.[hc]*"):
+    for header in (REPOSITORY / "kjit" / "include" / "kjit").rglob("*.[hc]*"):
         types |= set(
             re.findall(r"^(?:class|struct|using) (?:\w+\([^)]*\) )?([A-Z][A-Za-z]+)\b", header.read_text(), re.M)
         )

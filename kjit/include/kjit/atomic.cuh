@@ -78,6 +78,27 @@ KJIT_DEVICE double update(double* addr, double value) {
 /// finds this or a later value. "relaxed": no such promise.
 namespace kjit::device::atomic::ptx {
 
+#if KJIT_SIM
+
+KJIT_DEVICE void red_release_add_u32(std::uint32_t* ptr, std::uint32_t n) {
+  atomicAdd(ptr, n);
+}
+KJIT_DEVICE void red_relaxed_add_u32(std::uint32_t* ptr, std::uint32_t n) {
+  atomicAdd(ptr, n);
+}
+KJIT_DEVICE std::uint32_t atom_acquire_cas_b32(std::uint32_t* addr, std::uint32_t compare, std::uint32_t swap) {
+  return atomicCAS(addr, compare, swap);
+}
+KJIT_DEVICE std::uint32_t load_acquire_u32(const std::uint32_t* addr) {
+  ::kjit_sim::looked();
+  return __atomic_load_n(addr, __ATOMIC_ACQUIRE);
+}
+KJIT_DEVICE std::uint32_t atom_acquire_add_u32(std::uint32_t* addr, std::uint32_t n) {
+  return atomicAdd(addr, n);
+}
+
+#else
+
 KJIT_DEVICE void red_release_add_u32(std::uint32_t* ptr, std::uint32_t n) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(ptr), "r"(n) : "memory");
 }
@@ -108,6 +129,8 @@ KJIT_DEVICE std::uint32_t atom_acquire_add_u32(std::uint32_t* addr, std::uint32_
   asm volatile("atom.acquire.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(addr), "r"(n) : "memory");
   return old;
 }
+
+#endif
 
 }  // namespace kjit::device::atomic::ptx
 

@@ -51,8 +51,12 @@ inline constexpr std::size_t kMaxVecBytes = KJIT_ARCH_BLACKWELL_OR_GREATER ? 32 
 template <std::uint32_t kThreads = kWarpThreads>
 KJIT_DEVICE std::uint32_t get_lane_id() {
   static_assert(kThreads > 0 && kThreads <= kWarpThreads && (kThreads & (kThreads - 1)) == 0);
+#if KJIT_SIM
+  const std::uint32_t lane = ::kjit_sim::lane_id();
+#else
   std::uint32_t lane;
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+#endif
   return lane % kThreads;
 }
 
@@ -61,7 +65,7 @@ KJIT_DEVICE std::uint32_t get_lane_id() {
 /// (before sm_90).
 template <bool kEnabled>
 KJIT_DEVICE void PDLWaitPrimary() {
-#if KJIT_ARCH_HOPPER_OR_GREATER
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM  // where kernels run one after another
   // The clobber keeps reads from moving ahead of the wait.
   if constexpr (kEnabled) asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -71,7 +75,7 @@ KJIT_DEVICE void PDLWaitPrimary() {
 /// `PDLWaitPrimary` is for. Nothing where `kEnabled` is false or before sm_90.
 template <bool kEnabled>
 KJIT_DEVICE void PDLTriggerSecondary() {
-#if KJIT_ARCH_HOPPER_OR_GREATER
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
   // Without the clobber the compiler may move stores behind the trigger; the dependent kernel would not wait for those.
   if constexpr (kEnabled) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif

@@ -99,12 +99,20 @@ KJIT_IMPL const DLTensor* Tensor::GetDLTensorPtr() const noexcept {
 
 KJIT_IMPL TensorView Tensor::view(DebugInfo where) const {
   if (object_ == nullptr) panic(where, "this is no tensor: it was never given one");
+#if KJIT_SIM
+  if (::kjit_sim::note_tensor != nullptr) ::kjit_sim::note_tensor(*GetDLTensorPtr(), nullptr, -1);
+#endif
   return GetDLTensorPtr();
 }
 
 KJIT_IMPL Tensor empty(ShapeView shape, DLDataType dtype, DLDevice device, DebugInfo where) {
   DLTensor wanted{};
+#if KJIT_SIM
+  wanted.device = DLDevice{kDLCPU, 0};
+  static_cast<void>(device);
+#else
   wanted.device = device;
+#endif
   wanted.dtype = dtype;
   wanted.ndim = static_cast<int>(shape.size());
   wanted.shape = const_cast<std::int64_t*>(shape.data());
@@ -177,6 +185,18 @@ KJIT_IMPL const char* python_type_name(const TVMFFIAny& value) {
       return "another object";
   }
 }
+
+#if KJIT_SIM
+KJIT_IMPL void note_argument(const TVMFFIAny& value, Position at) {
+  if (::kjit_sim::note_tensor == nullptr) return;
+  if (const DLTensor* tensor = tensor_of(value)) return ::kjit_sim::note_tensor(*tensor, at.function, at.index);
+  // Pointers, also those that come as integers; and lists, objects and functions of tvm-ffi.
+  const bool is_pointer = value.type_index == kTVMFFIOpaquePtr && value.v_ptr != nullptr;
+  const bool is_address = value.type_index == kTVMFFIInt && value.v_int64 >> 32 != 0 && value.v_int64 >> 47 == 0;
+  const bool is_object = value.type_index >= kTVMFFIStaticObjectBegin && value.type_index != kTVMFFIStr;
+  if (is_pointer || is_address || is_object) ::kjit_sim::note_unknown();
+}
+#endif
 
 KJIT_IMPL void wrong_type(Position at, const char* expected, const TVMFFIAny& value) {
   Message message;

@@ -20,6 +20,10 @@
 #include <tvm/ffi/c_api.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
+#if KJIT_SIM
+#include <kjit_sim/memory.h>
+#endif
+
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -130,7 +134,13 @@ class TensorView {
   int ndim() const noexcept { return tensor_.ndim; }
   int dim() const noexcept { return tensor_.ndim; }
   DLDataType dtype() const noexcept { return tensor_.dtype; }
-  DLDevice device() const noexcept { return tensor_.device; }
+  DLDevice device() const noexcept {
+#if KJIT_SIM
+    // The simulated GPU's memory is the host's.
+    if (tensor_.device.device_type == kDLCPU) return DLDevice{kDLCUDA, 0};
+#endif
+    return tensor_.device;
+  }
   ShapeView shape() const noexcept { return {tensor_.shape, static_cast<std::size_t>(tensor_.ndim)}; }
   ShapeView sizes() const noexcept { return shape(); }
   StrideView strides() const noexcept { return {tensor_.strides, shape()}; }
@@ -437,6 +447,11 @@ inline const DLTensor* tensor_of(const TVMFFIAny& value) {
 
 const char* python_type_name(const TVMFFIAny& value);
 
+#if KJIT_SIM
+/// Tells a checker of kernels what memory an argument gives them.
+void note_argument(const TVMFFIAny& value, Position at);
+#endif
+
 /// The bits of an integer argument, after the check that an integer of that many bytes can hold it.
 std::uint64_t integer_of(const TVMFFIAny& value, std::size_t bytes, bool is_signed, Position at);
 double floating_of(const TVMFFIAny& value, std::size_t bytes, Position at);
@@ -457,6 +472,9 @@ T value_of(Converted&& converted, Position at, const TVMFFIAny& value) {
 /// The argument `value` as a `T`.
 template <typename T>
 T argument(const TVMFFIAny& value, Position at) {
+#if KJIT_SIM
+  note_argument(value, at);
+#endif
   if constexpr (std::same_as<T, host::TensorView>) {
     const DLTensor* tensor = tensor_of(value);
     if (tensor == nullptr) [[unlikely]] {
@@ -581,6 +599,9 @@ template <typename R, typename... Parameters, typename F, std::size_t... I>
 void call_converted(F& function, const char* name, [[maybe_unused]] const TVMFFIAny* args, TVMFFIAny* result,
                     std::index_sequence<I...>) {
   constexpr int kCount = static_cast<int>(sizeof...(Parameters));
+#if KJIT_SIM
+  const ::kjit_sim::CallScope call;
+#endif
   if constexpr (std::is_void_v<R>) {
     function(argument<std::remove_cvref_t<Parameters>>(args[I], Position{name, static_cast<int>(I), kCount})...);
     result->type_index = kTVMFFINone;

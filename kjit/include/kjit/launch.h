@@ -176,7 +176,11 @@ class LaunchKernel {
   template <typename... Parameters>
   void launch_converted(void (*kernel)(Parameters...), Parameters... parameters) const {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&parameters))..., nullptr};
+#if KJIT_SIM
+    launch_pointers(::kjit_sim::known(kernel), pointers);
+#else
     launch_pointers(reinterpret_cast<const void*>(kernel), pointers);
+#endif
   }
   void launch_pointers(const void* kernel, void** parameters) const;
   void check_limits() const;

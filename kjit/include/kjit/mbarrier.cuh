@@ -15,6 +15,9 @@
 #pragma once
 
 #include <kjit/device.cuh>
+#if KJIT_SIM
+#include <kjit_sim/mbarrier.h>
+#endif
 
 #include <cstdint>
 
@@ -26,6 +29,26 @@ template <typename T>
 KJIT_DEVICE std::uint32_t to_shared(T* ptr) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(ptr));
 }
+
+#if KJIT_SIM
+
+KJIT_DEVICE void mbar_init(std::uint64_t* bar, std::uint32_t count) {
+  ::kjit_sim::mbarrier_init(bar, count);
+}
+KJIT_DEVICE std::uint64_t mbar_arrive(std::uint64_t* bar) {
+  return ::kjit_sim::mbarrier_arrive(bar);
+}
+KJIT_DEVICE std::uint64_t mbar_arrive_relaxed(std::uint64_t* bar) {
+  return ::kjit_sim::mbarrier_arrive(bar);
+}
+KJIT_DEVICE void mbar_arrive_expect_tx(std::uint64_t* bar, std::uint32_t bytes) {
+  ::kjit_sim::mbarrier_arrive(bar, bytes);
+}
+KJIT_DEVICE void mbar_wait_parity(std::uint64_t* bar, std::uint32_t parity) {
+  while (!::kjit_sim::mbarrier_test(bar, parity)) ::kjit_sim::yield();
+}
+
+#else
 
 /// Makes `bar` a barrier of `count` arrivals for each phase. One thread does it, and `__syncthreads()` (before bulk
 /// copies of another proxy a fence, too) makes it known to the others.
@@ -80,5 +103,7 @@ KJIT_DEVICE void mbar_wait_parity(std::uint64_t* bar, std::uint32_t parity) {
         : "memory");
   } while (done == 0);
 }
+
+#endif
 
 }  // namespace kjit::device::ptx

@@ -363,6 +363,9 @@ KJIT_IMPL TensorMatcher& TensorMatcher::ensure_alignment(std::int64_t alignment,
 }
 
 KJIT_IMPL TensorMatcher& TensorMatcher::verify(const TensorView& view, const char* name, DebugInfo where) {
+#if KJIT_SIM
+  if (::kjit_sim::note_name != nullptr && name != nullptr) ::kjit_sim::note_name(view.data_ptr(), name);
+#endif
   Matching matching(*this, view, {name, where});
   if (!matching.matches()) matching.fail();
   return *this;

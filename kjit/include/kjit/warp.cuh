@@ -34,7 +34,7 @@ using ::kjit::device::get_lane_id;
 /// True in one lane of `active_mask`, the same one at every call with that mask. On sm_90 and later the compiler knows
 /// that it is one, which makes it the right condition around a bulk copy.
 KJIT_DEVICE bool elect_one_lane(mask_t active_mask = kFullMask) {
-#if KJIT_ARCH_HOPPER_OR_GREATER
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
   std::uint32_t elected;
   asm volatile(
       "{\n"
@@ -86,6 +86,7 @@ KJIT_DEVICE constexpr bool has_redux() {
 
 template <ReductionOp Op, typename T>
 KJIT_DEVICE T redux(T value, mask_t active_mask) {
+#if !KJIT_SIM
   if constexpr (std::is_same_v<T, float>) {
     float result;
     if constexpr (Op == ReductionOp::MAX) {
@@ -94,7 +95,9 @@ KJIT_DEVICE T redux(T value, mask_t active_mask) {
       asm volatile("redux.sync.min.f32 %0, %1, %2;" : "=f"(result) : "f"(value), "r"(active_mask));
     }
     return result;
-  } else {
+  } else
+#endif
+  {
     using Word = std::conditional_t<std::is_signed_v<T>, int, unsigned>;
     const Word word = value;
     if constexpr (Op == ReductionOp::SUM) {
@@ -364,12 +367,12 @@ struct LoadStorePattern {
 
 /// Loads `kBytes` bytes with the warp, all 32 lanes; `store_bytes` with the same numbers writes them. `src` is aligned
 /// to `LoadStorePattern::get_vec_bytes<kBytes, kMaxVecBytes>()` bytes.
-template <std::int64_t kBytes, std::int64_t kMaxVecBytes = LoadStorePattern::MAX_GMEM,
+template <std::int64_t kBytes, std::int64_t kMaxVecBytes = LoadStoreBytes::MAX_GMEM,
           std::int64_t kVecBytes = LoadStorePattern::get_vec_bytes<kBytes, kMaxVecBytes>()>
 KJIT_DEVICE typename CopyTrait<kBytes, kVecBytes>::result_t load_bytes(const void* src) {
   return CopyTrait<kBytes, kVecBytes>::load(src);
 }
-template <std::int64_t kBytes, std::int64_t kMaxVecBytes = LoadStorePattern::MAX_GMEM,
+template <std::int64_t kBytes, std::int64_t kMaxVecBytes = LoadStoreBytes::MAX_GMEM,
           std::int64_t kVecBytes = LoadStorePattern::get_vec_bytes<kBytes, kMaxVecBytes>()>
 KJIT_DEVICE void store_bytes(void* dst, const typename CopyTrait<kBytes, kVecBytes>::result_t& result) {
   CopyTrait<kBytes, kVecBytes>::store(dst, result);
@@ -377,12 +380,12 @@ KJIT_DEVICE void store_bytes(void* dst, const typename CopyTrait<kBytes, kVecByt
 
 /// The same for bytes in global memory that are moved once: they make way for others in the caches. The results are of
 /// one type, so a plain load may be followed by a streaming store.
-template <std::int64_t kBytes, std::int64_t kMaxVecBytes = LoadStorePattern::MAX_GMEM,
+template <std::int64_t kBytes, std::int64_t kMaxVecBytes = LoadStoreBytes::MAX_GMEM,
           std::int64_t kVecBytes = LoadStorePattern::get_vec_bytes<kBytes, kMaxVecBytes>()>
 KJIT_DEVICE typename CopyTrait<kBytes, kVecBytes>::result_t load_bytes_streaming(const void* src) {
   return CopyTrait<kBytes, kVecBytes>::load_streaming(src);
 }
-template <std::int64_t kBytes, std::int64_t kMaxVecBytes = LoadStorePattern::MAX_GMEM,
+template <std::int64_t kBytes, std::int64_t kMaxVecBytes = LoadStoreBytes::MAX_GMEM,
           std::int64_t kVecBytes = LoadStorePattern::get_vec_bytes<kBytes, kMaxVecBytes>()>
 KJIT_DEVICE void store_bytes_streaming(void* dst, const typename CopyTrait<kBytes, kVecBytes>::result_t& result) {
   CopyTrait<kBytes, kVecBytes>::store_streaming(dst, result);

@@ -1,0 +1,369 @@
+"""What of CUDA's language can no macro express, and what can the simulator not run?
+
+The build runs this file as a program between the preprocessor and the compiler of a simulated unit:
+
+    python rewrite.py unit.ii unit.sim.ii
+
+Only the op's own files are looked at; the preprocessor's line markers say which those are (kjit's, CUDA's and the
+system's headers are marked), and they stay where they are, so that errors, debuggers and the checks name the lines that
+the user wrote. No line is added or removed. Three things are rewritten:
+
+    kernel<T><<<grid, block, smem>>>(x, n);  ->  kernel<T> ->*::kjit_sim::grid(grid, block, smem)(x, n);
+    extern __shared__ float tile[];          ->  float (*const tile) = reinterpret_cast<float (*)>(dynamic_shared());
+    __shared__ alignas(16) float tile[32];   ->  alignas(16) __shared__ float tile[32];
+
+After the preprocessor there are no comments, no macros and no dead branches, so what a `#if KJIT_SIM` keeps away is not
+seen here. What is left and needs a GPU (inline PTX, TMA, tensor cores, clusters) is an error in a compiler's form.
+
+It imports nothing of kjit, because it starts once for every compiled unit.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_MARKER = re.compile(r'# (?P<line>\d+) "(?P<file>(?:\\.|[^"\\])*)"(?P<flags>(?: \d)*)\s*\n?')
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+    |(?P<string>(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'))
+    |(?P<number>\.?\d(?:[eEpP][+-]|'[\w]|[\w.])*)
+    |(?P<name>[A-Za-z_$\u0080-\U0010ffff][\w$]*)
+    |(?P<sign>::|->|[\s\S])""",
+    re.VERBOSE,
+)
+_OPEN, _CLOSE = "([{", ")]}"
+_ASM = ("asm", "__asm__", "__asm")
+_PTX = re.compile(r"\w\.\w|;|%%?(?:laneid|warpid|smid|clock)")
+
+_LONGEST_QUOTE = 60
+
+# Names that stand for what the simulator does not have.
+_UNKNOWN_NAMES = (
+    (re.compile(r"CUtensorMap\w*|cuTensorMap\w+|cp_async_bulk\w*|make_tma_\w+"), "TMA"),
+    (re.compile(r"wgmma\w*|nvcuda|wmma|tcgen05\w*"), "tensor core instructions"),
+    (
+        re.compile(r"__cluster_dims__|this_cluster|cluster_group|enable_cluster|cudaLaunchAttributeClusterDimension"),
+        "thread block clusters",
+    ),
+    (re.compile(r"tex[123]D\w*|surf[123]D\w*|cudaTextureObject_t|cudaSurfaceObject_t"), "textures and surfaces"),
+)
+# Headers of CUDA whose contents are made of PTX.
+_UNKNOWN_HEADERS = (
+    (re.compile(r".*/(?:crt/)?mma\.h"), "tensor core instructions (<mma.h>)"),
+    (re.compile(r".*/cuda/(?:std/)?(?:ptx|barrier|pipeline)"), "the PTX behind <cuda/ptx>, <cuda/barrier> and others"),
+    (re.compile(r".*/cuda_pipeline(?:_primitives)?\.h"), "asynchronous copies (<cuda_pipeline.h>)"),
+    (re.compile(r".*/cute?(?:lass)?/(?:arch|atom)/.*"), "CUTLASS"),
+)
+
+
+@dataclass
+class _Token:
+    """A piece of the unit. `kind` is that of `_TOKEN`, or `other` for what is not the op's own."""
+
+    kind: str
+    text: str
+    file: str = ""
+    line: int = 0
+
+    @property
+    def is_code(self) -> bool:
+        return self.kind not in ("space", "other")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Something in an op's own file that the simulator cannot run."""
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: error: {self.text}"
+
+
+def rewrite(unit: str) -> tuple[str, list[Refusal]]:
+    """The preprocessed `unit` as the C++ compiler takes it, and what in it the simulator cannot run."""
+    refusals: list[Refusal] = []
+    tokens = list(_tokens(unit, refusals))
+    code = [token for token in tokens if token.is_code]
+    refusals += _refuse(code)
+    _rewrite_launches(code)
+    _rewrite_shared_memory(code)
+    return "".join(token.text for token in tokens), refusals
+
+
+def _tokens(unit: str, refusals: list[Refusal]) -> Iterator[_Token]:
+    """All of `unit` in pieces; the op's own files in tokens."""
+    file, line, is_own = "", 1, False
+    # Decided where a file is entered: in it, what a system header's macro expands to is marked as the system's.
+    is_own_file: dict[str, bool] = {}
+    own_place = ("", 0)
+    start = 0
+    for marker in (*re.finditer(rf"^{_MARKER.pattern}", unit, re.MULTILINE), None):
+        end = len(unit) if marker is None else marker.start()
+        text = unit[start:end]
+        if is_own:
+            yield from _split(text, file, line)
+            own_place = (file, line + text.count("\n"))
+        elif text:
+            yield _Token("other", text)
+        if marker is None:
+            return
+        yield _Token("other", marker[0])
+        start = marker.end()
+        was_own = is_own
+        file, line = re.sub(r"\\(.)", r"\1", marker["file"]), int(marker["line"])
+        flags = marker["flags"].split()
+        is_own = is_own_file.setdefault(file, "3" not in flags and not file.startswith("<"))
+        if was_own and "1" in flags and "/kjit_sim/" not in file:
+            for pattern, what in _UNKNOWN_HEADERS:
+                if pattern.fullmatch(file):
+                    refusals.append(_refusal(*own_place, what))
+
+
+def _split(text: str, file: str, line: int) -> Iterator[_Token]:
+    for match in _TOKEN.finditer(text):
+        yield _Token(match.lastgroup if match.lastgroup != "fence" else "string", match[0], file, line)  # type: ignore[arg-type]
+        line += match[0].count("\n")
+
+
+def _refuse(code: list[_Token]) -> Iterator[Refusal]:
+    for index, token in enumerate(code):
+        if token.kind != "name":
+            continue
+        if token.text in _ASM:
+            assembly = _assembly(code, index + 1)
+            if _PTX.search(assembly):
+                short = assembly if len(assembly) <= _LONGEST_QUOTE else f"{assembly[:_LONGEST_QUOTE]}..."
+                yield _refusal(token.file, token.line, f'inline PTX (asm "{short}")')
+            continue
+        if token.text == "ptx" and [each.text for each in code[max(index - 2, 0) : index]] == ["cuda", "::"]:
+            yield _refusal(token.file, token.line, "PTX (cuda::ptx)")
+            continue
+        for pattern, what in _UNKNOWN_NAMES:
+            if pattern.fullmatch(token.text):
+                yield _refusal(token.file, token.line, f"{what} ({token.text})")
+
+
+def _refusal(file: str, line: int, what: str) -> Refusal:
+    return Refusal(file, line, f"the simulator cannot run {what}")
+
+
+def _assembly(code: list[_Token], index: int) -> str:
+    """The instructions of an `asm` statement: its first strings, as one."""
+    while index < len(code) and code[index].text != "(" and code[index].kind == "name":
+        index += 1
+    text = ""
+    for token in code[index + 1 :]:
+        if token.kind != "string":
+            break
+        text += token.text[token.text.find('"') + 1 : -1]
+    return re.sub(r"(?:\\[nt]|\s)+", " ", text).strip()
+
+
+def _rewrite_launches(code: list[_Token]) -> None:
+    """`kernel<<<...>>>(...)`: a kernel's name is followed by three signs, which nothing else in C++ is."""
+    templates = _template_names(code)
+    index = 0
+    while index + 2 < len(code):
+        if not _is_run(code, index, "<") or index == 0 or code[index - 1].text == "operator":
+            index += 1
+            continue
+        end = _end_of_configuration(code, index + 3)
+        if end is None:
+            index += 1
+            continue
+        name = code[index - 1]
+        if name.kind == "name" and name.text in templates:
+            _deduce(code, index - 1)
+        code[index].text = " ->*::kjit_sim::grid("
+        code[index + 1].text = code[index + 2].text = ""
+        code[end].text = ")"
+        code[end + 1].text = code[end + 2].text = ""
+        index = end + 3
+
+
+def _is_run(code: list[_Token], index: int, sign: str) -> bool:
+    return [token.text for token in code[index : index + 3]] == [sign] * 3
+
+
+def _end_of_configuration(code: list[_Token], index: int) -> int | None:
+    """Where the `>>>` of a launch begins whose configuration begins at `index`."""
+    depth = 0
+    for position in range(index, len(code) - 3):
+        text = code[position].text
+        if code[position].kind == "sign" and text in _OPEN:
+            depth += 1
+        elif code[position].kind == "sign" and text in _CLOSE:
+            depth -= 1
+        elif text == ";" or depth < 0:
+            return None
+        if depth == 0 and _is_run(code, position, ">") and code[position + 3].text == "(":
+            return position
+    return None
+
+
+def _template_names(code: list[_Token]) -> set[str]:
+    """The names of the function templates in the op's own files: a launch may leave their arguments to be deduced."""
+    names = set()
+    for index, token in enumerate(code):
+        if token.text != "template" or index + 1 >= len(code) or code[index + 1].text != "<":
+            continue
+        for position in range(_end_of_template(code, index + 1), len(code) - 1):
+            if code[position].text in ("{", ";", "="):
+                break
+            if code[position + 1].text == "(" and code[position].kind == "name" and not _is_specifier(code[position]):
+                names.add(code[position].text)
+                break
+    return names
+
+
+def _end_of_template(code: list[_Token], index: int) -> int:
+    """The index behind the `>` that closes the `<` at `index`."""
+    depth, nested = 0, 0
+    for position in range(index, len(code)):
+        text = code[position].text
+        if text in _OPEN:
+            nested += 1
+        elif text in _CLOSE:
+            nested -= 1
+        elif nested == 0 and text == "<":
+            depth += 1
+        elif nested == 0 and text == ">":
+            depth -= 1
+            if depth == 0:
+                return position + 1
+    return len(code)
+
+
+def _is_specifier(token: _Token) -> bool:
+    return token.text in ("__attribute__", "alignas", "requires", "decltype", "noexcept", "explicit", "__declspec")
+
+
+def _deduce(code: list[_Token], index: int) -> None:
+    """A kernel template without arguments becomes a function that deduces them from those of the launch."""
+    first = index
+    while first >= 2 and code[first - 1].text == "::" and code[first - 2].kind == "name":
+        first -= 2
+    if first >= 1 and code[first - 1].text == "::":
+        first -= 1
+    name = "".join(token.text for token in code[first : index + 1])
+    for token in code[first:index]:
+        token.text = ""
+    code[index].text = f"::kjit_sim::deduced([&](auto&... kjit_args) {{ {name}(kjit_args...); }})"
+
+
+def _rewrite_shared_memory(code: list[_Token]) -> None:
+    """`extern __shared__ T name[]`: in a function a pointer; outside one, every use of the name."""
+    in_function: list[bool] = []
+    statement = 0
+    everywhere: dict[str, tuple[str, int]] = {}
+    index = 0
+    while index < len(code):
+        token = code[index]
+        if token.text == "{" and token.kind == "sign":
+            words = [each.text for each in code[statement:index]]
+            is_namespace = "namespace" in words[:3] or (words[:1] == ["extern"] and len(words) == 2)
+            in_function.append(not is_namespace)
+            statement = index + 1
+        elif token.text == "}" and token.kind == "sign":
+            if in_function:
+                in_function.pop()
+            everywhere = {name: use for name, use in everywhere.items() if use[1] <= len(in_function)}
+            statement = index + 1
+        elif token.text == ";":
+            statement = index + 1
+        elif token.text in ("extern", "__shared__", "static"):
+            declared = _shared_declaration(code, index)
+            if declared is not None:
+                end, name, type_, rest = declared
+                value = f"reinterpret_cast<{type_} (*){rest}>(::kjit_sim::dynamic_shared())"
+                if any(in_function):
+                    code[index].text = f"{type_} (*const {name}){rest} = {value}"
+                    everywhere.pop(name, None)
+                else:
+                    code[index].text = ""
+                    everywhere[name] = f"({value})", len(in_function)
+                for each in code[index + 1 : end]:
+                    each.text = ""
+                index = end
+                continue
+            if [each.text for each in code[index : index + 3]] == ["static", "thread_local", "alignas"]:
+                end = _matching(code, index + 3)
+                alignment = "".join(each.text for each in code[index + 2 : end + 1])
+                token.text = f"{alignment} static"
+                for each in code[index + 2 : end + 1]:
+                    each.text = ""
+        elif token.kind == "name" and token.text in everywhere:
+            before = code[index - 1].text if index else ""
+            if before not in (".", "->") and not (before == "::" and index > 1 and code[index - 2].kind == "name"):
+                token.text = everywhere[token.text][0]
+        index += 1
+
+
+def _shared_declaration(code: list[_Token], index: int) -> tuple[int, str, str, str] | None:
+    """Read a declaration of dynamic shared memory that begins at `index`; the memory has more than any alignment.
+
+    Returns:
+        The index of its `;`, its name, the type of its elements, and what follows the empty brackets. None where it is
+        another declaration.
+    """
+    end = index
+    while end < len(code) and code[end].text not in (";", "{", "}", "=", "("):
+        if code[end].text in ("alignas", "__attribute__", "__align__") and end + 1 < len(code):
+            end = _matching(code, end + 1)
+        end += 1
+    words = code[index:end]
+    texts = [token.text for token in words]
+    if end >= len(code) or code[end].text != ";" or "extern" not in texts:
+        return None
+    if not {"thread_local", "__shared__"} & set(texts):
+        return None
+    type_: list[str] = []
+    position = 0
+    while position < len(words) and not (texts[position] == "[" and texts[position + 1 : position + 2] == ["]"]):
+        if texts[position] in ("alignas", "__attribute__", "__align__"):
+            position = _matching(words, position + 1)
+        elif texts[position] == "[" and texts[position + 1 : position + 2] == ["["]:
+            position = _matching(words, position)
+        elif texts[position] not in ("extern", "static", "thread_local", "__shared__", "inline"):
+            type_.append(texts[position])
+        position += 1
+    if position == len(words) or len(type_) < 2:
+        return None
+    name = type_.pop()
+    return end, name, " ".join(type_), "".join(texts[position + 2 :])
+
+
+def _matching(code: list[_Token], index: int) -> int:
+    """The index of the bracket that closes the one at `index`."""
+    depth = 0
+    for position in range(index, len(code)):
+        if code[position].text in _OPEN:
+            depth += 1
+        elif code[position].text in _CLOSE:
+            depth -= 1
+            if depth == 0:
+                return position
+    return len(code) - 1
+
+
+def main(source: str, target: str) -> int:
+    """Rewrite the file `source` into `target`; refusals go to stderr, as a compiler writes its errors."""
+    with open(source, encoding="utf-8", errors="surrogateescape") as file:
+        text, refusals = rewrite(file.read())
+    for refusal in dict.fromkeys(refusals):
+        sys.stderr.write(f"{refusal}\n")
+    if refusals:
+        return 1
+    with open(target, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,859 @@
+// Watches every access to memory that a kernel makes, and says which are mistakes.
+//
+// Units are compiled with -fsanitize=thread, which puts a call before each access; the functions that it calls are
+// here, in place of ThreadSanitizer's. Outside of kernels they do nothing.
+//
+// Global memory: an access has to lie in a tensor that the call was given or made, in memory from cudaMalloc, in a
+// variable of the module or on the thread's own stack. Calls that are given pointers, which have no size, and kernels
+// that may have read an address from a tensor of 64-bit integers, are not checked for the rest of memory.
+//
+// Shared memory: for each byte there is a record of who wrote it last and of two who have read it since. Two accesses
+// of different threads, one of which writes, are in order if something between them makes both threads wait for each
+// other: a barrier of the block, an operation of their warp, an mbarrier; or if both have used the same word with
+// atomic operations (a lock). Else it is a race, unless both are atomic. As compute-sanitizer's racecheck does, it is
+// one too where both write the same value.
+
+#include <kjit_sim/memory.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "check_places.h"
+#include "fiber.h"
+#include "scheduler.h"
+
+namespace kjit_sim {
+
+namespace {
+
+using std::uint16_t;
+using std::uint32_t;
+using std::uint64_t;
+using std::uint8_t;
+using std::uintptr_t;
+
+/// Memory of a tensor, or from cudaMalloc.
+struct Region {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+  uintptr_t data = 0;  // the first element
+  bool may_hold_addresses = false;
+  int argument = -1;
+  const char* function = nullptr;
+  char type[72] = "";
+  char name[48] = "";
+};
+
+/// What the calls of exports that run on an OS thread have noted, the outermost call's first.
+struct Notes {
+  std::vector<Region> regions;
+  int depth = 0;
+  bool has_unknown = false;
+};
+constinit thread_local Notes* notes = nullptr;
+
+std::vector<Region> allocations;
+pthread_mutex_t allocations_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/// What the kernel of a launch may use, in order.
+struct Reachable {
+  std::vector<Region> regions;
+  bool is_all_known = false;
+};
+
+/// An access, for later ones to be compared with.
+struct Stamp {
+  uint32_t epoch;  // 0: there was none
+  uint32_t clock;  // of its thread
+  uint32_t place;  // where the access returns to, from the module's start
+  uint16_t thread;
+  uint8_t size;
+  bool is_atomic;
+};
+
+enum class Access : uint8_t { kRead, kWrite, kAtomic };
+
+/// A byte of shared memory.
+struct Cell {
+  Stamp write;
+  Stamp reads[2];  // since the last write
+};
+
+/// When a thread last used an atomic operation, and on what.
+struct AtomicUse {
+  uint64_t time;
+  uintptr_t address;
+};
+
+/// A word that threads wait for, and what those know who see it.
+struct SyncWord {
+  uintptr_t address;
+  std::vector<uint32_t> clocks;
+};
+
+/// A read of shared memory that nobody had written. It is reported where the next barrier shows that a write did not
+/// just come too late, which is a race.
+struct UnwrittenRead {
+  uintptr_t address = 0;  // 0: there was none
+  std::size_t size;
+  Access access;
+  uint32_t thread;
+  const void* place;
+};
+
+/// What one OS thread knows of the block that it runs.
+struct Watch {
+  Worker* worker;
+  const Reachable* reachable;
+  Range variables;
+  uintptr_t dynamic;
+  std::size_t dynamic_size;
+  Cell* dynamic_cells;
+  Cell* static_cells;
+
+  // The thread that runs.
+  uint32_t number;
+  uintptr_t stack;
+
+  UnwrittenRead unwritten;
+
+  // The region found last.
+  uintptr_t found_begin = 0, found_size = 0;
+
+  // Time. A barrier of the whole block, and a new block, begin an epoch; within one, each thread has a clock that
+  // counts what it has synchronised with, and knows the clocks of others as they were then.
+  uint32_t epoch;
+  uint32_t first_epoch;  // of this block
+  uint32_t clock[kMaxThreads];
+  uint32_t of_lanes[kMaxThreads][kLanes];  // the clocks of the lanes of its warp that a thread knows
+  bool is_wide;                            // somebody waited for other warps than by a barrier of all
+  std::vector<uint32_t> of_all;            // then: those of all threads, a row for each
+  std::vector<SyncWord> words;
+
+  uint64_t atomic_time;
+  AtomicUse atomics[kMaxThreads];
+
+  uint32_t* known_by(uint32_t thread) { return &of_all[std::size_t{thread} * worker->threads_in_block]; }
+};
+constinit thread_local Watch* own_watch = nullptr;
+/// `own_watch` while a block runs, else null.
+constinit thread_local Watch* watch = nullptr;
+
+template <typename T>
+T* map_zeros(std::size_t count) {
+  void* memory =
+      mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) std::abort();
+  return static_cast<T*>(memory);
+}
+
+/// Ends with the OS thread: each block of a cooperative launch has one.
+struct WatchOwner {
+  Watch* watch = nullptr;
+  ~WatchOwner() {
+    if (watch == nullptr) return;
+    munmap(watch->dynamic_cells, kMaxDynamicShared * sizeof(Cell));
+    munmap(watch->static_cells, (watch->variables.size + 1) * sizeof(Cell));
+    watch->~Watch();
+    munmap(watch, sizeof(Watch));
+    own_watch = nullptr;
+  }
+};
+thread_local WatchOwner watch_owner;
+
+//
+// Order
+//
+
+bool is_ordered(Watch& w, const Stamp& stamp) {
+  if (stamp.epoch != w.epoch || stamp.thread == w.number) return true;
+  if (stamp.thread / kLanes == w.number / kLanes && w.of_lanes[w.number][stamp.thread % kLanes] >= stamp.clock) {
+    return true;
+  }
+  return w.is_wide && w.known_by(w.number)[stamp.thread] >= stamp.clock;
+}
+
+/// Threads begin to wait for each other in other ways: what they know so far is what they know of their warps.
+void widen(Watch& w) {
+  if (w.is_wide) return;
+  w.is_wide = true;
+  const uint32_t threads = w.worker->threads_in_block;
+  w.of_all.assign(std::size_t{threads} * threads, 0);
+  for (uint32_t i = 0; i < threads; ++i) {
+    const uint32_t first = i / kLanes * kLanes;
+    for (uint32_t j = 0; j < kLanes && first + j < threads; ++j) w.known_by(i)[first + j] = w.of_lanes[i][j];
+  }
+}
+
+void join(uint32_t* into, const uint32_t* other, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) into[i] = into[i] > other[i] ? into[i] : other[i];
+}
+
+template <typename F>
+void for_each_lane(uint32_t lanes, F&& f) {
+  for (; lanes != 0; lanes &= lanes - 1) f(static_cast<uint32_t>(__builtin_ctz(lanes)));
+}
+
+void lanes_met(Worker& worker, uint32_t warp, uint32_t arrived, WarpOp) {
+  Watch& w = *own_watch;
+  const uint32_t first = warp * kLanes;
+  alignas(64) uint32_t known[kLanes] = {};
+  for_each_lane(arrived, [&](uint32_t lane) {
+    uint32_t* const row = w.of_lanes[first + lane];
+    row[lane] = w.clock[first + lane]++;
+    join(known, row, kLanes);
+  });
+  for_each_lane(arrived, [&](uint32_t lane) { std::memcpy(w.of_lanes[first + lane], known, sizeof(known)); });
+  if (!w.is_wide) return;
+  const uint32_t threads = worker.threads_in_block;
+  std::vector<uint32_t> all(threads, 0);
+  for_each_lane(arrived, [&](uint32_t lane) { join(all.data(), w.known_by(first + lane), threads); });
+  for_each_lane(arrived, [&](uint32_t lane) { all[first + lane] = known[lane]; });
+  for_each_lane(arrived, [&](uint32_t lane) { std::copy(all.begin(), all.end(), w.known_by(first + lane)); });
+}
+
+void barrier_passed(Worker& worker, int id, uint32_t arrived);
+
+void word_released(Worker& worker, Thread& thread, const void* address) {
+  Watch& w = *own_watch;
+  widen(w);
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  auto word = std::find_if(w.words.begin(), w.words.end(), [at](const SyncWord& each) { return each.address == at; });
+  if (word == w.words.end()) word = w.words.insert(word, {at, std::vector<uint32_t>(worker.threads_in_block, 0)});
+  uint32_t* const known = w.known_by(thread.number);
+  known[thread.number] = w.clock[thread.number]++;
+  join(word->clocks.data(), known, worker.threads_in_block);
+}
+
+void word_acquired(Worker& worker, Thread& thread, const void* address) {
+  Watch& w = *own_watch;
+  widen(w);
+  for (const SyncWord& word : w.words) {
+    if (word.address != reinterpret_cast<uintptr_t>(address)) continue;
+    join(w.known_by(thread.number), word.clocks.data(), worker.threads_in_block);
+  }
+}
+
+bool is_sync_word(const Watch& w, uintptr_t address) {
+  return std::any_of(w.words.begin(), w.words.end(),
+                     [address](const SyncWord& word) { return address - word.address < 8; });
+}
+
+/// Both threads have used one word with atomic operations since the earlier access.
+bool met_at_atomic(const Watch& w, const Stamp& earlier) {
+  const AtomicUse& theirs = w.atomics[earlier.thread];
+  const AtomicUse& ours = w.atomics[w.number];
+  return theirs.address == ours.address && theirs.time != 0 && ours.time > theirs.time;
+}
+
+//
+// Reports
+//
+
+const char* verb(Access access) {
+  return access == Access::kRead ? "reads" : access == Access::kWrite ? "writes" : "atomically updates";
+}
+
+/// Ends the launch with a report about what the running thread does.
+[[noreturn]] void accuse(const char* what, const void* place) {
+  char kernel[200], line[260];
+  name_of_kernel(worker->launch->kernel, kernel, sizeof(kernel));
+  place_of(place, line, sizeof(line));
+  fail("kernel %s %s, at %s", kernel, what, line);
+}
+
+/// "argument 2 of scale (out: float32[1000])"
+void describe_region(const Region& region, char* text, std::size_t size) {
+  const char* const separator = region.name[0] != '\0' && region.type[0] != '\0' ? ": " : "";
+  if (region.argument >= 0) {
+    std::snprintf(text, size, "argument %d of %s (%s%s%s)", region.argument + 1, region.function, region.name,
+                  separator, region.type);
+  } else if (region.name[0] != '\0') {
+    std::snprintf(text, size, "%s (%s)", region.name, region.type);
+  } else {
+    std::snprintf(text, size, "%s", region.type);
+  }
+}
+
+/// How an access misses memory that starts at `begin`: "16 bytes past the end of"
+uintptr_t describe_miss(uintptr_t at, std::size_t size, uintptr_t begin, uintptr_t end, char* text, std::size_t room) {
+  if (at >= end) {
+    if (at == end) {
+      std::snprintf(text, room, "just past the end of");
+    } else {
+      std::snprintf(text, room, "%zu bytes past the end of", static_cast<std::size_t>(at - end));
+    }
+    return at - end;
+  }
+  if (at < begin) {
+    std::snprintf(text, room, "%zu bytes before the start of", static_cast<std::size_t>(begin - at));
+    return begin - at;
+  }
+  std::snprintf(text, room, "%zu of them past the end of", static_cast<std::size_t>(at + size - end));
+  return 0;
+}
+
+/// "byte 12 of __shared__ tile (128 bytes)"
+void describe_shared(const Watch& w, uintptr_t at, char* text, std::size_t size) {
+  if (at - w.dynamic < kMaxDynamicShared) {
+    std::snprintf(text, size, "byte %zu of the dynamic shared memory", static_cast<std::size_t>(at - w.dynamic));
+    return;
+  }
+  const std::size_t offset = at - reinterpret_cast<uintptr_t>(w.variables.begin);
+  const SharedVariable* const variable = this_module().shared_at(offset);
+  if (variable == nullptr) {
+    std::snprintf(text, size, "shared memory at 0x%zx", static_cast<std::size_t>(at));
+  } else {
+    std::snprintf(text, size, "byte %zu of __shared__ %s (%zu bytes)", offset - variable->begin, variable->name,
+                  variable->size);
+  }
+}
+
+/// Reports a read of what nobody had written, if there was one.
+void report_unwritten(Watch& w) {
+  const UnwrittenRead read = w.unwritten;
+  if (read.address == 0) return;
+  w.unwritten.address = 0;
+  char variable[200], what[400];
+  describe_shared(w, read.address, variable, sizeof(variable));
+  std::snprintf(what, sizeof(what), "%s %zu bytes of shared memory that the block has not written: %s",
+                verb(read.access), read.size, variable);
+  w.worker->current = &w.worker->threads[read.thread];
+  accuse(what, read.place);
+}
+
+/// Whether a kernel may have read an address near `at` from a tensor.
+bool may_be_computed(const Reachable& reachable, uintptr_t at) {
+  for (const Region& region : reachable.regions) {
+    if (!region.may_hold_addresses) continue;
+    const auto* const values = reinterpret_cast<const uint64_t*>(region.begin);
+    const std::size_t count = std::min<std::size_t>((region.end - region.begin) / 8, 1 << 20);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (values[i] > 1 << 20 && values[i] <= at && at - values[i] < 1u << 30) return true;
+    }
+  }
+  return false;
+}
+
+[[gnu::noinline]] void report_outside(Watch& w, uintptr_t at, std::size_t size, Access access, const void* place) {
+  report_unwritten(w);  // what was read there may be the cause
+  const Reachable& reachable = *w.reachable;
+  char nearest[280] = "";
+  char what[600];
+  uintptr_t distance = ~uintptr_t{0};
+  const auto consider = [&](uintptr_t begin, uintptr_t end, const char* name) {
+    char miss[64];
+    const uintptr_t off = describe_miss(at, size, begin, end, miss, sizeof(miss));
+    if (off >= distance) return;
+    distance = off;
+    std::snprintf(nearest, sizeof(nearest), "%s %s", miss, name);
+  };
+  for (const Region& region : reachable.regions) {
+    char name[200];
+    describe_region(region, name, sizeof(name));
+    consider(region.begin, region.end, name);
+  }
+  char shared[80];
+  std::snprintf(shared, sizeof(shared), "the block's %zu bytes of dynamic shared memory", w.worker->launch->smem);
+  consider(w.dynamic, w.dynamic + w.worker->launch->smem, shared);
+  const bool is_null = at < 1 << 16;
+  if (!is_null) {
+    if (!reachable.is_all_known && distance != 0) return;
+    if (may_be_computed(reachable, at)) return;
+  }
+  std::snprintf(what, sizeof(what), "%s %zu bytes at 0x%zx, %s", verb(access), size, static_cast<std::size_t>(at),
+                is_null              ? "which is at or near the null pointer"
+                : nearest[0] == '\0' ? "outside of everything that the launch was given"
+                                     : nearest);
+  accuse(what, place);
+}
+
+[[gnu::noinline]] void report_race(Watch& w, uintptr_t at, std::size_t size, Access access, const Stamp& earlier,
+                                   bool earlier_writes, const void* place) {
+  if (is_sync_word(w, at) || met_at_atomic(w, earlier)) return;
+  char variable[200], there[260], what[560];
+  describe_shared(w, at, variable, sizeof(variable));
+  place_of(reinterpret_cast<const void*>(this_module().base + earlier.place), there, sizeof(there));
+  const uint3 other = w.worker->threads[earlier.thread].index;
+  std::snprintf(what, sizeof(what),
+                "has a race: thread (%u, %u, %u) %s %s at %s, and with no barrier in between this thread %s %zu bytes "
+                "there",
+                other.x, other.y, other.z,
+                earlier.is_atomic ? (earlier_writes ? "atomically updates" : "atomically reads")
+                : earlier_writes  ? "writes"
+                                  : "reads",
+                variable, there, verb(access), size);
+  accuse(what, place);
+}
+
+//
+// Accesses
+//
+
+Stamp stamp_of(const Watch& w, std::size_t size, bool is_atomic, const void* place) {
+  return {w.epoch,
+          w.clock[w.number],
+          static_cast<uint32_t>(reinterpret_cast<uintptr_t>(place) - this_module().base),
+          static_cast<uint16_t>(w.number),
+          static_cast<uint8_t>(size < 255 ? size : 255),
+          is_atomic};
+}
+
+void access_shared(Watch& w, Cell* cells, uintptr_t at, std::size_t size, Access access, bool is_atomic,
+                   const void* place) {
+  const Stamp now = stamp_of(w, size, is_atomic, place);
+  for (std::size_t i = 0; i < size; ++i) {
+    Cell& cell = cells[i];
+    if (access != Access::kWrite && cell.write.epoch < w.first_epoch && w.unwritten.address == 0) {
+      w.unwritten = {at + i, size, access, w.number, place};
+    }
+    if (!is_ordered(w, cell.write) && !(is_atomic && cell.write.is_atomic)) {
+      report_race(w, at + i, size, access, cell.write, true, place);
+    }
+    if (access == Access::kRead) {
+      Stamp& read = cell.reads[0];
+      (is_ordered(w, read) ? read : cell.reads[1]) = now;
+      continue;
+    }
+    for (Stamp& read : cell.reads) {
+      if (!is_ordered(w, read) && !(is_atomic && read.is_atomic)) {
+        report_race(w, at + i, size, access, read, false, place);
+      }
+      read.epoch = 0;
+    }
+    cell.write = now;
+  }
+}
+
+/// Variables of the module in thread-local storage: shared ones, and others.
+void access_variables(Watch& w, uintptr_t at, std::size_t size, Access access, bool is_atomic, const void* place) {
+  const std::size_t offset = at - reinterpret_cast<uintptr_t>(w.variables.begin);
+  const Module& module = this_module();
+  if (module.is_own(offset)) return;
+  const SharedVariable* const variable = module.shared_at(offset);
+  if (module.shared_count > 0 && (variable == nullptr || offset + size > variable->begin + variable->size)) {
+    // Between variables: past the one before.
+    const SharedVariable* before = variable;
+    for (std::size_t i = 0; before == nullptr && i < module.shared_count; ++i) {
+      const SharedVariable& each = module.shared[i];
+      if (each.begin <= offset && offset - each.begin - each.size < 64) before = &each;
+    }
+    if (before == nullptr) return;
+    char miss[64], what[300];
+    const auto begin = reinterpret_cast<uintptr_t>(w.variables.begin) + before->begin;
+    describe_miss(at, size, begin, begin + before->size, miss, sizeof(miss));
+    std::snprintf(what, sizeof(what), "%s %zu bytes, %s __shared__ %s (%zu bytes)", verb(access), size, miss,
+                  before->name, before->size);
+    accuse(what, place);
+  }
+  access_shared(w, w.static_cells + offset, at, size, access, is_atomic, place);
+}
+
+/// The region that holds the byte, or null.
+const Region* find_region(const Reachable& reachable, uintptr_t at, std::size_t size) {
+  // They may overlap: of those that begin at or before it, any.
+  auto next = std::upper_bound(reachable.regions.begin(), reachable.regions.end(), at,
+                               [](uintptr_t address, const Region& region) { return address < region.begin; });
+  while (next != reachable.regions.begin()) {
+    --next;
+    if (at + size <= next->end) return &*next;
+  }
+  return nullptr;
+}
+
+[[gnu::noinline]] void access_elsewhere(Watch& w, uintptr_t at, std::size_t size, Access access, bool is_atomic,
+                                        const void* place) {
+  const uintptr_t in_dynamic = at - w.dynamic;
+  if (in_dynamic < kMaxDynamicShared) {
+    if (in_dynamic + size > w.dynamic_size) return report_outside(w, at, size, access, place);
+    return access_shared(w, w.dynamic_cells + in_dynamic, at, size, access, is_atomic, place);
+  }
+  if (at - reinterpret_cast<uintptr_t>(w.variables.begin) < w.variables.size) {
+    return access_variables(w, at, size, access, is_atomic, place);
+  }
+  if (const Region* const region = find_region(*w.reachable, at, size)) {
+    w.found_begin = region->begin;
+    w.found_size = region->end - region->begin;
+    return;
+  }
+  const Module& module = this_module();
+  for (int i = 0; i < module.segments; ++i) {
+    const auto begin = reinterpret_cast<uintptr_t>(module.data[i].begin);
+    if (at - begin < module.data[i].size) return;
+  }
+  report_outside(w, at, size, access, place);
+}
+
+inline __attribute__((always_inline)) void check(const volatile void* address, std::size_t size, Access access,
+                                                 const void* place, bool is_atomic = false) {
+  Watch* const w = watch;
+  if (w == nullptr) [[likely]] {
+    return;
+  }
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  if (at - w->stack < kStackBytes) return;
+  if (at - w->found_begin < w->found_size && at - w->found_begin + size <= w->found_size) return;
+  if (size == 0) return;
+  access_elsewhere(*w, at, size, access, is_atomic, place);
+}
+
+/// Before an atomic operation.
+void check_atomic(const volatile void* address, std::size_t size, Access access, const void* place) {
+  Watch* const w = watch;
+  if (w == nullptr) return;
+  check(address, size, access, place, true);
+  w->atomics[w->number] = {++w->atomic_time, reinterpret_cast<uintptr_t>(address)};
+}
+
+//
+// The turns of a launch
+//
+
+void launch_begins(Launch& launch) {
+  this_module();
+  auto* const reachable = new Reachable;
+  if (notes != nullptr) reachable->regions = notes->regions;
+  reachable->is_all_known = notes != nullptr && notes->depth > 0 && !notes->has_unknown;
+  pthread_mutex_lock(&allocations_mutex);
+  reachable->regions.insert(reachable->regions.end(), allocations.begin(), allocations.end());
+  pthread_mutex_unlock(&allocations_mutex);
+  std::sort(reachable->regions.begin(), reachable->regions.end(),
+            [](const Region& a, const Region& b) { return a.begin < b.begin; });
+  launch.checker = reachable;
+}
+
+void launch_ends(Launch& launch) {
+  delete static_cast<Reachable*>(launch.checker);
+}
+
+void block_begins(Worker& worker) {
+  if (own_watch == nullptr) {
+    own_watch = map_zeros<Watch>(1);
+    new (&own_watch->of_all) std::vector<uint32_t>;
+    new (&own_watch->words) std::vector<SyncWord>;
+    own_watch->variables = shared_variables();
+    own_watch->dynamic_cells = map_zeros<Cell>(kMaxDynamicShared);
+    own_watch->static_cells = map_zeros<Cell>(own_watch->variables.size + 1);
+    for (uint32_t& clock : own_watch->clock) clock = 1;
+    watch_owner.watch = own_watch;
+  }
+  Watch& w = *own_watch;
+  w.worker = &worker;
+  w.reachable = static_cast<const Reachable*>(worker.launch->checker);
+  w.dynamic = reinterpret_cast<uintptr_t>(worker.dynamic_shared);
+  w.dynamic_size = worker.launch->smem;
+  w.found_begin = w.found_size = 0;
+  w.first_epoch = ++w.epoch;
+  w.is_wide = false;
+  w.words.clear();
+  w.unwritten.address = 0;
+  w.atomic_time = 0;
+  std::memset(w.atomics, 0, worker.threads_in_block * sizeof(AtomicUse));
+  watch = &w;
+}
+
+void block_ends(Worker&) {
+  watch = nullptr;
+}
+
+void thread_changes(Worker&, Thread& thread) {
+  own_watch->number = thread.number;
+  own_watch->stack = reinterpret_cast<uintptr_t>(thread.stack);
+}
+
+void thread_exits(Worker& worker, Thread&) {
+  if (worker.live == 0) report_unwritten(*own_watch);
+}
+
+void barrier_passed(Worker& worker, int id, uint32_t arrived) {
+  Watch& w = *own_watch;
+  report_unwritten(w);
+  if (id == 0 && arrived == worker.live && arrived < worker.threads_in_block) {
+    const Thread* waiting = nullptr;
+    const Thread* ended = nullptr;
+    for (uint32_t i = 0; i < worker.threads_in_block; ++i) {
+      const Thread& thread = worker.threads[i];
+      if (thread.state == State::kBarrier && waiting == nullptr) waiting = &thread;
+      if (thread.state == State::kExited && ended == nullptr) ended = &thread;
+    }
+    if (waiting != nullptr && ended != nullptr) {
+      char what[200];
+      std::snprintf(what, sizeof(what),
+                    "has a barrier that only %u of the block's %u threads reach: thread (%u, %u, %u) has ended without",
+                    arrived, worker.threads_in_block, ended->index.x, ended->index.y, ended->index.z);
+      worker.current = &worker.threads[waiting->number];
+      accuse(what, waiting->where);
+    }
+  }
+  if (arrived == worker.live) {
+    ++w.epoch;
+    return;
+  }
+  widen(w);
+  std::vector<uint32_t> known(worker.threads_in_block, 0);
+  const auto for_each_at_barrier = [&](auto&& f) {
+    for (uint32_t i = 0; i < worker.threads_in_block; ++i) {
+      const Thread& thread = worker.threads[i];
+      if (thread.state == State::kBarrier && thread.barrier_id == id) f(i);
+    }
+  };
+  for_each_at_barrier([&](uint32_t i) {
+    w.known_by(i)[i] = w.clock[i]++;
+    join(known.data(), w.known_by(i), worker.threads_in_block);
+  });
+  for_each_at_barrier([&](uint32_t i) { std::copy(known.begin(), known.end(), w.known_by(i)); });
+}
+
+void lane_is_inactive(Worker& worker, Thread& reader, uint32_t lane) {
+  char what[160];
+  const uint32_t source = reader.number / kLanes * kLanes + lane;
+  const char* const why = source >= worker.threads_in_block                ? "is not in the block"
+                          : worker.threads[source].state == State::kExited ? "has ended"
+                                                                           : "does not take part";
+  std::snprintf(what, sizeof(what), "shuffles from lane %u of the warp (thread %u of the block), which %s", lane,
+                source, why);
+  worker.current = &reader;
+  accuse(what, reader.where);
+}
+
+void memory_allocated(const void* memory, std::size_t size) {
+  Region region;
+  region.begin = region.data = reinterpret_cast<uintptr_t>(memory);
+  region.end = region.begin + size;
+  region.may_hold_addresses = true;
+  std::snprintf(region.type, sizeof(region.type), "memory of %zu bytes from cudaMalloc", size);
+  pthread_mutex_lock(&allocations_mutex);
+  allocations.push_back(region);
+  pthread_mutex_unlock(&allocations_mutex);
+}
+
+void memory_freed(const void* memory) {
+  pthread_mutex_lock(&allocations_mutex);
+  std::erase_if(allocations, [&](const Region& region) { return region.begin == reinterpret_cast<uintptr_t>(memory); });
+  pthread_mutex_unlock(&allocations_mutex);
+}
+
+__attribute__((constructor)) void set_hooks() {
+  hooks.launch_begin = &launch_begins;
+  hooks.launch_end = &launch_ends;
+  hooks.block_begin = &block_begins;
+  hooks.block_end = &block_ends;
+  hooks.thread_changed = &thread_changes;
+  hooks.thread_exited = &thread_exits;
+  hooks.barrier_completed = &barrier_passed;
+  hooks.warp_completed = &lanes_met;
+  hooks.inactive_lane = &lane_is_inactive;
+  hooks.released = &word_released;
+  hooks.acquired = &word_acquired;
+  hooks.allocated = &memory_allocated;
+  hooks.freed = &memory_freed;
+  hooks.describe = &place_of;
+}
+
+/// "float32[2, 3]", as torch calls it.
+void describe_type(const DLTensor& tensor, char* text, std::size_t size) {
+  const auto bits = static_cast<int>(tensor.dtype.bits) * tensor.dtype.lanes;
+  static constexpr const char* kNames[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
+  const unsigned code = tensor.dtype.code;
+  int wrote = code < 6    ? std::snprintf(text, size, "%s%d[", kNames[code], bits)
+              : code == 6 ? std::snprintf(text, size, "bool[")
+                          : std::snprintf(text, size, "float%d[", bits);
+  auto at = static_cast<std::size_t>(wrote);
+  for (int i = 0; i < tensor.ndim && at + 24 < size; ++i) {
+    wrote = std::snprintf(text + at, size - at, i == 0 ? "%lld" : ", %lld", static_cast<long long>(tensor.shape[i]));
+    at += static_cast<std::size_t>(wrote);
+  }
+  std::snprintf(text + at, size - at, "]");
+}
+
+}  // namespace
+
+void note_tensor(const DLTensor& tensor, const char* function, int index) {
+  if (notes == nullptr) notes = new Notes;
+  Region region;
+  region.data = reinterpret_cast<uintptr_t>(tensor.data) + tensor.byte_offset;
+  // The elements farthest below and above the first one.
+  std::int64_t low = 0, high = 0, packed = 1;
+  for (int i = tensor.ndim - 1; i >= 0; --i) {
+    if (tensor.shape[i] == 0) return;
+    const std::int64_t stride = tensor.strides != nullptr ? tensor.strides[i] : packed;
+    (stride < 0 ? low : high) += (tensor.shape[i] - 1) * stride;
+    packed *= tensor.shape[i];
+  }
+  const std::int64_t bits = std::int64_t{tensor.dtype.bits} * tensor.dtype.lanes;
+  region.begin = region.data + static_cast<uintptr_t>(low * bits / 8);
+  region.end = region.data + static_cast<uintptr_t>(((high + 1) * bits + 7) / 8);
+  region.may_hold_addresses = bits == 64 && (tensor.dtype.code == kDLInt || tensor.dtype.code == kDLUInt);
+  region.function = function;
+  region.argument = function != nullptr ? index : -1;
+  if (function == nullptr) {
+    // Noted at each use: an owned tensor.
+    for (const Region& known : notes->regions) {
+      if (known.begin == region.begin && known.end == region.end) return;
+    }
+  }
+  describe_type(tensor, region.type, sizeof(region.type));
+  notes->regions.push_back(region);
+}
+
+void note_name(const void* data, const char* name) {
+  if (notes == nullptr) return;
+  for (auto region = notes->regions.rbegin(); region != notes->regions.rend(); ++region) {
+    if (region->data != reinterpret_cast<uintptr_t>(data) || region->name[0] != '\0') continue;
+    std::snprintf(region->name, sizeof(region->name), "%s", name);
+    return;
+  }
+}
+
+void note_unknown() {
+  if (notes != nullptr) notes->has_unknown = true;
+}
+
+std::size_t enter_call() {
+  if (notes == nullptr) notes = new Notes;
+  ++notes->depth;
+  return notes->regions.size() << 1 | (notes->has_unknown ? 1 : 0);
+}
+
+void leave_call(std::size_t state) {
+  --notes->depth;
+  notes->regions.resize(state >> 1);
+  notes->has_unknown = (state & 1) != 0;
+}
+
+}  // namespace kjit_sim
+
+//
+// What the compilers call
+//
+
+using kjit_sim::Access;
+using kjit_sim::check;
+using kjit_sim::check_atomic;
+
+#define KJIT_CALLER __builtin_return_address(0)
+
+extern "C" {
+
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_read(void**) {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_ignore_thread_begin() {}
+void __tsan_ignore_thread_end() {}
+
+void __tsan_read_range(void* address, std::size_t size) {
+  check(address, size, Access::kRead, KJIT_CALLER);
+}
+void __tsan_write_range(void* address, std::size_t size) {
+  check(address, size, Access::kWrite, KJIT_CALLER);
+}
+void* __tsan_memcpy(void* target, const void* source, std::size_t size) {
+  check(source, size, Access::kRead, KJIT_CALLER);
+  check(target, size, Access::kWrite, KJIT_CALLER);
+  return std::memcpy(target, source, size);
+}
+void* __tsan_memmove(void* target, const void* source, std::size_t size) {
+  check(source, size, Access::kRead, KJIT_CALLER);
+  check(target, size, Access::kWrite, KJIT_CALLER);
+  return std::memmove(target, source, size);
+}
+void* __tsan_memset(void* target, int value, std::size_t size) {
+  check(target, size, Access::kWrite, KJIT_CALLER);
+  return std::memset(target, value, size);
+}
+
+#define KJIT_ACCESSES(bytes)                                   \
+  void __tsan_read##bytes(void* address) {                     \
+    check(address, bytes, Access::kRead, KJIT_CALLER);         \
+  }                                                            \
+  void __tsan_write##bytes(void* address) {                    \
+    check(address, bytes, Access::kWrite, KJIT_CALLER);        \
+  }                                                            \
+  void __tsan_read_write##bytes(void* address) {               \
+    check(address, bytes, Access::kRead, KJIT_CALLER);         \
+    check(address, bytes, Access::kWrite, KJIT_CALLER);        \
+  }                                                            \
+  void __tsan_unaligned_read##bytes(void* address) {           \
+    check(address, bytes, Access::kRead, KJIT_CALLER);         \
+  }                                                            \
+  void __tsan_unaligned_write##bytes(void* address) {          \
+    check(address, bytes, Access::kWrite, KJIT_CALLER);        \
+  }                                                            \
+  void __tsan_unaligned_read_write##bytes(void* address) {     \
+    check(address, bytes, Access::kRead, KJIT_CALLER);         \
+    check(address, bytes, Access::kWrite, KJIT_CALLER);        \
+  }                                                            \
+  void __tsan_volatile_read##bytes(void* address) {            \
+    check(address, bytes, Access::kRead, KJIT_CALLER);         \
+  }                                                            \
+  void __tsan_volatile_write##bytes(void* address) {           \
+    check(address, bytes, Access::kWrite, KJIT_CALLER);        \
+  }                                                            \
+  void __tsan_unaligned_volatile_read##bytes(void* address) {  \
+    check(address, bytes, Access::kRead, KJIT_CALLER);         \
+  }                                                            \
+  void __tsan_unaligned_volatile_write##bytes(void* address) { \
+    check(address, bytes, Access::kWrite, KJIT_CALLER);        \
+  }
+KJIT_ACCESSES(1)
+KJIT_ACCESSES(2)
+KJIT_ACCESSES(4)
+KJIT_ACCESSES(8)
+KJIT_ACCESSES(16)
+#undef KJIT_ACCESSES
+
+// All sequentially consistent, whatever was asked for.
+#define KJIT_UPDATE(bits, T, name, builtin)                           \
+  T __tsan_atomic##bits##_##name(volatile T* address, T value, int) { \
+    check_atomic(address, sizeof(T), Access::kAtomic, KJIT_CALLER);   \
+    return builtin(address, value, __ATOMIC_SEQ_CST);                 \
+  }
+#define KJIT_ATOMICS(bits, T)                                                                                \
+  T __tsan_atomic##bits##_load(const volatile T* address, int) {                                             \
+    check_atomic(address, sizeof(T), Access::kRead, KJIT_CALLER);                                            \
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                       \
+  }                                                                                                          \
+  void __tsan_atomic##bits##_store(volatile T* address, T value, int) {                                      \
+    check_atomic(address, sizeof(T), Access::kWrite, KJIT_CALLER);                                           \
+    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                      \
+  }                                                                                                          \
+  KJIT_UPDATE(bits, T, exchange, __atomic_exchange_n)                                                        \
+  KJIT_UPDATE(bits, T, fetch_add, __atomic_fetch_add)                                                        \
+  KJIT_UPDATE(bits, T, fetch_sub, __atomic_fetch_sub)                                                        \
+  KJIT_UPDATE(bits, T, fetch_and, __atomic_fetch_and)                                                        \
+  KJIT_UPDATE(bits, T, fetch_or, __atomic_fetch_or)                                                          \
+  KJIT_UPDATE(bits, T, fetch_xor, __atomic_fetch_xor)                                                        \
+  KJIT_UPDATE(bits, T, fetch_nand, __atomic_fetch_nand)                                                      \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* address, T* expected, T value, int, int) {   \
+    check_atomic(address, sizeof(T), Access::kAtomic, KJIT_CALLER);                                          \
+    return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }                                                                                                          \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* address, T* expected, T value, int, int) {     \
+    check_atomic(address, sizeof(T), Access::kAtomic, KJIT_CALLER);                                          \
+    return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }                                                                                                          \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile T* address, T expected, T value, int, int) {         \
+    check_atomic(address, sizeof(T), Access::kAtomic, KJIT_CALLER);                                          \
+    __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);       \
+    return expected;                                                                                         \
+  }
+KJIT_ATOMICS(8, std::uint8_t)
+KJIT_ATOMICS(16, std::uint16_t)
+KJIT_ATOMICS(32, std::uint32_t)
+KJIT_ATOMICS(64, std::uint64_t)
+#undef KJIT_ATOMICS
+#undef KJIT_UPDATE
+
+void __tsan_atomic_thread_fence(int) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+void __tsan_atomic_signal_fence(int) {}
+
+}  // extern "C"

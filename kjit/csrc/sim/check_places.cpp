@@ -1,0 +1,229 @@
+#include "check_places.h"
+
+#include <cxxabi.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace kjit_sim {
+
+namespace {
+
+using Header = ElfW(Ehdr);
+using Section = ElfW(Shdr);
+using Symbol = ElfW(Sym);
+
+/// The symbol table of a module's file; empty where it has none.
+struct Symbols {
+  const Symbol* begin = nullptr;
+  const Symbol* end = nullptr;
+  const char* names = "";
+};
+
+Symbols read_symbols(const char* path) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  struct stat status;
+  void* memory = MAP_FAILED;
+  if (fstat(file, &status) == 0) {
+    memory = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+  }
+  close(file);
+  if (memory == MAP_FAILED) return {};  // else it stays, for the names
+  const char* const bytes = static_cast<const char*>(memory);
+  const auto& header = *reinterpret_cast<const Header*>(bytes);
+  const auto* const sections = reinterpret_cast<const Section*>(bytes + header.e_shoff);
+  for (int i = 0; i < header.e_shnum; ++i) {
+    if (sections[i].sh_type != SHT_SYMTAB) continue;
+    const auto* const begin = reinterpret_cast<const Symbol*>(bytes + sections[i].sh_offset);
+    return {begin, begin + sections[i].sh_size / sizeof(Symbol), bytes + sections[sections[i].sh_link].sh_offset};
+  }
+  return {};
+}
+
+/// A symbol's name for people.
+void demangle(const char* symbol, char* text, std::size_t size) {
+  int status = 0;
+  char* const name = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
+  std::snprintf(text, size, "%s", status == 0 ? name : symbol);
+  std::free(name);
+}
+
+/// Leaves of `void (anonymous namespace)::f<int>(T*)` what is before the parameters, without its namespaces.
+void shorten_function(char* text) {
+  char* begin = text;
+  int depth = 0;
+  for (char* at = text; *at != '\0'; ++at) {
+    if (std::strncmp(at, "(anonymous namespace)", 21) == 0) {
+      at += 20;
+      continue;
+    }
+    if (*at == '<') ++depth;
+    if (*at == '>') --depth;
+    if (depth > 0) continue;
+    if (*at == '(') {
+      *at = '\0';
+      break;
+    }
+    if (*at == ' ') begin = at + 1;
+    if (at[0] == ':' && at[1] == ':') begin = at + 2;
+  }
+  std::memmove(text, begin, std::strlen(begin) + 1);
+}
+
+Symbols symbols;
+
+Module read_module() {
+  Module module;
+  std::size_t tls_size = 0;
+  struct Found {
+    Module& module;
+    std::size_t& tls_size;
+  } found{module, tls_size};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* data) {
+        auto& [module, tls_size] = *static_cast<Found*>(data);
+        const auto here = reinterpret_cast<std::uintptr_t>(&symbols);
+        Range segments[8];
+        int count = 0;
+        bool is_ours = false;
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const auto& segment = info->dlpi_phdr[i];
+          if (segment.p_type != PT_LOAD || count == 8) continue;
+          const auto begin = static_cast<std::uintptr_t>(info->dlpi_addr + segment.p_vaddr);
+          is_ours |= here >= begin && here - begin < segment.p_memsz;
+          segments[count++] = {reinterpret_cast<const char*>(begin), static_cast<std::size_t>(segment.p_memsz)};
+        }
+        if (!is_ours) return 0;
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          if (info->dlpi_phdr[i].p_type == PT_TLS) tls_size = info->dlpi_phdr[i].p_memsz;
+        }
+        module.base = info->dlpi_addr;
+        module.path =
+            strdup(info->dlpi_name != nullptr && *info->dlpi_name != '\0' ? info->dlpi_name : "/proc/self/exe");
+        std::memcpy(module.data, segments, sizeof(segments));
+        module.segments = count;
+        return 1;
+      },
+      &found);
+  symbols = read_symbols(module.path);
+  module.own = static_cast<unsigned char*>(std::calloc(tls_size + 1, 1));
+  module.own_size = tls_size;
+  std::size_t count = 0;
+  for (const Symbol* symbol = symbols.begin; symbol != symbols.end; ++symbol) {
+    count += ELF64_ST_TYPE(symbol->st_info) == STT_TLS ? 1 : 0;
+  }
+  module.shared = static_cast<SharedVariable*>(std::calloc(count + 1, sizeof(SharedVariable)));
+  for (const Symbol* symbol = symbols.begin; symbol != symbols.end; ++symbol) {
+    if (ELF64_ST_TYPE(symbol->st_info) != STT_TLS || symbol->st_shndx == SHN_UNDEF) continue;
+    const char* const mangled = symbols.names + symbol->st_name;
+    if (std::strncmp(mangled, "_ZN8kjit_sim12_", 15) == 0) continue;  // the runtime's, which no kernel has to do with
+    static constexpr const char* kBuiltins[] = {"threadIdx", "blockIdx", "blockDim", "gridDim"};
+    bool is_own = std::strncmp(mangled, "_ZN8kjit_sim", 12) == 0 || std::strncmp(mangled, "_ZGV", 4) == 0;
+    for (const char* builtin : kBuiltins) is_own |= std::strcmp(mangled, builtin) == 0;
+    if (is_own) {
+      for (std::size_t i = 0; i < symbol->st_size && symbol->st_value + i < tls_size; ++i) {
+        module.own[symbol->st_value + i] = 1;
+      }
+      continue;
+    }
+    SharedVariable& variable = module.shared[module.shared_count++];
+    variable.begin = symbol->st_value;
+    variable.size = symbol->st_size;
+    char name[600];
+    demangle(mangled, name, sizeof(name));
+    const char* last = name;
+    for (const char* at = name; (at = std::strstr(at, "::")) != nullptr; at += 2) last = at + 2;
+    std::snprintf(variable.name, sizeof(variable.name), "%s", last);
+  }
+  return module;
+}
+
+/// Runs addr2line; false where it is not there or knows nothing.
+bool source_line(std::uintptr_t offset, char* text, std::size_t size) {
+  char command[1400];
+  std::size_t at =
+      static_cast<std::size_t>(std::snprintf(command, sizeof(command), "exec 2>/dev/null addr2line -f -C -i -e '"));
+  for (const char* c = this_module().path; *c != '\0' && at + 64 < sizeof(command); ++c) {
+    if (*c == '\'') {
+      at += static_cast<std::size_t>(std::snprintf(command + at, 8, "'\\''"));
+    } else {
+      command[at++] = *c;
+    }
+  }
+  std::snprintf(command + at, sizeof(command) - at, "' 0x%zx", static_cast<std::size_t>(offset));
+  FILE* const pipe = popen(command, "re");
+  if (pipe == nullptr) return false;
+  bool found = false, is_own = false;
+  char line[1200];
+  // Lines of function names and of places, in turn; the innermost frame first.
+  for (bool is_place = false; std::fgets(line, sizeof(line), pipe) != nullptr;) {
+    const bool ends = std::strchr(line, '\n') != nullptr;
+    if (!ends) continue;
+    if (is_place && !is_own && line[0] != '?') {
+      line[std::strcspn(line, " \n")] = '\0';
+      const bool is_header = std::strstr(line, "/include/kjit/") != nullptr ||
+                             std::strstr(line, "/include/kjit_sim/") != nullptr || std::strncmp(line, "/usr/", 5) == 0;
+      if (!found || !is_header) {
+        const std::size_t length = std::strlen(line);
+        const char* const slash = std::strrchr(line, '/');
+        std::snprintf(text, size, "%s", length < 160 || slash == nullptr ? line : slash + 1);
+        found = true;
+      }
+      is_own = !is_header;
+    }
+    is_place = !is_place;
+  }
+  pclose(pipe);
+  return found;
+}
+
+}  // namespace
+
+const Module& this_module() {
+  static const Module module = read_module();
+  return module;
+}
+
+const SharedVariable* Module::shared_at(std::size_t offset) const {
+  for (std::size_t i = 0; i < shared_count; ++i) {
+    if (offset >= shared[i].begin && offset - shared[i].begin < shared[i].size) return &shared[i];
+  }
+  return nullptr;
+}
+
+bool Module::is_own(std::size_t offset) const {
+  return offset < own_size && own[offset] != 0;
+}
+
+void place_of(const void* address, char* text, std::size_t size) {
+  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(address) - this_module().base;
+  // One less: the address is where the call returns to.
+  if (source_line(offset - 1, text, size)) return;
+  const char* const slash = std::strrchr(this_module().path, '/');
+  std::snprintf(text, size, "%s+0x%zx (no source line: that needs addr2line, of binutils)",
+                slash != nullptr ? slash + 1 : this_module().path, static_cast<std::size_t>(offset));
+}
+
+void name_of_kernel(const void* address, char* text, std::size_t size) {
+  this_module();
+  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(address) - this_module().base;
+  std::snprintf(text, size, "at %p", address);
+  for (const Symbol* symbol = symbols.begin; symbol != symbols.end; ++symbol) {
+    if (ELF64_ST_TYPE(symbol->st_info) != STT_FUNC || symbol->st_value != offset) continue;
+    char name[900];
+    demangle(symbols.names + symbol->st_name, name, sizeof(name));
+    shorten_function(name);
+    std::snprintf(text, size, "%s", name);
+    return;
+  }
+}
+
+}  // namespace kjit_sim

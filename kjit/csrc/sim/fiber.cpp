@@ -1,0 +1,151 @@
+// Changing stacks: what the compilers' calling conventions keep across a call is saved on the old stack, and taken
+// from the new one.
+
+#include "fiber.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+
+asm(R"(
+.text
+.hidden kjit_sim_switch
+.globl kjit_sim_switch
+.type kjit_sim_switch, @function
+kjit_sim_switch:
+  .cfi_startproc
+  endbr64
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+  .cfi_endproc
+.size kjit_sim_switch, .-kjit_sim_switch
+)");
+
+namespace kjit_sim {
+
+void* new_context(char* stack, void (*entry)()) {
+  // Six registers, the entry, and a return address of 0, which ends a debugger's list of callers. At the entry the
+  // stack is as behind a call.
+  auto** top = reinterpret_cast<void**>(stack + kStackBytes - 64);
+  *--top = nullptr;
+  *--top = reinterpret_cast<void*>(entry);
+  for (int i = 0; i < 6; ++i) *--top = nullptr;
+  return top;
+}
+
+}  // namespace kjit_sim
+
+#elif defined(__aarch64__)
+
+asm(R"(
+.text
+.hidden kjit_sim_switch
+.globl kjit_sim_switch
+.type kjit_sim_switch, %function
+kjit_sim_switch:
+  sub sp, sp, #160
+  stp x19, x20, [sp, #0]
+  stp x21, x22, [sp, #16]
+  stp x23, x24, [sp, #32]
+  stp x25, x26, [sp, #48]
+  stp x27, x28, [sp, #64]
+  stp x29, x30, [sp, #80]
+  stp d8, d9, [sp, #96]
+  stp d10, d11, [sp, #112]
+  stp d12, d13, [sp, #128]
+  stp d14, d15, [sp, #144]
+  mov x9, sp
+  str x9, [x0]
+  mov sp, x1
+  ldp x19, x20, [sp, #0]
+  ldp x21, x22, [sp, #16]
+  ldp x23, x24, [sp, #32]
+  ldp x25, x26, [sp, #48]
+  ldp x27, x28, [sp, #64]
+  ldp x29, x30, [sp, #80]
+  ldp d8, d9, [sp, #96]
+  ldp d10, d11, [sp, #112]
+  ldp d12, d13, [sp, #128]
+  ldp d14, d15, [sp, #144]
+  add sp, sp, #160
+  ret
+.size kjit_sim_switch, .-kjit_sim_switch
+)");
+
+namespace kjit_sim {
+
+void* new_context(char* stack, void (*entry)()) {
+  auto** frame = reinterpret_cast<void**>(stack + kStackBytes - 64 - 160);
+  for (int i = 0; i < 20; ++i) frame[i] = nullptr;
+  frame[11] = reinterpret_cast<void*>(entry);  // x30
+  return frame;
+}
+
+}  // namespace kjit_sim
+
+#else
+
+#include <ucontext.h>
+
+// A context is a ucontext_t on the stack that it belongs to.
+extern "C" void kjit_sim_switch(void** from, void* to) {
+  ucontext_t here;
+  *from = &here;
+  swapcontext(&here, static_cast<ucontext_t*>(to));
+}
+
+namespace kjit_sim {
+
+void* new_context(char* stack, void (*entry)()) {
+  constexpr std::size_t kTop = (sizeof(ucontext_t) + 127) / 64 * 64;
+  auto* context = reinterpret_cast<ucontext_t*>(stack + kStackBytes - kTop);
+  getcontext(context);
+  context->uc_stack.ss_sp = stack;
+  context->uc_stack.ss_size = kStackBytes - kTop;
+  context->uc_link = nullptr;
+  makecontext(context, entry, 0);
+  return context;
+}
+
+}  // namespace kjit_sim
+
+#endif
+
+namespace kjit_sim {
+
+char* map_stacks(int count) {
+  // Below each stack lies a page that nobody may touch, so that one that overflows does not run into the next.
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t step = kStackBytes + page;
+  void* memory = mmap(nullptr, step * static_cast<std::size_t>(count), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  char* const begin = static_cast<char*>(memory);
+  char* list = nullptr;
+  for (int i = count - 1; i >= 0; --i) {
+    char* const guard = begin + step * static_cast<std::size_t>(i);
+    // Linux limits the number of mappings; a stack without its guard still serves.
+    static_cast<void>(mprotect(guard, page, PROT_NONE));
+    next_stack(guard + page) = list;
+    list = guard + page;
+  }
+  return list;
+}
+
+}  // namespace kjit_sim

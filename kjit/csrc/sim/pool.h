@@ -1,0 +1,22 @@
+// What OS threads share: stacks that nobody uses, and the work of a launch.
+
+#pragma once
+
+#include "scheduler.h"
+
+#pragma GCC visibility push(hidden)
+
+namespace kjit_sim {
+
+/// A list of unused stacks (see fiber.h), at least one.
+char* take_stacks();
+
+/// Sets a worker up for a launch. `seed` other than 0 varies the order of threads.
+void begin_launch(Worker& w, Launch& launch, std::uint64_t seed);
+
+/// Runs one block of the worker's launch to its end; false when it failed.
+bool run_block(Worker& w, std::uint64_t number);
+
+}  // namespace kjit_sim
+
+#pragma GCC visibility pop

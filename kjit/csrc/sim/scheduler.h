@@ -1,0 +1,171 @@
+// The simulator's inside: launches, OS threads, blocks and the threads of a block. The scheduler's parts share it, and
+// a checker that watches a launch (`hooks`) reads it.
+
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <kjit_sim/launch.h>
+#include <kjit_sim/threads.h>
+#include <pthread.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#pragma GCC visibility push(hidden)
+
+namespace kjit_sim {
+
+inline constexpr std::uint32_t kMaxThreads = 1024;
+inline constexpr std::uint32_t kLanes = 32;
+inline constexpr std::uint32_t kBarriers = 16;
+inline constexpr std::size_t kMaxDynamicShared = 232448;  // bytes for a block of an H200
+
+/// One launch of a kernel.
+struct Launch {
+  const void* kernel;
+  Invoker invoker;
+  void** parameters;
+  dim3 grid;
+  dim3 block;
+  std::size_t smem = 0;
+  bool cooperative = false;
+
+  std::uint64_t blocks = 0;      // in the grid
+  std::uint64_t next_block = 0;  // the first that nobody has taken; atomic
+  bool failed = false;           // atomic; `report` says why
+  char report[1400];
+  void* checker = nullptr;  // what it keeps of this launch
+
+  // Cooperative launches: blocks that have not ended, and those that wait at grid_sync.
+  pthread_mutex_t grid_mutex = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t grid_moved = PTHREAD_COND_INITIALIZER;
+  std::uint64_t blocks_left = 0;
+  std::uint64_t blocks_waiting = 0;
+  std::uint64_t grid_epoch = 0;
+};
+
+enum class State : std::uint8_t { kNew, kReady, kRunning, kBarrier, kWarp, kActiveMask, kExited };
+
+/// One thread of the block that runs on this OS thread.
+struct Thread {
+  void* context = nullptr;  // where it goes on; while it does not run
+  char* stack = nullptr;    // lowest address of its stack; null before it starts and after it has ended
+  uint3 index{};
+  std::uint32_t number = 0;  // in the block
+  State state = State::kNew;
+
+  // What it waits for.
+  const void* where = nullptr;  // the address behind the call
+  WarpOp op = WarpOp::kSync;
+  int barrier_id = 0;
+  std::uint32_t mask = 0;
+  std::uint64_t value = 0;
+  std::uint32_t argument = 0;
+  std::uint32_t width = 32;
+  std::uint64_t result = 0;
+
+  // For a checker: how often its warp and its block have synchronised with it so far.
+  std::uint32_t warp_epoch = 0;
+  std::uint32_t block_epoch = 0;
+};
+
+/// Lanes of a warp that wait for each other.
+struct Group {
+  std::uint32_t mask = 0;
+  std::uint32_t arrived = 0;
+  WarpOp op = WarpOp::kSync;
+};
+
+struct Warp {
+  std::uint32_t alive = 0;    // lanes that exist and have not exited
+  std::uint32_t pending = 0;  // groups somebody waits in
+  Group groups[kLanes];       // by the lowest lane of the mask
+};
+
+struct Barrier {
+  std::uint32_t arrived = 0;
+  std::uint32_t needed = 0;  // 0: all threads that have not exited
+  std::uint32_t votes = 0;
+};
+
+/// An OS thread that runs blocks, one at a time.
+struct Worker {
+  Launch* launch = nullptr;
+  uint3 block_index{};
+  std::uint64_t block_number = 0;
+  std::uint32_t threads_in_block = 0;
+  std::uint32_t live = 0;      // threads that have not exited
+  std::uint32_t next_new = 0;  // the first thread that has not started
+  std::uint32_t warps = 0;
+  std::uint32_t block_epoch = 0;  // barriers completed in this block
+  Thread* current = nullptr;      // null outside kernels
+  void* main_context = nullptr;
+  void* dynamic_shared = nullptr;
+  std::uint64_t random = 0;       // 0: threads run in order
+  std::uint32_t idle_yields = 0;  // since a thread of the block did anything but look at memory
+  std::int64_t idle_since = 0;    // in seconds
+  bool failed = false;            // this block has
+
+  Thread threads[kMaxThreads];
+  std::uint16_t order[kMaxThreads];  // in which threads start
+  Warp warp[kMaxThreads / kLanes];
+  Barrier barriers[kBarriers];
+  std::uint32_t pending_barriers = 0;
+  bool is_at_grid_sync = false;
+
+  // Threads that can go on.
+  std::uint16_t queue[kMaxThreads];
+  std::uint32_t queue_begin = 0;
+  std::uint32_t queue_size = 0;
+
+  char* free_stacks = nullptr;  // a list through the stacks' highest words
+};
+
+/// The worker of this OS thread; null where no launch has run yet.
+extern constinit thread_local Worker* worker;
+
+/// Called at the turns of a launch where set. `thread_changed` comes before a thread runs, with the builtin variables
+/// set. A hook that finds a mistake calls `fail` (only where a thread runs) or writes the launch's report.
+struct Hooks {
+  void (*launch_begin)(Launch&) = nullptr;
+  void (*launch_end)(Launch&) = nullptr;
+  void (*block_begin)(Worker&) = nullptr;
+  void (*block_end)(Worker&) = nullptr;
+  void (*thread_changed)(Worker&, Thread&) = nullptr;
+  void (*thread_exited)(Worker&, Thread&) = nullptr;
+  /// All that wait at barrier `id` go on; some threads of the block may have exited instead.
+  void (*barrier_completed)(Worker&, int id, std::uint32_t arrived) = nullptr;
+  /// The lanes `arrived` of a warp have met.
+  void (*warp_completed)(Worker&, std::uint32_t warp, std::uint32_t arrived, WarpOp) = nullptr;
+  /// `reader` shuffles from a lane that is not there.
+  void (*inactive_lane)(Worker&, Thread& reader, std::uint32_t lane) = nullptr;
+  /// The thread orders memory by the word at `address`, other than by a barrier or with its warp.
+  void (*released)(Worker&, Thread&, const void* address) = nullptr;
+  void (*acquired)(Worker&, Thread&, const void* address) = nullptr;
+  /// Memory of the simulated GPU.
+  void (*allocated)(const void* memory, std::size_t size) = nullptr;
+  void (*freed)(const void* memory) = nullptr;
+  /// Writes a place in the code for people: function, file, line.
+  void (*describe)(const void* address, char* text, std::size_t size) = nullptr;
+};
+extern constinit Hooks hooks;
+
+/// Runs a launch to its end. False: it failed, and its report says why.
+bool run(Launch& launch);
+
+/// Sets the report of a launch that has none; the first one stays.
+void report(Launch& launch, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+struct Range {
+  const char* begin = nullptr;
+  std::size_t size = 0;
+};
+/// The module's thread-local variables on this OS thread: `__shared__` ones, and the simulator's own few.
+const Range& shared_variables();
+
+/// Where the block's dynamic shared memory can be: a place of the largest size, for this OS thread.
+void* dynamic_shared_memory();
+
+}  // namespace kjit_sim
+
+#pragma GCC visibility pop

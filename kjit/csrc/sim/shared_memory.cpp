@@ -1,0 +1,58 @@
+// Where a block's shared memory is: the module's thread-local variables on this OS thread, and the dynamic part.
+
+#include <link.h>
+
+#include "scheduler.h"
+
+namespace kjit_sim {
+
+namespace {
+
+constinit thread_local Range variables;
+
+bool is_in(const void* address, const void* begin, std::size_t size) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address), from = reinterpret_cast<std::uintptr_t>(begin);
+  return at >= from && at - from < size;
+}
+
+}  // namespace
+
+const Range& shared_variables() {
+  if (variables.begin == nullptr) {
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void*) {
+          const auto here = reinterpret_cast<std::uintptr_t>(&shared_variables);
+          bool is_ours = false;
+          for (int i = 0; i < info->dlpi_phnum; ++i) {
+            const auto& segment = info->dlpi_phdr[i];
+            const auto begin = static_cast<std::uintptr_t>(info->dlpi_addr + segment.p_vaddr);
+            is_ours |= segment.p_type == PT_LOAD && here >= begin && here - begin < segment.p_memsz;
+          }
+          if (!is_ours) return 0;
+          for (int i = 0; i < info->dlpi_phnum; ++i) {
+            const auto& segment = info->dlpi_phdr[i];
+            if (segment.p_type != PT_TLS) continue;
+            variables = {static_cast<const char*>(info->dlpi_tls_data), static_cast<std::size_t>(segment.p_memsz)};
+          }
+          return 1;
+        },
+        nullptr);
+  }
+  return variables;
+}
+
+bool is_shared(const void* address) {
+  if (worker == nullptr) return false;
+  const Range& range = shared_variables();
+  return is_in(address, worker->dynamic_shared, kMaxDynamicShared) || is_in(address, range.begin, range.size);
+}
+
+std::uint32_t shared_offset(const void* address) {
+  const char* const at = static_cast<const char*>(address);
+  const char* const dynamic = static_cast<const char*>(worker->dynamic_shared);
+  if (is_in(address, dynamic, kMaxDynamicShared)) return static_cast<std::uint32_t>(at - dynamic);
+  // Behind the dynamic part.
+  return static_cast<std::uint32_t>(kMaxDynamicShared + static_cast<std::size_t>(at - shared_variables().begin));
+}
+
+}  // namespace kjit_sim

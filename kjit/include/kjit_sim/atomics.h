@@ -1,0 +1,138 @@
+// Atomic operations on global and shared memory, for the types that CUDA has them for.
+//
+//   atomicAdd(&total, x);
+//   while (atomicCAS(&lock, 0, 1) != 0) {}
+//
+// All are sequentially consistent, which is more than CUDA promises.
+
+#pragma once
+
+#include <kjit_sim/threads.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace kjit_sim {
+
+/// Replaces a value by what `f` makes of it; returns what it was. For types without an atomic instruction.
+template <typename T, typename F>
+T update(T* address, F&& f) {
+  using Bits = std::conditional_t<sizeof(T) == 8, unsigned long long,
+                                  std::conditional_t<sizeof(T) == 4, unsigned, unsigned short>>;
+  static_assert(sizeof(T) == sizeof(Bits));
+  auto* const word = reinterpret_cast<Bits*>(address);
+  Bits old = __atomic_load_n(word, __ATOMIC_RELAXED);
+  for (;;) {
+    const T value = from_bits<T>(old);
+    const T changed = f(value);
+    if (__atomic_compare_exchange_n(word, &old, static_cast<Bits>(to_bits(changed)), false, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_RELAXED)) {
+      return value;
+    }
+  }
+}
+
+/// The integers of 32 and 64 bits that CUDA's atomic operations take.
+template <typename T>
+concept AtomicInteger =
+    std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, long> ||
+    std::is_same_v<T, unsigned long> || std::is_same_v<T, long long> || std::is_same_v<T, unsigned long long>;
+template <typename T>
+concept AtomicWord = AtomicInteger<T> || std::is_same_v<T, unsigned short>;
+
+}  // namespace kjit_sim
+
+template <kjit_sim::AtomicInteger T>
+T atomicAdd(T* address, std::type_identity_t<T> value) {
+  kjit_sim::looked();
+  return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
+}
+inline float atomicAdd(float* address, float value) {
+  return kjit_sim::update(address, [value](float old) { return old + value; });
+}
+inline double atomicAdd(double* address, double value) {
+  return kjit_sim::update(address, [value](double old) { return old + value; });
+}
+inline float2 atomicAdd(float2* address, float2 value) {
+  return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
+}
+inline float4 atomicAdd(float4* address, float4 value) {
+  return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y), atomicAdd(&address->z, value.z),
+          atomicAdd(&address->w, value.w)};
+}
+template <kjit_sim::AtomicInteger T>
+T atomicSub(T* address, std::type_identity_t<T> value) {
+  kjit_sim::looked();
+  return __atomic_fetch_sub(address, value, __ATOMIC_SEQ_CST);
+}
+template <kjit_sim::AtomicInteger T>
+T atomicExch(T* address, std::type_identity_t<T> value) {
+  kjit_sim::looked();
+  return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);
+}
+inline float atomicExch(float* address, float value) {
+  return kjit_sim::update(address, [value](float) { return value; });
+}
+template <kjit_sim::AtomicInteger T>
+T atomicMin(T* address, std::type_identity_t<T> value) {
+  kjit_sim::looked();
+  return kjit_sim::update(address, [value](T old) { return old < value ? old : value; });
+}
+template <kjit_sim::AtomicInteger T>
+T atomicMax(T* address, std::type_identity_t<T> value) {
+  kjit_sim::looked();
+  return kjit_sim::update(address, [value](T old) { return old > value ? old : value; });
+}
+inline unsigned atomicInc(unsigned* address, unsigned last) {
+  kjit_sim::looked();
+  return kjit_sim::update(address, [last](unsigned old) { return old >= last ? 0 : old + 1; });
+}
+inline unsigned atomicDec(unsigned* address, unsigned last) {
+  kjit_sim::looked();
+  return kjit_sim::update(address, [last](unsigned old) { return old == 0 || old > last ? last : old - 1; });
+}
+template <kjit_sim::AtomicWord T>
+T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
+  kjit_sim::looked();
+  __atomic_compare_exchange_n(address, &compare, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  return compare;
+}
+template <kjit_sim::AtomicInteger T>
+T atomicAnd(T* address, std::type_identity_t<T> value) {
+  kjit_sim::looked();
+  return __atomic_fetch_and(address, value, __ATOMIC_SEQ_CST);
+}
+template <kjit_sim::AtomicInteger T>
+T atomicOr(T* address, std::type_identity_t<T> value) {
+  kjit_sim::looked();
+  return __atomic_fetch_or(address, value, __ATOMIC_SEQ_CST);
+}
+template <kjit_sim::AtomicInteger T>
+T atomicXor(T* address, std::type_identity_t<T> value) {
+  kjit_sim::looked();
+  return __atomic_fetch_xor(address, value, __ATOMIC_SEQ_CST);
+}
+
+// The scope of an operation makes no difference here.
+#define KJIT_SIM_SCOPES(name)                   \
+  template <typename T, typename... V>          \
+  auto name##_block(T* address, V... values) {  \
+    return name(address, values...);            \
+  }                                             \
+  template <typename T, typename... V>          \
+  auto name##_system(T* address, V... values) { \
+    return name(address, values...);            \
+  }
+KJIT_SIM_SCOPES(atomicAdd)
+KJIT_SIM_SCOPES(atomicSub)
+KJIT_SIM_SCOPES(atomicExch)
+KJIT_SIM_SCOPES(atomicMin)
+KJIT_SIM_SCOPES(atomicMax)
+KJIT_SIM_SCOPES(atomicInc)
+KJIT_SIM_SCOPES(atomicDec)
+KJIT_SIM_SCOPES(atomicCAS)
+KJIT_SIM_SCOPES(atomicAnd)
+KJIT_SIM_SCOPES(atomicOr)
+KJIT_SIM_SCOPES(atomicXor)
+#undef KJIT_SIM_SCOPES

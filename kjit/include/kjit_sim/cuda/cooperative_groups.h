@@ -1,0 +1,170 @@
+// Cooperative groups for the simulator: the block, tiles of up to a warp, the lanes that are together, the grid.
+//
+//   const auto tile = cg::tiled_partition<16>(cg::this_thread_block());
+//   for (int i = tile.size() / 2; i > 0; i /= 2) sum += tile.shfl_down(sum, i);
+//   cg::this_grid().sync();                                   // in a cooperative launch
+
+#pragma once
+
+#include <kjit_sim/sim.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace cooperative_groups {
+
+/// All threads of the block.
+class thread_block {
+ public:
+  static void sync() { __syncthreads(); }
+  static unsigned thread_rank() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+  static unsigned num_threads() { return blockDim.x * blockDim.y * blockDim.z; }
+  static unsigned size() { return num_threads(); }
+  static dim3 group_index() { return blockIdx; }
+  static dim3 thread_index() { return threadIdx; }
+  static dim3 dim_threads() { return blockDim; }
+  static dim3 group_dim() { return blockDim; }
+};
+
+inline thread_block this_thread_block() {
+  return {};
+}
+
+/// Some lanes of a warp, by a mask. Ranks count the lanes of the mask.
+class coalesced_group {
+ public:
+  explicit coalesced_group(unsigned mask) : mask_(mask) {}
+
+  void sync() const { __syncwarp(mask_); }
+  unsigned thread_rank() const { return rank_of(kjit_sim::lane_id()); }
+  unsigned num_threads() const { return static_cast<unsigned>(__popc(mask_)); }
+  unsigned size() const { return num_threads(); }
+  unsigned meta_group_size() const { return 1; }
+  unsigned meta_group_rank() const { return 0; }
+
+  template <typename T>
+  T shfl(T value, unsigned rank) const {
+    return __shfl_sync(mask_, value, lane_of(rank % num_threads()));
+  }
+  template <typename T>
+  T shfl_up(T value, unsigned delta) const {
+    const unsigned rank = thread_rank();
+    return __shfl_sync(mask_, value, lane_of(rank >= delta ? rank - delta : rank));
+  }
+  template <typename T>
+  T shfl_down(T value, unsigned delta) const {
+    const unsigned rank = thread_rank();
+    return __shfl_sync(mask_, value, lane_of(rank + delta < num_threads() ? rank + delta : rank));
+  }
+  int any(int predicate) const { return __any_sync(mask_, predicate); }
+  int all(int predicate) const { return __all_sync(mask_, predicate); }
+  unsigned ballot(int predicate) const { return ranks_of(__ballot_sync(mask_, predicate)); }
+  template <typename T>
+  unsigned match_any(T value) const {
+    return ranks_of(__match_any_sync(mask_, value));
+  }
+  template <typename T>
+  unsigned match_all(T value, int& predicate) const {
+    return ranks_of(__match_all_sync(mask_, value, &predicate));
+  }
+
+ protected:
+  unsigned rank_of(unsigned lane) const { return static_cast<unsigned>(__popc(mask_ & ((1u << lane) - 1))); }
+  int lane_of(unsigned rank) const {
+    unsigned rest = mask_;
+    for (; rank > 0; --rank) rest &= rest - 1;
+    return __ffs(static_cast<int>(rest)) - 1;
+  }
+  unsigned ranks_of(unsigned lanes) const {
+    unsigned ranks = 0;
+    for (; lanes != 0; lanes &= lanes - 1) ranks |= 1u << rank_of(static_cast<unsigned>(__builtin_ctz(lanes)));
+    return ranks;
+  }
+
+  unsigned mask_;
+};
+
+/// The lanes that are here together with this one.
+inline coalesced_group coalesced_threads() {
+  return coalesced_group(__activemask());
+}
+
+/// `Size` neighbouring threads: a power of two up to 32.
+template <unsigned Size, typename Parent = void>
+class thread_block_tile : public coalesced_group {
+  static_assert(Size > 0 && Size <= 32 && (Size & (Size - 1)) == 0, "a tile is a power of two of lanes, up to a warp");
+
+ public:
+  thread_block_tile() : coalesced_group(lanes()) {}
+
+  static constexpr unsigned num_threads() { return Size; }
+  static constexpr unsigned size() { return Size; }
+  static unsigned thread_rank() { return kjit_sim::lane_id() % Size; }
+  static unsigned meta_group_size() { return (thread_block::num_threads() + Size - 1) / Size; }
+  static unsigned meta_group_rank() { return thread_block::thread_rank() / Size; }
+
+  template <typename T>
+  T shfl(T value, int rank) const {
+    return __shfl_sync(mask_, value, rank, Size);
+  }
+  template <typename T>
+  T shfl_up(T value, unsigned delta) const {
+    return __shfl_up_sync(mask_, value, delta, Size);
+  }
+  template <typename T>
+  T shfl_down(T value, unsigned delta) const {
+    return __shfl_down_sync(mask_, value, delta, Size);
+  }
+  template <typename T>
+  T shfl_xor(T value, int lanes) const {
+    return __shfl_xor_sync(mask_, value, lanes, Size);
+  }
+
+ private:
+  static unsigned lanes() {
+    return static_cast<unsigned>(((std::uint64_t{1} << Size) - 1) << (kjit_sim::lane_id() / Size * Size));
+  }
+};
+
+template <unsigned Size, typename Parent>
+thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
+  return {};
+}
+
+/// All threads of all blocks.
+class grid_group {
+ public:
+  static bool is_valid() { return kjit_sim::is_cooperative(); }
+  static void sync() { kjit_sim::grid_sync(); }
+  static unsigned long long num_blocks() { return std::uint64_t{gridDim.x} * gridDim.y * gridDim.z; }
+  static unsigned long long block_rank() {
+    return blockIdx.x + std::uint64_t{gridDim.x} * (blockIdx.y + std::uint64_t{gridDim.y} * blockIdx.z);
+  }
+  static unsigned long long num_threads() { return num_blocks() * thread_block::num_threads(); }
+  static unsigned long long size() { return num_threads(); }
+  static unsigned long long thread_rank() {
+    return block_rank() * thread_block::num_threads() + thread_block::thread_rank();
+  }
+  static dim3 dim_blocks() { return gridDim; }
+  static dim3 block_index() { return blockIdx; }
+  static dim3 group_dim() { return gridDim; }
+};
+
+inline grid_group this_grid() {
+  return {};
+}
+
+template <typename Group>
+void sync(const Group& group) {
+  group.sync();
+}
+template <typename Group>
+unsigned thread_rank(const Group& group) {
+  return static_cast<unsigned>(group.thread_rank());
+}
+template <typename Group>
+unsigned group_size(const Group& group) {
+  return static_cast<unsigned>(group.size());
+}
+
+}  // namespace cooperative_groups

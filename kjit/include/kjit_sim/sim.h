@@ -1,0 +1,50 @@
+// What nvcc would define: included by the compiler ahead of every unit that is built for the simulator.
+//
+//   g++ -std=c++20 -DKJIT_SIM=1 -include kjit_sim/sim.h -I kjit/include/kjit_sim/cuda -I kjit/include -x c++ unit.cuh
+//   __global__ void k(float* x) { __shared__ float s[32]; ... __syncthreads(); ... }  // then compiles as C++
+//   x[threadIdx.x] = __shfl_xor_sync(0xffffffff, value, 1);                           // and runs on the CPU
+//
+// A kernel is a plain function that is called once for each thread of the grid, on a stack of its own; one block at a
+// time runs on an OS thread, so that thread-local storage is its shared memory. kjit/csrc/sim/ has the scheduler and
+// the runtime API. What cannot be written as macros (`<<<...>>>`, `extern __shared__`) the build rewrites.
+
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+// CUDA's headers give empty meanings to these where no CUDA compiler is at work.
+#undef __device__
+#undef __global__
+#undef __host__
+#undef __shared__
+#undef __constant__
+#undef __managed__
+#undef __grid_constant__
+#undef __forceinline__
+#undef __noinline__
+#undef __launch_bounds__
+#undef __maxnreg__
+// Left as names, which the build refuses.
+#undef __cluster_dims__
+#undef __block_size__
+#define __device__
+#define __global__
+#define __host__
+#define __shared__ static thread_local
+#define __constant__
+#define __managed__
+#define __grid_constant__
+#define __forceinline__ inline __attribute__((always_inline))
+// Empty, for the standard library writes __attribute__((__noinline__)).
+#define __noinline__
+#define __launch_bounds__(...)
+#define __maxnreg__(...)
+
+// A source that asks whether a CUDA compiler reads it hears yes. CUDA's own headers must not: see kjit_sim/cuda/.
+#define __CUDACC__ 1
+
+#include <kjit_sim/atomics.h>
+#include <kjit_sim/intrinsics.h>
+#include <kjit_sim/launch.h>
+#include <kjit_sim/math.h>
+#include <kjit_sim/threads.h>

@@ -1,0 +1,250 @@
+// The threads of a grid as a kernel sees them: their indices, barriers, and what the lanes of a warp do together.
+//
+//   const int i = blockIdx.x * blockDim.x + threadIdx.x;
+//   __syncthreads();
+//   sum += __shfl_down_sync(0xffffffff, sum, 16);
+
+#pragma once
+
+#include <vector_types.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#pragma GCC visibility push(hidden)
+
+// The scheduler sets them before it lets a thread run.
+extern constinit thread_local uint3 threadIdx;
+extern constinit thread_local uint3 blockIdx;
+extern constinit thread_local dim3 blockDim;
+extern constinit thread_local dim3 gridDim;
+
+namespace kjit_sim {
+
+/// What the lanes of a warp do together. Lanes meet where mask and operation are the same.
+enum class WarpOp : std::uint8_t {
+  kSync,
+  kBallot,
+  kAny,
+  kAll,
+  kUni,
+  kShuffle,
+  kShuffleUp,
+  kShuffleDown,
+  kShuffleXor,
+  kMatchAny,
+  kMatchAll,
+  kAddUnsigned,
+  kMinUnsigned,
+  kMaxUnsigned,
+  kMinSigned,
+  kMaxSigned,
+  kAnd,
+  kOr,
+  kXor,
+};
+
+/// What a barrier tells about the predicates of the threads that came.
+enum class BarrierOp : std::uint8_t { kPlain, kCount, kAnd, kOr };
+
+/// Waits until the lanes of `mask` that have not exited do the same; `value` is this lane's, and the result what the
+/// operation makes of all. `argument` and `width` are those of a shuffle.
+std::uint64_t warp_op(WarpOp op, std::uint32_t mask, std::uint64_t value = 0, std::uint32_t argument = 0,
+                      std::uint32_t width = 32);
+/// Waits at barrier `id` (0 to 15) for `count` threads, or 0 for all that have not exited.
+int barrier(BarrierOp op, int id, int count, int predicate);
+/// Lets other threads run first.
+void yield();
+/// The lanes that are here as well, with nobody else of their warp able to go on.
+std::uint32_t active_mask();
+/// Tell a checker that what this thread wrote can be seen by those who find out about it at `address`, and that this
+/// thread has.
+void released(const void* address);
+void acquired(const void* address);
+/// Ends the launch with a report.
+[[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
+/// This thread's place in its warp.
+std::uint32_t lane_id();
+/// The dynamic shared memory of the block, aligned to 1,024 bytes, and its size.
+void* dynamic_shared();
+std::size_t dynamic_shared_size();
+/// Whether the address is in the block's shared memory.
+bool is_shared(const void* address);
+/// The address as PTX counts it, from the start of shared memory, and back.
+std::uint32_t shared_offset(const void* address);
+/// Waits for all threads of all blocks of a cooperative launch.
+void grid_sync();
+bool is_cooperative();
+
+/// For loops that wait for another thread by looking at memory: lets the others run once in a while.
+extern constinit thread_local unsigned looks;
+inline void looked() {
+  if (++looks % 64 == 0) yield();
+}
+
+/// The bits of a value of up to 8 bytes.
+template <typename T>
+std::uint64_t to_bits(const T& value) {
+  static_assert(sizeof(T) <= 8, "warp operations move values of up to 8 bytes");
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  return bits;
+}
+template <typename T>
+T from_bits(std::uint64_t bits) {
+  T value;
+  std::memcpy(static_cast<void*>(&value), &bits, sizeof(T));
+  return value;
+}
+
+/// The types that CUDA's shuffles and matches know.
+template <typename T>
+inline constexpr bool is_number_v = std::is_arithmetic_v<T>;
+template <typename T>
+concept Number = is_number_v<T>;
+
+}  // namespace kjit_sim
+
+#pragma GCC visibility pop
+
+inline constexpr int warpSize = 32;
+
+inline void __syncthreads() {
+  kjit_sim::barrier(kjit_sim::BarrierOp::kPlain, 0, 0, 0);
+}
+inline int __syncthreads_count(int predicate) {
+  return kjit_sim::barrier(kjit_sim::BarrierOp::kCount, 0, 0, predicate);
+}
+inline int __syncthreads_and(int predicate) {
+  return kjit_sim::barrier(kjit_sim::BarrierOp::kAnd, 0, 0, predicate);
+}
+inline int __syncthreads_or(int predicate) {
+  return kjit_sim::barrier(kjit_sim::BarrierOp::kOr, 0, 0, predicate);
+}
+inline void __barrier_sync(unsigned id) {
+  kjit_sim::barrier(kjit_sim::BarrierOp::kPlain, static_cast<int>(id), 0, 0);
+}
+inline void __barrier_sync_count(unsigned id, unsigned count) {
+  kjit_sim::barrier(kjit_sim::BarrierOp::kPlain, static_cast<int>(id), static_cast<int>(count), 0);
+}
+inline void __syncwarp(unsigned mask = 0xffffffff) {
+  kjit_sim::warp_op(kjit_sim::WarpOp::kSync, mask);
+}
+
+template <kjit_sim::Number T>
+T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
+  return kjit_sim::from_bits<T>(kjit_sim::warp_op(kjit_sim::WarpOp::kShuffle, mask, kjit_sim::to_bits(value),
+                                                  static_cast<unsigned>(lane), static_cast<unsigned>(width)));
+}
+template <kjit_sim::Number T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  return kjit_sim::from_bits<T>(kjit_sim::warp_op(kjit_sim::WarpOp::kShuffleUp, mask, kjit_sim::to_bits(value), delta,
+                                                  static_cast<unsigned>(width)));
+}
+template <kjit_sim::Number T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  return kjit_sim::from_bits<T>(kjit_sim::warp_op(kjit_sim::WarpOp::kShuffleDown, mask, kjit_sim::to_bits(value), delta,
+                                                  static_cast<unsigned>(width)));
+}
+template <kjit_sim::Number T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
+  return kjit_sim::from_bits<T>(kjit_sim::warp_op(kjit_sim::WarpOp::kShuffleXor, mask, kjit_sim::to_bits(value),
+                                                  static_cast<unsigned>(lanes), static_cast<unsigned>(width)));
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kBallot, mask, predicate != 0));
+}
+inline int __any_sync(unsigned mask, int predicate) {
+  return static_cast<int>(kjit_sim::warp_op(kjit_sim::WarpOp::kAny, mask, predicate != 0));
+}
+inline int __all_sync(unsigned mask, int predicate) {
+  return static_cast<int>(kjit_sim::warp_op(kjit_sim::WarpOp::kAll, mask, predicate != 0));
+}
+inline int __uni_sync(unsigned mask, int predicate) {
+  return static_cast<int>(kjit_sim::warp_op(kjit_sim::WarpOp::kUni, mask, predicate != 0));
+}
+inline unsigned __activemask() {
+  return kjit_sim::active_mask();
+}
+template <kjit_sim::Number T>
+unsigned __match_any_sync(unsigned mask, T value) {
+  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kMatchAny, mask, kjit_sim::to_bits(value)));
+}
+template <kjit_sim::Number T>
+unsigned __match_all_sync(unsigned mask, T value, int* predicate) {
+  const auto all =
+      static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kMatchAll, mask, kjit_sim::to_bits(value)));
+  *predicate = all != 0;
+  return all;
+}
+
+inline unsigned __reduce_add_sync(unsigned mask, unsigned value) {
+  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kAddUnsigned, mask, value));
+}
+inline int __reduce_add_sync(unsigned mask, int value) {
+  return static_cast<int>(__reduce_add_sync(mask, static_cast<unsigned>(value)));
+}
+inline unsigned __reduce_min_sync(unsigned mask, unsigned value) {
+  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kMinUnsigned, mask, value));
+}
+inline int __reduce_min_sync(unsigned mask, int value) {
+  return static_cast<int>(kjit_sim::warp_op(kjit_sim::WarpOp::kMinSigned, mask, static_cast<unsigned>(value)));
+}
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
+  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kMaxUnsigned, mask, value));
+}
+inline int __reduce_max_sync(unsigned mask, int value) {
+  return static_cast<int>(kjit_sim::warp_op(kjit_sim::WarpOp::kMaxSigned, mask, static_cast<unsigned>(value)));
+}
+inline unsigned __reduce_and_sync(unsigned mask, unsigned value) {
+  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kAnd, mask, value));
+}
+inline unsigned __reduce_or_sync(unsigned mask, unsigned value) {
+  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kOr, mask, value));
+}
+inline unsigned __reduce_xor_sync(unsigned mask, unsigned value) {
+  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kXor, mask, value));
+}
+
+inline void __threadfence() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  kjit_sim::looked();
+}
+inline void __threadfence_block() {
+  __threadfence();
+}
+inline void __threadfence_system() {
+  __threadfence();
+}
+inline void __nanosleep(unsigned) {
+  kjit_sim::yield();
+}
+[[noreturn]] inline void __trap() {
+  kjit_sim::fail("__trap() was called");
+}
+inline void __brkpt() {
+  __builtin_trap();
+}
+inline unsigned __isShared(const void* address) {
+  return kjit_sim::is_shared(address);
+}
+inline unsigned __isGlobal(const void* address) {
+  return !kjit_sim::is_shared(address);
+}
+inline unsigned __isConstant(const void*) {
+  return 0;
+}
+inline unsigned __isLocal(const void*) {
+  return 0;
+}
+inline std::size_t __cvta_generic_to_shared(const void* address) {
+  return kjit_sim::shared_offset(address);
+}
+inline std::size_t __cvta_generic_to_global(const void* address) {
+  return reinterpret_cast<std::size_t>(address);
+}
+inline void* __cvta_global_to_generic(std::size_t address) {
+  return reinterpret_cast<void*>(address);
+}

@@ -1,0 +1,143 @@
+"""kjit.build.rewrite: what it changes in a preprocessed unit, what it leaves alone, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kjit.build.rewrite import main, rewrite
+
+
+def unit(text: str) -> str:
+    """As a preprocessor writes it: a system header, then an op's file that `text` is."""
+    return f'# 1 "/sys/sim.h" 1 3\nsystem<<<1, 1>>>(x);\n# 1 "/op/a.cuh" 1\n{text}'
+
+
+def rewritten(text: str) -> str:
+    result, refusals = rewrite(unit(text))
+    assert refusals == []
+    assert result.startswith(unit(""))
+    assert result.count("\n") == unit(text).count("\n")
+    return result[len(unit("")) :]
+
+
+@pytest.mark.parametrize(
+    ("launch", "becomes"),
+    [
+        ("k<<<1, 32>>>(x);", "k ->*::kjit_sim::grid(1, 32)(x);"),
+        ("ns::k<T, 4> <<< g, b, n * 4, s >>> ();", "ns::k<T, 4>  ->*::kjit_sim::grid( g, b, n * 4, s ) ();"),
+        ("k<<<f<g<int>>(1), (a >> 2)>>>(x);", "k ->*::kjit_sim::grid(f<g<int>>(1), (a >> 2))(x);"),
+        ("table[i]<<<1,\n1>>>(x);", "table[i] ->*::kjit_sim::grid(1,\n1)(x);"),
+        ("(*k)<<<dim3{1, 2}, 1>>>(x);", "(*k) ->*::kjit_sim::grid(dim3{1, 2}, 1)(x);"),
+    ],
+)
+def test_a_launch_becomes_a_call(launch: str, becomes: str) -> None:
+    assert rewritten(launch) == becomes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'auto s = "k<<<1, 1>>>(x)";',
+        'auto s = R"(k<<<1, 1>>>(x))";',
+        "x = a << b; y = a < b; z = f<g<h<int>>>(1);",
+        "x << operator<<<T>(y);",
+        "char c = '\"'; int n = 1'000;",
+    ],
+)
+def test_what_is_no_launch_stays(text: str) -> None:
+    assert rewritten(text) == text
+
+
+def test_a_kernel_template_deduces_its_arguments() -> None:
+    text = "template <typename T, int kN = f<2>()> __global__ void k(T* x);\nvoid f() { ns::k<<<1, 2>>>(x); }"
+    call = "::kjit_sim::deduced([&](auto&... kjit_args) { ns::k(kjit_args...); })"
+    assert rewritten(text).splitlines()[1] == f"void f() {{ {call} ->*::kjit_sim::grid(1, 2)(x); }}"
+
+
+@pytest.mark.parametrize("shared", ["__shared__", "static thread_local"])
+@pytest.mark.parametrize(
+    ("declaration", "becomes"),
+    [
+        ("extern SHARED float s[];", "float (*const s) = reinterpret_cast<float (*)>(::kjit_sim::dynamic_shared());"),
+        (
+            "extern SHARED __attribute__((aligned(16))) unsigned char s[];",
+            "unsigned char (*const s) = reinterpret_cast<unsigned char (*)>(::kjit_sim::dynamic_shared());",
+        ),
+        (
+            "alignas(16) extern SHARED T s[][32];",
+            "alignas(16) T (*const s)[32] = reinterpret_cast<T (*)[32]>(::kjit_sim::dynamic_shared());",
+        ),
+    ],
+)
+def test_dynamic_shared_memory_in_a_function_is_a_pointer(shared: str, declaration: str, becomes: str) -> None:
+    text = rewritten(f"void k() {{ {declaration.replace('SHARED', shared)} }}")
+    assert "".join(text.split()) == "".join(f"void k() {{ {becomes} }}".split())
+
+
+def test_dynamic_shared_memory_outside_functions_is_replaced_where_it_is_used() -> None:
+    text = "namespace { extern __shared__ float s[]; void k() { s[1] = x.s + p->s + a::s; } } void f() { s(); }"
+    value = "(reinterpret_cast<float (*)>(::kjit_sim::dynamic_shared()))"
+    expected = f"namespace {{ ; void k() {{ {value}[1] = x.s + p->s + a::s; }} }} void f() {{ s(); }}"
+    assert "".join(rewritten(text).split()) == "".join(expected.split())
+
+
+def test_an_alignment_goes_ahead_of_shared() -> None:
+    text = rewritten("static thread_local alignas(16) int s[4];\nstatic thread_local int t;")
+    assert text.splitlines()[0].split() == ["alignas(16)", "static", "thread_local", "int", "s[4];"]
+    assert text.splitlines()[1] == "static thread_local int t;"
+
+
+@pytest.mark.parametrize("text", ["extern int s[];", "extern thread_local int s;", 'extern "C" { void f(); }'])
+def test_other_declarations_stay(text: str) -> None:
+    assert rewritten(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('asm volatile("mov.u32 %0, "\n"%laneid;" : "=r"(x));', 'inline PTX (asm "mov.u32 %0, %laneid;")'),
+        ('__asm__("bar.sync 0;");', 'inline PTX (asm "bar.sync 0;")'),
+        ("const CUtensorMap map;", "TMA (CUtensorMap)"),
+        ("wgmma_fence();", "tensor core instructions (wgmma_fence)"),
+        ("auto c = cooperative_groups::this_cluster();", "thread block clusters (this_cluster)"),
+        ("cuda::ptx::mbarrier_init(x, 1);", "PTX (cuda::ptx)"),
+        ("float v = tex2D<float>(t, 0, 0);", "textures and surfaces (tex2D)"),
+    ],
+)
+def test_what_needs_a_gpu_is_refused_with_its_place(text: str, what: str) -> None:
+    _, refusals = rewrite(unit(f"int before;\n{text}"))
+    assert [str(refusal) for refusal in refusals] == [f"/op/a.cuh:2: error: the simulator cannot run {what}"]
+
+
+@pytest.mark.parametrize("text", ['asm volatile("" ::: "memory");', 'auto s = "asm(mov.u32);";', "int wmmax, tex2;"])
+def test_what_only_looks_like_it_is_not_refused(text: str) -> None:
+    assert rewritten(text) == text
+
+
+def test_a_header_made_of_ptx_is_refused_where_it_is_included() -> None:
+    text = 'int x;\n# 1 "/cuda/include/mma.h" 1 3\nint y;\n# 3 "/op/a.cuh" 2\n'
+    _, (refusal,) = rewrite(unit(text))
+    assert str(refusal).startswith("/op/a.cuh:2: error: the simulator cannot run tensor core instructions (<mma.h>)")
+
+
+def test_system_headers_are_not_looked_at() -> None:
+    text = '# 1 "/usr/include/x.h" 1 3 4\nasm("bar.sync 0;"); k<<<1, 1>>>(x);\n# 2 "/op/a.cuh" 2\nint y;'
+    assert rewritten(text) == text
+
+
+def test_a_macro_of_a_system_header_in_an_own_file_is_looked_at() -> None:
+    text = 'void k() { extern\n# 1 "/op/a.cuh" 3\nstatic thread_local\n# 1 "/op/a.cuh"\n float s[]; }'
+    assert "reinterpret_cast<float (*)>" in rewritten(text)
+
+
+def test_as_a_program_it_writes_the_file_or_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "a.ii", tmp_path / "a.sim.ii"
+    source.write_text(unit("k<<<1, 1>>>(x);"))
+    assert main(str(source), str(target)) == 0
+    assert target.read_text() == unit("k ->*::kjit_sim::grid(1, 1)(x);")
+    source.write_text(unit('asm("bar.sync 0;");'))
+    assert main(str(source), str(tmp_path / "none")) == 1
+    assert capsys.readouterr().err.startswith("/op/a.cuh:1: error: the simulator cannot run inline PTX")
+    assert not (tmp_path / "none").exists()

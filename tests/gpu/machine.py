@@ -1,0 +1,43 @@
+"""Where the tests of this folder run: on a GPU, or in the simulator where there is none or `KJIT_SIM=1` asks for it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kjit import env
+
+SIMULATOR: env.Simulation | None = env.simulation() or (None if torch.cuda.is_available() else "sim")
+"""The simulator that stands in for the GPU, or None."""
+
+DEVICE = "cuda" if SIMULATOR is None else "cpu"
+"""What torch calls the device."""
+
+gpu_only = pytest.mark.skipif(SIMULATOR is not None, reason="is about what only a GPU has")
+
+
+CAPABILITY = torch.cuda.get_device_capability() if SIMULATOR is None else (9, 0)
+DEVICE_COUNT = torch.cuda.device_count() if SIMULATOR is None else 1
+
+
+def properties(index: int = 0) -> Any:
+    """What torch knows of a GPU, as far as the tests ask for it; the simulated one is an H200."""
+    if SIMULATOR is None:
+        return torch.cuda.get_device_properties(index)
+    return SimpleNamespace(
+        major=CAPABILITY[0],
+        minor=CAPABILITY[1],
+        multi_processor_count=132,
+        max_threads_per_multi_processor=2048,
+        shared_memory_per_block=48 * 1024,
+        shared_memory_per_block_optin=227 * 1024,
+    )
+
+
+def synchronize() -> None:
+    """Wait for the GPU, which tells of errors that it has met; the simulator has told already."""
+    if SIMULATOR is None:
+        torch.cuda.synchronize()

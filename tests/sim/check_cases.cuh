@@ -1,0 +1,299 @@
+// Small kernels with one mistake each, and beside each the same without it. A line with a mistake says so: the tests
+// look for "MISTAKE: <name>".
+
+#include <kjit/launch.h>
+#include <kjit/tensor.h>
+#include <kjit/mbarrier.cuh>
+#include <kjit/utils.cuh>
+
+#include <cstdint>
+
+namespace {
+
+using namespace kjit;
+
+template <typename... Parameters>
+void launch(void (*kernel)(Parameters...), TensorView out, int blocks, int threads, std::size_t smem,
+            std::type_identity_t<Parameters>... parameters) {
+  host::SymbolicDevice gpu;
+  host::SymbolicSize size{"size"};
+  host::TensorMatcher({size}).with_device<kDLCUDA>(gpu).with_dtype<fp32_t>().verify(out, "out");
+  host::LaunchKernel(blocks, threads, gpu.unwrap(), smem)(kernel, parameters...);
+}
+
+int size_of(TensorView out) {
+  return static_cast<int>(out.size(0));
+}
+float* data_of(TensorView out) {
+  return static_cast<float*>(out.data_ptr());
+}
+
+// One element too many.
+template <bool kIsRight>
+__global__ void fill(float* out, int n) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (kIsRight ? i < n : i <= n) {
+    out[i] = 1.0f;  // MISTAKE: past_the_end
+  }
+}
+template <bool kIsRight>
+void past_the_end(TensorView out) {
+  launch(fill<kIsRight>, out, size_of(out) / 32 + 1, 32, 0, data_of(out), size_of(out));
+}
+
+// Reads its neighbour; the first thread has none.
+template <bool kIsRight>
+__global__ void shift(float* out, int n) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i >= n) return;
+  const int from = kIsRight && i == 0 ? 0 : i - 1;
+  const float before = out[from];  // MISTAKE: negative_index
+  out[i] = before;
+}
+template <bool kIsRight>
+void negative_index(TensorView out) {
+  launch(shift<kIsRight>, out, 1, 32, 0, data_of(out), size_of(out));
+}
+
+template <bool kIsRight>
+__global__ void store_through(float* out) {
+  if (threadIdx.x == 3) out[threadIdx.x] = 1.0f;  // MISTAKE: null_pointer
+}
+template <bool kIsRight>
+void null_pointer(TensorView out) {
+  launch(store_through<kIsRight>, out, 1, 32, 0, kIsRight ? data_of(out) : nullptr);
+}
+
+template <bool kIsRight>
+__global__ void stage_dynamic(float* out) {
+  extern __shared__ float staged[];
+  staged[threadIdx.x] = 1.0f;  // MISTAKE: past_dynamic_shared
+  __syncthreads();
+  out[threadIdx.x] = staged[blockDim.x - 1 - threadIdx.x];
+}
+template <bool kIsRight>
+void past_dynamic_shared(TensorView out) {
+  const auto bytes = static_cast<std::size_t>(size_of(out)) * sizeof(float);
+  launch(stage_dynamic<kIsRight>, out, 1, size_of(out), kIsRight ? bytes : bytes - 8, data_of(out));
+}
+
+// Of two variables that are aligned, one ends before the other begins.
+template <bool kIsRight>
+__global__ void stage_static(float* out) {
+  __shared__ alignas(128) float row[40];
+  __shared__ alignas(128) float other[40];
+  if (kIsRight && threadIdx.x >= 40) return;
+  for (float* each : {row, other}) {
+    each[threadIdx.x] = 1.0f;  // MISTAKE: past_static_shared
+  }
+  __syncwarp();
+  out[threadIdx.x] = row[threadIdx.x ^ 1] + other[threadIdx.x ^ 1];
+}
+template <bool kIsRight>
+void past_static_shared(TensorView out) {
+  launch(stage_static<kIsRight>, out, 1, 64, 0, data_of(out));
+}
+
+// Half of the tile is written, and all of it is read.
+template <bool kIsRight>
+__global__ void half_written(float* out) {
+  __shared__ float tile[64];
+  if (kIsRight || threadIdx.x < 32) tile[threadIdx.x] = 2.0f;
+  __syncthreads();
+  out[threadIdx.x] = tile[threadIdx.x];  // MISTAKE: unwritten
+}
+template <bool kIsRight>
+void unwritten(TensorView out) {
+  launch(half_written<kIsRight>, out, 2, 64, 0, data_of(out));
+}
+
+template <bool kIsRight>
+__global__ void reverse(float* out) {
+  __shared__ float tile[64];
+  tile[threadIdx.x] = static_cast<float>(threadIdx.x);  // EARLIER: race
+  if constexpr (kIsRight) __syncthreads();
+  if (threadIdx.x >= 32) out[threadIdx.x] = tile[63 - threadIdx.x];  // MISTAKE: race
+}
+template <bool kIsRight>
+void race(TensorView out) {
+  launch(reverse<kIsRight>, out, 1, 64, 0, data_of(out));
+}
+
+// The tile is used again without a barrier behind the last read.
+template <bool kIsRight>
+__global__ void use_again(float* out) {
+  __shared__ float tile[64];
+  float sum = 0;
+  for (int round = 0; round < 3; ++round) {
+    tile[threadIdx.x] = static_cast<float>(round);  // MISTAKE: race_with_read
+    __syncthreads();
+    sum += tile[(threadIdx.x + 1) % 64];  // EARLIER: race_with_read
+    if constexpr (kIsRight) __syncthreads();
+  }
+  out[threadIdx.x] = sum;
+}
+template <bool kIsRight>
+void race_with_read(TensorView out) {
+  launch(use_again<kIsRight>, out, 1, 64, 0, data_of(out));
+}
+
+// All write the flag; it takes atomics.
+template <bool kIsRight>
+__global__ void raise(float* out) {
+  __shared__ int flag;
+  if (threadIdx.x == 0) flag = 0;
+  __syncthreads();
+  if constexpr (kIsRight) {
+    atomicExch(&flag, 1);
+  } else {
+    flag = 1;  // MISTAKE: race_of_writes
+  }
+  __syncthreads();
+  out[threadIdx.x] = static_cast<float>(flag);
+}
+template <bool kIsRight>
+void race_of_writes(TensorView out) {
+  launch(raise<kIsRight>, out, 1, 64, 0, data_of(out));
+}
+
+// Lanes exchange through shared memory.
+template <bool kIsRight>
+__global__ void exchange(float* out) {
+  __shared__ float lanes[64];
+  lanes[threadIdx.x] = static_cast<float>(threadIdx.x);  // EARLIER: race_in_warp
+  if constexpr (kIsRight) __syncwarp();
+  out[threadIdx.x] = lanes[threadIdx.x ^ 1];  // MISTAKE: race_in_warp
+}
+template <bool kIsRight>
+void race_in_warp(TensorView out) {
+  launch(exchange<kIsRight>, out, 1, 64, 0, data_of(out));
+}
+
+// A warp's barrier orders nothing between warps.
+template <bool kIsRight>
+__global__ void exchange_between_warps(float* out) {
+  __shared__ float lanes[64];
+  lanes[threadIdx.x] = static_cast<float>(threadIdx.x);  // EARLIER: race_between_warps
+  if constexpr (kIsRight) {
+    __syncthreads();
+  } else {
+    __syncwarp();
+  }
+  out[threadIdx.x] = lanes[threadIdx.x ^ 32];  // MISTAKE: race_between_warps
+}
+template <bool kIsRight>
+void race_between_warps(TensorView out) {
+  launch(exchange_between_warps<kIsRight>, out, 1, 64, 0, data_of(out));
+}
+
+template <bool kIsRight>
+__global__ void half_waits(float* out) {
+  out[threadIdx.x] = 1.0f;
+  if (kIsRight || threadIdx.x < 16) __syncthreads();  // MISTAKE: divergent_barrier
+}
+template <bool kIsRight>
+void divergent_barrier(TensorView out) {
+  launch(half_waits<kIsRight>, out, 1, 64, 0, data_of(out));
+}
+
+// Half of the warp has left.
+template <bool kIsRight>
+__global__ void sum_of_half(float* out) {
+  if (!kIsRight && threadIdx.x >= 16) return;
+  const float other = __shfl_down_sync(0xffffffff, 1.0f, 8);  // MISTAKE: exited_lane
+  out[threadIdx.x] = other;
+}
+template <bool kIsRight>
+void exited_lane(TensorView out) {
+  launch(sum_of_half<kIsRight>, out, 1, 32, 0, data_of(out));
+}
+
+// Nothing wrong: what a checker could take for mistakes.
+
+__constant__ float table[4] = {1, 2, 3, 4};
+
+__global__ void locals_and_constants(float* out, int n) {
+  float local[8];
+  for (int i = 0; i < 8; ++i) local[i] = table[(i + n) % 4];
+  out[threadIdx.x] = local[threadIdx.x % 8];
+}
+void correct_locals(TensorView out) {
+  launch(locals_and_constants, out, 2, 32, 0, data_of(out), size_of(out));
+}
+
+__global__ void histogram(float* out) {
+  __shared__ unsigned counts[8];
+  if (threadIdx.x < 8) counts[threadIdx.x] = 0;
+  __syncthreads();
+  atomicAdd(&counts[threadIdx.x % 8], 1u);
+  __syncthreads();
+  out[threadIdx.x] = static_cast<float>(counts[threadIdx.x % 8]);
+}
+void correct_atomics(TensorView out) {
+  launch(histogram, out, 2, 64, 0, data_of(out));
+}
+
+/// One warp makes, the other takes.
+__global__ void make_and_take(float* out) {
+  __shared__ float tile[32];
+  __shared__ float total;
+  __shared__ int lock;
+  if (threadIdx.x == 0) lock = 0, total = 0;
+  __syncthreads();
+  const unsigned lane = threadIdx.x % 32;
+  if (threadIdx.x < 32) {
+    tile[lane] = static_cast<float>(lane);
+    __syncwarp();
+    __barrier_sync_count(1, 64);
+  } else {
+    __barrier_sync_count(1, 64);
+    out[lane] = tile[31 - lane];
+  }
+  while (atomicCAS(&lock, 0, 1) != 0) {
+  }
+  total += 1.0f;
+  atomicExch(&lock, 0);
+}
+void correct_producer(TensorView out) {
+  launch(make_and_take, out, 2, 64, 0, data_of(out));
+}
+
+__global__ void add_to_memory(float* memory, float* out) {
+  memory[threadIdx.x] = 5.0f;
+  out[threadIdx.x] = memory[threadIdx.x];
+}
+void correct_allocations(TensorView out) {
+  const host::ffi::Tensor made = host::ffi::empty_like(out);
+  launch(add_to_memory, out, 1, size_of(out), 0, static_cast<float*>(made.data_ptr()), data_of(out));
+  float* memory = nullptr;
+  cudaMalloc(&memory, static_cast<std::size_t>(size_of(out)) * sizeof(float));
+  launch(add_to_memory, out, 1, size_of(out), 0, memory, data_of(out));
+  cudaFree(memory);
+}
+
+/// Memory that nobody has told of: its address comes from a tensor.
+__global__ void follow(const std::int64_t* addresses, float* out) {
+  out[threadIdx.x] = reinterpret_cast<const float*>(addresses[0])[threadIdx.x];
+}
+void correct_addresses(TensorView addresses, TensorView out) {
+  launch(follow, out, 1, size_of(out), 0, static_cast<const std::int64_t*>(addresses.data_ptr()), data_of(out));
+}
+
+/// A barrier in each of ten rounds, for the time that it takes.
+__global__ void ten_barriers(float* out, int n) {
+  __shared__ float tile[256];
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  float value = static_cast<float>(i % 7);
+  for (int round = 0; round < 5; ++round) {
+    tile[threadIdx.x] = value;
+    __syncthreads();
+    value += tile[(threadIdx.x + 1) % 256];
+    __syncthreads();
+  }
+  if (i < static_cast<unsigned>(n)) out[i] = value;
+}
+void many_barriers(TensorView out) {
+  launch(ten_barriers, out, size_of(out) / 256, 256, 0, data_of(out), size_of(out));
+}
+
+}  // namespace

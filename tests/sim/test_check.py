@@ -1,0 +1,170 @@
+"""The simulator's checks: each planted mistake is reported with its place, and correct kernels are left alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kjit
+from kjit.build.toolchain import Toolchain
+from kjit.errors import ToolchainError
+from kjit.spec import Target
+from kjit.testing import simulated
+
+SOURCE = Path(__file__).parent / "check_cases.cuh"
+
+# The name of a case: its kernel, the threads of `out`, and what the report says besides.
+MISTAKES: dict[str, tuple[str, int, list[str]]] = {
+    "past_the_end": (
+        "fill",
+        1000,
+        [
+            "writes 4 bytes",
+            "just past the end of argument 1 of past_the_end (out: float32[1000])",
+            "block (31, 0, 0), thread (8, 0, 0)",
+        ],
+    ),
+    "negative_index": (
+        "shift",
+        32,
+        [
+            "reads 4 bytes",
+            "4 bytes before the start of argument 1 of negative_index (out: float32[32])",
+            "block (0, 0, 0), thread (0, 0, 0)",
+        ],
+    ),
+    "null_pointer": ("store_through", 32, ["writes 4 bytes at 0xc", "null pointer", "thread (3, 0, 0)"]),
+    "past_dynamic_shared": (
+        "stage_dynamic",
+        64,
+        ["writes 4 bytes", "just past the end of the block's 248 bytes of dynamic shared memory", "thread (62, 0, 0)"],
+    ),
+    "past_static_shared": (
+        "stage_static",
+        64,
+        ["writes 4 bytes, just past the end of __shared__ ", " (160 bytes)", "thread (40, 0, 0)"],
+    ),
+    "unwritten": (
+        "half_written",
+        128,
+        [
+            "reads 4 bytes of shared memory that the block has not written: byte ",
+            "of __shared__ tile (256 bytes)",
+        ],
+    ),
+    "race": (
+        "reverse",
+        64,
+        ["writes byte", "of __shared__ tile (256 bytes)", "reads 4 bytes there"],
+    ),
+    "race_with_read": ("use_again", 64, ["reads byte", "of __shared__ tile (256 bytes)", "writes 4 bytes there"]),
+    "race_of_writes": (
+        "raise",
+        64,
+        ["writes byte 0 of __shared__ flag (4 bytes)", "writes 4 bytes there"],
+    ),
+    "race_in_warp": ("exchange", 64, ["of __shared__ lanes (256 bytes)"]),
+    "race_between_warps": ("exchange_between_warps", 64, ["of __shared__ lanes (256 bytes)"]),
+    "divergent_barrier": (
+        "half_waits",
+        64,
+        ["only 16 of the block's 64 threads reach", "thread (16, 0, 0) has ended", "thread (0, 0, 0)"],
+    ),
+    "exited_lane": (
+        "sum_of_half",
+        32,
+        ["shuffles from lane 16", "has ended", "thread (8, 0, 0)"],
+    ),
+}
+RIGHT = ["correct_locals", "correct_atomics", "correct_producer", "correct_allocations"]
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    try:
+        Toolchain.for_target(Target.sim(check=True))
+    except ToolchainError as error:
+        pytest.skip(f"needs CUDA's headers for the simulator: {error.message}")
+    exports = [(name, f"{name}<false>") for name in MISTAKES]
+    exports += [(f"{name}_right", f"{name}<true>") for name in MISTAKES]
+    exports += [(name, name) for name in (*RIGHT, "correct_addresses", "many_barriers")]
+    with simulated(check=True):
+        yield kjit.load_jit(
+            "check_cases",
+            cuda_files=[SOURCE],
+            cuda_wrappers=exports,
+            build_directory=tmp_path_factory.mktemp("check"),
+        )
+
+
+def place(mark: str) -> str | None:
+    """`file:line` of the line with this mark."""
+    for number, line in enumerate(SOURCE.read_text().splitlines(), 1):
+        if line.endswith(f"// {mark}"):
+            return f"{SOURCE.name}:{number}"
+    return None
+
+
+def report_of(module: Any, case: str) -> str:
+    with pytest.raises(RuntimeError) as caught:
+        getattr(module, case)(torch.zeros(MISTAKES[case][1]))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_reported_with_its_place(module: Any, case: str) -> None:
+    kernel, _, words = MISTAKES[case]
+    report = report_of(module, case)
+    assert re.search(rf"kernel {kernel}\b", report), report
+    for each in words:
+        assert each in report
+    assert re.search(r"\(block \(\d+, 0, 0\), thread \(\d+, 0, 0\)\)", report), report
+    expected = place(f"MISTAKE: {case}")
+    assert expected is not None
+    assert expected in report
+    earlier = place(f"EARLIER: {case}")
+    assert earlier is None or earlier in report
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_the_same_kernel_without_the_mistake_has_no_report(module: Any, case: str) -> None:
+    getattr(module, f"{case}_right")(torch.zeros(MISTAKES[case][1]))
+
+
+@pytest.mark.parametrize("case", RIGHT)
+@pytest.mark.parametrize("seed", ["0", "1", "2"])
+def test_a_correct_kernel_has_no_report(module: Any, case: str, seed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_SIM_SEED", seed)
+    getattr(module, case)(torch.zeros(128))
+
+
+def test_memory_whose_address_was_in_a_tensor_may_be_used(module: Any) -> None:
+    hidden = torch.arange(32.0)
+    out = torch.zeros(32)
+    module.correct_addresses(torch.tensor([hidden.data_ptr()]), out)
+    assert torch.equal(out, hidden)
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+def test_a_race_is_found_in_any_order_of_threads(module: Any, seed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_SIM_SEED", seed)
+    for case in ("race", "race_in_warp", "race_between_warps", "race_with_read"):
+        assert "has a race" in report_of(module, case)
+
+
+def test_a_module_goes_on_after_a_report(module: Any) -> None:
+    report_of(module, "past_the_end")
+    out = torch.zeros(1000)
+    module.past_the_end_right(out)
+    assert torch.equal(out, torch.ones(1000))
+
+
+def test_many_threads_with_barriers_are_checked(module: Any) -> None:
+    out = torch.zeros(2**16)
+    module.many_barriers(out)
+    assert out[0] != 0

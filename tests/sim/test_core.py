@@ -1,0 +1,301 @@
+"""The simulator's core: the model of threads, what CUDA has beside kjit's headers, and how mistakes are told."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Iterator
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import tvm_ffi
+
+import kjit
+from kjit.build.toolchain import Toolchain
+from kjit.errors import ToolchainError
+from kjit.spec import Target
+from kjit.testing import simulated
+
+HERE = Path(__file__).parent
+
+SHUFFLED = {
+    "fp16_t": torch.float16,
+    "bf16_t": torch.bfloat16,
+    "double": torch.float64,
+    "std::int64_t": torch.int64,
+}
+MISTAKES = (
+    "barrier_for_some",
+    "foreign_mask",
+    "different",
+    "trap",
+    "trap_with_brackets",
+    "check",
+    "throw_out",
+    "half_a_grid",
+)
+EXPORTS = [
+    *((f"reverse_{threads}", f"reverse<{threads}>") for threads in (1, 33, 256, 1024)),
+    *((f"shuffle_{index}", f"shuffle<{name}>") for index, name in enumerate(SHUFFLED)),
+    *((f"fused_{name}", f"fused<{name}>") for name in ("fp16_t", "bf16_t")),
+    *((name, name) for name in ("indices", "votes", "warp", "active", "tiles", "grid", "histogram", "flags")),
+    *((name, name) for name in ("integers", "reals", *MISTAKES)),
+]
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    try:
+        Toolchain.for_target(Target.sim())
+    except ToolchainError as error:
+        pytest.skip(f"needs CUDA's headers: {error.message}")
+    with simulated():
+        yield kjit.load_jit(
+            "core_cases",
+            cuda_files=[HERE / "core_cases.cuh"],
+            cuda_wrappers=EXPORTS,
+            build_directory=tmp_path_factory.mktemp("core"),
+        )
+
+
+def gpu() -> tvm_ffi.Device:
+    return tvm_ffi.device("cuda:0")
+
+
+@pytest.fixture(params=[0, 1, 2], ids=["in-order", "seed-1", "seed-2"])
+def _order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order in which threads run."""
+    monkeypatch.setenv("KJIT_SIM_SEED", str(request.param))
+
+
+in_any_order = pytest.mark.usefixtures("_order")
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1, 1, 1, 1), (5, 1, 1, 1024, 1, 1), (3, 4, 2, 8, 4, 2), (70000, 1, 1, 3, 1, 1)]
+)
+@in_any_order
+def test_every_thread_of_the_grid_runs_once_with_its_indices(module: Any, sizes: tuple[int, ...]) -> None:
+    blocks, threads = math.prod(sizes[:3]), math.prod(sizes[3:])
+    out = torch.zeros(blocks, threads, dtype=torch.int32)
+    module.indices(out, *sizes)
+    assert torch.equal(out, 1000 * torch.arange(blocks)[:, None].int() + torch.arange(threads).int())
+
+
+@in_any_order
+@pytest.mark.parametrize("threads", [1, 33, 256, 1024])
+@pytest.mark.parametrize("rounds", [1, 11])
+def test_barriers_order_shared_memory(module: Any, threads: int, rounds: int) -> None:
+    values = torch.arange(20 * threads, dtype=torch.int32)
+    expected = values.view(20, threads).flip(1).flatten() if rounds % 2 else values.clone()
+    module[f"reverse_{threads}"](values, rounds)
+    assert torch.equal(values, expected)
+
+
+@in_any_order
+@pytest.mark.parametrize("active", [1, 40, 64])
+def test_barriers_count_the_threads_that_have_not_ended(module: Any, active: int) -> None:
+    predicates = (torch.arange(64) % 3 == 0).int()
+    out = torch.full((3, 64), -1, dtype=torch.int32)
+    module.votes(out, predicates, active)
+    there = predicates[:active]
+    expected = torch.tensor([there.sum(), there.all(), there.any()], dtype=torch.int32)
+    assert torch.equal(out[:, :active], expected[:, None].expand(3, active))
+    assert bool((out[:, active:] == -1).all())
+
+
+def mask_of(chosen: torch.Tensor) -> int:
+    """The lanes as a mask, in a signed integer."""
+    bits = sum(1 << lane for lane, here in enumerate(chosen.tolist()) if here)
+    return bits - (1 << 32) if bits >= 1 << 31 else bits
+
+
+@in_any_order
+def test_lanes_of_a_warp_exchange_values(module: Any) -> None:
+    x = (torch.arange(32) * 7 % 31).int()
+    out = torch.zeros(14, 32, dtype=torch.int32)
+    module.warp(out, x)
+    lane = torch.arange(32)
+    inside = lane % 16
+    other = lane ^ 12
+    expected = [
+        x[5].expand(32),
+        x[lane // 8 * 8 + (lane + 1) % 8],
+        x[torch.where(inside >= 3, lane - 3, lane)],
+        x[torch.where(inside + 3 < 16, lane + 3, lane)],
+        x[torch.where(other <= lane // 8 * 8 + 7, other, lane)],
+        torch.full((32,), mask_of(x % 2 == 1)),
+        torch.full((32,), int((x == 7).any())),
+        torch.ones(32),
+        torch.tensor([mask_of(x % 3 == v % 3) for v in x.tolist()]),
+        torch.zeros(32),
+        x.sum().expand(32),
+        (-x).min().expand(32),
+        torch.full((32,), reduce(operator.xor, x.tolist())),
+        torch.full((32,), -1),
+    ]
+    for row, (got, want) in enumerate(zip(out, expected, strict=True)):
+        assert got.tolist() == [int(v) for v in want], f"row {row}"
+
+
+@in_any_order
+def test_the_active_mask_is_of_the_lanes_at_the_same_place(module: Any) -> None:
+    out = torch.zeros(32, dtype=torch.int32)
+    module.active(out.view(torch.uint32))
+    assert out.tolist() == [0x55555555, 7] * 16
+
+
+@pytest.mark.parametrize("index", range(len(SHUFFLED)), ids=list(SHUFFLED))
+def test_all_types_are_shuffled(module: Any, index: int) -> None:
+    x = torch.arange(32).to(list(SHUFFLED.values())[index])
+    out = torch.zeros_like(x)
+    module[f"shuffle_{index}"](out, x)
+    assert torch.equal(out, x[torch.arange(32) ^ 1])
+
+
+@in_any_order
+def test_tiles_reduce(module: Any) -> None:
+    out = torch.zeros(72, dtype=torch.int32)
+    module.tiles(out)
+    ranks = torch.arange(72).view(-1, 8)
+    assert torch.equal(out.view(-1, 8), (1000 * ranks.sum(1) + ranks.amax(1)).int()[:, None].expand(-1, 8))
+
+
+@in_any_order
+def test_a_grid_synchronises(module: Any) -> None:
+    blocks, rounds = 12, 5
+    out, parts = torch.zeros(blocks * 64, dtype=torch.int32), torch.zeros(blocks, dtype=torch.int32)
+    module.grid(out, parts, rounds)
+    assert set(out.tolist()) == {rounds * blocks * (blocks - 1) // 2 + blocks * rounds * (rounds - 1) // 2}
+
+
+@in_any_order
+def test_atomic_operations_lose_nothing(module: Any) -> None:
+    n = 20_000
+    counts, total = torch.zeros(10, dtype=torch.int32), torch.zeros(1)
+    guarded = torch.zeros(1, dtype=torch.int64)
+    module.histogram(counts, total, guarded, n)
+    i = torch.arange(n)
+    assert torch.equal(counts, torch.zeros(10).scatter_add(0, i % 10, (i % 4 + 1).float()).int())
+    assert total.item() == n / 2
+    assert guarded.item() == n * (n - 1) // 2
+
+
+@in_any_order
+def test_a_thread_that_waits_for_a_later_one_lets_it_run(module: Any) -> None:
+    flags = torch.zeros(200, dtype=torch.int32)
+    module.flags(flags)
+    assert flags.tolist() == [1] * 200
+
+
+def test_integer_intrinsics(module: Any) -> None:
+    out = torch.zeros(12, dtype=torch.int64)
+    a, b = 0x00F0_0000, -5
+    module.integers(out, a, b)
+    dot = 1 * -1 + 2 * 2 + 3 * 3 + 4 * 4 + 10
+    assert out.tolist() == [
+        *(8, 21, 4, 1 << 31, 0x88663311, 0xFFFFFFFD, a * b >> 32),
+        *(0x28, dot, 2 + 10 * 3 - 100 * 7, 2**31 - 1, a * 1000 + b),
+    ]
+
+
+def test_mathematical_functions(module: Any) -> None:
+    out = torch.zeros(8, dtype=torch.float64)
+    x = 0.75
+    module.reals(out, x)
+    up, near, third, root, cdf, inverse, sine, clamped = out.tolist()
+    assert (up, near) == (1 + 2.0**-23, 1.0)
+    assert third == math.floor(2**25 / 3) / 2**25
+    assert root == pytest.approx(x**-0.5, rel=2.0**-23)
+    assert cdf == pytest.approx(0.5 * math.erfc(-x / math.sqrt(2)), rel=1e-15)
+    assert inverse == pytest.approx(x, rel=1e-14)
+    assert sine == pytest.approx(math.sin(math.pi * x), rel=1e-15)
+    assert clamped == 1.0
+
+
+@pytest.mark.parametrize("name", ["fp16_t", "bf16_t"])
+def test_a_fused_product_and_sum_is_rounded_once(module: Any, name: str) -> None:
+    dtype = SHUFFLED[name]
+    generator = torch.Generator().manual_seed(3)
+    a, b, c = (torch.randn(1024, generator=generator).to(dtype) for _ in range(3))
+    # Just past the middle of two neighbours: rounding twice would go down.
+    digits = 10 if name == "fp16_t" else 7
+    a[0], b[0], c[0] = 1.0, 2.0 ** -(digits + 1), 1.0
+    a[1], b[1], c[1] = 2.0**-10, 2.0**-10, 1.0 + 2.0**-digits
+    out = torch.zeros_like(a)
+    module[f"fused_{name}"](out, a, b, c)
+    exact = a.double() * b.double() + c.double()  # 53 bits hold products and sums of such numbers exactly
+    assert torch.equal(out, exact.to(dtype))
+
+
+def test_threads_that_wait_for_different_things_are_told_apart(module: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"no thread of block \(\d, 0, 0\) can go on:") as caught:
+        module.barrier_for_some(gpu(), 40)
+    assert "threads 0 to 39 wait at __syncthreads" in str(caught.value)
+    assert "threads 40 to 63 wait in __syncwarp(0xffffffff)" in str(caught.value)
+    assert "lane 0 of the mask never arrives" in str(caught.value)
+    module.barrier_for_some(gpu(), 64)
+
+
+def test_a_lane_outside_its_own_mask_is_an_error(module: Any) -> None:
+    message = r"__shfl_sync with the mask 0x000000ff is called by lane 9, which is not in it .*thread \(9, 0, 0\)"
+    with pytest.raises(RuntimeError, match=message):
+        module.foreign_mask(gpu())
+
+
+def test_lanes_that_meet_in_different_operations_are_an_error(module: Any) -> None:
+    with pytest.raises(
+        RuntimeError, match=r"calls __ballot_sync\(0xffffffff\) while lane 0 of its warp waits in __shfl"
+    ):
+        module.different(gpu())
+
+
+@pytest.mark.parametrize("how", ["trap", "trap_with_brackets"])
+def test_a_trap_ends_the_launch_and_names_its_thread(module: Any, how: str) -> None:
+    arguments = [gpu()] if how == "trap" else []
+    with pytest.raises(RuntimeError, match=r"__trap\(\) was called \(block \(2, 0, 0\), thread \(5, 0, 0\)\)"):
+        module[how](*arguments)
+
+
+def test_an_assertion_that_fails_is_an_exception(module: Any) -> None:
+    module.check(gpu(), 32)
+    with pytest.raises(
+        RuntimeError, match=r"core_cases\.cuh:\d+: .*assertion .*too many threads.* failed .*thread \(20"
+    ):
+        module.check(gpu(), 20)
+
+
+def test_an_exception_in_a_kernel_is_one_of_the_launch(module: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"an exception was thrown: .*thrown on the device"):
+        module.throw_out(gpu())
+
+
+def test_a_grid_of_which_a_block_ends_without_synchronising_is_an_error(module: Any) -> None:
+    with pytest.raises(RuntimeError, match="another block has ended without doing so"):
+        module.half_a_grid(gpu())
+
+
+def test_after_a_failed_launch_the_next_one_works(module: Any) -> None:
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            module.trap(gpu())
+        test_barriers_order_shared_memory(module, 256, 11)
+
+
+def test_a_child_process_launches_too(module: Any) -> None:
+    values = torch.arange(256 * 200, dtype=torch.int32)
+    module.reverse_256(values, 2)  # more than one OS thread is at work by now
+    child = os.fork()
+    if child == 0:
+        module.reverse_256(values, 1)
+        os._exit(0 if values[0].item() == 255 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_one_os_thread_does_it_too(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_SIM_THREADS", "1")
+    test_barriers_order_shared_memory(module, 1024, 11)
