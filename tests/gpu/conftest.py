@@ -11,6 +11,7 @@ from machine import SIMULATOR
 
 import kjit
 from kjit import env
+from kjit.build.cuda import NoCudaError, find_cuda
 from kjit.build.toolchain import Toolchain
 from kjit.errors import ToolchainError
 from kjit.spec import Target
@@ -23,6 +24,10 @@ HERE = Path(__file__).parent
 def _simulator() -> Iterator[None]:
     """Where there is no GPU, kernels are built for the simulator."""
     if SIMULATOR is None:
+        try:
+            find_cuda()
+        except NoCudaError as error:
+            pytest.skip(f"needs nvcc: {error.message}")
         yield
         return
     if env.forbids_simulation():

@@ -10,8 +10,7 @@
 // Shared memory: for each byte there is a record of who wrote it last and of two who have read it since. Two accesses
 // of different threads, one of which writes, are in order if something between them makes both threads wait for each
 // other: a barrier of the block, an operation of their warp, an mbarrier; or if both have used the same word with
-// atomic operations (a lock). Else it is a race, unless both are atomic. As compute-sanitizer's racecheck does, it is
-// one too where both write the same value.
+// atomic operations (a lock). Else it is a race, unless both are atomic; also where both write the same value.
 
 #include <kjit_sim/memory.h>
 #include <sys/mman.h>
