@@ -121,7 +121,8 @@ class Toolchain:
         """
         if not self.target.is_simulated:
             raise ValueError(f"a toolchain for {self.target} simulates nothing")
-        # Debug information: a debugger and the checks find source lines; addr2line reads version 4 better than 5. Products and sums become one operation, as on a GPU.
+        # Debug information: a debugger and the checks find source lines; addr2line reads version 4 better than 5.
+        # Products and sums become one operation, as on a GPU.
         flags = ["-std=c++20", "-O2", "-gdwarf-4", "-ffp-contract=fast"]
         if _has_fma():
             flags.append("-mfma")
