@@ -129,6 +129,8 @@ class Toolchain:
         flags += self._simulated
         if self.target.kind == "sim-check":
             flags += [SIMULATOR_CHECKS, "-fsanitize=thread", "-fno-omit-frame-pointer"]
+            # Else g++ moves the bytes in place, where nothing looks at them.
+            flags += [f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset")]
         if self.cxx.family == "clang":
             flags.append("-Qunused-arguments")
         own = _for_host_compiler(spec.extra_cuda_cflags)
