@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from kjit.build import locks
 from kjit.build import store as store_module
 from kjit.build.headers import Observation
 from kjit.build.key import Key
@@ -438,7 +439,7 @@ sys.stdin.read()
     def test_a_long_wait_is_logged_with_who_holds_the_lock(
         self, store: Store, key: Key, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(store_module, "_PATIENCE_S", 0.0)
+        monkeypatch.setattr(locks, "_PATIENCE_S", 0.0)
         store.writable()
         logged = threading.Event()
 
