@@ -24,7 +24,7 @@ from kjit import env
 from kjit.build import gpus
 from kjit.build.compilers import ask, find_cxx, find_host_cxx
 from kjit.build.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_versions
-from kjit.build.toolchain import find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
+from kjit.build.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
 from kjit.errors import KjitError
 from kjit.spec import CudaArch
 
@@ -106,7 +106,9 @@ def _cxx() -> _Finding:
         for feature, what in (("native", "-march=native"), ("openmp", "OpenMP"))
         if feature not in cxx.features
     ]
-    return _Finding(", ".join([f"{cxx.label} ({cxx.path})", *lacks]))
+    launcher = find_launcher()
+    through = [] if launcher is None else [f"through {launcher} ({env.COMPILER_LAUNCHER})"]
+    return _Finding(", ".join([f"{cxx.label} ({cxx.path})", *lacks, *through]))
 
 
 def _ninja() -> _Finding:

@@ -19,6 +19,7 @@ CACHE_DIR = "KJIT_CACHE_DIR"
 CUDA_ARCH_LIST = "KJIT_CUDA_ARCH_LIST"
 TVM_FFI_CUDA_ARCH_LIST = "TVM_FFI_CUDA_ARCH_LIST"
 CUDA_HOME = "KJIT_CUDA_HOME"
+COMPILER_LAUNCHER = "KJIT_COMPILER_LAUNCHER"
 NO_COMPILE = "KJIT_NO_COMPILE"
 LOG = "KJIT_LOG"
 SIM = "KJIT_SIM"
@@ -49,6 +50,10 @@ VARIABLES = (
     Variable(TVM_FFI_CUDA_ARCH_LIST, f"The same, for all users of tvm-ffi; `{CUDA_ARCH_LIST}` goes before it."),
     Variable(
         CUDA_HOME, "The CUDA toolkit to compile with; goes before `CUDA_HOME` and before what is found by itself."
+    ),
+    Variable(
+        COMPILER_LAUNCHER,
+        "A program that is put before every command that compiles, like `sccache` or `ccache`; not before links.",
     ),
     Variable(NO_COMPILE, "Set to 1, a module that has not been built is an error and is never compiled at run time."),
     Variable(
@@ -97,6 +102,12 @@ def cuda_home() -> Path | None:
     """
     text = _get(CUDA_HOME)
     return _path(CUDA_HOME, text) if text else None
+
+
+def compiler_launcher() -> str | None:
+    """The program that is put before compile commands (`KJIT_COMPILER_LAUNCHER`), or None."""
+    text = _get(COMPILER_LAUNCHER)
+    return text if text and text.lower() not in _FALSE else None
 
 
 def no_compile() -> bool:
