@@ -9,6 +9,7 @@ whole machine or a whole run decides.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,8 @@ CACHE_DIR = "KJIT_CACHE_DIR"
 CUDA_ARCH_LIST = "KJIT_CUDA_ARCH_LIST"
 TVM_FFI_CUDA_ARCH_LIST = "TVM_FFI_CUDA_ARCH_LIST"
 CUDA_HOME = "KJIT_CUDA_HOME"
+SHARED_CACHE_DIR = "KJIT_SHARED_CACHE_DIR"
+CACHE_MAX_SIZE = "KJIT_CACHE_MAX_SIZE"
 COMPILER_LAUNCHER = "KJIT_COMPILER_LAUNCHER"
 NO_COMPILE = "KJIT_NO_COMPILE"
 LOG = "KJIT_LOG"
@@ -43,6 +46,14 @@ class Variable:
 
 VARIABLES = (
     Variable(CACHE_DIR, "The folder of the artifact cache; by default the user's cache folder, `~/.cache/kjit`."),
+    Variable(
+        SHARED_CACHE_DIR,
+        "Caches that are filled by others and only read, separated by `:`; asked for what is not in `KJIT_CACHE_DIR`.",
+    ),
+    Variable(
+        CACHE_MAX_SIZE,
+        "How large the artifacts of the cache may get, like `5G` or `500M`; what was not used for longest goes first.",
+    ),
     Variable(
         CUDA_ARCH_LIST,
         "The GPU architectures to build for, separated by commas or spaces (`8.0,9.0a`); by default the GPUs present.",
@@ -79,6 +90,30 @@ def cache_dir() -> Path:
     import platformdirs
 
     return Path(os.path.abspath(platformdirs.user_cache_dir("kjit")))
+
+
+def shared_cache_dirs() -> list[Path]:
+    """The folders of the shared caches (they need not exist), in their order: `KJIT_SHARED_CACHE_DIR`.
+
+    Raises:
+        UsageError: one of them starts with a `~user` that does not exist.
+    """
+    return [_path(SHARED_CACHE_DIR, item) for item in _get(SHARED_CACHE_DIR).split(os.pathsep) if item.strip()]
+
+
+def cache_max_size() -> int | None:
+    """How many bytes the artifacts of the cache may take (`KJIT_CACHE_MAX_SIZE`), or None for any number.
+
+    Raises:
+        UsageError: it is not a size like 5G, 500M or 1.5GiB. The units are powers of 1024.
+    """
+    text = _get(CACHE_MAX_SIZE)
+    if not text or text.lower() in _FALSE:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
+    if match is None:
+        raise UsageError(f"{CACHE_MAX_SIZE} is '{text}', which is no size.", hint="write it like 5G or 500M")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
 
 
 def cuda_arch_list() -> tuple[str, list[str]] | None:

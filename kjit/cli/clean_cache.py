@@ -34,7 +34,7 @@ def clean_cache(
     everything = list(store.entries())
     chosen = _choose(everything, ops or [], older_than)
     is_all = not ops and older_than is None
-    shared = sum(file.stat().st_size for file in store.shared_code()) if is_all else 0
+    shared = sum(file.stat().st_size for file in store.support_code()) if is_all else 0
     if not chosen and not shared:
         console.note(f"Nothing to remove: the cache {store.root} has {_what_there_is(everything, is_all)}.")
         _sweep(store, dry_run)
@@ -51,7 +51,7 @@ def clean_cache(
             return
     freed = sum(store.remove(entry) for entry in chosen)
     if is_all:
-        freed += store.remove_shared_code()
+        freed += store.remove_support_code()
     _sweep(store, dry_run)
     console.say(f"removed {text.count(len(chosen), 'artifact')}, {text.size(freed)}, from {store.root}")
 

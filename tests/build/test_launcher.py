@@ -1,4 +1,4 @@
-"""KJIT_COMPILER_LAUNCHER: what it is put before, and that the real sccache serves kjit's compiles, and no wrong ones."""
+"""KJIT_COMPILER_LAUNCHER: what it is put before; that sccache serves kjit's compiles, and none that it should not."""
 
 from __future__ import annotations
 

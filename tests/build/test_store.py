@@ -367,19 +367,19 @@ with Store.open().writable().staging() as staging:
         assert list((store.root / "v1" / "staging").iterdir()) == []
 
     def test_a_build_sweeps(self, store: Store) -> None:
-        dead = store.root / "v1" / "staging" / "dead"
+        dead = store.root / "v1" / "staging" / ("dead" * 4)
         with store.writable().staging():
             pass
         dead.mkdir()
-        dead.with_name("dead.lock").write_text(os.uname().nodename)
+        dead.with_suffix(".lock").write_text(os.uname().nodename)
         with store.staging():
             assert not dead.exists()
 
     def test_the_folder_of_another_machine_is_left_alone_for_a_day(self, store: Store) -> None:
         store.writable()
-        theirs = store.root / "v1" / "staging" / "theirs"
+        theirs = store.root / "v1" / "staging" / ("7e1f" * 4)
         theirs.mkdir()
-        lock = theirs.with_name("theirs.lock")
+        lock = theirs.with_suffix(".lock")
         lock.write_text("another-machine")
         assert store.sweep() == 0
         assert theirs.is_dir()
@@ -553,8 +553,8 @@ class TestEntries:
         folder.mkdir(parents=True)
         for name in ("kjit_host.o", "kjit_host.o.d", "notes.txt"):
             (folder / name).write_text("12345")
-        before = len(store.shared_code())
-        assert store.remove_shared_code() >= 10
+        before = len(store.support_code())
+        assert store.remove_support_code() >= 10
         assert before >= 2
-        assert store.shared_code() == []
+        assert store.support_code() == []
         assert [path.name for path in folder.iterdir()] == ["notes.txt"]

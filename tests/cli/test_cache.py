@@ -52,7 +52,7 @@ def test_size_counts_artifacts_and_bytes(kjit: Kjit, cache_dir: Path) -> None:
     in_artifacts = sum(path.stat().st_size for folder in folders for path in folder.iterdir())
     assert document["artifacts"] == 2
     assert document["targets"] == {"cpu": {"artifacts": 2, "bytes": in_artifacts}}
-    assert document["bytes"] == in_artifacts + document["shared"]
+    assert document["bytes"] == in_artifacts + document["support"]
     assert kjit("cache", "size").stdout.startswith("2 artifacts, ")
 
 

@@ -38,13 +38,13 @@ def test_everything_goes_after_it_was_shown(kjit: Kjit, filled: Path) -> None:
     assert header.split()[:3] == ["op", "target", "artifacts"]
     assert (answer.split()[:3], other.split()[:3]) == (["answer", "cpu", "2"], ["other", "cpu", "2"])
     assert "removed 4 artifacts, " in done.stdout
-    assert Store.open(filled).shared_code() == []
+    assert Store.open(filled).support_code() == []
 
 
 def test_only_the_ops_that_are_named_go(kjit: Kjit, filled: Path) -> None:
     kjit("clean-cache", "answer", "--yes")
     assert ops_in(filled) == ["other", "other"]
-    assert Store.open(filled).shared_code() != []
+    assert Store.open(filled).support_code() != []
 
 
 def test_only_what_was_not_used_for_so_long_goes(kjit: Kjit, filled: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_time_that_is_none_is_wrong_usage(kjit: Kjit, filled: Path) -> None:
 
 
 def test_an_empty_cache_has_nothing_to_remove(kjit: Kjit, cache_dir: Path) -> None:
-    Store.open(cache_dir).remove_shared_code()
+    Store.open(cache_dir).remove_support_code()
     done = kjit("clean-cache", "--yes")
     assert (done.returncode, done.stdout) == (0, "")
     assert "Nothing to remove" in done.stderr
@@ -131,9 +131,9 @@ def test_links_are_not_followed_out_of_the_cache(kjit: Kjit, filled: Path, tmp_p
 
 
 def test_what_a_killed_build_left_behind_goes_too(kjit: Kjit, filled: Path) -> None:
-    left = filled / "v1" / "staging" / "left"
+    left = filled / "v1" / "staging" / ("1ef7" * 4)
     left.mkdir()
-    left.with_name("left.lock").write_text(os.uname().nodename)
+    left.with_suffix(".lock").write_text(os.uname().nodename)
     done = kjit("clean-cache", "--yes")
     assert "removed what 1 build left behind" in done.stderr
     assert not left.exists()
