@@ -329,7 +329,7 @@ class Store:
                 for key1 in subfolders(op.path):
                     for key2 in subfolders(key1.path) if _KEY.fullmatch(key1.name) else ():
                         if _KEY.fullmatch(key2.name):
-                            yield _entry(key2.path, target.name.replace("cuda-", "cuda:"), op.name)
+                            yield _entry(key2.path, _target_in(target.name), op.name)
 
     def read(self, entry: Entry) -> Artifact | str:
         """The artifact of an entry with its library checked, or what is wrong with it."""
@@ -455,9 +455,9 @@ class Store:
     def _move_into_place(self, prepared: Path, folder: Path, key: Key) -> None:
         for _ in range(_ATTEMPTS):
             try:
-                make_private(folder.parent)
-                for parent in folder.parents[:3]:
+                for parent in reversed(folder.parents[:3]):
                     refuse_unsafe(parent, follow=False)
+                make_private(folder.parent)
                 os.rename(prepared, folder)
                 return
             except FileNotFoundError:
@@ -474,8 +474,10 @@ class Store:
 
     def _remove_lock(self, key1: str) -> None:
         path = self._v1 / _LOCKS / f"{key1}.lock"
+        if path.parent.is_symlink():
+            return
         with contextlib.suppress(OSError):
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 if locks.try_lock(handle):
                     path.unlink()
@@ -505,6 +507,11 @@ def _misplaced(entry: Entry, artifact: Artifact) -> str | None:
     if entry.key == f"{artifact.target.replace(':', '-')}/{artifact.op}/{record['key1']}/{record['key2']}":
         return None
     return f"{DAMAGED} its record belongs to another artifact"
+
+
+def _target_in(name: str) -> str:
+    """A target as it is written, from the name of its folder."""
+    return re.sub("^(cpu|cuda)-", r"\1:", name)
 
 
 def _entry(path: str, target: str, op: str) -> Entry:

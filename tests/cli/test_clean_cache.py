@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -137,3 +138,44 @@ def test_what_a_killed_build_left_behind_goes_too(kjit: Kjit, filled: Path) -> N
     done = kjit("clean-cache", "--yes")
     assert "removed what 1 build left behind" in done.stderr
     assert not left.exists()
+
+
+def test_what_is_stale_goes_with_the_reason(kjit: Kjit, filled: Path, project: Path) -> None:
+    (project / "csrc" / "answer.h").write_text("#define ANSWER 43\n")
+    kjit("build")
+    done = kjit("clean-cache", "--stale", "--yes")
+    assert done.returncode == 0, done.stderr
+    header, row, *_ = done.stdout.splitlines()
+    assert header.split()[-1] == "why"
+    assert row.split()[:3] == ["answer", "cpu", "2"] and row.endswith("csrc/answer.h changed")
+    assert ops_in(filled) == ["answer", "answer", "other", "other"]
+    assert "none that is stale" in kjit("clean-cache", "--stale", "--yes").stderr
+    built = json.loads(kjit("build", "--json").stdout)
+    assert {variant["state"] for variant in built["variants"]} == {"hit"}
+
+
+def test_a_wrapper_that_cannot_be_asked_is_named_and_its_sources_are_compared(
+    kjit: Kjit, filled: Path, project: Path
+) -> None:
+    (project / "kernels" / "other.py").write_text("raise RuntimeError('broken')\n")
+    (project / "csrc" / "other.cpp").write_text("changed")
+    done = kjit("clean-cache", "--stale", "--yes", "--json")
+    assert "other cannot be asked what it declares" in done.stderr
+    removed = json.loads(done.stdout)["artifacts"]
+    assert [item["reason"] for item in removed] == ["{project}/csrc/other.cpp changed"] * 2
+    assert ops_in(filled) == ["answer", "answer"]
+
+
+def test_as_json_it_says_what_goes_and_never_asks(kjit: Kjit, filled: Path) -> None:
+    assert kjit("clean-cache", "--json").returncode == 2
+    shown = json.loads(kjit("clean-cache", "answer", "--json", "--dry-run").stdout)
+    assert (shown["dry_run"], len(shown["artifacts"]), shown["freed"]) == (True, 2, 0)
+    assert len(ops_in(filled)) == 4
+    gone = json.loads(kjit("clean-cache", "answer", "--json", "--yes").stdout)
+    assert gone["freed"] == sum(item["bytes"] for item in shown["artifacts"])
+    assert ops_in(filled) == ["other", "other"]
+
+
+def test_nothing_goes_from_a_shared_cache(kjit: Kjit, filled: Path, tmp_path: Path) -> None:
+    kjit("clean-cache", "--yes", KJIT_CACHE_DIR=str(tmp_path / "mine"), KJIT_SHARED_CACHE_DIR=str(filled))
+    assert len(ops_in(filled)) == 4
