@@ -53,8 +53,9 @@ def _acquire(path: Path, label: str, cancel: threading.Event) -> int:
         try:
             _wait(handle, label, cancel)
             if is_current(handle, path):
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+                with contextlib.suppress(OSError):  # a full disk: then those who wait are not told for whom
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
                 return handle
         except BaseException:
             os.close(handle)

@@ -28,7 +28,7 @@ from typing import Literal
 from kjit import env
 from kjit.build.compile import Built, compile_variant
 from kjit.build.diagnostics import KernelResources
-from kjit.build.headers import Observation, now_ns
+from kjit.build.headers import Observation, Start
 from kjit.build.key import FileState, Key
 from kjit.build.store import Artifact, Lookup, Store
 from kjit.build.toolchain import Toolchain, find_cuda, resolve_archs
@@ -126,10 +126,11 @@ def build(
             with home.staging() as staging:
                 if on_start is not None:
                     on_start(Started(variant, found.reason))
-                start = now_ns()
+                start = Start.now()
                 built = compile_variant(variant, toolchain, staging, verbose=verbose, cancel=cancel)
                 observed = Observation.of(map(str, built.headers), key, toolchain)
-                changed = observed.changed_since(start, {**before, **{state.path: state for state in key.sources}})
+                known = {**before, **{state.path: state for state in key.sources}}
+                changed = observed.changed_since(start.earliest_ns(), known)
                 if not changed:
                     artifact = home.publish(key, built.library, observed.reads, _report(built), staging)
                     return Outcome(variant, "built", time.perf_counter() - began, found.reason, artifact)

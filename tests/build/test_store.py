@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.build import locks
+from kjit.build import headers, locks
 from kjit.build import store as store_module
 from kjit.build.headers import Observation
 from kjit.build.key import Key
@@ -111,10 +111,13 @@ class TestFind:
         assert found is not None
         assert found.folder == first.folder != second.folder
 
-    def test_a_touched_header_is_a_hit_that_renews_the_record(self, store: Store, key: Key, spec: Spec) -> None:
+    def test_a_touched_header_is_a_hit_that_renews_the_record(
+        self, store: Store, key: Key, spec: Spec, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(headers, "_SETTLING_NS", 0)
         artifact = publish(store, key)
         before = (artifact.folder / "record.json").read_bytes()
-        os.utime(Path(spec.cpp_files[0]).with_suffix(".h"), (time.time() - 30,) * 2)
+        os.utime(Path(spec.cpp_files[0]).with_suffix(".h"))
         assert store.find(key).artifact is not None
         after = (artifact.folder / "record.json").read_bytes()
         assert after != before
