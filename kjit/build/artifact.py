@@ -2,11 +2,13 @@
 
 A folder with two files: the library, and `record.json`, which says what the library was built from, how large it is and
 its hash. The record is written beside its place and renamed, so that nobody ever reads half of one. Whatever is not as
-the record says counts as damaged, which is as good as missing.
+the record says counts as damaged, which is as good as missing. So does a record that is not as it was written: one that
+lost a line about a header would be believed for as long as it lies there.
 """
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import json
 import os
@@ -87,14 +89,21 @@ def read_artifact(folder: str) -> Artifact | str:
     """The artifact in `folder` by its record, or what is wrong with it. The library is not looked at."""
     try:
         with open(f"{folder}/{RECORD}", "rb") as file:
-            document = json.loads(file.read())
+            content = file.read()
             used = os.fstat(file.fileno()).st_mtime
     except FileNotFoundError:
         return f"{DAMAGED} its record is missing"
     except OSError as error:
         return f"its record cannot be read ({error.strerror})"
-    except ValueError:
+    seal = _SEAL.match(content)
+    if seal is not None and seal[1] != _seal(content[seal.end() :]):
+        return f"{DAMAGED} its record was altered"
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
         return f"{DAMAGED} its record is not JSON"
+    if seal is None and isinstance(document, dict) and document.get("format") == FORMAT:
+        return f"{DAMAGED} its record was altered"
     return parse_record(Path(folder), document, used)
 
 
@@ -110,6 +119,14 @@ def parse_record(folder: Path, document: object, used: float) -> Artifact | str:
     if not re.fullmatch(r"\w+", document["op"]):
         return f"{DAMAGED} its record names no op"
     return Artifact(folder, document, used)
+
+
+# What a record begins with: the checksum of all that follows.
+_SEAL = re.compile(rb'\{"seal":"([0-9a-f]{8})",')
+
+
+def _seal(content: bytes) -> bytes:
+    return b"%08x" % binascii.crc32(content)
 
 
 _FIELDS = {
@@ -154,7 +171,10 @@ def write_record(folder: Path, record: Mapping[str, object]) -> None:
     being_written = folder / f"{RECORD}.{secrets.token_hex(4)}"
     try:
         with open(being_written, "x", encoding="ascii") as file:
-            file.write(json.dumps(record, separators=(",", ":")))
+            document = json.dumps(
+                {name: value for name, value in record.items() if name != "seal"}, separators=(",", ":")
+            )
+            file.write(f'{{"seal":"{_seal(document[1:].encode()).decode()}",{document[1:]}')
         os.replace(being_written, folder / RECORD)
     except OSError:
         with contextlib.suppress(OSError):

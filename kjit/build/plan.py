@@ -9,7 +9,7 @@ compilers, each a process of its own), as many at a time as there are cores and 
 
 A source that is saved while its compile runs makes what came out of it unfit for the cache: nobody knows which of the
 two versions it holds. It is then built once more, from what is there now. If that happens twice, somebody is writing
-the file all the time, and the answer is an error.
+the file all the time, and the answer is an error. The same goes for a compiler that is exchanged meanwhile.
 """
 
 from __future__ import annotations
@@ -131,6 +131,8 @@ def build(
                 observed = Observation.of(map(str, built.headers), key, toolchain)
                 known = {**before, **{state.path: state for state in key.sources}}
                 changed = observed.changed_since(start.earliest_ns(), known)
+                if Toolchain.for_target(variant.target) != toolchain:
+                    changed.append(str(toolchain.cxx.path))
                 if not changed:
                     artifact = home.publish(key, built.library, observed.reads, _report(built), staging)
                     return Outcome(variant, "built", time.perf_counter() - began, found.reason, artifact)

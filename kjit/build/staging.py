@@ -82,11 +82,16 @@ def _make(staging: Path) -> tuple[Path, int]:
             folder = spare_name(staging)
             lock = Path(f"{folder}.lock")
             handle = open_lock(lock)
-            # A sweep may have come between the two calls, and have taken the lock for a dead one.
-            if try_lock(handle) is not False and is_current(handle, lock):
-                os.pwrite(handle, os.uname().nodename.encode(), 0)
-                folder.mkdir(mode=0o700)
-                return folder, handle
+            try:
+                # A sweep may have come between the two calls, and have taken the lock for a dead one.
+                if try_lock(handle) is not False and is_current(handle, lock):
+                    os.pwrite(handle, os.uname().nodename.encode(), 0)
+                    folder.mkdir(mode=0o700)
+                    return folder, handle
+            except OSError:
+                lock.unlink(missing_ok=True)
+                os.close(handle)
+                raise
             lock.unlink(missing_ok=True)
             os.close(handle)
     except OSError as error:
