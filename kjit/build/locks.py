@@ -20,6 +20,7 @@ from kjit.build.folders import make_private
 
 _PATIENCE_S = 1.0
 _POLL_S = 0.02
+_ATTEMPTS = 10
 
 _log = logging.getLogger("kjit")
 
@@ -40,11 +41,12 @@ def hold(path: Path, label: str, cancel: threading.Event | None = None) -> Itera
 
 def open_lock(path: Path) -> int:
     """The file of a lock, made where it is missing."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:
-        make_private(path.parent)  # the cache was removed while in use
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(FileNotFoundError):
+            make_private(path.parent)  # the cache was removed while in use
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _acquire(path: Path, label: str, cancel: threading.Event) -> int:

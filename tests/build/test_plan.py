@@ -20,7 +20,7 @@ from kjit.build import plan
 from kjit.build.plan import Event, Outcome, Started, build, build_all, look_up_all, parallel_jobs
 from kjit.build.store import Store
 from kjit.build.toolchain import Toolchain
-from kjit.errors import CompileError, KjitError, ToolchainError, UsageError
+from kjit.errors import CompileError, ToolchainError, UsageError
 from kjit.project import find_project
 from kjit.spec import Spec, Target, Variant
 
@@ -91,77 +91,6 @@ class TestBuild:
             build(Variant(spec, CPU), store, on_start=lambda _: cancel.set(), cancel=cancel)
         assert list(store.entries()) == []
         assert list((store.root / "v1" / "staging").iterdir()) == []
-
-
-class TestSourcesThatChangeDuringTheCompile:
-    @pytest.fixture
-    def during(self, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
-        """What to do at the end of each compile that is to come."""
-        actions: list[Callable[[], object]] = []
-        real = plan.compile_variant
-
-        def compile_variant(*args: Any, **kwargs: Any) -> Any:
-            built = real(*args, **kwargs)
-            if actions:
-                actions.pop(0)()
-            return built
-
-        monkeypatch.setattr(plan, "compile_variant", compile_variant)
-        return actions
-
-    def test_a_header_that_is_edited_is_compiled_again(
-        self, store: Store, tmp_path: Path, answer_op: WriteOp, during: list[Callable[[], object]]
-    ) -> None:
-        spec = answer_op(tmp_path)
-        during.append(lambda: header_of(spec).write_text("#define ANSWER 43\n"))
-        outcome = build(Variant(spec, CPU), store)
-        assert during == []
-        assert outcome.artifact is not None
-        assert number_in(outcome.artifact.library) == 43
-        assert len(list(store.entries())) == 1
-
-    def test_a_source_that_is_edited_is_compiled_again_under_its_new_key(
-        self, store: Store, tmp_path: Path, answer_op: WriteOp, during: list[Callable[[], object]]
-    ) -> None:
-        spec = answer_op(tmp_path)
-        source = Path(spec.cpp_files[0])
-        during.append(lambda: source.write_text(source.read_text() + "\n"))
-        assert build(Variant(spec, CPU), store).state == "built"
-        assert len(list(store.entries())) == 1
-        assert build(Variant(spec, CPU), store).state == "hit"
-
-    def test_a_header_that_is_edited_and_reverted_is_compiled_again(
-        self, store: Store, tmp_path: Path, answer_op: WriteOp, during: list[Callable[[], object]]
-    ) -> None:
-        spec = answer_op(tmp_path)
-        started: list[Started] = []
-
-        def there_and_back() -> None:
-            text = header_of(spec).read_text()
-            header_of(spec).write_text("#define ANSWER 43\n")
-            header_of(spec).write_text(text)
-
-        during.append(there_and_back)
-        outcome = build(Variant(spec, CPU), store, on_start=started.append)
-        assert len(started) == 2
-        assert outcome.artifact is not None
-        assert number_in(outcome.artifact.library) == 42
-
-    def test_a_header_that_is_edited_each_time_is_an_error_and_nothing_is_kept(
-        self, store: Store, tmp_path: Path, answer_op: WriteOp, during: list[Callable[[], object]]
-    ) -> None:
-        spec = answer_op(tmp_path)
-        during += [lambda n=n: header_of(spec).write_text(f"#define ANSWER {n}\n") for n in (1, 2)]
-        with pytest.raises(KjitError, match=r"answer.h' changed during the compile, twice"):
-            build(Variant(spec, CPU), store)
-        assert list(store.entries()) == []
-
-
-def number_in(library: Path) -> int:
-    """What the answer in a built library is, asked in a process of its own."""
-    script = f"import tvm_ffi; print(tvm_ffi.load_module({str(library)!r}).answer())"
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    return int(done.stdout)
 
 
 class TestBuildAll:
