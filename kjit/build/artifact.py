@@ -2,7 +2,8 @@
 
 A folder with two files: the library, and `record.json`, which says what the library was built from, how large it is and
 its hash. The record is written beside its place and renamed, so that nobody ever reads half of one. Whatever is not as
-the record says counts as damaged, which is as good as missing.
+the record says counts as damaged, which is as good as missing. So does a record that is not as it was written: one that
+lost a line about a header would be believed for as long as it lies there.
 
 A record is one JSON object on two lines. The first is what lists show; the second, ten times as long, what a look-up
 compares. So a list of ten thousand artifacts reads the first lines only.
@@ -10,6 +11,7 @@ compares. So a list of ten thousand artifacts reads the first lines only.
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import errno
 import json
@@ -100,14 +102,21 @@ def read_artifact(folder: str) -> Artifact | str:
     """The artifact in `folder` by its record, or what is wrong with it. The library is not looked at."""
     try:
         with open(f"{folder}/{RECORD}", "rb") as file:
-            document = json.loads(file.read())
+            content = file.read()
             used = os.fstat(file.fileno()).st_mtime
     except FileNotFoundError:
         return f"{DAMAGED} its record is missing"
     except OSError as error:
         return f"its record cannot be read ({error.strerror})"
-    except ValueError:
+    seal = _SEAL.match(content)
+    if seal is not None and seal[1] != _seal(content[seal.end() :]):
+        return f"{DAMAGED} its record was altered"
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
         return f"{DAMAGED} its record is not JSON"
+    if seal is None and isinstance(document, dict) and document.get("format") == FORMAT:
+        return f"{DAMAGED} its record was altered"
     return parse_record(Path(folder), document, used)
 
 
@@ -138,6 +147,14 @@ def parse_record(folder: Path, document: object, used: float, *, summary: bool =
     if not re.fullmatch(r"\w+", document["op"]):
         return f"{DAMAGED} its record names no op"
     return Artifact(folder, document, used)
+
+
+# What a record begins with: the checksum of all that follows.
+_SEAL = re.compile(rb'\{"seal":"([0-9a-f]{8})",')
+
+
+def _seal(content: bytes) -> bytes:
+    return b"%08x" % binascii.crc32(content)
 
 
 _SUMMARY = {
@@ -217,10 +234,11 @@ def write_record(folder: Path, record: Mapping[str, object]) -> None:
 
 
 def _written(record: Mapping[str, object]) -> str:
-    summary = {field: value for field, value in record.items() if field not in _DETAILS}
+    summary = {field: value for field, value in record.items() if field not in ("seal", *_DETAILS)}
     details = {field: record[field] for field in _DETAILS}
     first, second = (json.dumps(part, separators=(",", ":")) for part in (summary, details))
-    return f"{first[:-1]},\n{second[1:]}"
+    sealed = f"{first[1:-1]},\n{second[1:]}"
+    return f'{{"seal":"{_seal(sealed.encode()).decode()}",{sealed}'
 
 
 def _open_no_link(path: str, flags: int) -> int:

@@ -34,10 +34,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
-from errno import ENOSPC
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
 from kjit import env
@@ -58,7 +58,8 @@ _PLAIN_FOR_CXX = re.compile(r'[^"\n]+')
 _PLAIN_FOR_NVCC = re.compile(r"[\w./+-]+")
 _INCLUDABLE = re.compile(r'[^"\\$\n]+')
 
-# Set outside, these would change the output or the messages without being part of a key.
+# Set outside, these would change the output or the messages without being part of a key. The last ones are nvcc's own
+# (nvcc.profile), by names that a Makefile may well export.
 _DROPPED_ENVIRONMENT = (
     "CLICOLOR_FORCE",
     "DEPENDENCIES_OUTPUT",
@@ -67,6 +68,11 @@ _DROPPED_ENVIRONMENT = (
     "NINJA_STATUS",
     "NVCC_CCBIN",
     "SUNPRO_DEPENDENCIES",
+    "CUDAFE_FLAGS",
+    "INCLUDES",
+    "LIBRARIES",
+    "PTXAS_FLAGS",
+    "SYSTEM_INCLUDES",
 )
 
 # For launchers. Their "direct" mode trusts the list of headers of an earlier compile, and so misses a new header that
@@ -82,6 +88,8 @@ _CUDA_TYPE_HEADERS = (
     (re.compile(r"\b(bf16(x2)?_t|__nv_bfloat16\w*|nv_bfloat16\w*)\b"), "cuda_bf16.h"),
     (re.compile(r"\b(fp16(x2)?_t|__half2?|half2?)\b"), "cuda_fp16.h"),
 )
+
+_SHARED_LIBRARY = re.compile(r"\.(so|dylib)(\.[\d.]+)?$")
 
 _GRACE_S = 3.0
 _POLL_S = 0.1
@@ -213,7 +221,7 @@ def compile_variant(
             if folder != staging:
                 shutil.copyfile(folder / library.name, library)
     except OSError as error:
-        if error.errno == ENOSPC:
+        if error.errno in (ENOSPC, EDQUOT):
             raise _disk_full(staging) from None
         raise
     text = "".join(logs)
@@ -233,7 +241,7 @@ def _plan(spec: Spec, toolchain: Toolchain, links: _Links, launcher: tuple[str, 
     if toolchain.target.is_simulated and (spec.cuda_files or spec.cuda_wrappers):
         compiler = [str(toolchain.cxx.path), *links.flags(toolchain.sim_flags(spec), _PLAIN_FOR_CXX)]
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_CXX):
-            steps += _simulated_steps(unit, compiler, launcher)
+            steps += _simulated_steps(unit, compiler, launcher, spec.extra_cuda_cflags)
     elif spec.cuda_files or spec.cuda_wrappers:
         if toolchain.cuda is None:
             raise ValueError(f"'{spec.name}' has CUDA sources, and the toolchain is for {toolchain.target}")
@@ -244,18 +252,18 @@ def _plan(spec: Spec, toolchain: Toolchain, links: _Links, launcher: tuple[str, 
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_NVCC):
             if launcher:
                 unit = _with_lasting_path(unit)
-            steps.append(_compile_step(unit, (*launcher, nvcc, *flags)))
+            steps.append(_compile_step(unit, (*launcher, nvcc, *flags), spec.extra_cuda_cflags))
     if spec.cpp_files or spec.cpp_wrappers:
         flags = (*links.flags(toolchain.cxx_flags(spec), _PLAIN_FOR_CXX), "-x", "c++")
         for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, _PLAIN_FOR_CXX):
-            steps.append(_compile_step(unit, (*launcher, str(toolchain.cxx.path), *flags)))
+            steps.append(_compile_step(unit, (*launcher, str(toolchain.cxx.path), *flags), spec.extra_cflags))
     for support in support_objects(toolchain):
         make = ("-MD", "-MF", f"{support.output}.d", "-c", str(support.source), "-o", support.output)
         steps.append(_Step(support.output, (*launcher, *support.arguments, *make), support=support))
     objects = tuple(step.output for step in steps if step.output.endswith(".o"))
     library = f"{spec.name}.so"
     link = (str(toolchain.cxx.path), "-o", library, *objects, *toolchain.link_flags(spec))
-    return [*steps, _Step(library, link, objects, ((EXPORTS_SCRIPT, _EXPORTS),))]
+    return [*steps, _Step(library, link, objects, ((EXPORTS_SCRIPT, _EXPORTS),), reads=_linked(spec.extra_ldflags))]
 
 
 @dataclass(frozen=True)
@@ -313,18 +321,45 @@ def _units(
         yield _Unit(f"{side}{index}", path, text)
 
 
-def _compile_step(unit: _Unit, compiler: tuple[str, ...]) -> _Step:
+def _compile_step(unit: _Unit, compiler: tuple[str, ...], own_flags: Sequence[str]) -> _Step:
     output = f"{unit.name}.o"
     arguments = (*compiler, "-MD", "-MF", f"{output}.d", "-c", unit.path, "-o", output)
-    return _Step(output, arguments, generated=unit.generated)
+    return _Step(output, arguments, generated=unit.generated, reads=_named(own_flags))
 
 
-def _simulated_steps(unit: _Unit, compiler: list[str], launcher: tuple[str, ...]) -> Iterator[_Step]:
+def _named(flags: Sequence[str]) -> tuple[str, ...]:
+    """The files that flags name (`@options.txt`, `-fprofile-use=FILE`, `-Wl,-T,FILE`): depfiles leave them out."""
+    pieces = [piece for flag in flags for piece in re.split("[@=,]", flag) if os.path.isabs(piece)]
+    return tuple(piece for piece in pieces if os.path.isfile(piece))
+
+
+def _linked(flags: Sequence[str]) -> tuple[str, ...]:
+    """The files that an op's flags for the linker bring into its library: static libraries above all.
+
+    Shared ones are not among them. They are found when the module is loaded, as they are then.
+    """
+    folders: list[str] = []
+    names: list[str] = []
+    before = ""
+    for flag in flags:
+        if before == "-L" or flag.startswith("-L"):
+            folders.append(flag.removeprefix("-L"))
+        elif before == "-l" or flag.startswith("-l"):
+            name = flag.removeprefix("-l")
+            names.append(name[1:] if name.startswith(":") else f"lib{name}.a")
+        before = flag
+    found = [*_named(flags), *(os.path.join(folder, name) for folder in folders for name in names)]
+    return tuple(path for path in found if os.path.isfile(path) and not _SHARED_LIBRARY.search(path))
+
+
+def _simulated_steps(
+    unit: _Unit, compiler: list[str], launcher: tuple[str, ...], own_flags: Sequence[str]
+) -> Iterator[_Step]:
     """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
     dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
     preprocess = (*compiler, "-x", "c++", "-E", *dependencies, unit.path, "-o", plain)
-    yield _Step(plain, preprocess, generated=unit.generated)
+    yield _Step(plain, preprocess, generated=unit.generated, reads=_named(own_flags))
     rewriter = str(Path(rewrite.__file__).resolve())
     # -I and -S: Python starts without looking for packages.
     yield _Step(rewritten, (sys.executable, "-I", "-S", rewriter, plain, rewritten), (plain,), reads=(rewriter,))
@@ -421,7 +456,7 @@ def _run(
             start_new_session=True,
         )
     except OSError as error:
-        if error.errno == ENOSPC:
+        if error.errno in (ENOSPC, EDQUOT):
             raise
         raise ToolchainError(
             f"ninja ('{command[0]}') cannot be run: {error.strerror}.", hint="install it with `pip install ninja`"
@@ -488,7 +523,7 @@ def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[Path, ...
         for name in names:
             if name not in generated:
                 found[_absolute(links.restore(name))] = None
-        found.update(dict.fromkeys(map(Path, step.reads)))
+        found.update(dict.fromkeys(map(_absolute, step.reads)))
     return tuple(found)
 
 

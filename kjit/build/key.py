@@ -27,7 +27,7 @@ from kjit.build.toolchain import Toolchain, tvm_ffi_include
 from kjit.errors import UsageError
 from kjit.spec import Spec, Variant
 
-FORMAT = 1
+FORMAT = 2
 """Changes when the same inputs would be built differently, or a record is written differently."""
 
 _KEY_DIGITS = 32
@@ -39,12 +39,12 @@ _BEFORE_PATHS = ("", *_SEARCH_FLAGS)
 class FileState:
     """A file as it was when it was read.
 
-    `ctime_ns` is the kernel's own date of the last change: unlike `mtime_ns` no copying tool sets it back.
+    `ctime_ns` is the kernel's own date of the last change, which no tool sets back.
     """
 
     path: str
     size: int
-    mtime_ns: int
+    inode: int
     ctime_ns: int
     digest: str
 
@@ -58,7 +58,7 @@ class FileState:
         with open(path, "rb") as file:
             content = file.read()
             stat = os.fstat(file.fileno())
-        return cls(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, digest(content))
+        return cls(path, stat.st_size, stat.st_ino, stat.st_ctime_ns, digest(content))
 
 
 class Anchors:

@@ -20,6 +20,7 @@ from kjit.build.folders import make_private
 
 _PATIENCE_S = 1.0
 _POLL_S = 0.02
+_ATTEMPTS = 10
 
 _log = logging.getLogger("kjit")
 
@@ -40,11 +41,12 @@ def hold(path: Path, label: str, cancel: threading.Event | None = None) -> Itera
 
 def open_lock(path: Path) -> int:
     """The file of a lock, made where it is missing."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:
-        make_private(path.parent)  # the cache was removed while in use
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(FileNotFoundError):
+            make_private(path.parent)  # the cache was removed while in use
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _acquire(path: Path, label: str, cancel: threading.Event) -> int:
@@ -53,8 +55,9 @@ def _acquire(path: Path, label: str, cancel: threading.Event) -> int:
         try:
             _wait(handle, label, cancel)
             if is_current(handle, path):
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+                with contextlib.suppress(OSError):  # a full disk: then those who wait are not told for whom
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
                 return handle
         except BaseException:
             os.close(handle)

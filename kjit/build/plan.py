@@ -9,7 +9,7 @@ compilers, each a process of its own), as many at a time as there are cores and 
 
 A source that is saved while its compile runs makes what came out of it unfit for the cache: nobody knows which of the
 two versions it holds. It is then built once more, from what is there now. If that happens twice, somebody is writing
-the file all the time, and the answer is an error.
+the file all the time, and the answer is an error. The same goes for a compiler that is exchanged meanwhile.
 """
 
 from __future__ import annotations
@@ -28,17 +28,20 @@ from typing import Literal
 from kjit import env
 from kjit.build.compile import Built, compile_variant
 from kjit.build.diagnostics import KernelResources
-from kjit.build.headers import Observation, now_ns
+from kjit.build.headers import Observation, Start
 from kjit.build.key import FileState, Key
+from kjit.build.staging import is_taken_away
 from kjit.build.store import Artifact, Lookup, Store
 from kjit.build.toolchain import Toolchain, find_cuda, resolve_archs
-from kjit.errors import KjitError, ToolchainError, UsageError
+from kjit.errors import CacheError, KjitError, ToolchainError, UsageError
 from kjit.project import Project
 from kjit.runtime.declared import DeclaredModule
 from kjit.spec import Side, Spec, Target, TargetKind, Variant
 
 # What one compile takes at its peak, generously: nvcc's front ends and ptxas run one after another.
 _MEMORY: Mapping[TargetKind, int] = {"cpu": 1 << 29, "cuda": 3 << 29, "sim": 3 << 28, "sim-check": 1 << 30}
+
+_ATTEMPTS = 10
 
 _log = logging.getLogger("kjit")
 
@@ -110,8 +113,8 @@ def build(
     """
     began = time.perf_counter()
     before: Mapping[str, FileState] = {}
-    changed: list[str] = []
-    for _ in range(2):
+    changes = 0
+    for _ in range(_ATTEMPTS):
         toolchain = Toolchain.for_target(variant.target)
         key = Key.of(variant, toolchain)
         found = store.fetch(key)
@@ -126,19 +129,31 @@ def build(
             with home.staging() as staging:
                 if on_start is not None:
                     on_start(Started(variant, found.reason))
-                start = now_ns()
-                built = compile_variant(variant, toolchain, staging, verbose=verbose, cancel=cancel)
-                observed = Observation.of(map(str, built.headers), key, toolchain)
-                changed = observed.changed_since(start, {**before, **{state.path: state for state in key.sources}})
-                if not changed:
-                    artifact = home.publish(key, built.library, observed.reads, _report(built), staging)
-                    return Outcome(variant, "built", time.perf_counter() - began, found.reason, artifact)
+                start = Start.now()
+                try:
+                    built = compile_variant(variant, toolchain, staging, verbose=verbose, cancel=cancel)
+                    observed = Observation.of(map(str, built.headers), key, toolchain)
+                    known = {**before, **{state.path: state for state in key.sources}}
+                    changed = observed.changed_since(start.earliest_ns(), known)
+                    if Toolchain.for_target(variant.target) != toolchain:
+                        changed.append(str(toolchain.cxx.path))
+                    if not changed:
+                        artifact = home.publish(key, built.library, observed.reads, _report(built), staging)
+                        return Outcome(variant, "built", time.perf_counter() - began, found.reason, artifact)
+                except (OSError, KjitError) as error:
+                    if not is_taken_away(staging, error):
+                        raise
+                    _log.info("%s: built once more, because the cache was emptied meanwhile: %s", variant.label, error)
+                    continue
+        changes += 1
+        if changes == 2:
+            raise KjitError(
+                f"{variant.label} is not built, because '{changed[0]}' changed during the compile, twice.",
+                hint="build it again when nothing writes the file any more",
+            )
         _log.info("%s: built once more, because it changed meanwhile: %s", variant.label, ", ".join(changed))
         before = observed.states
-    raise KjitError(
-        f"{variant.label} is not built, because '{changed[0]}' changed during the compile, twice.",
-        hint="build it again when nothing writes the file any more",
-    )
+    raise CacheError(f"{variant.label} is not built, because the cache '{store.root}' is being emptied all the time.")
 
 
 def build_all(

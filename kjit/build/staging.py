@@ -47,6 +47,13 @@ def staging_folder(staging: Path) -> Iterator[Path]:
         release(handle)
 
 
+def is_taken_away(folder: Path, error: Exception) -> bool:
+    """Whether `error` came in a staging folder because the folder was removed under the build."""
+    if isinstance(error, FileNotFoundError) and str(error.filename).startswith(str(folder)):
+        return True
+    return not (folder.is_dir() and os.path.exists(f"{folder}.lock"))
+
+
 def spare_name(staging: Path) -> Path:
     """A name in `staging` that nothing has yet.
 
@@ -87,11 +94,18 @@ def _make(staging: Path) -> tuple[Path, int]:
             folder = spare_name(staging)
             lock = Path(f"{folder}.lock")
             handle = open_lock(lock)
-            # A sweep may have come between the two calls, and have taken the lock for a dead one.
-            if try_lock(handle) is not False and is_current(handle, lock):
-                os.pwrite(handle, os.uname().nodename.encode(), 0)
-                folder.mkdir(mode=0o700)
-                return folder, handle
+            try:
+                # A sweep may have come between the two calls, and have taken the lock for a dead one.
+                if try_lock(handle) is not False and is_current(handle, lock):
+                    os.pwrite(handle, os.uname().nodename.encode(), 0)
+                    folder.mkdir(mode=0o700)
+                    return folder, handle
+            except FileNotFoundError:
+                pass  # the cache was removed between the two calls
+            except OSError:
+                lock.unlink(missing_ok=True)
+                os.close(handle)
+                raise
             lock.unlink(missing_ok=True)
             os.close(handle)
     except OSError as error:

@@ -36,7 +36,17 @@ from kjit.spec import CudaArch, Side, Spec, Target, TargetKind
 EXPORTS_SCRIPT = "exports.map"
 """The linker script that keeps everything but the exports local: a file beside the link's output."""
 
-COMPILER_ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "CXX")
+COMPILER_ENVIRONMENT = (
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "CXX",
+    # Where GCC finds its own parts, and what clang changes in its command line.
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "CCC_OVERRIDE_OPTIONS",
+)
 """Variables that change what a C++ compiler does, and therefore belong to a toolchain's identity."""
 
 SIMULATED = ("-DKJIT_SIM=1", "-DKJIT_CUDA_ARCH=900")
@@ -90,15 +100,19 @@ class Toolchain:
 
     def identity(self) -> dict[str, object]:
         """Everything about the compilers that can change what they make, as JSON."""
-        variables = COMPILER_ENVIRONMENT if self.cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
         cuda = self.cuda or self.cuda_headers
         return {
             "target": str(self.target),
             "cxx": self.cxx.identity(),
             "cuda": None if cuda is None else cuda.identity(),
             "cpu": cpu_identity() if self._is_native else None,
-            "environment": {name: os.environ[name] for name in variables if os.environ.get(name)},
+            "environment": self.environment(),
         }
+
+    def environment(self) -> dict[str, str]:
+        """The variables that are set and that these compilers read."""
+        names = COMPILER_ENVIRONMENT if self.cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
+        return {name: value for name in names if (value := os.environ.get(name))}
 
     def cxx_flags(self, spec: Spec) -> list[str]:
         """The flags for a C++ unit of `spec`."""

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from stores import LIBRARY, everything_in, key_of, publish
 
-from kjit.build import limit, locks
+from kjit.build import headers, limit, locks
 from kjit.build import store as store_module
 from kjit.build.key import Key
 from kjit.build.store import Artifact, Store
@@ -85,34 +85,18 @@ class TestFind:
         Path(spec.cpp_files[0]).with_suffix(".h").write_text("changed")
         assert reason_for_a_miss(store, key) == "csrc/answer.h changed"
 
-    def test_a_reverted_header_is_a_hit(self, store: Store, key: Key, spec: Spec) -> None:
-        header = Path(spec.cpp_files[0]).with_suffix(".h")
-        text = header.read_text()
-        first = publish(store, key)
-        header.write_text("changed")
-        second = publish(store, key, b"other")
-        header.write_text(text)
-        found = store.find(key).artifact
-        assert found is not None
-        assert found.folder == first.folder != second.folder
-
-    def test_a_touched_header_is_a_hit_that_renews_the_record(self, store: Store, key: Key, spec: Spec) -> None:
+    def test_a_touched_header_is_a_hit_that_renews_the_record(
+        self, store: Store, key: Key, spec: Spec, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(headers, "_SETTLING_NS", 0)
         artifact = publish(store, key)
         before = (artifact.folder / "record.json").read_bytes()
-        os.utime(Path(spec.cpp_files[0]).with_suffix(".h"), (time.time() - 30,) * 2)
+        os.utime(Path(spec.cpp_files[0]).with_suffix(".h"))
         assert store.find(key).artifact is not None
         after = (artifact.folder / "record.json").read_bytes()
         assert after != before
         assert store.find(key).artifact is not None
         assert (artifact.folder / "record.json").read_bytes() == after
-
-    def test_a_restored_backup_is_a_hit(self, store: Store, key: Key, tmp_path: Path) -> None:
-        publish(store, key)
-        subprocess.run(["cp", "-r", store.root, tmp_path / "restored"], check=True)
-        (tmp_path / "restored").chmod(0o700)
-        found = Store.open(tmp_path / "restored").find(key).artifact
-        assert found is not None
-        assert found.library.is_relative_to(tmp_path / "restored")
 
     def test_a_hit_takes_no_lock(self, store: Store, key: Key) -> None:
         publish(store, key)
