@@ -3,10 +3,15 @@
 A folder with two files: the library, and `record.json`, which says what the library was built from, how large it is and
 its hash. The record is written beside its place and renamed, so that nobody ever reads half of one. Whatever is not as
 the record says counts as damaged, which is as good as missing.
+
+A load reads all of the library and compares a CRC-32: that finds what disks, copies and crashes do to a file, at five
+times the speed of a cryptographic hash, which took up to half of a whole look-up. Against somebody who means harm
+neither would help, as the record lies beside the library. `kjit cache verify` compares SHA-256 too.
 """
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import json
 import os
@@ -122,6 +127,7 @@ _FIELDS = {
     "source_key": str,
     "size": int,
     "digest": str,
+    "crc32": int,
     "reads": dict,
     "inputs": dict,
     "build": dict,
@@ -129,8 +135,17 @@ _FIELDS = {
 }
 
 
-def damage(artifact: Artifact) -> str | None:
-    """What is wrong with the library of an artifact, None where it is the one that was built."""
+def describe(library: bytes) -> dict[str, object]:
+    """What a record says of its library."""
+    return {"size": len(library), "digest": digest(library), "crc32": binascii.crc32(library)}
+
+
+def damage(artifact: Artifact, *, thorough: bool = False) -> str | None:
+    """What is wrong with the library of an artifact, None where it is the one that was built.
+
+    Args:
+        thorough: compare the cryptographic hash, too.
+    """
     try:
         with open(f"{artifact.folder}/{artifact.op}.so", "rb") as file:
             content = file.read()
@@ -140,7 +155,8 @@ def damage(artifact: Artifact) -> str | None:
         return f"its library cannot be read ({error.strerror})"
     if len(content) != artifact.size:
         return f"{DAMAGED} its library has {len(content)} bytes and not {artifact.size}"
-    if digest(content) != artifact.record["digest"]:
+    record = artifact.record
+    if binascii.crc32(content) != record["crc32"] or (thorough and digest(content) != record["digest"]):
         return f"{DAMAGED} its library was altered"
     return None
 

@@ -6,13 +6,13 @@
 
 This is the one file that knows that layout (support.py and memo.py each keep something of their own beside it). An
 artifact (artifact.py) appears by one rename, complete or not at all, and its library never changes (its record is
-replaced, also by rename, when a header got a new date). What is read is checked: the library's size and hash stand in
-the record, so that a truncated or altered one counts as missing and is built again.
+replaced, also by rename, when a header got a new date). What is read is checked: the library's size and checksum stand
+in the record, so that a truncated or altered one counts as missing and is built again.
 
 A lookup takes no lock. Where locks do not reach (a network mount), the worst case is that two machines compile the same
 thing; one of them publishes first and the other takes that.
 
-The trade-off of checking the hash on every load: half a microsecond for each kilobyte of library. Kernels are small.
+The trade-off of checking the library on every load: half a microsecond for each kilobyte of it. Kernels are small.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from kjit.build.artifact import (
     RECORD,
     RECORD_BEING_WRITTEN,
     damage,
+    describe,
     parse_record,
     read_artifact,
     write_record,
@@ -46,7 +47,7 @@ from kjit.build.artifact import (
 from kjit.build.artifact import Artifact as Artifact
 from kjit.build.folders import NO_SPACE, disk_full, make_private, refuse_unsafe, scan, subfolders
 from kjit.build.headers import Reads
-from kjit.build.key import FORMAT, Key, differences, digest
+from kjit.build.key import FORMAT, Key, differences
 from kjit.errors import CacheError
 
 _VERSION = "v1"
@@ -186,8 +187,6 @@ class Store:
         try:
             prepared = folder / "artifact"
             prepared.mkdir(mode=0o700)
-            content = library.read_bytes()
-            os.replace(library, prepared / f"{key.variant.spec.name}.so")
             record = {
                 "format": FORMAT,
                 "op": key.variant.spec.name,
@@ -197,13 +196,13 @@ class Store:
                 "key1": key.key1,
                 "key2": reads.key2,
                 "source_key": key.source_key,
-                "size": len(content),
-                "digest": digest(content),
+                **describe(library.read_bytes()),
                 "reads": reads.to_json(),
                 "inputs": key.inputs,
                 "build": build,
                 "built": time.time(),
             }
+            os.replace(library, prepared / f"{key.variant.spec.name}.so")
             write_record(prepared, record)
             home = Path(self._folder(key), reads.key2)
             self._move_into_place(prepared, home, key)
@@ -231,7 +230,7 @@ class Store:
     def read(self, entry: Entry) -> Artifact | str:
         """The artifact of an entry with its library checked, or what is wrong with it."""
         artifact = read_artifact(str(entry.folder))
-        return artifact if isinstance(artifact, str) else damage(artifact) or artifact
+        return artifact if isinstance(artifact, str) else damage(artifact, thorough=True) or artifact
 
     def remove(self, entry: Entry) -> int:
         """Delete an artifact, and its folders where nothing else is in them. What kjit did not put there stays.

@@ -90,15 +90,19 @@ class Toolchain:
 
     def identity(self) -> dict[str, object]:
         """Everything about the compilers that can change what they make, as JSON."""
-        variables = COMPILER_ENVIRONMENT if self.cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
         cuda = self.cuda or self.cuda_headers
         return {
             "target": str(self.target),
             "cxx": self.cxx.identity(),
             "cuda": None if cuda is None else cuda.identity(),
             "cpu": cpu_identity() if self._is_native else None,
-            "environment": {name: os.environ[name] for name in variables if os.environ.get(name)},
+            "environment": self.environment(),
         }
+
+    def environment(self) -> dict[str, str]:
+        """The variables that are set and that these compilers read."""
+        names = COMPILER_ENVIRONMENT if self.cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
+        return {name: value for name in names if (value := os.environ.get(name))}
 
     def cxx_flags(self, spec: Spec) -> list[str]:
         """The flags for a C++ unit of `spec`."""
