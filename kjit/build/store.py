@@ -7,8 +7,8 @@
 
 This is the one file that knows that layout (support.py and memo.py each keep something of their own beside it). An
 artifact (artifact.py) appears by one rename, complete or not at all, and its library never changes (its record is
-replaced, also by rename, when a header got a new date). What is read is checked: the library's size and hash stand in
-the record, so that a truncated or altered one counts as missing and is built again.
+replaced, also by rename, when a header got a new date). What is read is checked: the library's size and checksum stand
+in the record, so that a truncated or altered one counts as missing and is built again.
 
 A shared cache is a folder like this one that somebody else fills. It is asked after a miss in the user's own, so that a
 hit pays nothing for it; nothing is ever written there, and it has no locks.
@@ -16,7 +16,7 @@ hit pays nothing for it; nothing is ever written there, and it has no locks.
 A lookup takes no lock. Where locks do not reach (a network mount), the worst case is that two machines compile the same
 thing; one of them publishes first and the other takes that.
 
-The trade-off of checking the hash on every load: half a microsecond for each kilobyte of library. Kernels are small.
+The trade-off of checking the library on every load: half a microsecond for each kilobyte of it. Kernels are small.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from kjit.build.artifact import (
     RECORD,
     RECORD_BEING_WRITTEN,
     damage,
+    describe,
     match,
     parse_record,
     read_artifact,
@@ -52,7 +53,7 @@ from kjit.build.artifact import (
 from kjit.build.artifact import Artifact as Artifact
 from kjit.build.folders import NO_SPACE, disk_full, distrust, make_private, refuse_unsafe, scan, subfolders
 from kjit.build.headers import Reads
-from kjit.build.key import FORMAT, Key, differences, digest
+from kjit.build.key import FORMAT, Key, differences
 from kjit.errors import CacheError
 
 _VERSION = "v1"
@@ -284,8 +285,6 @@ class Store:
         try:
             prepared = folder / "artifact"
             prepared.mkdir(mode=0o700)
-            content = library.read_bytes()
-            os.replace(library, prepared / f"{key.variant.spec.name}.so")
             record = {
                 "format": FORMAT,
                 "project": _project_of(key),
@@ -296,13 +295,13 @@ class Store:
                 "key1": key.key1,
                 "key2": reads.key2,
                 "source_key": key.source_key,
-                "size": len(content),
-                "digest": digest(content),
+                **describe(library.read_bytes()),
                 "reads": reads.to_json(),
                 "inputs": key.inputs,
                 "build": build,
                 "built": time.time(),
             }
+            os.replace(library, prepared / f"{key.variant.spec.name}.so")
             write_record(prepared, record)
             home = Path(self._folder(key), reads.key2)
             self._move_into_place(prepared, home, key)
@@ -336,7 +335,7 @@ class Store:
         artifact = read_artifact(entry.path)
         if isinstance(artifact, str):
             return artifact
-        return _misplaced(entry, artifact) or damage(artifact) or artifact
+        return _misplaced(entry, artifact) or damage(artifact, thorough=True) or artifact
 
     def summary(self, entry: Entry) -> Artifact | str:
         """As `read`, and faster: its library's size is compared and not its content, and `record` lacks details."""
