@@ -319,6 +319,21 @@ class Store:
     def _make_room(self, added: Artifact) -> None:
         limit.make_room(self, self._v1 / _COUNT, added)
 
+    def build_seconds(self, op: str) -> dict[tuple[str, str], float]:
+        """How long the variants of `op` took to build, by target and label: of each the last build that is here."""
+        last: dict[tuple[str, str], tuple[float, float]] = {}
+        for target in subfolders(self._v1):
+            if target.name in _NO_TARGETS:
+                continue
+            for key1 in subfolders(f"{target.path}/{op}"):
+                for key2 in subfolders(key1.path):
+                    artifact = read_artifact(key2.path)
+                    if isinstance(artifact, str) or not isinstance(seconds := artifact.build.get("seconds"), float):
+                        continue
+                    variant = (artifact.target, artifact.label)
+                    last[variant] = max(last.get(variant, (0.0, 0.0)), (artifact.built, seconds))
+        return {variant: seconds for variant, (_, seconds) in last.items()}
+
     def entries(self) -> Iterator[Entry]:
         """All artifacts, damaged ones included, in the order of their folders. Links are not followed."""
         for target in subfolders(self._v1):
