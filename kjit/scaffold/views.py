@@ -377,6 +377,13 @@ class PythonView:
         return given + self.outputs
 
     @property
+    def export_parameters(self) -> list[str]:
+        """The compiled function's parameters, as in the definition of a method."""
+        given = [p for p in self.signature.parameters if isinstance(p, Tensor) or not p.constant]
+        parameters = [f"{parameter.name}: {_python_type(parameter)}" for parameter in (*given, *self.signature.outputs)]
+        return ["self", *parameters, "/"]
+
+    @property
     def allocations(self) -> list[str]:
         """For each output, the expression that makes one."""
         return [f"torch.empty_like({', '.join(self._like(output))})" for output in self.signature.outputs]
