@@ -1,7 +1,7 @@
 // Kernels that share every row of a tensor among a few threads: lanes of a warp, a block, or a cluster of blocks.
 //
-//   const auto [threads, block, cluster, grid] = host::row::spread(rows, vectors, 4);   // 4 vectors a thread
-//   LaunchKernel(grid, block, device).enable_cluster(cluster)(kernel, threads, ...);
+//   const host::row::Spread spread = host::row::spread(rows, vectors, 4);   // 4 vectors a thread
+//   host::row::launch(spread, device, kernel, {.threads = spread.threads, ...});
 //   ...
 //   const auto [row, lane] = device::row::place(threads);          // in the kernel: whose part of which row
 //   const float total = device::row::reduce_sum(x, threads);       // the same in all threads of the row
@@ -15,7 +15,10 @@
 #include <kjit/launch.h>
 #include <kjit/utils.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 namespace kjit {
 
@@ -23,7 +26,11 @@ namespace host::row {
 
 /// Threads of the largest block, and blocks of the largest cluster that `spread` asks for.
 inline constexpr int kMaxBlock = 1024;
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
 inline constexpr int kMaxCluster = 8;
+#else
+inline constexpr int kMaxCluster = 1;
+#endif
 
 /// How rows are spread over a GPU.
 struct Spread {
@@ -41,8 +48,7 @@ struct Spread {
 /// simulator, for the largest block).
 inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts) {
   constexpr int kSmallBlock = 128;
-  constexpr bool kHasClusters = KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM;
-  constexpr std::int64_t kBlock = kHasClusters ? kMaxBlock / 2 : kMaxBlock;
+  constexpr std::int64_t kBlock = kMaxCluster > 1 ? kMaxBlock / 2 : kMaxBlock;
   const std::int64_t wanted = div_ceil(vectors, static_cast<std::int64_t>(parts));
   int threads = 1;
   if (wanted <= 32) {
@@ -50,10 +56,20 @@ inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts) {
     return {threads, kSmallBlock, dim3(0, 0, 0), div_ceil(rows, std::int64_t{kSmallBlock / threads})};
   }
   int cluster = 1;
-  while (kHasClusters && cluster < kMaxCluster && wanted > cluster * kBlock) cluster *= 2;
+  while (cluster < kMaxCluster && wanted > cluster * kBlock) cluster *= 2;
   const std::int64_t warps = div_ceil(div_ceil(wanted, std::int64_t{cluster}), std::int64_t{32});
   const int block = static_cast<int>(warps * 32 < kBlock ? warps * 32 : kBlock);
   return {block * cluster, block, cluster > 1 ? dim3(cluster, 1, 1) : dim3(0, 0, 0), rows * cluster};
+}
+
+/// Launches `kernel(params)` on as many threads, on PyTorch's current stream of `device`. An empty grid is no launch.
+template <typename Params>
+void launch(const Spread& spread, DLDevice device, void (*kernel)(Params), const Params& params, DebugInfo where = {}) {
+  LaunchKernel launch(spread.grid, spread.block, device, 0, where);
+#if !KJIT_SIM  // which has no clusters, and is asked for none
+  launch.enable_cluster(spread.cluster);
+#endif
+  launch(kernel, params);
 }
 
 }  // namespace host::row
@@ -75,6 +91,35 @@ KJIT_DEVICE Place place(int threads) {
   }
   const std::uint32_t cluster = share / blockDim.x;
   return {blockIdx.x / cluster, static_cast<int>(blockIdx.x % cluster * blockDim.x + threadIdx.x)};
+}
+
+/// Reads the `N` elements from `data[first]` on: by one load where `aligned` says that they start at a multiple of the
+/// vector's size, else one by one. Zeros where `data` is null.
+template <typename T, std::size_t N>
+KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, std::int64_t first, bool aligned = true) {
+  if (data == nullptr) {
+    vector.fill(T{});
+  } else if (aligned) {
+    vector.load(data + first);
+  } else {
+#pragma unroll
+    for (std::size_t i = 0; i < N; ++i) vector[i] = data[first + static_cast<std::int64_t>(i)];
+  }
+}
+
+/// Writes a vector to where `to` points, aligned, and lets it be the first to leave the caches (`st.global.cs`): for what
+/// is not read again soon.
+template <typename T, std::size_t N>
+KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
+  using Word = std::conditional_t<
+      sizeof(vector) % 16 == 0, uint4,
+      std::conditional_t<sizeof(vector) == 8, uint2,
+                         std::conditional_t<sizeof(vector) == 4, unsigned,
+                                            std::conditional_t<sizeof(vector) == 2, unsigned short, unsigned char>>>>;
+  Word words[sizeof(vector) / sizeof(Word)];
+  std::memcpy(words, vector.data(), sizeof(vector));
+#pragma unroll
+  for (std::size_t i = 0; i < sizeof(vector) / sizeof(Word); ++i) __stcs(reinterpret_cast<Word*>(to) + i, words[i]);
 }
 
 namespace details {
