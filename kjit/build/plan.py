@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from kjit import env
 from kjit.build.compile import Built, compile_variant
@@ -299,7 +299,7 @@ class Collected:
         without: wrappers that declare nothing, and so cannot be built ahead of use.
     """
 
-    modules: list[tuple[str, DeclaredModule]]
+    modules: list[tuple[str, DeclaredModule[Any]]]
     failures: list[tuple[str, KjitError]]
     without: list[str]
 
@@ -438,7 +438,7 @@ def _add_source(specs: Sequence[Spec]) -> str | None:
     return f"they have sources for {' and '.join(specs[0].kinds)}" if specs else None
 
 
-def _failed_declaration(op: str, declared: DeclaredModule, error: Exception) -> KjitError:
+def _failed_declaration(op: str, declared: DeclaredModule[Any], error: Exception) -> KjitError:
     if isinstance(error, KjitError):
         return KjitError(f"{op}: {error.message}", hint=error.hint)
     return KjitError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 import torch
@@ -102,6 +102,44 @@ class TestDeclaration:
 
         with pytest.raises(UsageError, match=r"_op must return a kjit\.Spec, and returned 5"):
             _op.specs()
+
+
+class TestExports:
+    class Exports(Protocol):
+        def run(self, x: torch.Tensor, /) -> None: ...
+
+    class More(Exports, Protocol):
+        def count(self) -> int: ...
+
+    @staticmethod
+    def declare(exports: Any, *names: str, side: str = "cpp") -> kjit.DeclaredModule:
+        @kjit.module(exports=exports)
+        def _op() -> Spec:
+            wrappers = [(name, f"ns::{name}") for name in names]
+            return Spec("op", **{f"{side}_files": ["/x.cpp"], f"{side}_wrappers": wrappers})  # type: ignore[arg-type]
+
+        return _op
+
+    def test_the_class_has_a_method_for_each_export(self) -> None:
+        assert len(self.declare(self.Exports, "run").specs()) == 1
+        assert len(self.declare(self.More, "run", "count").specs()) == 1
+
+    @pytest.mark.parametrize("side", ["cpp", "cuda"])
+    def test_an_export_that_the_class_lacks_is_an_error(self, side: str) -> None:
+        with pytest.raises(UsageError, match="its Spec exports 'extra', and the class given as `exports=` has no such"):
+            self.declare(self.Exports, "run", "extra", side=side).specs()
+
+    def test_a_method_that_is_not_exported_is_an_error_that_lists_the_exports(self) -> None:
+        with pytest.raises(UsageError, match="has a method 'count', and its Spec exports no such function") as error:
+            self.declare(self.More, "run").specs()
+        assert error.value.hint == "the Spec exports: run"
+
+    def test_a_source_that_exports_for_itself_is_not_asked(self) -> None:
+        assert len(self.declare(self.Exports).specs()) == 1
+
+    def test_what_is_no_class_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="exports= must be a class with a method for each export, not 'run'"):
+            self.declare("run")
 
 
 class TestCalls:
