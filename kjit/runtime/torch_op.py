@@ -44,7 +44,7 @@ The rules:
         _, ctx.alpha = inputs
 
     def _backward(ctx, grad):
-        return scale(grad, ctx.alpha), None  # one for each input
+        return scale(grad.contiguous(), ctx.alpha), None  # one for each input; grad may have any strides
 
     scale.register_autograd(_backward, setup_context=_setup)
 

@@ -265,7 +265,7 @@ def test_opcheck_passes_for_the_overload_with_a_backward() -> None:
 
 
 def test_a_functional_transform_is_refused_as_pytorch_does_for_every_op_of_torch_library() -> None:
-    with pytest.raises(RuntimeError, match="use an autograd.Function with functorch transforms"):
+    with pytest.raises(RuntimeError, match="with functorch transforms"):
         torch.func.grad(lambda x: cube(x).sum())(X)
     with pytest.raises(KjitError, match="op 'scale' has no gradient"):
         torch.func.grad(lambda x: scale(x).sum())(X)
