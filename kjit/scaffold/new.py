@@ -32,7 +32,7 @@ from kjit.spec import Side
 MARKER = "The math"
 """How a comment begins that stands above what the user is to change."""
 
-_SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
+SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def scaffold_op(
     context = _context(op, parsed, chosen, kinds, meant, project)
     width = _python_width(project.root)
     for kind in kinds:
-        suffix = _SUFFIXES[kind]
+        suffix = SUFFIXES[kind]
         path = project.csrc_dir / f"{op}{suffix}"
         files.add(path, render(f"op/csrc/{chosen.name}{suffix}.j2", context))
     for path, template in (
@@ -207,7 +207,7 @@ def _context(
 ) -> dict[str, object]:
     """What the templates see."""
     cpp, python = CppView(signature), PythonView(signature, tuple(dtypes))
-    kernels = [project.display(project.csrc_dir / f"{op}{_SUFFIXES[kind]}") for kind in devices]
+    kernels = [project.display(project.csrc_dir / f"{op}{SUFFIXES[kind]}") for kind in devices]
     package = project.package
     members = [*(["DTYPES"] if python.variables else []), *([f"_{op}"] if "cuda" in devices else []), op]
     return {
