@@ -280,6 +280,21 @@ class Store:
         assert isinstance(artifact, Artifact)  # written a moment ago
         return artifact
 
+    def build_seconds(self, op: str) -> dict[tuple[str, str], float]:
+        """How long the variants of `op` took to build, by target and label: of each the last build that is here."""
+        last: dict[tuple[str, str], tuple[float, float]] = {}
+        for target in _folders(self._v1):
+            if target.name in _NO_TARGETS:
+                continue
+            for key1 in _folders(target / op):
+                for key2 in _folders(key1):
+                    artifact = _read_artifact(str(key2))
+                    if isinstance(artifact, str) or not isinstance(seconds := artifact.build.get("seconds"), float):
+                        continue
+                    variant = (artifact.target, artifact.label)
+                    last[variant] = max(last.get(variant, (0.0, 0.0)), (artifact.built, seconds))
+        return {variant: seconds for variant, (_, seconds) in last.items()}
+
     def entries(self) -> Iterator[Entry]:
         """All artifacts, damaged ones included, in the order of their folders. Links are not followed."""
         for target in _folders(self._v1):
@@ -289,7 +304,7 @@ class Store:
                 for key1 in _folders(op):
                     for key2 in _folders(key1):
                         if _KEY.fullmatch(key1.name) and _KEY.fullmatch(key2.name):
-                            yield _entry(key2, target.name.replace("-", ":"), op.name)
+                            yield _entry(key2, _target_in(target.name), op.name)
 
     def read(self, entry: Entry) -> Artifact | str:
         """The artifact of an entry with its library checked, or what is wrong with it."""
@@ -551,6 +566,11 @@ def _renew(folder: Path, record: Mapping[str, object]) -> None:
     except OSError as error:
         # A convenience: the next lookup compares the contents again.
         _log.debug("the record in %s is not renewed: %s", folder, error)
+
+
+def _target_in(name: str) -> str:
+    """A target as it is written, from the name of its folder."""
+    return re.sub("^(cpu|cuda)-", r"\1:", name)
 
 
 def _entry(folder: Path, target: str, op: str) -> Entry:

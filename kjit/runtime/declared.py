@@ -225,7 +225,11 @@ class DeclaredModule(functools.partial[E]):
                 # Two threads may come here at once: below them one compiles and the other waits; both get one module.
                 spec = self.spec(**dict(zip(self._signature.parameters, values, strict=True)))
                 target = target_of(spec, device)
-                found = load_variant(Variant(spec.only(target.side), target), hint=self._how_to_prebuild(target))
+                found = load_variant(
+                    Variant(spec.only(target.side), target),
+                    hint=self._how_to_prebuild(target),
+                    wrapper=self._fn.__globals__.get("__file__"),
+                )
                 self._modules[canonical] = found
             self._modules[as_written] = found
         if not any(isinstance(value, COMPOUND) for value in values):

@@ -148,8 +148,9 @@ class TestCalls:
         """What was loaded; nothing is compiled, and a module is an object that knows its variant."""
         variants: list[Variant] = []
 
-        def load_variant(variant: Variant, *, hint: str | None = None) -> Any:
+        def load_variant(variant: Variant, *, hint: str | None = None, wrapper: str | None = None) -> Any:
             assert hint is not None
+            assert wrapper == __file__
             variants.append(variant)
             return [variant.label]
 
@@ -214,8 +215,8 @@ class TestCalls:
     def test_a_failure_is_not_kept(
         self, op: kjit.DeclaredModule, loaded: list[Variant], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def fails(variant: Variant, *, hint: str | None = None) -> Any:
-            del variant, hint
+        def fails(variant: Variant, *, hint: str | None = None, wrapper: str | None = None) -> Any:
+            del variant, hint, wrapper
             raise kjit.KjitError("not yet")
 
         with monkeypatch.context() as patch:
