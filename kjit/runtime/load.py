@@ -229,10 +229,11 @@ def ensure_built(
         _log.debug("%s is in the cache: %s", variant.label, found.artifact.folder)
         return found.artifact
     if env.no_compile():
+        hint = hint or f"run this once on such a machine without {env.NO_COMPILE}, with the same cache folder"
         raise NotPrebuiltError(
             f"{variant.label} is not built, because {found.reason}, and {env.NO_COMPILE} is set."
             + "".join(map(str, refusals)),
-            hint=hint or f"run this once on such a machine without {env.NO_COMPILE}, with the same cache folder",
+            hint=f"{hint}, with `--out` into the bundle" if refusals else hint,
         )
     # Only a miss pays for these imports.
     from kjit.build import plan
