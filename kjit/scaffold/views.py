@@ -806,12 +806,11 @@ class PythonView:
         """Shapes of another kind than `sized_shapes`, for the test."""
         shape = self.main.shape
         row = shape[len(shape) - self.row_rank :]
+        if shape == (ELLIPSIS,):
+            return ["()", "(3, 5, 7)", "(2, 0, 3)"]
         if ELLIPSIS in shape:
-            numbers = tuple(d if isinstance(d, int) else 5 for d in shape[1:])
-            rest = ", ".join(map(str, numbers))
-            leads = ["", "3, 5" if not rest else "3, 4", "2, 0"]
-            texts = [", ".join(part for part in (lead, rest or ("7" if lead else "")) if part) for lead in leads]
-            return [f"({text}{',' if text and ', ' not in text else ''})" for text in texts]
+            rest = tuple(d if isinstance(d, int) else 5 for d in shape[1:])
+            return [repr(rest), repr((3, 4, *rest)), repr((2, 0, *rest))]
         named = list(dict.fromkeys(dimension for dimension in shape if isinstance(dimension, str)))
         if len(named) < 2:
             return [] if named else [repr(shape)]
