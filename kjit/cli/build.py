@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kjit.cli import console, text
+from kjit.cli import complete, console, text
 from kjit.errors import CompileError, KjitError, UsageError
 from kjit.spec import TargetKind
 
@@ -31,7 +31,10 @@ _WORTH_TELLING_S = 10.0
 
 
 def build(
-    ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default all.")] = None,
+    ops: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", "-j", min=1, metavar="N", help="At most N compiles at once; default one a core."),

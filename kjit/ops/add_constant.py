@@ -1,6 +1,8 @@
 """add_constant, element by element.
 
 Signature: x: T[...], constant: const int = 1 -> out: T[...]
+
+Pattern: elementwise
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ MARKER = "The math"
 _MANNERS = {"rowwise": "row by row", "gather": "for the rows that an index chooses"}
 """How an op works, in the words of its docstring."""
 
-_SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
+SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def scaffold_op(
     context = _context(op, parsed, chosen, places, kinds, meant, project)
     width = _python_width(project.root)
     for kind in kinds:
-        suffix = _SUFFIXES[kind]
+        suffix = SUFFIXES[kind]
         path = project.csrc_dir / f"{op}{suffix}"
         files.add(path, render(f"op/csrc/{chosen.name}{suffix}.j2", context))
     for path, template in (
@@ -207,7 +207,7 @@ def _context(
     """What the templates see."""
     start = Start(signature, kinds, sums=pattern.name == "rowwise")
     cpp, python = CppView(signature, kinds, start), PythonView(signature, kinds, start, tuple(dtypes))
-    kernels = [project.display(project.csrc_dir / f"{op}{_SUFFIXES[kind]}") for kind in devices]
+    kernels = [project.display(project.csrc_dir / f"{op}{SUFFIXES[kind]}") for kind in devices]
     package = project.package
     members = [*(["DTYPES"] if python.variables else []), *([f"_{op}"] if "cuda" in devices else []), op]
     return {

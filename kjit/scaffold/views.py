@@ -314,7 +314,12 @@ class CppView:
     @property
     def cpu_row_call(self) -> list[str]:
         tensors = [f"{tensor.name}_row" for tensor in self.of_row]
-        return ["total", f"static_cast<{self.scalar}>(row_size)", *tensors, *self.scalar_names("", self.start.row_scalars)]
+        return [
+            "total",
+            f"static_cast<{self.scalar}>(row_size)",
+            *tensors,
+            *self.scalar_names("", self.start.row_scalars),
+        ]
 
     @property
     def cpu_element_call(self) -> list[str]:
@@ -333,7 +338,9 @@ class CppView:
         """The arguments of the function for one element: vectors that were read before, or right now."""
         now = ("column", "number")
         tensors = [
-            f"{t.name}_row" if t.kind == "number" else f"{t.name}_vec" + ("" if t.role == "out" or t.kind in now else "[i]")
+            f"{t.name}_row"
+            if t.kind == "number"
+            else f"{t.name}_vec" + ("" if t.role == "out" or t.kind in now else "[i]")
             for t in self.of_element
         ]
         indexed = [t if t.endswith("_row") else f"{t}[j]" for t in tensors]
@@ -829,8 +836,7 @@ class PythonView:
     def sample_arguments(self) -> list[tuple[str, str]]:
         """The parameters with a value for a test: tensors of some shape, and numbers that are no defaults."""
         return [
-            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else _sample(p))
-            for p in self.signature.parameters
+            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else _sample(p)) for p in self.signature.parameters
         ]
 
     def _sample_tensor(self, tensor: Tensor) -> str:
@@ -940,7 +946,9 @@ def _describe(parameter: Parameter, kinds: Kinds) -> str:
     if isinstance(parameter, Tensor):
         changed = "; changed in place" if parameter.mutable else ""
         absent = "; None counts as zeros" if parameter.optional else ""
-        outside = ". Where it is no row of the table, that row counts as zeros" if kinds[parameter.name] == "index" else ""
+        outside = (
+            ". Where it is no row of the table, that row counts as zeros" if kinds[parameter.name] == "index" else ""
+        )
         return f"{parameter.type}, contiguous{changed}{absent}{outside}"
     words = {"float": "a number", "int": "a whole number", "bool": "true or false"}[parameter.kind]
     return f"{words}, compiled into the kernel" if parameter.constant else words

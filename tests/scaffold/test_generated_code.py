@@ -116,7 +116,7 @@ module.scale(x=x, alpha=2.0, out=x)  # Unexpected keyword argument "x" for "scal
 module.scales(x, 2.0, x)  # "Exports" has no attribute "scales"; maybe "scale"?
 _bump_(x.dtype, 1, device=x.device).bump_(x, 1)  # Too many arguments for "bump_" of "Exports"
 scale(x, 2.0, out=x)
-scale(x, "2")  # Argument 2 to "scale" has incompatible type "str"; expected "float"
+scale(x, "2")  # Argument 2 to "__call__" of "TorchOp" has incompatible type "str"; expected "float"
 """
 
 
