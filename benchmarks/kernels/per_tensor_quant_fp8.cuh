@@ -3,6 +3,8 @@
 // Static: `scale` is given. Dynamic: `scale` becomes the larger one of what it holds (0, most often) and
 // max(|input|) / 448, NaN left out; then the tensor is quantised with it. A scale of 0 makes zeros.
 
+#define KJIT_LIGHT_TYPES
+
 #include <kjit/tensor.h>
 #include <kjit/runtime.cuh>
 

@@ -1,6 +1,6 @@
 // RMSNorm of rows: out = x * rsqrt(mean(x^2) + eps) * weight, for fp16, bf16 and fp32 rows of any size.
 
-#define KJIT_NO_FP8
+#define KJIT_LIGHT_TYPES
 
 #include "early_start.cuh"
 

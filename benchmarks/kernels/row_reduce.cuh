@@ -2,6 +2,8 @@
 //
 // NaN are left out of a maximum, unless the whole row is NaN.
 
+#define KJIT_LIGHT_TYPES
+
 #include "early_start.cuh"
 
 #include <kjit/tensor.h>

@@ -33,9 +33,10 @@ EXPORTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def module(load_cuda: Callable[..., Any]) -> Any:
-    return load_cuda("type_cases", EXPORTS)
+@pytest.fixture(scope="module", params=["cuda", "light"])
+def module(load_cuda: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
+    """With CUDA's types, and with kjit's own under the same names."""
+    return load_cuda("type_cases", EXPORTS, *(["-DKJIT_LIGHT_TYPES"] if request.param == "light" else []))
 
 
 def call(export: Any, dtype: torch.dtype, *inputs: torch.Tensor) -> torch.Tensor:
