@@ -23,7 +23,7 @@ using namespace kjit;
 using device::ReductionOp;
 
 constexpr uint32_t kBlock = 256;
-constexpr uint32_t kBlocksPerSM = 6;
+constexpr uint32_t kBlocksPerSM = 8;
 
 struct RowReduceParams {
   const void* input;

@@ -6,7 +6,8 @@
 //   v.load(src, i);  for (int j = 0; j < v.size(); ++j) v[j] += bias;  v.store(dst, i);
 //
 // Nearly free to compile. CUDA's half and 8-bit types are only declared here; `kjit/utils.cuh` includes their
-// definitions. With KJIT_LIGHT_TYPES defined ahead of the first include they are kjit's own, and complete (kjit/dtype.h).
+// definitions. With KJIT_LIGHT_TYPES defined ahead of the first include they are kjit's own, and complete
+// (kjit/dtype.h).
 
 #pragma once
 

@@ -215,30 +215,46 @@ using fp8x4_e5m2_t = __nv_fp8x4_e5m2;
 struct fp16_t {
   std::uint16_t bits;
   fp16_t() = default;
-  constexpr fp16_t(float value) : bits(details::float_to_half(value)) {}
-  constexpr operator float() const { return details::half_to_float(bits); }
+  constexpr fp16_t(float value);
+  constexpr operator float() const;
 };
+constexpr fp16_t::fp16_t(float value) : bits(details::float_to_half(value)) {}
+constexpr fp16_t::operator float() const {
+  return details::half_to_float(bits);
+}
 
 struct bf16_t {
   std::uint16_t bits;
   bf16_t() = default;
-  constexpr bf16_t(float value) : bits(details::float_to_bfloat(value)) {}
-  constexpr operator float() const { return details::bfloat_to_float(bits); }
+  constexpr bf16_t(float value);
+  constexpr operator float() const;
 };
+constexpr bf16_t::bf16_t(float value) : bits(details::float_to_bfloat(value)) {}
+constexpr bf16_t::operator float() const {
+  return details::bfloat_to_float(bits);
+}
 
 struct fp8_e4m3_t {
   std::uint8_t bits;
   fp8_e4m3_t() = default;
-  constexpr fp8_e4m3_t(float value) : bits(details::float_to_float8<true>(value)) {}
-  constexpr operator float() const { return details::float8_to_float<true>(bits); }
+  constexpr fp8_e4m3_t(float value);
+  constexpr operator float() const;
 };
+constexpr fp8_e4m3_t::fp8_e4m3_t(float value) : bits(details::float_to_float8<true>(value)) {}
+constexpr fp8_e4m3_t::operator float() const {
+  return details::float8_to_float<true>(bits);
+}
 
 struct fp8_e5m2_t {
   std::uint8_t bits;
   fp8_e5m2_t() = default;
-  constexpr fp8_e5m2_t(float value) : bits(details::float_to_float8<false>(value)) {}
-  constexpr operator float() const { return details::float8_to_float<false>(bits); }
+  constexpr fp8_e5m2_t(float value);
+  constexpr operator float() const;
 };
+constexpr fp8_e5m2_t::fp8_e5m2_t(float value) : bits(details::float_to_float8<false>(value)) {}
+constexpr fp8_e5m2_t::operator float() const {
+  return details::float8_to_float<false>(bits);
+}
 
 /// Two and four of them in one.
 struct alignas(4) fp16x2_t {
@@ -260,23 +276,28 @@ struct alignas(4) fp8x4_e5m2_t {
   fp8_e5m2_t x, y, z, w;
 };
 
-/// `x += y` and the like: computed as float, rounded once.
+namespace details {
+
 template <typename T>
 concept LightType = std::is_same_v<T, fp16_t> || std::is_same_v<T, bf16_t> || std::is_same_v<T, fp8_e4m3_t> ||
                     std::is_same_v<T, fp8_e5m2_t>;
-template <LightType T>
+
+}  // namespace details
+
+/// `x += y` and the like: computed as float, rounded once.
+template <details::LightType T>
 constexpr T& operator+=(T& x, float y) {
   return x = static_cast<float>(x) + y;
 }
-template <LightType T>
+template <details::LightType T>
 constexpr T& operator-=(T& x, float y) {
   return x = static_cast<float>(x) - y;
 }
-template <LightType T>
+template <details::LightType T>
 constexpr T& operator*=(T& x, float y) {
   return x = static_cast<float>(x) * y;
 }
-template <LightType T>
+template <details::LightType T>
 constexpr T& operator/=(T& x, float y) {
   return x = static_cast<float>(x) / y;
 }

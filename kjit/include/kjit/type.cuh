@@ -63,8 +63,8 @@ KJIT_DEVICE unpacked_array_t<T>& unpack(T& value) {
   return reinterpret_cast<unpacked_array_t<T>&>(value);
 }
 
-/// How one type becomes another: behind `DTypeTrait<To>::from`. By the bits of the narrow types, and so the same whether
-/// they are CUDA's types or kjit's.
+/// How one type becomes another: behind `DTypeTrait<To>::from`. By the bits of the narrow types, and so the same
+/// whether they are CUDA's types or kjit's.
 struct Conversion {
   template <typename T>
   static constexpr bool is_narrow = is_half_v<T> || is_fp8_v<T>;
@@ -208,7 +208,6 @@ struct Conversion {
       return result;
     }
   }
-
 };
 
 /// What half types are compared and added with: both halves of a word at once, in one instruction. `T` is `fp16_t` or
@@ -290,12 +289,8 @@ struct HalfTrait : ScalarTrait<T, Packed> {
   static constexpr std::uint16_t kZeroBits = 0;
 
   static __device__ T abs(const T& x) { return of_bits(bits_of(x) & 0x7fffu); }
-  static __device__ T max(const T& x, const T& y) {
-    return of_bits(device::HalfPairs<T>::max(bits_of(x), bits_of(y)));
-  }
-  static __device__ T min(const T& x, const T& y) {
-    return of_bits(device::HalfPairs<T>::min(bits_of(x), bits_of(y)));
-  }
+  static __device__ T max(const T& x, const T& y) { return of_bits(device::HalfPairs<T>::max(bits_of(x), bits_of(y))); }
+  static __device__ T min(const T& x, const T& y) { return of_bits(device::HalfPairs<T>::min(bits_of(x), bits_of(y))); }
 
  private:
   static __device__ std::uint32_t bits_of(const T& x) { return device::Conversion::to_bits<std::uint16_t>(x); }

@@ -4,8 +4,8 @@
 //   KJIT_DEVICE float half_of(bf16_t x) { return static_cast<float>(x) * 0.5f; }
 //   host::LaunchKernel(host::div_ceil(n, 256), 256, device)(copy<fp16_t>, dst, src, n);
 //
-// CUDA's headers for half and 8-bit types take over half as long to compile as an empty kernel. A source that needs none
-// of their functions defines KJIT_LIGHT_TYPES ahead of its first include: the names are then kjit's own types
+// CUDA's headers for half and 8-bit types take over half as long to compile as an empty kernel. A source that needs
+// none of their functions defines KJIT_LIGHT_TYPES ahead of its first include: the names are then kjit's own types
 // (kjit/dtype.h). One that needs them, but not the 8-bit types, may define KJIT_NO_FP8.
 
 #pragma once
