@@ -198,7 +198,7 @@ def ensure_built(variant: Variant, *, build_directory: StrPath | None = None, hi
     Raises:
         KjitError: as for `load_jit`.
     """
-    _attach_log()
+    attach_log()
     store = Store.open(None if build_directory is None else Path(os.path.abspath(build_directory)))
     key = Key.of(variant, Toolchain.for_target(variant.target))
     found = store.fetch(key)
@@ -357,7 +357,12 @@ def _load_cuda_runtime(soname: str, target: Target) -> bool:
     return True
 
 
-def _attach_log() -> None:
+def attach_log() -> None:
+    """Write to stderr what `KJIT_LOG` asks for; nothing where it is not set.
+
+    Raises:
+        UsageError: it is neither `info` nor `debug`.
+    """
     level = env.log_level()
     if level is not None:
         _attach_log_handler(level)
