@@ -256,7 +256,7 @@ class Store:
                 prepared.mkdir(mode=0o700)
                 shutil.copyfile(artifact.library, prepared / artifact.library.name, follow_symlinks=False)
                 write_record(prepared, {**artifact.record, "project": _project_of(key)})
-                self._move_into_place(prepared, Path(self._folder(key), str(artifact.record["key2"])), key)
+                self._move_into_place(prepared, Path(self._folder(key), artifact.folder.name), key)
         except (OSError, CacheError) as error:
             _log.debug("%s is not copied into the cache: %s", artifact.folder, error)
             return None
