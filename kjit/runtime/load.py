@@ -222,7 +222,7 @@ def ensure_built(
     Raises:
         KjitError: as for `load_jit`.
     """
-    _attach_log()
+    attach_log()
     store = Store.open(None if build_directory is None else Path(os.path.abspath(build_directory)))
     found = _look_up(variant, store, refusals)
     if found.artifact is not None:
@@ -422,7 +422,12 @@ def _load_cuda_runtime(soname: str, linked_for: Target | None) -> bool:
     return True
 
 
-def _attach_log() -> None:
+def attach_log() -> None:
+    """Write to stderr what `KJIT_LOG` asks for; nothing where it is not set.
+
+    Raises:
+        UsageError: it is neither `info` nor `debug`.
+    """
     level = env.log_level()
     if level is not None:
         _attach_log_handler(level)
