@@ -438,7 +438,7 @@ class Store:
         return next(filter(None, (distrust(part, owner=owner) for part in parts)), None)
 
     def _check(self, folder: str, key: Key) -> Artifact | str:
-        found = match(folder, key)
+        found = match(folder, key, thorough=self.is_shared)
         if isinstance(found, Artifact) and not self.is_shared:
             is_news = found.is_outdated or abs(time.time() - found.used) > _LAST_USE_STEP_S
             if is_news and self._is_inside(folder):
