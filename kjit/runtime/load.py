@@ -185,7 +185,7 @@ def load_variant(
     Raises:
         KjitError: as for `load_jit`.
     """
-    _attach_log()
+    attach_log()
     found = bundle.find(variant, wrapper)
     refusals = found.refusals
     if found.library is not None:
