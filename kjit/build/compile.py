@@ -373,11 +373,12 @@ def _simulated_steps(
 def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_types: bool) -> str:
     """The one unit of a module with wrappers: its sources and its exports."""
     includes = [f'#include "{path}"' for path in paths]
-    if with_cuda_types:
-        symbols = " ".join(symbol for _, symbol in wrappers)
-        needed = [header for types, header in _CUDA_TYPE_HEADERS if types.search(symbols)]
-        if needed:
-            includes += ["#include <kjit/dtype.h>", "#if KJIT_CUDA_TYPES", f"#include <{needed[0]}>", "#endif"]
+    symbols = " ".join(symbol for _, symbol in wrappers)
+    needed = [header for types, header in _CUDA_TYPE_HEADERS if types.search(symbols)]
+    if needed:
+        includes.append("#include <kjit/dtype.h>")
+    if needed and with_cuda_types:
+        includes += ["#if KJIT_CUDA_TYPES", f"#include <{needed[0]}>", "#endif"]
     # In parentheses, because a comma between template arguments would end the macro's argument.
     exports = [f"KJIT_EXPORT({name}, ({symbol}))" for name, symbol in wrappers]
     return "\n".join(["#include <kjit/ffi.h>", *includes, "namespace kjit {", *exports, "}", ""])
