@@ -4,12 +4,16 @@ A folder with two files: the library, and `record.json`, which says what the lib
 its hash. The record is written beside its place and renamed, so that nobody ever reads half of one. Whatever is not as
 the record says counts as damaged, which is as good as missing. So does a record that is not as it was written: one that
 lost a line about a header would be believed for as long as it lies there.
+
+A record is one JSON object on two lines. The first is what lists show; the second, ten times as long, what a look-up
+compares. So a list of ten thousand artifacts reads the first lines only.
 """
 
 from __future__ import annotations
 
 import binascii
 import contextlib
+import errno
 import json
 import os
 import re
@@ -18,9 +22,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kjit.build.key import FORMAT, digest
+from kjit.build.headers import Reads
+from kjit.build.key import FORMAT, Key, digest
 
 RECORD = "record.json"
+_LONGEST_SUMMARY = 8192
 RECORD_BEING_WRITTEN = re.compile(r"record\.json\.[0-9a-f]+")
 DAMAGED = "the artifact in the cache is damaged:"
 """How the reasons begin why an artifact cannot be used that once was one."""
@@ -32,12 +38,14 @@ class Artifact:
 
     Attributes:
         folder: holds the library and the record, and nothing else.
-        used: when it was last used, give or take a day; seconds since 1970.
+        used: when it was last used, give or take half an hour; seconds since 1970.
+        is_outdated: the record on disk has older dates of headers than `record`.
     """
 
     folder: Path
     record: Mapping[str, object]
     used: float
+    is_outdated: bool = False
 
     @property
     def library(self) -> Path:
@@ -62,6 +70,11 @@ class Artifact:
         size = self.record["size"]
         assert isinstance(size, int)  # parse_record has checked it
         return size
+
+    @property
+    def project(self) -> str:
+        """The folder of the project that it was built for, as it was then; empty if it was for none."""
+        return str(self.record.get("project", ""))
 
     @property
     def arguments(self) -> list[str]:
@@ -107,13 +120,28 @@ def read_artifact(folder: str) -> Artifact | str:
     return parse_record(Path(folder), document, used)
 
 
-def parse_record(folder: Path, document: object, used: float) -> Artifact | str:
+def read_summary(folder: str, used: float) -> Artifact | str:
+    """As `read_artifact`, from the first line of the record: `record` lacks `reads`, `inputs` and `build`."""
+    try:
+        handle = os.open(f"{folder}/{RECORD}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            line, end, _ = os.read(handle, _LONGEST_SUMMARY).partition(b",\n")
+        finally:
+            os.close(handle)
+        document = json.loads(line + b"}") if end else None
+    except (OSError, ValueError):
+        document = None
+    # Written otherwise, or not to be read: `read_artifact` says why.
+    return read_artifact(folder) if document is None else parse_record(Path(folder), document, used, summary=True)
+
+
+def parse_record(folder: Path, document: object, used: float, *, summary: bool = False) -> Artifact | str:
     """The artifact whose record is `document`, or what is wrong with that."""
     if not isinstance(document, dict):
         return f"{DAMAGED} its record is not a JSON object"
     if document.get("format") != FORMAT:
         return f"it was written by another version of kjit (format {document.get('format')})"
-    for field, kind in _FIELDS.items():
+    for field, kind in (_SUMMARY if summary else _FIELDS).items():
         if type(document.get(field)) is not kind:
             return f"{DAMAGED} its record has no {field}"
     if not re.fullmatch(r"\w+", document["op"]):
@@ -129,7 +157,7 @@ def _seal(content: bytes) -> bytes:
     return b"%08x" % binascii.crc32(content)
 
 
-_FIELDS = {
+_SUMMARY = {
     "op": str,
     "label": str,
     "arguments": list,
@@ -139,21 +167,47 @@ _FIELDS = {
     "source_key": str,
     "size": int,
     "digest": str,
-    "reads": dict,
-    "inputs": dict,
-    "build": dict,
     "built": float,
 }
+_DETAILS = {"reads": dict, "inputs": dict, "build": dict}
+_FIELDS = {**_SUMMARY, **_DETAILS}
+
+
+def match(folder: str, key: Key) -> Artifact | str:
+    """The artifact in `folder` if it is whole and what `key` would be built to now, else why it is not."""
+    artifact = read_artifact(folder)
+    if isinstance(artifact, str):
+        return artifact
+    record = artifact.record
+    if record["key1"] != key.key1 or record["op"] != key.variant.spec.name:
+        return f"{DAMAGED} its record belongs to another artifact"
+    reads = record["reads"]
+    assert isinstance(reads, dict)  # parse_record has checked it
+    try:
+        before = Reads.from_json(reads)
+        after = before.compare(key.anchors)
+    except (KeyError, TypeError, ValueError):
+        return f"{DAMAGED} its record lists no headers"
+    if isinstance(after, str):
+        return after
+    broken = damage(artifact)
+    if broken is not None:
+        return broken
+    if after is before:
+        return artifact
+    return Artifact(artifact.folder, {**record, "reads": after.to_json()}, artifact.used, is_outdated=True)
 
 
 def damage(artifact: Artifact) -> str | None:
     """What is wrong with the library of an artifact, None where it is the one that was built."""
     try:
-        with open(f"{artifact.folder}/{artifact.op}.so", "rb") as file:
+        with open(f"{artifact.folder}/{artifact.op}.so", "rb", opener=_open_no_link) as file:
             content = file.read()
     except FileNotFoundError:
         return f"{DAMAGED} its library is missing"
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            return f"{DAMAGED} its library is a symbolic link"
         return f"its library cannot be read ({error.strerror})"
     if len(content) != artifact.size:
         return f"{DAMAGED} its library has {len(content)} bytes and not {artifact.size}"
@@ -171,12 +225,21 @@ def write_record(folder: Path, record: Mapping[str, object]) -> None:
     being_written = folder / f"{RECORD}.{secrets.token_hex(4)}"
     try:
         with open(being_written, "x", encoding="ascii") as file:
-            document = json.dumps(
-                {name: value for name, value in record.items() if name != "seal"}, separators=(",", ":")
-            )
-            file.write(f'{{"seal":"{_seal(document[1:].encode()).decode()}",{document[1:]}')
+            file.write(_written(record))
         os.replace(being_written, folder / RECORD)
     except OSError:
         with contextlib.suppress(OSError):
             being_written.unlink()
         raise
+
+
+def _written(record: Mapping[str, object]) -> str:
+    summary = {field: value for field, value in record.items() if field not in ("seal", *_DETAILS)}
+    details = {field: record[field] for field in _DETAILS}
+    first, second = (json.dumps(part, separators=(",", ":")) for part in (summary, details))
+    sealed = f"{first[1:-1]},\n{second[1:]}"
+    return f'{{"seal":"{_seal(sealed.encode()).decode()}",{sealed}'
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)

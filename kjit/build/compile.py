@@ -11,6 +11,10 @@ it sees only plain names: of the files beside it, and of symbolic links for fold
 names are put back in everything that is reported. Where the staging folder's own name is not plain, the build runs in
 a temporary folder.
 
+A launcher (`KJIT_COMPILER_LAUNCHER`, like sccache) is put before each command that makes an object, so that what a team
+compiled once is fetched. Commands and units are the same in every build for that: names are relative to the folder of
+the build, and generated units depend on nothing but the spec.
+
 A unit for the simulator is compiled in three commands: the preprocessor, kjit's rewriter (rewrite.py), the compiler.
 
 Each command writes to a log of its own, so that messages never mix. The whole build runs in its own session, which is
@@ -30,16 +34,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
+from kjit import env
 from kjit.build import diagnostics, rewrite
 from kjit.build.diagnostics import KernelResources
+from kjit.build.folders import make_private, refuse_unsafe
+from kjit.build.key import digest
 from kjit.build.support import SupportObject, support_objects
-from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_ninja
+from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
 from kjit.spec import Export, Spec, Variant
 
@@ -67,6 +74,11 @@ _DROPPED_ENVIRONMENT = (
     "PTXAS_FLAGS",
     "SYSTEM_INCLUDES",
 )
+
+# For launchers. Their "direct" mode trusts the list of headers of an earlier compile, and so misses a new header that
+# comes before one of them: kjit knows that it has to compile, and must not be given the old object. The folder of a
+# build says nothing about it, and would make each look different to ccache.
+_LAUNCHER_ENVIRONMENT = {"CCACHE_NODIRECT": "1", "CCACHE_NOHASHDIR": "1", "SCCACHE_DIRECT": "false"}
 
 # CUDA's types by kjit's names and by their own, and the headers that define them, each of which includes those before
 # it. They take over half as long to compile as an empty kernel, so kjit's headers only declare these types, and a unit
@@ -188,15 +200,17 @@ def compile_variant(
         CancelledError: `cancel` was set.
     """
     started = time.perf_counter()
-    ninja = find_ninja()
+    ninja, launcher = find_ninja(), find_launcher()
     links = _Links()
-    steps = _plan(variant.spec, toolchain, links)
+    steps = _plan(variant.spec, toolchain, links, () if launcher is None else (str(launcher),))
     library = staging / steps[-1].output
     try:
         with _temporary_folder() as temporary:
             folder = staging if _PLAIN_FOR_NVCC.fullmatch(os.path.realpath(staging)) else Path(temporary)
             made = _write(folder, steps, links)
-            done = _run([str(ninja), "--quiet"], folder, temporary, cancel)
+            # A server that a launcher starts outlives the build, and so must its folder for temporary files.
+            extra = {"TMPDIR": temporary} if launcher is None else _LAUNCHER_ENVIRONMENT
+            done = _run([str(ninja), "--quiet"], folder, extra, cancel)
             logs = [links.restore(_read(folder / step.log)) for step in made]
             if done.returncode != 0:
                 raise _explain(variant, toolchain, folder, steps, made, logs, links, done.stdout, verbose)
@@ -221,12 +235,13 @@ def compile_variant(
     )
 
 
-def _plan(spec: Spec, toolchain: Toolchain, links: _Links) -> list[_Step]:
+def _plan(spec: Spec, toolchain: Toolchain, links: _Links, launcher: tuple[str, ...]) -> list[_Step]:
+    """The commands to run, the link last; `launcher` is put before those that make objects."""
     steps: list[_Step] = []
     if toolchain.target.is_simulated and (spec.cuda_files or spec.cuda_wrappers):
         compiler = [str(toolchain.cxx.path), *links.flags(toolchain.sim_flags(spec), _PLAIN_FOR_CXX)]
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_CXX):
-            steps += _simulated_steps(unit, compiler, spec.extra_cuda_cflags)
+            steps += _simulated_steps(unit, compiler, launcher, spec.extra_cuda_cflags)
     elif spec.cuda_files or spec.cuda_wrappers:
         if toolchain.cuda is None:
             raise ValueError(f"'{spec.name}' has CUDA sources, and the toolchain is for {toolchain.target}")
@@ -235,14 +250,16 @@ def _plan(spec: Spec, toolchain: Toolchain, links: _Links) -> list[_Step]:
         nvcc = os.path.join(links.folder(str(nvcc_path.parent.parent), _PLAIN_FOR_NVCC), *nvcc_path.parts[-2:])
         flags = (*links.flags(toolchain.nvcc_flags(spec), _PLAIN_FOR_NVCC), "-x", "cu")
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_NVCC):
-            steps.append(_compile_step(unit, (nvcc, *flags), spec.extra_cuda_cflags))
+            if launcher:
+                unit = _with_lasting_path(unit)
+            steps.append(_compile_step(unit, (*launcher, nvcc, *flags), spec.extra_cuda_cflags))
     if spec.cpp_files or spec.cpp_wrappers:
         flags = (*links.flags(toolchain.cxx_flags(spec), _PLAIN_FOR_CXX), "-x", "c++")
         for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, _PLAIN_FOR_CXX):
-            steps.append(_compile_step(unit, (str(toolchain.cxx.path), *flags), spec.extra_cflags))
+            steps.append(_compile_step(unit, (*launcher, str(toolchain.cxx.path), *flags), spec.extra_cflags))
     for support in support_objects(toolchain):
         make = ("-MD", "-MF", f"{support.output}.d", "-c", str(support.source), "-o", support.output)
-        steps.append(_Step(support.output, (*support.arguments, *make), support=support))
+        steps.append(_Step(support.output, (*launcher, *support.arguments, *make), support=support))
     objects = tuple(step.output for step in steps if step.output.endswith(".o"))
     library = f"{spec.name}.so"
     link = (str(toolchain.cxx.path), "-o", library, *objects, *toolchain.link_flags(spec))
@@ -260,6 +277,25 @@ class _Unit:
     @property
     def generated(self) -> tuple[tuple[str, str], ...]:
         return () if self.text is None else ((self.path, self.text),)
+
+
+def _with_lasting_path(unit: _Unit) -> _Unit:
+    """`unit` with a path that is the same in every build and every cache.
+
+    nvcc hands the absolute path of its source on to the programs that it is made of, which is part of what a launcher
+    compares. The path follows from the text, so that builds that run side by side may share the file.
+    """
+    if unit.text is None:
+        return unit
+    folder = lasting_folder() / digest(unit.text.encode(errors="surrogateescape"))
+    return replace(unit, path=str(folder / unit.path))
+
+
+def lasting_folder() -> Path:
+    """Where the generated units of builds with a launcher are: in `/tmp`, which no variable moves, where that can be
+    written."""
+    root = "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()
+    return Path(root) / f"kjit-units-{os.geteuid()}"
 
 
 def _units(
@@ -316,7 +352,9 @@ def _linked(flags: Sequence[str]) -> tuple[str, ...]:
     return tuple(path for path in found if os.path.isfile(path) and not _SHARED_LIBRARY.search(path))
 
 
-def _simulated_steps(unit: _Unit, compiler: list[str], own_flags: Sequence[str]) -> Iterator[_Step]:
+def _simulated_steps(
+    unit: _Unit, compiler: list[str], launcher: tuple[str, ...], own_flags: Sequence[str]
+) -> Iterator[_Step]:
     """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
     dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
@@ -328,7 +366,7 @@ def _simulated_steps(unit: _Unit, compiler: list[str], own_flags: Sequence[str])
     # What -include names has been read, and would be once more.
     pairs = zip(["", *compiler], compiler, strict=False)
     flags = [flag for before, flag in pairs if "-include" not in (before, flag)]
-    yield _Step(output, (*flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))
+    yield _Step(output, (*launcher, *flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))
 
 
 def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_types: bool) -> str:
@@ -350,7 +388,10 @@ def _write(folder: Path, steps: list[_Step], links: _Links) -> list[_Step]:
         for name in (step.output, step.log, step.depfile):
             (folder / name).unlink(missing_ok=True)
         for name, text in step.generated:
-            _write_text(folder / name, text)
+            if os.path.isabs(name):
+                _write_lasting(Path(name), text)
+            else:
+                _write_text(folder / name, text)
         if step.support is None or not step.support.fetch(folder):
             run.append(step)
     for target, name in links.names.items():
@@ -373,6 +414,21 @@ def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
+def _write_lasting(path: Path, text: str) -> None:
+    """Write a file of `lasting_folder`, which another build may be reading now.
+
+    Raises:
+        CacheError: the folder belongs to somebody else, who could put other code there.
+    """
+    for folder in (path.parent.parent, path.parent):
+        make_private(folder)
+        refuse_unsafe(folder, follow=False)
+    if _read(path) != text:
+        with tempfile.TemporaryDirectory(dir=path.parent) as beside:
+            _write_text(Path(beside, path.name), text)
+            os.replace(Path(beside, path.name), path)
+
+
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder for the compilers' own temporary files, removed whatever happens to them.
 
@@ -385,10 +441,10 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _run(
-    command: list[str], folder: Path, temporary: str, cancel: threading.Event | None
+    command: list[str], folder: Path, extra: Mapping[str, str], cancel: threading.Event | None
 ) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_ENVIRONMENT}
-    environment.update(LC_ALL="C", TMPDIR=temporary)
+    environment.update(LC_ALL="C", **extra)
     try:
         process = subprocess.Popen(
             command,
@@ -457,7 +513,14 @@ def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[Path, ...
     generated = {name for step in steps for name, _ in step.generated}
     found: dict[Path, None] = {}
     for step in steps:
-        for name in diagnostics.parse_depfile(_read(folder / step.depfile)):
+        names = diagnostics.parse_depfile(_read(folder / step.depfile))
+        if not names and "-MD" in step.arguments:
+            # Without the list no later look-up could tell that a header changed.
+            raise ToolchainError(
+                f"'{step.arguments[0]}' made {step.output} and did not write which headers were read (-MD).",
+                hint=f"unset {env.COMPILER_LAUNCHER}, or use a launcher that leaves the compiler's options alone",
+            )
+        for name in names:
             if name not in generated:
                 found[_absolute(links.restore(name))] = None
         found.update(dict.fromkeys(map(_absolute, step.reads)))

@@ -47,6 +47,29 @@ def refuse_unsafe(folder: Path, *, follow: bool) -> None:
         )
 
 
+def distrust(folder: Path, *, owner: int | None = None, follow: bool = False) -> str | None:
+    """Why nothing may be loaded from a part of a shared cache, or None where it may. One that is not there is fine.
+
+    A shared cache was named by this user and mostly belongs to somebody else, who is trusted with it. Nobody else is:
+    all in it must belong to that one user (or root, or this user), and no group may write to it.
+
+    Args:
+        owner: the user that the shared cache belongs to; None for its topmost folder.
+        follow: a symbolic link is fine.
+    """
+    try:
+        status = os.stat(folder, follow_symlinks=follow)
+    except OSError:
+        return None
+    if stat.S_ISLNK(status.st_mode):
+        return f"'{folder}' is a symbolic link"
+    if owner is not None and status.st_uid not in (owner, 0, os.geteuid()):
+        return f"'{folder}' belongs to another user (id {status.st_uid}) than the cache (id {owner})"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"others than its owner may write to '{folder}'"
+    return None
+
+
 def make_private(folder: Path) -> None:
     """Make a folder, and those above it that are missing, for this user alone whatever the umask is."""
     try:
@@ -61,14 +84,16 @@ def make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def subfolders(folder: Path) -> list[Path]:
+def subfolders(folder: Path | str) -> list[os.DirEntry[str]]:
     """The folders in `folder`, in the order of their names, without links to some."""
-    return [Path(entry.path) for entry in scan(folder) if entry.is_dir(follow_symlinks=False)]
+    return [entry for entry in scan(folder) if entry.is_dir(follow_symlinks=False)]
 
 
-def scan(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in `folder`, in the order of the names; nothing where it cannot be read."""
+def scan(folder: Path | str) -> list[os.DirEntry[str]]:
+    """What is in `folder`, in the order of the names; nothing where it is a link or cannot be read."""
     try:
+        if os.path.islink(folder):
+            return []
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError, PermissionError):

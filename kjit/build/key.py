@@ -72,6 +72,11 @@ class Anchors:
         self._by_depth = sorted(((f"{folder}/", name) for name, folder in self._folders), key=lambda x: -len(x[0]))
 
     @classmethod
+    def of_project(cls, folder: str) -> Anchors:
+        """kjit, tvm-ffi, and one project in `folder`."""
+        return cls([*_installed(), ("project", folder)])
+
+    @classmethod
     def of(cls, spec: Spec) -> Anchors:
         """kjit, tvm-ffi, and the projects of the spec's sources and include folders in the order of the spec."""
         folders = list(_installed())
@@ -136,29 +141,13 @@ class Key:
         """
         spec = variant.spec
         anchors = Anchors.of(spec)
-        sources = tuple(_source(spec, path) for path in (*spec.cuda_files, *spec.cpp_files))
-        states = [[anchors.written(state.path), state.digest] for state in sources]
-        count = len(spec.cuda_files)
+        sources = _sources(spec)
         flags = {"c++": toolchain.cxx_flags(spec), "link": toolchain.link_flags(spec)}
         if toolchain.cuda is not None:
             flags["nvcc"] = toolchain.nvcc_flags(spec)
         if variant.target.is_simulated:
             flags |= {"simulated CUDA": toolchain.sim_flags(spec), "simulator": toolchain.simulator_flags()}
-        module = {
-            "name": spec.name,
-            "arguments": list(spec.args),
-            "target": str(variant.target),
-            "CUDA sources": states[:count],
-            "C++ sources": states[count:],
-            "CUDA exports": [list(export) for export in spec.cuda_wrappers],
-            "C++ exports": [list(export) for export in spec.cpp_wrappers],
-            "extra flags for": {
-                "c++": _anchored(spec.extra_cflags, anchors),
-                "nvcc": _anchored(spec.extra_cuda_cflags, anchors),
-                "link": _anchored(spec.extra_ldflags, anchors),
-            },
-            "include folders": [anchors.written(path) for path in spec.extra_include_paths],
-        }
+        module = _module(spec, str(variant.target), anchors, sources)
         inputs = {
             "module": module,
             "flags": {tool: _anchored(values, anchors) for tool, values in flags.items()},
@@ -167,6 +156,15 @@ class Key:
         }
         source_key = digest_of(module)
         return cls(variant, inputs, digest_of({**inputs, "module": source_key}), source_key, anchors, sources)
+
+
+def source_key_of(spec: Spec, target: str) -> str:
+    """The `source_key` of a spec's keys for a target (as `str(Target)` writes it); no compiler is needed for it.
+
+    Raises:
+        UsageError: a source is not there.
+    """
+    return digest_of(_module(spec, target, Anchors.of(spec), _sources(spec)))
 
 
 def digest(content: bytes) -> str:
@@ -242,6 +240,31 @@ def _short(value: object) -> str:
         return str(value[0]) if value else "none"
     text = str(value).splitlines()[0] if value not in (None, "") else "none"
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _module(spec: Spec, target: str, anchors: Anchors, sources: tuple[FileState, ...]) -> dict[str, object]:
+    """The part of the inputs that is about the spec."""
+    states = [[anchors.written(state.path), state.digest] for state in sources]
+    count = len(spec.cuda_files)
+    return {
+        "name": spec.name,
+        "arguments": list(spec.args),
+        "target": target,
+        "CUDA sources": states[:count],
+        "C++ sources": states[count:],
+        "CUDA exports": [list(export) for export in spec.cuda_wrappers],
+        "C++ exports": [list(export) for export in spec.cpp_wrappers],
+        "extra flags for": {
+            "c++": _anchored(spec.extra_cflags, anchors),
+            "nvcc": _anchored(spec.extra_cuda_cflags, anchors),
+            "link": _anchored(spec.extra_ldflags, anchors),
+        },
+        "include folders": [anchors.written(path) for path in spec.extra_include_paths],
+    }
+
+
+def _sources(spec: Spec) -> tuple[FileState, ...]:
+    return tuple(_source(spec, path) for path in (*spec.cuda_files, *spec.cpp_files))
 
 
 def _source(spec: Spec, path: str) -> FileState:

@@ -117,7 +117,7 @@ def build(
     for _ in range(_ATTEMPTS):
         toolchain = Toolchain.for_target(variant.target)
         key = Key.of(variant, toolchain)
-        found = store.find(key)
+        found = store.fetch(key)
         if found.artifact is not None:
             return Outcome(variant, "hit", time.perf_counter() - began, artifact=found.artifact)
         home = store.writable()

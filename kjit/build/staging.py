@@ -3,7 +3,8 @@
     <staging>/<id>/         a build in progress
     <staging>/<id>.lock     held by whoever works there; it says on which machine
 
-A folder whose lock is free belongs to nobody any more and is removed by the next build.
+A folder whose lock is free belongs to nobody any more and is removed by the next build. What has another name was not
+made here and stays.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import secrets
 import shutil
 import time
@@ -21,6 +23,7 @@ from kjit.build.folders import NO_SPACE, disk_full, scan
 from kjit.build.locks import is_current, open_lock, release, try_lock
 from kjit.errors import CacheError
 
+_ID = re.compile(r"[0-9a-f]{16}")
 _OLDEST_BUILD_S = 24 * 3600.0
 _ATTEMPTS = 10
 
@@ -64,11 +67,13 @@ def sweep(staging: Path) -> int:
     swept = 0
     names = {entry.name for entry in scan(staging)}
     for name in {name.removesuffix(".lock") for name in names}:
+        if _ID.fullmatch(name) is None:
+            continue
         lock = staging / f"{name}.lock"
         # A lock that was just here is not made again: its build has ended by itself.
         create = 0 if lock.name in names else os.O_CREAT
         try:
-            handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC | create, 0o600)
+            handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | create, 0o600)
         except OSError:
             continue
         try:

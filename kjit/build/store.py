@@ -3,11 +3,15 @@
     <cache>/v1/<target>/<op>/<key1>/<key2>/{<op>.so, record.json}
     <cache>/v1/locks/<key1>.lock         held while that key is built (locks.py)
     <cache>/v1/staging/                  builds in progress (staging.py)
+    <cache>/v1/size                      how much there is, where that is limited (limit.py)
 
 This is the one file that knows that layout (support.py and memo.py each keep something of their own beside it). An
 artifact (artifact.py) appears by one rename, complete or not at all, and its library never changes (its record is
 replaced, also by rename, when a header got a new date). What is read is checked: the library's size and hash stand in
 the record, so that a truncated or altered one counts as missing and is built again.
+
+A shared cache is a folder like this one that somebody else fills. It is asked after a miss in the user's own, so that a
+hit pays nothing for it; nothing is ever written there, and it has no locks.
 
 A lookup takes no lock. Where locks do not reach (a network mount), the worst case is that two machines compile the same
 thing; one of them publishes first and the other takes that.
@@ -33,18 +37,20 @@ from functools import lru_cache
 from pathlib import Path
 
 from kjit import env
-from kjit.build import locks, staging
+from kjit.build import limit, locks, staging
 from kjit.build.artifact import (
     DAMAGED,
     RECORD,
     RECORD_BEING_WRITTEN,
     damage,
+    match,
     parse_record,
     read_artifact,
+    read_summary,
     write_record,
 )
 from kjit.build.artifact import Artifact as Artifact
-from kjit.build.folders import NO_SPACE, disk_full, make_private, refuse_unsafe, scan, subfolders
+from kjit.build.folders import NO_SPACE, disk_full, distrust, make_private, refuse_unsafe, scan, subfolders
 from kjit.build.headers import Reads
 from kjit.build.key import FORMAT, Key, differences, digest
 from kjit.errors import CacheError
@@ -53,11 +59,12 @@ _VERSION = "v1"
 _LOCKS = "locks"
 _STAGING = "staging"
 _SUPPORT = "support"
+_COUNT = "size"
 _NO_TARGETS = (_LOCKS, _STAGING, _SUPPORT)
 _KEY = re.compile(r"[0-9a-f]{32}")
 _SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
 
-_LAST_USE_STEP_S = 24 * 3600.0
+_LAST_USE_STEP_S = 1800.0
 _ATTEMPTS = 10
 
 _log = logging.getLogger("kjit")
@@ -65,10 +72,15 @@ _log = logging.getLogger("kjit")
 
 @dataclass(frozen=True)
 class Lookup:
-    """The answer to `find`: an artifact, or the reason why there is none."""
+    """The answer to `find`: an artifact, or the reason why there is none.
+
+    Attributes:
+        shared: the folder of the shared cache that it is in; None where it is in this one.
+    """
 
     artifact: Artifact | None
     reason: str
+    shared: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -78,32 +90,47 @@ class Entry:
     Attributes:
         key: `<target>/<op>/<key1>/<key2>`.
         size: bytes on disk.
-        used: when it was last used, give or take a day; seconds since 1970.
+        library_size: those of the library; -1 where it is missing.
+        used: when it was last used, give or take half an hour; seconds since 1970.
     """
 
-    folder: Path
+    path: str
     target: str
     op: str
     key: str
     size: int
+    library_size: int
     used: float
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.path)
 
 
 class Store:
-    """The artifacts in one cache folder."""
+    """The artifacts in one cache folder.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        is_shared: somebody else fills it. It is only ever read, and nobody but its owner is trusted in it.
+        asks_shared: where it has no artifact, the shared caches (`shared_caches`) are asked.
+    """
+
+    def __init__(self, root: Path, *, is_shared: bool = False, asks_shared: bool = False) -> None:
         self.root = root
+        self.is_shared = is_shared
+        self._asks_shared = asks_shared
         self._v1 = root / _VERSION
 
     @classmethod
     def open(cls, root: Path | None = None) -> Store:
-        """The store in `root`, by default the user's cache. Nothing is created before something is built.
+        """The store in `root`, by default the user's cache, which asks the shared caches for what it has not.
+
+        Nothing is created before something is built.
 
         Raises:
             CacheError: the folder belongs to somebody else, or others may write to it.
         """
-        store = cls(env.cache_dir() if root is None else root)
+        store = cls(env.cache_dir() if root is None else root, asks_shared=root is None)
         refuse_unsafe(store.root, follow=True)
         refuse_unsafe(store._v1, follow=False)
         return store
@@ -112,12 +139,19 @@ class Store:
         """This store if something can be put into it, else a private temporary one that lives as long as the process.
 
         Raises:
-            CacheError: the disk is full, or there is a file where the folder should be.
+            CacheError: the disk is full, or there is a file or a link where the folder should be.
+            UsageError: `KJIT_CACHE_MAX_SIZE` is no size.
         """
+        env.cache_max_size()  # a mistake in it is told before something is compiled
+        refused = self._why_not_writable()
+        return self if refused is None else _temporary_store(os.getpid(), str(self.root), refused)
+
+    def _why_not_writable(self) -> str | None:
         try:
-            for folder in (_LOCKS, _STAGING):
-                make_private(self._v1 / folder)
-            refused = None if os.access(self._v1 / _STAGING, os.W_OK | os.X_OK) else "it is read-only"
+            for folder in (self._v1 / _LOCKS, self._v1 / _STAGING):
+                make_private(folder)
+                refuse_unsafe(folder, follow=False)
+            return None if os.access(self._v1 / _STAGING, os.W_OK | os.X_OK) else "it is read-only"
         except (FileExistsError, NotADirectoryError):
             raise CacheError(
                 f"The cache folder '{self.root}' cannot be made, because there is a file in its place.",
@@ -126,12 +160,56 @@ class Store:
         except OSError as error:
             if error.errno in NO_SPACE:
                 raise disk_full(self.root) from None
-            refused = error.strerror or str(error)
-        return self if refused is None else _temporary_store(os.getpid(), str(self.root), refused)
+            return error.strerror or str(error)
 
     def find(self, key: Key) -> Lookup:
-        """Look an artifact up. Every header that it was built from is compared, and its library is checked."""
+        """Look an artifact up. Every header that it was built from is compared, and its library is checked.
+
+        Raises:
+            CacheError: a shared cache was asked, and others than its owner may write to it.
+        """
+        found = self._find_here(key)
+        if found.artifact is None and self._asks_shared:
+            reasons = [found.reason]
+            for cache in self.shared_caches():
+                theirs = cache._find_here(key)
+                if theirs.artifact is not None:
+                    return Lookup(theirs.artifact, "", cache.root)
+                reasons.append(f"in the shared cache {cache.root}: {theirs.reason}")
+            return Lookup(None, "; ".join(reasons))
+        return found
+
+    def fetch(self, key: Key) -> Lookup:
+        """As `find`; and what only a shared cache has is copied into this one, if this one can be written.
+
+        A copy is found at once the next time, counts as used, and stays where it is: a mount may vanish under a
+        program that has loaded from it, and who publishes a new team cache deletes the old one.
+        """
+        found = self.find(key)
+        if found.artifact is None or found.shared is None:
+            return found
+        copy = self._copy(found.artifact, key)
+        _log.info("%s comes from the shared cache %s", key.variant.label, found.shared)
+        return found if copy is None else Lookup(copy, "")
+
+    def shared_caches(self) -> list[Store]:
+        """The caches that are asked for what this one has not, in their order; they need not exist.
+
+        Raises:
+            UsageError: `KJIT_SHARED_CACHE_DIR` names no folders.
+        """
+        if not self._asks_shared:
+            return []
+        return [Store(root, is_shared=True) for root in env.shared_cache_dirs() if root != self.root]
+
+    def distrusted(self) -> str | None:
+        """Why nothing is loaded from this shared cache, or None where it is used (or not there)."""
+        return distrust(self.root, follow=True) or distrust(self._v1)
+
+    def _find_here(self, key: Key) -> Lookup:
         folder = self._folder(key)
+        if self.is_shared and (refusal := self._refusal(folder)) is not None:
+            return Lookup(None, refusal)
         try:
             names = os.listdir(folder)
         except FileNotFoundError:
@@ -168,6 +246,26 @@ class Store:
         with staging.staging_folder(self._v1 / _STAGING) as folder:
             yield folder
 
+    def _copy(self, artifact: Artifact, key: Key) -> Artifact | None:
+        """Put an artifact of a shared cache into this one; None where that cannot be done."""
+        try:
+            if self._why_not_writable() is not None:
+                return None
+            with self.staging() as folder:
+                prepared = folder / "artifact"
+                prepared.mkdir(mode=0o700)
+                shutil.copyfile(artifact.library, prepared / artifact.library.name, follow_symlinks=False)
+                write_record(prepared, {**artifact.record, "project": _project_of(key)})
+                self._move_into_place(prepared, Path(self._folder(key), str(artifact.record["key2"])), key)
+        except (OSError, CacheError) as error:
+            _log.debug("%s is not copied into the cache: %s", artifact.folder, error)
+            return None
+        # What was copied is checked as everything is that is loaded.
+        copy = self._find_here(key).artifact
+        if copy is not None:
+            self._make_room(copy)
+        return copy
+
     def sweep(self) -> int:
         """Remove the staging folders of processes that have ended, and return how many there were."""
         return staging.sweep(self._v1 / _STAGING)
@@ -190,6 +288,7 @@ class Store:
             os.replace(library, prepared / f"{key.variant.spec.name}.so")
             record = {
                 "format": FORMAT,
+                "project": _project_of(key),
                 "op": key.variant.spec.name,
                 "label": key.variant.spec.label,
                 "arguments": key.variant.spec.args,
@@ -215,23 +314,38 @@ class Store:
             ) from None
         artifact = parse_record(home, json.loads(json.dumps(record)), time.time())
         assert isinstance(artifact, Artifact)  # written a moment ago
+        self._make_room(artifact)
         return artifact
+
+    def _make_room(self, added: Artifact) -> None:
+        limit.make_room(self, self._v1 / _COUNT, added)
 
     def entries(self) -> Iterator[Entry]:
         """All artifacts, damaged ones included, in the order of their folders. Links are not followed."""
         for target in subfolders(self._v1):
             if target.name in _NO_TARGETS:
                 continue
-            for op in subfolders(target):
-                for key1 in subfolders(op):
-                    for key2 in subfolders(key1):
-                        if _KEY.fullmatch(key1.name) and _KEY.fullmatch(key2.name):
-                            yield _entry(key2, target.name.replace("-", ":"), op.name)
+            for op in subfolders(target.path):
+                for key1 in subfolders(op.path):
+                    for key2 in subfolders(key1.path) if _KEY.fullmatch(key1.name) else ():
+                        if _KEY.fullmatch(key2.name):
+                            yield _entry(key2.path, _target_in(target.name), op.name)
 
     def read(self, entry: Entry) -> Artifact | str:
         """The artifact of an entry with its library checked, or what is wrong with it."""
-        artifact = read_artifact(str(entry.folder))
-        return artifact if isinstance(artifact, str) else damage(artifact) or artifact
+        artifact = read_artifact(entry.path)
+        if isinstance(artifact, str):
+            return artifact
+        return _misplaced(entry, artifact) or damage(artifact) or artifact
+
+    def summary(self, entry: Entry) -> Artifact | str:
+        """As `read`, and faster: its library's size is compared and not its content, and `record` lacks details."""
+        artifact = read_summary(entry.path, entry.used)
+        if isinstance(artifact, str):
+            return artifact
+        if entry.library_size != artifact.size:
+            return f"{DAMAGED} its library {'is missing' if entry.library_size < 0 else 'has another size'}"
+        return _misplaced(entry, artifact) or artifact
 
     def remove(self, entry: Entry) -> int:
         """Delete an artifact, and its folders where nothing else is in them. What kjit did not put there stays.
@@ -251,7 +365,7 @@ class Store:
                 path.unlink()
                 freed += size
         except FileNotFoundError:
-            pass  # somebody else is removing it
+            pass  # somebody else removes it
         except OSError as error:
             raise CacheError(
                 f"'{entry.folder}' cannot be removed: {error.strerror}.", hint="check its permissions and its owner"
@@ -262,19 +376,19 @@ class Store:
                 folder.rmdir()
         return freed
 
-    def shared_code(self) -> list[Path]:
+    def support_code(self) -> list[Path]:
         """The files of the code that all modules share (support.py keeps them; a build makes them anew)."""
         return [
             Path(entry.path)
             for folder in subfolders(self._v1 / _SUPPORT)
-            for entry in scan(folder)
+            for entry in scan(folder.path)
             if _SUPPORT_FILE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
         ]
 
-    def remove_shared_code(self) -> int:
+    def remove_support_code(self) -> int:
         """Delete the code that all modules share, and return the bytes that were freed."""
         freed = 0
-        for path in self.shared_code():
+        for path in self.support_code():
             with contextlib.suppress(FileNotFoundError):
                 size = path.stat().st_size
                 path.unlink()
@@ -288,39 +402,44 @@ class Store:
         # No colon in the name: depfiles, PATH-like variables and some file systems give it a meaning.
         return f"{self._v1}/{str(variant.target).replace(':', '-')}/{variant.spec.name}/{key.key1}"
 
-    def _check(self, folder: str, key: Key) -> Artifact | str:
-        artifact = read_artifact(folder)
-        if isinstance(artifact, str):
-            return artifact
-        record = artifact.record
-        if record["key1"] != key.key1 or record["op"] != key.variant.spec.name:
-            return f"{DAMAGED} its record belongs to another artifact"
-        reads = record["reads"]
-        assert isinstance(reads, dict)  # _parse has checked it
+    def _refusal(self, folder: str) -> str | None:
+        """Why nothing is loaded from `folder` of this shared cache; None where it can be, or is not there.
+
+        Raises:
+            CacheError: nothing at all can be.
+        """
+        refusal = self.distrusted()
+        if refusal is not None:
+            raise CacheError(
+                f"The shared cache '{self.root}' is not used, because {refusal}: who can do that chooses your code.",
+                hint=f"its owner can `chmod -R go-w {self.root}`; or take it out of {env.SHARED_CACHE_DIR}",
+            )
         try:
-            before = Reads.from_json(reads)
-            after = before.compare(key.anchors)
-        except (KeyError, TypeError, ValueError):
-            return f"{DAMAGED} its record lists no headers"
-        if isinstance(after, str):
-            return after
-        broken = damage(artifact)
-        if broken is not None:
-            return broken
-        if after is not before:
-            _renew(artifact.folder, {**record, "reads": after.to_json()})
-        elif abs(time.time() - artifact.used) > _LAST_USE_STEP_S:
-            with contextlib.suppress(OSError):  # in a read-only cache nothing is evicted either
-                os.utime(f"{folder}/{RECORD}")
-        return artifact
+            owner = os.stat(self.root).st_uid
+        except OSError as error:
+            return f"it cannot be read ({error.strerror})"
+        above = [Path(folder), *Path(folder).parents[:2]]
+        inside = [Path(artifact.path) for artifact in scan(folder)]
+        parts = [*above, *inside, *(Path(file.path) for path in inside for file in scan(path))]
+        return next(filter(None, (distrust(part, owner=owner) for part in parts)), None)
+
+    def _check(self, folder: str, key: Key) -> Artifact | str:
+        found = match(folder, key)
+        if isinstance(found, Artifact) and not self.is_shared:
+            if found.is_outdated:
+                _renew(found)
+            elif abs(time.time() - found.used) > _LAST_USE_STEP_S:
+                with contextlib.suppress(OSError):  # in a read-only cache nothing is evicted either
+                    os.utime(f"{folder}/{RECORD}")
+        return found
 
     def _why_not(self, key: Key) -> str:
         """Why there is no artifact of this key: what differs from the last one of the same variant."""
         op_folder = Path(self._folder(key)).parent
         newest: Artifact | None = None
         for key1 in subfolders(op_folder):
-            for key2 in subfolders(key1):
-                artifact = read_artifact(str(key2))
+            for key2 in subfolders(key1.path):
+                artifact = read_artifact(key2.path)
                 if (
                     isinstance(artifact, Artifact)
                     and artifact.label == key.variant.spec.label
@@ -336,6 +455,8 @@ class Store:
     def _move_into_place(self, prepared: Path, folder: Path, key: Key) -> None:
         for _ in range(_ATTEMPTS):
             try:
+                for parent in reversed(folder.parents[:3]):
+                    refuse_unsafe(parent, follow=False)
                 make_private(folder.parent)
                 os.rename(prepared, folder)
                 return
@@ -353,8 +474,10 @@ class Store:
 
     def _remove_lock(self, key1: str) -> None:
         path = self._v1 / _LOCKS / f"{key1}.lock"
+        if path.parent.is_symlink():
+            return
         with contextlib.suppress(OSError):
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 if locks.try_lock(handle):
                     path.unlink()
@@ -362,30 +485,62 @@ class Store:
                 os.close(handle)
 
 
-def _renew(folder: Path, record: Mapping[str, object]) -> None:
+def _renew(artifact: Artifact) -> None:
     try:
-        write_record(folder, record)
+        write_record(artifact.folder, artifact.record)
     except OSError as error:
         # A convenience: the next lookup compares the contents again.
-        _log.debug("the record in %s is not renewed: %s", folder, error)
+        _log.debug("the record in %s is not renewed: %s", artifact.folder, error)
 
 
-def _entry(folder: Path, target: str, op: str) -> Entry:
-    size, used = 0, 0.0
-    for name in _own_files(folder, op):
-        with contextlib.suppress(FileNotFoundError):
-            status = (folder / name).lstat()
-            size += status.st_size
-            used = status.st_mtime if name == RECORD else used or status.st_mtime
-    return Entry(folder, target, op, "/".join(folder.parts[-4:]), size, used)
+def _project_of(key: Key) -> str:
+    """The folder of the project whose source the key is about: where to look whether it changed."""
+    if not key.sources:
+        return ""
+    anchor, _ = key.anchors.relative(key.sources[0].path)
+    return (key.anchors.absolute(anchor, "") if anchor else None) or ""
+
+
+def _misplaced(entry: Entry, artifact: Artifact) -> str | None:
+    """What is wrong with an artifact that is not where its record says that it belongs."""
+    record = artifact.record
+    if entry.key == f"{artifact.target.replace(':', '-')}/{artifact.op}/{record['key1']}/{record['key2']}":
+        return None
+    return f"{DAMAGED} its record belongs to another artifact"
+
+
+def _target_in(name: str) -> str:
+    """A target as it is written, from the name of its folder."""
+    return re.sub("^(cpu|cuda)-", r"\1:", name)
+
+
+def _entry(path: str, target: str, op: str) -> Entry:
+    record, library = _status(f"{path}/{RECORD}"), _status(f"{path}/{op}.so")
+    parts = [status for status in (record, library) if status is not None]
+    return Entry(
+        path,
+        target,
+        op,
+        key="/".join(path.rsplit("/", 4)[1:]),
+        size=sum(status.st_size for status in parts),
+        library_size=-1 if library is None else library.st_size,
+        used=parts[0].st_mtime if parts else 0.0,
+    )
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
 
 
 def _own_files(folder: Path, op: str) -> list[str]:
-    return [
-        entry.name
-        for entry in scan(folder)
-        if entry.name in (RECORD, f"{op}.so") or RECORD_BEING_WRITTEN.fullmatch(entry.name)
-    ]
+    return [entry.name for entry in scan(folder) if _is_own(entry.name, f"{op}.so")]
+
+
+def _is_own(name: str, library: str) -> bool:
+    return name in (RECORD, library) or RECORD_BEING_WRITTEN.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=8)

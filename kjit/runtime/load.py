@@ -201,7 +201,7 @@ def ensure_built(variant: Variant, *, build_directory: StrPath | None = None, hi
     _attach_log()
     store = Store.open(None if build_directory is None else Path(os.path.abspath(build_directory)))
     key = Key.of(variant, Toolchain.for_target(variant.target))
-    found = store.find(key)
+    found = store.fetch(key)
     if found.artifact is not None:
         _log.debug("%s is in the cache: %s", variant.label, found.artifact.folder)
         return found.artifact
