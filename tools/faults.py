@@ -7,7 +7,7 @@ full (a small tmpfs), files are truncated while others work. After each, new pro
 a module answers is compared with the number that its source says now:
 
 - a wrong load is a module that answers another number;
-- a hang is a process that has not come back after two minutes;
+- a hang is a process that has not come back after two minutes (a second more for each of many variants);
 - a crash is an exception that is not one of kjit's own errors, or an error where nothing is in the way any more.
 
 Each must be zero. `--count` is how often each fault is injected. A third of the builds run the machine's C++
@@ -196,9 +196,9 @@ class Process:
     def is_done(self) -> bool:
         return self._receive.poll(0)
 
-    def join(self) -> Said | None:
+    def join(self, deadline_s: float = DEADLINE_S) -> Said | None:
         """What it said; None if it was killed. A process that does not come back is killed and counts as a hang."""
-        if self._said is None and self._receive.poll(DEADLINE_S):
+        if self._said is None and self._receive.poll(deadline_s):
             with contextlib.suppress(EOFError):
                 self._said = Said(*self._receive.recv())
         elif self._said is None:
@@ -577,7 +577,7 @@ class ManyVariants(Fault):
         orders = [variants, self.rng.sample(variants, count)]
         builders = [Process(self.world, partial(_build_all, order)) for order in orders]
         for builder in builders:
-            self.judge(builder.join(), count, must_load=True)
+            self.judge(builder.join(DEADLINE_S + count), count, must_load=True)
         for index in self.rng.sample(range(count), min(count, 40)):
             said = Process(self.world, partial(_number, self._variant(op, index))).join()
             self.judge(said, index * 1000000000 + op.number, must_load=True)
