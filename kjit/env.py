@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -89,7 +90,7 @@ def cache_dir() -> Path:
         return _path(CACHE_DIR, text)
     import platformdirs
 
-    return Path(os.path.abspath(platformdirs.user_cache_dir("kjit")))
+    return _absolute(os.path.abspath(platformdirs.user_cache_dir("kjit")))
 
 
 def shared_cache_dirs() -> list[Path]:
@@ -205,7 +206,13 @@ def _is_true(name: str) -> bool:
 
 def _path(name: str, text: str) -> Path:
     try:
-        path = Path(text).expanduser()
+        path = os.fspath(Path(text).expanduser()) if text.startswith("~") else text
     except RuntimeError:
         raise UsageError(f"{name} is '{text}', and no such user has a home folder.") from None
-    return Path(os.path.abspath(path))
+    return _absolute(os.path.abspath(path))
+
+
+@lru_cache(maxsize=64)
+def _absolute(path: str) -> Path:
+    """`Path(path)`, made once: it is asked for at every load, and costs more than the rest of this file."""
+    return Path(path)

@@ -80,25 +80,49 @@ class CudaArch:
             return (major, minor) == (self.major, self.minor)
         return major == self.major and minor >= self.minor
 
+    @property
+    def closeness(self) -> tuple[int, int]:
+        """Of several that run on a GPU, the greatest is the closest to it."""
+        return (self.minor, ("", "f", "a").index(self.suffix))
+
+    def serves(self, other: CudaArch) -> bool:
+        """Whether machine code for this architecture runs on every GPU that code for `other` runs on."""
+        return self.runs_on(other.major, other.minor) and (self.suffix != "a" or other.suffix == "a")
+
 
 @dataclass(frozen=True)
 class Target:
-    """What an artifact is built for: the CPU, one CUDA architecture, or the simulator."""
+    """What an artifact is built for: the CPU, one or more CUDA architectures, or the simulator.
+
+    Attributes:
+        arch: the CUDA architecture, the lowest one where there are several.
+        others: further architectures of the same major version, whose machine code is in the same library. What is
+            decided when the host part is compiled (`KJIT_CUDA_ARCH`) is decided for the lowest.
+        level: for a CPU target, the instruction set that every CPU of that level has, as in `x86-64-v3` (the names are
+            in build/cpu.py); None is this machine's CPU.
+    """
 
     kind: TargetKind
     arch: CudaArch | None = None
+    others: tuple[CudaArch, ...] = ()
+    level: str | None = None
 
     def __post_init__(self) -> None:
         if (self.kind == "cuda") != (self.arch is not None):
             raise ValueError("a CUDA target has an architecture, and no other target has one")
+        if any(self.arch is None or arch.major != self.arch.major for arch in self.others):
+            raise ValueError("the architectures of one library have the same major version")
+        if self.level is not None and self.kind != "cpu":
+            raise ValueError("only a CPU target has a level")
 
     @classmethod
-    def cpu(cls) -> Target:
-        return cls("cpu")
+    def cpu(cls, level: str | None = None) -> Target:
+        return cls("cpu", level=level)
 
     @classmethod
-    def cuda(cls, arch: CudaArch | str) -> Target:
-        return cls("cuda", CudaArch.parse(arch) if isinstance(arch, str) else arch)
+    def cuda(cls, arch: CudaArch | str, *others: CudaArch | str) -> Target:
+        archs = sorted({CudaArch.parse(each) if isinstance(each, str) else each for each in (arch, *others)})
+        return cls("cuda", archs[0], tuple(archs[1:]))
 
     @classmethod
     def sim(cls, *, check: bool = False) -> Target:
@@ -114,9 +138,16 @@ class Target:
     def is_simulated(self) -> bool:
         return self.kind in ("sim", "sim-check")
 
+    @property
+    def archs(self) -> tuple[CudaArch, ...]:
+        """All its CUDA architectures, the lowest first."""
+        return () if self.arch is None else (self.arch, *self.others)
+
     def __str__(self) -> str:
-        """`cpu`, `cuda:sm_90a`, `sim` or `sim-check`."""
-        return self.kind if self.arch is None else f"{self.kind}:sm_{self.arch.digits}"
+        """`cpu`, `cpu:x86-64-v3`, `cuda:sm_90a`, `cuda:sm_80+sm_86`, `sim` or `sim-check`."""
+        if self.level is not None:
+            return f"{self.kind}:{self.level}"
+        return f"{self.kind}:{'+'.join(f'sm_{arch.digits}' for arch in self.archs)}" if self.archs else self.kind
 
 
 @dataclass(frozen=True, init=False)

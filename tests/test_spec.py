@@ -56,6 +56,37 @@ def test_a_target_is_written_with_its_architecture() -> None:
     assert (str(Target.sim()), str(Target.sim(check=True))) == ("sim", "sim-check")
 
 
+def test_a_library_may_be_for_several_architectures_of_one_major_version() -> None:
+    target = Target.cuda("8.9", "8.0", "8.6")
+    assert (str(target), target.arch) == ("cuda:sm_80+sm_86+sm_89", CudaArch(8, 0))
+    assert target == Target.cuda("8.0", "8.6", "8.9", "8.0")
+    with pytest.raises(ValueError, match="same major version"):
+        Target.cuda("8.0", "9.0")
+
+
+def test_a_cpu_target_may_be_for_a_level_and_no_other_target_is() -> None:
+    assert str(Target.cpu("x86-64-v3")) == "cpu:x86-64-v3"
+    with pytest.raises(ValueError, match="only a CPU target has a level"):
+        Target("sim", level="x86-64-v3")
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted", "serves"),
+    [
+        ("8.0", "8.6", True),
+        ("8.6", "8.0", False),
+        ("9.0", "9.0a", True),
+        ("9.0a", "9.0a", True),
+        ("9.0a", "9.0", False),
+        ("10.0a", "10.0f", False),
+        ("10.0f", "10.3a", True),
+        ("10.0f", "12.0a", False),
+    ],
+)
+def test_code_serves_an_architecture_if_it_runs_wherever_that_runs(code: str, wanted: str, serves: bool) -> None:
+    assert CudaArch.parse(code).serves(CudaArch.parse(wanted)) is serves
+
+
 def test_the_simulator_is_built_from_the_cuda_side() -> None:
     sides = [(target.side, target.is_simulated) for target in (Target.sim(), Target.sim(check=True))]
     assert sides == [("cuda", True)] * 2

@@ -82,7 +82,8 @@ _LAUNCHER_ENVIRONMENT = {"CCACHE_NODIRECT": "1", "CCACHE_NOHASHDIR": "1", "SCCAC
 
 # CUDA's types by kjit's names and by their own, and the headers that define them, each of which includes those before
 # it. They take over half as long to compile as an empty kernel, so kjit's headers only declare these types, and a unit
-# includes the header that the types named in its exports need.
+# includes the header that the types named in its exports need: behind its sources, which may have chosen kjit's own
+# types by KJIT_LIGHT_TYPES.
 _CUDA_TYPE_HEADERS = (
     (re.compile(r"\b(fp8\w*_t|__nv_fp8\w*)\b"), "cuda_fp8.h"),
     (re.compile(r"\b(bf16(x2)?_t|__nv_bfloat16\w*|nv_bfloat16\w*)\b"), "cuda_bf16.h"),
@@ -374,8 +375,9 @@ def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_ty
     includes = [f'#include "{path}"' for path in paths]
     if with_cuda_types:
         symbols = " ".join(symbol for _, symbol in wrappers)
-        needed = [f"#include <{header}>" for types, header in _CUDA_TYPE_HEADERS if types.search(symbols)]
-        includes = [*needed[:1], *includes]
+        needed = [header for types, header in _CUDA_TYPE_HEADERS if types.search(symbols)]
+        if needed:
+            includes += ["#include <kjit/dtype.h>", "#if KJIT_CUDA_TYPES", f"#include <{needed[0]}>", "#endif"]
     # In parentheses, because a comma between template arguments would end the macro's argument.
     exports = [f"KJIT_EXPORT({name}, ({symbol}))" for name, symbol in wrappers]
     return "\n".join(["#include <kjit/ffi.h>", *includes, "namespace kjit {", *exports, "}", ""])

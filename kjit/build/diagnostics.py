@@ -366,7 +366,10 @@ def _hint(messages: Sequence[_Message]) -> str | None:
         if "too much shared data" in text:
             return "a block has no more shared memory than that: use a smaller tile"
         if "complete object type" in text or "incomplete type" in text:
-            return "CUDA's half and 8-bit types are defined by <kjit/utils.cuh>; kjit/device.cuh only declares them"
+            return (
+                "kjit/device.cuh only declares half and 8-bit types: include <kjit/utils.cuh> for CUDA's, or define "
+                "KJIT_LIGHT_TYPES ahead of the first include for kjit's own, which compile faster"
+            )
         if "is not allowed" in text and "calling a __host__ function" in text:
             return "mark the function __device__ (KJIT_DEVICE), or do it before the launch"
     return None

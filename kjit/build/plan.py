@@ -5,7 +5,9 @@ asked for (`choose_targets`).
 
 `build` is the miss path of every road: one variant, under the lock of its key, in a staging folder, published only if
 nothing that it was made from changed meanwhile. `build_all` runs it for many variants in threads (the work is done by
-compilers, each a process of its own), as many at a time as there are cores and memory for.
+compilers, each a process of its own), as many at a time as there are cores and memory for. What takes longest starts
+first: begun last, it would keep one core busy while the others wait. How long something takes, earlier builds of it
+have told (`expected_seconds`).
 
 A source that is saved while its compile runs makes what came out of it unfit for the cache: nobody knows which of the
 two versions it holds. It is then built once more, from what is there now. If that happens twice, somebody is writing
@@ -23,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from kjit import env
 from kjit.build.compile import Built, compile_variant
@@ -40,6 +42,8 @@ from kjit.spec import Side, Spec, Target, TargetKind, Variant
 
 # What one compile takes at its peak, generously: nvcc's front ends and ptxas run one after another.
 _MEMORY: Mapping[TargetKind, int] = {"cpu": 1 << 29, "cuda": 3 << 29, "sim": 3 << 28, "sim-check": 1 << 30}
+# Which compiles are the long ones, where no earlier build has told; for CUDA, of one architecture.
+_USUAL_SECONDS: Mapping[TargetKind, float] = {"cpu": 1.0, "cuda": 3.0, "sim": 2.0, "sim-check": 3.0}
 
 _ATTEMPTS = 10
 
@@ -73,23 +77,84 @@ class Started:
     reason: str
 
 
-Event = Started | Outcome
-"""What `build_all` reports while it works: each variant ends with an `Outcome`, some begin with a `Started`."""
+@dataclass(frozen=True)
+class Queued:
+    """What `build_all` found to compile, after it has reported all hits.
+
+    Attributes:
+        seconds: for each variant, in the order in which they start, what it will take; None where nothing is known.
+        jobs: how many compile at once.
+    """
+
+    seconds: Mapping[Variant, float | None]
+    jobs: int
+
+
+Event = Queued | Started | Outcome
+"""What `build_all` reports while it works: each variant ends with an `Outcome`, some begin with a `Started`; one
+`Queued` comes before the first of these."""
 
 
 def look_up_all(variants: Iterable[Variant], store: Store) -> list[Outcome]:
     """What building `variants` would find: `hit`, `stale` with the reason, or `failed` where that cannot be told."""
-    outcomes = []
-    for variant in dict.fromkeys(variants):
-        began = time.perf_counter()
-        try:
-            found = store.find(Key.of(variant, Toolchain.for_target(variant.target)))
-        except KjitError as error:
-            outcomes.append(Outcome(variant, "failed", time.perf_counter() - began, error=error))
-            continue
-        state: Literal["hit", "stale"] = "stale" if found.artifact is None else "hit"
-        outcomes.append(Outcome(variant, state, time.perf_counter() - began, found.reason, found.artifact))
-    return outcomes
+    return [_look_up(variant, store) for variant in dict.fromkeys(variants)]
+
+
+def _look_up(variant: Variant, store: Store) -> Outcome:
+    began = time.perf_counter()
+    try:
+        found = store.find(Key.of(variant, Toolchain.for_target(variant.target)))
+    except KjitError as error:
+        return Outcome(variant, "failed", time.perf_counter() - began, error=error)
+    state: Literal["hit", "stale"] = "stale" if found.artifact is None else "hit"
+    return Outcome(variant, state, time.perf_counter() - began, found.reason, found.artifact)
+
+
+def expected_seconds(variants: Iterable[Variant], store: Store) -> dict[Variant, float | None]:
+    """How long each variant will take to compile: as long as when it was last built for this target, else as the other
+    variants of its op; None where neither is in the cache."""
+    expected: dict[Variant, float | None] = {}
+    told: dict[str, Mapping[tuple[str, str], float]] = {}
+    for variant in variants:
+        op, target = variant.spec.name, str(variant.target)
+        if op not in told:
+            told[op] = store.build_seconds(op)
+        of_target = sorted(seconds for (each, _), seconds in told[op].items() if each == target)
+        middle = of_target[len(of_target) // 2] if of_target else None
+        expected[variant] = told[op].get((target, variant.spec.label), middle)
+    return expected
+
+
+class Estimate:
+    """How much longer will `build_all` take? It is told every event, and the time (seconds of any clock)."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Variant, float | None] = {}
+        self._running: dict[Variant, float] = {}
+        self._jobs = 1
+
+    def on_event(self, event: Event, now: float) -> None:
+        if isinstance(event, Queued):
+            self._waiting = dict(event.seconds)
+            self._jobs = event.jobs
+        elif isinstance(event, Started):
+            self._running.setdefault(event.variant, now)
+        else:
+            self._running.pop(event.variant, None)
+            self._waiting.pop(event.variant, None)
+
+    def expected(self, variant: Variant) -> float | None:
+        """Seconds that the compile of `variant` will take from its start; None where nothing is known."""
+        return self._waiting.get(variant)
+
+    def seconds_left(self, now: float) -> float | None:
+        """Seconds until all is done; None where nothing is known of one of those that are left."""
+        left = []
+        for variant, seconds in self._waiting.items():
+            if seconds is None:
+                return None
+            left.append(max(seconds - (now - self._running.get(variant, now)), 0.0))
+        return max(sum(left) / self._jobs, max(left, default=0.0))
 
 
 def build(
@@ -178,8 +243,6 @@ def build_all(
         One outcome a variant, in their order; a variant that is given twice has one.
     """
     todo = list(dict.fromkeys(variants))
-    # CUDA first: its compiles are the long ones, and the end is reached sooner when they do not come last.
-    order = sorted(todo, key=lambda variant: variant.target.kind != "cuda")
     reporting = threading.Lock()
     cancel = threading.Event()
 
@@ -197,14 +260,28 @@ def build_all(
         report(outcome)
         return outcome
 
-    with ThreadPoolExecutor(max_workers=parallel_jobs(todo, jobs), thread_name_prefix="kjit-build") as pool:
+    # What is built already is not queued behind what compiles.
+    outcomes: dict[Variant, Outcome] = {}
+    for variant in todo:
+        outcomes[variant] = _look_up(variant, store)
+        if outcomes[variant].state != "stale":
+            report(outcomes[variant])
+    stale = [variant for variant in todo if outcomes[variant].state == "stale"]
+    at_once = parallel_jobs(stale, jobs)
+    expected = expected_seconds(stale, store)
+    order = sorted(stale, key=lambda variant: expected[variant] or _usual_seconds(variant.target), reverse=True)
+    if stale:
+        report(Queued({variant: expected[variant] for variant in order}, at_once))
+
+    with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="kjit-build") as pool:
         try:
             # Inside the `try` too: an interrupt may come when the first compile runs and the last is not yet submitted.
             futures = {variant: pool.submit(work, variant) for variant in order}
             done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()
-            return [futures[variant].result() for variant in todo]
+            outcomes |= {variant: future.result() for variant, future in futures.items()}
+            return [outcomes[variant] for variant in todo]
         except BaseException:
             # The pool's end waits for its threads, and each of them for its compilers to be gone.
             cancel.set()
@@ -222,7 +299,7 @@ class Collected:
         without: wrappers that declare nothing, and so cannot be built ahead of use.
     """
 
-    modules: list[tuple[str, DeclaredModule]]
+    modules: list[tuple[str, DeclaredModule[Any]]]
     failures: list[tuple[str, KjitError]]
     without: list[str]
 
@@ -264,7 +341,11 @@ def collect(project: Project, ops: Sequence[str] = ()) -> Collected:
 
 
 def choose_targets(
-    specs: Sequence[Spec], kinds: Sequence[TargetKind] | None = None, archs: Sequence[str] = ()
+    specs: Sequence[Spec],
+    kinds: Sequence[TargetKind] | None = None,
+    archs: Sequence[str] = (),
+    *,
+    needs_all: bool = False,
 ) -> tuple[list[Target], list[str]]:
     """The targets to build `specs` for, and what was left out and why, a sentence each.
 
@@ -272,6 +353,7 @@ def choose_targets(
         kinds: what was asked for; by default the GPU and the CPU, as far as there are sources for them and compilers on
             this machine, and the simulator if `KJIT_SIM` asks for it.
         archs: CUDA architectures that were asked for; by default as `resolve_archs` finds them.
+        needs_all: a missing compiler is an error by default, too: nothing is left out.
 
     Raises:
         UsageError: nothing has a source for what was asked for.
@@ -298,6 +380,10 @@ def choose_targets(
         except ToolchainError as error:
             if asked:
                 raise
+            if needs_all:
+                others = sorted({each for spec in specs for each in spec.kinds} - {side})
+                instead = f"; `--target {others[0]}` leaves {kind} out" if others else ""
+                raise ToolchainError(error.message, hint=f"{error.hint or 'mend it'}{instead}") from None
             missing = missing or error
             left_out.append(f"{kind} is left out ({', '.join(with_source)}): {error.message}")
             continue
@@ -320,7 +406,7 @@ def parallel_jobs(variants: Sequence[Variant], wanted: int | None = None) -> int
     jobs = min(wanted or _cores(), len(variants))
     free = _free_memory()
     if free is not None:
-        jobs = min(jobs, free // max(_MEMORY[variant.target.kind] for variant in variants))
+        jobs = min(jobs, free // max(map(_memory, (variant.target for variant in variants))))
     return max(jobs, 1)
 
 
@@ -335,15 +421,24 @@ def report_of(artifact: Artifact) -> tuple[float, tuple[KernelResources, ...], s
     )
 
 
+def _usual_seconds(target: Target) -> float:
+    return _USUAL_SECONDS[target.kind] * (1 + len(target.others) / 2)
+
+
 _SIDES: Mapping[TargetKind, Side] = {"cuda": "cuda", "cpu": "cpu", "sim": "cuda", "sim-check": "cuda"}
 _SOURCE: Mapping[Side, str] = {"cuda": "CUDA", "cpu": "C++"}
+
+
+def _memory(target: Target) -> int:
+    # nvcc compiles two architectures side by side.
+    return _MEMORY[target.kind] * (2 if target.others else 1)
 
 
 def _add_source(specs: Sequence[Spec]) -> str | None:
     return f"they have sources for {' and '.join(specs[0].kinds)}" if specs else None
 
 
-def _failed_declaration(op: str, declared: DeclaredModule, error: Exception) -> KjitError:
+def _failed_declaration(op: str, declared: DeclaredModule[Any], error: Exception) -> KjitError:
     if isinstance(error, KjitError):
         return KjitError(f"{op}: {error.message}", hint=error.hint)
     return KjitError(

@@ -7,8 +7,8 @@
 
 This is the one file that knows that layout (support.py and memo.py each keep something of their own beside it). An
 artifact (artifact.py) appears by one rename, complete or not at all, and its library never changes (its record is
-replaced, also by rename, when a header got a new date). What is read is checked: the library's size and hash stand in
-the record, so that a truncated or altered one counts as missing and is built again.
+replaced, also by rename, when a header got a new date). What is read is checked: the library's size and checksum stand
+in the record, so that a truncated or altered one counts as missing and is built again.
 
 A shared cache is a folder like this one that somebody else fills. It is asked after a miss in the user's own, so that a
 hit pays nothing for it; nothing is ever written there, and it has no locks.
@@ -16,7 +16,7 @@ hit pays nothing for it; nothing is ever written there, and it has no locks.
 A lookup takes no lock. Where locks do not reach (a network mount), the worst case is that two machines compile the same
 thing; one of them publishes first and the other takes that.
 
-The trade-off of checking the hash on every load: half a microsecond for each kilobyte of library. Kernels are small.
+The trade-off of checking the library on every load: half a microsecond for each kilobyte of it. Kernels are small.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from kjit.build.artifact import (
     RECORD,
     RECORD_BEING_WRITTEN,
     damage,
+    describe,
     match,
     parse_record,
     read_artifact,
@@ -52,7 +53,7 @@ from kjit.build.artifact import (
 from kjit.build.artifact import Artifact as Artifact
 from kjit.build.folders import NO_SPACE, disk_full, distrust, make_private, refuse_unsafe, scan, subfolders
 from kjit.build.headers import Reads
-from kjit.build.key import FORMAT, Key, differences, digest
+from kjit.build.key import FORMAT, Key, differences
 from kjit.errors import CacheError
 
 _VERSION = "v1"
@@ -288,8 +289,6 @@ class Store:
         try:
             prepared = folder / "artifact"
             prepared.mkdir(mode=0o700)
-            content = library.read_bytes()
-            os.replace(library, prepared / f"{key.variant.spec.name}.so")
             record = {
                 "format": FORMAT,
                 "project": _project_of(key),
@@ -300,13 +299,13 @@ class Store:
                 "key1": key.key1,
                 "key2": reads.key2,
                 "source_key": key.source_key,
-                "size": len(content),
-                "digest": digest(content),
+                **describe(library.read_bytes()),
                 "reads": reads.to_json(),
                 "inputs": key.inputs,
                 "build": build,
                 "built": time.time(),
             }
+            os.replace(library, prepared / f"{key.variant.spec.name}.so")
             write_record(prepared, record)
             home = Path(self._folder(key), reads.key2)
             self._move_into_place(prepared, home, key)
@@ -324,6 +323,21 @@ class Store:
     def _make_room(self, added: Artifact) -> None:
         limit.make_room(self, self._v1 / _COUNT, added)
 
+    def build_seconds(self, op: str) -> dict[tuple[str, str], float]:
+        """How long the variants of `op` took to build, by target and label: of each the last build that is here."""
+        last: dict[tuple[str, str], tuple[float, float]] = {}
+        for target in subfolders(self._v1):
+            if target.name in _NO_TARGETS:
+                continue
+            for key1 in subfolders(f"{target.path}/{op}"):
+                for key2 in subfolders(key1.path):
+                    artifact = read_artifact(key2.path)
+                    if isinstance(artifact, str) or not isinstance(seconds := artifact.build.get("seconds"), float):
+                        continue
+                    variant = (artifact.target, artifact.label)
+                    last[variant] = max(last.get(variant, (0.0, 0.0)), (artifact.built, seconds))
+        return {variant: seconds for variant, (_, seconds) in last.items()}
+
     def entries(self) -> Iterator[Entry]:
         """All artifacts, damaged ones included, in the order of their folders. Links are not followed."""
         for target in subfolders(self._v1):
@@ -340,7 +354,7 @@ class Store:
         artifact = read_artifact(entry.path)
         if isinstance(artifact, str):
             return artifact
-        return _misplaced(entry, artifact) or damage(artifact) or artifact
+        return _misplaced(entry, artifact) or damage(artifact, thorough=True) or artifact
 
     def summary(self, entry: Entry) -> Artifact | str:
         """As `read`, and faster: its library's size is compared and not its content, and `record` lacks details."""

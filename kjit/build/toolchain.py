@@ -1,9 +1,9 @@
 """With which compilers, for which architecture and with which flags is a module built, and what identifies all that?
 
-This is the one file that knows flags. What it finds comes from three neighbours, each of which answers one question:
-compilers.py (which C++ compiler), cuda.py (which CUDA toolkit), gpus.py (which GPUs). A `Toolchain` is a value: it is
-found once a process for each environment, costs a handful of `stat` calls after that, and starts a subprocess only for
-a compiler that was never seen before.
+This is the one file that knows flags. What it finds comes from four neighbours, each of which answers one question:
+compilers.py (which C++ compiler), cuda.py (which CUDA toolkit), cpu.py (which CPU), gpus.py (which GPUs). A `Toolchain`
+is a value: it is found once a process for each environment, costs a handful of `stat` calls after that, and starts a
+subprocess only for a compiler that was never seen before.
 
 The flags follow one rule: what is the same for every op is decided here and cannot be forgotten by one; what an op
 adds comes after it and so wins.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,6 +24,7 @@ from kjit.build import gpus
 from kjit.build.compilers import Compiler as Compiler
 from kjit.build.compilers import find_cxx as find_cxx
 from kjit.build.compilers import find_host_cxx
+from kjit.build.cpu import cpu_features, cpu_identity, find_level
 from kjit.build.cuda import CudaHeaders, find_cuda_headers
 from kjit.build.cuda import CudaToolkit as CudaToolkit
 from kjit.build.cuda import find_cuda as find_cuda
@@ -94,8 +94,9 @@ class Toolchain:
             _discover.cache_clear()
             found = _discover(kind, environment)
         cxx, cuda, headers = found
-        if cuda is not None and target.arch is not None:
-            _check_arch(target.arch, cuda)
+        if cuda is not None:
+            for arch in target.archs:
+                _check_arch(arch, cuda)
         return cls(target, cxx, cuda, headers)
 
     def identity(self) -> dict[str, object]:
@@ -117,7 +118,9 @@ class Toolchain:
     def cxx_flags(self, spec: Spec) -> list[str]:
         """The flags for a C++ unit of `spec`."""
         flags = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
-        if self._is_native:
+        if self.target.level is not None:
+            flags.append(f"-march={find_level(self.target.level).march}")
+        elif self._is_native:
             flags.append("-march=native")
         if self._has_openmp:
             flags.append("-fopenmp")
@@ -183,7 +186,7 @@ class Toolchain:
             "--expt-relaxed-constexpr",
             "-ccbin",
             str(self.cxx.path),
-            f"-gencode=arch=compute_{arch.digits},code=sm_{arch.digits}",
+            *(f"-gencode=arch=compute_{each.digits},code=sm_{each.digits}" for each in self.target.archs),
             f"-DKJIT_CUDA_ARCH={arch.number}",
             "-DKJIT_PRECOMPILED",
             "-Xcompiler",
@@ -243,7 +246,7 @@ class Toolchain:
 
     @property
     def _is_native(self) -> bool:
-        return self.target.kind == "cpu" and "native" in self.cxx.features
+        return self.target.kind == "cpu" and self.target.level is None and "native" in self.cxx.features
 
     @property
     def _has_openmp(self) -> bool:
@@ -358,7 +361,7 @@ def runtime_target(kind: Side, device_index: int | None) -> Target:
             f"({capability[0]}.{capability[1]}).",
             hint=f"add {_native_arch(capability)} to {variable}, or unset it",
         )
-    return Target.cuda(max(fitting, key=_closeness))
+    return Target.cuda(max(fitting, key=lambda arch: arch.closeness))
 
 
 @lru_cache(maxsize=1)
@@ -386,27 +389,9 @@ def tvm_ffi_library() -> Path:
 
 
 @lru_cache(maxsize=1)
-def cpu_identity() -> str:
-    """What `-march=native` depends on: this CPU's model and instruction sets."""
-    wanted = ("vendor_id", "cpu family", "model", "flags", "CPU implementer", "CPU variant", "CPU part", "Features")
-    lines = []
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if not line.strip():
-                    break  # one core says enough, and a machine may have hundreds
-                name, _, value = line.partition(":")
-                if name.strip() in wanted:
-                    lines.append(f"{name.strip()}: {' '.join(sorted(value.split()))}")
-    except OSError:
-        lines.append(platform.platform())
-    return "; ".join([platform.machine(), *lines])
-
-
-@lru_cache(maxsize=1)
 def _has_fma() -> bool:
     """Whether this is an x86 CPU with fused multiply-add, which compilers use there only when they are told."""
-    return re.search(r"^x86_64;.* flags: (?:.* )?fma\b", cpu_identity()) is not None
+    return platform.machine() == "x86_64" and "fma" in cpu_features()
 
 
 @lru_cache(maxsize=1)
@@ -480,10 +465,6 @@ def _native_arch(capability: Capability) -> CudaArch:
     """The architecture that uses all of a GPU: from 9.0 on, the one with instructions of that GPU only (`a`)."""
     major, minor = capability
     return CudaArch(major, minor, "a" if major >= 9 else "")
-
-
-def _closeness(arch: CudaArch) -> tuple[int, int]:
-    return (arch.minor, ("", "f", "a").index(arch.suffix))
 
 
 def _include_flags(own: Sequence[str], cuda: Sequence[Path], *, simulated: bool = False) -> list[str]:

@@ -24,6 +24,8 @@ from kjit.cli.clean_cache import clean_cache
 from kjit.cli.doctor import doctor
 from kjit.cli.init import init
 from kjit.cli.new import new
+from kjit.cli.test import Command as TestCommand
+from kjit.cli.test import test
 from kjit.errors import KjitError
 
 _UNSET = {"help": False, "install_completion": False, "show_completion": False}
@@ -44,6 +46,7 @@ app = typer.Typer(
 )
 app.command("init")(init)
 app.command("new")(new)
+app.command("test", cls=TestCommand)(test)
 app.command("build")(build)
 app.command("bench")(bench)
 app.command("clangd")(clangd)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kjit import env
-from kjit.cli import console
+from kjit.cli import complete, console
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def bench(
-    ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default all.")] = None,
+    ops: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print everything as JSON (also the format of --baseline).")
     ] = False,

@@ -7,24 +7,34 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kjit.cli import console, text
+from kjit.cli import complete, console, text
 from kjit.errors import CompileError, KjitError, UsageError
 from kjit.spec import TargetKind
 
 if TYPE_CHECKING:
+    from rich.progress import Task
+    from rich.text import Text
+
+    from kjit.build.bundle import Written
     from kjit.build.plan import Event, Outcome
     from kjit.build.store import Store
+    from kjit.project import Project
     from kjit.spec import Variant
 
 _ENDED_BY = 128  # plus the signal's number, as shells say it
+_WORTH_TELLING_S = 10.0
 
 
 def build(
-    ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default all.")] = None,
+    ops: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", "-j", min=1, metavar="N", help="At most N compiles at once; default one a core."),
@@ -39,6 +49,14 @@ def build(
             "--target", metavar="LIST", help="cuda, cpu, sim, sim-check; default cuda and cpu, where they can be built."
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Build to ship, and write the bundle to DIR: it runs on other machines, without compilers.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be built, and why.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     verbose: Annotated[
@@ -50,14 +68,20 @@ def build(
     What is built already is not built again, and one failure does not stop the others. Building for other GPUs than
     this machine's needs no GPU: --arch 8.0,9.0a,10.0a.
 
+    With --out kernels/prebuilt the libraries are written beside the wrappers, which look there first: whoever installs
+    the package needs neither nvcc nor g++.
+
     Exit status 1: a variant does not compile, or a wrapper fails to import.
     """
-    from kjit.build import plan
+    from kjit.build import bundle, plan
     from kjit.build.store import Store
     from kjit.project import find_project
 
     kinds = _kinds(target or ())
-    collected = plan.collect(find_project(), ops or ())
+    if out is not None:
+        bundle.check_folder(out)
+    project = find_project()
+    collected = plan.collect(project, ops or ())
     for op in collected.without:
         console.note(f"{op} declares no module (kjit.module), so there is nothing to build ahead of use.")
     _print_errors(error for _, error in collected.failures)
@@ -65,8 +89,8 @@ def build(
     variants: list[Variant] = []
     left_out: list[str] = []
     if specs:
-        targets, left_out = plan.choose_targets(specs, kinds, arch or ())
-        variants = collected.variants(targets)
+        targets, left_out = plan.choose_targets(specs, kinds, arch or (), needs_all=out is not None)
+        variants = collected.variants(targets if out is None else bundle.targets_of_bundle(targets))
         for sentence in left_out:
             console.note(sentence)
     elif not collected.failures:
@@ -74,16 +98,52 @@ def build(
 
     store = Store.open()
     outcomes = plan.look_up_all(variants, store) if dry_run else _build(variants, store, jobs, verbose)
+    failures = [outcome.error for outcome in outcomes if outcome.error is not None]
+    is_done = not failures and not collected.failures
+    written = _write_bundle(out, outcomes) if out is not None and is_done and outcomes and not dry_run else None
     if json:
         wrappers = [{"op": op, "error": error.message} for op, error in collected.failures]
-        console.print_json({"variants": [*map(_to_json, outcomes)], "wrappers": wrappers, "left_out": left_out})
+        document: dict[str, object] = {"variants": [*map(_to_json, outcomes)], "wrappers": wrappers}
+        console.print_json(
+            document | {"left_out": left_out, "bundle": None if written is None else _of_bundle(written)}
+        )
     elif outcomes:
         _print_table(outcomes)
     _print_warnings(outcomes)
-    failures = [outcome.error for outcome in outcomes if outcome.error is not None]
     _print_errors(failures)
-    if failures or collected.failures:
+    if written is not None:
+        _tell_of_bundle(written, project, is_result=not json)
+    if not is_done:
+        if out is not None and not dry_run:
+            console.note(f"The bundle {out} is not written: what it ships must be complete.")
         raise typer.Exit(1)
+
+
+def _write_bundle(folder: Path, outcomes: Iterable[Outcome]) -> Written:
+    from kjit.build import bundle
+
+    return bundle.write(folder, ((each.variant, each.artifact) for each in outcomes if each.artifact is not None))
+
+
+def _of_bundle(written: Written) -> dict[str, object]:
+    return {
+        "folder": str(written.folder),
+        "modules": written.modules,
+        "libraries": written.libraries,
+        "size": written.size,
+        "glibc": written.glibc,
+    }
+
+
+def _tell_of_bundle(written: Written, project: Project, *, is_result: bool) -> None:
+    from kjit.build import bundle
+
+    counts = f"{text.count(written.modules, 'module')}, {text.count(written.libraries, 'library', 'libraries')}"
+    needs = "" if written.glibc is None else f"; runs with glibc {written.glibc} or newer"
+    (console.say if is_result else console.note)(f"bundle {written.folder}: {counts}, {text.size(written.size)}{needs}")
+    beside = project.package_dir / bundle.FOLDER
+    if written.folder.resolve() != beside.resolve():
+        console.note(f"The wrappers look for it in {project.display(beside)}: put it there where it is shipped.")
 
 
 def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
@@ -130,18 +190,24 @@ def _ended_by_signals() -> Iterator[None]:
 @contextlib.contextmanager
 def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
     """What to call with each event: a live display on a terminal, else a line each."""
-    from kjit.build.plan import Started
+    from kjit.build.plan import Estimate, Queued, Started
 
     done = 0
+    estimate = Estimate()
 
     def log(event: Event) -> None:
         nonlocal done
+        estimate.on_event(event, time.monotonic())
+        if isinstance(event, Queued):
+            return
         if isinstance(event, Started):
             console.note(f"compiling {event.variant.label}: {event.reason}")
             return
         done += 1
         if event.state != "hit":
-            console.note(f"[{done}/{total}] {event.state} {event.variant.label} in {event.seconds:.1f} s")
+            left = estimate.seconds_left(time.monotonic()) or 0.0
+            more = f", about {text.seconds(left)} left" if left >= _WORTH_TELLING_S else ""
+            console.note(f"[{done}/{total}] {event.state} {event.variant.label} in {event.seconds:.1f} s{more}")
         if verbose and event.artifact is not None and event.state == "built":
             _print_commands(event)
 
@@ -149,16 +215,33 @@ def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
         yield log
         return
 
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
+    from rich.text import Text
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console.err(), transient=True) as progress:
+    class Times(ProgressColumn):
+        """Since when a line is there, and for how long still: of a compile, and of everything together."""
+
+        def render(self, task: Task) -> Text:
+            since = text.seconds(task.elapsed or 0.0)
+            if task.id == everything:
+                left = estimate.seconds_left(time.monotonic())
+                return Text(since if left is None else f"{since}, about {text.seconds(left)} left")
+            expected = estimate.expected(task.fields["variant"])
+            return Text(since if expected is None else f"{since} of about {text.seconds(expected)}")
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Times())
+    with Progress(*columns, console=console.err(), transient=True) as progress:
         everything = progress.add_task("building", total=total)
         running: dict[Variant, Any] = {}
 
         def show(event: Event) -> None:
+            estimate.on_event(event, time.monotonic())
+            if isinstance(event, Queued):
+                return
             if isinstance(event, Started):
-                running[event.variant] = progress.add_task(f"  {event.variant.label}", total=None)
+                if event.variant not in running:  # else it is compiled once more
+                    label = f"  {event.variant.label}"
+                    running[event.variant] = progress.add_task(label, total=None, variant=event.variant)
                 return
             if event.variant in running:
                 progress.remove_task(running.pop(event.variant))

@@ -85,6 +85,12 @@ def duration(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def count(number: int, noun: str) -> str:
+def seconds(value: float) -> str:
+    """`4 s`, `2 m 5 s`."""
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} m {rest} s" if minutes else f"{rest} s"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
     """`1 artifact`, `2 artifacts`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"

@@ -1,11 +1,14 @@
 """add_constant, element by element.
 
 Signature: x: T[...], constant: const int = 1 -> out: T[...]
+
+Pattern: elementwise
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -15,7 +18,13 @@ CSRC = Path(__file__).parents[1] / "csrc"
 DTYPES = (torch.int32, torch.float32, torch.float16, torch.bfloat16)
 
 
-@kjit.module(variants=kjit.product(dtype=DTYPES, constant=[1]))
+class Exports(Protocol):
+    """What a compiled module has, as editors and type checkers see it."""
+
+    def add_constant(self, x: torch.Tensor, out: torch.Tensor, /) -> None: ...
+
+
+@kjit.module(exports=Exports, variants=kjit.product(dtype=DTYPES, constant=[1]))
 def _add_constant(dtype: torch.dtype, constant: int) -> kjit.Spec:
     """What the module of one variant is built from, and what it exports."""
     if dtype not in DTYPES:

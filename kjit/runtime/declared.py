@@ -16,7 +16,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from kjit.errors import UsageError
 from kjit.runtime import simulation
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import torch
     import tvm_ffi
     from typing_extensions import Self
+
+E = TypeVar("E")
 
 
 def product(**values: Iterable[object]) -> tuple[Mapping[str, object], ...]:
@@ -47,10 +49,23 @@ def product(**values: Iterable[object]) -> tuple[Mapping[str, object], ...]:
     return tuple(dict(zip(lists, combination, strict=True)) for combination in itertools.product(*lists.values()))
 
 
-def module(*, variants: Iterable[Mapping[str, object]] = ({},)) -> Callable[[Callable[..., Spec]], DeclaredModule]:
+@overload
+def module(
+    *, variants: Iterable[Mapping[str, object]] = ...
+) -> Callable[[Callable[..., Spec]], DeclaredModule[tvm_ffi.Module]]: ...
+@overload
+def module(
+    *, exports: Callable[..., E], variants: Iterable[Mapping[str, object]] = ...
+) -> Callable[[Callable[..., Spec]], DeclaredModule[E]]: ...
+def module(
+    *, exports: Callable[..., Any] | None = None, variants: Iterable[Mapping[str, object]] = ({},)
+) -> Callable[[Callable[..., Spec]], DeclaredModule[Any]]:
     """Declare an op: the decorated function makes the `Spec` for given values.
 
-        @kjit.module(variants=kjit.product(dtype=[torch.float32, torch.float16]))
+        class Exports(Protocol):
+            def scale(self, x: torch.Tensor, out: torch.Tensor, /) -> None: ...
+
+        @kjit.module(exports=Exports, variants=kjit.product(dtype=[torch.float32, torch.float16]))
         def _scale(dtype):
             args = kjit.make_cpp_args(dtype)
             return kjit.Spec("scale", *args, cuda_files=[CSRC / "scale.cuh"],
@@ -59,6 +74,9 @@ def module(*, variants: Iterable[Mapping[str, object]] = ({},)) -> Callable[[Cal
         _scale(x.dtype, device=x.device).scale(x, out)
 
     Args:
+        exports: a `Protocol` with a method for each export, as which type checkers and editors take the loaded modules.
+            kjit holds its names against those of each `Spec`. Without it the modules are of type `tvm_ffi.Module`, of
+            which nothing is known.
         variants: the values that `kjit build` builds it for, each a mapping from the function's parameters; usually a
             `product(...)`. By default the function takes no values and there is one variant. A call with other values
             works too: that module is compiled at its first use.
@@ -67,16 +85,19 @@ def module(*, variants: Iterable[Mapping[str, object]] = ({},)) -> Callable[[Cal
         UsageError: a variant does not fit the function's parameters.
     """
     given = tuple(variants)
+    # `exports` is a class, and not annotated as `type[E]`: mypy takes no Protocol for that.
+    names = None if exports is None else _method_names(cast("type", exports))
 
-    def declare(fn: Callable[..., Spec]) -> DeclaredModule:
-        return DeclaredModule(fn, given)
+    def declare(fn: Callable[..., Spec]) -> DeclaredModule[Any]:
+        return DeclaredModule(fn, given, names)
 
     return declare
 
 
 # A call of an instance goes through C this way, where a method `__call__` would cost as much as all the rest of it.
-class DeclaredModule(functools.partial["tvm_ffi.Module"]):
-    """A declared op. Call it with the values of its function and a device to get the loaded module.
+class DeclaredModule(functools.partial[E]):
+    """A declared op. Call it with the values of its function and a device to get the loaded module, an `E` to the type
+    checker.
 
         _scale(torch.float32, device=x.device)
 
@@ -89,16 +110,27 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
         KjitError: as for `load_jit`.
     """
 
-    def __new__(cls, fn: Callable[..., Spec], variants: tuple[Mapping[str, object], ...]) -> Self:
-        del variants  # for __init__
+    def __new__(
+        cls,
+        fn: Callable[..., Spec],
+        variants: tuple[Mapping[str, object], ...],
+        exports: frozenset[str] | None = None,
+    ) -> Self:
+        del variants, exports  # for __init__
         known: dict[object, tuple[tuple[type, ...] | None, tvm_ffi.Module]] = {}
         self = super().__new__(cls, _generate_call(fn, known, lambda *values: self._load(*values)))
         self._known = known
         return self
 
-    def __init__(self, fn: Callable[..., Spec], variants: tuple[Mapping[str, object], ...]) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Spec],
+        variants: tuple[Mapping[str, object], ...],
+        exports: frozenset[str] | None = None,
+    ) -> None:
         functools.update_wrapper(self, fn)
         self._fn = fn
+        self._exports = exports
         self._signature = inspect.signature(fn)
         self._values = variants
         # Two kinds of key: the values as a caller wrote them, and their one canonical form.
@@ -132,6 +164,8 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
             raise UsageError(
                 f"{self.name} must return a kjit.Spec, and returned {spec!r}.", hint='return kjit.Spec("name", ...)'
             )
+        for wrappers in (spec.cuda_wrappers, spec.cpp_wrappers):
+            self._check_exports({name for name, _ in wrappers if not name.startswith("_")})
         return spec
 
     def specs(self) -> list[Spec]:
@@ -165,6 +199,18 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
             keeper.clear()
             keeper.update(saved)
 
+    def _check_exports(self, exported: set[str]) -> None:
+        if self._exports is None or not exported:
+            return  # a source without wrappers exports for itself, and does not tell what
+        for name in sorted(exported ^ self._exports):
+            raise UsageError(
+                f"{self.name}: its Spec exports '{name}', and the class given as `exports=` has no such method."
+                if name in exported
+                else f"{self.name}: the class given as `exports=` has a method '{name}', and its Spec exports no such"
+                " function.",
+                hint=f"the Spec exports: {', '.join(sorted(exported))}",
+            )
+
     def _load(self, device: torch.device | str | None, *values: Any) -> tvm_ffi.Module:
         """The module for the values of all parameters, in their order; a call asks only when it does not know."""
         as_written = (device, *map(typed, values))
@@ -179,7 +225,11 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
                 # Two threads may come here at once: below them one compiles and the other waits; both get one module.
                 spec = self.spec(**dict(zip(self._signature.parameters, values, strict=True)))
                 target = target_of(spec, device)
-                found = load_variant(Variant(spec.only(target.side), target), hint=self._how_to_prebuild(target))
+                found = load_variant(
+                    Variant(spec.only(target.side), target),
+                    hint=self._how_to_prebuild(target),
+                    wrapper=self._fn.__globals__.get("__file__"),
+                )
                 self._modules[canonical] = found
             self._modules[as_written] = found
         if not any(isinstance(value, COMPOUND) for value in values):
@@ -191,6 +241,14 @@ class DeclaredModule(functools.partial["tvm_ffi.Module"]):
         op = self.__module__.rpartition(".")[2]  # the wrapper is called as its op is
         where = f"--target {target.kind}" if target.arch is None else f"--target cuda --arch {target.arch}"
         return f"`kjit build {op} {where}` in its project builds it ahead of use"
+
+
+def _method_names(exports: type) -> frozenset[str]:
+    """The public methods of a class and of those that it is derived from."""
+    if not isinstance(exports, type):
+        raise UsageError(f"exports= must be a class with a method for each export, not {exports!r}.")
+    own = [each for each in exports.__mro__ if each.__module__ not in ("builtins", "typing", "typing_extensions")]
+    return frozenset(name for each in own for name in vars(each) if not name.startswith("_"))
 
 
 def _generate_call(

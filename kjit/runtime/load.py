@@ -1,8 +1,9 @@
 """How does a spec become a loaded module?
 
-One road, whoever walks it: key, look-up, load. A hit starts no subprocess, needs no ninja, runs no compiler and imports
-nothing of the build but what reads the cache; only a miss imports the compile path. tvm-ffi's loader imports torch by
-itself, and nothing else here does.
+One road, whoever walks it: first the bundle beside the wrapper is asked, then the cache (key, look-up), then it is
+compiled; then it is loaded. A hit starts no subprocess, needs no ninja, runs no compiler and imports nothing of the
+build but what reads bundles and the cache; only a miss imports the compile path. A hit in a bundle does not even look
+for a compiler. tvm-ffi's loader imports torch by itself, and nothing else here does.
 
 A module that was loaded stays loaded, and is found again by its library's path. A changed source has another path, so
 that a notebook which edits a kernel and asks again gets the new one, beside the old.
@@ -24,8 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from kjit import env
+from kjit.build import bundle
+from kjit.build.bundle import Refusal
 from kjit.build.key import Key
-from kjit.build.store import Artifact, Store
+from kjit.build.store import Artifact, Lookup, Store
 from kjit.build.toolchain import Toolchain, runtime_target
 from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
 from kjit.runtime import simulation
@@ -49,6 +52,7 @@ _MISSING_CUDA_RUNTIME = re.compile(r"libcudart\.so\.\d+(?=: cannot open shared o
 _log = logging.getLogger("kjit")
 _loaded: dict[str, tvm_ffi.Module] = {}
 _loading = threading.Lock()
+_told: set[Refusal] = set()
 
 
 def load_jit(
@@ -83,7 +87,7 @@ def load_jit(
         UsageError: the request is wrong (no name, a missing source).
         CompileError: the compiler refused the sources.
         ToolchainError: a compiler is missing, or there is no GPU and no architecture is named.
-        NotPrebuiltError: it is not in the cache, and `KJIT_NO_COMPILE` is set.
+        NotPrebuiltError: it is neither in a bundle nor in the cache, and `KJIT_NO_COMPILE` is set.
         CacheError: the cache cannot be used.
     """
     spec = _spec(
@@ -97,7 +101,8 @@ def load_jit(
         extra_ldflags=extra_ldflags,
         extra_include_paths=extra_include_paths,
     )
-    return load_variant(Variant(spec, _only_target(spec)), build_directory=build_directory)
+    wrapper = sys._getframe(1).f_globals.get("__file__")
+    return load_variant(Variant(spec, _only_target(spec)), build_directory=build_directory, wrapper=wrapper)
 
 
 def jit(
@@ -146,6 +151,7 @@ def jit(
             extra_include_paths=extra_include_paths,
         )
         modules: dict[object, tvm_ffi.Module] = {}
+        wrapper = getattr(fn, "__globals__", {}).get("__file__")
 
         @functools.wraps(fn)
         def call(*call_args: P.args, **call_kwargs: P.kwargs) -> R:
@@ -158,7 +164,7 @@ def jit(
                 # Two threads may come here at once: below them one compiles and the other waits.
                 target = target_of(spec, where)
                 variant = Variant(spec.only(target.side), target)
-                module = modules[key] = load_variant(variant, build_directory=build_directory)
+                module = modules[key] = load_variant(variant, build_directory=build_directory, wrapper=wrapper)
             return fn(module, *call_args, **call_kwargs)
 
         return call
@@ -167,48 +173,67 @@ def jit(
 
 
 def load_variant(
-    variant: Variant, *, build_directory: StrPath | None = None, hint: str | None = None
+    variant: Variant, *, build_directory: StrPath | None = None, hint: str | None = None, wrapper: str | None = None
 ) -> tvm_ffi.Module:
-    """The loaded module of a variant: from this process, from the cache, or compiled now.
+    """The loaded module of a variant: from this process, from a bundle, from the cache, or compiled now.
 
     Args:
         build_directory: the cache folder to use instead of the user's.
         hint: what to do where the module is missing and may not be compiled.
+        wrapper: the path of the file that asks; bundles are looked for beside it.
 
     Raises:
         KjitError: as for `load_jit`.
     """
-    for _ in range(_ATTEMPTS):
-        artifact = ensure_built(variant, build_directory=build_directory, hint=hint)
-        path = f"{artifact.folder}/{artifact.op}.so"
-        with _loading:
-            module = _loaded.get(path)
-            if module is None:
-                try:
-                    module = _loaded[path] = _load(path, variant)
-                except FileNotFoundError:
-                    continue  # the cache was emptied between the look-up and now
+    _attach_log()
+    found = bundle.find(variant, wrapper)
+    refusals = found.refusals
+    if found.library is not None:
+        try:
+            module = _loaded_from(found.library, variant, is_prebuilt=True)
+        except (FileNotFoundError, KjitError) as error:
+            # A library of this machine that it needs is missing or too old: what is compiled here may do without.
+            reason = error.message if isinstance(error, KjitError) else f"{found.library} is gone"
+            refusals = (*refusals, Refusal(os.path.dirname(found.library), (reason,)))
+        else:
+            _log.debug("%s is in a bundle: %s", variant.label, found.library)
             return module
+    for refusal in refusals:
+        _tell(refusal, variant)
+    for _ in range(_ATTEMPTS):
+        artifact = ensure_built(variant, build_directory=build_directory, hint=hint, refusals=refusals)
+        with contextlib.suppress(FileNotFoundError):  # the cache was emptied between the look-up and now
+            return _loaded_from(f"{artifact.folder}/{artifact.op}.so", variant, is_prebuilt=False)
     raise KjitError(f"{variant.label} cannot be loaded: the cache is being emptied all the time.")
 
 
-def ensure_built(variant: Variant, *, build_directory: StrPath | None = None, hint: str | None = None) -> Artifact:
+def ensure_built(
+    variant: Variant,
+    *,
+    build_directory: StrPath | None = None,
+    hint: str | None = None,
+    refusals: tuple[Refusal, ...] = (),
+) -> Artifact:
     """The artifact of a variant, compiled if there is none. A compile says so in the log.
+
+    Args:
+        refusals: why bundles do not serve it; an error tells that too.
 
     Raises:
         KjitError: as for `load_jit`.
     """
     _attach_log()
     store = Store.open(None if build_directory is None else Path(os.path.abspath(build_directory)))
-    key = Key.of(variant, Toolchain.for_target(variant.target))
-    found = store.fetch(key)
+    found = _look_up(variant, store, refusals)
     if found.artifact is not None:
         _log.debug("%s is in the cache: %s", variant.label, found.artifact.folder)
         return found.artifact
     if env.no_compile():
+        hint = hint or f"run this once on such a machine without {env.NO_COMPILE}, with the same cache folder"
         raise NotPrebuiltError(
-            f"{variant.label} is not built, because {found.reason}, and {env.NO_COMPILE} is set.",
-            hint=hint or f"run this once on such a machine without {env.NO_COMPILE}, with the same cache folder",
+            f"{variant.label} is not built, because {found.reason}, and {env.NO_COMPILE} is set."
+            + "".join(map(str, refusals)),
+            hint=f"{hint}, with `--out` into the bundle" if refusals else hint,
         )
     # Only a miss pays for these imports.
     from kjit.build import plan
@@ -310,14 +335,53 @@ def _spec(args: tuple[str, ...], **parts: Any) -> Spec:
     return Spec(*args, **parts)
 
 
-def _load(path: str, variant: Variant) -> tvm_ffi.Module:
+def _look_up(variant: Variant, store: Store, refusals: tuple[Refusal, ...]) -> Lookup:
+    """Look into the cache, which needs to know the compilers: they are part of what an artifact was built from."""
+    try:
+        return store.fetch(Key.of(variant, Toolchain.for_target(variant.target)))
+    except ToolchainError as error:
+        if env.no_compile():
+            without = error.message.rstrip(".")
+            return Lookup(None, f"the cache is of no use without the compilers that filled it ({without})")
+        raise ToolchainError(f"{error.message}{''.join(map(str, refusals))}", hint=error.hint) from None
+    except UsageError as error:
+        # A source is not there. So it is in a package that is shipped without them.
+        if env.no_compile():
+            return Lookup(None, error.message.rstrip("."))
+        raise UsageError(f"{error.message}{''.join(map(str, refusals))}", hint=error.hint) from None
+
+
+def _tell(refusal: Refusal, variant: Variant) -> None:
+    """Say once why a bundle is passed over; quietly where nobody would expect the module in it."""
+    if refusal in _told:
+        return
+    _told.add(refusal)
+    level = logging.WARNING if refusal.is_surprising else logging.DEBUG
+    _log.log(level, "%s is not taken from the bundle %s: %s", variant.label, refusal.bundle, "; ".join(refusal.reasons))
+
+
+def _loaded_from(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
+    """The module of a library; one that was loaded stays loaded.
+
+    Raises:
+        FileNotFoundError: the library is gone.
+        KjitError: it cannot be loaded.
+    """
+    with _loading:
+        module = _loaded.get(path)
+        if module is None:
+            module = _loaded[path] = _load(path, variant, is_prebuilt=is_prebuilt)
+    return module
+
+
+def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
     import tvm_ffi
 
     try:
         return tvm_ffi.load_module(path)
     except RuntimeError as error:
         missing = _MISSING_CUDA_RUNTIME.search(str(error))
-        if missing is None or not _load_cuda_runtime(missing[0], variant.target):
+        if missing is None or not _load_cuda_runtime(missing[0], None if is_prebuilt else variant.target):
             _explain(error, path, variant)
     try:
         return tvm_ffi.load_module(path)
@@ -335,14 +399,15 @@ def _explain(error: RuntimeError, path: str, variant: Variant) -> NoReturn:
     ) from error
 
 
-def _load_cuda_runtime(soname: str, target: Target) -> bool:
+def _load_cuda_runtime(soname: str, linked_for: Target | None) -> bool:
     """Load the CUDA runtime into the process, which a library then finds by its soname.
 
     Mostly torch has done that. Where it has not (a torch for the CPU), the one that the module was linked with is
-    taken, else what cuda-pathfinder finds in wheels, conda and system folders.
+    taken (`linked_for` is its target, None where it was linked elsewhere), else what cuda-pathfinder finds in wheels,
+    conda and system folders.
     """
     with contextlib.suppress(OSError, ToolchainError):
-        cuda = Toolchain.for_target(target).cuda
+        cuda = None if linked_for is None else Toolchain.for_target(linked_for).cuda
         if cuda is not None:
             ctypes.CDLL(os.path.realpath(cuda.cudart), mode=ctypes.RTLD_GLOBAL)
             return True

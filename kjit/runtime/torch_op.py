@@ -37,6 +37,17 @@ The rules:
     def bump_(x: torch.Tensor, amount: int = 1) -> None:
         _bump(amount, device=x.device).bump_(x)
 
+- An op that returns its outputs can have a gradient: `register_autograd` takes what `torch.library.register_autograd`
+  takes, and works in eager mode and under `torch.compile`:
+
+    def _setup(ctx, inputs, output):
+        _, ctx.alpha = inputs
+
+    def _backward(ctx, grad):
+        return scale(grad.contiguous(), ctx.alpha), None  # one for each input; grad may have any strides
+
+    scale.register_autograd(_backward, setup_context=_setup)
+
 - `scale.op` is the registered op `torch.ops.<package>.scale.default`; its outputs are required keyword arguments that
   it writes to, and it returns nothing. `@kjit.torch_op(name="space::op", ...)` chooses another name.
 
@@ -45,12 +56,17 @@ nothing to plain tensors outside a transformation. Whatever does need it takes t
 `torch.export`, fake and meta tensors, tensor subclasses, dispatch modes, functorch transforms. The decorated function
 is generated for its signature, because packing `*args` and `**kwargs` again would cost as much as all its checks.
 
-Why one registered op, the one that writes to `out`, and no functional twin: PyTorch makes it functional by itself where
-it must and reuses buffers where it can, and one schema cannot disagree with another.
+Why one registered op, the one that writes to `out`: PyTorch makes it functional by itself where it must and reuses
+buffers where it can, and one schema cannot disagree with another. Only autograd takes nothing that writes to its
+arguments, so that an op with a backward has a second overload, `torch.ops.kernels.scale.functional`. It is called where
+a gradient is recorded, and nowhere else.
+
+No gradient is ever wrong without a word: where an input requires one and there is no backward, where `out=` is given
+besides, and in forward mode (`torch.func.jvp`), a call is an error; and whatever a call writes to counts as changed, so
+that autograd notices where it had saved the old values.
 
 What is given up: a `TorchFunctionMode` and the profiler's list of ATen ops do not see eager calls (the GPU's timeline
-does), and where gradients are not recorded (`no_grad`, `inference_mode`) an eager call leaves the version counters of
-what it writes alone: autograd then does not notice that a tensor which it had saved earlier was overwritten.
+does).
 '''
 
 from __future__ import annotations
@@ -58,7 +74,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import update_wrapper
 from types import FunctionType, GenericAlias
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
@@ -85,6 +101,21 @@ class TorchOp(Protocol[_P, _R_co]):
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
 
+    def register_autograd(
+        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None
+    ) -> None:
+        """Give the op a gradient, in eager mode and under `torch.compile`; the last one counts.
+
+        Args:
+            backward: called as `backward(ctx, grad)`, with one gradient for each output; returns one for each input,
+                None for what has none. It must be made of ops that PyTorch knows, other ops of kjit included.
+            setup_context: called as `setup_context(ctx, inputs, output)`, to keep for `backward` what it needs:
+                tensors with `ctx.save_for_backward`, all else as attributes of `ctx`.
+
+        Raises:
+            UsageError: the op changes an input, or has no output.
+        """
+
 
 def torch_op(
     name: str | None = None,
@@ -95,7 +126,8 @@ def torch_op(
     """Make a function on tensors an op that `torch.compile` and the rest of PyTorch understand.
 
     The module's docstring has an example and the rules for the function's signature. The result is called as the
-    function was. A tensor that requires a gradient, while gradients are recorded, is an error: there is no backward.
+    function was. A tensor that requires a gradient, while gradients are recorded, is an error, unless the op was given
+    a backward (`register_autograd`).
 
     Args:
         name: `space::op`; default: the function's package and name, `kernels::scale` for `scale` in `kernels/scale.py`.
@@ -112,12 +144,22 @@ def torch_op(
 
     def decorate(function: Callable[_P, _R]) -> TorchOp[_P, _R]:
         layout = _read_signature(function, outputs, mutated)
-        overload = _register(function, name or _default_name(function), layout)
-        called = _generate(function, layout, outputs, overload)
+        gradient = _Gradient(layout)
+        overload, library = _register(function, name or _default_name(function), layout, gradient)
+        called = _generate(function, layout, outputs, overload, gradient)
         update_wrapper(called, function)
         called.__defaults__ = tuple(p.default for p in layout.inputs if p.default is not p.empty)
         called.__kwdefaults__ = dict.fromkeys(layout.outputs)
         called.__dict__["op"] = overload
+
+        def register_autograd(
+            backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None
+        ) -> None:
+            gradient.set(backward, setup_context)
+            if not gradient.overloads:
+                gradient.overloads.append(_register_functional(function, layout, outputs, overload, library, gradient))
+
+        called.__dict__["register_autograd"] = register_autograd
         return cast("TorchOp[_P, _R]", called)
 
     return decorate
@@ -153,6 +195,60 @@ class _Layout:
     def arguments(self) -> str:
         """As written in a call: `x, alpha, out=out`."""
         return ", ".join([*(p.name for p in self.inputs), *(f"{out}={out}" for out in self.outputs)])
+
+
+@dataclass
+class _Gradient:
+    """What an op knows of its gradient.
+
+    Attributes:
+        overloads: empty; once there is a backward, the overload that records gradients.
+    """
+
+    layout: _Layout
+    overloads: list[Any] = field(default_factory=list)
+    backward: Callable[..., Any] | None = None
+    setup_context: Callable[..., None] | None = None
+
+    def set(self, backward: Callable[..., Any], setup_context: Callable[..., None] | None) -> None:
+        op = self.layout.op
+        if self.layout.mutated or not self.layout.outputs:
+            changed = ", ".join(self.layout.mutated)
+            raise UsageError(
+                f"op '{op}' changes an input ({changed}), and can have no backward.",
+                hint="an op that returns a new output can; or call this one in a torch.autograd.Function",
+            )
+        if not callable(backward):
+            raise UsageError(f"op '{op}': backward must be a function, not {backward!r}.")
+        self.backward, self.setup_context = backward, setup_context
+
+    def refuse(self, tensors: dict[str, torch.Tensor | None]) -> None:
+        """Raise a `KjitError` if a gradient would be needed for these tensors, by name, and could not be computed."""
+        import torch
+
+        op = self.layout.op
+        recording = torch.is_grad_enabled()
+        for name, tensor in tensors.items():
+            if tensor is None:
+                continue
+            if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+                raise KjitError(
+                    f"op '{op}' has no gradient in forward mode, and '{name}' carries a tangent.",
+                    hint=f"use reverse mode (`backward()`), or pass {name}.detach()",
+                )
+            if not recording or not tensor.requires_grad:
+                continue
+            if not self.overloads:
+                raise KjitError(
+                    f"op '{op}' has no gradient, but '{name}' requires one.",
+                    hint=f"call it under torch.no_grad(), pass {name}.detach(), or give it a backward with"
+                    f" {op}.register_autograd(...)",
+                )
+            raise KjitError(
+                f"op '{op}' cannot write to a tensor that it is given and record a gradient, and '{name}' requires"
+                " one.",
+                hint=f"leave {'= and '.join(self.layout.outputs)}= away, or call it under torch.no_grad()",
+            )
 
 
 def _read_signature(
@@ -259,7 +355,9 @@ def _default_name(function: Callable[..., object]) -> str:
     return f"{(module.rpartition('.')[0] or module).replace('.', '_')}::{function.__name__}"
 
 
-def _register(function: Callable[..., object], name: str, layout: _Layout) -> torch._ops.OpOverload[..., Any]:
+def _register(
+    function: Callable[..., object], name: str, layout: _Layout, gradient: _Gradient
+) -> tuple[torch._ops.OpOverload[..., Any], Any]:
     """Define the op that writes to its outputs: kernel, fake, and what autograd must know.
 
     `torch.library.custom_op` is not used: it lets a tensor that requires a gradient through an op that writes to its
@@ -285,9 +383,8 @@ def _register(function: Callable[..., object], name: str, layout: _Layout) -> to
         del args, outs
 
     def autograd(keyset: Any, *args: Any, **outs: Any) -> None:
-        if torch.is_grad_enabled():
-            given = dict(zip((p.name for p in layout.inputs), args, strict=False)) | outs
-            _refuse_gradient(layout.op, {key: value for key, value in given.items() if key in layout.tensors})
+        given = dict(zip((p.name for p in layout.inputs), args, strict=False)) | outs
+        gradient.refuse({key: value for key, value in given.items() if key in layout.tensors})
         with torch._C._AutoDispatchBelowAutograd():
             overload.redispatch(keyset & torch._C._after_autograd_keyset, *args, **outs)
 
@@ -304,18 +401,60 @@ def _register(function: Callable[..., object], name: str, layout: _Layout) -> to
     library.impl(op_name, count_versions, "ADInplaceOrView", with_keyset=True)
     # torch.ops lives as long as the process, and so must the registration.
     overload._kjit = (owner, library)
-    return cast("torch._ops.OpOverload[..., Any]", overload)
+    return cast("torch._ops.OpOverload[..., Any]", overload), library
 
 
-def _schema(layout: _Layout, op_name: str) -> str:
+def _register_functional(
+    function: Callable[..., object],
+    layout: _Layout,
+    outputs: Callable[..., object] | None,
+    overload: torch._ops.OpOverload[..., Any],
+    library: Any,
+    gradient: _Gradient,
+) -> torch._ops.OpOverload[..., Any]:
+    """Define the overload that returns new outputs, with the backward that `gradient` has at the time."""
+    import torch
+
+    namespace, _, op_name = overload._schema.name.partition("::")
+    library.define(_schema(layout, f"{op_name}.functional", functional=True), tags=torch.Tag.pt2_compliant_tag)
+    full_name = f"{namespace}::{op_name}.functional"
+    defaults = {p.name: p.default for p in layout.inputs if p.default is not p.empty}
+
+    def fake(*args: Any) -> Any:
+        assert outputs is not None  # an op with outputs has it
+        given = defaults | dict(zip((p.name for p in layout.inputs), args, strict=False))
+        by_name = [each.partition("=")[0] for each in layout.allocation if "=" in each]
+        in_order = [name for name in layout.allocation if "=" not in name]
+        return outputs(*(given[name] for name in in_order), **{name: given[name] for name in by_name})
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        assert gradient.backward is not None  # set before this is registered
+        return gradient.backward(ctx, *grads)
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if gradient.setup_context is not None:
+            gradient.setup_context(ctx, inputs, output)
+
+    library.impl(f"{op_name}.functional", function, "CompositeExplicitAutograd")
+    torch.library.register_fake(full_name, fake, lib=library)
+    torch.library.register_autograd(full_name, backward, setup_context=setup_context, lib=library)
+    return cast("torch._ops.OpOverload[..., Any]", getattr(getattr(torch.ops, namespace), op_name).functional)
+
+
+def _schema(layout: _Layout, op_name: str, *, functional: bool = False) -> str:
     import torch
 
     def prototype() -> None: ...
 
     outs = [inspect.Parameter(o, inspect.Parameter.KEYWORD_ONLY, annotation=torch.Tensor) for o in layout.outputs]
-    prototype.__signature__ = inspect.Signature([*layout.inputs, *outs], return_annotation=None)  # type: ignore[attr-defined]
+    mutated = (*layout.mutated, *layout.outputs)
+    returned: object = None
+    if functional:
+        returned = torch.Tensor if len(outs) == 1 else GenericAlias(tuple, (torch.Tensor,) * len(outs))
+        outs, mutated = [], ()
+    prototype.__signature__ = inspect.Signature([*layout.inputs, *outs], return_annotation=returned)  # type: ignore[attr-defined]
     try:
-        return torch.library.infer_schema(prototype, op_name=op_name, mutates_args=(*layout.mutated, *layout.outputs))
+        return torch.library.infer_schema(prototype, op_name=op_name, mutates_args=mutated)
     except ValueError as error:
         raise UsageError(f"op '{layout.op}': PyTorch cannot express its signature: {error}.") from error
 
@@ -340,16 +479,6 @@ def _forget_previous(namespace: str, op_name: str, owner: str) -> None:
     library._destroy()
 
 
-def _refuse_gradient(op: str, tensors: dict[str, torch.Tensor | None]) -> None:
-    for name, tensor in tensors.items():
-        if tensor is not None and tensor.requires_grad:
-            raise KjitError(
-                f"op '{op}' has no gradient, but '{name}' requires one.",
-                hint=f"call it under torch.no_grad(), pass {name}.detach(), or call it in the forward of a "
-                "torch.autograd.Function that has a backward",
-            )
-
-
 def _require_tensors(op: str, arguments: dict[str, object]) -> None:
     import torch
 
@@ -363,6 +492,7 @@ def _generate(
     layout: _Layout,
     outputs: Callable[..., object] | None,
     overload: torch._ops.OpOverload[..., Any],
+    gradient: _Gradient,
 ) -> FunctionType:
     """Compile the function that callers get."""
     import torch
@@ -371,7 +501,8 @@ def _generate(
         "function": function,
         "outputs": outputs,
         "overload": overload,
-        "refuse_gradient": _refuse_gradient,
+        "refuse_gradient": gradient.refuse,
+        "recording": gradient.overloads,
         "require_tensors": _require_tensors,
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
@@ -380,6 +511,7 @@ def _generate(
         "count_dispatch_modes": torch._C._len_torch_dispatch_stack,
         "top_transform": torch._C._functorch.peek_interpreter_stack,
         "increment_version": torch._C._increment_version,
+        "forward_mode": torch.autograd.forward_ad,
     }
     source = _source(layout)
     # What the source uses comes as the parameters of a factory, so that it is a closure: faster than globals, and there
@@ -397,6 +529,7 @@ def _source(layout: _Layout) -> str:
     tensors, optional, outs = layout.tensors, layout.optional, layout.outputs
     allocation = ", ".join(layout.allocation)
     returned = "" if not outs else f" {outs[0]}" if len(outs) == 1 else f" ({', '.join(outs)})"
+    inputs = ", ".join(p.name for p in layout.inputs)
 
     allocate = []
     if len(outs) == 1:
@@ -421,7 +554,13 @@ def _source(layout: _Layout) -> str:
     def is_meta(name: str) -> str:
         return given_and(name, "is_meta")
 
-    direct = [*map(plain, tensors), "not _kjit_count_dispatch_modes()", "_kjit_top_transform() is None"]
+    direct = [
+        *map(plain, tensors),
+        "not _kjit_count_dispatch_modes()",
+        "_kjit_top_transform() is None",
+        "_kjit_forward_mode._current_level < 0",
+    ]
+    given_inputs = [name for name in tensors if name not in outs]
     named = ", ".join(f"'{name}': {name}" for name in tensors)
     required = ", ".join(f"'{name}': {name}" for name in tensors if name not in optional)
     written = [*layout.mutated, *outs]
@@ -433,8 +572,18 @@ def _source(layout: _Layout) -> str:
         given = f"[_kjit_t for _kjit_t in ({', '.join(written)}) if _kjit_t is not None]"
         count = [f"_kjit_increment_version({given})"]
 
+    record = []
+    if outs and not layout.mutated and given_inputs:
+        nothing_given = " and ".join(f"{out} is None" for out in outs)
+        wanted = " or ".join(map(requires_grad, given_inputs))
+        record = [
+            f"if _kjit_recording and {nothing_given} and _kjit_is_grad_enabled() and ({wanted}):",
+            f"    return _kjit_recording[0]({inputs})",
+        ]
+
     lines = [
         f"def registered({layout.parameters}):",
+        *(f"    {line}" for line in record),
         *(f"    {line}" for line in allocate),
         f"    _kjit_overload({layout.arguments})",
         f"    return{returned}",
@@ -442,19 +591,20 @@ def _source(layout: _Layout) -> str:
         "    if _kjit_is_tracing():",
         f"        return registered({layout.arguments})",
         f"    if {' and '.join(direct)}:",
+        f"        if {' or '.join(f'({requires_grad(name)})' for name in tensors)}:",
+        "            if _kjit_is_grad_enabled():",
+        *(f"                {line}" for line in record),
+        f"                _kjit_refuse_gradient({{{named}}})",
         "        try:",
-        "            if not _kjit_is_grad_enabled():",
-        f"                return _kjit_function({layout.arguments})",
-        f"            if {' or '.join(map(requires_grad, tensors))}:",
-        f"                _kjit_refuse_gradient({layout.op!r}, {{{named}}})",
         f"            _kjit_result = _kjit_function({layout.arguments})",
-        *(f"            {line}" for line in count),
-        "            return _kjit_result",
         # A kernel cannot have run on a tensor without data, so that this failed before it changed anything. Asking here
         # rather than at the top keeps the question out of every other call.
         "        except RuntimeError:",
         f"            if not ({' or '.join(map(is_meta, tensors))}):",
         "                raise",
+        "        else:",
+        *(f"            {line}" for line in count),
+        "            return _kjit_result",
         f"    _kjit_require_tensors({layout.op!r}, {{{required}}})",
         f"    return registered({layout.arguments})",
     ]

@@ -58,7 +58,7 @@ CPP_NAMES = _words(
 )
 """What a kernel uses: local names, types, and the macros of the C library that are spelt like a name."""
 
-WRAPPER_NAMES = _words("annotations args dtype kjit module symbol torch CSRC DTYPES INCLUDE Path")
+WRAPPER_NAMES = _words("annotations args dtype kjit module self symbol torch CSRC DTYPES Exports INCLUDE Path Protocol")
 """What a wrapper uses where an op's parameters are in scope."""
 
 PYTHON_NAMES = WRAPPER_NAMES | _words(

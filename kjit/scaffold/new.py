@@ -17,22 +17,20 @@ from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType, find_dtype, suggest_dtyp
 from kjit.scaffold.fileset import FileSet
 from kjit.scaffold.init import add_package, add_project, finds_package, plan_project
 from kjit.scaffold.names import camel, check_op_name, cpp_stem
-from kjit.scaffold.patterns import (
-    DEFAULT_PATTERN,
-    DEFAULT_SIGNATURE,
-    Pattern,
-    check_signature,
-    find_pattern,
-)
+from kjit.scaffold.patterns import DEFAULT_PATTERN, Kinds, Pattern, check_signature, find_pattern
 from kjit.scaffold.render import render
 from kjit.scaffold.signature import Signature, parse_signature
+from kjit.scaffold.start import Start
 from kjit.scaffold.views import CppView, PythonView
 from kjit.spec import Side
 
 MARKER = "The math"
 """How a comment begins that stands above what the user is to change."""
 
-_SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
+_MANNERS = {"rowwise": "row by row", "gather": "for the rows that an index chooses"}
+"""How an op works, in the words of its docstring."""
+
+SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def scaffold_op(
 
     Args:
         op: its name.
-        signature: in the signature language; by default one tensor times a number.
+        signature: in the signature language; by default the pattern's own.
         pattern: the kind of kernel.
         devices: what it gets a kernel for.
         dtypes: what the dtype variables of the signature stand for; by default fp32, fp16 and bf16.
@@ -88,9 +86,9 @@ def scaffold_op(
     check_op_name(op)
     chosen = find_pattern(pattern)
     kinds = _check_devices(devices)
-    parsed = parse_signature(signature or DEFAULT_SIGNATURE)
-    check_signature(parsed, chosen, op)
-    meant = _check_dtypes(parsed, dtypes)
+    parsed = parse_signature(chosen.signature if signature is None else signature)
+    places = check_signature(parsed, chosen, op)
+    meant = _check_dtypes(parsed, chosen, dtypes)
 
     here = Path(os.path.abspath(start))
     pyproject = find_pyproject(here)
@@ -111,10 +109,10 @@ def scaffold_op(
             )
     _check_free(op, project)
 
-    context = _context(op, parsed, chosen, kinds, meant, project)
+    context = _context(op, parsed, chosen, places, kinds, meant, project)
     width = _python_width(project.root)
     for kind in kinds:
-        suffix = _SUFFIXES[kind]
+        suffix = SUFFIXES[kind]
         path = project.csrc_dir / f"{op}{suffix}"
         files.add(path, render(f"op/csrc/{chosen.name}{suffix}.j2", context))
     for path, template in (
@@ -164,13 +162,13 @@ def _check_devices(devices: Sequence[str]) -> tuple[Side, ...]:
     return tuple(sorted(kinds, reverse=True))
 
 
-def _check_dtypes(signature: Signature, dtypes: Sequence[DType] | None) -> Sequence[DType]:
+def _check_dtypes(signature: Signature, pattern: Pattern, dtypes: Sequence[DType] | None) -> Sequence[DType]:
     if dtypes is None:
         return DEFAULT_DTYPES
     if not signature.variables:
         raise UsageError(
             "--dtypes: the signature has no dtype variable that they could stand for.",
-            hint=f"write T[...] where the dtype may vary, as in: {DEFAULT_SIGNATURE}",
+            hint=f"write T[...] where the dtype may vary, as in: {pattern.signature}",
         )
     if not dtypes:
         raise UsageError("--dtypes: there is no dtype to build for.", hint="for example: --dtypes fp32,bf16")
@@ -201,13 +199,15 @@ def _context(
     op: str,
     signature: Signature,
     pattern: Pattern,
+    kinds: Kinds,
     devices: Sequence[Side],
     dtypes: Sequence[DType],
     project: Project,
 ) -> dict[str, object]:
     """What the templates see."""
-    cpp, python = CppView(signature), PythonView(signature, tuple(dtypes))
-    kernels = [project.display(project.csrc_dir / f"{op}{_SUFFIXES[kind]}") for kind in devices]
+    start = Start(signature, kinds, sums=pattern.name == "rowwise")
+    cpp, python = CppView(signature, kinds, start), PythonView(signature, kinds, start, tuple(dtypes))
+    kernels = [project.display(project.csrc_dir / f"{op}{SUFFIXES[kind]}") for kind in devices]
     package = project.package
     members = [*(["DTYPES"] if python.variables else []), *([f"_{op}"] if "cuda" in devices else []), op]
     return {
@@ -216,10 +216,12 @@ def _context(
         "struct": camel(op),
         "marker": MARKER,
         "pattern": pattern.name,
+        "manner": _MANNERS.get(pattern.name, "element by element"),
         "devices": list(devices),
         "signature": str(signature),
         "dimensions": signature.dimensions,
         "tensors": cpp.tensors,
+        "start": start,
         "inputs": signature.inputs,
         "cpp": cpp,
         "python": python,

@@ -1,38 +1,46 @@
-"""Which signatures can a pattern serve, and what does it say to the others?
+"""Which signatures can a pattern serve, what is each tensor in it, and what does it say to the others?
 
-The language says more than the patterns of today can turn into a kernel. A signature is never bent to fit: it is served
-as it stands, or refused with the reason, the parameter in question, and what to write instead.
+The language says more than one pattern can turn into a kernel. A signature is never bent to fit: it is served as it
+stands, or refused with the reason, the parameter in question, and what to write instead or which pattern would do.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from kjit.errors import UsageError
 from kjit.scaffold.names import camel, cpp_stem
-from kjit.scaffold.signature import ELLIPSIS, Signature, Tensor
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Signature, SignatureError, Tensor
+
+Kind = Literal["element", "column", "number", "table", "index"]
+"""What a tensor is to a kernel: it has an element for each element of the main tensor, for each column, for each row;
+or rows to choose from, or the numbers of those rows."""
+
+Kinds = Mapping[str, Kind]
+"""The kind of every tensor of a signature, by name."""
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A kind of kernel that can be scaffolded; `summary` is what `--help` says about it."""
+    """A kind of kernel that can be scaffolded.
+
+    Args:
+        name: as in `--pattern`.
+        summary: what `--help` says about it.
+        signature: of an op for which none is given.
+        place: the kind of every tensor; raises a `SignatureError` where the pattern cannot serve the signature.
+    """
 
     name: str
     summary: str
+    signature: str
+    place: Callable[[Signature, str], Kinds]
 
 
-PATTERNS = {
-    pattern.name: pattern
-    for pattern in (
-        Pattern("elementwise", "vectorised loads and stores, as fast as memory goes"),
-        Pattern("minimal", "the shortest kernel that shows check, configure, launch"),
-    )
-}
-DEFAULT_PATTERN = "elementwise"
-DEFAULT_SIGNATURE = "x: T[...], alpha: float = 2.0 -> out: T[...]"
-
-SUFFIXES = ("_ref", "_ptr", "_vec")
+SUFFIXES = ("_ref", "_ptr", "_vec", "_row")
 """What kernels append to the names of tensors."""
 
 
@@ -44,23 +52,40 @@ def find_pattern(name: str) -> Pattern:
     """
     if name not in PATTERNS:
         near = difflib.get_close_matches(name, list(PATTERNS), n=1)
+        *others, last = PATTERNS
         raise UsageError(
-            f"there is no pattern '{name}'; the patterns are {' and '.join(PATTERNS)}.",
+            f"there is no pattern '{name}'; the patterns are {', '.join(others)} and {last}.",
             hint=f"did you mean {near[0]}?" if near else f"--pattern {DEFAULT_PATTERN}",
         )
     return PATTERNS[name]
 
 
-def check_signature(signature: Signature, pattern: Pattern, op: str) -> None:
-    """Refuse a signature that `pattern` cannot serve: both write one element of each output from the elements of the
-    inputs at the same place.
+def check_signature(signature: Signature, pattern: Pattern, op: str) -> Kinds:
+    """Refuse a signature that `pattern` cannot serve; else say what each of its tensors is.
 
     Raises:
-        SignatureError: with the reason and what would be served.
+        SignatureError: with the reason, and what would be served or which pattern would serve it.
     """
+    _check_names(signature, op)
+    _check_parameters(signature)
+    try:
+        return pattern.place(signature, pattern.name)
+    except SignatureError as error:
+        for other in PATTERNS.values():
+            try:
+                other.place(signature, other.name)
+            except SignatureError:
+                continue
+            hint = f"--pattern {other.name} serves this signature; or {error.hint}"
+            raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
+        raise
+
+
+def _check_names(signature: Signature, op: str) -> None:
     taken = {parameter.name for parameter in (*signature.parameters, *signature.outputs)}
+    functions = {op, *(f"{cpp_stem(op)}_{suffix}" for suffix in ("kernel", "element", "term", "row"))}
     for parameter in (*signature.parameters, *signature.outputs):
-        if parameter.name in (op, f"{cpp_stem(op)}_kernel", f"{cpp_stem(op)}_element"):
+        if parameter.name in functions:
             raise signature.error(
                 parameter,
                 f"'{parameter.name}' is a parameter and, in the code of op '{op}', a function.",
@@ -82,35 +107,22 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> None:
                 "choose another name for the op, a longer one",
             )
 
-    first = signature.inputs[0]
-    for tensor in signature.tensors:
-        if tensor.optional:
+
+def _check_parameters(signature: Signature) -> None:
+    for tensor in signature.inputs:
+        if tensor.optional and tensor.mutable:
             raise signature.error(
                 tensor,
-                f"'{tensor.name}' may be absent, and no pattern serves that yet.",
-                f"write {tensor.name}: {tensor.type}, or scaffold a second op without it",
+                f"'{tensor.name}' may be absent and is changed in place, and no pattern serves that.",
+                f"write {tensor.name}: mut {tensor.type}, or scaffold a second op without it",
             )
-        if tensor.shape != first.shape:
-            raise signature.error(tensor, *_different_shapes(pattern, first, tensor))
-    if ELLIPSIS in first.shape and len(first.shape) > 1:
-        raise signature.error(
-            first,
-            f"pattern {pattern.name} takes '...' as the whole shape only, and '{first.name}' is {first.type}.",
-            f"write {first.dtype}[...] for tensors of any shape",
-        )
-    if not first.shape:
-        raise signature.error(
-            first,
-            f"'{first.name}' has no dimension: there is one element only, and nothing to do in parallel.",
-            f"write {first.dtype}[...] for tensors of any shape; a number is a parameter of type float or int",
-        )
-    if signature.mutated and signature.outputs:
-        raise signature.error(
-            signature.outputs[0],
-            f"pattern {pattern.name} changes tensors in place ('{signature.mutated[0].name}' is mut) or gives outputs,"
-            " not both.",
-            f"write {signature.outputs[0].name}: mut {signature.outputs[0].type} before '->', or leave out mut",
-        )
+    for tensor in signature.tensors:
+        if ELLIPSIS in tensor.shape[1:]:
+            raise signature.error(
+                tensor,
+                f"'...' stands for the leading dimensions, and in '{tensor.name}' it follows another.",
+                f"write {_moved(tensor)}",
+            )
     for constant in signature.constants:
         if constant.kind == "int" and constant.default is None:
             raise signature.error(
@@ -120,10 +132,189 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> None:
             )
 
 
-def _different_shapes(pattern: Pattern, first: Tensor, other: Tensor) -> tuple[str, str]:
-    reason = (
-        f"pattern {pattern.name} works element by element on tensors of one shape: '{first.name}' is {first.type} and"
-        f" '{other.name}' is {other.type}."
+def _moved(tensor: Tensor) -> str:
+    others = tuple(d for d in tensor.shape if d != ELLIPSIS)
+    return f"{tensor.name}: {_typed(tensor, (ELLIPSIS, *others))}"
+
+
+def _typed(tensor: Tensor, shape: tuple[Dimension, ...]) -> str:
+    return Tensor(tensor.name, tensor.dtype, shape).type
+
+
+def _first(signature: Signature) -> Tensor:
+    """The first tensor that is always there."""
+    return next(tensor for tensor in signature.inputs if not tensor.optional)
+
+
+def _place_elements(signature: Signature, pattern: str) -> Kinds:
+    """All tensors have one shape, and an element of a result comes from the elements at the same place."""
+    first = _first(signature)
+    if not first.shape:
+        raise signature.error(
+            first,
+            f"'{first.name}' has no dimension: there is one element only, and nothing to do in parallel.",
+            f"write {first.dtype}[...] for tensors of any shape; a number is a parameter of type float or int",
+        )
+    for tensor in signature.tensors:
+        if tensor.shape != first.shape:
+            raise signature.error(
+                tensor,
+                f"pattern {pattern} works element by element on tensors of one shape: '{first.name}' is {first.type}"
+                f" and '{tensor.name}' is {tensor.type}.",
+                f"write {tensor.name}: {_typed(tensor, first.shape)}",
+            )
+    return dict.fromkeys((tensor.name for tensor in signature.tensors), "element")
+
+
+def _place_rows(signature: Signature, pattern: str) -> Kinds:
+    """The first input with the most dimensions has the rows, along its last dimension. Others are of the same shape, or
+    have an element for each column, or for each row."""
+    always = [tensor for tensor in signature.inputs if not tensor.optional]
+    main = max(always, key=lambda tensor: len(tensor.shape))
+    if len(main.shape) < 2 or main.shape[-1] == ELLIPSIS:
+        last = next((d for d in reversed(main.shape) if d != ELLIPSIS), "D")
+        raise signature.error(
+            main,
+            f"pattern {pattern} takes rows, which lie along the last dimension of a tensor with several, and"
+            f" '{main.name}' is {main.type}.",
+            f"write {main.name}: {_typed(main, (ELLIPSIS, last))} for any number of leading dimensions",
+        )
+    *leading, columns = main.shape
+    shapes: dict[tuple[Dimension, ...], Kind] = {main.shape: "element", tuple(leading): "number", (columns,): "column"}
+    kinds: dict[str, Kind] = {}
+    for tensor in signature.tensors:
+        kind = shapes.get(tensor.shape)
+        if tensor.shape == tuple(leading) == (columns,):
+            raise signature.error(
+                tensor,
+                f"'{tensor.name}: {tensor.type}' may be a number for each row of '{main.name}' or for each column.",
+                f"give the dimensions of '{main.name}' two names",
+            )
+        if kind is None:
+            raise signature.error(
+                tensor,
+                f"pattern {pattern} takes tensors like '{main.name}', which is {main.type}, or with an element for each"
+                f" of its rows or columns; '{tensor.name}' is {tensor.type}.",
+                f"write {_typed(tensor, main.shape)}, {_typed(tensor, tuple(leading))} or {_typed(tensor, (columns,))}",
+            )
+        if kind == "column" and (tensor.mutable or tensor in signature.outputs):
+            raise signature.error(
+                tensor,
+                f"pattern {pattern} works row by row, and '{tensor.name}' is for all rows together.",
+                f"write {tensor.name}: {_typed(tensor, main.shape)} or {_typed(tensor, tuple(leading))}",
+            )
+        if not isinstance(tensor.dtype, str) and tensor.dtype.kind == "bool" and tensor not in signature.outputs:
+            raise signature.error(
+                tensor,
+                f"pattern {pattern} computes a mean over each row, and '{tensor.name}' has bools.",
+                f"write {tensor.name}: {_typed(tensor, tensor.shape).replace('bool', 'uint8', 1)}",
+            )
+        kinds[tensor.name] = kind
+    return kinds
+
+
+def _place_gather(signature: Signature, pattern: str) -> Kinds:
+    """An index chooses rows of a table, and there is a result for each number in the index."""
+    first = _first(signature)
+    results = (*signature.outputs, *signature.mutated)
+    numbers = [t for t in signature.inputs if not isinstance(t.dtype, str) and t.dtype.name in ("int32", "int64")]
+    example = find_pattern(pattern).signature
+    if not numbers:
+        raise signature.error(
+            first,
+            f"pattern {pattern} moves rows by an index, and no input is an int64 or int32 tensor.",
+            f"for example: {example}",
+        )
+    for index in numbers:
+        leading = index.shape
+        if index.optional or index.mutable or not leading:
+            continue
+        for result in results:
+            row = result.shape[len(leading) :]
+            tables = [
+                tensor
+                for tensor in signature.inputs
+                if len(tensor.shape) == 1 + len(row)
+                and tensor.shape[1:] == row
+                and tensor.shape[0] not in (*leading, ELLIPSIS)
+                and not tensor.optional
+                and not tensor.mutable
+                and tensor is not index
+            ]
+            if result.shape[: len(leading)] == leading and tables:
+                return _placed_gather(signature, pattern, index, tables[0], row)
+    index = numbers[0]
+    leads = ", ".join(map(str, index.shape)) or "N"
+    raise signature.error(
+        results[0],
+        f"pattern {pattern} makes a row of '{results[0].name}' for each number in '{index.name}', which is"
+        f" {index.type}, and a table to take the rows from is not found.",
+        f"for example: src: T[M, D], {index.name}: {_typed(index, index.shape or ('N',))} -> out: T[{leads}, D]",
     )
-    same = Tensor(other.name, other.dtype, first.shape).type
-    return reason, f"write {other.name}: {same}; `kjit new` has no pattern for tensors of different shapes yet"
+
+
+def _placed_gather(
+    signature: Signature, pattern: str, index: Tensor, table: Tensor, row: tuple[Dimension, ...]
+) -> Kinds:
+    kinds: dict[str, Kind] = {}
+    main = (*index.shape, *row)
+    for tensor in signature.tensors:
+        read_only = tensor in signature.inputs and not tensor.mutable
+        if tensor is index:
+            kinds[tensor.name] = "index"
+        elif tensor.shape == table.shape and read_only and not tensor.optional:
+            kinds[tensor.name] = "table"
+        elif tensor.shape == main:
+            kinds[tensor.name] = "element"
+        elif tensor.shape == index.shape == row:
+            raise signature.error(
+                tensor,
+                f"'{tensor.name}: {tensor.type}' may be a number for each row that is moved or for each column.",
+                f"give the dimensions of '{table.name}' other names than those of '{index.name}'",
+            )
+        elif tensor.shape == index.shape and read_only:
+            kinds[tensor.name] = "number"
+        elif tensor.shape == row and read_only:
+            kinds[tensor.name] = "column"
+        else:
+            shapes = [_typed(tensor, main)] + [_typed(tensor, shape) for shape in (index.shape, row) if read_only]
+            raise signature.error(
+                tensor,
+                f"pattern {pattern} makes a row {_typed(table, row)} for each number in '{index.name}', which is"
+                f" {index.type}; '{tensor.name}' is {'' if read_only else 'written to and is '}{tensor.type}.",
+                f"write {tensor.name}: {' or '.join(shapes)}",
+            )
+    return kinds
+
+
+PATTERNS = {
+    pattern.name: pattern
+    for pattern in (
+        Pattern(
+            "elementwise",
+            "every element by itself: vectorised loads and stores, as fast as memory goes",
+            "x: T[...], alpha: float = 2.0 -> out: T[...]",
+            _place_elements,
+        ),
+        Pattern(
+            "rowwise",
+            "a reduction over each row, and what is made of it: norms, softmax, quantisation; rows are read once",
+            "x: T[..., D], weight: T[D], eps: float = 1e-6 -> out: T[..., D]",
+            _place_rows,
+        ),
+        Pattern(
+            "gather",
+            "rows chosen by an index: look-ups, permutations",
+            "src: T[M, D], index: int64[N] -> out: T[N, D]",
+            _place_gather,
+        ),
+        Pattern(
+            "minimal",
+            "the shortest kernel that shows check, configure, launch",
+            "x: T[...], alpha: float = 2.0 -> out: T[...]",
+            _place_elements,
+        ),
+    )
+}
+DEFAULT_PATTERN = "elementwise"
+DEFAULT_SIGNATURE = PATTERNS[DEFAULT_PATTERN].signature

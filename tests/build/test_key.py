@@ -119,6 +119,18 @@ def test_what_compilers_read_from_the_environment_makes_another_key(
     assert key_of(spec).key1 != before
 
 
+def test_a_variable_that_is_unset_again_makes_the_first_key_and_its_document_again(
+    tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = answer_op(tmp_path)
+    monkeypatch.delenv("CPATH", raising=False)
+    before = key_of(spec)
+    with monkeypatch.context() as patch:
+        patch.setenv("CPATH", "/somewhere")
+        assert key_of(spec).inputs != before.inputs
+    assert (key_of(spec).key1, key_of(spec).inputs) == (before.key1, before.inputs)
+
+
 @pytest.mark.parametrize("field", ["path", "size", "mtime_ns", "version_text"])
 def test_another_compiler_makes_another_key(tmp_path: Path, answer_op: WriteOp, field: str) -> None:
     spec = answer_op(tmp_path)

@@ -17,7 +17,18 @@ import pytest
 
 from kjit.build import compile as compile_module
 from kjit.build import plan
-from kjit.build.plan import Event, Outcome, Started, build, build_all, look_up_all, parallel_jobs
+from kjit.build.plan import (
+    Estimate,
+    Event,
+    Outcome,
+    Queued,
+    Started,
+    build,
+    build_all,
+    expected_seconds,
+    look_up_all,
+    parallel_jobs,
+)
 from kjit.build.store import Store
 from kjit.build.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
@@ -118,7 +129,34 @@ class TestBuildAll:
         variant = Variant(answer_op(tmp_path), CPU)
         events: list[Event] = []
         (outcome,) = build_all([variant], store, on_event=events.append)
-        assert events == [Started(variant, "it was never built here"), outcome]
+        assert events == [Queued({variant: None}, 1), Started(variant, "it was never built here"), outcome]
+
+    def test_hits_are_reported_before_anything_is_compiled(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        variants = [Variant(answer_op(tmp_path, f"answer{n}"), CPU) for n in range(2)]
+        build(variants[1], store)
+        events: list[Event] = []
+        build_all(variants, store, on_event=events.append)
+        assert [(type(event), getattr(event, "state", None)) for event in events] == [
+            (Outcome, "hit"),
+            (Queued, None),
+            (Started, None),
+            (Outcome, "built"),
+        ]
+
+    def test_what_took_longest_when_it_was_last_built_starts_first(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seconds = {("cpu", "answer<1>"): 1.0, ("cpu", "answer<2>"): 3.0}
+        monkeypatch.setattr(Store, "build_seconds", lambda *_: seconds)
+        variants = [Variant(answer_op(tmp_path, "answer", 42, n), CPU) for n in "123"]
+        events: list[Event] = []
+        build_all(variants, store, jobs=1, on_event=events.append)
+        # Of the third nothing is known; it counts as the other variants of its op do.
+        (queued,) = [event for event in events if isinstance(event, Queued)]
+        assert dict(queued.seconds) == {variants[1]: 3.0, variants[2]: 3.0, variants[0]: 1.0}
+        assert [event.variant for event in events if isinstance(event, Started)] == list(queued.seconds)
 
     def test_an_interrupt_ends_the_compiles_and_leaves_nothing_half_done(
         self, store: Store, tmp_path: Path, answer_op: WriteOp
@@ -349,9 +387,65 @@ class TestChooseTargets:
         targets, _ = plan.choose_targets([self.CUDA])
         assert targets == [Target.cuda("8.0"), Target.sim(check=True)]
 
+    @pytest.mark.usefixtures("no_cuda")
+    def test_where_nothing_may_be_left_out_a_missing_compiler_is_an_error_that_says_both_ways_out(self) -> None:
+        with pytest.raises(ToolchainError, match=r"No CUDA compiler(.|\n)*`--target cpu` leaves cuda out"):
+            plan.choose_targets([self.CUDA, self.CPP], needs_all=True)
+
     def test_an_architecture_without_cuda_is_a_contradiction(self) -> None:
         with pytest.raises(UsageError, match="--arch is for CUDA"):
             plan.choose_targets([self.CPP], ["cpu"], ["9.0a"])
+
+
+class TestExpectedSeconds:
+    def test_a_build_tells_how_long_the_next_one_will_take(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        spec = answer_op(tmp_path)
+        outcome = build(Variant(spec, CPU), store)
+        assert outcome.artifact is not None
+        header_of(spec).write_text("#define ANSWER 43\n")
+        assert expected_seconds([Variant(spec, CPU)], store) == {Variant(spec, CPU): outcome.artifact.build["seconds"]}
+
+    def test_of_several_builds_the_last_counts(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        variant = Variant(answer_op(tmp_path), CPU)
+        for seconds, content in ((5.0, "#define ANSWER 1\n"), (2.0, "#define ANSWER 2\n")):
+            header_of(variant.spec).write_text(content)
+            monkeypatch.setattr(plan, "_report", lambda _, seconds=seconds: {"seconds": seconds})
+            build(variant, store)
+        assert expected_seconds([variant], store) == {variant: 2.0}
+
+    def test_nothing_is_known_of_an_op_that_was_never_built_for_the_target(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        spec = answer_op(tmp_path)
+        build(Variant(spec, CPU), store)
+        other = Variant(spec, Target.cpu("x86-64-v2"))
+        assert expected_seconds([other], store) == {other: None}
+
+
+class TestEstimate:
+    A, B, C = (Variant(Spec(name, cpp_files=[f"/{name}.cpp"]), CPU) for name in "abc")
+
+    def test_what_is_left_is_shared_by_the_jobs_and_never_less_than_the_longest(self) -> None:
+        estimate = Estimate()
+        estimate.on_event(Queued({self.A: 10.0, self.B: 4.0, self.C: 4.0}, 2), 0.0)
+        assert estimate.seconds_left(0.0) == 10.0
+        estimate.on_event(Started(self.A, ""), 0.0)
+        estimate.on_event(Started(self.B, ""), 0.0)
+        assert estimate.seconds_left(3.0) == 7.0
+        estimate.on_event(Outcome(self.A, "built", 4.0), 4.0)
+        assert estimate.seconds_left(4.0) == 4.0
+        assert estimate.expected(self.C) == 4.0
+
+    def test_nothing_is_promised_while_one_is_unknown(self) -> None:
+        estimate = Estimate()
+        estimate.on_event(Queued({self.A: None, self.B: 4.0}, 1), 0.0)
+        assert estimate.seconds_left(0.0) is None
+        estimate.on_event(Outcome(self.A, "failed", 1.0), 1.0)
+        assert estimate.seconds_left(1.0) == 4.0
 
 
 @pytest.mark.nvcc

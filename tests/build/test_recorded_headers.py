@@ -311,6 +311,7 @@ class TestChangesDuringTheCompile:
         assert project.observe().changed_since(start, {}) == [str(project.near)]
 
     def test_a_source_that_is_written_meanwhile_has_changed(self, project: Project) -> None:
+        next_tick()
         before = {state.path: state for state in project.key.sources}
         project.source.write_text("SOURCE")
         assert project.observe().changed_since(now_ns(), before) == [str(project.source)]

@@ -22,6 +22,7 @@ from stores import LIBRARY, everything_in, key_of, publish
 
 from kjit.build import headers, limit, locks
 from kjit.build import store as store_module
+from kjit.build.artifact import write_record
 from kjit.build.key import Key
 from kjit.build.store import Artifact, Store
 from kjit.errors import CacheError
@@ -483,6 +484,13 @@ class TestEntries:
         (entry,) = store.entries()
         assert isinstance(store.read(entry), Artifact)
         flip(artifact)
+        assert store.read(entry) == "the artifact in the cache is damaged: its library was altered"
+
+    def test_reading_an_entry_compares_the_cryptographic_hash_too(self, store: Store, key: Key) -> None:
+        artifact = publish(store, key)
+        write_record(artifact.folder, {**artifact.record, "digest": "0" * 32})
+        (entry,) = store.entries()
+        assert store.find(key).artifact is not None
         assert store.read(entry) == "the artifact in the cache is damaged: its library was altered"
 
     def test_a_removed_entry_leaves_no_folder_and_no_lock(self, store: Store, key: Key) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from kjit.build import cpu, gpus, memo, toolchain
 from kjit.build import cuda as cuda_module
-from kjit.build import gpus, memo, toolchain
 from kjit.build.compilers import inspect
 from kjit.build.cuda import check_wheels, find_cuda, wheel_homes
 from kjit.build.gpus import Driver, Gpu, select_visible
@@ -608,6 +608,21 @@ class TestToolchain:
         spec = Spec("op", cpp_files=["/x.cpp"])
         assert "-march=native" in Toolchain.for_target(Target.cpu()).cxx_flags(spec)
         assert "-march=native" not in Toolchain.for_target(Target.cuda("9.0a")).cxx_flags(spec)
+
+    def test_code_for_a_level_of_cpus_is_for_that_level_and_does_not_depend_on_this_cpu(self) -> None:
+        level = cpu.levels()[0]
+        made = Toolchain.for_target(Target.cpu(level.name))
+        flags = made.cxx_flags(Spec("op", cpp_files=["/x.cpp"]))
+        assert [flag for flag in flags if flag.startswith("-march")] == [f"-march={level.march}"]
+        assert made.identity()["cpu"] is None
+
+    def test_several_architectures_are_one_call_and_the_host_part_is_for_the_lowest(self) -> None:
+        flags = Toolchain.for_target(Target.cuda("9.0a", "9.0")).nvcc_flags(Spec("op", cuda_files=["/x.cu"]))
+        assert [flag for flag in flags if flag.startswith(("-gencode", "-DKJIT_CUDA_ARCH"))] == [
+            "-gencode=arch=compute_90,code=sm_90",
+            "-gencode=arch=compute_90a,code=sm_90a",
+            "-DKJIT_CUDA_ARCH=900",
+        ]
 
     def test_the_architecture_is_known_to_the_code(self) -> None:
         flags = Toolchain.for_target(Target.cuda("10.0a")).nvcc_flags(Spec("op", cuda_files=["/x.cu"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -92,6 +93,76 @@ def test_the_simulator_is_a_target_of_its_own(kjit: Kjit, project: Path) -> None
     assert (variant["target"], variant["state"], variant["kernels"]) == ("sim", "built", [])
     assert [entry["target"] for entry in json.loads(kjit("cache", "ls", "--json").stdout)] == ["sim"]
     assert kjit("build", "answer", "--target", "sim").returncode == 2
+
+
+class TestBundle:
+    """`--out`. The op has one level on this machine, so that it is one compile a variant."""
+
+    @pytest.fixture
+    def kjit(self, kjit: Kjit, project: Path) -> Kjit:
+        # In each process, before anything else: Python imports this file at its start.
+        (project / "sitecustomize.py").write_text(
+            "from kjit.build import cpu\n"
+            "cpu._LEVELS = {machine: levels[:1] for machine, levels in cpu._LEVELS.items()}\n"
+        )
+        return lambda *arguments, **environment: kjit(*arguments, PYTHONPATH=str(project), **environment)
+
+    def test_it_is_written_told_and_used_without_a_compiler(self, kjit: Kjit, project: Path) -> None:
+        done = kjit("build", "--out", "kernels/prebuilt")
+        assert done.returncode == 0
+        assert done.stdout.splitlines()[-1].startswith("bundle kernels/prebuilt: 2 modules, 1 library, ")
+        assert "The wrappers look for it" not in done.stderr
+        shutil.rmtree(project / "csrc")
+        script = "from kernels.answer import _module; print(_module(2, device='cpu').answer())"
+        environment = {**os.environ, "PATH": "/nonexistent", "KJIT_CACHE_DIR": str(project / "empty")}
+        used = subprocess.run(
+            [sys.executable, "-c", script], cwd=project, env=environment, capture_output=True, text=True, check=False
+        )
+        assert (used.stdout, used.stderr) == ("42\n", "")
+        assert not (project / "empty").exists()
+
+    def test_the_place_that_the_wrappers_look_in_is_named_where_it_is_another(self, kjit: Kjit) -> None:
+        done = kjit("build", "--out", "ship", "--json")
+        assert done.stderr.splitlines()[-1] == (
+            "The wrappers look for it in kernels/prebuilt: put it there where it is shipped."
+        )
+        written = json.loads(done.stdout)["bundle"]
+        assert (written["folder"], written["modules"], written["libraries"]) == ("ship", 2, 1)
+
+    def test_nothing_is_written_when_something_fails(
+        self, kjit: Kjit, project: Path, add: Callable[[str], None]
+    ) -> None:
+        add("other")
+        (project / "csrc" / "answer.h").write_text("#define ANSWER oops\n")
+        done = kjit("build", "--out", "ship")
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == "The bundle ship is not written: what it ships must be complete."
+        assert not (project / "ship").exists()
+        (project / "kernels" / "answer.py").write_text("import no_such_module\n")
+        assert kjit("build", "--out", "ship").returncode == 1
+        assert not (project / "ship").exists()
+
+    def test_a_dry_run_writes_nothing(self, kjit: Kjit, project: Path) -> None:
+        done = kjit("build", "--out", "ship", "--dry-run")
+        assert done.returncode == 0
+        assert set(states(done).values()) == {"stale"}
+        assert not (project / "ship").exists()
+
+    def test_a_folder_with_something_else_in_it_is_refused_before_anything_is_compiled(
+        self, kjit: Kjit, cache_dir: Path
+    ) -> None:
+        done = kjit("build", "--out", "csrc")
+        assert done.returncode == 2
+        assert "'csrc' is there, and is no bundle" in done.stderr
+        assert list(Store.open(cache_dir).entries()) == []
+
+    def test_the_simulator_is_not_shipped(self, kjit: Kjit, project: Path) -> None:
+        (project / "kernels" / "gpu.py").write_text(
+            "import kjit\n@kjit.module()\ndef _gpu():\n    return kjit.Spec('gpu', cuda_files=['/x/gpu.cuh'])\n"
+        )
+        done = kjit("build", "gpu", "--target", "sim", "--out", "ship")
+        assert done.returncode == 2
+        assert "a bundle is for GPUs and CPUs, and 'sim' is neither" in done.stderr
 
 
 class TestDryRun:

@@ -14,7 +14,7 @@ import kjit
 from kjit import cli
 from kjit.errors import CompileError, KjitError, UsageError
 
-COMMANDS = ("init", "new", "build", "bench", "clangd", "clean-cache", "cache", "doctor")
+COMMANDS = ("init", "new", "test", "build", "bench", "clangd", "clean-cache", "cache", "doctor")
 HEAVY = ("torch", "tvm_ffi", "triton", "jinja2", "numpy", "matplotlib", "pydantic", "rich.markdown")
 SCRIPT = Path(sys.executable).with_name("kjit")
 
@@ -126,6 +126,18 @@ def test_the_shell_completes_commands(shell: str) -> None:
     assert "clean-cache" in done.stdout
     assert "clangd" in done.stdout
     assert "bench" not in done.stdout
+
+
+@pytest.mark.parametrize("command", ["test", "build", "bench"])
+def test_the_shell_completes_the_ops_of_the_project(command: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
+    for op in ("scale", "scan", "add"):
+        (tmp_path / "kernels").mkdir(exist_ok=True)
+        (tmp_path / "kernels" / f"{op}.py").touch()
+    words = {"COMP_WORDS": f"kjit {command} sc", "COMP_CWORD": "2", "_KJIT_COMPLETE": "complete_bash"}
+    for folder, expected in ((tmp_path / "kernels", ["scale", "scan"]), (tmp_path.parent, [])):
+        done = subprocess.run([SCRIPT], cwd=folder, env={**os.environ, **words}, capture_output=True, text=True)
+        assert (done.stdout.split(), done.stderr) == (expected, "")
 
 
 @pytest.mark.parametrize(

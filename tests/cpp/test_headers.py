@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -127,6 +128,32 @@ def test_a_header_compiles_alone_with_nvcc(
     warnings = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wconversion"]
     command = [str(toolchain.cuda.nvcc.path), *flags, *archs, *warnings, "-x", "cu"]
     check([*command, "-c", str(unit(tmp_path, header)), "-o", str(tmp_path / "unit.o")])
+
+
+@pytest.mark.nvcc
+def test_with_light_types_no_header_reads_cudas_for_half_and_8_bit_types(tmp_path: Path) -> None:
+    toolchain = Toolchain.for_target(Target.cuda("9.0a"))
+    assert toolchain.cuda is not None
+    headers = [header for header in HEADERS if header != "kjit/tvm_ffi.h"]
+    flags = without_own_headers(toolchain.nvcc_flags(Spec("unit", cuda_files=[tmp_path / "unit.cu"])))
+    command = [str(toolchain.cuda.nvcc.path), *flags, f"-I{INCLUDE}", "-DKJIT_LIGHT_TYPES", "-x", "cu"]
+    warnings = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wconversion"]
+    depfile = tmp_path / "unit.d"
+    check([*command, *warnings, "-MD", "-MF", str(depfile), "-c", str(unit(tmp_path, *headers)), "-o", "/dev/null"])
+    assert "/cuda_runtime.h" in depfile.read_text()
+    assert not re.search(r"/cuda_(fp16|bf16|fp8)\.h", depfile.read_text())
+
+
+@pytest.mark.nvcc
+def test_light_types_chosen_too_late_are_an_error(tmp_path: Path) -> None:
+    toolchain = Toolchain.for_target(Target.cuda("9.0a"))
+    assert toolchain.cuda is not None
+    late = tmp_path / "late.cu"
+    late.write_text("#include <kjit/tensor.h>\n#define KJIT_LIGHT_TYPES\n#include <kjit/type.cuh>\n")
+    command = [str(toolchain.cuda.nvcc.path), *toolchain.nvcc_flags(Spec("late", cuda_files=[late]))]
+    done = subprocess.run([*command, "-E", str(late)], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "define it ahead of the first #include" in done.stderr
 
 
 @pytest.mark.parametrize("source", ["host.cpp", pytest.param("cuda.cpp", marks=pytest.mark.nvcc)])

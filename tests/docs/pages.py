@@ -9,12 +9,15 @@ what is done with it:
 - `python`: executed. `pycon`: a session with `>>>`, whose output is compared. All of a page share one namespace.
 - `cpp`, `cuda`: a whole unit; compiled by itself, without warnings.
 - `toml`: parsed.
+- `diff`: changes the file that the comment before it names. The lines that start with ` ` or `-` are in it, once and
+  one after another, and those that start with ` ` or `+` take their place. A line `...` begins another such change.
 
 In expected output `...` stands for anything: for any number of lines where it is alone, else for a part of a line.
 
 Comments right before a block, which the reader of the page does not see, say more about it:
 
-- `<!-- file: kernels/scale.py -->`: the block is the text of this file. It is written, and not run.
+- `<!-- file: kernels/scale.py -->`: the block is the text of this file, which is written and not run; a `diff` changes
+  the file.
 - `<!-- exit: 1 -->`: the last command ends with this exit status. All others end with 0.
 - `<!-- needs: nvcc -->`: left out where that is missing; also `gpu`, `no gpu`, `no nvcc`, `clangd`, `gdb`,
   `user` (not root).
@@ -39,7 +42,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-LANGUAGES = ("console", "python", "pycon", "cpp", "cuda", "toml")
+LANGUAGES = ("console", "python", "pycon", "cpp", "cuda", "diff", "toml")
 DIRECTIVES = ("file", "exit", "needs", "before", "figures vary", "not run")
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})\s*(\S*)\s*$")
@@ -159,6 +162,26 @@ def matches(expected: str, printed: str, *, figures_vary: bool = False) -> bool:
     return re.fullmatch(pattern, _tidy(printed)) is not None
 
 
+def edited(text: str, block: Block) -> str:
+    """`text` after the changes of a `diff` block.
+
+    Raises:
+        AssertionError: the lines that it starts from are not there, or not once.
+    """
+    for change in re.split(r"^\.\.\.\n", block.text, flags=re.MULTILINE):
+        lines = change.splitlines(keepends=True)
+        strange = [line for line in lines if line[0] not in " +-\n"]
+        assert not strange, f"{block.place}: a line of a diff starts with a space, - or +: {strange[0]}"
+        # A blank line may have lost its space.
+        before = "".join(line[1:] or line for line in lines if line[0] != "+")
+        after = "".join(line[1:] or line for line in lines if line[0] != "-")
+        places = [found.start() for found in re.finditer(f"^{re.escape(before)}", text, re.MULTILINE)]
+        count = len(places) if before else 0
+        assert count == 1, f"{block.place}: what is to change is in the file {count} times:\n{before}"
+        text = text[: places[0]] + after + text[places[0] + len(before) :]
+    return text
+
+
 class Runner:
     """Carries out the blocks of one page, in `folder`."""
 
@@ -198,6 +221,9 @@ class Runner:
             assert status == 0, f"{block.place}: the command before it failed:\n{printed}"
         if "file" in given:
             path = self.folder / given["file"]
+            if block.language == "diff":
+                path.write_text(edited(path.read_text("utf-8"), block), "utf-8")
+                return None
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, "utf-8")
             return None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import typer
-from pages import LANGUAGES, Page, matches, read_page, runner
+from pages import LANGUAGES, Block, Page, edited, matches, read_page, runner
 
 import kjit
 from kjit import env
@@ -204,6 +204,20 @@ def test_a_comment_that_means_nothing_is_an_error(tmp_path: Path) -> None:
         read_page(path, "page.md")
 
 
+def test_a_diff_changes_the_lines_that_it_shows_and_no_others() -> None:
+    def change(text: str, diff: str) -> str:
+        return edited(text, Block("page.md", 1, "diff", diff, {}))
+
+    assert change("a\nb\n\nc\n", " b\n\n-c\n+d\n") == "a\nb\n\nd\n"
+    assert change("a\nb\nc\n", "-a\n...\n-c\n+e\n+f\n") == "b\ne\nf\n"
+    with pytest.raises(AssertionError, match=r"page\.md:1: what is to change is in the file 0 times"):
+        change("aa\nab\n", "-a\n+b\n")
+    with pytest.raises(AssertionError, match="is in the file 2 times"):
+        change("a\na\n", "-a\n+b\n")
+    with pytest.raises(AssertionError, match="starts with a space, - or"):
+        change("a\n", "a\n")
+
+
 def test_output_that_is_not_on_the_page_is_noticed(tmp_path: Path, cache_dir: Path) -> None:
     path = tmp_path / "page.md"
     path.write_text("```console\n$ echo one\ntwo\n```\n")
@@ -272,7 +286,7 @@ PARTS = {
     "launch.h": {"Extent"},
     "math.cuh": {"Functions"},
     "runtime.cuh": {"LargestSmem", "MaybeDevice", "run_on_device"},
-    "type.cuh": {"Conversion", "Fp8Trait", "PackedTrait", "ScalarTrait"},
+    "type.cuh": {"Conversion", "Fp8Trait", "HalfPairTrait", "HalfPairs", "HalfTrait", "PackedTrait", "ScalarTrait"},
     "utils.cuh": {"CUDA_VERSION"},
     "utils.h": {"Error", "IntegerRange", "KJIT_COLD", "KJIT_IMPL", "KJIT_PANIC", "Message", "Piece"},
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 import torch
@@ -104,14 +104,53 @@ class TestDeclaration:
             _op.specs()
 
 
+class TestExports:
+    class Exports(Protocol):
+        def run(self, x: torch.Tensor, /) -> None: ...
+
+    class More(Exports, Protocol):
+        def count(self) -> int: ...
+
+    @staticmethod
+    def declare(exports: Any, *names: str, side: str = "cpp") -> kjit.DeclaredModule:
+        @kjit.module(exports=exports)
+        def _op() -> Spec:
+            wrappers = [(name, f"ns::{name}") for name in names]
+            return Spec("op", **{f"{side}_files": ["/x.cpp"], f"{side}_wrappers": wrappers})  # type: ignore[arg-type]
+
+        return _op
+
+    def test_the_class_has_a_method_for_each_export(self) -> None:
+        assert len(self.declare(self.Exports, "run").specs()) == 1
+        assert len(self.declare(self.More, "run", "count").specs()) == 1
+
+    @pytest.mark.parametrize("side", ["cpp", "cuda"])
+    def test_an_export_that_the_class_lacks_is_an_error(self, side: str) -> None:
+        with pytest.raises(UsageError, match="its Spec exports 'extra', and the class given as `exports=` has no such"):
+            self.declare(self.Exports, "run", "extra", side=side).specs()
+
+    def test_a_method_that_is_not_exported_is_an_error_that_lists_the_exports(self) -> None:
+        with pytest.raises(UsageError, match="has a method 'count', and its Spec exports no such function") as error:
+            self.declare(self.More, "run").specs()
+        assert error.value.hint == "the Spec exports: run"
+
+    def test_a_source_that_exports_for_itself_is_not_asked(self) -> None:
+        assert len(self.declare(self.Exports).specs()) == 1
+
+    def test_what_is_no_class_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="exports= must be a class with a method for each export, not 'run'"):
+            self.declare("run")
+
+
 class TestCalls:
     @pytest.fixture
     def loaded(self, monkeypatch: pytest.MonkeyPatch) -> list[Variant]:
         """What was loaded; nothing is compiled, and a module is an object that knows its variant."""
         variants: list[Variant] = []
 
-        def load_variant(variant: Variant, *, hint: str | None = None) -> Any:
+        def load_variant(variant: Variant, *, hint: str | None = None, wrapper: str | None = None) -> Any:
             assert hint is not None
+            assert wrapper == __file__
             variants.append(variant)
             return [variant.label]
 
@@ -176,8 +215,8 @@ class TestCalls:
     def test_a_failure_is_not_kept(
         self, op: kjit.DeclaredModule, loaded: list[Variant], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def fails(variant: Variant, *, hint: str | None = None) -> Any:
-            del variant, hint
+        def fails(variant: Variant, *, hint: str | None = None, wrapper: str | None = None) -> Any:
+            del variant, hint, wrapper
             raise kjit.KjitError("not yet")
 
         with monkeypatch.context() as patch:

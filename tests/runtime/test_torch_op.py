@@ -5,11 +5,12 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import kjit
@@ -174,14 +175,142 @@ def test_a_tensor_that_requires_a_gradient_is_refused_by_torch_compile(
         compiled(scale)(X.clone().requires_grad_())
 
 
-def test_autograd_notices_that_a_saved_tensor_was_overwritten() -> None:
+@pytest.mark.parametrize("guard", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_autograd_notices_that_a_saved_tensor_was_overwritten(guard: Callable[[], Any]) -> None:
     weight = torch.ones(3, requires_grad=True)
-    for overwrite in (bump_, lambda x: scale(X, out=x), lambda x: scale.op(X, out=x)):
+    for overwrite in (bump_, lambda x: scale(X, out=x), lambda x: scale.op(X, out=x), lambda x: halves(X, high=x)):
         x = X.clone()
         loss = (weight * x).sum()
-        overwrite(x)
+        with guard():
+            overwrite(x)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             loss.backward()
+
+
+def test_a_tangent_is_refused_as_there_is_no_forward_mode() -> None:
+    with forward_ad.dual_level(), pytest.raises(KjitError, match="no gradient in forward mode, and 'x' carries a tan"):
+        scale(forward_ad.make_dual(X.clone(), X))
+    with pytest.raises(KjitError, match="no gradient in forward mode"):
+        torch.func.jvp(scale, (X,), (X,))
+    assert calls == []
+    with forward_ad.dual_level():
+        assert torch.equal(scale(X), X * 2)  # no tangent, no error
+
+
+# -- gradients that the user gives
+
+
+@kjit.torch_op(outputs=_empty, name="kjit_tests::cube")
+def cube(x: torch.Tensor, factor: float = 1.0, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    out = _empty(x) if out is None else out
+    calls.append("cube")
+    # Not what autograd could see through.
+    out.numpy()[...] = factor * x.detach().numpy() ** 3
+    return out
+
+
+def _cube_setup(ctx: Any, inputs: tuple[torch.Tensor, float], output: torch.Tensor) -> None:
+    x, ctx.factor = inputs
+    ctx.save_for_backward(x)
+
+
+def _cube_backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+    (x,) = ctx.saved_tensors
+    return grad * 3 * ctx.factor * x * x, None
+
+
+cube.register_autograd(_cube_backward, setup_context=_cube_setup)
+
+
+@pytest.mark.parametrize("arguments", [(), (2.0,)])
+def test_an_op_with_a_backward_has_a_gradient(arguments: tuple[float, ...]) -> None:
+    x = X.clone().requires_grad_()
+    cube(x * 1, *arguments).sum().backward()
+    assert torch.equal(x.grad, 3 * sum(arguments or (1.0,)) * X * X)
+    assert torch.autograd.gradcheck(cube, (X.double().requires_grad_(), *arguments))
+
+
+@pytest.mark.parametrize("guard", [torch.enable_grad, torch.no_grad])
+def test_an_op_with_a_backward_goes_straight_to_the_kernel_where_no_gradient_is_needed(
+    guard: Callable[[], Any],
+) -> None:
+    x = X.clone().requires_grad_(guard is torch.no_grad)
+    with guard(), torch.profiler.profile() as profile:
+        assert not cube(x).requires_grad
+    assert "kjit_tests::cube" not in [event.key for event in profile.key_averages()]
+
+
+def test_torch_compile_takes_an_op_with_a_backward(
+    compiled: Callable[[Callable[..., object]], Callable[..., Any]],
+) -> None:
+    x = X.clone().requires_grad_()
+    y = compiled(lambda x: cube(x + 1, 2.0).sin())(x)
+    assert torch.equal(y, (2 * (X + 1) ** 3).sin())
+    y.sum().backward()
+    expected = X.clone().requires_grad_()
+    (2 * (expected + 1) ** 3).sin().sum().backward()
+    torch.testing.assert_close(x.grad, expected.grad)
+    assert torch.equal(compiled(cube)(X), X**3)
+
+
+def test_inductor_compiles_the_backward_too() -> None:
+    x = X.clone().requires_grad_()
+    torch.compile(lambda x: cube(x + 1), fullgraph=True, backend="inductor")(x).sum().backward()
+    torch.testing.assert_close(x.grad, 3 * (X + 1) ** 2)
+
+
+def test_opcheck_passes_for_the_overload_with_a_backward() -> None:
+    result = torch.library.opcheck(torch.ops.kjit_tests.cube.functional, (X.clone().requires_grad_(), 2.0))
+    assert set(result.values()) == {"SUCCESS"}
+
+
+def test_a_functional_transform_is_refused_as_pytorch_does_for_every_op_of_torch_library() -> None:
+    with pytest.raises(RuntimeError, match="with functorch transforms"):
+        torch.func.grad(lambda x: cube(x).sum())(X)
+    with pytest.raises(KjitError, match="op 'scale' has no gradient"):
+        torch.func.grad(lambda x: scale(x).sum())(X)
+
+
+def test_a_gradient_and_an_output_that_is_given_do_not_go_together(
+    compiled: Callable[[Callable[..., object]], Callable[..., object]],
+) -> None:
+    message = "op 'cube' cannot write to a tensor that it is given and record a gradient, and 'x' requires one"
+    x, out = X.clone().requires_grad_(), torch.empty_like(X)
+    with pytest.raises(KjitError, match=message) as error:
+        cube(x, out=out)
+    assert error.value.hint is not None
+    assert "leave out= away" in error.value.hint
+    with pytest.raises(RuntimeError, match=message):
+        compiled(lambda x, out: cube(x, out=out))(x, out)
+
+
+def test_an_op_with_several_outputs_and_an_absent_input_may_have_a_backward() -> None:
+    def split(
+        x: torch.Tensor,
+        y: torch.Tensor | None = None,
+        *,
+        low: torch.Tensor | None = None,
+        high: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.detach().clamp(max=0), x.detach().clamp(min=0)
+
+    op = kjit.torch_op(outputs=_halves, name="kjit_tests::split")(split)
+    op.register_autograd(lambda _, low, high: (2 * low + 3 * high, None))
+    x = X.clone().requires_grad_()
+    low, high = op(x)
+    (low + high).sum().backward()
+    assert torch.equal(x.grad, torch.full_like(X, 5))
+    op.register_autograd(lambda _, low, __: (low * 0, None))
+    x.grad = None
+    op(x)[0].sum().backward()
+    assert torch.equal(x.grad, torch.zeros_like(X))
+
+
+def test_an_op_that_changes_an_input_can_have_no_backward() -> None:
+    with pytest.raises(UsageError, match=r"op 'bump_' changes an input \(x\), and can have no backward"):
+        bump_.register_autograd(lambda _: None)
+    with pytest.raises(UsageError, match="backward must be a function, not 3"):
+        cube.register_autograd(3)
 
 
 # -- the rest of PyTorch

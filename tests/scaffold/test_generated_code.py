@@ -101,9 +101,37 @@ def test_formatters_and_linter_have_nothing_to_say(tmp_path: Path, width: int) -
     )
 
 
-def test_the_type_checker_has_nothing_to_say(tmp_path: Path) -> None:
+# A line that is wrong says what the type checker makes of it.
+CALLS = """
+import torch
+from kernels.bump_ import _bump_
+from kernels.scale import _scale, scale
+
+x = torch.ones(4)
+module = _scale(x.dtype, device=x.device)
+module.scale(x, 2.0, x)
+module.scale(x, x)  # Too few arguments for "scale" of "Exports"
+module.scale(x, "2", x)  # Argument 2 to "scale" of "Exports" has incompatible type "str"; expected "float"
+module.scale(x=x, alpha=2.0, out=x)  # Unexpected keyword argument "x" for "scale" of "Exports"
+module.scales(x, 2.0, x)  # "Exports" has no attribute "scales"; maybe "scale"?
+_bump_(x.dtype, 1, device=x.device).bump_(x, 1)  # Too many arguments for "bump_" of "Exports"
+scale(x, 2.0, out=x)
+scale(x, "2")  # Argument 2 to "__call__" of "TorchOp" has incompatible type "str"; expected "float"
+"""
+
+
+def test_the_type_checker_knows_the_ops_and_the_exports_of_their_modules(tmp_path: Path) -> None:
     write_all(tmp_path, [OPS[0], OPS[2], OPS[4], OPS[7], LONG])
-    run(BIN / "mypy", "--strict", "--cache-dir", tmp_path / "cache", ".", cwd=tmp_path)
+    (tmp_path / "calls.py").write_text(CALLS)
+    command = [BIN / "mypy", "--strict", "--no-error-summary", "--cache-dir", tmp_path / "cache", "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = re.findall(r"^(.*?):(\d+): (?:error|note): (.*?)(?:  \[[a-z-]+\])?$", done.stdout, re.MULTILINE)
+    expected = [(n, line.partition("  # ")[2]) for n, line in enumerate(CALLS.splitlines(), start=1) if "  # " in line]
+    errors = [(file, int(line), text) for file, line, text in found]
+    assert [error for error in errors if error[0] != "calls.py"] == []
+    for number, text in expected:
+        assert ("calls.py", number, text) in errors
+    assert {line for _, line, _ in errors} == {number for number, _ in expected}
 
 
 def test_ops_of_kjit_itself_are_formatted_as_kjit_is(tmp_path: Path) -> None:

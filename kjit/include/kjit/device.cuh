@@ -5,8 +5,9 @@
 //   device::AlignedVector<T, device::kMaxVecBytes / sizeof(T)> v;
 //   v.load(src, i);  for (int j = 0; j < v.size(); ++j) v[j] += bias;  v.store(dst, i);
 //
-// Nearly free to compile. CUDA's half and 8-bit types are only declared here: kjit's builds include the definitions of
-// those that an op's exports name, and `kjit/utils.cuh` includes all of them.
+// Nearly free to compile. CUDA's half and 8-bit types are only declared here; `kjit/utils.cuh` includes their
+// definitions. With KJIT_LIGHT_TYPES defined ahead of the first include they are kjit's own, and complete
+// (kjit/dtype.h).
 
 #pragma once
 
@@ -26,15 +27,20 @@
 #define KJIT_LDG(...) __ldg(__VA_ARGS__)
 
 // kjit's builds define KJIT_CUDA_ARCH (900 for sm_90a): unlike __CUDA_ARCH__ it has the same value when the host part
-// of a unit is compiled, so that both parts agree on sizes. A unit built by other means falls back to what every GPU
-// can do.
+// of a unit is compiled, so that both parts agree on sizes. A library for several architectures of one major version
+// has the lowest of them here. A unit built by other means falls back to what every GPU can do.
 #ifndef KJIT_CUDA_ARCH
 #define KJIT_CUDA_ARCH 0
 #elif defined(__CUDA_ARCH__)
-static_assert(__CUDA_ARCH__ == KJIT_CUDA_ARCH, "KJIT_CUDA_ARCH names another architecture than the one compiled for");
+static_assert(__CUDA_ARCH__ >= KJIT_CUDA_ARCH && __CUDA_ARCH__ / 100 == KJIT_CUDA_ARCH / 100,
+              "KJIT_CUDA_ARCH names another architecture than the one compiled for");
 #endif
 #define KJIT_ARCH_HOPPER_OR_GREATER (KJIT_CUDA_ARCH >= 900)
 #define KJIT_ARCH_BLACKWELL_OR_GREATER (KJIT_CUDA_ARCH >= 1000 && CUDART_VERSION >= 12090)
+
+#if defined(KJIT_LIGHT_TYPES) && KJIT_CUDA_TYPES
+#error "KJIT_LIGHT_TYPES is defined too late: define it ahead of the first #include"
+#endif
 
 namespace kjit {
 

@@ -224,25 +224,27 @@ class Matching {
   }
 
   bool shape_matches() {
-    if (matcher_.whole_shape_ != nullptr) return whole_shape_matches(*matcher_.whole_shape_);
-    if (view_.ndim() != matcher_.ndim_) {
-      cause_ << "Tensor dimension mismatch: expected " << matcher_.ndim_ << " but got " << view_.ndim();
+    const bool leading = matcher_.whole_shape_ != nullptr;
+    if (leading ? view_.ndim() < matcher_.ndim_ : view_.ndim() != matcher_.ndim_) {
+      cause_ << "Tensor dimension mismatch: expected " << (leading ? "at least " : "") << matcher_.ndim_ << " but got "
+             << view_.ndim();
       return false;
     }
-    for (std::size_t i = 0; i < view_.shape().size(); ++i) {
-      if (!size_matches(matcher_.shape_[i], view_.shape()[i], "shape", i)) return false;
+    const std::size_t first = view_.shape().size() - static_cast<std::size_t>(matcher_.ndim_);
+    if (leading && !leading_shape_matches(*matcher_.whole_shape_, ShapeView(view_.shape().data(), first))) return false;
+    for (std::size_t i = first; i < view_.shape().size(); ++i) {
+      if (!size_matches(matcher_.shape_[i - first], view_.shape()[i], "shape", i)) return false;
     }
     return true;
   }
 
-  bool whole_shape_matches(SymbolicShape& expected) {
+  bool leading_shape_matches(SymbolicShape& expected, ShapeView shape) {
     if (!expected.has_value_) {
-      expected.value_ = view_.shape();
+      expected.value_ = shape;
       expected.bound_ = by_;
       expected.has_value_ = true;
       return true;
     }
-    const ShapeView shape = view_.shape();
     bool same = expected.value_.size() == shape.size();
     for (std::size_t i = 0; same && i < shape.size(); ++i) same = expected.value_[i] == shape[i];
     if (same) return true;
@@ -334,6 +336,10 @@ using details::Matching;
 
 KJIT_IMPL TensorMatcher::TensorMatcher(std::initializer_list<details::SizeRef> shape, DebugInfo where)
     : ndim_(copy(shape, shape_, where)) {}
+
+KJIT_IMPL TensorMatcher::TensorMatcher(SymbolicShape& leading, std::initializer_list<details::SizeRef> last,
+                                       DebugInfo where)
+    : ndim_(copy(last, shape_, where)), whole_shape_(&leading) {}
 
 KJIT_IMPL TensorMatcher& TensorMatcher::with_strides(std::initializer_list<details::SizeRef> strides, DebugInfo where) {
   if (has_strides_) panic(where, "Strides already specified");

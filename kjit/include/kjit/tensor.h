@@ -256,6 +256,8 @@ class TensorMatcher {
   explicit TensorMatcher(std::initializer_list<details::SizeRef> shape, DebugInfo where = {});
   /// Any rank; every tensor verified against the same symbol must have the same shape.
   explicit TensorMatcher(SymbolicShape& shape) noexcept : whole_shape_(&shape) {}
+  /// The dimensions of `leading`, as many as there are, and then these sizes: `TensorMatcher(batch, {D})`.
+  TensorMatcher(SymbolicShape& leading, std::initializer_list<details::SizeRef> last, DebugInfo where = {});
   TensorMatcher(const TensorMatcher&) = delete;
   TensorMatcher& operator=(const TensorMatcher&) = delete;
 

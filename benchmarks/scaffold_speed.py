@@ -1,0 +1,259 @@
+"""How fast is what `kjit new` writes, unchanged: against `copy_` of as many bytes, and against PyTorch's own ops?
+
+    python benchmarks/scaffold_speed.py [--device cuda|cpu] [--patterns elementwise,rowwise,gather]
+                                        [--dtypes float32,float16,bfloat16] [--quick]
+
+An op of each pattern is scaffolded into a temporary folder and measured as it stands:
+
+- `scale`: `x * alpha`, against `torch.mul(out=)`;
+- `rms_norm`, for rows of many lengths, against `torch.nn.functional.rms_norm`;
+- `take_rows`: a random permutation of the rows of a table, against `torch.index_select(out=)`.
+
+On a GPU, tensors of 64 MiB to 4 GiB are compared with `copy_` of the bytes that the op has to move, and small ones with
+PyTorch's op. Every timing is a CUDA graph over so many sets of tensors that the cache is cold, repeated until the median
+is known to half a percent; `copy_` is timed outside of a graph too, and the faster counts. It needs nvcc, and exits with
+status 2 where GPU or compiler are missing. On the CPU, both use as many threads as PyTorch does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import common
+import torch
+
+from kjit.bench.clocks import watch_throttling
+from kjit.bench.hardware import find_hardware
+from kjit.benchmark import quick, rotated, run_benchmark
+from kjit.project import find_project
+
+Tensors = tuple[torch.Tensor, ...]
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Case:
+    """One op on tensors of one size.
+
+    Attributes:
+        label: says which.
+        make: new tensors for a call, the output last.
+        torch: PyTorch's op on them.
+        nbytes: read and written.
+    """
+
+    label: str
+    make: Callable[[], Tensors]
+    torch: Callable[..., object]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Op:
+    """A scaffolded op.
+
+    Attributes:
+        call: takes the tensors of a case.
+        large: the cases to compare with `copy_`.
+        small: the cases to compare with PyTorch alone.
+    """
+
+    name: str
+    signature: str
+    call: Callable[..., Callable[..., object]]
+    large: Callable[[torch.dtype, str, bool], Iterator[Case]]
+    small: Callable[[torch.dtype, str, bool], Iterator[Case]]
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--patterns", default=",".join(_OPS))
+    parser.add_argument("--dtypes", default="float32,float16,bfloat16")
+    parser.add_argument("--quick", action="store_true", help="fewer sizes, and shorter measurements")
+    options = parser.parse_args(args)
+    gpu = options.device == "cuda"
+    unknown = set(options.patterns.split(",")) - set(_OPS)
+    if unknown:
+        parser.error(f"there is no pattern {', '.join(sorted(unknown))} here; there are {', '.join(_OPS)}")
+    missing = ("this machine has no NVIDIA GPU" if not common.has_gpu() else common.nvcc_missing()) if gpu else None
+    if missing is not None:
+        print(f"scaffold_speed.py needs a GPU and a CUDA compiler: {missing}", file=sys.stderr)
+        sys.exit(2)
+    common.print_machine(gpu=gpu)
+    if not gpu:
+        print(f"         {torch.get_num_threads()} threads, torch {torch.__version__}")
+    watch_gpu = watch_throttling(find_hardware("cuda").uuid) if gpu else nullcontext()
+    with tempfile.TemporaryDirectory() as folder, watch_gpu as watch, quick() if options.quick else nullcontext():
+        for pattern in options.patterns.split(","):
+            op = _OPS[pattern]
+            call = op.call(_scaffold(Path(folder), pattern, op, options.device))
+            for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
+                _report(f"{pattern}, {dtype}", call, list(op.large(dtype, options.device, options.quick)), gpu, copy=gpu)
+                _report(
+                    f"{pattern}, {dtype}, small", call, list(op.small(dtype, options.device, options.quick)), gpu, copy=False
+                )
+    if watch is not None:
+        print(f"\nclocks were held down by: {', '.join(watch.reasons) or 'nothing'}")
+
+
+def _scaffold(folder: Path, pattern: str, op: Op, device: str) -> Callable[..., Any]:
+    """The op that `kjit new` writes."""
+    (folder / "pyproject.toml").write_text('[tool.kjit]\npackage = "scaffolded_kernels"\n')
+    command = [sys.executable, "-m", "kjit", "new", op.name, op.signature, "--pattern", pattern, "--device", device]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    function: Callable[..., Any] = getattr(find_project(folder).import_wrapper(op.name), op.name)
+    return function
+
+
+def _report(title: str, call: Callable[..., object], cases: list[Case], gpu: bool, *, copy: bool) -> None:
+    if not cases:
+        return
+    unit = "GB/s, read and written" if copy else "us a call"
+    print(f"\n{title}: {unit}; PyTorch's time as a multiple of kjit's")
+    print(f"  {'':<26}  {'kjit':>9}  {'torch':>9}  {'ratio':>7}" + (f"  {'copy_':>7}  {'of copy_':>8}" if copy else ""))
+    for case in cases:
+        device = "cuda" if gpu else "cpu"
+        sets = rotated(case.make, nbytes=case.nbytes, device=device)
+        ours, theirs = (_time(function, sets, device) for function in (call, case.torch))
+        shown = [case.nbytes / time / 1e3 if copy else time for time in (ours, theirs)]
+        line = "  {:<26}  {:>9,.2f}  {:>9,.2f}  {:>6.2f}x".format(case.label, *shown, theirs / ours)
+        if copy:
+            copied = _time_copy(case.nbytes)
+            line += f"  {case.nbytes / copied / 1e3:>7,.0f}  {copied / ours:>8.1%}"
+        print(line, flush=True)
+        del sets
+        if gpu:
+            torch.cuda.empty_cache()
+
+
+def _time(function: Callable[..., object], sets: Sequence[Tensors], device: str) -> float:
+    """Microseconds of a call."""
+    return run_benchmark([functools.partial(function, *tensors) for tensors in sets], device=device).median
+
+
+@functools.cache
+def _time_copy(nbytes: int) -> float:
+    """Microseconds of a `copy_` that reads and writes so many bytes in all; in a graph or outside, the faster one."""
+
+    def make() -> Tensors:
+        x = torch.ones(nbytes // 2, dtype=torch.uint8, device="cuda")
+        return torch.empty_like(x), x
+
+    pairs = rotated(make, nbytes=nbytes, device="cuda")
+    in_graph = _time(torch.Tensor.copy_, pairs, "cuda")
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    times: list[float] = []
+    for _ in range(31):
+        start.record()
+        for out, x in pairs * 5:
+            out.copy_(x)
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) * 1e3 / (5 * len(pairs)))
+    return min(in_graph, statistics.median(times))
+
+
+def _sizes(device: str, short: bool) -> list[int]:
+    """Bytes of a large tensor."""
+    if device == "cpu":
+        return [64 * _MIB] if short else [64 * _MIB, 256 * _MIB]
+    return [1024 * _MIB] if short else [64 * _MIB, 1024 * _MIB, 4096 * _MIB]
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / _MIB:,.0f} MiB" if nbytes >= _MIB else f"{nbytes / 2**10:,.0f} KiB"
+
+
+def _elementwise(dtype: torch.dtype, device: str, sizes: Sequence[int]) -> Iterator[Case]:
+    def make(nbytes: int) -> Tensors:
+        x = torch.ones(nbytes // dtype.itemsize, dtype=dtype, device=device)
+        return x, torch.empty_like(x)
+
+    for nbytes in sizes:
+        yield Case(_size(nbytes), functools.partial(make, nbytes), lambda x, out: torch.mul(x, 2.0, out=out), 2 * nbytes)
+
+
+def _rowwise(dtype: torch.dtype, device: str, shapes: Sequence[tuple[int, int]]) -> Iterator[Case]:
+    def make(rows: int, columns: int) -> Tensors:
+        x = torch.randn(rows, columns, device=device).to(dtype)
+        return x, torch.randn(columns, device=device).to(dtype), torch.empty_like(x)
+
+    for rows, columns in shapes:
+        nbytes = (2 * rows + 1) * columns * dtype.itemsize
+        label = f"{rows:,} rows of {columns:,}"
+        yield Case(label, functools.partial(make, rows, columns), _torch_rms_norm, nbytes)
+
+
+def _torch_rms_norm(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    del out  # which it does not take
+    return torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6)
+
+
+def _gather(dtype: torch.dtype, device: str, shapes: Sequence[tuple[int, int]]) -> Iterator[Case]:
+    def make(rows: int, nbytes: int) -> Tensors:
+        src = torch.randn(rows, nbytes // dtype.itemsize, device=device).to(dtype)
+        return src, torch.randperm(rows, device=device), torch.empty_like(src)
+
+    for rows, nbytes in shapes:
+        label = f"{rows:,} rows of {_size(nbytes)}" if nbytes % 1024 == 0 else f"{rows:,} rows of {nbytes} B"
+        yield Case(
+            label,
+            functools.partial(make, rows, nbytes),
+            lambda src, index, out: torch.index_select(src, 0, index, out=out),
+            rows * (2 * nbytes + 8),
+        )
+
+
+def _row_shapes(dtype: torch.dtype, device: str, short: bool) -> list[tuple[int, int]]:
+    sizes = _sizes(device, short)
+    lengths = [64, 4096, 65536] if short else [2**k for k in range(6, 17)]
+    middle = sizes[len(sizes) // 2]
+    shapes = [(middle // n // dtype.itemsize, n) for n in [*lengths, *([] if short else [1001, 4097, 50257])]]
+    ends = [(size // n // dtype.itemsize, n) for size in sizes if size != middle for n in (64, 1024, 16384, 65536)]
+    return shapes + ends
+
+
+def _small_shapes(short: bool) -> list[tuple[int, int]]:
+    return [(rows, n) for n in ([4096] if short else [64, 256, 1024, 4096, 16384, 65536]) for rows in (1, 8, 64)]
+
+
+_OPS = {
+    "elementwise": Op(
+        "scale",
+        "x: T[N], alpha: float -> out: T[N]",
+        lambda scale: lambda x, out: scale(x, 2.0, out=out),
+        lambda dtype, device, short: _elementwise(dtype, device, _sizes(device, short)),
+        lambda dtype, device, short: _elementwise(dtype, device, [2**k for k in range(10, 26, 5 if short else 1)]),
+    ),
+    "rowwise": Op(
+        "rms_norm",
+        "x: T[B, D], weight: T[D], eps: float = 1e-6 -> out: T[B, D]",
+        lambda rms_norm: lambda x, weight, out: rms_norm(x, weight, 1e-6, out=out),
+        lambda dtype, device, short: _rowwise(dtype, device, _row_shapes(dtype, device, short)),
+        lambda dtype, device, short: _rowwise(dtype, device, _small_shapes(short)),
+    ),
+    "gather": Op(
+        "take_rows",
+        "src: T[M, D], index: int64[N] -> out: T[N, D]",
+        lambda take_rows: lambda src, index, out: take_rows(src, index, out=out),
+        lambda dtype, device, short: _gather(
+            dtype, device, [(size // n, n) for size in _sizes(device, short) for n in (512, 2048, 16384, 131072)]
+        ),
+        lambda dtype, device, short: _gather(dtype, device, [(rows, 4 * n) for rows, n in _small_shapes(short)]),
+    ),
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,561 @@
+"""Which library that was built ahead of use, and is shipped beside its wrapper, serves a variant here?
+
+    <package>/prebuilt/index.json
+    <package>/prebuilt/<op>-<digest>.so
+
+`kjit build --out <package>/prebuilt` writes such a bundle; this is the one file that knows what is in it. It is asked
+before the cache, and it must answer on a machine that has no compiler. So what identifies a module here is what its
+wrapper says and what is on the disk, and nothing of a toolchain: name, arguments, exports, flags and names of sources;
+the contents of the op's own files, as far as they are there; the GPU or the CPU; the versions of kjit and tvm-ffi.
+Everything that differs is told, a line each.
+
+Where the files lie does not count, as it is another place on every machine; two modules that differ in nothing else
+cannot be told apart, and are refused when a bundle is written. Headers of other packages are not compared: the library
+carries what it was compiled from, and they are nobody's edit. Nor is it noticed when a new header comes before another
+one of the same name, which the cache watches: whoever builds a bundle has just compiled it.
+
+kjit and tvm-ffi fit when they are of the series that the bundle was built with (0.1) and not older: within a series
+what was compiled goes on working.
+
+An index is read once a process, unless it is replaced. The library's size and hash stand in it, as in the cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import platform
+import re
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import kjit
+from kjit.build import cpu
+from kjit.build.headers import Reads
+from kjit.build.key import Anchors, differences, digest, digest_of, tvm_ffi_version
+from kjit.build.store import Artifact
+from kjit.errors import KjitError, UsageError
+from kjit.spec import CudaArch, Spec, Target, Variant
+
+FOLDER = "prebuilt"
+"""Where a bundle is looked for: the folder of this name beside the wrapper, or in a package above it."""
+
+_INDEX = "index.json"
+_FORMAT = 1
+_LIBRARY = re.compile(r"\w+-[0-9a-f]{16}\.so")
+_GLIBC_NEEDED = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
+_SEARCH_FLAGS = ("-I", "-L", "-isystem", "-iquote", "-idirafter")
+_SETTLING_NS = 2_000_000_000
+_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a bundle does not serve a variant.
+
+    Attributes:
+        reasons: what differs, a line each.
+        is_surprising: it holds this module, or should: not merely one that was never put into it.
+    """
+
+    bundle: str
+    reasons: tuple[str, ...]
+    is_surprising: bool = True
+
+    def __str__(self) -> str:
+        return "".join(f"\n  the bundle '{self.bundle}' does not fit: {reason}" for reason in self.reasons)
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """The answer to `find`: a library that fits (its path), and the bundles that were asked before and refused."""
+
+    library: str | None
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A bundle that was written.
+
+    Attributes:
+        size: bytes of all libraries.
+        glibc: the oldest C library that they run with, `2.34`; None where they do not say.
+    """
+
+    folder: Path
+    modules: int
+    libraries: int
+    size: int
+    glibc: str | None
+
+
+def find(variant: Variant, wrapper: str | None) -> Lookup:
+    """Look for the library of `variant` in the bundles beside its wrapper.
+
+    Args:
+        wrapper: the path of the file that asks; None (a notebook) has no bundle.
+    """
+    if wrapper is None or variant.target.is_simulated:
+        return Lookup(None, ())
+    refusals: list[Refusal] = []
+    for folder in _places(os.path.dirname(wrapper)):
+        try:
+            status = os.stat(f"{folder}/{_INDEX}")
+        except OSError:
+            continue
+        found = _read(folder, status.st_mtime_ns, status.st_size, status.st_ino).find(variant)
+        if isinstance(found, str):
+            return Lookup(found, tuple(refusals))
+        refusals.append(found)
+    return Lookup(None, tuple(refusals))
+
+
+def targets_of_bundle(targets: Iterable[Target]) -> list[Target]:
+    """What to build so that a bundle serves `targets`: architectures of one major version share a library, and a
+    library for the CPU is built for each level.
+
+    Architectures of different major versions do not share one: the host part of a unit, too, is compiled for the
+    architecture (`KJIT_CUDA_ARCH`), and would have to make do with what the oldest can.
+
+    Raises:
+        UsageError: a target is the simulator, or there are no levels for this kind of CPU.
+    """
+    majors: dict[int, list[CudaArch]] = {}
+    made: list[Target] = []
+    for target in targets:
+        if target.is_simulated:
+            raise UsageError(
+                f"a bundle is for GPUs and CPUs, and '{target}' is neither.", hint="--target cuda, cpu, or both"
+            )
+        for arch in target.archs:
+            majors.setdefault(arch.major, []).append(arch)
+        if target.kind == "cpu":
+            made += [Target.cpu(level.name) for level in cpu.levels()]
+    return [*(Target.cuda(*archs) for archs in majors.values()), *made]
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that holds something else than a bundle.
+
+    Raises:
+        UsageError: it does, or it is a file.
+    """
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"no bundle can be written to '{folder}': {error.strerror}.") from None
+    if names and _INDEX not in names:
+        raise UsageError(
+            f"'{folder}' is there, and is no bundle ('{min(names)}' is in it); nothing is written.",
+            hint=f"name a folder of its own, for example kernels/{FOLDER}",
+        )
+
+
+def write(folder: Path, built: Iterable[tuple[Variant, Artifact]]) -> Written:
+    """Write the bundle of these artifacts to `folder`, in the place of the one that is there.
+
+    A program that starts meanwhile finds the old one or the new one: the index is replaced last, and only then go the
+    libraries that the old one named.
+
+    Raises:
+        UsageError: two modules cannot be told apart, or `folder` holds something else.
+        KjitError: it cannot be written, or an artifact changed meanwhile.
+    """
+    check_folder(folder)
+    writer = _Writer()
+    for variant, artifact in built:
+        writer.add(variant, artifact)
+    before = _libraries_named_in(folder)
+    made: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in writer.contents.items():
+            if not _holds(folder / name, content):
+                made.append(folder / name)
+                _replace(folder / name, content)
+        _replace(folder / _INDEX, json.dumps(writer.index(), indent=1, sort_keys=True).encode() + b"\n")
+    except OSError as error:
+        for path in made:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        raise KjitError(
+            f"the bundle '{folder}' cannot be written: {error.strerror}.",
+            hint="free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name a folder of yours",
+        ) from None
+    for name in before - writer.contents.keys():
+        with contextlib.suppress(OSError):  # it is of no use, and does no harm
+            (folder / name).unlink()
+    needs = [library["glibc"] for module in writer.modules.values() for library in module["libraries"]]
+    return Written(
+        folder,
+        modules=len(writer.modules),
+        libraries=len(writer.contents),
+        size=sum(map(len, writer.contents.values())),
+        glibc=max(filter(None, needs), key=_numbers, default=None),
+    )
+
+
+class _Bundle:
+    """An index that was read."""
+
+    def __init__(self, folder: str, document: Any) -> None:
+        """Raises KeyError, TypeError or ValueError where `document` is no index."""
+        self._folder = folder
+        self._differs = _differences_of_machines(document["built with"])
+        self._kjit_is_same = document["built with"]["kjit"] == kjit.__version__
+        self._files: list[tuple[str, str, str]] = [(where, path, hash_) for where, path, hash_ in document["files"]]
+        self._by_op: dict[str, list[dict[str, Any]]] = {}
+        self._modules: dict[str, dict[str, Any]] = {}
+        for module in document["modules"]:
+            self._by_op.setdefault(module["op"], []).append(module)
+            self._modules[digest_of([module["op"], module["identity"]])] = module
+
+    def find(self, variant: Variant) -> str | Refusal:
+        """The library that serves `variant` here, or all that stands against it."""
+        spec = variant.spec
+        reasons = [*self._differs]
+        try:
+            identity = _identity(spec)
+            module = self._modules.get(digest_of([spec.name, identity]))
+            if module is None:
+                reasons += self._not_in_it(spec, identity)
+                return Refusal(self._folder, tuple(reasons), is_surprising=bool(self._differs))
+            reasons += self._edited(module, spec)
+            library = _choose(module["libraries"], variant.target)
+            if isinstance(library, list):
+                reasons += library
+            elif not reasons:
+                path = f"{self._folder}/{library['file']}"
+                damage = _damage(path, library["size"], library["digest"])
+                if damage is None:
+                    return path
+                reasons.append(damage)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            reasons.append(_no_index(error))
+        return Refusal(self._folder, tuple(reasons))
+
+    def _not_in_it(self, spec: Spec, identity: Mapping[str, object]) -> list[str]:
+        modules = self._by_op.get(spec.name)
+        if modules is None:
+            return [f"{spec.name} is not in it"]
+        for module in modules:
+            if module["identity"].get("arguments") == list(spec.args):
+                lines = differences({"module": module["identity"]}, {"module": identity})
+                return lines or ["it was built from another description"]
+        labels = [module["label"] for module in modules]
+        more = f" and {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
+        return [f"it has {', '.join(labels[:_SHOWN])}{more}, and not {spec.label}"]
+
+    def _edited(self, module: Mapping[str, Any], spec: Spec) -> list[str]:
+        home = _home(spec)
+        lines = []
+        for index in module["files"]:
+            anchor, path, expected = self._files[index]
+            if anchor == "kjit" and not self._kjit_is_same:
+                continue  # told by the version
+            here = _place(anchor, path, home)
+            now = _digest_of(here)
+            if now is not None and now != expected:
+                shown = f"{{kjit}}/{path}" if anchor == "kjit" else os.path.relpath(here, os.path.dirname(self._folder))
+                lines.append(f"{shown} changed since it was built")
+        return lines
+
+
+class _Writer:
+    """The parts of a bundle, in memory."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+        self.modules: dict[str, dict[str, Any]] = {}
+        self._files: dict[tuple[str, str, str], int] = {}
+
+    def add(self, variant: Variant, artifact: Artifact) -> None:
+        spec = variant.spec
+        content = artifact.library.read_bytes()
+        hash_ = digest(content)
+        if hash_ != artifact.record["digest"]:
+            raise KjitError(f"the library of {variant.label} changed while the bundle was written.", hint="try again")
+        name = f"{spec.name}-{hash_[:16]}.so"
+        self.contents[name] = content
+        identity = _identity(spec)
+        files = sorted(self._files.setdefault(row, len(self._files)) for row in _files_of(spec, artifact))
+        module = self.modules.setdefault(
+            digest_of([spec.name, identity]),
+            {"op": spec.name, "label": spec.label, "identity": identity, "files": files, "libraries": []},
+        )
+        for library in module["libraries"]:
+            if library["target"] == str(variant.target):
+                if library["digest"] == hash_:
+                    return
+                raise UsageError(
+                    f"{spec.label} is declared twice, from different files and with the same name, arguments, exports "
+                    "and flags: in a bundle the two cannot be told apart.",
+                    hint="give them different arguments (the strings after the name in kjit.Spec)",
+                )
+        module["files"] = sorted({*module["files"], *files})
+        module["libraries"].append(
+            {
+                "file": name,
+                "size": len(content),
+                "digest": hash_,
+                "target": str(variant.target),
+                "archs": [arch.digits for arch in variant.target.archs],
+                "level": variant.target.level,
+                "glibc": _glibc_of(content),
+            }
+        )
+
+    def index(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "built with": _this_machine(),
+            "files": list(self._files),
+            "modules": sorted(self.modules.values(), key=lambda module: json.dumps(module["identity"])),
+        }
+
+
+@lru_cache(maxsize=256)
+def _places(folder: str) -> tuple[str, ...]:
+    """Where bundles of a wrapper in `folder` may be: beside it, and in the packages that it is in."""
+    places = []
+    while True:
+        places.append(f"{folder}/{FOLDER}")
+        if not os.path.exists(f"{folder}/__init__.py"):
+            return tuple(places)
+        folder = os.path.dirname(folder)
+
+
+@lru_cache(maxsize=64)
+def _read(folder: str, mtime_ns: int, size: int, inode: int) -> _Bundle | _Unreadable:
+    del mtime_ns, size, inode  # only the cache's key: a replaced index is read again
+    try:
+        with open(f"{folder}/{_INDEX}", "rb") as file:
+            document = json.loads(file.read())
+        if document["format"] != _FORMAT:
+            written = document["built with"]["kjit"]
+            return _Unreadable(folder, f"it was written by kjit {written}, in a form that this one does not know")
+        return _Bundle(folder, document)
+    except OSError as error:
+        return _Unreadable(folder, f"its index cannot be read ({error.strerror})")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return _Unreadable(folder, _no_index(error))
+
+
+@dataclass(frozen=True)
+class _Unreadable:
+    """A bundle without an index that can be used."""
+
+    folder: str
+    reason: str
+
+    def find(self, variant: Variant) -> Refusal:
+        del variant  # it serves none
+        return Refusal(self.folder, (self.reason,))
+
+
+def _no_index(error: Exception) -> str:
+    return f"its index is damaged ({type(error).__name__}: {error})"
+
+
+def _identity(spec: Spec) -> dict[str, object]:
+    """What tells a module from others of its op, wherever its files are."""
+    return {
+        "arguments": list(spec.args),
+        "CUDA sources": [os.path.basename(path) for path in spec.cuda_files],
+        "C++ sources": [os.path.basename(path) for path in spec.cpp_files],
+        "CUDA exports": [list(export) for export in spec.cuda_wrappers],
+        "C++ exports": [list(export) for export in spec.cpp_wrappers],
+        "flags for c++": _without_folders(spec.extra_cflags),
+        "flags for nvcc": _without_folders(spec.extra_cuda_cflags),
+        "flags for the link": _without_folders(spec.extra_ldflags),
+    }
+
+
+def _without_folders(flags: Iterable[str]) -> list[str]:
+    """Without the folders that compilers search; a path in any other flag may end up in the library."""
+    kept = []
+    is_path = False
+    for flag in flags:
+        search = flag.startswith(_SEARCH_FLAGS)
+        if not search and not is_path:
+            kept.append(flag)
+        is_path = flag in _SEARCH_FLAGS
+    return kept
+
+
+def _home(spec: Spec) -> str:
+    """The folder that paths of the op's own files are relative to: that of its first source."""
+    files = spec.cuda_files or spec.cpp_files
+    return os.path.dirname(files[0]) if files else ""
+
+
+def _files_of(spec: Spec, artifact: Artifact) -> list[tuple[str, str, str]]:
+    """The op's own files and kjit's headers that the artifact was built from: `(anchor, path, hash)`."""
+    record: Any = artifact.record
+    home = _home(spec)
+    module = record["inputs"]["module"]
+    hashes = [hash_ for _, hash_ in (*module["CUDA sources"], *module["C++ sources"])]
+    rows = [
+        ("source", os.path.relpath(path, home), hash_)
+        for path, hash_ in zip((*spec.cuda_files, *spec.cpp_files), hashes, strict=True)
+    ]
+    anchors = Anchors.of(spec)
+    for header in Reads.from_json(record["reads"]).headers:
+        if header.anchor == "kjit":
+            rows.append(("kjit", header.path, header.digest))
+        elif header.anchor == "project" and home:
+            path = anchors.absolute(header.anchor, header.path) or header.path
+            rows.append(("source", os.path.relpath(path, home), header.digest))
+    return rows
+
+
+@lru_cache(maxsize=4096)
+def _place(anchor: str, path: str, home: str) -> str:
+    return os.path.normpath(os.path.join(_kjit_home() if anchor == "kjit" else home, path))
+
+
+@lru_cache(maxsize=1)
+def _kjit_home() -> str:
+    return os.path.dirname(os.path.abspath(kjit.__file__))
+
+
+_digests: dict[str, tuple[int, int, int, str]] = {}
+
+
+def _digest_of(path: str) -> str | None:
+    """The hash of a file, None where it is not there. It is read again when its date or size is another, or so young
+    that a later edit could have the same."""
+    try:
+        status = os.stat(path)
+        known = _digests.get(path)
+        if known is not None and known[:3] == (status.st_mtime_ns, status.st_size, status.st_ino):
+            return known[3]
+        with open(path, "rb") as file:
+            found = digest(file.read())
+    except OSError:
+        return None
+    if status.st_mtime_ns < time.time_ns() - _SETTLING_NS:
+        _digests[path] = (status.st_mtime_ns, status.st_size, status.st_ino, found)
+    return found
+
+
+def _choose(libraries: list[dict[str, Any]], target: Target) -> dict[str, Any] | list[str]:
+    """The library with the best code for `target` here, or what stands against it, a line each."""
+    reasons = []
+    fitting: list[tuple[Any, dict[str, Any]]] = []
+    if target.arch is not None:
+        archs = [(CudaArch.parse(digits), library) for library in libraries for digits in library["archs"]]
+        fitting = [(arch.closeness, library) for arch, library in archs if arch.serves(target.arch)]
+        if not fitting:
+            has = ", ".join(str(arch) for arch, _ in sorted(archs, key=lambda pair: pair[0])) or "no GPU"
+            reasons.append(f"it has code for {has}, and none of it for {target.arch}")
+    else:
+        here = cpu.levels_here()
+        fitting = [(here.index(each["level"]), each) for each in libraries if each["level"] in here]
+        if not fitting:
+            has = ", ".join(library["level"] for library in libraries if library["level"]) or "no CPU"
+            reasons.append(f"it has code for {has}, and this CPU has {here[-1] if here else 'none of these levels'}")
+    if not fitting:
+        return reasons
+    best = max(fitting, key=lambda pair: pair[0])[1]
+    needed, glibc = best["glibc"], _glibc_here()
+    if needed is not None and glibc is not None and _numbers(needed) > _numbers(glibc):
+        return [f"it needs glibc {needed} or newer, and this is glibc {glibc}"]
+    return best
+
+
+def _damage(path: str, size: int, expected: str) -> str | None:
+    name = os.path.basename(path)
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        return f"{name} cannot be read ({error.strerror})"
+    if len(content) != size:
+        return f"{name} is damaged: it has {len(content)} bytes and not {size}"
+    return None if digest(content) == expected else f"{name} is damaged: it was altered"
+
+
+def _this_machine() -> dict[str, str]:
+    return {
+        "kjit": kjit.__version__,
+        "tvm-ffi": tvm_ffi_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+    }
+
+
+def _differences_of_machines(built: Mapping[str, str]) -> tuple[str, ...]:
+    lines = []
+    here = _this_machine()
+    for name in ("kjit", "tvm-ffi"):
+        if not _continues(built[name], here[name]):
+            lines.append(f"it was built with {name} {built[name]}, and this is {name} {here[name]}")
+    for name in ("system", "machine"):
+        if built[name] != here[name]:
+            lines.append(f"it was built for {built[name]}, and this is {here[name]}")
+    return tuple(lines)
+
+
+def _continues(built: str, here: str) -> bool:
+    """Whether what was compiled with version `built` works with version `here`: the same series, and not older."""
+    return _numbers(built)[:2] == _numbers(here)[:2] and _numbers(here) >= _numbers(built)
+
+
+@lru_cache(maxsize=64)
+def _numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(map(int, match[0].split("."))) if match else ()
+
+
+def _glibc_of(content: bytes) -> str | None:
+    """The newest version of the C library's symbols that a library asks for."""
+    versions = [(int(major), int(minor)) for major, minor in _GLIBC_NEEDED.findall(content)]
+    return "{}.{}".format(*max(versions)) if versions else None
+
+
+@lru_cache(maxsize=1)
+def _glibc_here() -> str | None:
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (AttributeError, OSError, ValueError):
+        return None  # another C library; the loader decides
+    return version if name == "glibc" else None
+
+
+def _libraries_named_in(folder: Path) -> set[str]:
+    """The files of the bundle that is there, as its index names them."""
+    try:
+        document = json.loads((folder / _INDEX).read_bytes())
+        names = {library["file"] for module in document["modules"] for library in module["libraries"]}
+    except (AttributeError, KeyError, OSError, TypeError, ValueError):
+        return set()  # none, or damaged: what it named stays
+    return {name for name in names if isinstance(name, str) and _LIBRARY.fullmatch(name)}
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return path.read_bytes() == content
+    except OSError:
+        return False
+
+
+def _replace(path: Path, content: bytes) -> None:
+    being_written = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        being_written.write_bytes(content)
+        os.replace(being_written, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            being_written.unlink()
+        raise

@@ -1,0 +1,103 @@
+"""`kjit test`: run the tests of ops with pytest."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from kjit import env
+from kjit.cli import complete, console
+from kjit.errors import KjitError, UsageError
+
+if TYPE_CHECKING:
+    from kjit.project import Project
+
+_FOR_PYTEST = "kjit.for_pytest"
+_USAGE, _NOTHING_RAN = 4, 5  # pytest's exit statuses
+
+
+class Command(TyperCommand):
+    """A command that leaves what follows `--` alone, for pytest."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_FOR_PYTEST] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+def test(
+    context: typer.Context,
+    ops: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
+    ] = None,
+    sim: Annotated[bool, typer.Option("--sim", help="Run CUDA kernels in the simulator, GPU or not.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run them in the simulator that looks for mistakes in them.")
+    ] = False,
+) -> None:
+    """Run the tests of ops with pytest; what follows -- is for pytest: kjit test scale -- -x -k agrees.
+
+    Exit status 1: a test failed, or none ran.
+    """
+    from kjit.project import find_project
+
+    project = find_project()
+    files = find_tests(project, ops or [])
+    if importlib.util.find_spec("pytest") is None:
+        raise KjitError(f"pytest is not installed for {sys.executable}.", hint="pip install pytest")
+    environment = dict(os.environ)
+    if sim or check:
+        environment[env.SIM] = "check" if check else "1"
+    # Wrappers are imported from here, whatever folder this is called in.
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")])
+    )
+    shown = [os.path.relpath(file) for file in files]
+    command = [sys.executable, "-m", "pytest", *shown, *context.meta.get(_FOR_PYTEST, [])]
+    raise typer.Exit(_status(subprocess.run(command, env=environment, check=False).returncode))
+
+
+def find_tests(project: Project, ops: Sequence[str]) -> list[Path]:
+    """The test files of `ops`, or of all ops that have one.
+
+    Raises:
+        UsageError: there is no such op, or no test.
+    """
+    named = project.check_ops(list(ops))
+    files = [project.test_path(op) for op in named]
+    missing = [(op, file) for op, file in zip(named, files, strict=True) if not file.is_file()]
+    for op, file in missing if ops else ():
+        raise UsageError(
+            f"op '{op}' has no test: there is no {project.display(file)}.",
+            hint=f"`kjit new {op} --dry-run` shows the one that it would have been given",
+        )
+    found = [file for file in files if file.is_file()]
+    if not found:
+        raise UsageError(
+            f"there is no test of an op in {project.display(project.tests_dir)}.",
+            hint="`kjit new OP` writes one with the op; a test file is named test_<op>.py",
+        )
+    if missing:
+        console.note(f"without a test: {', '.join(op for op, _ in missing)}")
+    return found
+
+
+def _status(pytests: int) -> int:
+    """kjit's exit status for that of pytest, which calls a test file that fails to import an interruption."""
+    if pytests < 0:
+        raise KjitError(f"pytest was ended by {signal.Signals(-pytests).name}.", hint="`-- -x -v` shows in which test")
+    if pytests == _NOTHING_RAN:
+        raise KjitError("no test ran.", hint="what follows -- may leave all of them out")
+    return {0: 0, _USAGE: 2}.get(pytests, 1)

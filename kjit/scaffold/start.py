@@ -1,0 +1,193 @@
+"""What does a new op compute, until its author puts their own math there?
+
+Something that uses every parameter, so that a test notices when one is lost; the same in C++ and in Python:
+
+- elementwise, minimal: the sum of the inputs (the square, of a lone one), times every float, plus every int and bool.
+  For the default signature: `x * alpha`.
+- gather: the same with the rows that the index names; those of a lone table are moved as they are.
+- rowwise: RMSNorm. The sum of the rows, divided by its root mean square, times every input for columns or rows and every
+  float but the first, which is the epsilon; plus what may be absent and every int and bool. A result with a number for
+  each row is one over the root mean square.
+
+What may be absent counts as zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kjit.scaffold.dtypes import DType
+from kjit.scaffold.patterns import Kinds
+from kjit.scaffold.signature import Scalar, Signature, Tensor
+
+Language = Literal["cpp", "python"]
+
+FACTOR = "inverse_rms"
+"""What a row's elements are multiplied by, in the code of both languages."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The math of a new op.
+
+    Args:
+        signature: of the op.
+        kinds: what its tensors are to the kernel.
+        sums: it reduces rows.
+    """
+
+    signature: Signature
+    kinds: Kinds
+    sums: bool
+
+    @property
+    def results(self) -> list[Tensor]:
+        """What a call writes to: the outputs, then what is changed in place."""
+        return [*self.signature.outputs, *self.signature.mutated]
+
+    @property
+    def writes_rows(self) -> bool:
+        """Whether any result has more than a number for each row."""
+        return any(self.kinds[tensor.name] == "element" for tensor in self.results)
+
+    @property
+    def moves(self) -> bool:
+        """Whether elements are moved as they are, from one table to one output."""
+        inputs = [tensor for tensor in self.signature.inputs if self.kinds[tensor.name] != "index"]
+        numbers = [parameter for parameter in self.signature.parameters if isinstance(parameter, Scalar)]
+        if [self.kinds[tensor.name] for tensor in inputs] != ["table"] or numbers or len(self.results) != 1:
+            return False
+        return inputs[0].dtype == self.results[0].dtype
+
+    @property
+    def factor(self) -> str:
+        """The name of what a row's sum becomes; nothing for an op without sums."""
+        return FACTOR if self.sums else ""
+
+    def _of(self, *kinds: str, optional: bool | None = None) -> list[Tensor]:
+        inputs = self.signature.inputs
+        return [t for t in inputs if self.kinds[t.name] in kinds and optional in (None, t.optional)]
+
+    @property
+    def _eps(self) -> str | None:
+        return next((s.name for s in self.signature.scalars if s.kind == "float"), None) if self.sums else None
+
+    @property
+    def term_tensors(self) -> list[str]:
+        """What a term of the sum is made of; where no result is a row, everything that rows are made of."""
+        if not self.sums:
+            return []
+        kinds = ("element",) if self.writes_rows else ("element", "column")
+        return [tensor.name for tensor in self._of(*kinds)]
+
+    @property
+    def row_tensors(self) -> list[str]:
+        """What is computed once a row beside the sum, and from what."""
+        if not self.sums:
+            return []
+        inputs = [t.name for t in self._of("number") if t.mutable or not self.writes_rows]
+        return inputs + [t.name for t in self.signature.outputs if self.kinds[t.name] == "number"]
+
+    @property
+    def row_results(self) -> list[str]:
+        """The results with a number for each row, where rows are summed."""
+        return [t.name for t in self.results if self.sums and self.kinds[t.name] == "number"]
+
+    @property
+    def element_results(self) -> list[str]:
+        return [tensor.name for tensor in self.results if self.kinds[tensor.name] == "element"]
+
+    @property
+    def row_scalars(self) -> list[str]:
+        """The run-time numbers of the function for a row."""
+        names = [scalar.name for scalar in self.signature.scalars]
+        if not self.sums:
+            return []
+        return [self._eps] if self._eps and self.writes_rows else [] if self.writes_rows else names
+
+    @property
+    def element_scalars(self) -> list[str]:
+        """The run-time numbers of the function for an element."""
+        return [scalar.name for scalar in self.signature.scalars if scalar.name != self._eps]
+
+    def summed(self, language: Language) -> str:
+        """What is squared and added up over a row."""
+        tensors = [t for name in self.term_tensors for t in self.signature.inputs if t.name == name]
+        terms = [tensor.name for tensor in tensors if self.kinds[tensor.name] == "element"]
+        factors = [tensor.name for tensor in tensors if self.kinds[tensor.name] == "column" and not tensor.optional]
+        summands = [tensor.name for tensor in tensors if self.kinds[tensor.name] == "column" and tensor.optional]
+        del language  # rows and columns have the same names in both
+        return _combine(terms, factors, summands)
+
+    def row(self, mean: str, root: str, small: str) -> str:
+        """What a row's sum becomes; `root` is the function for a square root."""
+        return f"1 / {root}({mean} + {self._eps or small})"
+
+    def expression(self, name: str, language: Language) -> str:
+        """What the result of that name is."""
+        result = next(tensor for tensor in self.results if tensor.name == name)
+        index = self.signature.outputs.index(result) if result in self.signature.outputs else 0
+        if self.sums and self.kinds[name] == "number":
+            return self._boolean(result, self._row_result(result, index, language))
+        # Its own value and what is only read, so that one does not depend on whether another has changed yet.
+        read = [t for t in self._of("element", "table") if not t.mutable or (t is result) or not result.mutable]
+        if not self.sums and not result.mutable and not self._of("table"):
+            read = [tensor for tensor in read if not tensor.mutable] or read
+        always = [t for t in self._of("column", "number", optional=False) if not t.mutable]
+        absent = [t for t in self._of("column", "number", optional=True)]
+        factors = [*([self.factor] if self.sums else []), *(self._name(t, language) for t in always)]
+        factors += [s.name for s in self.signature.scalars if s.kind == "float" and s.name != self._eps]
+        summands = [self._name(tensor, language) for tensor in absent] + self._whole_numbers
+        summands += [str(index)] if index else []
+        return self._boolean(result, self._sum(read, factors, summands, language))
+
+    def _row_result(self, result: Tensor, index: int, language: Language) -> str:
+        factor = f"{FACTOR}[..., 0]" if language == "python" else FACTOR
+        factors, summands = [], [str(index)] if index else []
+        if not self.writes_rows:
+            factors = [t.name for t in self._of("number", optional=False) if not t.mutable]
+            factors += [s.name for s in self.signature.scalars if s.kind == "float" and s.name != self._eps]
+            absent = [t.name for t in self._of("number", optional=True)]
+            summands = [*absent, *self._whole_numbers, *summands]
+        own = [result.name] if result.mutable else []
+        return _combine([factor], factors, [*own, *summands])
+
+    @property
+    def _whole_numbers(self) -> list[str]:
+        return [p.name for p in (*self.signature.scalars, *self.signature.constants) if p.kind != "float"]
+
+    def _sum(self, tensors: Sequence[Tensor], factors: list[str], summands: list[str], language: Language) -> str:
+        terms = [self._name(tensor, language) for tensor in tensors]
+        if len(terms) == 1 and not factors and not summands and self.kinds[tensors[0].name] == "element":
+            return f"{terms[0]} * {terms[0]}"
+        # A sum of bools is a number in C++ and a bool in PyTorch.
+        bools = all(isinstance(tensor.dtype, DType) and tensor.dtype.kind == "bool" for tensor in tensors)
+        return _combine(terms, factors, summands, plus=" | " if bools else " + ")
+
+    def _name(self, tensor: Tensor, language: Language) -> str:
+        """A tensor in an expression. In Python a whole tensor takes part, in C++ the element at hand."""
+        if language == "cpp":
+            return tensor.name
+        if self.kinds[tensor.name] == "table":
+            index = next(t for t in self.signature.inputs if self.kinds[t.name] == "index")
+            return f"{tensor.name}[{index.name}]"
+        if self.kinds[tensor.name] == "number":
+            columns = 1 if self.sums else len(self._of("table")[0].shape) - 1
+            return f"{tensor.name}[{', '.join(['...', *['None'] * columns])}]" if columns else tensor.name
+        return tensor.name
+
+    @staticmethod
+    def _boolean(result: Tensor, text: str) -> str:
+        if isinstance(result.dtype, DType) and result.dtype.kind == "bool":
+            return f"({text}) != 0" if " " in text else f"{text} != 0"
+        return text
+
+
+def _combine(terms: Sequence[str], factors: Sequence[str], summands: Sequence[str], *, plus: str = " + ") -> str:
+    """`(terms) * factors + summands`."""
+    text = plus.join(terms)
+    if len(terms) > 1 and (factors or (plus == " | " and summands)):
+        text = f"({text})"
+    return " + ".join([" * ".join([text, *factors]), *summands])

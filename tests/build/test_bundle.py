@@ -1,0 +1,592 @@
+"""kjit.build.bundle: what is shipped is found without a compiler, and nothing that does not fit is ever loaded."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kjit
+from kjit.build import bundle, cpu, gpus
+from kjit.build.bundle import targets_of_bundle
+from kjit.build.key import digest
+from kjit.build.plan import build_all
+from kjit.build.store import Artifact, Store
+from kjit.build.toolchain import Toolchain, runtime_target
+from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
+from kjit.runtime.load import load_variant
+from kjit.spec import Spec, Target, Variant
+
+CPU = Target.cpu()
+
+# Plain C over tvm-ffi's ABI. What it returns says for which level it was compiled.
+_SOURCE = """#include "level.h"
+#include <tvm/ffi/c_api.h>
+extern "C" __attribute__((visibility("default"))) int __tvm_ffi_level(void*, const TVMFFIAny*, int32_t, TVMFFIAny* r) {
+  r->type_index = kTVMFFIInt;
+#if defined(__AVX512F__)
+  r->v_int64 = 4;
+#elif defined(__AVX2__)
+  r->v_int64 = 3;
+#else
+  r->v_int64 = 2;
+#endif
+  r->v_int64 *= FACTOR;
+  return 0;
+}
+"""
+_NUMBERS = {"x86-64-v2": 2, "x86-64-v3": 3, "x86-64-v4": 4}
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package with a wrapper, its source and a bundle; `spec` is what its wrapper asks for."""
+
+    folder: Path
+
+    @property
+    def wrapper(self) -> str:
+        return str(self.folder / "level.py")
+
+    @property
+    def source(self) -> Path:
+        return self.folder / "csrc" / "level.cpp"
+
+    @property
+    def header(self) -> Path:
+        return self.folder / "csrc" / "level.h"
+
+    @property
+    def prebuilt(self) -> Path:
+        return self.folder / bundle.FOLDER
+
+    def spec(self, *args: str, **parts: Any) -> Spec:
+        return Spec("level", *(args or ("fp32_t",)), cpp_files=[self.source], **parts)
+
+    def find(self, spec: Spec | None = None) -> str:
+        """The name of the library that serves it, or the reasons of the bundle, a line each."""
+        found = bundle.find(Variant(spec or self.spec(), CPU), self.wrapper)
+        return os.path.basename(found.library) if found.library else "\n".join(found.refusals[0].reasons)
+
+    def level(self) -> int:
+        return int(load_variant(Variant(self.spec(), CPU), wrapper=self.wrapper).level())
+
+    def edit_index(self, edit: Callable[[Any], object]) -> None:
+        path = self.prebuilt / "index.json"
+        document = json.loads(path.read_text())
+        edit(document)
+        path.write_text(json.dumps(document))
+
+    def libraries(self) -> dict[str, Path]:
+        """The library of each level."""
+        (module,) = json.loads((self.prebuilt / "index.json").read_text())["modules"]
+        return {library["level"]: self.prebuilt / library["file"] for library in module["libraries"]}
+
+
+@pytest.fixture(scope="module")
+def _built(tmp_path_factory: pytest.TempPathFactory, _shared_cache: Path) -> Package:
+    """Built once for all tests of this file, for each level."""
+    if platform.machine() != "x86_64":
+        pytest.skip("the op of these tests knows the levels of x86-64 only")
+    del _shared_cache
+    package = Package(tmp_path_factory.mktemp("built") / "kernels")
+    (package.folder / "csrc").mkdir(parents=True)
+    (package.folder / "__init__.py").touch()
+    package.source.write_text(_SOURCE)
+    package.header.write_text("#define FACTOR 1\n")
+    for path in (package.source, package.header):
+        os.utime(path, (1, 1))
+    variants = [Variant(package.spec(), target) for target in targets_of_bundle([CPU])]
+    outcomes = build_all(variants, Store.open())
+    bundle.write(package.prebuilt, [(each.variant, each.artifact) for each in outcomes if each.artifact is not None])
+    return package
+
+
+@pytest.fixture
+def package(_built: Package, tmp_path: Path) -> Package:
+    """A copy of it at another place, as an installation makes one."""
+    return Package(Path(shutil.copytree(_built.folder, tmp_path / "site" / "kernels")))
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks for a compiler or starts a process fails the test."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a compiler was looked for")
+
+    monkeypatch.setattr(Toolchain, "for_target", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+
+@pytest.fixture
+def cpu_of_level(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
+    """A function that takes from this CPU what is beyond a level (None: what every level needs)."""
+
+    def pretend(name: str | None) -> None:
+        features: frozenset[str] = frozenset()
+        for level in cpu.levels() if name is not None else ():
+            features |= level.features
+            if level.name == name:
+                break
+        monkeypatch.setattr(cpu, "cpu_features", lambda: features)
+
+    return pretend
+
+
+@pytest.mark.usefixtures("no_compiler")
+class TestFinding:
+    @pytest.mark.parametrize("level", _NUMBERS)
+    def test_the_code_for_the_highest_level_that_the_cpu_has_is_run(
+        self, package: Package, level: str, cpu_of_level: Callable[[str], None]
+    ) -> None:
+        if level not in cpu.levels_here():
+            pytest.skip(f"this CPU has no {level}")
+        cpu_of_level(level)
+        assert package.level() == _NUMBERS[level]
+
+    def test_a_cpu_below_all_levels_is_refused(self, package: Package, cpu_of_level: Callable[[None], None]) -> None:
+        cpu_of_level(None)
+        assert package.find() == (
+            "it has code for x86-64-v2, x86-64-v3, x86-64-v4, and this CPU has none of these levels"
+        )
+
+    def test_a_level_that_the_cpu_lacks_is_refused(self, package: Package, cpu_of_level: Callable[[str], None]) -> None:
+        package.edit_index(lambda index: index["modules"][0]["libraries"].pop(0))
+        cpu_of_level("x86-64-v2")
+        assert package.find() == "it has code for x86-64-v3, x86-64-v4, and this CPU has x86-64-v2"
+
+    def test_without_its_sources_it_is_found(self, package: Package) -> None:
+        shutil.rmtree(package.folder / "csrc")
+        assert package.find().startswith("level-")
+
+    def test_a_wrapper_in_a_package_below_finds_it(self, package: Package) -> None:
+        below = package.folder / "more" / "level.py"
+        below.parent.mkdir()
+        (below.parent / "__init__.py").touch()
+        assert bundle.find(Variant(package.spec(), CPU), str(below)).library is not None
+
+    def test_folders_to_search_may_be_elsewhere(self, package: Package) -> None:
+        assert package.find(package.spec(extra_cflags=["-I/other", "-isystem", "/more"])).startswith("level-")
+
+    def test_a_notebook_and_the_simulator_have_no_bundle(self, package: Package) -> None:
+        assert bundle.find(Variant(package.spec(), CPU), None) == bundle.Lookup(None, ())
+        assert bundle.find(Variant(package.spec(), Target.sim()), package.wrapper) == bundle.Lookup(None, ())
+
+    def test_an_index_that_is_replaced_is_read_again(self, package: Package) -> None:
+        package.find()
+        package.edit_index(lambda index: index.update(modules=[]))
+        assert package.find() == "level is not in it"
+
+
+@pytest.mark.usefixtures("no_compiler")
+class TestEdits:
+    def test_a_touched_source_fits(self, package: Package) -> None:
+        package.source.touch()
+        assert package.find().startswith("level-")
+
+    def test_an_edited_source_and_header_are_named(self, package: Package) -> None:
+        package.source.write_text(_SOURCE + "\n")
+        package.header.write_text("#define FACTOR 2\n")
+        assert package.find() == ("csrc/level.cpp changed since it was built\ncsrc/level.h changed since it was built")
+
+    def test_an_edit_is_noticed_in_the_same_process_and_so_is_its_reversal(self, package: Package) -> None:
+        before = package.find()
+        package.header.write_text("#define FACTOR 2\n")
+        assert package.find() == "csrc/level.h changed since it was built"
+        package.header.write_text("#define FACTOR 1\n")
+        assert package.find() == before
+
+
+@pytest.mark.usefixtures("no_compiler")
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("name", "value", "reason"),
+        [
+            ("kjit", "0.2.0", f"it was built with kjit 0.2.0, and this is kjit {kjit.__version__}"),
+            ("kjit", "0.0.9", f"it was built with kjit 0.0.9, and this is kjit {kjit.__version__}"),
+            ("kjit", "0.1.99", f"it was built with kjit 0.1.99, and this is kjit {kjit.__version__}"),
+            ("tvm-ffi", "1.0.0", "it was built with tvm-ffi 1.0.0, and this is tvm-ffi "),
+            ("machine", "aarch64", "it was built for aarch64, and this is x86_64"),
+            ("system", "Darwin", f"it was built for Darwin, and this is {platform.system()}"),
+        ],
+    )
+    def test_another_version_or_machine(self, package: Package, name: str, value: str, reason: str) -> None:
+        package.edit_index(lambda index: index["built with"].update({name: value}))
+        assert package.find().startswith(reason)
+
+    def test_a_later_release_of_the_series_fits(self, package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kjit, "__version__", f"{kjit.__version__}.99")
+        monkeypatch.setattr(bundle, "tvm_ffi_version", lambda: "0.1.999")
+        assert package.find().startswith("level-")
+
+    def test_everything_that_differs_is_a_line(self, package: Package) -> None:
+        def edit(index: Any) -> None:
+            index["built with"].update(kjit="0.2.0", machine="aarch64")
+            for library in index["modules"][0]["libraries"]:
+                library["glibc"] = "99.1"
+
+        package.edit_index(edit)
+        package.header.write_text("#define FACTOR 2\n")
+        assert [line.split(" and ")[0].split(",")[0] for line in package.find().splitlines()] == [
+            "it was built with kjit 0.2.0",
+            "it was built for aarch64",
+            "csrc/level.h changed since it was built",
+            "it needs glibc 99.1 or newer",
+        ]
+
+    @pytest.mark.parametrize(
+        ("parts", "reason"),
+        [
+            ({"extra_cflags": ["-DMORE=1"]}, "flags for c++: with -DMORE=1"),
+            ({"extra_ldflags": ["-lm"]}, "flags for the link: with -lm"),
+            ({"cpp_wrappers": [("run", "run")]}, "C++ exports: with run"),
+        ],
+    )
+    def test_another_description_of_the_same_variant(
+        self, package: Package, parts: dict[str, Any], reason: str
+    ) -> None:
+        assert package.find(package.spec(**parts)) == reason
+
+    def test_a_variant_that_was_never_in_it_is_no_surprise(self, package: Package) -> None:
+        assert package.find(package.spec("int8_t")) == "it has level<fp32_t>, and not level<int8_t>"
+        (refusal,) = bundle.find(Variant(package.spec("int8_t"), CPU), package.wrapper).refusals
+        assert not refusal.is_surprising
+
+    @pytest.mark.parametrize(
+        ("damage", "reason"),
+        [
+            (lambda path: path.write_bytes(path.read_bytes()[:100]), "is damaged: it has 100 bytes and not"),
+            (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"?"), "is damaged: it was altered"),
+            (lambda path: path.unlink(), "cannot be read (No such file or directory)"),
+        ],
+    )
+    def test_a_damaged_library(self, package: Package, damage: Callable[[Path], object], reason: str) -> None:
+        for path in package.libraries().values():
+            damage(path)
+        assert reason in package.find()
+
+    @pytest.mark.parametrize("text", ["", "[1]", '{"format": 1}', "{", '{"format": 1, "built with": {}, "files": []}'])
+    def test_an_index_that_is_none(self, package: Package, text: str) -> None:
+        (package.prebuilt / "index.json").write_text(text)
+        assert package.find().startswith("its index is damaged")
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            lambda module: module.pop("libraries"),
+            lambda module: module.update(files=[10_000]),
+            lambda module: module.update(libraries=[{}]),
+            lambda module: module.update(files="x"),
+        ],
+    )
+    def test_an_index_with_a_part_missing(self, package: Package, edit: Callable[[Any], object]) -> None:
+        package.edit_index(lambda index: edit(index["modules"][0]))
+        assert package.find().startswith("its index is damaged")
+
+    def test_an_index_of_another_form(self, package: Package) -> None:
+        package.edit_index(lambda index: index.update({"format": 2, "built with": {"kjit": "9.0"}}))
+        assert package.find() == "it was written by kjit 9.0, in a form that this one does not know"
+
+
+class TestGpus:
+    """A bundle for several architectures, of libraries that nobody loads."""
+
+    SPEC = Spec("fill", cuda_files=["/x/csrc/fill.cuh"], cuda_wrappers=[("fill", "fill")])
+    TARGETS = (Target.cuda("8.0", "8.6"), Target.cuda("9.0a"), Target.cuda("10.0f"))
+
+    @pytest.fixture
+    def wrapper(self, tmp_path: Path) -> str:
+        built = [(Variant(self.SPEC, target), artifact_of(tmp_path, self.SPEC, target)) for target in self.TARGETS]
+        bundle.write(tmp_path / bundle.FOLDER, built)
+        return str(tmp_path / "fill.py")
+
+    @pytest.fixture
+    def gpu(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], Target]:
+        """The target of a call on a GPU of some compute capability."""
+        for name in ("KJIT_CUDA_ARCH_LIST", "TVM_FFI_CUDA_ARCH_LIST"):
+            monkeypatch.delenv(name, raising=False)
+
+        def pretend(major: int, minor: int) -> Target:
+            monkeypatch.setattr(gpus, "device_capability", lambda _: (major, minor))
+            return runtime_target("cuda", 0)
+
+        return pretend
+
+    @pytest.mark.usefixtures("no_compiler")
+    @pytest.mark.parametrize(
+        ("capability", "target"), [((8, 0), 0), ((8, 6), 0), ((8, 9), 0), ((9, 0), 1), ((10, 0), 2), ((10, 3), 2)]
+    )
+    def test_a_gpu_gets_the_library_with_its_code(
+        self, wrapper: str, gpu: Callable[[int, int], Target], capability: tuple[int, int], target: int
+    ) -> None:
+        found = bundle.find(Variant(self.SPEC, gpu(*capability)), wrapper).library
+        assert found is not None
+        assert Path(found).read_text() == str(self.TARGETS[target])
+
+    @pytest.mark.usefixtures("no_compiler")
+    def test_a_gpu_that_no_code_runs_on_is_refused(self, wrapper: str, gpu: Callable[[int, int], Target]) -> None:
+        (refusal,) = bundle.find(Variant(self.SPEC, gpu(12, 0)), wrapper).refusals
+        assert refusal.reasons == ("it has code for 8.0, 8.6, 9.0a, 10.0f, and none of it for 12.0a",)
+
+    def test_code_for_one_gpu_does_not_serve_its_whole_family(self, wrapper: str) -> None:
+        (refusal,) = bundle.find(Variant(self.SPEC, Target.cuda("9.0")), wrapper).refusals
+        assert refusal.reasons == ("it has code for 8.0, 8.6, 9.0a, 10.0f, and none of it for 9.0",)
+
+    def test_architectures_of_one_major_version_share_a_library_and_the_cpu_has_one_for_each_level(self) -> None:
+        archs = [Target.cuda(arch) for arch in ("9.0a", "8.6", "8.0", "10.0a", "8.9", "10.3a")]
+        made = targets_of_bundle([*archs, CPU])
+        assert made == [
+            Target.cuda("9.0a"),
+            Target.cuda("8.0", "8.6", "8.9"),
+            Target.cuda("10.0a", "10.3a"),
+            *(Target.cpu(level.name) for level in cpu.levels()),
+        ]
+        assert str(made[1]) == "cuda:sm_80+sm_86+sm_89"
+
+    def test_the_simulator_is_not_shipped(self) -> None:
+        with pytest.raises(UsageError, match="a bundle is for GPUs and CPUs, and 'sim' is neither"):
+            targets_of_bundle([Target.sim()])
+
+    @pytest.mark.nvcc
+    def test_a_shared_library_has_the_code_of_each_architecture_and_what_each_needs_is_told(
+        self, tmp_path: Path, cache_dir: Path
+    ) -> None:
+        del cache_dir
+        source = tmp_path / "csrc" / "fill.cu"
+        source.parent.mkdir()
+        # The two architectures must need different amounts, so that a mix-up shows.
+        source.write_text(
+            "#include <kjit/device.cuh>\n"
+            "static_assert(KJIT_CUDA_ARCH == 800);\n"
+            "__global__ void fill(float* p) {\n"
+            "#if __CUDA_ARCH__ == 860\n  __shared__ float s[64];\n#else\n  __shared__ float s[32];\n#endif\n"
+            "  s[threadIdx.x] = p[0];\n  __syncthreads();\n  p[threadIdx.x] = s[31 - threadIdx.x];\n}\n"
+        )
+        variant = Variant(Spec("fill", cuda_files=[source]), *targets_of_bundle(map(Target.cuda, ["8.6", "8.0"])))
+        (outcome,) = build_all([variant], Store.open())
+        assert outcome.artifact is not None, outcome.error
+        resources: Any = outcome.artifact.build["resources"]
+        assert {each["arch"]: each["shared"] for each in resources} == {"sm_80": 128, "sm_86": 256}
+        bundle.write(tmp_path / bundle.FOLDER, [(variant, outcome.artifact)])
+        found = bundle.find(Variant(variant.spec, Target.cuda("8.9")), str(tmp_path / "fill.py")).library
+        assert found is not None
+        assert machine_code_in(Path(found).read_bytes()) == [80, 86]
+
+
+def machine_code_in(library: bytes) -> list[int]:
+    """The architectures that a library holds machine code for, as `cuobjdump --list-elf` lists them.
+
+    A fat binary is a header (magic, version, its size, bytes that follow) and parts, each with a header of its own:
+    kind (2 is machine code), version, its size, bytes that follow, and at 28 the architecture.
+    """
+    archs = []
+    start = library.find(struct.pack("<I", 0xBA55ED50))
+    _, _, header, size = struct.unpack_from("<IHHQ", library, start)
+    part, end = start + header, start + header + size
+    while part < end:
+        kind, _, header, size = struct.unpack_from("<HHIQ", library, part)
+        if kind == 2:
+            archs += struct.unpack_from("<I", library, part + 28)
+        part += header + size
+    return archs
+
+
+def artifact_of(folder: Path, spec: Spec, target: Target, files: str = "a") -> Artifact:
+    """An artifact whose library holds no more than the target's name; `files` stands for what it was built from."""
+    home = folder / "artifacts" / str(target).replace(":", "-") / files
+    home.mkdir(parents=True)
+    (home / f"{spec.name}.so").write_text(f"{target}" if files == "a" else f"{target} {files}")
+    sources = {
+        "CUDA sources": [[path, digest(files.encode())] for path in spec.cuda_files],
+        "C++ sources": [[path, digest(files.encode())] for path in spec.cpp_files],
+    }
+    record = {
+        "op": spec.name,
+        "size": (home / f"{spec.name}.so").stat().st_size,
+        "digest": digest((home / f"{spec.name}.so").read_bytes()),
+        "inputs": {"module": sources},
+        "reads": {"headers": [], "system": "", "roots": [], "folders": [], "present": []},
+    }
+    return Artifact(home, record, 0.0)
+
+
+class TestWriting:
+    SPEC = Spec("fill", "1", cuda_files=["/x/fill.cuh"])
+    TARGET = Target.cuda("9.0a")
+
+    def write(self, folder: Path, target: Target = TARGET) -> bundle.Written:
+        artifact = artifact_of(folder.parent, self.SPEC, target)
+        return bundle.write(folder, [(Variant(self.SPEC, target), artifact)])
+
+    def test_what_the_old_one_held_goes_and_what_others_put_there_stays(self, tmp_path: Path) -> None:
+        folder = tmp_path / bundle.FOLDER
+        self.write(folder)
+        (before,) = folder.glob("*.so")
+        (folder / "notes.txt").touch()
+        (folder / "fill-0123456789abcdef.so").touch()
+        written = self.write(folder, target=Target.cuda("10.0a"))
+        assert (written.modules, written.libraries, written.size) == (1, 1, len("cuda:sm_100a"))
+        assert not before.exists()
+        assert (folder / "notes.txt").exists()
+        assert (folder / "fill-0123456789abcdef.so").exists()
+
+    def test_the_same_artifacts_are_the_same_bundle_byte_for_byte(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "a" / bundle.FOLDER)
+        self.write(tmp_path / "b" / bundle.FOLDER)
+        first, second = (
+            {path.name: path.read_bytes() for path in (tmp_path / name / bundle.FOLDER).iterdir()} for name in "ab"
+        )
+        assert first == second
+
+    def test_a_folder_that_holds_something_else_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "photos").mkdir()
+        (tmp_path / "photos" / "cat.png").touch()
+        with pytest.raises(UsageError, match=r"photos' is there, and is no bundle \('cat.png' is in it\)"):
+            self.write(tmp_path / "photos")
+        assert os.listdir(tmp_path / "photos") == ["cat.png"]
+        for folder in (tmp_path / "photos" / "cat.png", tmp_path / "photos" / "cat.png" / bundle.FOLDER):
+            with pytest.raises(UsageError, match=r"no bundle can be written to .*: Not a directory"):
+                bundle.check_folder(folder)
+
+    def test_a_write_that_fails_leaves_the_old_bundle(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder = tmp_path / bundle.FOLDER
+        self.write(folder)
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        real = os.replace
+
+        def replace(source: Path, to: Path) -> None:
+            if to.name == "index.json":
+                raise OSError(28, "No space left on device")
+            real(source, to)
+
+        monkeypatch.setattr(os, "replace", replace)
+        with pytest.raises(KjitError, match="cannot be written: No space left on device"):
+            self.write(folder, target=Target.cuda("10.0a"))
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+    def test_two_modules_that_cannot_be_told_apart_are_refused(self, tmp_path: Path) -> None:
+        other = Spec("fill", "1", cuda_files=["/y/fill.cuh"])
+        built = [
+            (Variant(self.SPEC, self.TARGET), artifact_of(tmp_path, self.SPEC, self.TARGET)),
+            (Variant(other, self.TARGET), artifact_of(tmp_path, other, self.TARGET, "b")),
+        ]
+        with pytest.raises(UsageError, match="fill<1> is declared twice, from different files"):
+            bundle.write(tmp_path / bundle.FOLDER, built)
+
+    def test_an_artifact_that_was_altered_is_not_shipped(self, tmp_path: Path) -> None:
+        artifact = artifact_of(tmp_path, self.SPEC, self.TARGET)
+        artifact.library.write_text("other")
+        with pytest.raises(KjitError, match="changed while the bundle was written"):
+            bundle.write(tmp_path / bundle.FOLDER, [(Variant(self.SPEC, self.TARGET), artifact)])
+
+
+class TestLoading:
+    """What happens after a refusal."""
+
+    @pytest.fixture(autouse=True)
+    def _log(self, caplog: pytest.LogCaptureFixture, cache_dir: Path) -> Iterator[None]:
+        del cache_dir
+        with caplog.at_level(logging.DEBUG, "kjit"):
+            yield
+
+    def test_a_stale_bundle_is_told_once_and_the_edited_source_is_compiled(
+        self, package: Package, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        package.header.write_text("#define FACTOR 10\n")
+        assert package.level() in (20, 30, 40)
+        assert package.level() in (20, 30, 40)
+        (told,) = [line for line in caplog.messages if "is not taken from the bundle" in line]
+        assert told.startswith(f"level<fp32_t> cpu is not taken from the bundle {package.prebuilt}: ")
+        assert told.endswith(": csrc/level.h changed since it was built")
+
+    def test_where_nothing_may_be_compiled_the_error_says_why_the_bundle_did_not_do(
+        self, package: Package, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("KJIT_NO_COMPILE", "1")
+        package.header.write_text("#define FACTOR 10\n")
+        with pytest.raises(NotPrebuiltError) as error:
+            package.level()
+        assert error.value.message == (
+            "level<fp32_t> cpu is not built, because it was never built here, and KJIT_NO_COMPILE is set.\n"
+            f"  the bundle '{package.prebuilt}' does not fit: csrc/level.h changed since it was built"
+        )
+
+    def test_where_there_is_no_compiler_either_that_error_is_the_same_kind(
+        self, package: Package, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", "/nonexistent")
+        monkeypatch.setenv("CXX", "")
+        package.header.write_text("#define FACTOR 10\n")
+        with pytest.raises(ToolchainError, match=r"No C\+\+ compiler(.|\n)*level.h changed since it was built"):
+            package.level()
+        monkeypatch.setenv("KJIT_NO_COMPILE", "1")
+        with pytest.raises(NotPrebuiltError, match=r"without the compilers that filled it(.|\n)*level.h changed"):
+            package.level()
+
+    def test_a_module_that_is_not_shipped_and_has_no_source_is_named(
+        self, package: Package, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shutil.rmtree(package.folder / "csrc")
+        variant = Variant(package.spec("int8_t"), CPU)
+        with pytest.raises(UsageError, match=r"cannot be read(.|\n)*it has level<fp32_t>, and not level<int8_t>"):
+            load_variant(variant, wrapper=package.wrapper)
+        monkeypatch.setenv("KJIT_NO_COMPILE", "1")
+        with pytest.raises(
+            NotPrebuiltError, match=r"cannot be read .* and KJIT_NO_COMPILE is set(.|\n)*not level<int8"
+        ):
+            load_variant(variant, wrapper=package.wrapper)
+
+    def test_a_library_that_the_loader_refuses_is_compiled_here(
+        self, package: Package, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for path in package.libraries().values():
+            path.write_bytes(b"no library")
+
+        def edit(index: Any) -> None:
+            for library in index["modules"][0]["libraries"]:
+                library.update(size=len(b"no library"), digest=digest(b"no library"))
+
+        package.edit_index(edit)
+        assert package.level() in (2, 3, 4)
+        assert any("cannot be loaded" in line for line in caplog.messages)
+
+    def test_load_jit_and_jit_find_the_bundle_beside_the_file_that_calls_them(self, package: Package) -> None:
+        (package.folder / "level.py").write_text(
+            "import kjit\nfrom pathlib import Path\n"
+            "SPEC = dict(cpp_files=[Path(__file__).parent / 'csrc' / 'level.cpp'])\n"
+            "def loaded():\n    return kjit.load_jit('level', 'fp32_t', **SPEC)\n"
+            "@kjit.jit('level', 'fp32_t', device='cpu', **SPEC)\n"
+            "def called(module):\n    return module.level()\n"
+            "@kjit.module()\n"
+            "def _declared():\n    return kjit.Spec('level', 'fp32_t', **SPEC)\n"
+        )
+        script = (
+            "from kernels import level\nfrom kjit.build.toolchain import Toolchain\nToolchain.for_target = None\n"
+            "print(level.loaded().level(), level.called(), level._declared(device='cpu').level())\n"
+        )
+        done = run_python(script, package.folder.parent)
+        assert len(set(done.split())) == 1
+        assert len(done.split()) == 3
+
+
+def run_python(script: str, folder: Path) -> str:
+    """What a script prints that is started in `folder` and has no compiler on its PATH."""
+    environment = {**os.environ, "PATH": "/nonexistent", "KJIT_NO_COMPILE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,146 @@
+"""Another signature for an op that exists: what was changed in its files stays."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kjit.errors import KjitError, UsageError
+from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
+from kjit.scaffold.patterns import PATTERNS
+from kjit.scaffold.update import update_op
+
+MORE = "x: T[...], alpha: float = 2.0, beta: float = 0.0 -> out: T[...]"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with the op `scale` for both devices."""
+    scaffold_op("scale", devices=parse_devices("cuda,cpu"), start=tmp_path).files.write()
+    return tmp_path
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def update(root: Path, *args: str, **parts: object) -> dict[str, str]:
+    """What changes, by the names of the files."""
+    scaffold, _ = update_op("scale", *args, start=root, **parts)  # type: ignore[arg-type]
+    return {file.path.name: file.text for file in scaffold.files.files}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_untouched_files_become_what_would_be_scaffolded(tmp_path: Path, pattern: str) -> None:
+    before, after = "x: T[N], a: float -> out: T[N]", "x: T[N], w: U[N], a: float, k: const int = 3 -> out: T[N]"
+    if pattern == "rowwise":
+        before, after = "x: T[B, D], a: float -> out: T[B, D]", "x: T[B, D], w: T[D], a: float -> out: T[B, D]"
+    if pattern == "gather":
+        before = "src: T[M, D], index: int64[N] -> out: T[N, D]"
+        after = "src: T[M, D], index: int32[N] -> out: T[N, D]"
+    dtypes = parse_dtypes("fp32,fp64" if pattern != "rowwise" else "fp32,bf16")
+    scaffold_op("scale", before, pattern=pattern, dtypes=dtypes, start=tmp_path).files.write()
+    scaffold, conflicts = update_op("scale", after, start=tmp_path)
+    assert conflicts == []
+    scaffold.files.write()
+    for file in scaffold_op("scale", after, pattern=pattern, dtypes=dtypes, start=tmp_path).files.files:
+        assert file.path.read_text() == file.text
+
+
+def test_what_was_changed_elsewhere_stays(project: Path) -> None:
+    wrapper = project / "kernels" / "scale.py"
+    change(wrapper, "DTYPES = (torch.float32,", "DTYPES = (torch.float64, torch.float32,")
+    change(wrapper, "    if out is None:", "    # mine\n    if out is None:")
+    change(project / "tests" / "test_scale.py", "def make(", "def test_mine() -> None: ...\n\n\ndef make(")
+    scaffold, conflicts = update_op("scale", MORE, start=project)
+    assert conflicts == []
+    scaffold.files.write()
+    text = wrapper.read_text()
+    assert "torch.float64, torch.float32" in text
+    assert "# mine" in text
+    assert "module.scale(x, alpha, beta, out)" in text
+    assert "def test_mine" in (project / "tests" / "test_scale.py").read_text()
+
+
+def test_math_that_both_have_changed_is_marked_and_the_places_are_named(project: Path) -> None:
+    for kernel in ("scale.cuh", "scale.cpp"):
+        change(project / "kernels" / "csrc" / kernel, "x * alpha", "alpha - x")
+    change(project / "tests" / "test_scale.py", "return x * alpha", "return alpha - x")
+    scaffold, conflicts = update_op("scale", MORE, start=project)
+    scaffold.files.write()
+    assert [place.path.name for place in conflicts] == ["scale.cuh", "scale.cpp", "test_scale.py"]
+    for place in conflicts:
+        lines = place.path.read_text().splitlines()[place.line - 1 :]
+        assert lines[0] == "<<<<<<< yours"
+        assert "alpha - x" in lines[1]
+        assert "beta" in lines[3]
+    ast.parse((project / "kernels" / "scale.py").read_text())
+
+
+def test_a_kernel_for_another_device_is_added(project: Path) -> None:
+    (project / "kernels" / "csrc" / "scale.cpp").unlink()
+    change(project / "kernels" / "scale.py", '\n        cpp_files=[CSRC / "scale.cpp"],', "")
+    changed = update(project, devices=parse_devices("cuda,cpu"))
+    assert "scale.cpp" in changed
+    assert "cpp_files" in changed["scale.py"]
+
+
+def test_dtypes_can_be_given_anew(project: Path) -> None:
+    changed = update(project, dtypes=parse_dtypes("fp64"))
+    assert list(changed) == ["scale.py"]
+    assert "DTYPES = (torch.float64,)" in changed["scale.py"]
+
+
+def test_without_a_change_there_is_nothing_to_do(project: Path) -> None:
+    change(project / "kernels" / "scale.py", "    if out is None:", "    # mine\n    if out is None:")
+    assert update(project) == {}
+
+
+def test_a_wrapper_that_does_not_say_what_it_was_made_from_is_refused(project: Path) -> None:
+    change(project / "kernels" / "scale.py", "Pattern: ", "About: ")
+    with pytest.raises(UsageError, match=r"kernels/scale\.py does not say what it was made from") as error:
+        update(project, MORE)
+    assert "--force --dry-run" in (error.value.hint or "")
+
+
+def test_a_wrapper_that_is_no_python_is_named_with_its_line(project: Path) -> None:
+    change(project / "kernels" / "scale.py", "import torch\n", "import\n")
+    with pytest.raises(UsageError, match=r"kernels/scale\.py:\d+ is not Python"):
+        update(project, MORE)
+
+
+def test_an_op_that_does_not_exist_is_refused(project: Path) -> None:
+    with pytest.raises(UsageError, match="there is no op 'scales'"):
+        update_op("scales", start=project)
+
+
+def test_without_git_it_is_said_that_git_is_missing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(KjitError, match="git, which merges the files, is not installed"):
+        update(project, MORE)
+
+
+def test_the_command_shows_a_diff_writes_the_files_and_names_what_meets(project: Path) -> None:
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "kjit", "new", "scale", MORE, *options]
+        return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+
+    change(project / "tests" / "test_scale.py", "return x * alpha", "return alpha - x")
+    before = (project / "kernels" / "scale.py").read_text()
+    dry = run("--update", "--dry-run")
+    assert dry.returncode == 0
+    assert "+    module.scale(x, alpha, beta, out)" in dry.stdout
+    assert (project / "kernels" / "scale.py").read_text() == before
+    done = run("--update")
+    assert done.returncode == 1
+    assert "tests/test_scale.py:3" in done.stdout.partition("git's markers")[2]
+    assert "beta" in (project / "kernels" / "scale.py").read_text()
+    both = run("--update", "--force")
+    assert both.returncode == 2
+    assert "--update keeps what you changed" in both.stderr
