@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -30,46 +28,24 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args(args)
     common.print_machine()
-    many = f"{options.processes} processes"
-    compiles: list[int] = []
+    compiles: set[int] = set()
 
     def measure(processes: int) -> float:
-        seconds, count = _start_together(processes, options.target)
-        compiles.append(count)
-        return seconds
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "cache").mkdir(mode=0o700)
+            log = Path(folder) / "log"
+            compiler = _counting_compiler(Path(folder), log)
+            variables = {"KJIT_CACHE_DIR": f"{folder}/cache", "CXX": str(compiler)}
+            seconds = common.in_new_process("many_processes", "start_together", processes, options.target, **variables)
+            compiles.add(len(log.read_text().splitlines()))
+            return seconds
 
-    medians = common.alternate(
-        {"one process": lambda: measure(1), many: lambda: measure(options.processes)}, options.repeat
-    )
-    common.print_sides(f"{options.target}: build add_constant and load it everywhere", medians, "s", "one process")
-    print(f"  compiles in each run: {', '.join(map(str, sorted(set(compiles))))}")
-
-
-def _start_together(processes: int, target: str) -> tuple[float, int]:
-    """Seconds until the last of them has the module, and how many compiles there were."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        (root / "cache").mkdir(mode=0o700)
-        log = root / "log"
-        environment = {**os.environ, "KJIT_CACHE_DIR": str(root / "cache"), "CXX": str(_counting_compiler(root, log))}
-        command = [sys.executable, "-c", f"import many_processes; many_processes.load({target!r})"]
-        here = Path(__file__).resolve().parent
-        running = [
-            subprocess.Popen(
-                command, cwd=here, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-            for _ in range(processes)
-        ]
-        for process in running:
-            assert process.stdout is not None
-            process.stdout.readline()
-        begin = time.monotonic()
-        for process in running:
-            assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-        ends = [float(process.communicate()[0]) for process in running]
-        return max(ends) - begin, len(log.read_text().splitlines())
+    many = f"{options.processes} processes"
+    sides = {"one process": lambda: measure(1), many: lambda: measure(options.processes)}
+    medians = common.alternate(sides, options.repeat)
+    what = "build add_constant and load it everywhere" if options.target == "cpu" else "build add_constant for sm_90a"
+    common.print_sides(f"{options.target}: {what}", medians, "s", "one process")
+    print(f"  compiles in each run: {', '.join(map(str, sorted(compiles)))}")
 
 
 def _counting_compiler(folder: Path, log: Path) -> Path:
@@ -84,21 +60,34 @@ def _counting_compiler(folder: Path, log: Path) -> Path:
     return compiler
 
 
-def load(target: str) -> None:
-    """Say that everything is imported, wait for the start, load, and say when that was done."""
+def start_together(processes: int, target: str) -> float:
+    """Seconds from the start of all until the last of them has the module. Runs in a process of its own."""
     import tvm_ffi  # noqa: F401 (imports are not counted)
 
     from kjit.build import plan  # noqa: F401
     from kjit.runtime.load import ensure_built, load_variant
     from kjit.spec import Target, Variant
 
-    print("ready", flush=True)
-    sys.stdin.readline()
-    if target == "cpu":
-        load_variant(Variant(common.add_constant(7).only("cpu"), Target.cpu()))
-    else:
-        ensure_built(Variant(common.add_constant(7).only("cuda"), Target.cuda(_ARCH)))
-    print(time.monotonic(), flush=True)
+    gate, opener = os.pipe()
+    ends, end = os.pipe()
+    for _ in range(processes):
+        if os.fork() == 0:
+            os.close(opener)
+            os.read(gate, 1)  # comes back in all of them when the other end is closed
+            if target == "cpu":
+                load_variant(Variant(common.add_constant(7).only("cpu"), Target.cpu()))
+            else:
+                ensure_built(Variant(common.add_constant(7).only("cuda"), Target.cuda(_ARCH)))
+            os.write(end, f"{time.monotonic()!r}\n".encode())
+            os._exit(0)
+    begin = time.monotonic()
+    os.close(opener)
+    os.close(end)
+    with open(ends) as lines:
+        done = [float(line) for line in lines]
+    if len(done) != processes:
+        raise SystemExit(f"{processes - len(done)} of {processes} processes failed")
+    return max(done) - begin
 
 
 if __name__ == "__main__":
