@@ -7,11 +7,11 @@ full (a small tmpfs), files are truncated while others work. After each, new pro
 a module answers is compared with the number that its source says now:
 
 - a wrong load is a module that answers another number;
-- a hang is a process that has not come back after two minutes;
+- a hang is a process that has not come back after two minutes (a second more for each of many variants);
 - a crash is an exception that is not one of kjit's own errors, or an error where nothing is in the way any more.
 
-Each must be zero. `--count` is how often each fault is injected. Half of the builds run the machine's C++ compiler,
-half a stand-in that is quicker (faults_compiler.cpp); ninja, locks, publication and loading are the real ones in all.
+Each must be zero. `--count` is how often each fault is injected. A third of the builds run the machine's C++
+compiler, the others a stand-in that is quicker (faults_compiler.cpp); ninja, locks, publication and loading are real.
 
 Processes are forked from this one, which has imported kjit and builds nothing itself. Root can mount the small disk;
 others need user namespaces, and where there are none the limit is one on the size of files.
@@ -196,9 +196,9 @@ class Process:
     def is_done(self) -> bool:
         return self._receive.poll(0)
 
-    def join(self) -> Said | None:
+    def join(self, deadline_s: float = DEADLINE_S) -> Said | None:
         """What it said; None if it was killed. A process that does not come back is killed and counts as a hang."""
-        if self._said is None and self._receive.poll(DEADLINE_S):
+        if self._said is None and self._receive.poll(deadline_s):
             with contextlib.suppress(EOFError):
                 self._said = Said(*self._receive.recv())
         elif self._said is None:
@@ -224,7 +224,9 @@ class Fault:
         self.worlds = [self.new_world(index, compiler) for index, compiler in enumerate(compilers.both)]
 
     def new_world(self, index: int, compiler: Path) -> World:
-        return World(self.folder / str(index), compiler, self.rng)
+        world = World(self.folder / str(index), compiler, self.rng)
+        shutil.copytree(self.compilers.known_of(compiler), world.cache)
+        return world
 
     @classmethod
     def name(cls) -> str:
@@ -232,7 +234,7 @@ class Fault:
 
     def run(self) -> None:
         """Inject once, then look whether everything is well."""
-        self.world = self.worlds[self.count.injected % len(self.worlds)]
+        self.world = self.worlds[self.count.injected % 3 != 0]
         self.inject()
         self.count.injected += 1
 
@@ -553,17 +555,12 @@ class OddNames(Fault):
         cache = "c" + "".join(self.rng.choice(letters) for _ in range(self.rng.randrange(1, 8)))
         compiler = self.compilers.both[0]  # the stand-in takes paths as they are
         self.world = World(self.folder / f"odd{self.count.injected}", compiler, self.rng, name=name)
-        known = self.worlds[0].cache
         self.world.cache = self.world.folder / cache
-        self.worlds[0].folder.joinpath("tmp").mkdir(exist_ok=True)
-        if known.is_dir():
-            shutil.copytree(known, self.world.cache)
+        shutil.copytree(self.worlds[0].cache, self.world.cache)
         op = self.world.op()
         self.check(op)
         op.edit()
         self.check(op)
-        if not known.is_dir():  # what is known of the compiler, and kjit's own code, for the next ones
-            shutil.copytree(self.world.cache, known)
         shutil.rmtree(self.world.folder)
 
 
@@ -580,7 +577,7 @@ class ManyVariants(Fault):
         orders = [variants, self.rng.sample(variants, count)]
         builders = [Process(self.world, partial(_build_all, order)) for order in orders]
         for builder in builders:
-            self.judge(builder.join(), count, must_load=True)
+            self.judge(builder.join(DEADLINE_S + count), count, must_load=True)
         for index in self.rng.sample(range(count), min(count, 40)):
             said = Process(self.world, partial(_number, self._variant(op, index))).join()
             self.judge(said, index * 1000000000 + op.number, must_load=True)
@@ -635,6 +632,20 @@ class Compilers:
         subprocess.run([self.real, template, "-o", self.folder / "template.so", *link], check=True)
         os.environ["KJIT_FAULTS_TEMPLATE"] = str(self.folder / "template.so")
 
+    def known_of(self, compiler: Path) -> Path:
+        """A cache that knows a compiler and has kjit's own code, compiled by it. Both take long, and no fault hits."""
+        folder = self.folder / f"known-{compiler.name}"
+        if not folder.is_dir():
+            world = World(self.folder / f"first-{compiler.name}", compiler, random.Random(0))
+            said = Process(world, partial(_number, world.ops[0].variant())).join()
+            if said is None or said.number != world.ops[0].number:
+                raise SystemExit(f"a module cannot be built at all: {said}")
+            (folder / "v1").mkdir(parents=True, mode=0o700)
+            folder.chmod(0o700)
+            shutil.copy2(world.cache / "v1" / "compilers.json", folder / "v1")
+            shutil.copytree(world.cache / "v1" / "support", folder / "v1" / "support")
+        return folder
+
     @property
     def both(self) -> tuple[Path, Path]:
         return self.real, self.stand_in
@@ -660,6 +671,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--variants", type=int, default=VARIANTS, help=f"of one op ({VARIANTS})")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="FAULT", help=", ".join(names))
+    parser.add_argument("--progress", action="store_true", help="say after each round how long it took")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     options = parser.parse_args(args)
     logging.getLogger("kjit").setLevel(logging.CRITICAL)
@@ -680,6 +692,8 @@ def main(args: Sequence[str] | None = None) -> int:
             for fault in faults:
                 if not isinstance(fault, ManyVariants) or round_ == 0:
                     fault.run()
+            if options.progress:
+                print(f"{time.monotonic() - began:.0f} s: round {round_ + 1}", file=sys.stderr, flush=True)
     _print(faults, time.monotonic() - began, as_json=options.json)
     return int(any(fault.problems for fault in faults))
 

@@ -134,7 +134,7 @@ def read_summary(folder: str, used: float) -> Artifact | str:
         finally:
             os.close(handle)
         document = json.loads(line + b"}") if end else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         document = None
     # Written otherwise, or not to be read: `read_artifact` says why.
     return read_artifact(folder) if document is None else parse_record(Path(folder), document, used, summary=True)

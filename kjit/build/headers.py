@@ -45,6 +45,7 @@ from kjit.spec import Spec
 
 _SETTLING_NS = 2_000_000_000
 _CLOCK_STEP_NS = 10_000_000
+_TICK_S = 0.0005
 _CLOCK_REALTIME_COARSE = 5  # of Linux; Python has no name for it
 _YOUNG = 0
 _ABSENT = -1
@@ -276,7 +277,11 @@ class Start:
 
     @classmethod
     def now(cls) -> Start:
-        return cls(now_ns(), time.time_ns(), time.monotonic_ns())
+        """Wait for the next tick (some milliseconds), so that a file that was written just before is older."""
+        last = now_ns()
+        while (file_ns := now_ns()) == last:
+            time.sleep(_TICK_S)
+        return cls(file_ns, time.time_ns(), time.monotonic_ns())
 
     def earliest_ns(self) -> int:
         """The earliest date that a file can bear which was written since, though the clock was set back meanwhile."""

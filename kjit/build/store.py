@@ -70,6 +70,10 @@ _ATTEMPTS = 10
 
 _log = logging.getLogger("kjit")
 
+# Of which variant the artifacts in a folder `<key1>` are, which never changes. Of an op with a thousand variants, each
+# of a thousand misses would read the records of all others.
+_labels: dict[str, str] = {}
+
 
 @dataclass(frozen=True)
 class Lookup:
@@ -456,15 +460,16 @@ class Store:
         """Why there is no artifact of this key: what differs from the last one of the same variant."""
         op_folder = Path(self._folder(key)).parent
         newest: Artifact | None = None
+        label = key.variant.spec.label
         for key1 in subfolders(op_folder):
+            if _labels.get(key1.path, label) != label:
+                continue
             for key2 in subfolders(key1.path):
                 artifact = read_artifact(key2.path)
-                if (
-                    isinstance(artifact, Artifact)
-                    and artifact.label == key.variant.spec.label
-                    and (newest is None or artifact.used > newest.used)
-                ):
-                    newest = artifact
+                if isinstance(artifact, Artifact):
+                    _labels[key1.path] = artifact.label
+                    if artifact.label == label and (newest is None or artifact.used > newest.used):
+                        newest = artifact
         if newest is None:
             return "it was never built here"
         inputs = newest.record["inputs"]

@@ -359,6 +359,11 @@ class TestChangesDuringTheCompile:
         project.near.write_text("NEAR")
         assert project.observe().changed_since(start.earliest_ns(), {}) == [str(project.near)]
 
+    def test_a_header_that_was_written_right_before_the_start_has_not_changed(self, project: Project) -> None:
+        project.near.write_text("NEAR")
+        start = Start.now()
+        assert project.observe().changed_since(start.earliest_ns(), {}) == []
+
     def test_a_clock_that_was_set_forward_changes_nothing(self, project: Project) -> None:
         next_tick()
         behind_by = 3600 * 10**9
