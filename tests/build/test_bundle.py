@@ -259,6 +259,8 @@ class TestRefusals:
         self, package: Package, parts: dict[str, Any], reason: str
     ) -> None:
         assert package.find(package.spec(**parts)) == reason
+        (refusal,) = bundle.find(Variant(package.spec(**parts), CPU), package.wrapper).refusals
+        assert refusal.is_surprising
 
     def test_a_variant_that_was_never_in_it_is_no_surprise(self, package: Package) -> None:
         assert package.find(package.spec("int8_t")) == "it has level<fp32_t>, and not level<int8_t>"
