@@ -281,7 +281,13 @@ class _Writer:
 
     def add(self, variant: Variant, artifact: Artifact) -> None:
         spec = variant.spec
-        content = artifact.library.read_bytes()
+        try:
+            content = artifact.library.read_bytes()
+        except OSError as error:
+            raise KjitError(
+                f"the library of {variant.label} went from the cache while the bundle was written ({error.strerror}).",
+                hint="try again",
+            ) from None
         hash_ = digest(content)
         if hash_ != artifact.record["digest"]:
             raise KjitError(f"the library of {variant.label} changed while the bundle was written.", hint="try again")

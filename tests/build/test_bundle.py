@@ -493,6 +493,10 @@ class TestWriting:
         artifact.library.write_text("other")
         with pytest.raises(KjitError, match="changed while the bundle was written"):
             bundle.write(tmp_path / bundle.FOLDER, [(Variant(self.SPEC, self.TARGET), artifact)])
+        artifact.library.unlink()
+        with pytest.raises(KjitError, match=r"went from the cache while the bundle was written \(No such file"):
+            bundle.write(tmp_path / bundle.FOLDER, [(Variant(self.SPEC, self.TARGET), artifact)])
+        assert not (tmp_path / bundle.FOLDER).exists()
 
 
 class TestLoading:
