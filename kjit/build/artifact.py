@@ -7,8 +7,8 @@ lost a line about a header would be believed for as long as it lies there.
 
 A load reads all of the library and compares a CRC-32: that finds what disks, copies and crashes do to a file, at five
 times the speed of a cryptographic hash, which took up to half of a whole look-up. Against somebody who means harm
-neither would help, as the record lies beside the library. What comes from a
-shared cache is compared by SHA-256 too, and so does `kjit cache verify`.
+neither would help, as the record lies beside the library. What comes from a shared cache is compared by SHA-256 too,
+and `kjit cache verify` compares all of them so.
 
 A record is one JSON object on two lines. The first is what lists show; the second, ten times as long, what a look-up
 compares. So a list of ten thousand artifacts reads the first lines only.

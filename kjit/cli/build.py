@@ -218,18 +218,25 @@ def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
     from rich.text import Text
 
+    class Done(MofNCompleteColumn):
+        """How many are done: of everything together, and not of a compile."""
+
+        def render(self, task: Task) -> Text:
+            return Text() if task.total is None else super().render(task)
+
     class Times(ProgressColumn):
         """Since when a line is there, and for how long still: of a compile, and of everything together."""
 
         def render(self, task: Task) -> Text:
             since = text.seconds(task.elapsed or 0.0)
-            if task.id == everything:
+            variant = task.fields.get("variant")
+            if variant is None:
                 left = estimate.seconds_left(time.monotonic())
-                return Text(since if left is None else f"{since}, about {text.seconds(left)} left")
-            expected = estimate.expected(task.fields["variant"])
+                return Text(f"{since}, about {text.seconds(left)} left" if left else since)
+            expected = estimate.expected(variant)
             return Text(since if expected is None else f"{since} of about {text.seconds(expected)}")
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Times())
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Done(), Times())
     with Progress(*columns, console=console.err(), transient=True) as progress:
         everything = progress.add_task("building", total=total)
         running: dict[Variant, Any] = {}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from kjit.build import cpu
 from kjit.build.store import Store
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -42,6 +46,13 @@ class TestBuilding:
         assert lines[0] == "compiling answer<1> cpu: it was never built here"
         assert lines[1].startswith("[1/2] built answer<1> cpu in ")
         assert lines[3].startswith("[2/2] built answer<2> cpu in ")
+
+    def test_a_terminal_shows_what_compiles_since_when_and_how_long_still(self, kjit: Kjit, project: Path) -> None:
+        kjit("build", "-j1")
+        (project / "csrc" / "answer.h").write_text("#define ANSWER 43\n")
+        shown = on_terminal([sys.executable, "-m", "kjit", "build", "-j1"], project)
+        assert re.search(r"building .*0/2 +\d+ s, about \d+ s left", shown)
+        assert re.search(r"  answer<[12]> cpu .*\d+ s of about \d+ s", shown)
 
     def test_only_the_ops_that_are_named(self, kjit: Kjit, add: Callable[[str], None]) -> None:
         add("other")
@@ -112,6 +123,8 @@ class TestBundle:
         assert done.returncode == 0
         assert done.stdout.splitlines()[-1].startswith("bundle kernels/prebuilt: 2 modules, 1 library, ")
         assert "The wrappers look for it" not in done.stderr
+        (level,) = {entry["target"] for entry in json.loads(kjit("cache", "ls", "--json").stdout)}
+        assert level == f"cpu:{cpu.levels()[0].name}"
         shutil.rmtree(project / "csrc")
         script = "from kernels.answer import _module; print(_module(2, device='cpu').answer())"
         environment = {**os.environ, "PATH": "/nonexistent", "KJIT_CACHE_DIR": str(project / "empty")}
@@ -311,6 +324,21 @@ def test_an_interrupted_build_leaves_no_compiler_and_nothing_half_done(
     assert list(Store.open(cache_dir).entries()) == []
     assert list((cache_dir / "v1" / "staging").iterdir()) == []
     assert [pid for pid in os.listdir("/proc") if pid.isdecimal() and works_in(pid, cache_dir)] == []
+
+
+def on_terminal(command: list[str], folder: Path) -> str:
+    """What a command writes to a terminal, without the codes for colours and movements."""
+    ours, its = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(command, cwd=folder, env=environment, stdin=its, stdout=its, stderr=its) as process:
+        os.close(its)
+        written = b""
+        with contextlib.suppress(OSError):  # how Linux says that nobody writes any more
+            while chunk := os.read(ours, 4096):
+                written += chunk
+    os.close(ours)
+    assert process.returncode == 0, written.decode()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode())
 
 
 def works_in(pid: str, folder: Path) -> bool:
