@@ -392,11 +392,10 @@ def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
 def _explain(error: RuntimeError, path: str, variant: Variant) -> NoReturn:
     if not os.path.exists(path):
         raise FileNotFoundError(path) from error
-    said = str(error).strip().splitlines() or ["the loader does not say why"]
-    raise KjitError(
-        f"{variant.label} is built and cannot be loaded: {said[-1].strip()}",
-        hint="a library that is missing goes into extra_ldflags; `kjit doctor` checks the machine",
-    ) from error
+    from kjit.build.diagnostics import explain_load
+
+    report = explain_load(str(error))
+    raise KjitError(f"{variant.label} is built and cannot be loaded: {report.text}", hint=report.hint) from error
 
 
 def _load_cuda_runtime(soname: str, linked_for: Target | None) -> bool:

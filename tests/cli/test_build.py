@@ -73,7 +73,11 @@ class TestBuilding:
 
     @pytest.mark.nvcc
     def test_several_architectures_need_no_gpu(self, kjit: Kjit, project: Path) -> None:
-        (project / "csrc" / "fill.cu").write_text("__global__ void fill(float* p) { p[threadIdx.x] = 1; }\n")
+        (project / "csrc" / "fill.cu").write_text(
+            "namespace two {\n__global__ void fill(float* p) { p[threadIdx.x] = 1; }\n"
+            "__global__ void turn(float* p) {\n  __shared__ float s[32];\n  s[threadIdx.x] = p[threadIdx.x];\n"
+            "  __syncthreads();\n  p[threadIdx.x] = s[31 - threadIdx.x];\n}\n}\n"
+        )
         (project / "kernels" / "fill.py").write_text(
             "import kjit\nfrom pathlib import Path\n"
             "@kjit.module()\ndef _fill():\n"
@@ -82,10 +86,17 @@ class TestBuilding:
         done = kjit("build", "fill", "--arch", "8.0,9.0a", "--json")
         variants = json.loads(done.stdout)["variants"]
         assert [variant["target"] for variant in variants] == ["cuda:sm_80", "cuda:sm_90a"]
-        assert [variant["kernels"][0]["kernel"] for variant in variants] == ["fill", "fill"]
-        header, row, _ = kjit("build", "fill", "--arch", "8.0 9.0a").stdout.splitlines()
-        assert header.split()[5:] == ["registers", "shared", "memory", "spills"]
-        assert row.split()[6] == str(variants[0]["kernels"][0]["registers"])
+        kernels = {kernel["kernel"]: kernel for kernel in variants[0]["kernels"]}
+        assert set(kernels) == {"two::fill", "two::turn"}
+        assert (kernels["two::turn"]["arch"], kernels["two::turn"]["shared"]) == ("sm_80", 128)
+        # Each of several kernels has a line of its own, below the variant's.
+        header, row, *of_kernels = kjit("build", "fill", "--arch", "8.0").stdout.splitlines()
+        assert header.split()[5:] == ["registers", "shared", "memory", "spills", "stack"]
+        assert row.split()[6:] == ["-", "-", "-", "-"]
+        lines = {line.split()[0]: line.split()[1:] for line in of_kernels}
+        assert set(lines) == {"fill", "turn"}
+        registers = str(kernels["two::turn"]["registers"])
+        assert lines["turn"] == ["sm_80", registers, "128", "B", "0", "B", "0", "B"]
 
 
 def test_the_simulator_is_a_target_of_its_own(kjit: Kjit, project: Path) -> None:
@@ -219,6 +230,17 @@ class TestJson:
         assert [wrapper["op"] for wrapper in document["wrappers"]] == ["broken"]
 
 
+class TestWarnings:
+    def test_the_same_warning_in_two_variants_is_shown_once(self, kjit: Kjit, project: Path) -> None:
+        (project / "csrc" / "answer.h").write_text(
+            '#define ANSWER 1\n#pragma GCC diagnostic warning "-Wunused-variable"\nstatic int never_used = 1;\n'
+        )
+        done = kjit("build")
+        assert states(done) == {"answer<1>": "built", "answer<2>": "built"}
+        assert done.stderr.count("csrc/answer.h:3:12: warning: ") == 1
+        assert "  3 | static int never_used = 1;" in done.stderr
+
+
 class TestFailures:
     def test_a_compile_error_fails_the_run_and_not_the_others(
         self, kjit: Kjit, project: Path, add: Callable[[str], None]
@@ -240,6 +262,23 @@ class TestFailures:
         assert stderr.count("does not compile") == 2
         assert stderr.count("'oops' was not declared") == 1
         assert stderr.count("(as above)") == 1
+
+    def test_an_error_that_two_variants_reach_in_other_ways_is_shown_once(self, kjit: Kjit, project: Path) -> None:
+        (project / "kernels" / "answer.py").write_text(
+            "import kjit\nfrom pathlib import Path\n"
+            "@kjit.module(variants=kjit.product(n=[1, 2]))\ndef _module(n):\n"
+            "    csrc = Path(__file__).parents[1] / 'csrc'\n"
+            "    exports = [('answer', f'answer<{n}>')]\n"
+            "    return kjit.Spec('answer', str(n), cpp_files=[csrc / 'answer.h'], cpp_wrappers=exports)\n"
+        )
+        (project / "csrc" / "answer.h").write_text("template <int N> int answer() { return typename N::type(); }\n")
+        done = kjit("build")
+        assert done.returncode == 1
+        assert done.stderr.count("csrc/answer.h:1:") == 1
+        assert done.stderr.count("(as above)") == 1
+        assert done.stderr.endswith(
+            "`kjit build --verbose` shows all that the compilers said, and commands that repeat it.\n"
+        )
 
     def test_a_wrapper_that_fails_to_import_is_named_and_the_others_are_built(self, kjit: Kjit, project: Path) -> None:
         (project / "kernels" / "broken.py").write_text("import no_such_module\n")
