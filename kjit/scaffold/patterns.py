@@ -195,8 +195,7 @@ def _place_rows(signature: Signature, pattern: str) -> Kinds:
                 tensor,
                 f"pattern {pattern} takes tensors like '{main.name}', which is {main.type}, or with an element for each"
                 f" of its rows or columns; '{tensor.name}' is {tensor.type}.",
-                f"write {_typed(tensor, main.shape)}, {_typed(tensor, tuple(leading))} or"
-                f" {_typed(tensor, (columns,))}",
+                f"write {_typed(tensor, main.shape)}, {_typed(tensor, tuple(leading))} or {_typed(tensor, (columns,))}",
             )
         if kind == "column" and (tensor.mutable or tensor in signature.outputs):
             raise signature.error(
@@ -254,7 +253,9 @@ def _place_gather(signature: Signature, pattern: str) -> Kinds:
     )
 
 
-def _placed_gather(signature: Signature, pattern: str, index: Tensor, table: Tensor, row: tuple[Dimension, ...]) -> Kinds:
+def _placed_gather(
+    signature: Signature, pattern: str, index: Tensor, table: Tensor, row: tuple[Dimension, ...]
+) -> Kinds:
     kinds: dict[str, Kind] = {}
     main = (*index.shape, *row)
     for tensor in signature.tensors:
