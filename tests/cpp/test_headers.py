@@ -109,6 +109,12 @@ def test_the_cases_compile_with_clang(case: Path) -> None:
     check([CLANG, *flags, f"-I{INCLUDE}", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only", str(case)])
 
 
+def toolkit_version(home: Path | None) -> str | None:
+    """CUDA_VERSION of the toolkit in `home`."""
+    header = None if home is None else next(home.glob("**/include/cuda.h"), None)
+    return None if header is None else re.findall(r"#define CUDA_VERSION (\d+)", header.read_text())[0]
+
+
 @pytest.mark.nvcc
 @pytest.mark.parametrize("header", [header for header in HEADERS if header != "kjit/tvm_ffi.h"])
 @pytest.mark.parametrize("home", [home for _, home in TOOLKITS], ids=[label for label, _ in TOOLKITS])
@@ -121,7 +127,9 @@ def test_a_header_compiles_alone_with_nvcc(
     toolchain = Toolchain.for_target(Target.cuda(ARCHS[0]))
     assert toolchain.cuda is not None
     flags = toolchain.nvcc_flags(Spec("unit", cuda_files=[tmp_path / "unit.cu"]))
-    digits = [kjit.CudaArch.parse(arch).digits for arch in ARCHS]
+    # Where both CUDAs are one version, the second is the same compiler from another place: one architecture shows that.
+    is_known = home == TOOLKITS[1][1] and toolkit_version(home) == toolkit_version(TOOLKITS[0][1])
+    digits = [kjit.CudaArch.parse(arch).digits for arch in (ARCHS[2:3] if is_known else ARCHS)]
     flags = [flag for flag in flags if not flag.startswith(("-gencode", "-DKJIT_CUDA_ARCH"))]
     # One architecture more than the first in each call: KJIT_CUDA_ARCH is left out, so the fallback compiles as well.
     archs = [f"-gencode=arch=compute_{digit},code=sm_{digit}" for digit in digits]
