@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from kjit.ops.add_constant import DTYPES, add_constant
 
 # What is compared, and on which inputs, is the test's.
 TESTS = Path(__file__).parents[1] / "tests" / "ops"
-TEST = runpy.run_path(str(TESTS / "test_add_constant.py"))
-reference, make_inputs = TEST["reference"], TEST["make_inputs"]
+TEST = kjit.benchmark.load_file(TESTS / "test_add_constant.py")
+reference, make_inputs = TEST.reference, TEST.make_inputs
 DEVICES = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]
 
 

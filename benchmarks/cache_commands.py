@@ -6,7 +6,8 @@ One small op is built, and its artifact is copied under other keys into a cache 
 real size, in the folder for temporary files (TMPDIR decides on which disk). Besides the commands: a publication at the
 limit of `KJIT_CACHE_MAX_SIZE`, which counts and evicts, and one below it, which does not.
 
-The time that passed and the time on a processor: the first is longer where the machine or its disk is busy.
+The time that passed and the time on a processor: the first is longer where the machine or its disk is busy. Of what
+is short and changes nothing, the fastest of five runs.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from kjit.build.store import Artifact, Store
 from kjit.spec import Spec, Target, Variant
 
 OPS = 100
+REPEAT = 5
 
 
 def main() -> None:
@@ -52,7 +54,8 @@ def main() -> None:
             ["cache", "verify"],
             ["clean-cache", "--older-than", "30d", "--yes"],
         ):
-            report(f"kjit {' '.join(words)}", kjit(words))
+            runs = [kjit(words) for _ in range(1 if "verify" in words else REPEAT)]
+            report(f"kjit {' '.join(words)}", (min(run[0] for run in runs), min(run[1] for run in runs)))
         os.environ["KJIT_CACHE_MAX_SIZE"] = str(2 * size)
         report("publish below a limit, the first time (counts)", evict(last))
         report("publish below a limit", evict(last))

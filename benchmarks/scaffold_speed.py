@@ -9,10 +9,10 @@ An op of each pattern is scaffolded into a temporary folder and measured as it s
 - `rms_norm`, for rows of many lengths, against `torch.nn.functional.rms_norm`;
 - `take_rows`: a random permutation of the rows of a table, against `torch.index_select(out=)`.
 
-On a GPU, tensors of 64 MiB to 4 GiB are compared with `copy_` of the bytes that the op has to move, and small ones with
-PyTorch's op. Every timing is a CUDA graph over so many sets of tensors that the cache is cold, repeated until the median
-is known to half a percent; `copy_` is timed outside of a graph too, and the faster counts. It needs nvcc, and exits with
-status 2 where GPU or compiler are missing. On the CPU, both use as many threads as PyTorch does.
+On a GPU, tensors of 64 MiB to 4 GiB are compared with `copy_` of the bytes that the op has to move, and small ones
+with PyTorch's op. Every timing is a CUDA graph over so many sets of tensors that the cache is cold, repeated until the
+median is known to half a percent; `copy_` is timed outside of a graph too, and the faster counts. It needs nvcc, and
+exits with status 2 where GPU or compiler are missing. On the CPU, both use as many threads as PyTorch does.
 """
 
 from __future__ import annotations
@@ -99,10 +99,9 @@ def main(args: Sequence[str] | None = None) -> None:
             op = _OPS[pattern]
             call = op.call(_scaffold(Path(folder), pattern, op, options.device))
             for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
-                _report(f"{pattern}, {dtype}", call, list(op.large(dtype, options.device, options.quick)), gpu, copy=gpu)
-                _report(
-                    f"{pattern}, {dtype}, small", call, list(op.small(dtype, options.device, options.quick)), gpu, copy=False
-                )
+                for title, sizes, copy in (("", op.large, gpu), (", small", op.small, False)):
+                    cases = list(sizes(dtype, options.device, options.quick))
+                    _report(f"{pattern}, {dtype}{title}", call, cases, gpu, copy=copy)
     if watch is not None:
         print(f"\nclocks were held down by: {', '.join(watch.reasons) or 'nothing'}")
 
@@ -181,7 +180,8 @@ def _elementwise(dtype: torch.dtype, device: str, sizes: Sequence[int]) -> Itera
         return x, torch.empty_like(x)
 
     for nbytes in sizes:
-        yield Case(_size(nbytes), functools.partial(make, nbytes), lambda x, out: torch.mul(x, 2.0, out=out), 2 * nbytes)
+        twice = lambda x, out: torch.mul(x, 2.0, out=out)  # noqa: E731
+        yield Case(_size(nbytes), functools.partial(make, nbytes), twice, 2 * nbytes)
 
 
 def _rowwise(dtype: torch.dtype, device: str, shapes: Sequence[tuple[int, int]]) -> Iterator[Case]:

@@ -34,11 +34,15 @@ times into GB/s and TFLOP/s.
 
 from __future__ import annotations
 
+import importlib.util
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kjit.env import is_in_ci as is_in_ci
@@ -47,7 +51,7 @@ from kjit.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BenchTime", "get_benchmark_range", "is_in_ci", "main", "quick", "rotated", "run_benchmark"]
+__all__ = ["BenchTime", "get_benchmark_range", "is_in_ci", "load_file", "main", "quick", "rotated", "run_benchmark"]
 
 _T = TypeVar("_T")
 
@@ -117,6 +121,26 @@ def run_benchmark(
     else:
         raise UsageError(f"run_benchmark cannot time the device '{kind}', only cpu and cuda.")
     return BenchTime(statistics.median(samples), min(samples), max(samples))
+
+
+def load_file(path: Path | str) -> ModuleType:
+    """Import a Python file that no package holds, such as the test that a benchmark takes its inputs from.
+
+    Unlike what `runpy.run_path` gives, its functions belong to a module that `torch.compile` finds by its name.
+    """
+    # Under its own name a file could hide a module of the user's.
+    name = f"kjit_benchmark_file_{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"'{path}' is no Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def rotated(make: Callable[[], _T], *, nbytes: int, device: str | torch.device) -> list[_T]:

@@ -15,7 +15,7 @@ inline bool starts_early(int64_t bytes) {
 }
 
 /// At the start of a kernel, ahead of its first load. One thread speaks for its block.
-KJIT_DEVICE void follow_closely(bool early = true) {
+KJIT_DEVICE void follow_closely(bool early) {
   kjit::device::PDLWaitPrimary<true>();
   if (early && threadIdx.x == 0) kjit::device::PDLTriggerSecondary<true>();
 }

@@ -5,13 +5,13 @@ A file that fails to import is a failure beside the others and hides none of the
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 from kjit.bench.sweep import Failure, Sweep, describe_error
+from kjit.benchmark import load_file
 from kjit.errors import UsageError
 from kjit.project import Project
 
@@ -51,7 +51,7 @@ def load_sweeps(project: Project, files: Sequence[Path]) -> tuple[list[Sweep], l
     failures: list[Failure] = []
     for file in files:
         try:
-            found = _sweeps_of(_import(file))
+            found = _sweeps_of(load_file(file))
         except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever the user's file raises is what there is to report)
             failures.append(Failure(project.display(file), f"it fails to import: {describe_error(error, file)}"))
             continue
@@ -60,22 +60,6 @@ def load_sweeps(project: Project, files: Sequence[Path]) -> tuple[list[Sweep], l
             failures.append(Failure(project.display(file), reason))
         sweeps += found
     return sweeps, failures
-
-
-def _import(file: Path) -> ModuleType:
-    # Under its own name a benchmark of an op `x` could hide a module `bench_x` of the user's.
-    name = f"kjit_benchmark_file_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def _sweeps_of(module: ModuleType) -> list[Sweep]:

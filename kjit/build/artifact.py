@@ -7,7 +7,8 @@ lost a line about a header would be believed for as long as it lies there.
 
 A load reads all of the library and compares a CRC-32: that finds what disks, copies and crashes do to a file, at five
 times the speed of a cryptographic hash, which took up to half of a whole look-up. Against somebody who means harm
-neither would help, as the record lies beside the library. `kjit cache verify` compares SHA-256 too.
+neither would help, as the record lies beside the library. What comes from a shared cache is compared by SHA-256 too,
+and `kjit cache verify` compares all of them so.
 
 A record is one JSON object on two lines. The first is what lists show; the second, ten times as long, what a look-up
 compares. So a list of ten thousand artifacts reads the first lines only.
@@ -178,8 +179,12 @@ _DETAILS = {"reads": dict, "inputs": dict, "build": dict}
 _FIELDS = {**_SUMMARY, **_DETAILS}
 
 
-def match(folder: str, key: Key) -> Artifact | str:
-    """The artifact in `folder` if it is whole and what `key` would be built to now, else why it is not."""
+def match(folder: str, key: Key, *, thorough: bool = False) -> Artifact | str:
+    """The artifact in `folder` if it is whole and what `key` would be built to now, else why it is not.
+
+    Args:
+        thorough: compare the cryptographic hash of its library, too.
+    """
     artifact = read_artifact(folder)
     if isinstance(artifact, str):
         return artifact
@@ -195,7 +200,7 @@ def match(folder: str, key: Key) -> Artifact | str:
         return f"{DAMAGED} its record lists no headers"
     if isinstance(after, str):
         return after
-    broken = damage(artifact)
+    broken = damage(artifact, thorough=thorough)
     if broken is not None:
         return broken
     if after is before:

@@ -213,12 +213,10 @@ def compile_variant(
             extra = {"TMPDIR": temporary} if launcher is None else _LAUNCHER_ENVIRONMENT
             done = _run([str(ninja), "--quiet"], folder, extra, cancel)
             logs = [links.restore(_read(folder / step.log)) for step in made]
+            _keep_support(folder, made, done)
             if done.returncode != 0:
                 raise _explain(variant, toolchain, folder, steps, made, logs, links, done.stdout, verbose)
             headers = _headers(folder, steps, links)
-            for step in made:
-                if step.support is not None:
-                    step.support.keep(folder)
             if folder != staging:
                 shutil.copyfile(folder / library.name, library)
     except OSError as error:
@@ -226,13 +224,14 @@ def compile_variant(
             raise _disk_full(staging) from None
         raise
     text = "".join(logs)
+    files = _files(variant, toolchain, folder, steps)
     return Built(
         library=library,
         headers=headers,
         commands=tuple(step.command for step in made),
         seconds=time.perf_counter() - started,
         resources=tuple(diagnostics.parse_resources(text)),
-        warnings=diagnostics.without_resources(text).strip(),
+        warnings=diagnostics.explain_warnings(text, files),
     )
 
 
@@ -373,11 +372,12 @@ def _simulated_steps(
 def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_types: bool) -> str:
     """The one unit of a module with wrappers: its sources and its exports."""
     includes = [f'#include "{path}"' for path in paths]
-    if with_cuda_types:
-        symbols = " ".join(symbol for _, symbol in wrappers)
-        needed = [header for types, header in _CUDA_TYPE_HEADERS if types.search(symbols)]
-        if needed:
-            includes += ["#include <kjit/dtype.h>", "#if KJIT_CUDA_TYPES", f"#include <{needed[0]}>", "#endif"]
+    symbols = " ".join(symbol for _, symbol in wrappers)
+    needed = [header for types, header in _CUDA_TYPE_HEADERS if types.search(symbols)]
+    if needed:
+        includes.append("#include <kjit/dtype.h>")
+    if needed and with_cuda_types:
+        includes += ["#if KJIT_CUDA_TYPES", f"#include <{needed[0]}>", "#endif"]
     # In parentheses, because a comma between template arguments would end the macro's argument.
     exports = [f"KJIT_EXPORT({name}, ({symbol}))" for name, symbol in wrappers]
     return "\n".join(["#include <kjit/ffi.h>", *includes, "namespace kjit {", *exports, "}", ""])
@@ -429,6 +429,21 @@ def _write_lasting(path: Path, text: str) -> None:
         with tempfile.TemporaryDirectory(dir=path.parent) as beside:
             _write_text(Path(beside, path.name), text)
             os.replace(Path(beside, path.name), path)
+
+
+def _keep_support(folder: Path, made: list[_Step], done: subprocess.CompletedProcess[str]) -> None:
+    """Keep what was compiled for all modules, also where this module failed: the next try need not wait for it."""
+    failed = _failed(done.stdout)
+    if done.returncode != 0 and not failed:
+        return  # ninja itself was stopped: what is there may be half of an object
+    for step in made:
+        if step.support is not None and step.output not in failed and (folder / step.output).exists():
+            step.support.keep(folder)
+
+
+def _failed(ninja_output: str) -> set[str]:
+    """The outputs of the commands that failed. Those that ran beside them have run to their end."""
+    return set(re.findall(r"^FAILED: (?:\[code=\d+\] )?(\S+)", ninja_output, re.MULTILINE))
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
@@ -558,7 +573,7 @@ def _explain(
     verbose: bool,
 ) -> CompileError | ToolchainError | CacheError:
     """The error to raise for a build that failed."""
-    failed = set(re.findall(r"^FAILED: (?:\[code=\d+\] )?(\S+)", ninja_output, re.MULTILINE))
+    failed = _failed(ninja_output)
     broken = [(step, log) for step, log in zip(made, logs, strict=True) if step.output in failed]
     everything = "".join(logs)
     if diagnostics.is_disk_full(everything + ninja_output):
@@ -575,14 +590,20 @@ def _explain(
             command=_to_repeat(links, steps),
         )
     log = "".join(log for _, log in broken)
-    sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
-    generated = {name for step in steps for name, _ in step.generated}
-    report = diagnostics.explain(log, sources, generated, folder, toolchain.library_dirs())
+    report = diagnostics.explain(log, _files(variant, toolchain, folder, steps), str(variant.target))
     command = _to_repeat(links, _leading_to(broken[0][0], steps))
-    message = f"{variant.label} does not compile.\n{report.text}"
+    verb = "link" if broken[0][0] is steps[-1] else "compile"
+    message = f"{variant.label} does not {verb}.\n{report.text}"
     if verbose:
         message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"
     return CompileError(message, log=log, command=command, hint=report.hint)
+
+
+def _files(variant: Variant, toolchain: Toolchain, folder: Path, steps: list[_Step]) -> diagnostics.Files:
+    """Whose the files are that compilers name."""
+    sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
+    generated = frozenset(name for step in steps for name, _ in step.generated)
+    return diagnostics.Files(sources, generated, folder, toolchain.library_dirs())
 
 
 def _leading_to(step: _Step, steps: list[_Step]) -> list[_Step]:

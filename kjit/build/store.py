@@ -261,7 +261,7 @@ class Store:
                 prepared.mkdir(mode=0o700)
                 shutil.copyfile(artifact.library, prepared / artifact.library.name, follow_symlinks=False)
                 write_record(prepared, {**artifact.record, "project": _project_of(key)})
-                self._move_into_place(prepared, Path(self._folder(key), str(artifact.record["key2"])), key)
+                self._move_into_place(prepared, Path(self._folder(key), artifact.folder.name), key)
         except (OSError, CacheError) as error:
             _log.debug("%s is not copied into the cache: %s", artifact.folder, error)
             return None
@@ -442,14 +442,19 @@ class Store:
         return next(filter(None, (distrust(part, owner=owner) for part in parts)), None)
 
     def _check(self, folder: str, key: Key) -> Artifact | str:
-        found = match(folder, key)
+        found = match(folder, key, thorough=self.is_shared)
         if isinstance(found, Artifact) and not self.is_shared:
-            if found.is_outdated:
-                _renew(found)
-            elif abs(time.time() - found.used) > _LAST_USE_STEP_S:
-                with contextlib.suppress(OSError):  # in a read-only cache nothing is evicted either
-                    os.utime(f"{folder}/{RECORD}")
+            is_news = found.is_outdated or abs(time.time() - found.used) > _LAST_USE_STEP_S
+            if is_news and self._is_inside(folder):
+                if found.is_outdated:
+                    _renew(found)
+                else:
+                    _note_use(folder)
         return found
+
+    def _is_inside(self, folder: str) -> bool:
+        """Whether no link leads from the cache to `folder`: nothing is written behind one."""
+        return os.path.realpath(folder) == folder.replace(str(self._v1), os.path.realpath(self._v1), 1)
 
     def _why_not(self, key: Key) -> str:
         """Why there is no artifact of this key: what differs from the last one of the same variant."""
@@ -502,6 +507,11 @@ class Store:
                     path.unlink()
             finally:
                 os.close(handle)
+
+
+def _note_use(folder: str) -> None:
+    with contextlib.suppress(OSError):  # in a read-only cache nothing is evicted either
+        os.utime(f"{folder}/{RECORD}")
 
 
 def _renew(artifact: Artifact) -> None:

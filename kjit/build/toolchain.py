@@ -213,6 +213,9 @@ class Toolchain:
         if self.target.is_simulated:
             # The simulator's own CUDA runtime goes before one that is in the process.
             flags += ["-Wl,-Bsymbolic", "-pthread", "-ldl"]
+        if spec.extra_ldflags:
+            # What an op's own library lacks ends the load with an error, and not a later call with the process.
+            flags.append("-Wl,-z,now")
         flags += spec.extra_ldflags
         flags += [f"-L{tvm_ffi.parent}", "-ltvm_ffi"]
         if self.cuda is not None:
@@ -222,7 +225,8 @@ class Toolchain:
 
     def library_dirs(self) -> list[Path]:
         """The folders whose headers are not an op's own: the compilers', CUDA's, tvm-ffi's and kjit's."""
-        prefixes = [path.resolve().parent.parent for path in (self.cxx.path, *self._cuda_include_dirs)]
+        compilers = (path.resolve().parent.parent for path in (self.cxx.path, *self._cuda_include_dirs))
+        prefixes = dict.fromkeys((*compilers, Path("/usr")))  # clang uses GCC's library, wherever it lies itself
         folders = [prefix / name for prefix in prefixes for name in ("include", "lib", "lib64", "targets")]
         return [*folders, *self._cuda_include_dirs, tvm_ffi_include(), kjit_include()]
 

@@ -93,7 +93,6 @@ struct AddConstant {
         .vectors = numel,
     };
     constexpr int kVec = device::kMaxVecBytes / sizeof(T);
-
     // One vector a thread, or as many single elements where the tensors are never aligned at the same time.
     void (*kernel)(const AddConstantParams<T>) = add_constant_kernel<T, constant, 1, kVec>;
     int64_t threads = div_ceil(numel, kVec);

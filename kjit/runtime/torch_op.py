@@ -25,7 +25,8 @@ A wrapper looks like this, whole:
     torch.library.opcheck(scale.op, (x, 3.0), {"out": torch.empty_like(x)})
 
 The rules:
-- Inputs come before the `*`: tensors, optional tensors, numbers, bools, strings, dtypes, lists of these.
+- Inputs come before the `*`: tensors, optional tensors, numbers, bools, strings, dtypes, lists of numbers. A list of
+  tensors is refused: every call would have to look into it for gradients and for tensors that are not plain.
 - Outputs come after the `*`: every keyword-only parameter is one, `torch.Tensor | None = None`. `outputs` is a function
   whose parameters are some of the inputs, by name; it returns what to allocate for them: one tensor, or a tuple of as
   many as there are outputs, in their order. It must only create tensors (no kernel), as `torch.compile` runs it on
@@ -231,7 +232,7 @@ class _Gradient:
         for name, tensor in tensors.items():
             if tensor is None:
                 continue
-            if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+            if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
                 raise KjitError(
                     f"op '{op}' has no gradient in forward mode, and '{name}' carries a tangent.",
                     hint=f"use reverse mode (`backward()`), or pass {name}.detach()",
@@ -279,6 +280,11 @@ def _read_signature(
                     hint=f"write `{parameter.name}: torch.Tensor | None = None`, or move it before the `*`",
                 )
             outs.append(parameter.name)
+        elif _hides_tensors(annotation):
+            raise UsageError(
+                f"op '{op}': '{parameter}' is a list of tensors, and gradients in a list would go unnoticed.",
+                hint="make each tensor a parameter of its own, or stack them into one",
+            )
         else:
             inputs.append(parameter.replace(annotation=annotation))
     allocation = () if outputs is None else _allocation(op, [p.name for p in inputs], outputs)
@@ -347,6 +353,16 @@ def _is_tensor(annotation: object) -> bool:
     import torch
 
     return annotation is torch.Tensor or _is_optional_tensor(annotation)
+
+
+def _hides_tensors(annotation: object) -> bool:
+    """Whether tensors are inside of what is no tensor itself."""
+    import torch
+
+    def inside(each: object) -> bool:
+        return each is torch.Tensor or any(map(inside, typing.get_args(each)))
+
+    return not _is_tensor(annotation) and inside(annotation)
 
 
 def _default_name(function: Callable[..., object]) -> str:

@@ -95,11 +95,13 @@ def python_tuple(head: str, items: Sequence[str], *, width: int) -> str:
 
 
 def python_sum(head: str, text: str, *, width: int) -> str:
-    """`head` and an expression, broken before every `+` that is not in brackets when it is too long for one line."""
+    """`head` and an expression: on one line, else in brackets on one of its own, else broken before every `+` that is
+    not in brackets."""
     if len(head) + len(text) <= width:
         return head + text
     indent = " " * (_indent(head) + 4)
-    return f"{head}(\n{indent}{_break_sum(text, indent)}\n{' ' * _indent(head)})"
+    broken = text if len(indent) + len(text) <= width else _break_sum(text, indent)
+    return f"{head}(\n{indent}{broken}\n{' ' * _indent(head)})"
 
 
 def _break_sum(text: str, indent: str) -> str:

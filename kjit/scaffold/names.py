@@ -44,11 +44,13 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    aligned_head at blockDim blockIdx blocks compute_t device div_ceil first gpu gridDim head heads host i j kernel kjit
-    launch matcher numel params pointers run scalar_t shape std threadIdx threads vectors warpSize
+    addresses aligned_head at at_row blockDim blockIdx blocks columns_aligned compute_t data_of device div_ceil
+    element_or_zero first given gpu gridDim head heads host i inside inverse_rms j kernel kjit lane launch load
+    load_columns matcher next num_rows numel params parts pointers row row_size row_total run scalar_t shape spread
+    sqrt std summed table_size threadIdx threads vec_end vectors wanted warpSize whole
 
-    LaunchKernel SymbolicDevice SymbolicShape SymbolicSize T TensorMatcher TensorView Ts U Widest kBlock kDLCPU kDLCUDA
-    kParallel kUnroll kVec
+    LaunchKernel Optional SymbolicDevice SymbolicShape SymbolicSize T TensorMatcher TensorView Ts U Widest kAligned
+    kBlock kDLCPU kDLCUDA kKeep kParallel kParts kUnroll kVec
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     uintptr_t size_t KJIT_DEVICE
@@ -63,11 +65,11 @@ WRAPPER_NAMES = _words("annotations args dtype kjit module self symbol torch CSR
 
 PYTHON_NAMES = WRAPPER_NAMES | _words(
     """
-    actual add_outputs benchmark bytes_moved calls changed check check_one checks cuda d device ends ensure_built
-    error expect expected find_cuda function functools graph high info inputs itertools k later make make_inputs
-    measure memory message monkeypatch n name needed needs_gpu offset offsets one_actual one_expected output outputs
-    pathlib provider pytest pytorch reference result run runpy sets shape shifted size spec stream tensor triton
-    typing value wide
+    actual add_outputs benchmark bytes_moved calls changed check check_one checks choose chosen copied cuda d device
+    ends ensure_built error expect expected find_cuda function functools graph high info inputs itertools k known
+    later limits make make_inputs math mean_square measure memory message monkeypatch n name needed needs_gpu offset
+    offsets one_actual one_expected output outputs pathlib provider pytest pytorch reference result rows run runpy
+    sets shape shifted size spec stream summed tensor triton typing value wide wrong zeros
     """
 )
 """What a wrapper, a test or a benchmark uses where the op itself is in scope."""
@@ -89,9 +91,9 @@ CPP_TYPES = _words(
     AlignedVector Any AnyView Binding Blob CacheEntry CacheMap CacheSet Callable Conversion Converted CopyTrait
     DLDataTypeTrait DTypeTrait DataType DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard Error Event Export
     Extent FactoryLock FactoryMutex Functions IntegerRange LargestSmem LaunchKernel LoadStoreBytes LoadStorePattern
-    Matching MaybeDevice Memory Message NoDeleter Optional Options PackedTrait Panic PanicError Piece Position
+    Matching MaybeDevice Memory Message NoDeleter Optional Options PackedTrait Panic PanicError Piece Place Position
     ReductionTrait Row RuntimeCheck RuntimeDeviceCheck ScalarTrait ShapeView SizeRef StorageType StrideView
-    StringView SymbolicDType SymbolicDevice SymbolicShape SymbolicSize Tensor TensorMatcher TensorView TvmTraits
+    Spread StringView SymbolicDType SymbolicDevice SymbolicShape SymbolicSize Tensor TensorMatcher TensorView TvmTraits
     TypeTraits
     """
 )

@@ -5,9 +5,9 @@ Something that uses every parameter, so that a test notices when one is lost; th
 - elementwise, minimal: the sum of the inputs (the square, of a lone one), times every float, plus every int and bool.
   For the default signature: `x * alpha`.
 - gather: the same with the rows that the index names; those of a lone table are moved as they are.
-- rowwise: RMSNorm. The sum of the rows, divided by its root mean square, times every input for columns or rows and every
-  float but the first, which is the epsilon; plus what may be absent and every int and bool. A result with a number for
-  each row is one over the root mean square.
+- rowwise: RMSNorm. The sum of the rows, divided by its root mean square, times every input for columns or rows and
+  every float but the first, which is the epsilon; plus what may be absent and every int and bool. A result with a
+  number for each row is one over the root mean square.
 
 What may be absent counts as zeros.
 """
@@ -136,7 +136,7 @@ class Start:
         if not self.sums and not result.mutable and not self._of("table"):
             read = [tensor for tensor in read if not tensor.mutable] or read
         always = [t for t in self._of("column", "number", optional=False) if not t.mutable]
-        absent = [t for t in self._of("column", "number", optional=True)]
+        absent = self._of("column", "number", optional=True)
         factors = [*([self.factor] if self.sums else []), *(self._name(t, language) for t in always)]
         factors += [s.name for s in self.signature.scalars if s.kind == "float" and s.name != self._eps]
         summands = [self._name(tensor, language) for tensor in absent] + self._whole_numbers

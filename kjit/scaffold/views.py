@@ -234,7 +234,7 @@ class CppView:
     @property
     def row_parameters(self) -> list[str]:
         tensors = [tensor.reference for tensor in self.of_row]
-        sums = [f"{self.scalar} total", f"{self.scalar} count"]
+        sums = [f"{self.scalar} row_total", f"{self.scalar} row_size"]
         return [*sums, *tensors, *self.scalar_parameters(self.start.row_scalars)]
 
     def scalar_parameters(self, names: Sequence[str] | None = None) -> list[str]:
@@ -268,7 +268,7 @@ class CppView:
         return [f"{prefix}{s.name}" for s in self.signature.scalars if names is None or s.name in names]
 
     def term_arguments(self, element: str, index: str = "") -> list[str]:
-        """The arguments of the function for what is summed: `element` follows a tensor's name; or elements at `index`."""
+        """The arguments of the function for what is summed: `element` follows a tensor's name, or an index."""
         return [self._row_element(t, index) if index else f"{t.name}{element}" for t in self.of_term]
 
     def _row_element(self, tensor: TensorView, index: str) -> str:
@@ -280,15 +280,15 @@ class CppView:
         """The arguments of the function for what becomes of a row's sum."""
         tensors = [f"{tensor.name}_row" for tensor in self.of_row]
         count = f"static_cast<{self.scalar}>(params.row_size)"
-        return ["total", count, *tensors, *self.scalar_names("params.", self.start.row_scalars)]
+        return ["row_total", count, *tensors, *self.scalar_names("params.", self.start.row_scalars)]
 
     @property
     def element_call_vectors(self) -> list[str]:
         """The arguments of the function for one element, which are parts of vectors."""
-        tensors = [
-            f"{t.name}_row" if t.kind == "number" else f"{t.name}_vec[j]" if t.role == "out" else f"{t.name}_vec[i][j]"
-            for t in self.of_element
-        ]
+        tensors = []
+        for tensor in self.of_element:
+            part = "" if tensor.role == "out" else "[kKeep ? i : 0]" if tensor.kind == "column" else "[i]"
+            tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec{part}[j]")
         return [*tensors, *self._element_numbers]
 
     @property
@@ -314,12 +314,8 @@ class CppView:
     @property
     def cpu_row_call(self) -> list[str]:
         tensors = [f"{tensor.name}_row" for tensor in self.of_row]
-        return [
-            "total",
-            f"static_cast<{self.scalar}>(row_size)",
-            *tensors,
-            *self.scalar_names("", self.start.row_scalars),
-        ]
+        size = f"static_cast<{self.scalar}>(row_size)"
+        return ["row_total", size, *tensors, *self.scalar_names("", self.start.row_scalars)]
 
     @property
     def cpu_element_call(self) -> list[str]:
@@ -336,19 +332,28 @@ class CppView:
     @property
     def gather_call(self) -> list[str]:
         """The arguments of the function for one element: vectors that were read before, or right now."""
-        now = ("column", "number")
-        tensors = [
-            f"{t.name}_row"
-            if t.kind == "number"
-            else f"{t.name}_vec" + ("" if t.role == "out" or t.kind in now else "[i]")
-            for t in self.of_element
-        ]
-        indexed = [t if t.endswith("_row") else f"{t}[j]" for t in tensors]
-        return [*indexed, *self.scalar_names("params.")]
+        tensors = []
+        for tensor in self.of_element:
+            part = "" if tensor.role == "out" or tensor.kind == "column" else "[i]"
+            tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec{part}[j]")
+        return [*tensors, *self.scalar_names("params.")]
 
     @property
     def vector_pointers(self) -> list[str]:
         return [f"params.{tensor.name}" for tensor in self.of("element", "column", "table")]
+
+    @property
+    def parts(self) -> int:
+        """How many vectors of its row a thread holds, so that those of all inputs fit into its registers."""
+        held = len(self.of("element", roles=("in", "mut"))) + len(self.of("column"))
+        return 4 if held <= 2 else 2 if held <= 4 else 1
+
+    @property
+    def long_parts(self) -> int:
+        """The same where rows are long and columns are not held."""
+        held = len(self.of("element", roles=("in", "mut")))
+        held += 0 if self.start.writes_rows else len(self.of("column"))
+        return 8 if held == 1 else 4 if held == 2 else 2 if held <= 4 else 1
 
     @property
     def row_pointers(self) -> list[str]:
@@ -758,7 +763,7 @@ class PythonView:
         rows = [d for d in self._free if d not in self._free_of_row]
         if not rows or self.main.shape[0] != rows[0]:
             return ""
-        return self._filled({rows[0]: "size", **{d: "1024" for d in self._free_of_row[-1:]}}, "1")
+        return self._filled({rows[0]: "size", **dict.fromkeys(self._free_of_row[-1:], "1024")}, "1")
 
     @property
     def past_columns(self) -> int:
@@ -841,7 +846,7 @@ class PythonView:
 
     def _sample_tensor(self, tensor: Tensor) -> str:
         if self.kinds[tensor.name] == "index":
-            return f"choose(rows, {self.shape_of(tensor)}, device).to({self.dtype_of(tensor)})"
+            return f"choose(rows, {self.shape_of(tensor)}, {self.dtype_of(tensor)}, device)"
         return f"make({self.shape_of(tensor)}, {self.dtype_of(tensor)}, device)"
 
     def dtype_of(self, tensor: Tensor) -> str:
@@ -946,9 +951,8 @@ def _describe(parameter: Parameter, kinds: Kinds) -> str:
     if isinstance(parameter, Tensor):
         changed = "; changed in place" if parameter.mutable else ""
         absent = "; None counts as zeros" if parameter.optional else ""
-        outside = (
-            ". Where it is no row of the table, that row counts as zeros" if kinds[parameter.name] == "index" else ""
-        )
+        is_index = kinds[parameter.name] == "index"
+        outside = ". A number that is no row of the table reads zeros" if is_index else ""
         return f"{parameter.type}, contiguous{changed}{absent}{outside}"
     words = {"float": "a number", "int": "a whole number", "bool": "true or false"}[parameter.kind]
     return f"{words}, compiled into the kernel" if parameter.constant else words

@@ -266,6 +266,14 @@ class TestSupport:
             built = build(Spec("answer", cpp_files=[source]), staging)
             assert kjit_include() / "kjit" / "utils.cpp" in built.headers
 
+    def test_it_is_kept_where_the_first_build_fails(self, source: Path, staging: Path, empty_cache: Path) -> None:
+        (source.parent / "answer.h").write_text("#define ANSWER oops\n")
+        with pytest.raises(CompileError, match="'oops'"):
+            build(Spec("answer", cpp_files=[source]), staging)
+        assert list(empty_cache.glob("v1/support/*/kjit_host.o"))
+        (source.parent / "answer.h").write_text("#define ANSWER 1\n")
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
+
     @pytest.mark.parametrize("name", ["kjit_host.o", "kjit_host.o.d"])
     def test_a_truncated_one_is_compiled_again(self, source: Path, staging: Path, empty_cache: Path, name: str) -> None:
         build(Spec("answer", cpp_files=[source]), staging)

@@ -592,6 +592,16 @@ class TestLinks:
         assert (tmp_path / "answer.so").exists() and (tmp_path / "record.json").exists()
         assert everything_in(outside) == before
 
+    def test_no_use_is_noted_behind_a_link(self, store: Store, key: Key, outside: Path, spec: Spec) -> None:
+        self.link(store, "cpu/answer", outside / "answer")
+        (record,) = (outside / "answer").rglob("record.json")
+        os.utime(record, (0, 0))
+        before = everything_in(outside)
+        assert store.find(key).artifact is not None
+        os.utime(Path(spec.cpp_files[0]).with_suffix(".h"), (time.time() - 30,) * 2)
+        assert store.find(key).artifact is not None
+        assert everything_in(outside) == before
+
     @pytest.mark.parametrize("inner", ["staging", "support", "locks"])
     def test_what_lies_behind_a_link_is_not_swept(self, store: Store, key: Key, outside: Path, inner: str) -> None:
         self.link(store, inner, outside / inner)

@@ -26,7 +26,7 @@ SHAPES: list[tuple[int, ...]] = [
     *((size,) for size in SIZES),
     (),
     (3, 5, 7),
-    (2, 0, 7),
+    (2, 0, 3),
 ]
 
 

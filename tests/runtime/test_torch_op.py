@@ -504,6 +504,10 @@ def _complex_input(x: torch.Tensor, table: dict[str, int], *, out: torch.Tensor 
     return x
 
 
+def _list_of_tensors(x: torch.Tensor, y: list[torch.Tensor | None], *, out: torch.Tensor | None = None) -> torch.Tensor:
+    return x
+
+
 def _hidden_type(x: torch.Tensor, y: Decimal, *, out: torch.Tensor | None = None) -> torch.Tensor:
     return x
 
@@ -517,6 +521,7 @@ def _hidden_type(x: torch.Tensor, y: Decimal, *, out: torch.Tensor | None = None
         (_collects, "is not possible"),
         (_returns_nothing, "must be annotated to return torch.Tensor"),
         (_complex_input, "PyTorch cannot express its signature"),
+        (_list_of_tensors, "is a list of tensors, and gradients in a list would go unnoticed"),
         (_hidden_type, "its annotations name 'Decimal', which its module does not define"),
     ],
 )

@@ -44,16 +44,33 @@ def test_a_kernel_is_written_for_each_device(tmp_path: Path, devices: tuple[str,
     assert {file.path.suffix for file in scaffold.files.files if file.path.parent.name == "csrc"} == suffixes
 
 
+# Lines with the math that each kernel of a pattern starts with; the reference's is the last place.
+MATH = {
+    "elementwise": ["x * alpha"],
+    "minimal": ["x * alpha"],
+    "rowwise": ["return x * x", "1 / ", "x * inverse_rms * weight"],
+    "gather": ["out = src"],
+}
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize(("devices", "count"), [("cuda", 2), ("cpu", 2), ("cuda,cpu", 3)])
-def test_the_places_to_change_are_the_math(tmp_path: Path, pattern: str, devices: str, count: int) -> None:
-    scaffold = scaffold_op("scale", start=tmp_path, devices=parse_devices(devices), pattern=pattern)
+@pytest.mark.parametrize("devices", ["cuda", "cpu", "cuda,cpu"])
+def test_the_places_to_change_are_the_math(tmp_path: Path, pattern: str, devices: str) -> None:
+    scaffold = scaffold_op("take", start=tmp_path, devices=parse_devices(devices), pattern=pattern)
     texts = {file.path: file.text.splitlines() for file in scaffold.files.files}
-    lines = [texts[place.path][place.line - 1] for place in scaffold.places]
-    assert len(lines) == count
-    assert all("x * alpha" in line for line in lines)
-    # And nowhere else: what the example computes is in no comment, docstring or other file.
-    assert sum(text.count("* alpha") for file in scaffold.files.files for text in file.text.splitlines()) == count
+    *kernels, reference = [texts[place.path][place.line - 1] for place in scaffold.places]
+    expected = MATH[pattern] * len(devices.split(","))
+    assert all(math in line for math, line in zip(expected, kernels, strict=True))
+    assert reference.strip() in (
+        "return x * alpha",
+        "mean_square = x.square().mean(-1, keepdim=True)",
+        "return src[index]",
+    )
+
+
+def test_what_an_example_computes_is_in_no_comment_docstring_or_other_file(tmp_path: Path) -> None:
+    scaffold = scaffold_op("scale", start=tmp_path, devices=("cuda", "cpu"))
+    assert sum(text.count("* alpha") for file in scaffold.files.files for text in file.text.splitlines()) == 3
 
 
 def test_a_second_op_leaves_the_first_alone(tmp_path: Path) -> None:
@@ -164,12 +181,8 @@ def test_an_unknown_pattern_is_refused_with_a_suggestion(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("signature", "reason", "hint"),
     [
-        ("x: T[B, D], w: T[D] -> out: T[B, D]", "'x' is T[B, D] and 'w' is T[D]", "write w: T[B, D]"),
-        ("x: T[B, D] -> out: T[B]", "'out' is T[B]", "write out: T[B, D]"),
-        ("x: T[..., 8] -> out: T[..., 8]", "'...' as the whole shape only", "T[...]"),
-        ("x: T[] -> out: T[]", "no dimension", "T[...]"),
-        ("x: T[N], b: Optional T[N] = None -> out: T[N]", "'b' may be absent", "write b: T[N]"),
-        ("x: mut T[N] -> out: T[N]", "not both", "leave out mut"),
+        ("x: T[B, ...], y: T[B] -> out: T[B, ...]", "'...' stands for the leading dimensions", "x: T[..., B]"),
+        ("y: T[N], x: mut Optional T[N] = None -> out: T[N]", "'x' may be absent and is changed", "x: mut T[N]"),
         ("x: T[N], n: const int -> out: T[N]", "'n' has no default", "n: const int = 1"),
         ("x: T[N], f: T[N] -> out: T[N]", "'f' is a parameter and", "f_in"),
         ("x: T[N], x_ref: T[N] -> out: T[N]", "'x_ref' is what the kernel calls", "another name"),
@@ -183,6 +196,56 @@ def test_a_signature_that_no_pattern_serves_is_refused_with_its_reason(
         scaffold_op("f", signature, start=tmp_path, pattern=pattern)
     assert hint in (caught.value.hint or "")
     assert written(tmp_path) == set()
+
+
+NORM = "x: T[B, D], weight: T[D] -> out: T[B, D]"
+TAKE = "src: T[M, D], index: int64[N] -> out: T[N, D]"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "signature", "caret_at", "reason", "hint"),
+    [
+        ("elementwise", NORM, "weight", "'x' is T[B, D] and 'weight' is T[D]", "--pattern rowwise serves this"),
+        ("minimal", NORM, "weight", "'x' is T[B, D] and 'weight' is T[D]", "--pattern rowwise serves this"),
+        ("gather", NORM, "x", "no input is an int64 or int32 tensor", "--pattern rowwise serves this"),
+        ("elementwise", TAKE, "index", "'src' is T[M, D] and 'index' is int64[N]", "--pattern gather serves this"),
+        ("rowwise", TAKE, "index", "'index' is int64[N]", "--pattern gather serves this"),
+        ("rowwise", "x: T[N], y: T[N] -> out: T[N]", "x", "'x' is T[N]", "--pattern elementwise serves this"),
+        ("gather", "x: T[N], y: T[N] -> out: T[N]", "x", "no input is an int64", "--pattern elementwise serves this"),
+        ("elementwise", "x: T[B, D] -> out: T[D]", "out", "'out' is T[D]", "write out: T[B, D]"),
+        ("elementwise", "x: T[] -> out: T[]", "x", "no dimension", "T[...]"),
+        ("rowwise", "x: T[] -> out: T[]", "x", "'x' is T[]", "write x: T[..., D]"),
+        ("rowwise", "x: T[...], y: U[D] -> out: T[...]", "x", "'x' is T[...]", "write x: T[..., D]"),
+        ("rowwise", "x: T[B, D], y: T[C] -> out: T[B, D]", "y", "'y' is T[C]", "write T[B, D], T[B] or T[D]"),
+        ("rowwise", "x: T[B, D], y: T[D] -> out: T[D]", "out", "for all rows together", "T[B, D] or T[B]"),
+        ("rowwise", "x: T[N, N], y: T[N] -> out: T[N, N]", "y", "for each row of 'x' or for each column", "two names"),
+        ("rowwise", "x: T[B, D], y: bool[B, D] -> out: T[B, D]", "y", "has bools", "y: uint8[B, D]"),
+        ("gather", "src: T[M, D], index: int64[N] -> out: T[M, D]", "out", "a table to take", "out: T[N, D]"),
+        ("gather", "src: T[M, D], index: int64[] -> out: T[D]", "out", "a table to take", "index: int64[N]"),
+        ("gather", f"{TAKE}, more: T[D]", "more", "written to and is T[D]", "more: T[N, D]"),
+        (
+            "gather",
+            "a: T[M, D], ids: int64[N], b: T[D, D] -> out: T[N, D]",
+            "b",
+            "'b' is T[D, D]",
+            "T[N, D] or T[N] or",
+        ),
+        ("gather", "a: T[M, N], ids: int64[N], b: T[N] -> out: T[N, N]", "b", "for each column", "other names"),
+    ],
+)
+def test_a_pattern_says_what_it_cannot_serve_and_which_pattern_can(
+    tmp_path: Path, pattern: str, signature: str, caret_at: str, reason: str, hint: str
+) -> None:
+    with pytest.raises(SignatureError, match=re.escape(reason)) as caught:
+        scaffold_op("f", signature, start=tmp_path, pattern=pattern)
+    assert hint in (caught.value.hint or "")
+    assert caught.value.column == re.search(rf"\b{caret_at}:", signature).start()  # type: ignore[union-attr]
+    assert written(tmp_path) == set()
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_what_a_pattern_asks_for_it_serves(tmp_path: Path, pattern: str) -> None:
+    assert scaffold_op("f", PATTERNS[pattern].signature, start=tmp_path, pattern=pattern).places
 
 
 def test_a_broken_pyproject_is_said_before_anything_is_written(tmp_path: Path) -> None:

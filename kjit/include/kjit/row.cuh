@@ -1,10 +1,10 @@
-// Kernels that share every row of a tensor among a few threads: lanes of a warp, a block, or a cluster of blocks.
+// Kernels that share every row of a tensor among a few threads: lanes of a warp where rows are short, else a block.
 //
-//   const host::row::Spread spread = host::row::spread(rows, vectors, 4);   // 4 vectors a thread
-//   host::row::launch(spread, device, kernel, {.threads = spread.threads, ...});
+//   const row::Spread spread = row::spread(num_rows, vectors, 4);   // host: at most 4 vectors a thread
+//   LaunchKernel(spread.grid, spread.block, device)(kernel, spread.threads, ...);
 //   ...
-//   const auto [row, lane] = device::row::place(threads);          // in the kernel: whose part of which row
-//   const float total = device::row::reduce_sum(x, threads);       // the same in all threads of the row
+//   const auto [row, lane] = device::row::place(threads);            // in the kernel: which row, and which part of it
+//   const float total = device::row::reduce_sum(x, threads);         // the same in all threads of the row
 //
 // How many threads a row gets is known at run time only, so that one kernel serves rows of every length. Nearly free to
 // compile.
@@ -12,7 +12,6 @@
 #pragma once
 
 #include <kjit/device.cuh>
-#include <kjit/launch.h>
 #include <kjit/utils.h>
 
 #include <cstddef>
@@ -24,52 +23,29 @@ namespace kjit {
 
 namespace host::row {
 
-/// Threads of the largest block, and blocks of the largest cluster that `spread` asks for.
+/// Threads of the largest block that `spread` asks for.
 inline constexpr int kMaxBlock = 1024;
-#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
-inline constexpr int kMaxCluster = 8;
-#else
-inline constexpr int kMaxCluster = 1;
-#endif
 
 /// How rows are spread over a GPU.
 struct Spread {
-  int threads;        // that share a row: a power of two up to 32, or those of `cluster` blocks
+  int threads;        // that share a row: a power of two up to 32, or the block
   int block;          // threads of a block
-  dim3 cluster;       // blocks that share a row; none where a block is enough
   std::int64_t grid;  // blocks
 };
 
-/// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row. Of rows
-/// that are too long for that, each thread has more. Blocks are so small that an SM holds two or more of them: while
-/// one waits for its row, others write theirs.
-///
-/// Rows that are too long for half of the largest block are for a cluster (sm_90 and later; before, and in the
-/// simulator, for the largest block).
-inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts) {
+/// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row, and of a
+/// row that is too long for a block of `max_block` threads, a multiple of 32, more. Of short rows it has at most two.
+inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxBlock) {
   constexpr int kSmallBlock = 128;
-  constexpr std::int64_t kBlock = kMaxCluster > 1 ? kMaxBlock / 2 : kMaxBlock;
-  const std::int64_t wanted = div_ceil(vectors, static_cast<std::int64_t>(parts));
-  int threads = 1;
+  constexpr std::int64_t kShort = 64;
+  const std::int64_t wanted = div_ceil(vectors, std::int64_t{vectors <= kShort && parts > 2 ? 2 : parts});
   if (wanted <= 32) {
+    int threads = 1;
     while (threads < wanted) threads *= 2;
-    return {threads, kSmallBlock, dim3(0, 0, 0), div_ceil(rows, std::int64_t{kSmallBlock / threads})};
+    return {threads, kSmallBlock, div_ceil(rows, std::int64_t{kSmallBlock / threads})};
   }
-  int cluster = 1;
-  while (cluster < kMaxCluster && wanted > cluster * kBlock) cluster *= 2;
-  const std::int64_t warps = div_ceil(div_ceil(wanted, std::int64_t{cluster}), std::int64_t{32});
-  const int block = static_cast<int>(warps * 32 < kBlock ? warps * 32 : kBlock);
-  return {block * cluster, block, cluster > 1 ? dim3(cluster, 1, 1) : dim3(0, 0, 0), rows * cluster};
-}
-
-/// Launches `kernel(params)` on as many threads, on PyTorch's current stream of `device`. An empty grid is no launch.
-template <typename Params>
-void launch(const Spread& spread, DLDevice device, void (*kernel)(Params), const Params& params, DebugInfo where = {}) {
-  LaunchKernel launch(spread.grid, spread.block, device, 0, where);
-#if !KJIT_SIM  // which has no clusters, and is asked for none
-  launch.enable_cluster(spread.cluster);
-#endif
-  launch(kernel, params);
+  const int block = static_cast<int>(wanted < max_block ? div_ceil(wanted, std::int64_t{32}) * 32 : max_block);
+  return {block, block, rows};
 }
 
 }  // namespace host::row
@@ -84,26 +60,28 @@ struct Place {
 
 /// Where this thread works when `threads` threads share a row, in a grid that `host::row::spread` laid out.
 KJIT_DEVICE Place place(int threads) {
-  const auto share = static_cast<std::uint32_t>(threads);
-  if (share < blockDim.x) {
-    return {std::int64_t{blockIdx.x} * (blockDim.x / share) + threadIdx.x / share,
-            static_cast<int>(threadIdx.x % share)};
-  }
-  const std::uint32_t cluster = share / blockDim.x;
-  return {blockIdx.x / cluster, static_cast<int>(blockIdx.x % cluster * blockDim.x + threadIdx.x)};
+  const int thread = static_cast<int>(threadIdx.x);
+  if (threads > static_cast<int>(kWarpThreads)) return {std::int64_t{blockIdx.x}, thread};
+  const int shift = __ffs(threads) - 1;  // a power of two
+  return {std::int64_t{blockIdx.x} * (blockDim.x >> shift) + (thread >> shift), thread & (threads - 1)};
 }
 
-/// Reads the `N` elements from `data[first]` on: by one load where `aligned` says that they start at a multiple of the
-/// vector's size, else one by one. Zeros where `data` is null.
+/// Reads the `N` elements at `data`, aligned to the vector's size; zeros where `data` is null.
 template <typename T, std::size_t N>
-KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, std::int64_t first, bool aligned = true) {
+KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, std::int64_t index) {
   if (data == nullptr) {
     vector.fill(T{});
-  } else if (aligned) {
-    vector.load(data + first);
   } else {
+    vector.load(data + index);
+  }
+}
+
+/// Reads the `N` elements from `data[index]` on, wherever they lie; zeros where `data` is null.
+template <typename T, std::size_t N>
+KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* data, std::int64_t index) {
 #pragma unroll
-    for (std::size_t i = 0; i < N; ++i) vector[i] = data[first + static_cast<std::int64_t>(i)];
+  for (std::size_t i = 0; i < N; ++i) {
+    vector[i] = data == nullptr ? T{} : data[index + static_cast<std::int64_t>(i)];
   }
 }
 
@@ -111,32 +89,16 @@ KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, std::int64_t f
 /// is not read again soon.
 template <typename T, std::size_t N>
 KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
-  using Word = std::conditional_t<
-      sizeof(vector) % 16 == 0, uint4,
-      std::conditional_t<sizeof(vector) == 8, uint2,
-                         std::conditional_t<sizeof(vector) == 4, unsigned,
-                                            std::conditional_t<sizeof(vector) == 2, unsigned short, unsigned char>>>>;
-  Word words[sizeof(vector) / sizeof(Word)];
-  std::memcpy(words, vector.data(), sizeof(vector));
+  constexpr std::size_t kBytes = sizeof(T) * N;
+  using Small = std::conditional_t<kBytes == 1, unsigned char, std::conditional_t<kBytes == 2, unsigned short, unsigned>>;
+  using Word = std::conditional_t<kBytes % 16 == 0, uint4, std::conditional_t<kBytes == 8, uint2, Small>>;
+  Word words[kBytes / sizeof(Word)];
+  std::memcpy(words, vector.data(), kBytes);
 #pragma unroll
-  for (std::size_t i = 0; i < sizeof(vector) / sizeof(Word); ++i) __stcs(reinterpret_cast<Word*>(to) + i, words[i]);
+  for (std::size_t i = 0; i < kBytes / sizeof(Word); ++i) __stcs(reinterpret_cast<Word*>(to) + i, words[i]);
 }
 
 namespace details {
-
-#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
-KJIT_DEVICE void synchronise_cluster() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-
-/// The same variable in the shared memory of another block of the cluster.
-template <typename S>
-KJIT_DEVICE const volatile S* of_block(const S* mine, std::uint32_t block) {
-  std::uint64_t theirs;
-  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(theirs) : "l"(mine), "r"(block));
-  return reinterpret_cast<const volatile S*>(theirs);
-}
-#endif
 
 template <typename S, typename Combine>
 KJIT_DEVICE S reduce(S value, S neutral, int threads, Combine combine) {
@@ -151,21 +113,10 @@ KJIT_DEVICE S reduce(S value, S neutral, int threads, Combine combine) {
   __syncthreads();  // what an earlier call has put there is read
   if (lane == 0) of_warp[threadIdx.x / kWarpThreads] = value;
   __syncthreads();
-  value = lane < static_cast<int>(blockDim.x) / kWarp ? of_warp[lane] : neutral;
+  value = lane < threads / kWarp ? of_warp[lane] : neutral;
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
     value = combine(value, __shfl_xor_sync(0xffffffffu, value, offset));
   }
-#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
-  const std::uint32_t cluster = static_cast<std::uint32_t>(threads) / blockDim.x;
-  if (cluster > 1) {
-    __shared__ S mine;
-    if (threadIdx.x == 0) mine = value;
-    synchronise_cluster();
-    value = *of_block(&mine, 0);  // all blocks in the same order, so that all have the same result
-    for (std::uint32_t block = 1; block < cluster; ++block) value = combine(value, S{*of_block(&mine, block)});
-    synchronise_cluster();  // a block that ends takes its shared memory along
-  }
-#endif
   return value;
 }
 
@@ -178,7 +129,7 @@ KJIT_DEVICE S reduce_sum(S value, int threads) {
   return details::reduce(value, S{}, threads, [](S a, S b) { return a + b; });
 }
 
-/// The maximum of `value`, in the same way. `smallest` is what it is compared with besides: it is at least that.
+/// The maximum of `value` in the same way; it is at least `smallest`, also where all values are NaN.
 template <typename S>
 KJIT_DEVICE S reduce_max(S value, S smallest, int threads) {
   return details::reduce(value, smallest, threads, [](S a, S b) { return a < b ? b : a; });

@@ -1,0 +1,31 @@
+"""kjit.benchmark.load_file: a file as a module that others find by its name."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from kjit.benchmark import load_file
+from kjit.errors import UsageError
+
+
+def test_its_functions_belong_to_a_module_that_can_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "test_x.py").write_text("FACTOR = 2\n\ndef twice(x):\n    return FACTOR * x\n")
+    module = load_file(tmp_path / "test_x.py")
+    assert module.twice(3) == 6
+    assert importlib.import_module(module.twice.__module__) is module
+
+
+def test_a_file_that_fails_leaves_no_module(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text("1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        load_file(str(tmp_path / "test_broken.py"))
+    assert not [name for name in sys.modules if name.endswith("test_broken")]
+
+
+def test_what_is_no_python_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no Python file"):
+        load_file(tmp_path / "notes.txt")

@@ -1,0 +1,128 @@
+"""Ops of every pattern, and of every shape of signature that it serves: what the tests of scaffolds write and try."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
+
+
+@dataclass(frozen=True)
+class Op:
+    """An op to scaffold: its name, its signature and the names of its dtypes."""
+
+    name: str
+    signature: str | None = None
+    dtypes: str | None = None
+    devices: str = "cuda,cpu"
+    pattern: str = "elementwise"
+
+    def write(self, root: Path) -> None:
+        scaffold_op(
+            self.name,
+            self.signature,
+            pattern=self.pattern,
+            devices=parse_devices(self.devices),
+            dtypes=None if self.dtypes is None else parse_dtypes(self.dtypes),
+            start=root,
+        ).files.write()
+
+
+ELEMENTWISE = [
+    Op("scale"),
+    Op("add3", "a: T[N], b: T[N], c: T[N], alpha: float, beta: float, shift: int, flag: bool -> out: T[N]"),
+    Op("bump_", "x: mut T[N], amount: const int = 1", "int32,fp16"),
+    Op("dequant", "q: int8[B, D], scale: float32[B, D] -> out: bf16[B, D]"),
+    Op("mixed", "x: T[...], y: U[...], fast: const bool = True -> total: T[...], positive: bool[...]", "fp32,bf16"),
+    Op("doubles", "x: float64[N, 8], a: float -> out: float32[N, 8]"),
+    Op("square", "x: T[4, 8] -> out: T[4, 8]", "uint8,int64,fp64"),
+    Op("narrow", None, "fp8,fp8_e5m2"),
+    Op("logic", "a: bool[...], b: bool[...] -> both: bool[...], count: int32[...]"),
+    Op("pair_", "a: mut T[R, C, R], b: mut T[R, C, R], c: float16[R, C, R], k: int = 3", "bf16"),
+    Op("add_bias", "x: T[..., 8], kept: mut T[..., 8], bias: Optional T[..., 8] = None -> out: T[..., 8]", "fp32,int8"),
+]
+MINIMAL = [replace(op, name=f"{op.name.rstrip('_')}_min", pattern="minimal") for op in ELEMENTWISE]
+ROWWISE = [
+    Op("rms_norm", pattern="rowwise"),
+    Op("weigh", "a: T[B, D], b: T[B], c: T[D] -> out: T[B, D]", "fp32,fp64", pattern="rowwise"),
+    Op("dequant_rows", "q: int8[B, D], scale: float32[B] -> out: bf16[B, D]", pattern="rowwise"),
+    Op(
+        "add_norm",
+        "x: T[B, S, D], residual: mut T[B, S, D], weight: float32[D], bias: Optional T[D] = None, eps: float = 1e-6,"
+        " fast: const bool = True -> out: fp8[B, S, D], scale: float32[B, S]",
+        "bf16",
+        pattern="rowwise",
+    ),
+    Op(
+        "row_rms",
+        "x: T[..., D], weight: U[D], n: int = 2 -> rms: float32[...], count: int32[...]",
+        "fp16,int32",
+        pattern="rowwise",
+    ),
+    Op(
+        "norm_",
+        "x: mut T[N, 128], gain: Optional float32[N] = None, a: float = 1.0, b: float = 2.0",
+        "bf16",
+        pattern="rowwise",
+    ),
+]
+GATHER = [
+    Op("take_rows", pattern="gather"),
+    Op(
+        "embed",
+        "table: T[V, D], ids: int32[...], bias: Optional T[D] = None, alpha: float = 1.0 -> out: float32[..., D]",
+        "bf16,fp32",
+        pattern="gather",
+    ),
+    Op(
+        "add_rows_",
+        "acc: mut T[N, H, 64], table: T[M, H, 64], index: int64[N], gate: float32[N]",
+        "fp16",
+        pattern="gather",
+    ),
+    Op(
+        "pick",
+        "a: T[M], b: T[M], index: int64[N], k: const int = 2 -> both: T[N], big: bool[N]",
+        "int64,fp64",
+        pattern="gather",
+    ),
+    Op("move", "src: fp8_e5m2[1000, 96], index: int64[N] -> out: fp8_e5m2[N, 96]", pattern="gather"),
+]
+OPS = [*ELEMENTWISE, *MINIMAL, *ROWWISE, *GATHER]
+"""All of them, each with a name of its own."""
+
+LONG = [
+    Op(
+        "an_op_whose_name_has_32_letters_",
+        "a_parameter_with_28_letters_: T[...], another_one_with_28_letters_: U[...], a_number: float = 1.0,"
+        " another_number: int = 2, a_flag: bool = False -> the_first_of_two_outputs: T[...],"
+        " the_second_of_two_outputs: U[...]",
+    ),
+    Op(
+        "a_row_op_whose_name_is_very_long",
+        "a_parameter_with_28_letters_: T[Rows, Columns], the_weight_has_28_letters_xx: T[Columns], an_epsilon: float ->"
+        " the_output_has_28_letters_xx: float32[Rows, Columns]",
+        pattern="rowwise",
+    ),
+    Op(
+        "a_gather_whose_name_is_very_long",
+        "a_parameter_with_28_letters_: T[Rows, Columns], the_index_with_28_letters_xx: int64[Chosen] ->"
+        " the_output_has_28_letters_xx: float32[Chosen, Columns]",
+        pattern="gather",
+    ),
+]
+"""Ops whose names are as long as names may be."""
+
+
+def named(*names: str) -> list[Op]:
+    """The ops of these names."""
+    found = {op.name: op for op in OPS}
+    return [found[name] for name in names]
+
+
+def write_all(root: Path, ops: Sequence[Op]) -> None:
+    """Write ops into one project."""
+    for op in ops:
+        op.write(root)

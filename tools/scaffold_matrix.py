@@ -1,0 +1,91 @@
+"""Scaffold ops of every pattern and every shape of signature, build them, and run their tests; a table of what passed.
+
+    python tools/scaffold_matrix.py [--ops rms_norm,scale] [--devices cuda,cpu] [--jobs N] [--keep FOLDER]
+
+The ops are those of `tests/scaffold/matrix.py`, once with a kernel for the GPU, once for the CPU and once for both.
+CUDA kernels run on a GPU where there is one, else in the simulator. The tests of the suite try a part of this; here is
+all of it, and it takes minutes. Exit status 1: a test failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "scaffold"))
+
+from matrix import OPS, Op, named, write_all  # noqa: E402
+
+DEVICES = ("cuda", "cpu", "cuda,cpu")
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ops", help="some of the ops, with commas between")
+    parser.add_argument("--devices", action="append", choices=DEVICES, help="may be given several times; default: all")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests and compiles at the same time")
+    parser.add_argument("--keep", type=Path, help="write the project into this folder and leave it there")
+    options = parser.parse_args(args)
+    chosen = named(*options.ops.split(",")) if options.ops else OPS
+    failed = False
+    with tempfile.TemporaryDirectory() as temporary:
+        print(f"{'pattern':<12} {'device':<9} {'op':<15} {'passed':>6} {'failed':>6} {'skipped':>7}  signature")
+        for devices in options.devices or DEVICES:
+            folder = (options.keep or Path(temporary)) / f"kernels_{devices.replace(',', '_')}"
+            failed |= not _try([replace(op, devices=devices) for op in chosen], folder, options.jobs)
+    return failed
+
+
+def _try(ops: Sequence[Op], folder: Path, jobs: int) -> bool:
+    """Scaffold and test; whether all passed."""
+    folder.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(
+        f'[tool.kjit]\npackage = "{folder.name}"\n\n[tool.pytest.ini_options]\npythonpath = ["."]\n'
+    )
+    write_all(folder, ops)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(":")]),
+    }
+    build = [sys.executable, "-m", "kjit", "build", "--jobs", str(jobs)]
+    subprocess.run(build, cwd=folder, env=environment, stdout=subprocess.DEVNULL, check=False)
+    results = folder / "results.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "-p", "no:cacheprovider", f"--junitxml={results}"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    counts = _count(results) if results.exists() else {}
+    for op in ops:
+        passed, failed, skipped = (counts.get(op.name, Counter())[kind] for kind in ("passed", "failed", "skipped"))
+        print(
+            f"{op.pattern:<12} {op.devices:<9} {op.name:<15} {passed:>6} {failed:>6} {skipped:>7}"
+            f"  {op.signature or '(default)'}",
+            flush=True,
+        )
+    if done.returncode != 0:
+        print(
+            "\n".join(line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR", "E  ")))[:6000]
+        )
+    return done.returncode == 0
+
+
+def _count(results: Path) -> dict[str, Counter[str]]:
+    """Results by op."""
+    counts: dict[str, Counter[str]] = {}
+    for case in ElementTree.parse(results).iter("testcase"):
+        op = case.get("classname", "").rpartition(".")[2].removeprefix("test_")
+        kinds = {child.tag for child in case}
+        kind = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        counts.setdefault(op, Counter())[kind] += 1
+    return counts
+
+
+if __name__ == "__main__":
+    sys.exit(main())
