@@ -10,8 +10,9 @@ times the speed of a cryptographic hash, which took up to half of a whole look-u
 neither would help, as the record lies beside the library. What comes from a shared cache is compared by SHA-256 too,
 and `kjit cache verify` compares all of them so.
 
-A record is one JSON object on two lines. The first is what lists show; the second, ten times as long, what a look-up
-compares. So a list of ten thousand artifacts reads the first lines only.
+A record is one JSON object on three lines. The first is what lists show; the second, ten times as long, what a look-up
+compares; the third what a miss and reports tell. So a list of ten thousand artifacts reads the first lines only, and a
+hit does not parse the third.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kjit.build.headers import Reads
 from kjit.build.key import FORMAT, Key, digest
@@ -73,7 +75,7 @@ class Artifact:
     def size(self) -> int:
         """Bytes of the library."""
         size = self.record["size"]
-        assert isinstance(size, int)  # parse_record has checked it
+        assert isinstance(size, int)  # checked when it was read
         return size
 
     @property
@@ -85,21 +87,21 @@ class Artifact:
     def arguments(self) -> list[str]:
         """What tells the variant from others of the op."""
         arguments = self.record["arguments"]
-        assert isinstance(arguments, list)  # parse_record has checked it
+        assert isinstance(arguments, list)  # checked when it was read
         return [str(argument) for argument in arguments]
 
     @property
     def build(self) -> Mapping[str, object]:
         """What the build told: `seconds`, `resources`, `commands`, `warnings`."""
         build = self.record["build"]
-        assert isinstance(build, dict)  # parse_record has checked it
+        assert isinstance(build, dict)  # checked when it was read
         return build
 
     @property
     def built(self) -> float:
         """When it was built; seconds since 1970."""
         built = self.record["built"]
-        assert isinstance(built, float)  # parse_record has checked it
+        assert isinstance(built, float)  # checked when it was read
         return built
 
 
@@ -116,13 +118,17 @@ def read_artifact(folder: str) -> Artifact | str:
     seal = _SEAL.match(content)
     if seal is not None and seal[1] != _seal(content[seal.end() :]):
         return f"{DAMAGED} its record was altered"
+    compared, end, told = content.rpartition(b",\n")
     try:
-        document = json.loads(content)
+        document = json.loads(compared + b"}" if end else content)
     except (ValueError, RecursionError):
         return f"{DAMAGED} its record is not JSON"
-    if seal is None and isinstance(document, dict) and document.get("format") == FORMAT:
+    if not isinstance(document, dict):
+        return f"{DAMAGED} its record is not a JSON object"
+    if seal is None and document.get("format") == FORMAT:
         return f"{DAMAGED} its record was altered"
-    return parse_record(Path(folder), document, used)
+    record = _Record(document, told) if end else document
+    return _fault(document, (*_SUMMARY, *_COMPARED)) or Artifact(Path(folder), record, used)
 
 
 def read_summary(folder: str, used: float) -> Artifact | str:
@@ -136,22 +142,46 @@ def read_summary(folder: str, used: float) -> Artifact | str:
         document = json.loads(line + b"}") if end else None
     except (OSError, ValueError, RecursionError):
         document = None
-    # Written otherwise, or not to be read: `read_artifact` says why.
-    return read_artifact(folder) if document is None else parse_record(Path(folder), document, used, summary=True)
-
-
-def parse_record(folder: Path, document: object, used: float, *, summary: bool = False) -> Artifact | str:
-    """The artifact whose record is `document`, or what is wrong with that."""
     if not isinstance(document, dict):
-        return f"{DAMAGED} its record is not a JSON object"
-    if document.get("format") != FORMAT:
-        return f"it was written by another version of kjit (format {document.get('format')})"
-    for field, kind in (_SUMMARY if summary else _FIELDS).items():
-        if type(document.get(field)) is not kind:
+        return read_artifact(folder)  # written otherwise, or not to be read: there it is said why
+    return _fault(document, _SUMMARY) or Artifact(Path(folder), document, used)
+
+
+def _fault(record: dict[str, Any], fields: Iterable[str]) -> str | None:
+    """What is wrong with one of these fields of a record."""
+    if record.get("format") != FORMAT:
+        return f"it was written by another version of kjit (format {record.get('format')})"
+    for field in fields:
+        if type(record.get(field)) is not _FIELDS[field]:
             return f"{DAMAGED} its record has no {field}"
-    if not re.fullmatch(r"\w+", document["op"]):
+    if not _OP.fullmatch(record["op"]):
         return f"{DAMAGED} its record names no op"
-    return Artifact(folder, document, used)
+    return None
+
+
+class _Record(Mapping[str, object]):
+    """A record of which the last line is parsed when somebody asks for what is in it."""
+
+    def __init__(self, parsed: dict[str, object], last_line: bytes) -> None:
+        self._parsed = parsed
+        self._last_line = last_line
+
+    def __getitem__(self, field: str) -> object:
+        return self._parsed[field] if field in self._parsed else self._whole()[field]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._whole())
+
+    def __len__(self) -> int:
+        return len(self._whole())
+
+    def _whole(self) -> dict[str, object]:
+        last_line = self._last_line
+        if last_line:
+            # The record's checksum was right: this is what was written.
+            self._parsed.update(json.loads(b"{" + last_line))
+            self._last_line = b""
+        return self._parsed
 
 
 # What a record begins with: the checksum of all that follows.
@@ -175,8 +205,10 @@ _SUMMARY = {
     "crc32": int,
     "built": float,
 }
-_DETAILS = {"reads": dict, "inputs": dict, "build": dict}
-_FIELDS = {**_SUMMARY, **_DETAILS}
+_COMPARED = {"reads": dict}
+_TOLD = {"inputs": dict, "build": dict}
+_FIELDS = {**_SUMMARY, **_COMPARED, **_TOLD}
+_OP = re.compile(r"\w+")
 
 
 def match(folder: str, key: Key, *, thorough: bool = False) -> Artifact | str:
@@ -192,7 +224,7 @@ def match(folder: str, key: Key, *, thorough: bool = False) -> Artifact | str:
     if record["key1"] != key.key1 or record["op"] != key.variant.spec.name:
         return f"{DAMAGED} its record belongs to another artifact"
     reads = record["reads"]
-    assert isinstance(reads, dict)  # parse_record has checked it
+    assert isinstance(reads, dict)  # checked when it was read
     try:
         before = Reads.from_json(reads)
         after = before.compare(key.anchors)
@@ -254,10 +286,9 @@ def write_record(folder: Path, record: Mapping[str, object]) -> None:
 
 
 def _written(record: Mapping[str, object]) -> str:
-    summary = {field: value for field, value in record.items() if field not in ("seal", *_DETAILS)}
-    details = {field: record[field] for field in _DETAILS}
-    first, second = (json.dumps(part, separators=(",", ":")) for part in (summary, details))
-    sealed = f"{first[1:-1]},\n{second[1:]}"
+    summary = {field: value for field, value in record.items() if field not in ("seal", *_COMPARED, *_TOLD)}
+    parts = (summary, {field: record[field] for field in _COMPARED}, {field: record[field] for field in _TOLD})
+    sealed = ",\n".join(json.dumps(part, separators=(",", ":"))[1:-1] for part in parts) + "}"
     return f'{{"seal":"{_seal(sealed.encode()).decode()}",{sealed}'
 
 

@@ -62,7 +62,7 @@ def find_stale(store: Store, project: Path | None, declared: Iterable[Spec]) -> 
 
 def _why_stale(artifact: Artifact, declared: list[Spec]) -> str | None:
     inputs = artifact.record["inputs"]
-    assert isinstance(inputs, dict)  # parse_record has checked it
+    assert isinstance(inputs, dict)  # checked when it was read
     return (
         _other_version(inputs.get("versions"))
         or next(_other_compilers(inputs.get("toolchain")), None)
@@ -107,7 +107,7 @@ def _other_files(artifact: Artifact, module: object) -> str | None:
     anchors = Anchors.of_project(artifact.project)
     sources = [*module.get("CUDA sources", ()), *module.get("C++ sources", ())] if isinstance(module, Mapping) else []
     reads = artifact.record["reads"]
-    assert isinstance(reads, dict)  # parse_record has checked it
+    assert isinstance(reads, dict)  # checked when it was read
     try:
         known = Reads.from_json(reads)
         if any(anchors.absolute(header.anchor, "") is None for header in known.headers):

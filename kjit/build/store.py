@@ -45,7 +45,6 @@ from kjit.build.artifact import (
     damage,
     describe,
     match,
-    parse_record,
     read_artifact,
     read_summary,
     write_record,
@@ -315,8 +314,7 @@ class Store:
             raise CacheError(
                 f"'{library.name}' cannot be put into the cache '{self.root}': {error.strerror}."
             ) from None
-        artifact = parse_record(home, json.loads(json.dumps(record)), time.time())
-        assert isinstance(artifact, Artifact)  # written a moment ago
+        artifact = Artifact(home, json.loads(json.dumps(record)), time.time())
         self._make_room(artifact)
         return artifact
 
