@@ -44,7 +44,7 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    addresses aligned_head at at_row blockDim blockIdx blocks columns_aligned compute_t data_of device div_ceil
+    per_row step addresses aligned_head at at_row blockDim blockIdx blocks columns_aligned compute_t data_of device div_ceil
     element_or_zero first given gpu gridDim head heads host i inside inverse_rms j kernel kjit lane launch load
     load_columns matcher next num_rows numel params parts pointers row row_size row_total run scalar_t shape spread
     sqrt std summed table_size threadIdx threads vec_end vectors wanted warpSize whole
