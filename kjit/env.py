@@ -9,7 +9,9 @@ whole machine or a whole run decides.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +21,9 @@ CACHE_DIR = "KJIT_CACHE_DIR"
 CUDA_ARCH_LIST = "KJIT_CUDA_ARCH_LIST"
 TVM_FFI_CUDA_ARCH_LIST = "TVM_FFI_CUDA_ARCH_LIST"
 CUDA_HOME = "KJIT_CUDA_HOME"
+SHARED_CACHE_DIR = "KJIT_SHARED_CACHE_DIR"
+CACHE_MAX_SIZE = "KJIT_CACHE_MAX_SIZE"
+COMPILER_LAUNCHER = "KJIT_COMPILER_LAUNCHER"
 NO_COMPILE = "KJIT_NO_COMPILE"
 LOG = "KJIT_LOG"
 SIM = "KJIT_SIM"
@@ -43,12 +48,24 @@ class Variable:
 VARIABLES = (
     Variable(CACHE_DIR, "The folder of the artifact cache; by default the user's cache folder, `~/.cache/kjit`."),
     Variable(
+        SHARED_CACHE_DIR,
+        "Caches that are filled by others and only read, separated by `:`; asked for what is not in `KJIT_CACHE_DIR`.",
+    ),
+    Variable(
+        CACHE_MAX_SIZE,
+        "How large the artifacts of the cache may get, like `5G` or `500M`; what was not used for longest goes first.",
+    ),
+    Variable(
         CUDA_ARCH_LIST,
         "The GPU architectures to build for, separated by commas or spaces (`8.0,9.0a`); by default the GPUs present.",
     ),
     Variable(TVM_FFI_CUDA_ARCH_LIST, f"The same, for all users of tvm-ffi; `{CUDA_ARCH_LIST}` goes before it."),
     Variable(
         CUDA_HOME, "The CUDA toolkit to compile with; goes before `CUDA_HOME` and before what is found by itself."
+    ),
+    Variable(
+        COMPILER_LAUNCHER,
+        "A program that is put before every command that compiles, like `sccache` or `ccache`; not before links.",
     ),
     Variable(NO_COMPILE, "Set to 1, a module that has not been built is an error and is never compiled at run time."),
     Variable(
@@ -73,7 +90,31 @@ def cache_dir() -> Path:
         return _path(CACHE_DIR, text)
     import platformdirs
 
-    return Path(os.path.abspath(platformdirs.user_cache_dir("kjit")))
+    return _absolute(os.path.abspath(platformdirs.user_cache_dir("kjit")))
+
+
+def shared_cache_dirs() -> list[Path]:
+    """The folders of the shared caches (they need not exist), in their order: `KJIT_SHARED_CACHE_DIR`.
+
+    Raises:
+        UsageError: one of them starts with a `~user` that does not exist.
+    """
+    return [_path(SHARED_CACHE_DIR, item) for item in _get(SHARED_CACHE_DIR).split(os.pathsep) if item.strip()]
+
+
+def cache_max_size() -> int | None:
+    """How many bytes the artifacts of the cache may take (`KJIT_CACHE_MAX_SIZE`), or None for any number.
+
+    Raises:
+        UsageError: it is not a size like 5G, 500M or 1.5GiB. The units are powers of 1024.
+    """
+    text = _get(CACHE_MAX_SIZE)
+    if not text or text.lower() in _FALSE:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
+    if match is None:
+        raise UsageError(f"{CACHE_MAX_SIZE} is '{text}', which is no size.", hint="write it like 5G or 500M")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
 
 
 def cuda_arch_list() -> tuple[str, list[str]] | None:
@@ -97,6 +138,12 @@ def cuda_home() -> Path | None:
     """
     text = _get(CUDA_HOME)
     return _path(CUDA_HOME, text) if text else None
+
+
+def compiler_launcher() -> str | None:
+    """The program that is put before compile commands (`KJIT_COMPILER_LAUNCHER`), or None."""
+    text = _get(COMPILER_LAUNCHER)
+    return text if text and text.lower() not in _FALSE else None
 
 
 def no_compile() -> bool:
@@ -159,7 +206,13 @@ def _is_true(name: str) -> bool:
 
 def _path(name: str, text: str) -> Path:
     try:
-        path = Path(text).expanduser()
+        path = os.fspath(Path(text).expanduser()) if text.startswith("~") else text
     except RuntimeError:
         raise UsageError(f"{name} is '{text}', and no such user has a home folder.") from None
-    return Path(os.path.abspath(path))
+    return _absolute(os.path.abspath(path))
+
+
+@lru_cache(maxsize=64)
+def _absolute(path: str) -> Path:
+    """`Path(path)`, made once: it is asked for at every load, and costs more than the rest of this file."""
+    return Path(path)

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 
-_DTYPES = {
+CPP_DTYPES = {
     "float64": "double",
     "float32": "fp32_t",
     "float16": "fp16_t",
@@ -35,9 +35,10 @@ _DTYPES = {
     "uint64": "uint64_t",
     "bool": "bool",
 }
+"""How dtypes of torch are called in kjit's C++ headers."""
 
 _SUPPORTED = "bool, int (64 bits), float, str (a C++ token, as given) and the torch dtypes " + ", ".join(
-    name for name in _DTYPES
+    name for name in CPP_DTYPES
 )
 
 
@@ -123,7 +124,7 @@ def _is_torch_dtype(value: object) -> bool:
 def _torch_dtypes() -> Mapping[object, str]:
     torch = sys.modules["torch"]
     # An older torch lacks some of the names.
-    return {getattr(torch, name): written for name, written in _DTYPES.items() if hasattr(torch, name)}
+    return {getattr(torch, name): written for name, written in CPP_DTYPES.items() if hasattr(torch, name)}
 
 
 def _type_name(value: object) -> str:

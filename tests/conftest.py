@@ -86,6 +86,8 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _shared_cache: Pa
         elif source.is_file():
             shutil.copy2(source, known / name)
     monkeypatch.setenv("KJIT_CACHE_DIR", str(folder))
+    for name in ("KJIT_SHARED_CACHE_DIR", "KJIT_CACHE_MAX_SIZE", "KJIT_COMPILER_LAUNCHER"):
+        monkeypatch.delenv(name, raising=False)
     return folder
 
 

@@ -18,7 +18,20 @@ from kjit.build.gpus import Driver, Gpu
 from kjit.cli import app
 from kjit.doctor import Check, examine, is_fit
 
-NAMES = ["kjit", "C++ compiler", "ninja", "tvm-ffi", "torch", "cache", "CUDA", "simulator", "GPUs", "triton", "clangd"]
+NAMES = [
+    "kjit",
+    "C++ compiler",
+    "ninja",
+    "tvm-ffi",
+    "torch",
+    "cache",
+    "shared cache",
+    "CUDA",
+    "simulator",
+    "GPUs",
+    "triton",
+    "clangd",
+]
 H200 = Gpu("NVIDIA H200", (9, 0), "GPU-1")
 
 
@@ -205,3 +218,37 @@ class TestCommand:
         done = CliRunner().invoke(app, ["doctor"])
         assert done.exit_code == 1
         assert "to mend it: name the compiler alone" in done.stdout
+
+
+class TestSharedCache:
+    def test_none_is_no_problem(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("KJIT_SHARED_CACHE_DIR", raising=False)
+        assert check("shared cache").state == "absent"
+
+    def test_it_is_named_with_how_much_it_has(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "team").mkdir(mode=0o755)
+        monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(tmp_path / "team"))
+        found = check("shared cache")
+        assert (found.state, found.detail) == ("ok", f"{tmp_path / 'team'}, 0 artifacts")
+
+    def test_one_that_is_not_mounted_is_a_problem_and_the_machine_is_fit(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(tmp_path / "team"))
+        found = check("shared cache")
+        assert (found.state, found.detail) == ("problem", f"'{tmp_path / 'team'}' is not there.")
+        assert is_fit(examine())
+
+    def test_one_that_others_may_write_to_is_a_problem(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "team").mkdir()
+        (tmp_path / "team").chmod(0o777)
+        monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(tmp_path / "team"))
+        found = check("shared cache")
+        assert found.state == "problem"
+        assert "may write to" in found.detail
+        assert "chmod -R go-w" in str(found.mend)
+
+
+def test_the_limit_of_the_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", "5M")
+    assert "of at most 5.0 MiB" in check("cache").detail

@@ -3,6 +3,8 @@
 // Static: `scale` is given. Dynamic: `scale` becomes the larger one of what it holds (0, most often) and
 // max(|input|) / 448, NaN left out; then the tensor is quantised with it. A scale of 0 makes zeros.
 
+#define KJIT_LIGHT_TYPES
+
 #include <kjit/tensor.h>
 #include <kjit/runtime.cuh>
 
@@ -107,7 +109,7 @@ void per_tensor_quant_fp8(TensorView input, TensorView output, TensorView scale)
   TensorMatcher(shape).with_device(gpu).with_dtype<fp8_e4m3_t>().verify(output, "output");
   TensorMatcher({1}).with_device(gpu).with_dtype<float>().verify(scale, "scale");
 
-  const auto* from = static_cast<const T*>(input.data_ptr());
+  const T* from = static_cast<const T*>(input.data_ptr());
   auto* to = static_cast<fp8_e4m3_t*>(output.data_ptr());
   auto* factor = static_cast<float*>(scale.data_ptr());
   const Split split = Split::of(from, shape.numel(), sizeof(T), kVec);

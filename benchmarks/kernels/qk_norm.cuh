@@ -1,6 +1,6 @@
 // RMSNorm of every head of q and k, in place, each with its own weight, in one launch.
 
-#define KJIT_NO_FP8
+#define KJIT_LIGHT_TYPES
 
 #include "early_start.cuh"
 

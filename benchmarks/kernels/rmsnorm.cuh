@@ -1,6 +1,6 @@
 // RMSNorm of rows: out = x * rsqrt(mean(x^2) + eps) * weight, for fp16, bf16 and fp32 rows of any size.
 
-#define KJIT_NO_FP8
+#define KJIT_LIGHT_TYPES
 
 #include "early_start.cuh"
 
@@ -90,7 +90,9 @@ void RMSNorm<T, kDim>::run(TensorView input, TensorView weight, TensorView outpu
       .output_stride = output_stride.unwrap(),
       .rows = rows.unwrap(),
       .eps = eps,
-      .early = starts_early(2 * rows.unwrap() * kDim * int64_t{sizeof(T)}),
+      // Only where a row is a block of two warps are there too many blocks for a large launch to be a dependent one.
+      .early =
+          KJIT_ARCH_HOPPER_OR_GREATER && (kBlock >= 128 || starts_early(2 * rows.unwrap() * kDim * int64_t{sizeof(T)})),
   };
   const bool aligned = addresses % 16 == 0;  // every row, and the weight, starts at a multiple of 16 bytes
   LaunchKernel(div_ceil(params.rows, int64_t{kRows}), kBlock, gpu.unwrap())

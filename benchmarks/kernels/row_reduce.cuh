@@ -2,6 +2,8 @@
 //
 // NaN are left out of a maximum, unless the whole row is NaN.
 
+#define KJIT_LIGHT_TYPES
+
 #include "early_start.cuh"
 
 #include <kjit/tensor.h>
@@ -21,7 +23,7 @@ using namespace kjit;
 using device::ReductionOp;
 
 constexpr uint32_t kBlock = 256;
-constexpr uint32_t kBlocksPerSM = 6;
+constexpr uint32_t kBlocksPerSM = 8;
 
 struct RowReduceParams {
   const void* input;

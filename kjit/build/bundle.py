@@ -38,6 +38,7 @@ from typing import Any
 
 import kjit
 from kjit.build import cpu
+from kjit.build.headers import Reads
 from kjit.build.key import Anchors, differences, digest, digest_of, tvm_ffi_version
 from kjit.build.store import Artifact
 from kjit.errors import KjitError, UsageError
@@ -227,8 +228,7 @@ class _Bundle:
             identity = _identity(spec)
             module = self._modules.get(digest_of([spec.name, identity]))
             if module is None:
-                reasons += self._not_in_it(spec, identity)
-                return Refusal(self._folder, tuple(reasons), is_surprising=bool(self._differs))
+                return self._without(spec, identity)
             reasons += self._edited(module, spec)
             library = _choose(module["libraries"], variant.target)
             if isinstance(library, list):
@@ -243,17 +243,19 @@ class _Bundle:
             reasons.append(_no_index(error))
         return Refusal(self._folder, tuple(reasons))
 
-    def _not_in_it(self, spec: Spec, identity: Mapping[str, object]) -> list[str]:
-        modules = self._by_op.get(spec.name)
-        if modules is None:
-            return [f"{spec.name} is not in it"]
+    def _without(self, spec: Spec, identity: Mapping[str, object]) -> Refusal:
+        """What this holds instead of a module."""
+        modules = self._by_op.get(spec.name, [])
         for module in modules:
             if module["identity"].get("arguments") == list(spec.args):
                 lines = differences({"module": module["identity"]}, {"module": identity})
-                return lines or ["it was built from another description"]
+                return Refusal(self._folder, (*self._differs, *(lines or ["it was built from another description"])))
         labels = [module["label"] for module in modules]
         more = f" and {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
-        return [f"it has {', '.join(labels[:_SHOWN])}{more}, and not {spec.label}"]
+        reason = f"it has {', '.join(labels[:_SHOWN])}{more}, and not {spec.label}"
+        if not modules:
+            reason = f"{spec.name} is not in it"
+        return Refusal(self._folder, (*self._differs, reason), is_surprising=bool(self._differs))
 
     def _edited(self, module: Mapping[str, Any], spec: Spec) -> list[str]:
         home = _home(spec)
@@ -280,7 +282,13 @@ class _Writer:
 
     def add(self, variant: Variant, artifact: Artifact) -> None:
         spec = variant.spec
-        content = artifact.library.read_bytes()
+        try:
+            content = artifact.library.read_bytes()
+        except OSError as error:
+            raise KjitError(
+                f"the library of {variant.label} went from the cache while the bundle was written ({error.strerror}).",
+                hint="try again",
+            ) from None
         hash_ = digest(content)
         if hash_ != artifact.record["digest"]:
             raise KjitError(f"the library of {variant.label} changed while the bundle was written.", hint="try again")
@@ -409,11 +417,12 @@ def _files_of(spec: Spec, artifact: Artifact) -> list[tuple[str, str, str]]:
         for path, hash_ in zip((*spec.cuda_files, *spec.cpp_files), hashes, strict=True)
     ]
     anchors = Anchors.of(spec)
-    for anchor, path, _, _, hash_ in record["reads"]["headers"]:
-        if anchor == "kjit":
-            rows.append(("kjit", path, hash_))
-        elif anchor == "project" and home:
-            rows.append(("source", os.path.relpath(anchors.absolute(anchor, path) or path, home), hash_))
+    for header in Reads.from_json(record["reads"]).headers:
+        if header.anchor == "kjit":
+            rows.append(("kjit", header.path, header.digest))
+        elif header.anchor == "project" and home:
+            path = anchors.absolute(header.anchor, header.path) or header.path
+            rows.append(("source", os.path.relpath(path, home), header.digest))
     return rows
 
 

@@ -11,6 +11,10 @@ it sees only plain names: of the files beside it, and of symbolic links for fold
 names are put back in everything that is reported. Where the staging folder's own name is not plain, the build runs in
 a temporary folder.
 
+A launcher (`KJIT_COMPILER_LAUNCHER`, like sccache) is put before each command that makes an object, so that what a team
+compiled once is fetched. Commands and units are the same in every build for that: names are relative to the folder of
+the build, and generated units depend on nothing but the spec.
+
 A unit for the simulator is compiled in three commands: the preprocessor, kjit's rewriter (rewrite.py), the compiler.
 
 Each command writes to a log of its own, so that messages never mix. The whole build runs in its own session, which is
@@ -30,16 +34,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
-from errno import ENOSPC
+from dataclasses import dataclass, field, replace
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
+from kjit import env
 from kjit.build import diagnostics, rewrite
 from kjit.build.diagnostics import KernelResources
+from kjit.build.folders import make_private, refuse_unsafe
+from kjit.build.key import digest
 from kjit.build.support import SupportObject, support_objects
-from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_ninja
+from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
 from kjit.spec import Export, Spec, Variant
 
@@ -51,7 +58,8 @@ _PLAIN_FOR_CXX = re.compile(r'[^"\n]+')
 _PLAIN_FOR_NVCC = re.compile(r"[\w./+-]+")
 _INCLUDABLE = re.compile(r'[^"\\$\n]+')
 
-# Set outside, these would change the output or the messages without being part of a key.
+# Set outside, these would change the output or the messages without being part of a key. The last ones are nvcc's own
+# (nvcc.profile), by names that a Makefile may well export.
 _DROPPED_ENVIRONMENT = (
     "CLICOLOR_FORCE",
     "DEPENDENCIES_OUTPUT",
@@ -60,16 +68,29 @@ _DROPPED_ENVIRONMENT = (
     "NINJA_STATUS",
     "NVCC_CCBIN",
     "SUNPRO_DEPENDENCIES",
+    "CUDAFE_FLAGS",
+    "INCLUDES",
+    "LIBRARIES",
+    "PTXAS_FLAGS",
+    "SYSTEM_INCLUDES",
 )
+
+# For launchers. Their "direct" mode trusts the list of headers of an earlier compile, and so misses a new header that
+# comes before one of them: kjit knows that it has to compile, and must not be given the old object. The folder of a
+# build says nothing about it, and would make each look different to ccache.
+_LAUNCHER_ENVIRONMENT = {"CCACHE_NODIRECT": "1", "CCACHE_NOHASHDIR": "1", "SCCACHE_DIRECT": "false"}
 
 # CUDA's types by kjit's names and by their own, and the headers that define them, each of which includes those before
 # it. They take over half as long to compile as an empty kernel, so kjit's headers only declare these types, and a unit
-# includes the header that the types named in its exports need.
+# includes the header that the types named in its exports need: behind its sources, which may have chosen kjit's own
+# types by KJIT_LIGHT_TYPES.
 _CUDA_TYPE_HEADERS = (
     (re.compile(r"\b(fp8\w*_t|__nv_fp8\w*)\b"), "cuda_fp8.h"),
     (re.compile(r"\b(bf16(x2)?_t|__nv_bfloat16\w*|nv_bfloat16\w*)\b"), "cuda_bf16.h"),
     (re.compile(r"\b(fp16(x2)?_t|__half2?|half2?)\b"), "cuda_fp16.h"),
 )
+
+_SHARED_LIBRARY = re.compile(r"\.(so|dylib)(\.[\d.]+)?$")
 
 _GRACE_S = 3.0
 _POLL_S = 0.1
@@ -180,45 +201,47 @@ def compile_variant(
         CancelledError: `cancel` was set.
     """
     started = time.perf_counter()
-    ninja = find_ninja()
+    ninja, launcher = find_ninja(), find_launcher()
     links = _Links()
-    steps = _plan(variant.spec, toolchain, links)
+    steps = _plan(variant.spec, toolchain, links, () if launcher is None else (str(launcher),))
     library = staging / steps[-1].output
     try:
         with _temporary_folder() as temporary:
             folder = staging if _PLAIN_FOR_NVCC.fullmatch(os.path.realpath(staging)) else Path(temporary)
             made = _write(folder, steps, links)
-            done = _run([str(ninja), "--quiet"], folder, temporary, cancel)
+            # A server that a launcher starts outlives the build, and so must its folder for temporary files.
+            extra = {"TMPDIR": temporary} if launcher is None else _LAUNCHER_ENVIRONMENT
+            done = _run([str(ninja), "--quiet"], folder, extra, cancel)
             logs = [links.restore(_read(folder / step.log)) for step in made]
+            _keep_support(folder, made, done)
             if done.returncode != 0:
                 raise _explain(variant, toolchain, folder, steps, made, logs, links, done.stdout, verbose)
             headers = _headers(folder, steps, links)
-            for step in made:
-                if step.support is not None:
-                    step.support.keep(folder)
             if folder != staging:
                 shutil.copyfile(folder / library.name, library)
     except OSError as error:
-        if error.errno == ENOSPC:
+        if error.errno in (ENOSPC, EDQUOT):
             raise _disk_full(staging) from None
         raise
     text = "".join(logs)
+    files = _files(variant, toolchain, folder, steps)
     return Built(
         library=library,
         headers=headers,
         commands=tuple(step.command for step in made),
         seconds=time.perf_counter() - started,
         resources=tuple(diagnostics.parse_resources(text)),
-        warnings=diagnostics.without_resources(text).strip(),
+        warnings=diagnostics.explain_warnings(text, files),
     )
 
 
-def _plan(spec: Spec, toolchain: Toolchain, links: _Links) -> list[_Step]:
+def _plan(spec: Spec, toolchain: Toolchain, links: _Links, launcher: tuple[str, ...]) -> list[_Step]:
+    """The commands to run, the link last; `launcher` is put before those that make objects."""
     steps: list[_Step] = []
     if toolchain.target.is_simulated and (spec.cuda_files or spec.cuda_wrappers):
         compiler = [str(toolchain.cxx.path), *links.flags(toolchain.sim_flags(spec), _PLAIN_FOR_CXX)]
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_CXX):
-            steps += _simulated_steps(unit, compiler)
+            steps += _simulated_steps(unit, compiler, launcher, spec.extra_cuda_cflags)
     elif spec.cuda_files or spec.cuda_wrappers:
         if toolchain.cuda is None:
             raise ValueError(f"'{spec.name}' has CUDA sources, and the toolchain is for {toolchain.target}")
@@ -227,18 +250,20 @@ def _plan(spec: Spec, toolchain: Toolchain, links: _Links) -> list[_Step]:
         nvcc = os.path.join(links.folder(str(nvcc_path.parent.parent), _PLAIN_FOR_NVCC), *nvcc_path.parts[-2:])
         flags = (*links.flags(toolchain.nvcc_flags(spec), _PLAIN_FOR_NVCC), "-x", "cu")
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_NVCC):
-            steps.append(_compile_step(unit, (nvcc, *flags)))
+            if launcher:
+                unit = _with_lasting_path(unit)
+            steps.append(_compile_step(unit, (*launcher, nvcc, *flags), spec.extra_cuda_cflags))
     if spec.cpp_files or spec.cpp_wrappers:
         flags = (*links.flags(toolchain.cxx_flags(spec), _PLAIN_FOR_CXX), "-x", "c++")
         for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, _PLAIN_FOR_CXX):
-            steps.append(_compile_step(unit, (str(toolchain.cxx.path), *flags)))
+            steps.append(_compile_step(unit, (*launcher, str(toolchain.cxx.path), *flags), spec.extra_cflags))
     for support in support_objects(toolchain):
         make = ("-MD", "-MF", f"{support.output}.d", "-c", str(support.source), "-o", support.output)
-        steps.append(_Step(support.output, (*support.arguments, *make), support=support))
+        steps.append(_Step(support.output, (*launcher, *support.arguments, *make), support=support))
     objects = tuple(step.output for step in steps if step.output.endswith(".o"))
     library = f"{spec.name}.so"
     link = (str(toolchain.cxx.path), "-o", library, *objects, *toolchain.link_flags(spec))
-    return [*steps, _Step(library, link, objects, ((EXPORTS_SCRIPT, _EXPORTS),))]
+    return [*steps, _Step(library, link, objects, ((EXPORTS_SCRIPT, _EXPORTS),), reads=_linked(spec.extra_ldflags))]
 
 
 @dataclass(frozen=True)
@@ -252,6 +277,25 @@ class _Unit:
     @property
     def generated(self) -> tuple[tuple[str, str], ...]:
         return () if self.text is None else ((self.path, self.text),)
+
+
+def _with_lasting_path(unit: _Unit) -> _Unit:
+    """`unit` with a path that is the same in every build and every cache.
+
+    nvcc hands the absolute path of its source on to the programs that it is made of, which is part of what a launcher
+    compares. The path follows from the text, so that builds that run side by side may share the file.
+    """
+    if unit.text is None:
+        return unit
+    folder = lasting_folder() / digest(unit.text.encode(errors="surrogateescape"))
+    return replace(unit, path=str(folder / unit.path))
+
+
+def lasting_folder() -> Path:
+    """Where the generated units of builds with a launcher are: in `/tmp`, which no variable moves, where that can be
+    written."""
+    root = "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()
+    return Path(root) / f"kjit-units-{os.geteuid()}"
 
 
 def _units(
@@ -277,34 +321,63 @@ def _units(
         yield _Unit(f"{side}{index}", path, text)
 
 
-def _compile_step(unit: _Unit, compiler: tuple[str, ...]) -> _Step:
+def _compile_step(unit: _Unit, compiler: tuple[str, ...], own_flags: Sequence[str]) -> _Step:
     output = f"{unit.name}.o"
     arguments = (*compiler, "-MD", "-MF", f"{output}.d", "-c", unit.path, "-o", output)
-    return _Step(output, arguments, generated=unit.generated)
+    return _Step(output, arguments, generated=unit.generated, reads=_named(own_flags))
 
 
-def _simulated_steps(unit: _Unit, compiler: list[str]) -> Iterator[_Step]:
+def _named(flags: Sequence[str]) -> tuple[str, ...]:
+    """The files that flags name (`@options.txt`, `-fprofile-use=FILE`, `-Wl,-T,FILE`): depfiles leave them out."""
+    pieces = [piece for flag in flags for piece in re.split("[@=,]", flag) if os.path.isabs(piece)]
+    return tuple(piece for piece in pieces if os.path.isfile(piece))
+
+
+def _linked(flags: Sequence[str]) -> tuple[str, ...]:
+    """The files that an op's flags for the linker bring into its library: static libraries above all.
+
+    Shared ones are not among them. They are found when the module is loaded, as they are then.
+    """
+    folders: list[str] = []
+    names: list[str] = []
+    before = ""
+    for flag in flags:
+        if before == "-L" or flag.startswith("-L"):
+            folders.append(flag.removeprefix("-L"))
+        elif before == "-l" or flag.startswith("-l"):
+            name = flag.removeprefix("-l")
+            names.append(name[1:] if name.startswith(":") else f"lib{name}.a")
+        before = flag
+    found = [*_named(flags), *(os.path.join(folder, name) for folder in folders for name in names)]
+    return tuple(path for path in found if os.path.isfile(path) and not _SHARED_LIBRARY.search(path))
+
+
+def _simulated_steps(
+    unit: _Unit, compiler: list[str], launcher: tuple[str, ...], own_flags: Sequence[str]
+) -> Iterator[_Step]:
     """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
     dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
     preprocess = (*compiler, "-x", "c++", "-E", *dependencies, unit.path, "-o", plain)
-    yield _Step(plain, preprocess, generated=unit.generated)
+    yield _Step(plain, preprocess, generated=unit.generated, reads=_named(own_flags))
     rewriter = str(Path(rewrite.__file__).resolve())
     # -I and -S: Python starts without looking for packages.
     yield _Step(rewritten, (sys.executable, "-I", "-S", rewriter, plain, rewritten), (plain,), reads=(rewriter,))
     # What -include names has been read, and would be once more.
     pairs = zip(["", *compiler], compiler, strict=False)
     flags = [flag for before, flag in pairs if "-include" not in (before, flag)]
-    yield _Step(output, (*flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))
+    yield _Step(output, (*launcher, *flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))
 
 
 def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_types: bool) -> str:
     """The one unit of a module with wrappers: its sources and its exports."""
     includes = [f'#include "{path}"' for path in paths]
-    if with_cuda_types:
-        symbols = " ".join(symbol for _, symbol in wrappers)
-        needed = [f"#include <{header}>" for types, header in _CUDA_TYPE_HEADERS if types.search(symbols)]
-        includes = [*needed[:1], *includes]
+    symbols = " ".join(symbol for _, symbol in wrappers)
+    needed = [header for types, header in _CUDA_TYPE_HEADERS if types.search(symbols)]
+    if needed:
+        includes.append("#include <kjit/dtype.h>")
+    if needed and with_cuda_types:
+        includes += ["#if KJIT_CUDA_TYPES", f"#include <{needed[0]}>", "#endif"]
     # In parentheses, because a comma between template arguments would end the macro's argument.
     exports = [f"KJIT_EXPORT({name}, ({symbol}))" for name, symbol in wrappers]
     return "\n".join(["#include <kjit/ffi.h>", *includes, "namespace kjit {", *exports, "}", ""])
@@ -317,7 +390,10 @@ def _write(folder: Path, steps: list[_Step], links: _Links) -> list[_Step]:
         for name in (step.output, step.log, step.depfile):
             (folder / name).unlink(missing_ok=True)
         for name, text in step.generated:
-            _write_text(folder / name, text)
+            if os.path.isabs(name):
+                _write_lasting(Path(name), text)
+            else:
+                _write_text(folder / name, text)
         if step.support is None or not step.support.fetch(folder):
             run.append(step)
     for target, name in links.names.items():
@@ -340,6 +416,36 @@ def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
+def _write_lasting(path: Path, text: str) -> None:
+    """Write a file of `lasting_folder`, which another build may be reading now.
+
+    Raises:
+        CacheError: the folder belongs to somebody else, who could put other code there.
+    """
+    for folder in (path.parent.parent, path.parent):
+        make_private(folder)
+        refuse_unsafe(folder, follow=False)
+    if _read(path) != text:
+        with tempfile.TemporaryDirectory(dir=path.parent) as beside:
+            _write_text(Path(beside, path.name), text)
+            os.replace(Path(beside, path.name), path)
+
+
+def _keep_support(folder: Path, made: list[_Step], done: subprocess.CompletedProcess[str]) -> None:
+    """Keep what was compiled for all modules, also where this module failed: the next try need not wait for it."""
+    failed = _failed(done.stdout)
+    if done.returncode != 0 and not failed:
+        return  # ninja itself was stopped: what is there may be half of an object
+    for step in made:
+        if step.support is not None and step.output not in failed and (folder / step.output).exists():
+            step.support.keep(folder)
+
+
+def _failed(ninja_output: str) -> set[str]:
+    """The outputs of the commands that failed. Those that ran beside them have run to their end."""
+    return set(re.findall(r"^FAILED: (?:\[code=\d+\] )?(\S+)", ninja_output, re.MULTILINE))
+
+
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder for the compilers' own temporary files, removed whatever happens to them.
 
@@ -352,10 +458,10 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _run(
-    command: list[str], folder: Path, temporary: str, cancel: threading.Event | None
+    command: list[str], folder: Path, extra: Mapping[str, str], cancel: threading.Event | None
 ) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_ENVIRONMENT}
-    environment.update(LC_ALL="C", TMPDIR=temporary)
+    environment.update(LC_ALL="C", **extra)
     try:
         process = subprocess.Popen(
             command,
@@ -367,7 +473,7 @@ def _run(
             start_new_session=True,
         )
     except OSError as error:
-        if error.errno == ENOSPC:
+        if error.errno in (ENOSPC, EDQUOT):
             raise
         raise ToolchainError(
             f"ninja ('{command[0]}') cannot be run: {error.strerror}.", hint="install it with `pip install ninja`"
@@ -424,10 +530,17 @@ def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[Path, ...
     generated = {name for step in steps for name, _ in step.generated}
     found: dict[Path, None] = {}
     for step in steps:
-        for name in diagnostics.parse_depfile(_read(folder / step.depfile)):
+        names = diagnostics.parse_depfile(_read(folder / step.depfile))
+        if not names and "-MD" in step.arguments:
+            # Without the list no later look-up could tell that a header changed.
+            raise ToolchainError(
+                f"'{step.arguments[0]}' made {step.output} and did not write which headers were read (-MD).",
+                hint=f"unset {env.COMPILER_LAUNCHER}, or use a launcher that leaves the compiler's options alone",
+            )
+        for name in names:
             if name not in generated:
                 found[_absolute(links.restore(name))] = None
-        found.update(dict.fromkeys(map(Path, step.reads)))
+        found.update(dict.fromkeys(map(_absolute, step.reads)))
     return tuple(found)
 
 
@@ -460,7 +573,7 @@ def _explain(
     verbose: bool,
 ) -> CompileError | ToolchainError | CacheError:
     """The error to raise for a build that failed."""
-    failed = set(re.findall(r"^FAILED: (?:\[code=\d+\] )?(\S+)", ninja_output, re.MULTILINE))
+    failed = _failed(ninja_output)
     broken = [(step, log) for step, log in zip(made, logs, strict=True) if step.output in failed]
     everything = "".join(logs)
     if diagnostics.is_disk_full(everything + ninja_output):
@@ -477,14 +590,20 @@ def _explain(
             command=_to_repeat(links, steps),
         )
     log = "".join(log for _, log in broken)
-    sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
-    generated = {name for step in steps for name, _ in step.generated}
-    report = diagnostics.explain(log, sources, generated, folder, toolchain.library_dirs())
+    report = diagnostics.explain(log, _files(variant, toolchain, folder, steps), str(variant.target))
     command = _to_repeat(links, _leading_to(broken[0][0], steps))
-    message = f"{variant.label} does not compile.\n{report.text}"
+    verb = "link" if broken[0][0] is steps[-1] else "compile"
+    message = f"{variant.label} does not {verb}.\n{report.text}"
     if verbose:
         message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"
     return CompileError(message, log=log, command=command, hint=report.hint)
+
+
+def _files(variant: Variant, toolchain: Toolchain, folder: Path, steps: list[_Step]) -> diagnostics.Files:
+    """Whose the files are that compilers name."""
+    sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
+    generated = frozenset(name for step in steps for name, _ in step.generated)
+    return diagnostics.Files(sources, generated, folder, toolchain.library_dirs())
 
 
 def _leading_to(step: _Step, steps: list[_Step]) -> list[_Step]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kjit import env
 from kjit.build.memo import open_memo, stamp
 from kjit.errors import ToolchainError
 
@@ -176,7 +177,7 @@ def _named_cxx(named: str) -> Path:
     if arguments and (os.sep not in first or shutil.which(first) is not None):
         raise ToolchainError(
             f"CXX is '{named}', a program with arguments; kjit needs the path of one program.",
-            hint="name the compiler alone (kjit caches by itself); flags go into the op's extra_cflags",
+            hint=f"name the compiler alone; flags go into the op's extra_cflags, ccache into {env.COMPILER_LAUNCHER}",
         )
     raise ToolchainError(f"CXX is '{named}', and there is no such program.", hint="correct CXX, or unset it")
 

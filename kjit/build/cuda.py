@@ -209,10 +209,12 @@ def _wheel_folders(part: str) -> list[Path]:
     if spec is None or spec.submodule_search_locations is None:
         return []
     homes = [
-        home
+        Path(location, name)
         for location in spec.submodule_search_locations
-        for home in Path(location).glob("cu[0-9]*")
-        if (home / part).is_file()
+        if os.path.isdir(location)
+        # Not Path.glob: at the first load of a process that would take longer than everything else here.
+        for name in os.listdir(location)
+        if re.match(r"cu\d", name) and os.path.isfile(f"{location}/{name}/{part}")
     ]
     return sorted(homes, key=lambda home: int(re.sub(r"\D", "", home.name) or 0), reverse=True)
 

@@ -1,67 +1,46 @@
-"""What did the compilers say, in a form that a person reads first time?
+"""What is shown of what the compilers said?
 
-Five tools speak here, in five forms: GCC and clang (`file:line:column: error:`), nvcc's own front end
-(`file(line): error:`, with the excerpt after its macros were expanded), ptxas, the assembler and the linker. Each is
-read into one value, `Message`; errors in the op's own files come first, those in headers that it uses after them, and
-what is only a consequence is counted. Nothing is lost: the whole log stays in the exception.
+Errors in the op's own files come first. An error inside somebody else's header that an own line led to is shown at that
+line. Each is its place, its sentence, the line with a caret, and in one line the template instantiations that led
+there. Of several errors on one line the first is shown, as the others mostly follow from it; what is not shown is
+counted. Nothing is lost: the whole log stays in the exception.
 
-The same file reads what compilers say besides errors, `ptxas -v`'s table of resources and the list of headers, so that
-no other part of kjit knows how compilers print.
+Messages of the linker and of ptxas name no file. They name a function or an instruction, which is looked for in the
+op's sources: a guess, shown as what it is, a place that mentions the name.
+
+How the tools print is known by messages.py; what else compilers say (`ptxas -v`'s table of resources, the list of
+headers) is read here, so that no other part of kjit knows how compilers print.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from kjit.build import advice
+from kjit.build.messages import Message, Note, parse, plain
+from kjit.build.symbols import base_name, instance
+from kjit.build.symbols import demangle as demangle
+
 _SHOWN = 3
 _LONGEST_LINE = 160
-_NOTES_SHOWN = 2
+_NOTES_SHOWN = 3
+_CANDIDATES_SHOWN = 3
+_WARNINGS_SHOWN = 10
 
 _FEWER_AT_ONCE = "build fewer at once (`kjit build -j 1`), or give this machine more memory"
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_PLAIN_QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'"})
-
-# file:line[:column]: severity: text           (GCC, clang, the assembler)
-_GNU = re.compile(
-    r"(?P<file>[^\s|][^|]*?):(?P<line>\d+)(?::(?P<column>\d+))?: "
-    r"(?P<severity>fatal error|[Ee]rror|[Ww]arning|note): (?P<text>.*)"
-)
-# file(line): severity [#number]: text         (nvcc's front end)
-_EDG = re.compile(
-    r"(?P<file>\S.*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
-    r"(?: #[\w-]+)?: (?P<text>.*)"
-)
-_GNU_CONTEXT = re.compile(r".+?: In (?P<how>instantiation|substitution) of '(?P<what>.*)':")
-_GNU_REQUIRED = re.compile(
-    r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?:\s+(?:recursively )?required (?:from|by substitution of) "
-    r"(?:(?P<here>here)|'(?P<what>.*)')"
-)
-_CLANG_REQUIRED = re.compile(r"in instantiation of .*?'(?P<what>.*)' requested here")
-_EDG_REQUIRED = re.compile(
-    r"\s+(?:\[\s*\d+\]\s*)?(?:implicit generation|instantiation) of (?:class |variable )?"
-    r'"(?P<what>.*)" at line (?P<line>\d+)(?: of (?P<file>.+))?'
-)
-_GNU_SOURCE = re.compile(r"\s*\d+ \|(?P<code>.*)")
-_GNU_MARKER = re.compile(r"\s*\|(?P<marker>[ ~^]*\^[ ~^]*)")
-_PTXAS = re.compile(r"ptxas (?:(?P<file>.+), line (?P<line>\d+); )?(?P<severity>error|fatal|warning)\s*: (?P<text>.*)")
-_LINKER = re.compile(r"(?:\S*/)?(?:ld(?:\.\w+)?|mold): (?P<text>.*)")
-_UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?(?P<name>[^']+)")
-_IN_FUNCTION = re.compile(r"in function [`'](?P<name>.*)':$")
-_DRIVER = re.compile(
-    r"(?:\S*/)?(?:\S*[gc]\+\+\S*|gcc\S*|clang\S*|cc1plus|collect2|nvcc)"
-    r"(?:: (?:fatal )?error: | (?:fatal|error)\s*: )(?P<text>.*)"
-)
 _KILLED = re.compile(
     r"Killed signal terminated|signal 9 \(Kill|unable to execute command: Killed|: Killed$", re.MULTILINE
 )
-_SHELL = re.compile(r"(?:/bin/)?sh: (?:\d+: )?(?P<text>.*)")
+_SEMICOLON_MISSING = re.compile(r"expected (?:an? )?(?:',' or )?['\"];['\"]")
+_BRACE_MISSING = re.compile(
+    r"expected (?:an? )?['\"]}['\"]|expected unqualified-id before 'namespace'|namespace definition is not allowed"
+)
 
 
 @dataclass(frozen=True)
@@ -92,59 +71,81 @@ class Report:
     hint: str | None
 
 
-@dataclass
-class _Frame:
-    """A step of a template instantiation: what is instantiated, and the place that asked for it."""
+@dataclass(frozen=True)
+class Files:
+    """Which files are whose.
 
-    what: str
-    file: str
-    line: int
+    Attributes:
+        sources: the op's. generated: the names of kjit's own units in `folder`, where the tools ran.
+        libraries: folders that hold headers which are not the op's.
+    """
 
-
-@dataclass
-class _Message:
-    """An error with all that belongs to it."""
-
-    text: str
-    file: str = ""
-    line: int = 0
-    column: int | None = None
-    code: str | None = None
-    marker: str | None = None
-    frames: list[_Frame] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    sources: Sequence[str]
+    generated: frozenset[str]
+    folder: Path
+    libraries: Sequence[Path]
 
 
-def explain(
-    log: str, sources: Sequence[str], generated: Iterable[str], folder: Path, libraries: Sequence[Path]
-) -> Report:
+def explain(log: str, files: Files, target: str) -> Report:
     """The errors of a failed build.
 
     Args:
         log: what the tools printed.
-        sources: the op's files. generated: the names of kjit's own units in `folder`, where the tools ran.
-        libraries: folders that hold headers which are not the op's.
+        target: for what was compiled, as `str(Target)`.
     """
-    log = _ANSI.sub("", log).translate(_PLAIN_QUOTES)
+    log = plain(log)
     if _KILLED.search(log):
         return Report(
             "The compiler was killed by the system (signal 9); this happens when memory runs out.",
             _FEWER_AT_ONCE,
         )
-    messages = _parse(log)
+    messages = parse(log)
     if not messages:
         words = log.strip().splitlines()
         if not words:
             return Report("The compiler stopped without a word, as it does when the system kills it.", _FEWER_AT_ONCE)
         return Report("\n".join(words[-5:]), None)
-    view = _View(tuple(sources), frozenset(generated), folder, tuple(libraries))
-    messages.sort(key=view.rank)
-    shown = messages[:_SHOWN]
+    view = _View(files)
+    ordered = view.order(messages)
+    shown = ordered[:_SHOWN]
     parts = [view.render(message) for message in shown]
     left = len(messages) - len(shown)
-    if left:
+    if left > 0:
         parts.append(f"{left} more error{'s' if left > 1 else ''}")
-    return Report("\n\n".join(parts), _hint(messages))
+    return Report("\n\n".join(parts), advice.hint(shown, view.declaration, target))
+
+
+def explain_warnings(log: str, files: Files) -> str:
+    """What the tools said besides in a build that succeeded, each warning once; empty if nothing.
+
+    What does not look like a warning of any tool is shown as it is.
+    """
+    log = without_resources(plain(log))
+    warnings = parse(log, "warning")
+    if not warnings:
+        return log.strip()
+    view = _View(files)
+    parts = [view.render(replace(warning, frames=[])) for warning in view.order(warnings)]
+    if len(parts) > _WARNINGS_SHOWN:
+        parts[_WARNINGS_SHOWN:] = [f"{len(parts) - _WARNINGS_SHOWN} more warnings"]
+    return "\n\n".join(parts)
+
+
+def explain_load(log: str) -> Report:
+    """Why the loader refuses a library that was built: one sentence, without a full stop."""
+    lines = log.strip().splitlines() or ["the loader does not say why"]
+    last = lines[-1].strip()
+    if (missing := re.search(r"([^\s:]+): cannot open shared object file", last)) is not None:
+        return Report(
+            f"it needs {missing[1]}, which the loader does not find",
+            "install it, or say where it is: `-Wl,-rpath,/its/folder` in extra_ldflags",
+        )
+    if (undefined := re.search(r"undefined symbol: (\w+)", last)) is not None:
+        return Report(
+            f"undefined symbol: {demangle(undefined[1])}",
+            "name the library that has it in extra_ldflags; one that was replaced since the build may have lost it",
+        )
+    return Report(last, "`kjit doctor` checks the machine")
 
 
 def is_disk_full(log: str) -> bool:
@@ -196,237 +197,197 @@ def parse_depfile(text: str) -> list[str]:
     return [re.sub(r"\\([ \t#:])", r"\1", name).replace("$$", "$") for name in names]
 
 
-def demangle(name: str) -> str:
-    """The C++ name behind a mangled one, or the name itself; function parameters are left out."""
-    demangler = _demangler()
-    if demangler is None:
-        return name
-    status = ctypes.c_int()
-    pointer = demangler(name.encode(), None, None, ctypes.byref(status))
-    if not pointer:
-        return name
-    text = (ctypes.cast(pointer, ctypes.c_char_p).value or b"").decode(errors="replace")
-    ctypes.CDLL(None).free(ctypes.c_void_p(pointer))
-    return _function_name(text)
-
-
-@lru_cache(maxsize=1)
-def _demangler() -> Callable[..., int | None] | None:
-    """The C++ runtime's own demangler: no process to start, and present wherever a compiler is."""
-    for library in ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib"):
-        try:
-            function = ctypes.CDLL(library).__cxa_demangle
-        except (OSError, AttributeError):
-            continue
-        function.restype = ctypes.c_void_p
-        return function
-    return None
-
-
-def _parse(log: str) -> list[_Message]:
-    """The distinct errors in `log`, in order."""
-    messages: list[_Message] = []
-    lines = log.splitlines()
-    index = 0
-    function: str | None = None
-    while index < len(lines):
-        line = lines[index]
-        if (place := _IN_FUNCTION.search(line)) is not None:
-            function = place["name"]
-        if (match := _EDG.fullmatch(line)) is not None:
-            end = index + 1
-            while end < len(lines) and lines[end].strip() and _EDG.fullmatch(lines[end]) is None:
-                end += 1
-            if match["severity"].endswith("error"):
-                messages.append(_edg_message(match, lines[index + 1 : end]))
-            index = end
-        elif _GNU.fullmatch(line) or _GNU_CONTEXT.fullmatch(line) or _GNU_REQUIRED.fullmatch(line):
-            index = _gnu_message(lines, index, messages)
-        else:
-            if (message := _tool_message(line)) is not None:
-                if function is not None and message.text.startswith("undefined symbol"):
-                    message.notes.append(f"used in {function}")
-                messages.append(message)
-            index += 1
-    distinct = {(message.file, message.line, message.text): message for message in reversed(messages)}
-    kept = [message for message in messages if distinct.get((message.file, message.line, message.text)) is message]
-    # What a driver adds about a tool that failed under it says nothing where the tool has spoken.
-    located = [message for message in kept if message.file or not _is_consequence(message.text)]
-    return located or kept
-
-
-def _edg_message(match: re.Match[str], body: list[str]) -> _Message:
-    """An error of nvcc's front end: continuation lines, the excerpt with a caret under it, the instantiations."""
-    message = _Message(match["text"], match["file"], int(match["line"]))
-    for position, line in enumerate(body):
-        if line.strip() == "^" and position > 0:
-            message.code, message.marker = body[position - 1], line
-        elif (frame := _EDG_REQUIRED.fullmatch(line)) is not None:
-            message.frames.append(_Frame(frame["what"], frame["file"] or message.file, int(frame["line"])))
-        elif re.match(r"\s{12}\S", line) and not message.frames and message.code is None:
-            message.notes.append(line.strip())
-    return message
-
-
-def _gnu_message(lines: list[str], index: int, messages: list[_Message]) -> int:
-    """Read one message of GCC or clang and the context before it; append it if it is an error.
-
-    Returns:
-        The index of the line after it.
-    """
-    whats: list[str] = []
-    places: list[tuple[str, int]] = []
-    is_part_of_note = False
-    while index < len(lines) and _GNU.fullmatch(lines[index]) is None:
-        if (context := _GNU_CONTEXT.fullmatch(lines[index])) is not None:
-            whats = [context["what"]]
-            is_part_of_note = context["how"] == "substitution"
-        elif (required := _GNU_REQUIRED.fullmatch(lines[index])) is not None:
-            places.append((required["file"], int(required["line"])))
-            whats.append(required["what"] or "")
-        elif _EDG.fullmatch(lines[index]) is not None:
-            return index
-        index += 1
-    if index == len(lines):
-        return index
-    match = _GNU.fullmatch(lines[index])
-    assert match is not None  # the loop above ended on it
-    column = int(match["column"]) if match["column"] else None
-    message = _Message(match["text"], match["file"], int(match["line"]), column)
-    message.frames = [_Frame(what, file, line) for what, (file, line) in zip(whats, places, strict=False)]
-    index += 1
-    while index < len(lines):
-        line = lines[index]
-        if message.code is None and (source := _GNU_SOURCE.fullmatch(line)) is not None:
-            message.code = source["code"]
-        elif (
-            message.code is not None and message.marker is None and (marker := _GNU_MARKER.fullmatch(line)) is not None
-        ):
-            message.marker = marker["marker"]
-        elif message.code is None and index + 1 < len(lines) and re.fullmatch(r"[ ~]*\^[ ~^]*", lines[index + 1]):
-            # clang before 17 prints the excerpt without line numbers.
-            message.code, message.marker = f" {line}", f" {lines[index + 1]}"
-            index += 1
-        elif not re.match(r"\s*(?:\d+ )?\||\s*\+\+\+ \|", line):
-            break
-        index += 1
-    if match["severity"].lower() in ("error", "fatal error") and not is_part_of_note:
-        messages.append(message)
-    elif match["severity"] == "note" and messages:
-        if (asked := _CLANG_REQUIRED.fullmatch(match["text"])) is not None:
-            messages[-1].frames.append(_Frame(asked["what"], match["file"], int(match["line"])))
-        elif not match["text"].lstrip().startswith(("candidate", "template argument", "no known conversion")):
-            messages[-1].notes.append(f"note: {match['text']}")
-    return index
-
-
-def _tool_message(line: str) -> _Message | None:
-    """An error of ptxas, the linker, a compiler's driver or the shell."""
-    if (match := _PTXAS.fullmatch(line)) is not None:
-        if match["severity"] == "warning":
-            return None
-        text = re.sub(r"_Z\w+", lambda name: demangle(name[0]), match["text"])
-        place = f" (line {match['line']} of the PTX that the compiler made)" if match["line"] else ""
-        return _Message(f"ptxas: {text}{place}")
-    if (match := _UNDEFINED.search(line)) is not None:
-        return _Message(f"undefined symbol: {match['name'].strip()}")
-    if (match := _LINKER.fullmatch(line)) is not None:
-        text = match["text"]
-        # `x.o: in function ...:` opens a list; the errors are the lines after it.
-        if _IN_FUNCTION.search(text) or "warning:" in text:
-            return None
-        return _Message(f"linker: {text.removeprefix('error: ')}")
-    if "multiple definition of" in line:
-        return _Message(f"linker: {line.strip()}")
-    if (match := _DRIVER.fullmatch(line)) is not None:
-        return _Message(match["text"])
-    if (match := _SHELL.fullmatch(line)) is not None:
-        return _Message(match["text"])
-    return None
-
-
-def _is_consequence(text: str) -> bool:
-    return text.startswith(
-        ("ld returned", "linker command failed", "ptxas: Ptx assembly aborted", "Failed to preprocess")
-    )
-
-
-def _hint(messages: Sequence[_Message]) -> str | None:
-    """What to do about the first error that is a known one."""
-    for message in messages:
-        text = message.text
-        if "unsupported GNU version" in text or "unsupported clang version" in text:
-            return "set CXX to an older compiler, which this CUDA takes"
-        if text.startswith("the simulator cannot run"):
-            return "write what it does in C++ for the simulator, under `#if KJIT_SIM`; the GPU keeps what is there"
-        if "No such file or directory" in text and message.file:
-            return "check the name, or add the folder of the header to extra_include_paths"
-        if text.startswith("undefined symbol") or "cannot find -l" in text:
-            return "define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags"
-        if "too much shared data" in text:
-            return "a block has no more shared memory than that: use a smaller tile"
-        if "complete object type" in text or "incomplete type" in text:
-            return "CUDA's half and 8-bit types are defined by <kjit/utils.cuh>; kjit/device.cuh only declares them"
-        if "is not allowed" in text and "calling a __host__ function" in text:
-            return "mark the function __device__ (KJIT_DEVICE), or do it before the launch"
-    return None
-
-
-@dataclass(frozen=True)
 class _View:
-    """How a message is shown: which files are the op's, which are generated, and what excerpts look like."""
+    """How messages are shown: where each belongs, in which order, and what their excerpts look like."""
 
-    sources: tuple[str, ...]
-    generated: frozenset[str]
-    folder: Path
-    libraries: tuple[Path, ...]
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._lines = lru_cache(maxsize=64)(self._read)
 
-    def rank(self, message: _Message) -> int:
-        """Errors in the op's files first, then those in generated code, in headers of others, and of other tools."""
+    def order(self, messages: Iterable[Message]) -> list[Message]:
+        """The messages at the places where they are shown: those in the op's files first, then those in generated
+        code, in headers of others, and of other tools; the first one of each line."""
+        led_to: dict[str, Message] = {}
+        placed = []
+        for message in messages:
+            at = self._placed(message)
+            if at.file != message.file:
+                led_to.setdefault(message.file, at)
+            elif not at.frames and not self._is_ours(at.file) and at.file in led_to:
+                # GCC says only once which instantiation it is in.
+                at = replace(at, file=led_to[at.file].file, line=led_to[at.file].line)
+            placed.append(at)
+        if any(message.file in self._files.generated and _BRACE_MISSING.search(message.text) for message in placed):
+            unclosed = self._unclosed_braces()
+            if unclosed:
+                # What is wrong with the code after the brace is only that it is inside of something.
+                placed = [*unclosed, *(message for message in placed if message.file not in self._files.generated)]
+        placed.sort(key=self._rank)
+        first: dict[tuple[str, object], Message] = {}
+        for message in placed:
+            first.setdefault((message.file, message.line if message.file else message.text), message)
+        return list(first.values())
+
+    def declaration(self, message: Message) -> str | None:
+        """The line of Python behind a message about an export itself."""
+        export = self._export(message.file, message.line)
+        if export is None or (message.notes[:1] and message.notes[0].text.startswith("at <")):
+            return None
+        side = "cpp" if message.file.endswith(".cpp") else "cuda"
+        return f'{side}_wrappers=[("{export[0]}", "{export[1]}")]'
+
+    def render(self, message: Message) -> str:
+        """A message as it is shown: place, text, excerpt with a caret, what explains it, where it came from."""
+        lines = []
+        suggested = advice.suggestion(message, self._words, self._files.libraries)
+        text = message.text + (f"; did you mean '{suggested}'?" if suggested else "")
+        if message.file:
+            message = self._before_gap(message)
+            lines.append(f"{self._place(message.file, message.line, message.column)}: {message.severity}: {text}")
+            lines += self._excerpt(message)
+        else:
+            lines.append(f"{message.severity}: {text}")
+        lines += [f"  {_shorten(note)}" for note in self._notes(message)]
+        if message.frames:
+            lines.append(_shorten(f"  in {self._chain(message)}", 2 * _LONGEST_LINE))
+        return "\n".join(lines)
+
+    def _rank(self, message: Message) -> int:
         if not message.file:
             return 3
-        if message.file in self.generated:
+        if message.file in self._files.generated:
             return 1
         return 0 if self._is_own(message.file) else 2
 
-    def render(self, message: _Message) -> str:
-        """A message as it is shown: place, text, excerpt with a caret, where the instantiation came from."""
-        lines = []
-        if message.file:
-            lines.append(f"{self._place(message.file, message.line, message.column)}: error: {message.text}")
-            lines += self._excerpt(message)
-        else:
-            lines.append(f"error: {message.text}")
-        lines += [f"  {_shorten(note)}" for note in message.notes[:_NOTES_SHOWN]]
-        if message.frames:
-            lines.append(_shorten(f"  in {self._chain(message.frames)}", 2 * _LONGEST_LINE))
-        return "\n".join(lines)
+    def _placed(self, message: Message) -> Message:
+        """`message` at the place where the person can do something about it."""
+        if not message.file:
+            found = self._mentioned(message)
+            return message if found is None else found
+        if self._is_ours(message.file):
+            return message
+        for index, frame in enumerate(message.frames):
+            if self._is_ours(frame.file):
+                inner = instance(message.frames[0].what)
+                note = Note(f"at {self._include(message.file)}:{message.line}" + (f" in {inner}" if inner else ""))
+                return replace(
+                    message,
+                    file=frame.file,
+                    line=frame.line,
+                    column=frame.column if self._is_own(frame.file) else None,
+                    code=None,
+                    marker=None,
+                    frames=message.frames[index + 1 :],
+                    notes=[note, *message.notes],
+                )
+        return message
 
-    def _chain(self, frames: Sequence[_Frame]) -> str:
+    def _mentioned(self, message: Message) -> Message | None:
+        """A message of ptxas or the linker, with the line of a source that mentions what it is about."""
+        name = base_name(message.symbol)
+        quoted = re.findall(r"'\.?(\w[\w.]*)'", message.text) if "ptxas" in message.text and not name else []
+        patterns = [re.compile(rf"\b{re.escape(name)}\b")] if name else []
+        # An instruction stands in a string of an asm statement.
+        patterns += [re.compile(rf'"[^"]*?\b(?P<word>{re.escape(word)})\b') for word in quoted]
+        for pattern in patterns:
+            places = [
+                (path, number, line, match)
+                for path in self._files.sources
+                for number, line in enumerate(self._lines(path), 1)
+                if (match := pattern.search(line)) is not None and not line.lstrip().startswith(("//", "*", "#include"))
+            ]
+            if places:
+                # A kernel is defined before it is launched; what is undefined is declared before it is used.
+                path, number, line, match = places[-1 if message.text.startswith("undefined") else 0]
+                column = match.start("word" if "word" in pattern.groupindex else 0)
+                return replace(
+                    message, file=path, line=number, column=column + 1, code=f" {line}", marker=_caret(line, column)
+                )
+        return None
+
+    def _unclosed_braces(self) -> list[Message]:
+        found = []
+        for path in self._files.sources:
+            place = unclosed_brace(self._lines(path))
+            if place is not None:
+                line, column = place
+                code = self._lines(path)[line - 1]
+                marker = _caret(code, column)
+                found.append(Message("this '{' has no '}'", path, line, column + 1, code=f" {code}", marker=marker))
+        return found
+
+    def _before_gap(self, message: Message) -> Message:
+        """Where a semicolon is missing at the end of a line, compilers point at the next line. That end is meant."""
+        if _SEMICOLON_MISSING.match(message.text) is None:
+            return message
+        lines = self._lines(message.file)
+        source = lines[message.line - 1] if message.line <= len(lines) else ""
+        marker = message.marker if message.column is not None else _move_marker(source, message.code, message.marker)
+        if marker is None or source[: marker.index("^") - 1].strip():
+            return message
+        for number in range(message.line - 1, 0, -1):
+            line = re.sub(r"\s*(?://.*)?$", "", lines[number - 1])
+            if line.strip():
+                column = len(line)
+                marker = f"{_caret(line, column)} missing here"
+                return replace(message, line=number, column=column + 1, code=f" {line}", marker=marker)
+        return message
+
+    def _notes(self, message: Message) -> list[str]:
+        lines = []
+        explained = [note for note in message.notes if not note.is_candidate]
+        # Candidates of a library are many, and mostly none of them was meant.
+        candidates = [note for note in message.notes if note.is_candidate and self._is_own(note.file)]
+        for note in (*explained[:_NOTES_SHOWN], *candidates[:_CANDIDATES_SHOWN]):
+            is_elsewhere = note.file and (note.file, note.line) != (message.file, message.line)
+            place = f" ({self._place(note.file, note.line)})" if is_elsewhere and self._is_ours(note.file) else ""
+            lines.append((f"note: {note.text}" if note.file and not note.is_candidate else note.text) + place)
+        return lines
+
+    def _chain(self, message: Message) -> str:
         """Who instantiated what, from the inside out, without the steps inside other people's headers."""
+        frames = message.frames
         first, *rest = frames
-        parts = [_instance(first.what)]
+        parts = [instance(first.what)] if first.what else []
         for inner, outer in zip(frames, [*rest, None], strict=True):
-            if self._is_own(inner.file) or inner.file in self.generated or outer is None:
-                asked_in = f" in {_instance(outer.what)}" if outer is not None and outer.what else ""
+            if self._is_ours(inner.file) or outer is None:
+                asked_in = f" in {instance(outer.what)}" if outer is not None and outer.what else ""
                 parts.append(f"from {self._place(inner.file, inner.line)}{asked_in}")
         return ", ".join(parts)
 
     def _place(self, file: str, line: int, column: int | None = None) -> str:
-        if file in self.generated:
-            text = self._source_line(file, line) or ""
-            export = re.match(r"KJIT_EXPORT\((\w+)", text)
-            return f"the wrapper of export '{export[1]}'" if export else f"{file}:{line} (generated)"
+        if file in self._files.generated:
+            export = self._export(file, line)
+            return f"the wrapper of export '{export[0]}'" if export else f"{file}:{line} (generated)"
         path = self._absolute(file)
         relative = os.path.relpath(path)
         shown = path if relative.startswith("..") else relative
         return f"{shown}:{line}" if column is None else f"{shown}:{line}:{column}"
 
-    def _excerpt(self, message: _Message) -> list[str]:
+    def _include(self, file: str) -> str:
+        """A header of a library as an `#include` names it."""
+        path = self._absolute(file)
+        folders = [f"{os.path.normpath(folder)}{os.sep}" for folder in self._files.libraries]
+        longest = max((folder for folder in folders if path.startswith(folder)), key=len, default="")
+        return f"<{path[len(longest) :]}>" if longest else path
+
+    def _export(self, file: str, line: int) -> tuple[str, str] | None:
+        """Name and symbol of the export in this line of a generated unit."""
+        if file not in self._files.generated:
+            return None
+        match = re.match(r"KJIT_EXPORT\((\w+), \((.*)\)\)", self._source_line(file, line) or "")
+        return (match[1], match[2]) if match else None
+
+    def _excerpt(self, message: Message) -> list[str]:
         code, marker = message.code, message.marker
-        if message.column is None and (source := self._source_line(message.file, message.line)) is not None:
+        source = self._source_line(message.file, message.line)
+        if source is not None and (code is None or message.column is None):
             # nvcc shows the line after its macros were expanded; what the person wrote is in the file.
-            code, marker = f" {source}", _move_marker(source, code, marker)
+            if marker is not None:
+                marker = _move_marker(source, code, marker)
+            elif message.column is not None:
+                marker = _caret(source, message.column - 1)
+            code, marker = f" {source}", marker or _marker_of_name(source, message.text)
         if code is None:
             return []
         number = str(message.line)
@@ -436,25 +397,67 @@ class _View:
         return lines
 
     def _source_line(self, file: str, line: int) -> str | None:
+        lines = self._lines(file)
+        return lines[line - 1] if 0 < line <= len(lines) else None
+
+    def _words(self, file: str) -> set[str]:
+        return set(re.findall(r"[A-Za-z_]\w+", "\n".join(self._lines(file))))
+
+    def _read(self, file: str) -> list[str]:
         try:
-            with open(self._absolute(file), encoding="utf-8", errors="replace") as opened:
-                for number, text in enumerate(opened, 1):
-                    if number == line:
-                        return text.rstrip("\n")
+            return Path(self._absolute(file)).read_text(encoding="utf-8", errors="replace").split("\n")
         except OSError:
-            pass
-        return None
+            return []
+
+    def _is_ours(self, file: str) -> bool:
+        """Whether it is a file of the op, or generated from its declaration."""
+        return file in self._files.generated or self._is_own(file)
 
     def _is_own(self, file: str) -> bool:
         path = self._absolute(file)
-        if path in self.sources:
+        if path in self._files.sources:
             return True
-        return file not in self.generated and not any(
-            path.startswith(f"{os.path.normpath(library)}{os.sep}") for library in self.libraries
+        return file not in self._files.generated and not any(
+            path.startswith(f"{os.path.normpath(library)}{os.sep}") for library in self._files.libraries
         )
 
     def _absolute(self, file: str) -> str:
-        return os.path.normpath(os.path.join(self.folder, file))
+        return os.path.normpath(os.path.join(self._files.folder, file))
+
+
+def unclosed_brace(lines: Sequence[str]) -> tuple[int, int] | None:
+    """Line (from 1) and column (from 0) of the `{` that lacks its `}`; None where all have one.
+
+    Which one it is the indentation tells: the first whose `}` stands in a line that is indented in another way.
+    Without such a line it is the outermost one that stays open.
+    """
+    text = "\n".join(lines)
+    # Braces in comments and literals do not count; spaces keep every other character where it is.
+    text = re.sub(
+        r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'',
+        lambda match: re.sub(r"[^\n]", " ", match[0]),
+        text,
+        flags=re.DOTALL,
+    )
+    opened: list[tuple[int, int, int]] = []
+    misfit: tuple[int, int] | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        indent = len(line) - len(line.lstrip())
+        for column, character in enumerate(line):
+            if character == "{":
+                opened.append((number, column, indent))
+            elif character == "}" and opened:
+                begin, place, depth = opened.pop()
+                if begin != number and column == indent and depth != indent and misfit is None:
+                    misfit = (begin, place)
+    if not opened:
+        return None
+    return misfit or opened[0][:2]
+
+
+def _caret(line: str, column: int) -> str:
+    """A caret under the given column; tabs stay tabs, so that it stands right whatever a terminal makes of them."""
+    return " " + re.sub(r"[^\t]", " ", line[:column]) + "^"
 
 
 def _move_marker(source: str, expanded: str | None, marker: str | None) -> str | None:
@@ -467,56 +470,15 @@ def _move_marker(source: str, expanded: str | None, marker: str | None) -> str |
     # The word together with as much as it takes of what is before it to be found once; macros changed the rest.
     for start in range(position + 1):
         if source.count(expanded[start:end]) == 1:
-            column = source.index(expanded[start:end]) + position - start
-            # Tabs stay tabs, so that the caret stands right whatever a terminal makes of them.
-            return " " + re.sub(r"[^\t]", " ", source[:column]) + "^"
+            return _caret(source, source.index(expanded[start:end]) + position - start)
     return None
 
 
-def _instance(what: str) -> str:
-    """`Scale<float, 4>::run` for `static void Scale<T, N>::run(View) [with T = float; int N = 4]`."""
-    values: dict[str, str] = {}
-    signature, separator, bindings = what.partition(" [with ")
-    if separator:
-        for binding in _split(bindings.rstrip("]")):
-            name, equals, value = binding.partition("=")
-            if equals:
-                values[name.split()[-1]] = value.strip()
-    name = _function_name(signature)
-    replaced = re.sub(r"\b\w+\b", lambda word: values.get(word[0], word[0]), name)
-    if replaced == name and values and "<" not in name:
-        return f"{name}<{', '.join(values.values())}>"
-    return replaced
-
-
-def _split(text: str) -> list[str]:
-    """The parts between the `,` or `;` of `text` that lie outside of brackets."""
-    parts, depth, start = [], 0, 0
-    for index, character in enumerate(text):
-        if character in "<([{":
-            depth += 1
-        elif character in ">)]}":
-            depth -= 1
-        elif character in ",;" and depth == 0:
-            parts.append(text[start:index])
-            start = index + 1
-    return [*parts, text[start:]]
-
-
-def _function_name(signature: str) -> str:
-    """`Scale<float, 4>::run` for `static void Scale<float, 4>::run(kjit::host::TensorView)`."""
-    signature = signature.replace("(anonymous namespace)", "{anonymous}")
-    depth, start = 0, 0
-    for index, character in enumerate(signature):
-        if character == "(" and depth == 0 and not signature[start:index].endswith("operator"):
-            return signature[start:index].lstrip("*&")
-        if character in "<([{":
-            depth += 1
-        elif character in ">)]}":
-            depth -= 1
-        elif character == " " and depth == 0 and not signature[start:index].endswith("operator"):
-            start = index + 1
-    return signature[start:].lstrip("*&")
+def _marker_of_name(source: str, text: str) -> str | None:
+    """A caret under the name that a message quotes first, where the line has it once."""
+    quoted = re.search(r"""["'](?:[\w:]*::)?(\w+)""", text)
+    places = list(re.finditer(rf"\b{quoted[1]}\b", source)) if quoted else []
+    return _caret(source, places[0].start()) if len(places) == 1 else None
 
 
 def _shorten(text: str, longest: int = _LONGEST_LINE) -> str:

@@ -1,35 +1,52 @@
 """Are the headers that the compiler read still the ones that are there?
 
 What a compile read is known only after it, so it is written into the artifact's record and compared on every lookup:
-first by size and date, which costs one `stat` a header, and by content where the date differs. A header that was
+first by what one `stat` tells (size, inode, date of change), and by content where that differs. A header that was
 touched and not changed is therefore a hit, and the record learns its new date.
 
-Three cases need more than that:
+The date is the kernel's own (`ctime`), which every write, copy and rename sets to now. The date that `ls` shows says
+too little: in reproducible images, archives and package stores all files bear the same one, and two versions of a
+header that differ in a digit have the same size. A date in whole seconds is not the kernel's but of whoever made the
+disk's image; there the content is compared, once in a process.
+
+Four cases need more than that:
 
 - A header may be edited twice within one tick of the file system's clock. A date that is younger than two seconds is
   therefore not recorded, and the content is compared until it has aged.
 - A new file may come before a header that was read, in a folder that the compiler searches earlier. So the folders
   where that can happen are watched by their date; when one changed, the files in it are compared with the names that
   the compiler may have looked for (in the widest reading: a needless compile is better than a wrong hit).
-- A header may change while the compiler runs. `Observation.changed_since` finds those.
+- A file may appear that was asked for by `__has_include`. Those names are looked for in the same folders.
+- A header may change while the compiler runs, or the folder that it is in may be exchanged for another. That is what
+  `Observation.changed_since` finds.
 
 Not recorded are the headers of the compilers, of the C library, of CUDA and of tvm-ffi: they come and go with the
 versions that are part of the key. Other packages' headers in `/usr/include` are recorded.
+
+Known gaps: a file that inline assembly reads (`.incbin`), which no compiler reports; a file server whose clock is
+behind ours, and a header on it that is edited during its first compile.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import stat
+import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kjit.build.key import Anchors, FileState, Key, digest_of
 from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_include
+from kjit.spec import Spec
 
 _SETTLING_NS = 2_000_000_000
+_CLOCK_STEP_NS = 10_000_000
+_TICK_S = 0.0005
+_CLOCK_REALTIME_COARSE = 5  # of Linux; Python has no name for it
 _YOUNG = 0
 _ABSENT = -1
 _GONE = -1
@@ -50,22 +67,32 @@ _SEARCHED_BY_COMPILER = re.compile(
 )
 
 
+_HAS_INCLUDE = re.compile(rb"__has_include(?:_next)?\s*\(\s*[<\"]([^>\"\n]+)[>\"]")
+
+# Searched before `/usr/include` by every compiler that searches that.
+_LOCAL_INCLUDE = "/usr/local/include"
+
+_SEARCH_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter", "--include-path")
+
+
 class Header(NamedTuple):
-    """A header that was read. `mtime_ns` is 0 while its date is too young to be trusted."""
+    """A header that was read. `ctime_ns` is 0 where its date cannot be trusted: too young, or in whole seconds."""
 
     anchor: str
     path: str
     size: int
-    mtime_ns: int
+    inode: int
+    ctime_ns: int
     digest: str
 
 
 class Folder(NamedTuple):
-    """A watched folder. `mtime_ns` is 0 while its date is too young to be trusted, and -1 where there is no folder."""
+    """A watched folder. `ctime_ns` is 0 while its date is too young to be trusted, and -1 where there is no folder."""
 
     anchor: str
     path: str
-    mtime_ns: int
+    inode: int
+    ctime_ns: int
 
 
 @dataclass(frozen=True)
@@ -74,7 +101,8 @@ class Reads:
 
     Attributes:
         headers: compared on every lookup.
-        system: the names of the headers that are not compared, each after a `/`, joined by `//`.
+        system: the names of the headers that are not compared, and those that `__has_include` asks for; each after a
+            `/`, joined by `//`.
         roots: `(anchor, path)` of the folders that the compiler searches before those of system headers.
         folders: the roots and the folders in them where a new file could come before a header.
         present: `(anchor, path)` of the files there that are called like a header. Some were read, some come later.
@@ -141,27 +169,26 @@ class Reads:
     def _compare_headers(self, anchors: Anchors) -> str | tuple[Header, ...]:
         renewed: list[Header] | None = None
         for index, header in enumerate(self.headers):
-            anchor, path, size, mtime_ns, digest = header
+            anchor, path, size, inode, ctime_ns, digest = header
             where = anchors.absolute(anchor, path)
             if where is None:
                 return f"{_written(anchor, path)} is not part of this module's folders"
             try:
-                stat = os.stat(where)
-                if stat.st_mtime_ns == mtime_ns and stat.st_size == size:
+                status = os.stat(where)
+                if status.st_ctime_ns == ctime_ns and status.st_size == size and status.st_ino == inode:
                     continue
-                state = FileState.read(where) if stat.st_size == size else None
+                state = _read(where, status) if status.st_size == size else None
             except OSError:
                 return f"{_written(anchor, path)} is gone"
             if state is None or state.digest != digest:
                 return f"{_written(anchor, path)} changed"
-            aged = _aged(state.mtime_ns)
-            if aged not in (mtime_ns, _YOUNG):
+            if _telling(state.ctime_ns) != _YOUNG:
                 renewed = renewed or list(self.headers)
-                renewed[index] = Header(anchor, path, size, aged, digest)
+                renewed[index] = Header(anchor, path, size, state.inode, state.ctime_ns, digest)
         return self.headers if renewed is None else tuple(renewed)
 
     def _compare_folders(self, anchors: Anchors) -> str | tuple[Folder, ...]:
-        if all(folder.mtime_ns == _date(anchors, folder.anchor, folder.path) for folder in self.folders):
+        if all((inode, date) == _dated(anchors, anchor, path) for anchor, path, inode, date in self.folders):
             return self.folders
         folders, present = _watch(self.roots, self.headers, self.system, anchors)
         known = frozenset(self.present)
@@ -169,7 +196,7 @@ class Reads:
             if (anchor, path) not in known:
                 return f"{_written(anchor, path)} is new and may come before a header of that name"
         # A young date would be no better than the one that is recorded: both mean to look again.
-        is_young = any(folder.mtime_ns == _YOUNG for folder in folders)
+        is_young = any(folder.ctime_ns == _YOUNG for folder in folders)
         return self.folders if is_young or folders == self.folders else folders
 
 
@@ -203,11 +230,13 @@ class Observation:
                 headers[path] = _state(path)
         anchors = key.anchors
         recorded = tuple(
-            Header(*anchors.relative(state.path), state.size, _aged(state.mtime_ns), state.digest)
+            Header(*anchors.relative(state.path), state.size, state.inode, _telling(state.ctime_ns), state.digest)
             for state in headers.values()
         )
+        for path in (*sources, *headers):
+            system.update(dict.fromkeys(_asked_for(path)))
         searched = {os.path.dirname(path) for path in (*sources, *headers)}
-        searched.update(spec.extra_include_paths, [str(kjit_include())])
+        searched.update(spec.extra_include_paths, [str(kjit_include()), _LOCAL_INCLUDE], _searched(toolchain, spec))
         roots = tuple(anchors.relative(path) for path in sorted(searched))
         names = _SEPARATOR.join(system)
         folders, present = _watch(roots, recorded, names, anchors)
@@ -222,25 +251,47 @@ class Observation:
         """The files that may have changed while the compiler ran.
 
         Args:
-            start_ns: when it started, by `now_ns`.
+            start_ns: when it started, by `Start`.
             before: states from before the start, where they are known. They decide, so that a file server whose clock
                 is ahead of ours does not make every file look new.
         """
         changed = []
+        moved: dict[str, bool] = {}
         for path, state in self.states.items():
             known = before.get(path)
             if known is None:
-                if state.ctime_ns >= start_ns or state.size == _GONE:
+                if state.ctime_ns >= start_ns or state.size == _GONE or _has_moved(path, start_ns, moved):
                     changed.append(path)
             elif (known.ctime_ns, known.digest) != (state.ctime_ns, state.digest):
                 changed.append(path)
         return changed
 
 
+@dataclass(frozen=True)
+class Start:
+    """When a compile starts: by the clock of files, by the clock on the wall, and by one that is never set."""
+
+    file_ns: int
+    wall_ns: int
+    steady_ns: int
+
+    @classmethod
+    def now(cls) -> Start:
+        """Wait for the next tick (some milliseconds), so that a file that was written just before is older."""
+        last = now_ns()
+        while (file_ns := now_ns()) == last:
+            time.sleep(_TICK_S)
+        return cls(file_ns, time.time_ns(), time.monotonic_ns())
+
+    def earliest_ns(self) -> int:
+        """The earliest date that a file can bear which was written since, though the clock was set back meanwhile."""
+        set_by = (time.time_ns() - self.wall_ns) - (time.monotonic_ns() - self.steady_ns)
+        return self.file_ns + (set_by if set_by < -_CLOCK_STEP_NS else 0)
+
+
 def now_ns() -> int:
-    """The time as the kernel writes it into a file that changes now: by the tick, where it has such a clock."""
-    coarse = getattr(time, "CLOCK_REALTIME_COARSE", None)
-    return time.time_ns() if coarse is None else time.clock_gettime_ns(coarse)
+    """The time as the kernel writes it into a file that changes now: on Linux by the tick, some milliseconds late."""
+    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else time.time_ns()
 
 
 def _watch(
@@ -256,7 +307,8 @@ def _watch(
 
     def visit(anchor: str, folder: str, below: str) -> None:
         # The date comes first: what appears after it changes it.
-        folders[anchor, folder] = Folder(anchor, folder, _aged(_date(anchors, anchor, folder)))
+        inode, date = _dated(anchors, anchor, folder)
+        folders[anchor, folder] = Folder(anchor, folder, inode, _aged(date))
         for entry in _entries(anchors.absolute(anchor, folder)):
             name = f"{below}{entry.name}"
             path = f"{folder}/{entry.name}" if folder else entry.name
@@ -278,24 +330,100 @@ def _state(path: str) -> FileState:
         return FileState(path, _GONE, _YOUNG, _YOUNG, "")
 
 
+def _read(path: str, status: os.stat_result) -> FileState:
+    """The file's state, read no more than once in a process as long as it stays as `status` says."""
+    if _aged(status.st_ctime_ns) == _YOUNG:
+        return FileState.read(path)
+    return _read_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _read_once(path: str, *_as_it_was: int) -> FileState:
+    return FileState.read(path)
+
+
+def _asked_for(path: str) -> Iterator[str]:
+    """The names that the file asks for by `__has_include`, each after a slash."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError:
+        return
+    if b"__has_include" in content:
+        for name in _HAS_INCLUDE.findall(content):
+            yield "/" + os.path.normpath(os.fsdecode(name)).lstrip("./")
+
+
+def _searched(toolchain: Toolchain, spec: Spec) -> list[str]:
+    """The folders that flags and the environment add to the compilers' search."""
+    environment = toolchain.environment()
+    lists = [environment.get(name, "") for name in ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")]
+    folders = [folder for text in lists for folder in text.split(os.pathsep)]
+    flags = [*spec.extra_cflags, *spec.extra_cuda_cflags]
+    for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"):
+        flags += environment.get(name, "").split()
+    before = ""
+    for flag in flags:
+        if before in _SEARCH_FLAGS:
+            folders.append(flag)
+        for name in _SEARCH_FLAGS:
+            if flag.startswith(name):
+                folders.append(flag[len(name) :].removeprefix("="))
+        before = flag
+    return [os.path.normpath(folder) for folder in folders if os.path.isabs(folder)]
+
+
+def _has_moved(path: str, start_ns: int, known: dict[str, bool]) -> bool:
+    """Whether a folder above `path`, or a link on the way to it, may have been put there since `start_ns`.
+
+    Then the file, which is as old as it was, may not be the one that the compiler read.
+    """
+    folder = os.path.dirname(path)
+    if folder not in known:
+        known[folder] = any(_was_put(way, start_ns) for way in {folder, os.path.realpath(folder)})
+    return known[folder]
+
+
+def _was_put(folder: str, start_ns: int) -> bool:
+    while True:
+        try:
+            status = os.lstat(folder)
+        except OSError:
+            return True
+        # What appears in a folder changes both of its dates, a new name for it only the kernel's.
+        if status.st_ctime_ns >= start_ns and (stat.S_ISLNK(status.st_mode) or status.st_mtime_ns < start_ns):
+            return True
+        above = os.path.dirname(folder)
+        if above == folder:
+            return False
+        folder = above
+
+
 def _entries(folder: str | None) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder or "") as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
-        return []  # no folder, nothing in it: `_date` tells when that changes
+        return []  # no folder, nothing in it: `_dated` tells when that changes
 
 
-def _date(anchors: Anchors, anchor: str, path: str) -> int:
+def _dated(anchors: Anchors, anchor: str, path: str) -> tuple[int, int]:
+    """A folder's inode and date."""
     where = anchors.absolute(anchor, path)
     try:
-        return _ABSENT if where is None else os.stat(where).st_mtime_ns
+        status = os.stat(where or "")
     except OSError:
-        return _ABSENT
+        return 0, _ABSENT
+    return status.st_ino, status.st_ctime_ns
 
 
-def _aged(mtime_ns: int) -> int:
-    return mtime_ns if mtime_ns < time.time_ns() - _SETTLING_NS else _YOUNG
+def _aged(ctime_ns: int) -> int:
+    return ctime_ns if ctime_ns < time.time_ns() - _SETTLING_NS else _YOUNG
+
+
+def _telling(ctime_ns: int) -> int:
+    """The date of a header, where it tells one version of the header from another."""
+    return _aged(ctime_ns) if ctime_ns % 1_000_000_000 else _YOUNG
 
 
 def _written(anchor: str, path: str) -> str:

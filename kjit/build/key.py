@@ -8,6 +8,9 @@ Paths inside a project, inside kjit and inside tvm-ffi are written relative to a
 second clone and another virtual environment have the same key. Only paths that a compiler searches are rewritten: a
 path inside `-DDATA="..."` ends up in the library and must stay part of the key as it is.
 
+Half of the document is the same for most modules of a program: the compilers and the flags. Its hash is therefore taken
+once for each set of them (`_surroundings`), and the document is put together only when somebody reads it: on a miss.
+
 The trade-off: each source is read and hashed on every lookup (ten microseconds), where its size and date would do most
 of the time. In return an edited source can never be missed.
 """
@@ -27,7 +30,7 @@ from kjit.build.toolchain import Toolchain, tvm_ffi_include
 from kjit.errors import UsageError
 from kjit.spec import Spec, Variant
 
-FORMAT = 1
+FORMAT = 2
 """Changes when the same inputs would be built differently, or a record is written differently."""
 
 _KEY_DIGITS = 32
@@ -39,12 +42,12 @@ _BEFORE_PATHS = ("", *_SEARCH_FLAGS)
 class FileState:
     """A file as it was when it was read.
 
-    `ctime_ns` is the kernel's own date of the last change: unlike `mtime_ns` no copying tool sets it back.
+    `ctime_ns` is the kernel's own date of the last change, which no tool sets back.
     """
 
     path: str
     size: int
-    mtime_ns: int
+    inode: int
     ctime_ns: int
     digest: str
 
@@ -58,7 +61,7 @@ class FileState:
         with open(path, "rb") as file:
             content = file.read()
             stat = os.fstat(file.fileno())
-        return cls(path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, digest(content))
+        return cls(path, stat.st_size, stat.st_ino, stat.st_ctime_ns, digest(content))
 
 
 class Anchors:
@@ -72,20 +75,15 @@ class Anchors:
         self._by_depth = sorted(((f"{folder}/", name) for name, folder in self._folders), key=lambda x: -len(x[0]))
 
     @classmethod
+    def of_project(cls, folder: str) -> Anchors:
+        """kjit, tvm-ffi, and one project in `folder`."""
+        return cls([*_installed(), ("project", folder)])
+
+    @classmethod
     def of(cls, spec: Spec) -> Anchors:
         """kjit, tvm-ffi, and the projects of the spec's sources and include folders in the order of the spec."""
-        folders = list(_installed())
-        taken = [folder for _, folder in folders]
         homes = [os.path.dirname(path) for path in (*spec.cuda_files, *spec.cpp_files)]
-        projects = 0
-        for home in (*homes, *spec.extra_include_paths):
-            if any(home == folder or home.startswith(f"{folder}/") for folder in taken):
-                continue
-            project = _project(home)
-            folders.append((f"project{projects or ''}", project))
-            taken.append(project)
-            projects += 1
-        return cls(folders)
+        return _anchors(_installed(), (*homes, *spec.extra_include_paths))
 
     def relative(self, path: str) -> tuple[str, str]:
         """`(anchor, path)`: relative to the anchor, or absolute with an empty anchor."""
@@ -101,7 +99,7 @@ class Anchors:
         if not anchor:
             return path
         home = self._home.get(anchor)
-        return None if home is None else os.path.join(home, path) if path else home
+        return None if home is None else f"{home}/{path}" if path else home
 
     def written(self, path: str) -> str:
         """`{project}/csrc/scale.cuh`: for keys and for people."""
@@ -114,18 +112,19 @@ class Key:
     """What a variant's artifact is looked up by.
 
     Attributes:
-        inputs: the document that the keys are made from.
-        key1: the hash of all of it, hexadecimal.
+        key1: the hash of everything in `inputs`, hexadecimal.
         source_key: the hash of its part `module`, without the compilers: equal on all machines.
         sources: the direct sources, as they were read for this key.
+        module, surroundings: the two halves of `inputs`.
     """
 
     variant: Variant
-    inputs: Mapping[str, object]
     key1: str
     source_key: str
     anchors: Anchors
     sources: tuple[FileState, ...]
+    module: Mapping[str, object]
+    surroundings: Surroundings
 
     @classmethod
     def of(cls, variant: Variant, toolchain: Toolchain) -> Key:
@@ -136,37 +135,34 @@ class Key:
         """
         spec = variant.spec
         anchors = Anchors.of(spec)
-        sources = tuple(_source(spec, path) for path in (*spec.cuda_files, *spec.cpp_files))
-        states = [[anchors.written(state.path), state.digest] for state in sources]
-        count = len(spec.cuda_files)
-        flags = {"c++": toolchain.cxx_flags(spec), "link": toolchain.link_flags(spec)}
-        if toolchain.cuda is not None:
-            flags["nvcc"] = toolchain.nvcc_flags(spec)
-        if variant.target.is_simulated:
-            flags |= {"simulated CUDA": toolchain.sim_flags(spec), "simulator": toolchain.simulator_flags()}
-        module = {
-            "name": spec.name,
-            "arguments": list(spec.args),
-            "target": str(variant.target),
-            "CUDA sources": states[:count],
-            "C++ sources": states[count:],
-            "CUDA exports": [list(export) for export in spec.cuda_wrappers],
-            "C++ exports": [list(export) for export in spec.cpp_wrappers],
-            "extra flags for": {
-                "c++": _anchored(spec.extra_cflags, anchors),
-                "nvcc": _anchored(spec.extra_cuda_cflags, anchors),
-                "link": _anchored(spec.extra_ldflags, anchors),
-            },
-            "include folders": [anchors.written(path) for path in spec.extra_include_paths],
-        }
-        inputs = {
-            "module": module,
-            "flags": {tool: _anchored(values, anchors) for tool, values in flags.items()},
-            "toolchain": toolchain.identity(),
-            "versions": {"format": FORMAT, "kjit": kjit.__version__, "tvm-ffi": tvm_ffi_version()},
-        }
+        sources = _sources(spec)
+        module = _module(spec, str(variant.target), anchors, sources)
+        surroundings = _surroundings(spec, toolchain, anchors)
         source_key = digest_of(module)
-        return cls(variant, inputs, digest_of({**inputs, "module": source_key}), source_key, anchors, sources)
+        key1 = digest(f"{source_key}{surroundings.digest}".encode())
+        return cls(variant, key1, source_key, anchors, sources, module, surroundings)
+
+    @property
+    def inputs(self) -> Mapping[str, object]:
+        """The document that the keys are made from."""
+        return {"module": self.module, **self.surroundings.document}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a module is built with: flags, compilers, versions; and the hash of that document."""
+
+    document: Mapping[str, object]
+    digest: str
+
+
+def source_key_of(spec: Spec, target: str) -> str:
+    """The `source_key` of a spec's keys for a target (as `str(Target)` writes it); no compiler is needed for it.
+
+    Raises:
+        UsageError: a source is not there.
+    """
+    return digest_of(_module(spec, target, Anchors.of(spec), _sources(spec)))
 
 
 def digest(content: bytes) -> str:
@@ -244,6 +240,58 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def _module(spec: Spec, target: str, anchors: Anchors, sources: tuple[FileState, ...]) -> dict[str, object]:
+    """The part of the inputs that is about the spec."""
+    states = [[anchors.written(state.path), state.digest] for state in sources]
+    count = len(spec.cuda_files)
+    return {
+        "name": spec.name,
+        "arguments": list(spec.args),
+        "target": target,
+        "CUDA sources": states[:count],
+        "C++ sources": states[count:],
+        "CUDA exports": [list(export) for export in spec.cuda_wrappers],
+        "C++ exports": [list(export) for export in spec.cpp_wrappers],
+        "extra flags for": {
+            "c++": _anchored(spec.extra_cflags, anchors),
+            "nvcc": _anchored(spec.extra_cuda_cflags, anchors),
+            "link": _anchored(spec.extra_ldflags, anchors),
+        },
+        "include folders": [anchors.written(path) for path in spec.extra_include_paths],
+    }
+
+
+def _sources(spec: Spec) -> tuple[FileState, ...]:
+    return tuple(_source(spec, path) for path in (*spec.cuda_files, *spec.cpp_files))
+
+
+_SURROUNDINGS_KEPT = 256
+_known_surroundings: dict[tuple[object, ...], Surroundings] = {}
+
+
+def _surroundings(spec: Spec, toolchain: Toolchain, anchors: Anchors) -> Surroundings:
+    """What `spec` is built with. Remembered by everything that it is made from, environment and versions included."""
+    own = (spec.extra_cflags, spec.extra_cuda_cflags, spec.extra_ldflags, spec.extra_include_paths)
+    versions = {"format": FORMAT, "kjit": kjit.__version__, "tvm-ffi": tvm_ffi_version()}
+    made_from = (toolchain, anchors, own, *toolchain.environment().items(), *versions.items())
+    known = _known_surroundings.get(made_from)
+    if known is not None:
+        return known
+    flags = {"c++": toolchain.cxx_flags(spec), "link": toolchain.link_flags(spec)}
+    if toolchain.cuda is not None:
+        flags["nvcc"] = toolchain.nvcc_flags(spec)
+    if toolchain.target.is_simulated:
+        flags |= {"simulated CUDA": toolchain.sim_flags(spec), "simulator": toolchain.simulator_flags()}
+    document = {
+        "flags": {tool: _anchored(values, anchors) for tool, values in flags.items()},
+        "toolchain": toolchain.identity(),
+        "versions": versions,
+    }
+    if len(_known_surroundings) >= _SURROUNDINGS_KEPT:
+        _known_surroundings.clear()
+    return _known_surroundings.setdefault(made_from, Surroundings(document, digest_of(document)))
+
+
 def _source(spec: Spec, path: str) -> FileState:
     try:
         return FileState.read(path)
@@ -274,6 +322,22 @@ def _installed() -> tuple[tuple[str, str], ...]:
     # A package that is reached through a link is found by either name.
     folders = [("kjit", os.path.realpath(package)), ("kjit", package), ("tvm_ffi", str(tvm_ffi_include().parent))]
     return tuple(dict.fromkeys(folders))
+
+
+@lru_cache(maxsize=1024)
+def _anchors(installed: tuple[tuple[str, str], ...], homes: tuple[str, ...]) -> Anchors:
+    """The anchors for files in the folders `homes`; the same object for the same folders."""
+    folders = list(installed)
+    taken = [folder for _, folder in folders]
+    projects = 0
+    for home in homes:
+        if any(home == folder or home.startswith(f"{folder}/") for folder in taken):
+            continue
+        project = _project(home)
+        folders.append((f"project{projects or ''}", project))
+        taken.append(project)
+        projects += 1
+    return Anchors(folders)
 
 
 @lru_cache(maxsize=1024)

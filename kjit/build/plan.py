@@ -11,7 +11,7 @@ have told (`expected_seconds`).
 
 A source that is saved while its compile runs makes what came out of it unfit for the cache: nobody knows which of the
 two versions it holds. It is then built once more, from what is there now. If that happens twice, somebody is writing
-the file all the time, and the answer is an error.
+the file all the time, and the answer is an error. The same goes for a compiler that is exchanged meanwhile.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from typing import Any, Literal
 from kjit import env
 from kjit.build.compile import Built, compile_variant
 from kjit.build.diagnostics import KernelResources
-from kjit.build.headers import Observation, now_ns
+from kjit.build.headers import Observation, Start
 from kjit.build.key import FileState, Key
+from kjit.build.staging import is_taken_away
 from kjit.build.store import Artifact, Lookup, Store
 from kjit.build.toolchain import Toolchain, find_cuda, resolve_archs
-from kjit.errors import KjitError, ToolchainError, UsageError
+from kjit.errors import CacheError, KjitError, ToolchainError, UsageError
 from kjit.project import Project
 from kjit.runtime.declared import DeclaredModule
 from kjit.spec import Side, Spec, Target, TargetKind, Variant
@@ -43,6 +44,8 @@ from kjit.spec import Side, Spec, Target, TargetKind, Variant
 _MEMORY: Mapping[TargetKind, int] = {"cpu": 1 << 29, "cuda": 3 << 29, "sim": 3 << 28, "sim-check": 1 << 30}
 # Which compiles are the long ones, where no earlier build has told; for CUDA, of one architecture.
 _USUAL_SECONDS: Mapping[TargetKind, float] = {"cpu": 1.0, "cuda": 3.0, "sim": 2.0, "sim-check": 3.0}
+
+_ATTEMPTS = 10
 
 _log = logging.getLogger("kjit")
 
@@ -175,11 +178,11 @@ def build(
     """
     began = time.perf_counter()
     before: Mapping[str, FileState] = {}
-    changed: list[str] = []
-    for _ in range(2):
+    changes = 0
+    for _ in range(_ATTEMPTS):
         toolchain = Toolchain.for_target(variant.target)
         key = Key.of(variant, toolchain)
-        found = store.find(key)
+        found = store.fetch(key)
         if found.artifact is not None:
             return Outcome(variant, "hit", time.perf_counter() - began, artifact=found.artifact)
         home = store.writable()
@@ -191,19 +194,31 @@ def build(
             with home.staging() as staging:
                 if on_start is not None:
                     on_start(Started(variant, found.reason))
-                start = now_ns()
-                built = compile_variant(variant, toolchain, staging, verbose=verbose, cancel=cancel)
-                observed = Observation.of(map(str, built.headers), key, toolchain)
-                changed = observed.changed_since(start, {**before, **{state.path: state for state in key.sources}})
-                if not changed:
-                    artifact = home.publish(key, built.library, observed.reads, _report(built), staging)
-                    return Outcome(variant, "built", time.perf_counter() - began, found.reason, artifact)
+                start = Start.now()
+                try:
+                    built = compile_variant(variant, toolchain, staging, verbose=verbose, cancel=cancel)
+                    observed = Observation.of(map(str, built.headers), key, toolchain)
+                    known = {**before, **{state.path: state for state in key.sources}}
+                    changed = observed.changed_since(start.earliest_ns(), known)
+                    if Toolchain.for_target(variant.target) != toolchain:
+                        changed.append(str(toolchain.cxx.path))
+                    if not changed:
+                        artifact = home.publish(key, built.library, observed.reads, _report(built), staging)
+                        return Outcome(variant, "built", time.perf_counter() - began, found.reason, artifact)
+                except (OSError, KjitError) as error:
+                    if not is_taken_away(staging, error):
+                        raise
+                    _log.info("%s: built once more, because the cache was emptied meanwhile: %s", variant.label, error)
+                    continue
+        changes += 1
+        if changes == 2:
+            raise KjitError(
+                f"{variant.label} is not built, because '{changed[0]}' changed during the compile, twice.",
+                hint="build it again when nothing writes the file any more",
+            )
         _log.info("%s: built once more, because it changed meanwhile: %s", variant.label, ", ".join(changed))
         before = observed.states
-    raise KjitError(
-        f"{variant.label} is not built, because '{changed[0]}' changed during the compile, twice.",
-        hint="build it again when nothing writes the file any more",
-    )
+    raise CacheError(f"{variant.label} is not built, because the cache '{store.root}' is being emptied all the time.")
 
 
 def build_all(
@@ -442,27 +457,50 @@ def _report(built: Built) -> dict[str, object]:
 
 
 def _cores() -> int:
-    """The cores that this process may use, by its affinity and by its container's quota."""
+    """The cores that this process may use, by its affinity and by its containers' quotas."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    quota = _text("/sys/fs/cgroup/cpu.max").split()
-    if len(quota) == 2 and quota[0].isdecimal():
-        cores = min(cores, -(-int(quota[0]) // int(quota[1])))
+    for folder in _control_groups("cpu"):
+        quota = _text(f"{folder}/cpu.max").split()
+        quota = quota or [_text(f"{folder}/cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+        if len(quota) == 2 and quota[0].isdecimal():
+            cores = min(cores, -(-int(quota[0]) // int(quota[1])))
     return cores
 
 
 def _free_memory() -> int | None:
-    """Bytes that may be used without swapping, by the machine and by this process's container; None if unknown."""
+    """Bytes that may be used without swapping, by the machine and by this process's containers; None if unknown."""
     free: list[int] = []
     available = re.search(r"^MemAvailable:\s+(\d+) kB$", _text("/proc/meminfo"), re.MULTILINE)
     if available:
         free.append(int(available[1]) << 10)
-    limit, used = _text("/sys/fs/cgroup/memory.max").strip(), _text("/sys/fs/cgroup/memory.current").strip()
-    if limit.isdecimal() and used.isdecimal():
-        # Files that were read count as used, though the kernel drops them when it needs to.
-        dropped = re.search(r"^inactive_file (\d+)$", _text("/sys/fs/cgroup/memory.stat"), re.MULTILINE)
-        free.append(int(limit) - int(used) + (int(dropped[1]) if dropped else 0))
+    for folder in _control_groups("memory"):
+        # The names of version 2 of control groups, else those of version 1.
+        limit = (_text(f"{folder}/memory.max") or _text(f"{folder}/memory.limit_in_bytes")).strip()
+        used = (_text(f"{folder}/memory.current") or _text(f"{folder}/memory.usage_in_bytes")).strip()
+        if limit.isdecimal() and used.isdecimal():
+            # Files that were read count as used, though the kernel drops them when it needs to.
+            dropped = re.findall(r"^(?:total_)?inactive_file (\d+)$", _text(f"{folder}/memory.stat"), re.MULTILINE)
+            free.append(int(limit) - int(used) + max(map(int, dropped), default=0))
     return min(free, default=None)
+
+
+def _control_groups(controller: str) -> list[str]:
+    """The folders of the control groups that limit this process: its own and all around it.
+
+    Source: cgroups(7). In a container the outermost one that is seen is often its own, whatever the path says.
+    """
+    folders = []
+    for line in _text("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = f"/sys/fs/cgroup/{controller}" if controllers else "/sys/fs/cgroup"
+        while path not in ("", "/"):
+            folders.append(f"{root}{path}")
+            path = os.path.dirname(path)
+        folders.append(root)
+    return folders
 
 
 def _text(path: str) -> str:

@@ -1,131 +1,91 @@
 """Where are artifacts on disk, and how do many processes share them without ever loading a wrong one?
 
     <cache>/v1/<target>/<op>/<key1>/<key2>/{<op>.so, record.json}
-    <cache>/v1/locks/<key1>.lock         held while that key is built
-    <cache>/v1/staging/<id>/             a build in progress; <id>.lock is held by whoever works there
+    <cache>/v1/locks/<key1>.lock         held while that key is built (locks.py)
+    <cache>/v1/staging/                  builds in progress (staging.py)
+    <cache>/v1/size                      how much there is, where that is limited (limit.py)
 
 This is the one file that knows that layout (support.py and memo.py each keep something of their own beside it). An
-artifact appears by one rename, complete or not at all, and its library never changes (its record is replaced, also by
-rename, when a header got a new date). What is read is checked: the library's size and hash stand in the record, so that
-a truncated or altered one counts as missing and is built again.
+artifact (artifact.py) appears by one rename, complete or not at all, and its library never changes (its record is
+replaced, also by rename, when a header got a new date). What is read is checked: the library's size and checksum stand
+in the record, so that a truncated or altered one counts as missing and is built again.
 
-All locks are `flock` on files that stay open: the kernel releases them however their holder ends. A lookup takes none.
-Where locks do not reach (a network mount), the worst case is that two machines compile the same thing; one of them
-publishes first and the other takes that.
+A shared cache is a folder like this one that somebody else fills. It is asked after a miss in the user's own, so that a
+hit pays nothing for it; nothing is ever written there, and it has no locks.
 
-The trade-off of checking the hash on every load: half a microsecond for each kilobyte of library. Kernels are small.
+A lookup takes no lock. Where locks do not reach (a network mount), the worst case is that two machines compile the same
+thing; one of them publishes first and the other takes that.
+
+The trade-off of checking the library on every load: half a microsecond for each kilobyte of it. Kernels are small.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import logging
 import os
 import re
-import secrets
 import shutil
-import stat
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from kjit import env
+from kjit.build import limit, locks, staging
+from kjit.build.artifact import (
+    DAMAGED,
+    RECORD,
+    RECORD_BEING_WRITTEN,
+    damage,
+    describe,
+    match,
+    parse_record,
+    read_artifact,
+    read_summary,
+    write_record,
+)
+from kjit.build.artifact import Artifact as Artifact
+from kjit.build.folders import NO_SPACE, disk_full, distrust, make_private, refuse_unsafe, scan, subfolders
 from kjit.build.headers import Reads
-from kjit.build.key import FORMAT, Key, differences, digest
+from kjit.build.key import FORMAT, Key, differences
 from kjit.errors import CacheError
 
 _VERSION = "v1"
 _LOCKS = "locks"
 _STAGING = "staging"
 _SUPPORT = "support"
+_COUNT = "size"
 _NO_TARGETS = (_LOCKS, _STAGING, _SUPPORT)
-_RECORD = "record.json"
 _KEY = re.compile(r"[0-9a-f]{32}")
 _SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
-_RECORD_BEING_WRITTEN = re.compile(r"record\.json\.[0-9a-f]+")
 
-_PATIENCE_S = 1.0
-_POLL_S = 0.02
-_LAST_USE_STEP_S = 24 * 3600.0
-_OLDEST_BUILD_S = 24 * 3600.0
+_LAST_USE_STEP_S = 1800.0
 _ATTEMPTS = 10
 
 _log = logging.getLogger("kjit")
 
-
-@dataclass(frozen=True)
-class Artifact:
-    """A built library and the record of what it was built from.
-
-    Attributes:
-        folder: holds the library and the record, and nothing else.
-        used: when it was last used, give or take a day; seconds since 1970.
-    """
-
-    folder: Path
-    record: Mapping[str, object]
-    used: float
-
-    @property
-    def library(self) -> Path:
-        return self.folder / f"{self.op}.so"
-
-    @property
-    def op(self) -> str:
-        return str(self.record["op"])
-
-    @property
-    def label(self) -> str:
-        """For people: `scale<fp32_t>`."""
-        return str(self.record["label"])
-
-    @property
-    def target(self) -> str:
-        return str(self.record["target"])
-
-    @property
-    def size(self) -> int:
-        """Bytes of the library."""
-        size = self.record["size"]
-        assert isinstance(size, int)  # _parse has checked it
-        return size
-
-    @property
-    def arguments(self) -> list[str]:
-        """What tells the variant from others of the op."""
-        arguments = self.record["arguments"]
-        assert isinstance(arguments, list)  # _parse has checked it
-        return [str(argument) for argument in arguments]
-
-    @property
-    def build(self) -> Mapping[str, object]:
-        """What the build told: `seconds`, `resources`, `commands`, `warnings`."""
-        build = self.record["build"]
-        assert isinstance(build, dict)  # _parse has checked it
-        return build
-
-    @property
-    def built(self) -> float:
-        """When it was built; seconds since 1970."""
-        built = self.record["built"]
-        assert isinstance(built, float)  # _parse has checked it
-        return built
+# Of which variant the artifacts in a folder `<key1>` are, which never changes. Of an op with a thousand variants, each
+# of a thousand misses would read the records of all others.
+_labels: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """The answer to `find`: an artifact, or the reason why there is none."""
+    """The answer to `find`: an artifact, or the reason why there is none.
+
+    Attributes:
+        shared: the folder of the shared cache that it is in; None where it is in this one.
+    """
 
     artifact: Artifact | None
     reason: str
+    shared: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -135,60 +95,126 @@ class Entry:
     Attributes:
         key: `<target>/<op>/<key1>/<key2>`.
         size: bytes on disk.
-        used: when it was last used, give or take a day; seconds since 1970.
+        library_size: those of the library; -1 where it is missing.
+        used: when it was last used, give or take half an hour; seconds since 1970.
     """
 
-    folder: Path
+    path: str
     target: str
     op: str
     key: str
     size: int
+    library_size: int
     used: float
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.path)
 
 
 class Store:
-    """The artifacts in one cache folder."""
+    """The artifacts in one cache folder.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        is_shared: somebody else fills it. It is only ever read, and nobody but its owner is trusted in it.
+        asks_shared: where it has no artifact, the shared caches (`shared_caches`) are asked.
+    """
+
+    def __init__(self, root: Path, *, is_shared: bool = False, asks_shared: bool = False) -> None:
         self.root = root
+        self.is_shared = is_shared
+        self._asks_shared = asks_shared
         self._v1 = root / _VERSION
 
     @classmethod
     def open(cls, root: Path | None = None) -> Store:
-        """The store in `root`, by default the user's cache. Nothing is created before something is built.
+        """The store in `root`, by default the user's cache, which asks the shared caches for what it has not.
+
+        Nothing is created before something is built.
 
         Raises:
             CacheError: the folder belongs to somebody else, or others may write to it.
         """
-        store = cls(env.cache_dir() if root is None else root)
-        _refuse_unsafe(store.root, follow=True)
-        _refuse_unsafe(store._v1, follow=False)
+        store = cls(env.cache_dir() if root is None else root, asks_shared=root is None)
+        refuse_unsafe(store.root, follow=True)
+        refuse_unsafe(store._v1, follow=False)
         return store
 
     def writable(self) -> Store:
         """This store if something can be put into it, else a private temporary one that lives as long as the process.
 
         Raises:
-            CacheError: the disk is full, or there is a file where the folder should be.
+            CacheError: the disk is full, or there is a file or a link where the folder should be.
+            UsageError: `KJIT_CACHE_MAX_SIZE` is no size.
         """
+        env.cache_max_size()  # a mistake in it is told before something is compiled
+        refused = self._why_not_writable()
+        return self if refused is None else _temporary_store(os.getpid(), str(self.root), refused)
+
+    def _why_not_writable(self) -> str | None:
         try:
-            for folder in (_LOCKS, _STAGING):
-                _make_private(self._v1 / folder)
-            refused = None if os.access(self._v1 / _STAGING, os.W_OK | os.X_OK) else "it is read-only"
+            for folder in (self._v1 / _LOCKS, self._v1 / _STAGING):
+                make_private(folder)
+                refuse_unsafe(folder, follow=False)
+            return None if os.access(self._v1 / _STAGING, os.W_OK | os.X_OK) else "it is read-only"
         except (FileExistsError, NotADirectoryError):
             raise CacheError(
                 f"The cache folder '{self.root}' cannot be made, because there is a file in its place.",
                 hint=f"move the file away, or set {env.CACHE_DIR} to another folder",
             ) from None
         except OSError as error:
-            if error.errno in _NO_SPACE:
-                raise _disk_full(self.root) from None
-            refused = error.strerror or str(error)
-        return self if refused is None else _temporary_store(os.getpid(), str(self.root), refused)
+            if error.errno in NO_SPACE:
+                raise disk_full(self.root) from None
+            return error.strerror or str(error)
 
     def find(self, key: Key) -> Lookup:
-        """Look an artifact up. Every header that it was built from is compared, and its library is checked."""
+        """Look an artifact up. Every header that it was built from is compared, and its library is checked.
+
+        Raises:
+            CacheError: a shared cache was asked, and others than its owner may write to it.
+        """
+        found = self._find_here(key)
+        if found.artifact is None and self._asks_shared:
+            reasons = [found.reason]
+            for cache in self.shared_caches():
+                theirs = cache._find_here(key)
+                if theirs.artifact is not None:
+                    return Lookup(theirs.artifact, "", cache.root)
+                reasons.append(f"in the shared cache {cache.root}: {theirs.reason}")
+            return Lookup(None, "; ".join(reasons))
+        return found
+
+    def fetch(self, key: Key) -> Lookup:
+        """As `find`; and what only a shared cache has is copied into this one, if this one can be written.
+
+        A copy is found at once the next time, counts as used, and stays where it is: a mount may vanish under a
+        program that has loaded from it, and who publishes a new team cache deletes the old one.
+        """
+        found = self.find(key)
+        if found.artifact is None or found.shared is None:
+            return found
+        copy = self._copy(found.artifact, key)
+        _log.info("%s comes from the shared cache %s", key.variant.label, found.shared)
+        return found if copy is None else Lookup(copy, "")
+
+    def shared_caches(self) -> list[Store]:
+        """The caches that are asked for what this one has not, in their order; they need not exist.
+
+        Raises:
+            UsageError: `KJIT_SHARED_CACHE_DIR` names no folders.
+        """
+        if not self._asks_shared:
+            return []
+        return [Store(root, is_shared=True) for root in env.shared_cache_dirs() if root != self.root]
+
+    def distrusted(self) -> str | None:
+        """Why nothing is loaded from this shared cache, or None where it is used (or not there)."""
+        return distrust(self.root, follow=True) or distrust(self._v1)
+
+    def _find_here(self, key: Key) -> Lookup:
         folder = self._folder(key)
+        if self.is_shared and (refusal := self._refusal(folder)) is not None:
+            return Lookup(None, refusal)
         try:
             names = os.listdir(folder)
         except FileNotFoundError:
@@ -201,7 +227,7 @@ class Store:
             if isinstance(found, Artifact):
                 return Lookup(found, "")
             # Of several artifacts that do not fit, the reason of any one is told; damage before all others.
-            reason = found if not reason or found.startswith(_DAMAGED) else reason
+            reason = found if not reason or found.startswith(DAMAGED) else reason
         return Lookup(None, reason)
 
     @contextlib.contextmanager
@@ -211,12 +237,8 @@ class Store:
         Raises:
             CancelledError: `cancel` was set while this waited.
         """
-        path = self._v1 / _LOCKS / f"{key.key1}.lock"
-        handle = _acquire(path, key.variant.label, cancel or threading.Event())
-        try:
+        with locks.hold(self._v1 / _LOCKS / f"{key.key1}.lock", key.variant.label, cancel):
             yield
-        finally:
-            _release(handle)
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:
@@ -226,33 +248,50 @@ class Store:
             CacheError: the disk is full.
         """
         self.sweep()
-        folder, handle = self._new_staging()
-        try:
+        with staging.staging_folder(self._v1 / _STAGING) as folder:
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                os.unlink(f"{folder}.lock")
-            _release(handle)
 
-    def publish(self, key: Key, library: Path, reads: Reads, build: Mapping[str, object], staging: Path) -> Artifact:
+    def _copy(self, artifact: Artifact, key: Key) -> Artifact | None:
+        """Put an artifact of a shared cache into this one; None where that cannot be done."""
+        try:
+            if self._why_not_writable() is not None:
+                return None
+            with self.staging() as folder:
+                prepared = folder / "artifact"
+                prepared.mkdir(mode=0o700)
+                shutil.copyfile(artifact.library, prepared / artifact.library.name, follow_symlinks=False)
+                write_record(prepared, {**artifact.record, "project": _project_of(key)})
+                self._move_into_place(prepared, Path(self._folder(key), artifact.folder.name), key)
+        except (OSError, CacheError) as error:
+            _log.debug("%s is not copied into the cache: %s", artifact.folder, error)
+            return None
+        # What was copied is checked as everything is that is loaded.
+        copy = self._find_here(key).artifact
+        if copy is not None:
+            self._make_room(copy)
+        return copy
+
+    def sweep(self) -> int:
+        """Remove the staging folders of processes that have ended, and return how many there were."""
+        return staging.sweep(self._v1 / _STAGING)
+
+    def publish(self, key: Key, library: Path, reads: Reads, build: Mapping[str, object], folder: Path) -> Artifact:
         """Put a library into the store and return it as an artifact.
 
         Args:
-            library: a file in `staging`; it is moved.
+            library: a file in `folder`; it is moved.
             build: what the build told, as JSON.
-            staging: from `staging()`.
+            folder: from `staging()`.
 
         Raises:
             CacheError: the disk is full, or the cache was taken away.
         """
         try:
-            prepared = staging / "artifact"
+            prepared = folder / "artifact"
             prepared.mkdir(mode=0o700)
-            content = library.read_bytes()
-            os.replace(library, prepared / f"{key.variant.spec.name}.so")
             record = {
                 "format": FORMAT,
+                "project": _project_of(key),
                 "op": key.variant.spec.name,
                 "label": key.variant.spec.label,
                 "arguments": key.variant.spec.args,
@@ -260,35 +299,39 @@ class Store:
                 "key1": key.key1,
                 "key2": reads.key2,
                 "source_key": key.source_key,
-                "size": len(content),
-                "digest": digest(content),
+                **describe(library.read_bytes()),
                 "reads": reads.to_json(),
                 "inputs": key.inputs,
                 "build": build,
                 "built": time.time(),
             }
-            _write_record(prepared, record)
-            folder = Path(self._folder(key), reads.key2)
-            self._move_into_place(prepared, folder, staging, key)
+            os.replace(library, prepared / f"{key.variant.spec.name}.so")
+            write_record(prepared, record)
+            home = Path(self._folder(key), reads.key2)
+            self._move_into_place(prepared, home, key)
         except OSError as error:
-            if error.errno in _NO_SPACE:
-                raise _disk_full(self.root) from None
+            if error.errno in NO_SPACE:
+                raise disk_full(self.root) from None
             raise CacheError(
                 f"'{library.name}' cannot be put into the cache '{self.root}': {error.strerror}."
             ) from None
-        artifact = _parse(folder, json.loads(json.dumps(record)), time.time())
+        artifact = parse_record(home, json.loads(json.dumps(record)), time.time())
         assert isinstance(artifact, Artifact)  # written a moment ago
+        self._make_room(artifact)
         return artifact
+
+    def _make_room(self, added: Artifact) -> None:
+        limit.make_room(self, self._v1 / _COUNT, added)
 
     def build_seconds(self, op: str) -> dict[tuple[str, str], float]:
         """How long the variants of `op` took to build, by target and label: of each the last build that is here."""
         last: dict[tuple[str, str], tuple[float, float]] = {}
-        for target in _folders(self._v1):
+        for target in subfolders(self._v1):
             if target.name in _NO_TARGETS:
                 continue
-            for key1 in _folders(target / op):
-                for key2 in _folders(key1):
-                    artifact = _read_artifact(str(key2))
+            for key1 in subfolders(f"{target.path}/{op}"):
+                for key2 in subfolders(key1.path):
+                    artifact = read_artifact(key2.path)
                     if isinstance(artifact, str) or not isinstance(seconds := artifact.build.get("seconds"), float):
                         continue
                     variant = (artifact.target, artifact.label)
@@ -297,19 +340,30 @@ class Store:
 
     def entries(self) -> Iterator[Entry]:
         """All artifacts, damaged ones included, in the order of their folders. Links are not followed."""
-        for target in _folders(self._v1):
+        for target in subfolders(self._v1):
             if target.name in _NO_TARGETS:
                 continue
-            for op in _folders(target):
-                for key1 in _folders(op):
-                    for key2 in _folders(key1):
-                        if _KEY.fullmatch(key1.name) and _KEY.fullmatch(key2.name):
-                            yield _entry(key2, _target_in(target.name), op.name)
+            for op in subfolders(target.path):
+                for key1 in subfolders(op.path):
+                    for key2 in subfolders(key1.path) if _KEY.fullmatch(key1.name) else ():
+                        if _KEY.fullmatch(key2.name):
+                            yield _entry(key2.path, _target_in(target.name), op.name)
 
     def read(self, entry: Entry) -> Artifact | str:
         """The artifact of an entry with its library checked, or what is wrong with it."""
-        artifact = _read_artifact(str(entry.folder))
-        return artifact if isinstance(artifact, str) else _damage(artifact) or artifact
+        artifact = read_artifact(entry.path)
+        if isinstance(artifact, str):
+            return artifact
+        return _misplaced(entry, artifact) or damage(artifact, thorough=True) or artifact
+
+    def summary(self, entry: Entry) -> Artifact | str:
+        """As `read`, and faster: its library's size is compared and not its content, and `record` lacks details."""
+        artifact = read_summary(entry.path, entry.used)
+        if isinstance(artifact, str):
+            return artifact
+        if entry.library_size != artifact.size:
+            return f"{DAMAGED} its library {'is missing' if entry.library_size < 0 else 'has another size'}"
+        return _misplaced(entry, artifact) or artifact
 
     def remove(self, entry: Entry) -> int:
         """Delete an artifact, and its folders where nothing else is in them. What kjit did not put there stays.
@@ -323,13 +377,13 @@ class Store:
         freed = 0
         try:
             # The record first: without it this is no artifact any more, whatever happens next.
-            for name in sorted(_own_files(entry.folder, entry.op), key=lambda name: name != _RECORD):
+            for name in sorted(_own_files(entry.folder, entry.op), key=lambda name: name != RECORD):
                 path = entry.folder / name
                 size = path.lstat().st_size
                 path.unlink()
                 freed += size
         except FileNotFoundError:
-            pass  # somebody else is removing it
+            pass  # somebody else removes it
         except OSError as error:
             raise CacheError(
                 f"'{entry.folder}' cannot be removed: {error.strerror}.", hint="check its permissions and its owner"
@@ -340,19 +394,19 @@ class Store:
                 folder.rmdir()
         return freed
 
-    def shared_code(self) -> list[Path]:
+    def support_code(self) -> list[Path]:
         """The files of the code that all modules share (support.py keeps them; a build makes them anew)."""
         return [
             Path(entry.path)
-            for folder in _folders(self._v1 / _SUPPORT)
-            for entry in _scan(folder)
+            for folder in subfolders(self._v1 / _SUPPORT)
+            for entry in scan(folder.path)
             if _SUPPORT_FILE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
         ]
 
-    def remove_shared_code(self) -> int:
+    def remove_support_code(self) -> int:
         """Delete the code that all modules share, and return the bytes that were freed."""
         freed = 0
-        for path in self.shared_code():
+        for path in self.support_code():
             with contextlib.suppress(FileNotFoundError):
                 size = path.stat().st_size
                 path.unlink()
@@ -361,105 +415,73 @@ class Store:
                 path.parent.rmdir()
         return freed
 
-    def sweep(self) -> int:
-        """Remove the staging folders of processes that have ended, and return how many there were."""
-        swept = 0
-        staging = self._v1 / _STAGING
-        names = {entry.name for entry in _scan(staging)}
-        for name in {name.removesuffix(".lock") for name in names}:
-            lock = staging / f"{name}.lock"
-            # A lock that was just here is not made again: its build has ended by itself.
-            create = 0 if lock.name in names else os.O_CREAT
-            try:
-                handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC | create, 0o600)
-            except OSError:
-                continue
-            try:
-                if _try_lock(handle) and _is_current(handle, lock) and _is_local(handle):
-                    shutil.rmtree(staging / name, ignore_errors=True)
-                    lock.unlink(missing_ok=True)
-                    swept += 1
-            except OSError as error:
-                _log.debug("%s is not swept: %s", lock, error)
-            finally:
-                os.close(handle)
-        return swept
-
     def _folder(self, key: Key) -> str:
         variant = key.variant
         # No colon in the name: depfiles, PATH-like variables and some file systems give it a meaning.
         return f"{self._v1}/{str(variant.target).replace(':', '-')}/{variant.spec.name}/{key.key1}"
 
-    def _check(self, folder: str, key: Key) -> Artifact | str:
-        artifact = _read_artifact(folder)
-        if isinstance(artifact, str):
-            return artifact
-        record = artifact.record
-        if record["key1"] != key.key1 or record["op"] != key.variant.spec.name:
-            return f"{_DAMAGED} its record belongs to another artifact"
-        reads = record["reads"]
-        assert isinstance(reads, dict)  # _parse has checked it
+    def _refusal(self, folder: str) -> str | None:
+        """Why nothing is loaded from `folder` of this shared cache; None where it can be, or is not there.
+
+        Raises:
+            CacheError: nothing at all can be.
+        """
+        refusal = self.distrusted()
+        if refusal is not None:
+            raise CacheError(
+                f"The shared cache '{self.root}' is not used, because {refusal}: who can do that chooses your code.",
+                hint=f"its owner can `chmod -R go-w {self.root}`; or take it out of {env.SHARED_CACHE_DIR}",
+            )
         try:
-            before = Reads.from_json(reads)
-            after = before.compare(key.anchors)
-        except (KeyError, TypeError, ValueError):
-            return f"{_DAMAGED} its record lists no headers"
-        if isinstance(after, str):
-            return after
-        damage = _damage(artifact)
-        if damage is not None:
-            return damage
-        if after is not before:
-            _renew(artifact.folder, {**record, "reads": after.to_json()})
-        elif abs(time.time() - artifact.used) > _LAST_USE_STEP_S:
-            with contextlib.suppress(OSError):  # in a read-only cache nothing is evicted either
-                os.utime(f"{folder}/{_RECORD}")
-        return artifact
+            owner = os.stat(self.root).st_uid
+        except OSError as error:
+            return f"it cannot be read ({error.strerror})"
+        above = [Path(folder), *Path(folder).parents[:2]]
+        inside = [Path(artifact.path) for artifact in scan(folder)]
+        parts = [*above, *inside, *(Path(file.path) for path in inside for file in scan(path))]
+        return next(filter(None, (distrust(part, owner=owner) for part in parts)), None)
+
+    def _check(self, folder: str, key: Key) -> Artifact | str:
+        found = match(folder, key, thorough=self.is_shared)
+        if isinstance(found, Artifact) and not self.is_shared:
+            is_news = found.is_outdated or abs(time.time() - found.used) > _LAST_USE_STEP_S
+            if is_news and self._is_inside(folder):
+                if found.is_outdated:
+                    _renew(found)
+                else:
+                    _note_use(folder)
+        return found
+
+    def _is_inside(self, folder: str) -> bool:
+        """Whether no link leads from the cache to `folder`: nothing is written behind one."""
+        return os.path.realpath(folder) == folder.replace(str(self._v1), os.path.realpath(self._v1), 1)
 
     def _why_not(self, key: Key) -> str:
         """Why there is no artifact of this key: what differs from the last one of the same variant."""
         op_folder = Path(self._folder(key)).parent
         newest: Artifact | None = None
-        for key1 in _folders(op_folder):
-            for key2 in _folders(key1):
-                artifact = _read_artifact(str(key2))
-                if (
-                    isinstance(artifact, Artifact)
-                    and artifact.label == key.variant.spec.label
-                    and (newest is None or artifact.used > newest.used)
-                ):
-                    newest = artifact
+        label = key.variant.spec.label
+        for key1 in subfolders(op_folder):
+            if _labels.get(key1.path, label) != label:
+                continue
+            for key2 in subfolders(key1.path):
+                artifact = read_artifact(key2.path)
+                if isinstance(artifact, Artifact):
+                    _labels[key1.path] = artifact.label
+                    if artifact.label == label and (newest is None or artifact.used > newest.used):
+                        newest = artifact
         if newest is None:
             return "it was never built here"
         inputs = newest.record["inputs"]
         found = differences(inputs, json.loads(json.dumps(key.inputs))) if isinstance(inputs, dict) else []
         return "; ".join(found[:3]) or "it was built from other inputs"
 
-    def _new_staging(self) -> tuple[Path, int]:
-        staging = self._v1 / _STAGING
-        try:
-            for _ in range(_ATTEMPTS):
-                # Random and not the process id: the cache may be a shared mount, where two machines hold the same id.
-                folder = staging / secrets.token_hex(8)
-                lock = Path(f"{folder}.lock")
-                handle = _open_lock(lock)
-                # A sweep may have come between the two calls, and have taken the lock for a dead one.
-                if _try_lock(handle) is not False and _is_current(handle, lock):
-                    os.pwrite(handle, os.uname().nodename.encode(), 0)
-                    folder.mkdir(mode=0o700)
-                    return folder, handle
-                lock.unlink(missing_ok=True)
-                os.close(handle)
-        except OSError as error:
-            if error.errno in _NO_SPACE:
-                raise _disk_full(self.root) from None
-            raise CacheError(f"No folder to build in can be made in '{staging}': {error.strerror}.") from None
-        raise CacheError(f"No folder to build in can be made in '{staging}': it is being removed all the time.")
-
-    def _move_into_place(self, prepared: Path, folder: Path, staging: Path, key: Key) -> None:
+    def _move_into_place(self, prepared: Path, folder: Path, key: Key) -> None:
         for _ in range(_ATTEMPTS):
             try:
-                _make_private(folder.parent)
+                for parent in reversed(folder.parents[:3]):
+                    refuse_unsafe(parent, follow=False)
+                make_private(folder.parent)
                 os.rename(prepared, folder)
                 return
             except FileNotFoundError:
@@ -471,101 +493,49 @@ class Store:
             if isinstance(self._check(str(folder), key), Artifact):
                 return
             with contextlib.suppress(FileNotFoundError):
-                os.rename(folder, staging / secrets.token_hex(8))
+                os.rename(folder, staging.spare_name(self._v1 / _STAGING))
         raise CacheError(f"'{folder}' cannot be made: it is being removed all the time.")
 
     def _remove_lock(self, key1: str) -> None:
         path = self._v1 / _LOCKS / f"{key1}.lock"
+        if path.parent.is_symlink():
+            return
         with contextlib.suppress(OSError):
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                if _try_lock(handle):
+                if locks.try_lock(handle):
                     path.unlink()
             finally:
                 os.close(handle)
 
 
-_DAMAGED = "the artifact in the cache is damaged:"
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+def _note_use(folder: str) -> None:
+    with contextlib.suppress(OSError):  # in a read-only cache nothing is evicted either
+        os.utime(f"{folder}/{RECORD}")
 
 
-def _read_artifact(folder: str) -> Artifact | str:
+def _renew(artifact: Artifact) -> None:
     try:
-        with open(f"{folder}/{_RECORD}", "rb") as file:
-            document = json.loads(file.read())
-            used = os.fstat(file.fileno()).st_mtime
-    except FileNotFoundError:
-        return f"{_DAMAGED} its record is missing"
-    except OSError as error:
-        return f"its record cannot be read ({error.strerror})"
-    except ValueError:
-        return f"{_DAMAGED} its record is not JSON"
-    return _parse(Path(folder), document, used)
-
-
-def _parse(folder: Path, document: object, used: float) -> Artifact | str:
-    if not isinstance(document, dict):
-        return f"{_DAMAGED} its record is not a JSON object"
-    if document.get("format") != FORMAT:
-        return f"it was written by another version of kjit (format {document.get('format')})"
-    for field, kind in _FIELDS.items():
-        if type(document.get(field)) is not kind:
-            return f"{_DAMAGED} its record has no {field}"
-    if not re.fullmatch(r"\w+", document["op"]):
-        return f"{_DAMAGED} its record names no op"
-    return Artifact(folder, document, used)
-
-
-_FIELDS = {
-    "op": str,
-    "label": str,
-    "arguments": list,
-    "target": str,
-    "key1": str,
-    "key2": str,
-    "source_key": str,
-    "size": int,
-    "digest": str,
-    "reads": dict,
-    "inputs": dict,
-    "build": dict,
-    "built": float,
-}
-
-
-def _damage(artifact: Artifact) -> str | None:
-    try:
-        with open(f"{artifact.folder}/{artifact.op}.so", "rb") as file:
-            content = file.read()
-    except FileNotFoundError:
-        return f"{_DAMAGED} its library is missing"
-    except OSError as error:
-        return f"its library cannot be read ({error.strerror})"
-    if len(content) != artifact.size:
-        return f"{_DAMAGED} its library has {len(content)} bytes and not {artifact.size}"
-    if digest(content) != artifact.record["digest"]:
-        return f"{_DAMAGED} its library was altered"
-    return None
-
-
-def _write_record(folder: Path, record: Mapping[str, object]) -> None:
-    being_written = folder / f"{_RECORD}.{secrets.token_hex(4)}"
-    try:
-        with open(being_written, "x", encoding="ascii") as file:
-            file.write(json.dumps(record, separators=(",", ":")))
-        os.replace(being_written, folder / _RECORD)
-    except OSError:
-        with contextlib.suppress(OSError):
-            being_written.unlink()
-        raise
-
-
-def _renew(folder: Path, record: Mapping[str, object]) -> None:
-    try:
-        _write_record(folder, record)
+        write_record(artifact.folder, artifact.record)
     except OSError as error:
         # A convenience: the next lookup compares the contents again.
-        _log.debug("the record in %s is not renewed: %s", folder, error)
+        _log.debug("the record in %s is not renewed: %s", artifact.folder, error)
+
+
+def _project_of(key: Key) -> str:
+    """The folder of the project whose source the key is about: where to look whether it changed."""
+    if not key.sources:
+        return ""
+    anchor, _ = key.anchors.relative(key.sources[0].path)
+    return (key.anchors.absolute(anchor, "") if anchor else None) or ""
+
+
+def _misplaced(entry: Entry, artifact: Artifact) -> str | None:
+    """What is wrong with an artifact that is not where its record says that it belongs."""
+    record = artifact.record
+    if entry.key == f"{artifact.target.replace(':', '-')}/{artifact.op}/{record['key1']}/{record['key2']}":
+        return None
+    return f"{DAMAGED} its record belongs to another artifact"
 
 
 def _target_in(name: str) -> str:
@@ -573,57 +543,33 @@ def _target_in(name: str) -> str:
     return re.sub("^(cpu|cuda)-", r"\1:", name)
 
 
-def _entry(folder: Path, target: str, op: str) -> Entry:
-    size, used = 0, 0.0
-    for name in _own_files(folder, op):
-        with contextlib.suppress(FileNotFoundError):
-            status = (folder / name).lstat()
-            size += status.st_size
-            used = status.st_mtime if name == _RECORD else used or status.st_mtime
-    return Entry(folder, target, op, "/".join(folder.parts[-4:]), size, used)
+def _entry(path: str, target: str, op: str) -> Entry:
+    record, library = _status(f"{path}/{RECORD}"), _status(f"{path}/{op}.so")
+    parts = [status for status in (record, library) if status is not None]
+    return Entry(
+        path,
+        target,
+        op,
+        key="/".join(path.rsplit("/", 4)[1:]),
+        size=sum(status.st_size for status in parts),
+        library_size=-1 if library is None else library.st_size,
+        used=parts[0].st_mtime if parts else 0.0,
+    )
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
 
 
 def _own_files(folder: Path, op: str) -> list[str]:
-    return [
-        entry.name
-        for entry in _scan(folder)
-        if entry.name in (_RECORD, f"{op}.so") or _RECORD_BEING_WRITTEN.fullmatch(entry.name)
-    ]
+    return [entry.name for entry in scan(folder) if _is_own(entry.name, f"{op}.so")]
 
 
-def _folders(folder: Path) -> list[Path]:
-    return [Path(entry.path) for entry in _scan(folder) if entry.is_dir(follow_symlinks=False)]
-
-
-def _scan(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []
-
-
-def _refuse_unsafe(folder: Path, *, follow: bool) -> None:
-    """Whoever can write into the cache decides which code is loaded, so it must be this user (or root) alone."""
-    try:
-        status = os.stat(folder, follow_symlinks=follow)
-    except OSError:
-        return  # not there: nothing is loaded from it, and `writable` says why it cannot be made
-    if stat.S_ISLNK(status.st_mode):
-        raise CacheError(
-            f"'{folder}' is a symbolic link, and the cache is not followed out of its folder.",
-            hint=f"remove the link, or set {env.CACHE_DIR} to where it points",
-        )
-    if status.st_uid not in (os.geteuid(), 0):
-        raise CacheError(
-            f"The cache folder '{folder}' is another user's (id {status.st_uid}), who can change what you load.",
-            hint=f"set {env.CACHE_DIR} to a folder of your own, or `chown -R {os.geteuid()} {folder}`",
-        )
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise CacheError(
-            f"Others than you may write to the cache folder '{folder}' and so choose the code that you load.",
-            hint=f"`chmod go-w {folder}`, or set {env.CACHE_DIR} to a folder of your own",
-        )
+def _is_own(name: str, library: str) -> bool:
+    return name in (RECORD, library) or RECORD_BEING_WRITTEN.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=8)
@@ -645,92 +591,3 @@ def _temporary_store(pid: int, instead_of: str, why: str) -> Store:
         folder,
     )
     return Store(Path(folder)).writable()
-
-
-def _make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone whatever the umask is."""
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        if not folder.is_dir():
-            raise
-    except FileNotFoundError:
-        if folder.parent == folder:
-            raise
-        _make_private(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def _open_lock(path: Path) -> int:
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:
-        _make_private(path.parent)  # the cache was removed while in use
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-def _acquire(path: Path, label: str, cancel: threading.Event) -> int:
-    while True:
-        handle = _open_lock(path)
-        try:
-            _wait(handle, label, cancel)
-            if _is_current(handle, path):
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
-                return handle
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)  # somebody removed the file between `open` and the lock
-
-
-def _wait(handle: int, label: str, cancel: threading.Event) -> None:
-    # Asking again and again, because a thread that the kernel has put to sleep cannot be called back.
-    patience: float | None = time.monotonic() + _PATIENCE_S
-    while _try_lock(handle) is False:
-        if cancel.wait(_POLL_S):
-            raise CancelledError
-        if patience is not None and time.monotonic() > patience:
-            holder = os.pread(handle, 200, 0).decode(errors="replace") or "another process"
-            _log.warning("waiting for %s, which builds %s", holder, label)
-            patience = None
-
-
-def _try_lock(handle: int) -> bool | None:
-    """Whether the lock was free and is ours now; None where the file system has no locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        _log.debug("working without a lock: %s", error)
-        return None
-    return True
-
-
-def _is_local(handle: int) -> bool:
-    """Whether a staging lock is of this machine, whose locks tell the truth, or too old to be of a live build."""
-    host = os.pread(handle, 200, 0).decode(errors="replace")
-    return host == os.uname().nodename or time.time() - os.fstat(handle).st_mtime > _OLDEST_BUILD_S
-
-
-def _is_current(handle: int, path: Path) -> bool:
-    """Whether `path` still is the file that was opened."""
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _release(handle: int) -> None:
-    with contextlib.suppress(OSError):  # a file system without locks
-        # Explicitly, because a child that was forked meanwhile keeps the file open.
-        fcntl.flock(handle, fcntl.LOCK_UN)
-    os.close(handle)
-
-
-def _disk_full(folder: Path) -> CacheError:
-    return CacheError(
-        f"No space is left on the disk of the cache '{folder}'.",
-        hint=f"free some space (`kjit clean-cache`), or set {env.CACHE_DIR} to a folder on another disk",
-    )

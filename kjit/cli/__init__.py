@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from kjit import __version__
+from kjit import __version__, env
 from kjit.cli import console
 from kjit.cli.bench import bench
 from kjit.cli.build import build
@@ -71,6 +71,10 @@ def options(
 ) -> None:
     del version
     context.obj = {"debug": debug}
+    if env.log_level() is not None:
+        from kjit.runtime.load import attach_log
+
+        attach_log()
 
 
 # The base of what typer raises for a command line that it cannot read. It comes from click, of which some versions of

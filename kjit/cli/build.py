@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from kjit.build.bundle import Written
+    from kjit.build.diagnostics import KernelResources
     from kjit.build.plan import Event, Outcome
     from kjit.build.store import Store
     from kjit.project import Project
@@ -111,6 +112,8 @@ def build(
         _print_table(outcomes)
     _print_warnings(outcomes)
     _print_errors(failures)
+    if not verbose and any(isinstance(error, CompileError) for error in failures):
+        console.note("`kjit build --verbose` shows all that the compilers said, and commands that repeat it.")
     if written is not None:
         _tell_of_bundle(written, project, is_result=not json)
     if not is_done:
@@ -218,18 +221,25 @@ def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
     from rich.text import Text
 
+    class Done(MofNCompleteColumn):
+        """How many are done: of everything together, and not of a compile."""
+
+        def render(self, task: Task) -> Text:
+            return Text() if task.total is None else super().render(task)
+
     class Times(ProgressColumn):
         """Since when a line is there, and for how long still: of a compile, and of everything together."""
 
         def render(self, task: Task) -> Text:
             since = text.seconds(task.elapsed or 0.0)
-            if task.id == everything:
+            variant = task.fields.get("variant")
+            if variant is None:
                 left = estimate.seconds_left(time.monotonic())
-                return Text(since if left is None else f"{since}, about {text.seconds(left)} left")
-            expected = estimate.expected(task.fields["variant"])
+                return Text(f"{since}, about {text.seconds(left)} left" if left else since)
+            expected = estimate.expected(variant)
             return Text(since if expected is None else f"{since} of about {text.seconds(expected)}")
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Times())
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Done(), Times())
     with Progress(*columns, console=console.err(), transient=True) as progress:
         everything = progress.add_task("building", total=total)
         running: dict[Variant, Any] = {}
@@ -252,10 +262,14 @@ def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
 
 def _print_table(outcomes: list[Outcome]) -> None:
     """What was built; for a dry run what there is, and why the rest is stale."""
+    from rich.markup import escape
+
+    from kjit.build.symbols import short_names
+
     is_dry = any(outcome.state == "stale" for outcome in outcomes)
     is_cuda = any(outcome.variant.target.kind == "cuda" for outcome in outcomes) and not is_dry
     of_build = () if is_dry else ("seconds",)
-    of_kernels = ("registers", "shared memory", "spills") if is_cuda else ()
+    of_kernels = ("registers", "shared memory", "spills", "stack") if is_cuda else ()
     table = text.table(("variant", "target", "state"), (*of_build, "size", *of_kernels), ("why",) if is_dry else ())
     colors = {"hit": "green", "built": "green", "stale": "yellow", "failed": "red"}
     for outcome in outcomes:
@@ -264,21 +278,28 @@ def _print_table(outcomes: list[Outcome]) -> None:
         if not is_dry:
             row.append(f"{outcome.seconds:.1f}" if outcome.state == "built" else "-")
         row.append("-" if outcome.artifact is None else text.size(outcome.artifact.size))
-        row += _of_kernels(outcome) if is_cuda else []
+        kernels = _kernels(outcome)
+        if is_cuda:
+            row += _of_kernel(kernels[0]) if len(kernels) == 1 else ["-"] * len(of_kernels)
         table.add_row(*row, *([outcome.reason] if is_dry else []))
+        if is_cuda and len(kernels) > 1:
+            names = short_names([kernel.kernel for kernel in kernels])
+            for name, kernel in zip(names, kernels, strict=True):
+                of_variant = [""] * (len(row) - 2 - len(of_kernels))
+                table.add_row(f"  {escape(name)}", f"  {kernel.arch}", *of_variant, *_of_kernel(kernel))
     text.print_table(table)
 
 
-def _of_kernels(outcome: Outcome) -> list[str]:
-    """Registers, shared memory and spills of the kernel that needs most of each."""
+def _kernels(outcome: Outcome) -> tuple[KernelResources, ...]:
     from kjit.build.plan import report_of
 
-    kernels = () if outcome.artifact is None else report_of(outcome.artifact)[1]
-    if not kernels:
-        return ["-", "-", "-"]
-    spills = max(kernel.spill_stores + kernel.spill_loads for kernel in kernels)
-    shared = max(kernel.shared for kernel in kernels)
-    return [str(max(kernel.registers for kernel in kernels)), text.size(shared), text.size(spills)]
+    return () if outcome.artifact is None else report_of(outcome.artifact)[1]
+
+
+def _of_kernel(kernel: KernelResources) -> list[str]:
+    """Registers, static shared memory, spilled bytes and stack frame, as the table shows them."""
+    spills = kernel.spill_stores + kernel.spill_loads
+    return [str(kernel.registers), text.size(kernel.shared), text.size(spills), text.size(kernel.stack)]
 
 
 def _print_commands(outcome: Outcome) -> None:
@@ -289,13 +310,13 @@ def _print_commands(outcome: Outcome) -> None:
 
 
 def _print_warnings(outcomes: Iterable[Outcome]) -> None:
-    """What the compilers said besides: each text once, however many variants it came with."""
+    """What the compilers said besides: each warning once, however many variants it came with."""
     from kjit.build.plan import report_of
 
     told = [report_of(each.artifact)[2] for each in outcomes if each.state == "built" and each.artifact is not None]
-    for warnings in dict.fromkeys(told):
-        if warnings:
-            console.note(warnings)
+    for warning in dict.fromkeys(part for warnings in told for part in warnings.split("\n\n")):
+        if warning:
+            console.note(warning)
 
 
 def _print_errors(errors: Iterable[KjitError]) -> None:
@@ -303,13 +324,15 @@ def _print_errors(errors: Iterable[KjitError]) -> None:
     known: set[str] = set()
     for error in errors:
         head, _, detail = error.message.partition("\n")
-        if isinstance(error, CompileError) and detail in known:
+        if not isinstance(error, CompileError):
+            detail = error.message
+        # The template arguments that led there are other ones in each variant.
+        same = "\n".join(line for line in detail.splitlines() if not line.startswith(("  in ", "  at ")))
+        if same not in known:
+            console.print_error(error.message, error.hint)
+        elif isinstance(error, CompileError):
             console.print_error(f"{head} (as above)", None)
-            continue
-        if error.message in known:
-            continue
-        known.update((detail, error.message) if isinstance(error, CompileError) else (error.message,))
-        console.print_error(error.message, error.hint)
+        known.add(same)
 
 
 def _to_json(outcome: Outcome) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`kjit cache`: what is in the cache."""
+"""`kjit cache`: what is in the cache, and in the shared caches behind it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kjit import env
 from kjit.cli import console, text
 
 if TYPE_CHECKING:
@@ -18,104 +17,149 @@ if TYPE_CHECKING:
 cache_app = typer.Typer(help="Show what is in the cache.", no_args_is_help=True)
 
 _Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+_Ops = Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default all.")]
 
 
 @cache_app.command("path")
 def path() -> None:
-    """Print the cache's folder."""
+    """Print the cache's folder; the shared caches go to stderr."""
+    from kjit import env
+
     console.say(str(env.cache_dir()))
+    for shared in env.shared_cache_dirs():
+        console.note(f"shared: {shared}{'' if shared.is_dir() else ' (not there)'}")
 
 
 @cache_app.command("size")
 def size(json: _Json = False) -> None:
     """Print how many artifacts there are, and how much space they take."""
+    from kjit import env
     from kjit.build.store import Store
 
     store = Store.open()
-    sizes: dict[str, list[int]] = {}
-    for entry in store.entries():
-        sizes.setdefault(entry.target, []).append(entry.size)
-    shared = sum(file.stat().st_size for file in store.shared_code())
-    artifacts, total = sum(map(len, sizes.values())), sum(map(sum, sizes.values())) + shared
+    targets = _by_target(store)
+    support = sum(file.stat().st_size for file in store.support_code())
+    artifacts, total = _sums(targets)
+    shared = [(cache, _by_target(cache)) for cache in store.shared_caches()]
     if json:
-        targets = {target: {"artifacts": len(each), "bytes": sum(each)} for target, each in sizes.items()}
         console.print_json(
-            {"path": str(store.root), "artifacts": artifacts, "bytes": total, "targets": targets, "shared": shared}
+            {
+                "path": str(store.root),
+                "artifacts": artifacts,
+                "bytes": total + support,
+                "limit": env.cache_max_size(),
+                "targets": {target: {"artifacts": len(each), "bytes": sum(each)} for target, each in targets.items()},
+                "support": support,
+                "shared": [
+                    {"path": str(cache.root), "artifacts": _sums(sizes)[0], "bytes": _sums(sizes)[1]}
+                    for cache, sizes in shared
+                ],
+            }
         )
         return
-    console.say(f"{text.count(artifacts, 'artifact')}, {text.size(total)} in {store.root}")
-    for target, each in sizes.items():
+    console.say(f"{text.count(artifacts, 'artifact')}, {text.size(total + support)} in {store.root}")
+    for target, each in targets.items():
         console.say(f"  {target}: {text.count(len(each), 'artifact')}, {text.size(sum(each))}")
-    if shared:
-        console.say(f"  code that all modules share: {text.size(shared)}")
+    if support:
+        console.say(f"  code that all modules share: {text.size(support)}")
+    limit = env.cache_max_size()
+    if limit is not None:
+        console.say(f"  artifacts are limited to {text.size(limit)} ({env.CACHE_MAX_SIZE})")
+    for cache, sizes in shared:
+        count, taken = _sums(sizes)
+        console.say(f"{text.count(count, 'artifact')}, {text.size(taken)} in {cache.root} (shared)")
 
 
 @cache_app.command("ls")
-def ls(
-    ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default all.")] = None,
-    json: _Json = False,
-) -> None:
-    """List the artifacts: variant, target, size, when it was built and last used (to the day)."""
+def ls(ops: _Ops = None, json: _Json = False) -> None:
+    """List the artifacts: variant, target, size, when it was built and last used.
+
+    The libraries themselves are not read; `kjit cache verify` does that.
+    """
     from kjit.build.store import Store
 
     store = Store.open()
-    found = [(entry, store.read(entry)) for entry in _chosen(store, ops)]
+    found = [(cache, entry, cache.summary(entry)) for cache, entry in _chosen(store, ops)]
     if json:
-        console.print_json([_to_json(entry, artifact) for entry, artifact in found])
+        console.print_json([_to_json(*each) for each in found])
         return
     if not found:
         console.note(f"The cache {store.root} has no artifacts{' of these ops' if ops else ''}.")
         return
 
-    table = text.table(("variant", "target"), ("size", "built", "used"), ("key",))
-    for entry, artifact in found:
-        if isinstance(artifact, str):
-            label, built = f"{entry.op} [red](damaged)[/]", "-"
-        else:
-            label, built = artifact.label, text.age(artifact.built)
+    shared = store.shared_caches()
+    rows = []
+    for cache, entry, artifact in found:
         # Enough of both keys to find the folder.
         key = "/".join(part[:8] for part in entry.key.split("/")[2:])
-        table.add_row(label, entry.target, text.size(entry.size), built, text.age(entry.used), key)
-    text.print_table(table)
+        where = [str(cache.root)] if cache.is_shared else []
+        if isinstance(artifact, str):
+            label, built = f"{entry.op} (damaged)", "-"
+        else:
+            label, built = artifact.label, text.age(artifact.built)
+        rows.append((label, entry.target, text.size(entry.size), built, text.age(entry.used), key, *where))
+    text.print_rows(
+        ("variant", "target", "size", "built", "used", "key", *(["shared cache"] if shared else [])),
+        rows,
+        right=("size", "built", "used"),
+    )
 
 
 @cache_app.command("verify")
-def verify(
-    ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default all.")] = None,
-    json: _Json = False,
-) -> None:
+def verify(ops: _Ops = None, json: _Json = False) -> None:
     """Check every artifact against its record. A damaged one is never loaded: it is built again when it is needed.
 
-    Exit status 1: an artifact is damaged.
+    Exit status 1: an artifact is damaged, or nothing can be loaded from a shared cache.
     """
     from kjit.build.store import Store
 
     store = Store.open()
-    checked = [(entry, store.read(entry)) for entry in _chosen(store, ops)]
-    damaged = [(entry, artifact) for entry, artifact in checked if isinstance(artifact, str)]
+    checked = [(cache, entry, cache.read(entry)) for cache, entry in _chosen(store, ops)]
+    damaged = [(cache, entry, artifact) for cache, entry, artifact in checked if isinstance(artifact, str)]
+    distrusted = [(cache, why) for cache in store.shared_caches() if (why := cache.distrusted()) is not None]
     if json:
-        damages = [{"key": entry.key, "path": str(entry.folder), "damage": damage} for entry, damage in damaged]
-        console.print_json({"artifacts": len(checked), "damaged": damages})
+        damages = [{"key": entry.key, "path": entry.path, "damage": damage} for _, entry, damage in damaged]
+        refused = [{"path": str(cache.root), "reason": why} for cache, why in distrusted]
+        console.print_json({"artifacts": len(checked), "damaged": damages, "refused": refused})
     else:
-        for entry, damage in damaged:
-            console.say(f"{entry.folder}: {damage}")
+        for _, entry, damage in damaged:
+            console.say(f"{entry.path}: {damage}")
+        for cache, why in distrusted:
+            console.say(f"{cache.root}: nothing is loaded from this shared cache, because {why}")
         console.say(f"{text.count(len(checked), 'artifact')} checked, {len(damaged)} damaged")
-    if damaged:
+    if damaged or distrusted:
         raise typer.Exit(1)
 
 
-def _chosen(store: Store, ops: list[str] | None) -> Iterator[Entry]:
-    return (entry for entry in store.entries() if not ops or entry.op in ops)
+def _chosen(store: Store, ops: list[str] | None) -> Iterator[tuple[Store, Entry]]:
+    for cache in (store, *store.shared_caches()):
+        for entry in cache.entries():
+            if not ops or entry.op in ops:
+                yield cache, entry
 
 
-def _to_json(entry: Entry, artifact: Artifact | str) -> dict[str, object]:
+def _by_target(store: Store) -> dict[str, list[int]]:
+    """The sizes of the artifacts of each target."""
+    sizes: dict[str, list[int]] = {}
+    for entry in store.entries():
+        sizes.setdefault(entry.target, []).append(entry.size)
+    return sizes
+
+
+def _sums(targets: dict[str, list[int]]) -> tuple[int, int]:
+    """How many artifacts there are, and how many bytes they take."""
+    return sum(map(len, targets.values())), sum(map(sum, targets.values()))
+
+
+def _to_json(cache: Store, entry: Entry, artifact: Artifact | str) -> dict[str, object]:
     document: dict[str, object] = {
         "op": entry.op,
         "target": entry.target,
         "bytes": entry.size,
         "used": _date(entry.used),
         "key": entry.key,
-        "path": str(entry.folder),
+        "path": entry.path,
+        "shared": cache.is_shared,
     }
     if isinstance(artifact, str):
         return {**document, "damage": artifact}

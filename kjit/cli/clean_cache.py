@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,38 +22,56 @@ def clean_cache(
     older_than: Annotated[
         str | None, typer.Option("--older-than", metavar="TIME", help="Only what was not used for so long, like 30d.")
     ] = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Only what this project's sources of today cannot hit any more.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON; needs --yes or --dry-run.")] = False,
 ) -> None:
     """Remove built modules from the cache, after showing what goes and how large it is.
 
-    Programs that run keep what they have loaded. What kjit did not put into the folder stays.
+    Programs that run keep what they have loaded. What kjit did not put into the folder stays, and nothing is ever
+    removed from a shared cache.
     """
     from kjit.build.store import Store
 
+    if json and not yes and not dry_run:
+        raise UsageError("--json cannot ask.", hint="add --yes, or look with --dry-run")
     store = Store.open()
     everything = list(store.entries())
     chosen = _choose(everything, ops or [], older_than)
-    is_all = not ops and older_than is None
-    shared = sum(file.stat().st_size for file in store.shared_code()) if is_all else 0
-    if not chosen and not shared:
-        console.note(f"Nothing to remove: the cache {store.root} has {_what_there_is(everything, is_all)}.")
-        _sweep(store, dry_run)
-        return
-    _show(chosen, shared)
-    if dry_run:
-        console.note("Nothing was removed (--dry-run).")
-        return
-    if not yes:
+    reasons: Mapping[str, str] = {}
+    if stale:
+        reasons = _find_stale(store)
+        chosen = [entry for entry in chosen if entry.path in reasons]
+    is_all = not ops and older_than is None and not stale
+    support = sum(file.stat().st_size for file in store.support_code()) if is_all else 0
+    if not json:
+        if not chosen and not support:
+            console.note(f"Nothing to remove: the cache {store.root} has {_what_there_is(everything, is_all, stale)}.")
+            _sweep(store, dry_run)
+            return
+        _show(chosen, support, reasons)
+        if dry_run:
+            console.note("Nothing was removed (--dry-run).")
+            return
+    if not yes and not dry_run:
         if not sys.stdin.isatty():
             raise UsageError("there is nobody to ask whether to remove this.", hint="add --yes, or look with --dry-run")
         if not typer.confirm("Remove?", err=True):
             console.note("Nothing was removed.")
             return
-    freed = sum(store.remove(entry) for entry in chosen)
-    if is_all:
-        freed += store.remove_shared_code()
-    _sweep(store, dry_run)
+    freed = 0
+    if not dry_run:
+        freed = sum(store.remove(entry) for entry in chosen)
+        if is_all:
+            freed += store.remove_support_code()
+        _sweep(store, dry_run)
+    if json:
+        removed = [{"key": entry.key, "bytes": entry.size, "reason": reasons.get(entry.path)} for entry in chosen]
+        console.print_json({"path": str(store.root), "dry_run": dry_run, "artifacts": removed, "freed": freed})
+        return
     console.say(f"removed {text.count(len(chosen), 'artifact')}, {text.size(freed)}, from {store.root}")
 
 
@@ -69,25 +88,46 @@ def _choose(entries: list[Entry], ops: list[str], older_than: str | None) -> lis
     return [entry for entry in entries if (not ops or entry.op in ops) and entry.used <= latest]
 
 
-def _show(entries: list[Entry], shared: int) -> None:
-    groups: dict[tuple[str, str], list[Entry]] = {}
+def _find_stale(store: Store) -> dict[str, str]:
+    """The folders of the stale artifacts, with the reasons. The wrappers of the project are asked what they declare."""
+    from kjit.build import plan
+    from kjit.build.stale import find_stale
+    from kjit.project import find_project
+
+    project = find_project()
+    collected = plan.collect(project)
+    for op, error in collected.failures:
+        console.note(f"{op} cannot be asked what it declares; only its sources are compared: {error.message}")
+    return {entry.path: reason for entry, reason in find_stale(store, project.root, collected.specs())}
+
+
+def _show(entries: list[Entry], support: int, reasons: Mapping[str, str]) -> None:
+    groups: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
-        groups.setdefault((entry.op, entry.target), []).append(entry)
-    table = text.table(("op", "target"), ("artifacts", "size", "last used"))
-    for (op, target), group in sorted(groups.items()):
+        groups.setdefault((entry.op, entry.target, reasons.get(entry.path, "")), []).append(entry)
+    from rich.markup import escape
+
+    why = ("why",) if reasons else ()
+    table = text.table(("op", "target"), ("artifacts", "size", "last used"), why)
+    for (op, target, reason), group in sorted(groups.items()):
         newest = max(entry.used for entry in group)
-        table.add_row(op, target, str(len(group)), text.size(sum(each.size for each in group)), text.age(newest))
-    if shared:
-        table.add_row("(shared code)", "", "", text.size(shared), "")
-    total = sum(entry.size for entry in entries) + shared
-    table.add_row("[bold]all[/]", "", str(len(entries)), text.size(total), "")
+        row = [op, target, str(len(group)), text.size(_total(group)), text.age(newest)]
+        table.add_row(*row, *([escape(reason)] if reasons else []))
+    if support:
+        table.add_row("(shared code)", "", "", text.size(support), "")
+    table.add_row("[bold]all[/]", "", str(len(entries)), text.size(_total(entries) + support), "")
     text.print_table(table)
 
 
-def _what_there_is(everything: list[Entry], is_all: bool) -> str:
+def _total(entries: Sequence[Entry]) -> int:
+    return sum(entry.size for entry in entries)
+
+
+def _what_there_is(everything: list[Entry], is_all: bool, stale: bool) -> str:
     if is_all or not everything:
         return "no artifacts"
-    return f"{text.count(len(everything), 'artifact')}, and none that was not used for so long"
+    which = "is stale" if stale else "was not used for so long"
+    return f"{text.count(len(everything), 'artifact')}, and none that {which}"
 
 
 def _sweep(store: Store, dry_run: bool) -> None:

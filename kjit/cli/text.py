@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kjit.cli import console
@@ -30,6 +33,25 @@ def print_table(made: Table) -> None:
     from rich.console import Console
 
     (console.out() if console.out().is_terminal else Console(width=10_000, highlight=False)).print(made)
+
+
+def print_rows(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], right: tuple[str, ...] = ()) -> None:
+    """Print a table of plain text as `print_table` does in a pipe; for thousands of rows, which take rich seconds.
+
+    Args:
+        rows: those that are shorter than the header are empty at the end.
+        right: the columns whose content is to the right.
+    """
+    widths = [max(map(len, column)) for column in itertools.zip_longest(header, *rows, fillvalue="")]
+    is_right = [name in right for name in header]
+    lines = []
+    for row in (header, *rows):
+        cells = [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, is_right, strict=False)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    sys.stdout.write("\n".join([*lines, ""]))
 
 
 def size(count: int) -> str:

@@ -185,7 +185,7 @@ def load_variant(
     Raises:
         KjitError: as for `load_jit`.
     """
-    _attach_log()
+    attach_log()
     found = bundle.find(variant, wrapper)
     refusals = found.refusals
     if found.library is not None:
@@ -222,7 +222,7 @@ def ensure_built(
     Raises:
         KjitError: as for `load_jit`.
     """
-    _attach_log()
+    attach_log()
     store = Store.open(None if build_directory is None else Path(os.path.abspath(build_directory)))
     found = _look_up(variant, store, refusals)
     if found.artifact is not None:
@@ -338,7 +338,7 @@ def _spec(args: tuple[str, ...], **parts: Any) -> Spec:
 def _look_up(variant: Variant, store: Store, refusals: tuple[Refusal, ...]) -> Lookup:
     """Look into the cache, which needs to know the compilers: they are part of what an artifact was built from."""
     try:
-        return store.find(Key.of(variant, Toolchain.for_target(variant.target)))
+        return store.fetch(Key.of(variant, Toolchain.for_target(variant.target)))
     except ToolchainError as error:
         if env.no_compile():
             without = error.message.rstrip(".")
@@ -392,11 +392,10 @@ def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
 def _explain(error: RuntimeError, path: str, variant: Variant) -> NoReturn:
     if not os.path.exists(path):
         raise FileNotFoundError(path) from error
-    said = str(error).strip().splitlines() or ["the loader does not say why"]
-    raise KjitError(
-        f"{variant.label} is built and cannot be loaded: {said[-1].strip()}",
-        hint="a library that is missing goes into extra_ldflags; `kjit doctor` checks the machine",
-    ) from error
+    from kjit.build.diagnostics import explain_load
+
+    report = explain_load(str(error))
+    raise KjitError(f"{variant.label} is built and cannot be loaded: {report.text}", hint=report.hint) from error
 
 
 def _load_cuda_runtime(soname: str, linked_for: Target | None) -> bool:
@@ -422,7 +421,12 @@ def _load_cuda_runtime(soname: str, linked_for: Target | None) -> bool:
     return True
 
 
-def _attach_log() -> None:
+def attach_log() -> None:
+    """Write to stderr what `KJIT_LOG` asks for; nothing where it is not set.
+
+    Raises:
+        UsageError: it is neither `info` nor `debug`.
+    """
     level = env.log_level()
     if level is not None:
         _attach_log_handler(level)

@@ -259,6 +259,8 @@ class TestRefusals:
         self, package: Package, parts: dict[str, Any], reason: str
     ) -> None:
         assert package.find(package.spec(**parts)) == reason
+        (refusal,) = bundle.find(Variant(package.spec(**parts), CPU), package.wrapper).refusals
+        assert refusal.is_surprising
 
     def test_a_variant_that_was_never_in_it_is_no_surprise(self, package: Package) -> None:
         assert package.find(package.spec("int8_t")) == "it has level<fp32_t>, and not level<int8_t>"
@@ -418,7 +420,7 @@ def artifact_of(folder: Path, spec: Spec, target: Target, files: str = "a") -> A
         "size": (home / f"{spec.name}.so").stat().st_size,
         "digest": digest((home / f"{spec.name}.so").read_bytes()),
         "inputs": {"module": sources},
-        "reads": {"headers": []},
+        "reads": {"headers": [], "system": "", "roots": [], "folders": [], "present": []},
     }
     return Artifact(home, record, 0.0)
 
@@ -491,6 +493,10 @@ class TestWriting:
         artifact.library.write_text("other")
         with pytest.raises(KjitError, match="changed while the bundle was written"):
             bundle.write(tmp_path / bundle.FOLDER, [(Variant(self.SPEC, self.TARGET), artifact)])
+        artifact.library.unlink()
+        with pytest.raises(KjitError, match=r"went from the cache while the bundle was written \(No such file"):
+            bundle.write(tmp_path / bundle.FOLDER, [(Variant(self.SPEC, self.TARGET), artifact)])
+        assert not (tmp_path / bundle.FOLDER).exists()
 
 
 class TestLoading:

@@ -217,6 +217,17 @@ class TestCuda:
         assert (header in read) if header else not read
         assert "cuda_bf16.h" not in read or header != "cuda_fp16.h"
 
+    def test_a_source_that_chooses_light_types_needs_no_definition(self, tmp_path: Path, staging: Path) -> None:
+        (tmp_path / "size.cuh").write_text(
+            "#define KJIT_LIGHT_TYPES\n#include <kjit/device.cuh>\n"
+            "__global__ void fill(kjit::fp8_e4m3_t* p) { p[0] = p[1] * 2.0f; }\n"
+            "namespace kjit { template <typename T> int size() { return sizeof(T); } }\n"
+        )
+        exports = [("size", "size<bf16_t>"), ("size8", "size<fp8_e4m3_t>")]
+        spec = Spec("size", cuda_files=[tmp_path / "size.cuh"], cuda_wrappers=exports)
+        read = {path.name for path in build(spec, staging, "8.0").headers}
+        assert not {"cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h"} & read
+
     def test_a_half_type_that_only_the_source_names_asks_for_its_definition(
         self, tmp_path: Path, staging: Path
     ) -> None:
@@ -225,7 +236,8 @@ class TestCuda:
         )
         with pytest.raises(CompileError) as caught:
             build(Spec("half", cuda_files=[tmp_path / "half.cuh"]), staging, "8.0")
-        assert caught.value.hint is not None and "kjit/utils.cuh" in caught.value.hint
+        assert caught.value.hint is not None
+        assert "kjit/utils.cuh" in caught.value.hint and "KJIT_LIGHT_TYPES" in caught.value.hint
 
     def test_an_error_in_a_kernel_is_shown_as_it_was_written(self, tmp_path: Path, staging: Path) -> None:
         (tmp_path / "fill.cuh").write_text("__global__ void fill(float* p) { *p = oops; }\n")
@@ -253,6 +265,14 @@ class TestSupport:
         for _ in range(2):
             built = build(Spec("answer", cpp_files=[source]), staging)
             assert kjit_include() / "kjit" / "utils.cpp" in built.headers
+
+    def test_it_is_kept_where_the_first_build_fails(self, source: Path, staging: Path, empty_cache: Path) -> None:
+        (source.parent / "answer.h").write_text("#define ANSWER oops\n")
+        with pytest.raises(CompileError, match="'oops'"):
+            build(Spec("answer", cpp_files=[source]), staging)
+        assert list(empty_cache.glob("v1/support/*/kjit_host.o"))
+        (source.parent / "answer.h").write_text("#define ANSWER 1\n")
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
 
     @pytest.mark.parametrize("name", ["kjit_host.o", "kjit_host.o.d"])
     def test_a_truncated_one_is_compiled_again(self, source: Path, staging: Path, empty_cache: Path, name: str) -> None:

@@ -7,15 +7,19 @@ from pathlib import Path
 import pytest
 
 from kjit.build.diagnostics import (
+    Files,
     KernelResources,
     Report,
-    demangle,
     explain,
+    explain_load,
+    explain_warnings,
     is_disk_full,
     parse_depfile,
     parse_resources,
+    unclosed_brace,
     without_resources,
 )
+from kjit.build.symbols import demangle, short_names
 
 GCC_TEMPLATE = """\
 In file included from {project}/scale.cuh:1:
@@ -80,11 +84,14 @@ def view(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
+def files_of(view: Path, source: str = "scale.cuh") -> Files:
+    generated = frozenset(("scale.cpp", "scale.cu"))
+    return Files((str(view / "project" / source),), generated, view / "staging", (view / "library",))
+
+
 def show(log: str, view: Path, source: str = "scale.cuh") -> Report:
     text = log.replace("{project}", str(view / "project")).replace("{library}", str(view / "library"))
-    return explain(
-        text, [str(view / "project" / source)], ["scale.cpp", "scale.cu"], view / "staging", [view / "library"]
-    )
+    return explain(text, files_of(view, source), "cpu")
 
 
 class TestGcc:
@@ -104,9 +111,23 @@ class TestGcc:
 
     def test_an_instantiation_is_one_line_that_ends_at_the_wrapper(self, view: Path) -> None:
         lines = show(GCC_TEMPLATE, view).text.splitlines()
-        assert lines[-1] == (
-            "  in Inner<float>, from scale.cuh:3 in Scale<float, 4>::run, from the wrapper of export 'scale'"
+        assert lines[-1] == "  in Scale<float, 4>::run, from the wrapper of export 'scale'"
+
+    def test_an_error_in_somebody_elses_header_is_shown_at_the_own_line_that_led_there(self, view: Path) -> None:
+        (view / "project" / "scale.cuh").write_text(
+            "\n\ntemplate <typename T> T outer(T v) { return Inner<T>::get(v); }\n"
         )
+        lines = show(GCC_TEMPLATE, view).text.splitlines()
+        assert lines[:4] == [
+            "scale.cuh:3:58: error: static assertion failed: T must be an integer",
+            "  3 | template <typename T> T outer(T v) { return Inner<T>::get(v); }",
+            "    |                                                          ^",
+            "  at <tensor.h>:4 in Inner<float>",
+        ]
+
+    def test_what_follows_from_it_in_that_header_is_counted(self, view: Path) -> None:
+        log = GCC_TEMPLATE + "{library}/tensor.h:5:1: error: and so on\n"
+        assert show(log, view).text.endswith("\n\n1 more error")
 
     def test_a_note_that_explains_stays(self, view: Path) -> None:
         assert "  note: 'std::is_integral_v<float>' evaluates to false" in show(GCC_TEMPLATE, view).text
@@ -158,13 +179,129 @@ class TestGcc:
         assert show(log, view).text == "scale.cuh:1: error: no such instruction: `bogus'"
 
 
+class TestPlaces:
+    """Where a message is shown that names another place than the one to change, or none."""
+
+    def test_a_missing_semicolon_is_shown_at_the_end_of_the_line_that_lacks_it(self, view: Path) -> None:
+        (view / "project" / "scale.cuh").write_text("int f() {\n  int x = 1  // one\n\n  return x;\n}\n")
+        log = (
+            "{project}/scale.cuh:4:3: error: expected ',' or ';' before 'return'\n"
+            "    4 |   return x;\n      |   ^~~~~~\n"
+        )
+        assert show(log, view).text.splitlines() == [
+            "scale.cuh:2:12: error: expected ',' or ';' before 'return'",
+            "  2 |   int x = 1",
+            "    |            ^ missing here",
+        ]
+
+    def test_of_several_errors_on_a_line_the_first_is_shown(self, view: Path) -> None:
+        log = "{project}/scale.cuh:2:1: error: bad\n{project}/scale.cuh:2:9: error: and so on\n"
+        assert show(log, view).text == "scale.cuh:2:1: error: bad\n\n1 more error"
+
+    def test_a_missing_brace_is_shown_where_it_was_opened_and_not_in_generated_code(self, view: Path) -> None:
+        (view / "project" / "scale.cuh").write_text("struct Scale {\n  void run() {\n};\n")
+        log = "scale.cpp:3:1: error: expected unqualified-id before 'namespace'\n"
+        lines = show(log, view).text.splitlines()
+        assert lines == ["scale.cuh:2:14: error: this '{' has no '}'", "  2 |   void run() {", "    |              ^"]
+
+    @pytest.mark.parametrize(
+        ("text", "place"),
+        [
+            ("a {\n}\n", None),
+            ("a {\n", (1, 2)),
+            ("a {\n  b {\n  }\n", (1, 2)),
+            ("a {\n  b {\n}\n", (2, 4)),
+            ("a { // }\n  \"}\" '}' /* }\n } */\n", (1, 2)),
+        ],
+    )
+    def test_the_indentation_tells_which_brace_lacks_its_partner(
+        self, text: str, place: tuple[int, int] | None
+    ) -> None:
+        assert unclosed_brace(text.split("\n")) == place
+
+    def test_an_undefined_symbol_is_shown_where_a_source_uses_it(self, view: Path) -> None:
+        (view / "project" / "scale.cuh").write_text("int other();\nint f() { return other(); }\n")
+        report = show("scale.cpp:(.text+0x12): undefined reference to `other()'\n", view)
+        assert report.text.splitlines()[:2] == [
+            "scale.cuh:2:18: error: undefined symbol: other()",
+            "  2 | int f() { return other(); }",
+        ]
+
+    def test_an_instruction_that_ptxas_refuses_is_shown_where_a_source_writes_it(self, view: Path) -> None:
+        (view / "project" / "scale.cuh").write_text('// mull\nasm("mull.f32 %0;");\n')
+        log = "ptxas /tmp/x.ptx, line 3; error   : Not a name of any known instruction: 'mull'\n"
+        assert show(log, view).text.splitlines()[1:] == ['  2 | asm("mull.f32 %0;");', "    |      ^"]
+
+    def test_an_export_that_is_defined_twice_is_named_with_both_sources(self, view: Path) -> None:
+        log = (
+            "b.cpp:(.text+0x10): multiple definition of `__tvm_ffi_scale'; "
+            "cuda0.o:tmpxft_00000b_00000000-6_a.cudafe1.cpp:(.text+0x1): first defined here\n"
+        )
+        assert show(log, view).text == "error: export 'scale' is defined twice, in a.cu and in b.cpp"
+
+
+class TestWarnings:
+    def warnings(self, log: str, view: Path) -> str:
+        text = log.replace("{project}", str(view / "project"))
+        return explain_warnings(text, files_of(view))
+
+    def test_each_is_shown_once_and_as_an_error_is(self, view: Path) -> None:
+        place = "{project}/scale.cuh:2:7"
+        one = f"{place}: warning: unused variable 'x' [-Wunused-variable]\n    2 |   int x;\n      |       ^\n"
+        assert self.warnings(one * 2, view) == (
+            "scale.cuh:2:7: warning: unused variable 'x' [-Wunused-variable]\n  2 |   int x;\n    |       ^"
+        )
+
+    def test_in_which_variant_it_was_is_left_out(self, view: Path) -> None:
+        log = (
+            '{project}/scale.cuh(2): warning #177-D: variable "x" was declared but never referenced\n'
+            '          detected during instantiation of "void f<T>() [with T=float]" at line 9\n\n'
+        )
+        assert self.warnings(log, view) == 'scale.cuh:2: warning: variable "x" was declared but never referenced'
+
+    def test_a_note_of_a_warning_is_no_note_of_an_error(self, view: Path) -> None:
+        log = (
+            "{project}/scale.cuh:1:1: error: bad\n{project}/scale.cuh:2:1: warning: odd\n"
+            "{project}/scale.cuh:3:1: note: declared here\n"
+        )
+        assert show(log, view).text == "scale.cuh:1:1: error: bad"
+
+    def test_those_of_ptxas_and_the_linker_are_shown(self, view: Path) -> None:
+        log = (
+            "ptxas warning : Value of threads per SM for entry k is out of range\n"
+            "/usr/bin/ld: warning: x.o: missing .note.GNU-stack section\n"
+        )
+        assert self.warnings(log, view) == (
+            "warning: ptxas: Value of threads per SM for entry k is out of range\n\n"
+            "warning: linker: x.o: missing .note.GNU-stack section"
+        )
+
+    def test_what_is_no_warning_of_a_known_tool_is_shown_as_it_is(self, view: Path) -> None:
+        assert self.warnings("beware\n", view) == "beware"
+
+    def test_nothing_is_nothing(self, view: Path) -> None:
+        assert self.warnings("ptxas info    : 0 bytes gmem\n", view) == ""
+
+
+class TestLoading:
+    def test_a_library_that_is_not_found_is_named(self) -> None:
+        log = "RuntimeError: liba.so.1: cannot open shared object file: No such file or directory\n"
+        assert explain_load(log).text == "it needs liba.so.1, which the loader does not find"
+
+    def test_a_symbol_that_no_library_has_is_demangled(self) -> None:
+        assert explain_load("/c/scale.so: undefined symbol: _ZN1a5otherEi\n").text == "undefined symbol: a::other"
+
+    def test_anything_else_is_shown_as_it_is(self) -> None:
+        assert explain_load("one\n/c/scale.so: file too short\n").text == "/c/scale.so: file too short"
+
+
 class TestClang:
     def test_an_instantiation_is_read_from_the_notes_after_the_error(self, view: Path) -> None:
         lines = show(CLANG_TEMPLATE, view).text.splitlines()
-        assert lines[1:] == [
-            '  4 |   static_assert(std::is_integral_v<T>, "no integer");',
-            "    |                 ^~~~~~~~~~~~~~~~~~~~~",
-            "  in Inner<float>, from scale.cuh:3 in outer<float>, from the wrapper of export 'scale'",
+        assert lines == [
+            "scale.cuh:3:37: error: static assertion failed due to requirement 'std::is_integral_v<float>': no integer",
+            "  at <tensor.h>:4 in Inner<float>",
+            "  in outer<float>, from the wrapper of export 'scale'",
         ]
 
     def test_an_excerpt_without_line_numbers_is_read_too(self, view: Path) -> None:
@@ -192,9 +329,19 @@ class TestNvcc:
 
     def test_an_instantiation_is_one_line_that_ends_at_the_wrapper(self, view: Path) -> None:
         lines = show(NVCC_TEMPLATE, view).text.splitlines()
-        assert lines[-1] == (
-            "  in Inner<float>, from scale.cuh:3 in Scale<float, 4>::run, from the wrapper of export 'scale'"
+        assert lines[-1] == "  in Scale<float, 4>::run, from the wrapper of export 'scale'"
+
+    def test_a_name_that_is_nearly_one_of_the_file_is_suggested(self, view: Path) -> None:
+        (view / "project" / "scale.cuh").write_text("float f(float alpha) {\n  return alhpa;\n}\n")
+        log = '{project}/scale.cuh(2): error: identifier "alhpa" is undefined\n  return alhpa;\n         ^\n\n'
+        assert show(log, view).text.startswith(
+            "scale.cuh:2: error: identifier \"alhpa\" is undefined; did you mean 'alpha'?"
         )
+
+    def test_a_caret_that_nvcc_does_not_print_is_put_under_the_name(self, view: Path) -> None:
+        (view / "project" / "scale.cuh").write_text("x = host_only(1);\n")
+        log = '{project}/scale.cuh(1): error: calling a __host__ function("host_only(int)") is not allowed\n\n'
+        assert show(log, view).text.splitlines()[1:3] == ["  1 | x = host_only(1);", "    |     ^"]
 
     def test_what_continues_a_message_is_kept(self, view: Path) -> None:
         log = (
@@ -222,7 +369,7 @@ class TestOtherTools:
     def test_ptxas_names_the_kernel_and_not_the_temporary_file(self, view: Path) -> None:
         log = "ptxas error   : Entry function '_Z3bigPf' uses too much shared data (0x61a80 bytes, 0xc000 max)\n"
         report = show(log, view)
-        assert report.text == "error: ptxas: Entry function 'big' uses too much shared data (0x61a80 bytes, 0xc000 max)"
+        assert report.text == "error: ptxas: Entry function 'big' uses too much shared data (400000 bytes, 49152 max)"
         assert report.hint is not None
 
     def test_what_ptxas_says_last_is_only_a_consequence(self, view: Path) -> None:
@@ -241,7 +388,7 @@ class TestOtherTools:
             "collect2: error: ld returned 1 exit status\n"
         )
         report = show(log, view)
-        assert report.text == "error: undefined symbol: a::other(int)\n  used in f(int)"
+        assert report.text == "error: undefined symbol: a::other(int)\n  used in f"
         assert "extra_ldflags" in str(report.hint)
 
     def test_lld_is_understood(self, view: Path) -> None:
@@ -311,6 +458,14 @@ class TestResources:
     )
     def test_names_are_demangled_without_their_parameters(self, mangled: str, name: str) -> None:
         assert demangle(mangled) == name
+
+
+class TestShortNames:
+    def test_namespaces_are_left_out(self) -> None:
+        assert short_names(["{anonymous}::fill<a::b, 4>", "kjit::copy"]) == ["fill<a::b, 4>", "copy"]
+
+    def test_what_would_be_the_same_keeps_them(self) -> None:
+        assert short_names(["a::fill", "b::fill", "c::copy"]) == ["a::fill", "b::fill", "copy"]
 
 
 class TestDepfiles:

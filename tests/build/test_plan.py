@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import shutil
 import sys
 import textwrap
 import threading
@@ -31,7 +31,7 @@ from kjit.build.plan import (
 )
 from kjit.build.store import Store
 from kjit.build.toolchain import Toolchain
-from kjit.errors import CompileError, KjitError, ToolchainError, UsageError
+from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
 from kjit.project import find_project
 from kjit.spec import Spec, Target, Variant
 
@@ -102,77 +102,6 @@ class TestBuild:
             build(Variant(spec, CPU), store, on_start=lambda _: cancel.set(), cancel=cancel)
         assert list(store.entries()) == []
         assert list((store.root / "v1" / "staging").iterdir()) == []
-
-
-class TestSourcesThatChangeDuringTheCompile:
-    @pytest.fixture
-    def during(self, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
-        """What to do at the end of each compile that is to come."""
-        actions: list[Callable[[], object]] = []
-        real = plan.compile_variant
-
-        def compile_variant(*args: Any, **kwargs: Any) -> Any:
-            built = real(*args, **kwargs)
-            if actions:
-                actions.pop(0)()
-            return built
-
-        monkeypatch.setattr(plan, "compile_variant", compile_variant)
-        return actions
-
-    def test_a_header_that_is_edited_is_compiled_again(
-        self, store: Store, tmp_path: Path, answer_op: WriteOp, during: list[Callable[[], object]]
-    ) -> None:
-        spec = answer_op(tmp_path)
-        during.append(lambda: header_of(spec).write_text("#define ANSWER 43\n"))
-        outcome = build(Variant(spec, CPU), store)
-        assert during == []
-        assert outcome.artifact is not None
-        assert number_in(outcome.artifact.library) == 43
-        assert len(list(store.entries())) == 1
-
-    def test_a_source_that_is_edited_is_compiled_again_under_its_new_key(
-        self, store: Store, tmp_path: Path, answer_op: WriteOp, during: list[Callable[[], object]]
-    ) -> None:
-        spec = answer_op(tmp_path)
-        source = Path(spec.cpp_files[0])
-        during.append(lambda: source.write_text(source.read_text() + "\n"))
-        assert build(Variant(spec, CPU), store).state == "built"
-        assert len(list(store.entries())) == 1
-        assert build(Variant(spec, CPU), store).state == "hit"
-
-    def test_a_header_that_is_edited_and_reverted_is_compiled_again(
-        self, store: Store, tmp_path: Path, answer_op: WriteOp, during: list[Callable[[], object]]
-    ) -> None:
-        spec = answer_op(tmp_path)
-        started: list[Started] = []
-
-        def there_and_back() -> None:
-            text = header_of(spec).read_text()
-            header_of(spec).write_text("#define ANSWER 43\n")
-            header_of(spec).write_text(text)
-
-        during.append(there_and_back)
-        outcome = build(Variant(spec, CPU), store, on_start=started.append)
-        assert len(started) == 2
-        assert outcome.artifact is not None
-        assert number_in(outcome.artifact.library) == 42
-
-    def test_a_header_that_is_edited_each_time_is_an_error_and_nothing_is_kept(
-        self, store: Store, tmp_path: Path, answer_op: WriteOp, during: list[Callable[[], object]]
-    ) -> None:
-        spec = answer_op(tmp_path)
-        during += [lambda n=n: header_of(spec).write_text(f"#define ANSWER {n}\n") for n in (1, 2)]
-        with pytest.raises(KjitError, match=r"answer.h' changed during the compile, twice"):
-            build(Variant(spec, CPU), store)
-        assert list(store.entries()) == []
-
-
-def number_in(library: Path) -> int:
-    """What the answer in a built library is, asked in a process of its own."""
-    script = f"import tvm_ffi; print(tvm_ffi.load_module({str(library)!r}).answer())"
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    return int(done.stdout)
 
 
 class TestBuildAll:
@@ -250,45 +179,31 @@ class TestBuildAll:
         assert list((store.root / "v1" / "staging").iterdir()) == []
 
 
-def test_processes_that_start_together_compile_once(
-    tmp_path: Path, cache_dir: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+def test_a_cache_that_is_removed_during_the_compile_is_filled_again(
+    store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    del cache_dir
-    spec = answer_op(tmp_path / "project")
-    log = tmp_path / "log"
-    compiler = tmp_path / "c++"
-    real = Toolchain.for_target(CPU).cxx.path
-    # Of a compile's commands just one names the source.
-    compiler.write_text(
-        textwrap.dedent(f"""\
-        #!/bin/sh
-        case "$*" in *answer.cpp*) echo compile >>'{log}' ;; esac
-        exec '{real}' "$@"
-        """)
-    )
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
-    script = f"""
-import sys
-from kjit.build.plan import build
-from kjit.build.store import Store
-from kjit.spec import Spec, Target, Variant
-print("ready", flush=True)
-sys.stdin.readline()
-print(build(Variant(Spec("answer", cpp_files=[{spec.cpp_files[0]!r}]), Target.cpu()), Store.open()).state)
-"""
-    command = [sys.executable, "-c", script]
-    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    states = [process.communicate()[0].strip() for process in processes]
-    assert sorted(states) == ["built", "hit", "hit", "hit"]
-    assert log.read_text().splitlines() == ["compile"]
+    variant, real = Variant(answer_op(tmp_path / "project"), CPU), compile_module.compile_variant
+
+    def compile_variant(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(plan, "compile_variant", real)
+        shutil.rmtree(store.root)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(plan, "compile_variant", compile_variant)
+    assert build(variant, store).state == "built"
+    assert build(variant, store).state == "hit"
+
+
+def test_a_cache_that_is_removed_all_the_time_is_an_error(
+    store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compile_variant(*args: Any, **kwargs: Any) -> Any:
+        shutil.rmtree(store.root)
+        return compile_module.compile_variant(*args, **kwargs)
+
+    monkeypatch.setattr(plan, "compile_variant", compile_variant)
+    with pytest.raises(CacheError, match="is being emptied all the time"):
+        build(Variant(answer_op(tmp_path / "project"), CPU), store)
 
 
 class TestParallelJobs:
@@ -323,6 +238,43 @@ class TestParallelJobs:
     def test_no_more_than_there_is_to_do(self, machine: Callable[[int, int | None], None]) -> None:
         machine(64, None)
         assert parallel_jobs(self.VARIANTS[:2]) == 2
+
+    def test_architectures_of_one_library_are_compiled_side_by_side(
+        self, machine: Callable[[int, int | None], None]
+    ) -> None:
+        machine(64, 12 << 30)
+        spec = Spec("op", cuda_files=["/x.cu"])
+        alone, together = Target.cuda("8.0"), Target.cuda("8.0", "8.6")
+        assert [parallel_jobs([Variant(spec, target)] * 9) for target in (alone, together)] == [8, 4]
+
+    @pytest.mark.parametrize(
+        "files",
+        [
+            {
+                "/proc/self/cgroup": "0::/user.slice/job\n",
+                "/sys/fs/cgroup/user.slice/memory.max": "4000",
+                "/sys/fs/cgroup/user.slice/memory.current": "3000",
+                "/sys/fs/cgroup/user.slice/memory.stat": "anon 2500\ninactive_file 500\n",
+                "/sys/fs/cgroup/user.slice/job/memory.max": "max",
+                "/sys/fs/cgroup/user.slice/job/cpu.max": "150000 100000",
+            },
+            {
+                "/proc/self/cgroup": "4:memory:/docker/1\n1:cpu,cpuacct:/docker/1\n",
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes": "4000",
+                "/sys/fs/cgroup/memory/memory.usage_in_bytes": "3000",
+                "/sys/fs/cgroup/memory/memory.stat": "inactive_file 1\ntotal_inactive_file 500\n",
+                "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000",
+                "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+            },
+        ],
+        ids=["version 2", "version 1"],
+    )
+    def test_the_limits_of_every_container_around_this_process_hold(
+        self, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(plan, "_text", lambda path: files.get(path, ""))
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+        assert (plan._cores(), plan._free_memory()) == (2, 1500)
 
     def test_this_machine_has_cores_and_memory(self) -> None:
         assert plan._cores() >= 1

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kjit.build.headers import Observation, Reads, now_ns
+from kjit.build import headers
+from kjit.build.headers import Observation, Reads, Start, now_ns
 from kjit.build.key import FileState, Key
 from kjit.build.toolchain import Toolchain, tvm_ffi_include
 from kjit.spec import Spec, Target, Variant
@@ -30,38 +31,39 @@ class Project:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.extra_cflags: list[str] = []
         for folder in ("csrc", "include", "first"):
             (root / folder).mkdir(parents=True)
         (root / "pyproject.toml").touch()
         self.source = self.write("csrc/op.cpp", "source")
         self.near = self.write("csrc/near.h", "near")
         self.shared = self.write("include/shared.h", "shared")
-        self.age()
+        next_tick()
 
     def write(self, path: str, text: str) -> Path:
         (self.root / path).write_text(text)
         return self.root / path
 
-    def age(self, seconds: float = 60) -> None:
-        """Make everything look as if it had not been changed for a while."""
-        for path in (self.root, *self.root.rglob("*")):
-            os.utime(path, (time.time() - seconds,) * 2)
-
     @property
     def key(self) -> Key:
-        spec = Spec("op", cpp_files=[self.source], extra_include_paths=[self.root / "first", self.root / "include"])
+        folders = [self.root / "first", self.root / "include"]
+        spec = Spec("op", cpp_files=[self.source], extra_cflags=self.extra_cflags, extra_include_paths=folders)
         return Key.of(Variant(spec, Target.cpu()), Toolchain.for_target(Target.cpu()))
 
     def observe(self, *more: str) -> Observation:
         files = [*map(str, (self.source, self.near, self.shared)), SYSTEM, *more]
         return Observation.of(files, self.key, Toolchain.for_target(Target.cpu()))
 
-    def recorded(self) -> Reads:
-        return Reads.from_json(json.loads(json.dumps(self.observe().reads.to_json())))
+    def recorded(self, *more: str) -> Reads:
+        reads = Reads.from_json(json.loads(json.dumps(self.observe(*more).reads.to_json())))
+        next_tick()
+        return reads
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project whose files count as old: a date that only the kernel sets cannot be set back by a test."""
+    monkeypatch.setattr(headers, "_SETTLING_NS", 0)
     return Project(tmp_path / "project")
 
 
@@ -72,7 +74,8 @@ def test_nothing_changed_is_a_hit_that_leaves_the_record_alone(project: Project)
 
 def test_touching_a_header_without_changing_it_is_a_hit_that_renews_the_record(project: Project) -> None:
     reads = project.recorded()
-    os.utime(project.near, (time.time() - 30,) * 2)
+    os.utime(project.near)
+    next_tick()
     renewed = reads.compare(project.key.anchors)
     assert isinstance(renewed, Reads)
     assert renewed is not reads
@@ -92,8 +95,7 @@ def test_a_header_changed_to_the_same_size_is_a_miss(project: Project) -> None:
     assert reads.compare(project.key.anchors) == "csrc/near.h changed"
 
 
-def test_a_header_changed_twice_within_a_tick_of_the_clock_is_a_miss(project: Project) -> None:
-    os.utime(project.near)
+def test_a_header_changed_to_the_same_size_under_its_old_date_is_a_miss(project: Project) -> None:
     date = project.near.stat().st_mtime_ns
     reads = project.recorded()
     project.near.write_text("NEAR")
@@ -101,13 +103,41 @@ def test_a_header_changed_twice_within_a_tick_of_the_clock_is_a_miss(project: Pr
     assert reads.compare(project.key.anchors) == "csrc/near.h changed"
 
 
-def test_a_header_from_the_future_is_compared_by_content(project: Project) -> None:
-    future = time.time_ns() + 10**12
-    os.utime(project.near, ns=(future, future))
+def test_a_header_exchanged_for_one_of_the_same_size_and_date_is_a_miss(project: Project) -> None:
+    other = project.write("csrc/other.h", "NEAR")
+    date = project.near.stat().st_mtime_ns
+    os.utime(other, ns=(date, date))
     reads = project.recorded()
-    project.near.write_text("NEAR")
-    os.utime(project.near, ns=(future, future))
+    other.replace(project.near)
     assert reads.compare(project.key.anchors) == "csrc/near.h changed"
+
+
+def undated(reads: Reads) -> bool:
+    return all(header.ctime_ns == 0 for header in reads.headers)
+
+
+def test_a_header_that_was_written_a_moment_ago_is_compared_by_content(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not undated(project.recorded())
+    monkeypatch.undo()
+    reads = project.recorded()
+    assert undated(reads)
+    assert reads.compare(project.key.anchors) is reads
+
+
+def test_a_header_from_the_future_is_compared_by_content(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_back = time.time_ns() - 10**12
+    monkeypatch.setattr(time, "time_ns", lambda: set_back)
+    reads = project.recorded()
+    assert undated(reads)
+    project.near.write_text("NEAR")
+    assert reads.compare(project.key.anchors) == "csrc/near.h changed"
+
+
+def test_a_date_that_the_maker_of_a_disk_image_wrote_is_not_trusted() -> None:
+    assert headers._telling(1_700_000_000_123_456_789) == 1_700_000_000_123_456_789
+    assert headers._telling(1_700_000_000_000_000_000) == 0
 
 
 def test_a_reverted_edit_is_a_hit(project: Project) -> None:
@@ -128,7 +158,7 @@ def test_a_moved_checkout_is_a_hit(project: Project, tmp_path: Path) -> None:
     shutil.copytree(project.root, tmp_path / "moved")
     shutil.rmtree(project.root)
     moved = Project.__new__(Project)
-    moved.root, moved.source = tmp_path / "moved", tmp_path / "moved" / "csrc" / "op.cpp"
+    moved.root, moved.source, moved.extra_cflags = tmp_path / "moved", tmp_path / "moved" / "csrc" / "op.cpp", []
     assert isinstance(reads.compare(moved.key.anchors), Reads)
 
 
@@ -195,26 +225,63 @@ class TestNewFiles:
         assert reads.compare(project.key.anchors) == "csrc/vector is new and may come before a header of that name"
 
     def test_a_header_in_a_new_folder_is_noticed(self, project: Project) -> None:
-        reads = project.observe("/usr/include/c++/12/bits/move.h").reads
+        reads = project.recorded("/usr/include/c++/12/bits/move.h")
         (project.root / "first" / "bits").mkdir()
         project.write("first/bits/move.h", "mine")
         assert str(reads.compare(project.key.anchors)).startswith("first/bits/move.h is new")
 
     def test_a_header_in_a_known_folder_is_noticed(self, project: Project) -> None:
         (project.root / "first" / "bits").mkdir()
-        project.age()
-        reads = project.observe("/usr/include/c++/12/bits/move.h").reads
+        next_tick()
+        reads = project.recorded("/usr/include/c++/12/bits/move.h")
         project.write("first/bits/move.h", "mine")
         assert str(reads.compare(project.key.anchors)).startswith("first/bits/move.h is new")
 
     def test_a_folder_of_the_spec_that_appears_later_is_noticed(self, project: Project) -> None:
         (project.root / "first").rmdir()
-        project.age()
+        next_tick()
         reads = project.recorded()
         assert reads.compare(project.key.anchors) is reads
         (project.root / "first").mkdir()
         project.write("first/shared.h", "mine")
         assert isinstance(reads.compare(project.key.anchors), str)
+
+    @pytest.mark.parametrize("flag", ["-I", "-isystem", "-iquote", "-idirafter"])
+    @pytest.mark.parametrize("joined", [True, False])
+    def test_a_folder_among_the_extra_flags_is_watched(self, project: Project, flag: str, joined: bool) -> None:
+        more = project.root / "more"
+        more.mkdir()
+        project.extra_cflags = [f"{flag}{more}"] if joined else [flag, str(more)]
+        next_tick()
+        reads = project.recorded()
+        project.write("more/vector", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith("more/vector is new")
+
+    @pytest.mark.parametrize("variable", ["CPATH", "CPLUS_INCLUDE_PATH"])
+    def test_a_folder_that_the_environment_adds_is_watched(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch, variable: str
+    ) -> None:
+        (project.root / "more").mkdir()
+        monkeypatch.setenv(variable, f"/nowhere:{project.root / 'more'}:")
+        next_tick()
+        reads = project.recorded()
+        project.write("more/vector", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith("more/vector is new")
+
+    def test_the_folder_of_locally_installed_headers_is_watched(self, project: Project) -> None:
+        assert ("", "/usr/local/include") in project.recorded().roots
+
+    @pytest.mark.parametrize(
+        "asks", ['#if __has_include("tuned.h")', "#if defined(X) && __has_include ( <sub/tuned.h> )"]
+    )
+    def test_a_file_that_was_asked_for_and_appears_later_is_a_miss(self, project: Project, asks: str) -> None:
+        project.near.write_text(asks)
+        (project.root / "first" / "sub").mkdir()
+        next_tick()
+        reads = project.recorded()
+        name = "sub/tuned.h" if "sub" in asks else "tuned.h"
+        project.write(f"first/{name}", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith(f"first/{name} is new")
 
     def test_other_new_files_do_not_matter(self, project: Project) -> None:
         reads = project.recorded()
@@ -225,7 +292,7 @@ class TestNewFiles:
 
     def test_a_file_of_that_name_that_was_there_already_does_not_matter(self, project: Project) -> None:
         project.write("csrc/vector", "unused")
-        project.age()
+        next_tick()
         reads = project.recorded()
         project.write("csrc/another.h", "other")
         assert isinstance(reads.compare(project.key.anchors), Reads)
@@ -244,6 +311,7 @@ class TestChangesDuringTheCompile:
         assert project.observe().changed_since(start, {}) == [str(project.near)]
 
     def test_a_source_that_is_written_meanwhile_has_changed(self, project: Project) -> None:
+        next_tick()
         before = {state.path: state for state in project.key.sources}
         project.source.write_text("SOURCE")
         assert project.observe().changed_since(now_ns(), before) == [str(project.source)]
@@ -258,6 +326,50 @@ class TestChangesDuringTheCompile:
         start = now_ns()
         appeared = project.write("first/shared.h", "mine")
         assert project.observe().changed_since(start, {}) == [str(appeared)]
+
+    def test_a_folder_that_is_exchanged_for_another_meanwhile_has_changed(self, project: Project) -> None:
+        shutil.copytree(project.root / "include", project.root / "newer")
+        next_tick()
+        start = now_ns()
+        (project.root / "include").rename(project.root / "older")
+        (project.root / "newer").rename(project.root / "include")
+        assert project.observe().changed_since(start, {}) == [str(project.shared)]
+
+    def test_a_link_that_is_turned_to_another_folder_meanwhile_has_changed(self, project: Project) -> None:
+        (project.root / "include").rename(project.root / "v1")
+        shutil.copytree(project.root / "v1", project.root / "v2")
+        (project.root / "include").symlink_to("v1")
+        (project.root / "next").symlink_to("v2")
+        next_tick()
+        start = now_ns()
+        (project.root / "next").replace(project.root / "include")
+        assert str(project.shared) in project.observe().changed_since(start, {})
+
+    def test_other_files_that_appear_beside_a_header_have_not_changed_it(self, project: Project) -> None:
+        next_tick()
+        start = now_ns()
+        project.write("include/notes.txt", "other")
+        assert project.observe().changed_since(start, {}) == []
+
+    def test_a_header_that_is_written_after_the_clock_was_set_back_has_changed(self, project: Project) -> None:
+        next_tick()
+        ahead_by = 3600 * 10**9
+        start = Start(now_ns() + ahead_by, time.time_ns() + ahead_by, time.monotonic_ns())
+        next_tick()
+        project.near.write_text("NEAR")
+        assert project.observe().changed_since(start.earliest_ns(), {}) == [str(project.near)]
+
+    def test_a_header_that_was_written_right_before_the_start_has_not_changed(self, project: Project) -> None:
+        project.near.write_text("NEAR")
+        start = Start.now()
+        assert project.observe().changed_since(start.earliest_ns(), {}) == []
+
+    def test_a_clock_that_was_set_forward_changes_nothing(self, project: Project) -> None:
+        next_tick()
+        behind_by = 3600 * 10**9
+        start = Start(now_ns(), time.time_ns() - behind_by, time.monotonic_ns())
+        assert start.earliest_ns() == start.file_ns
+        assert project.observe().changed_since(start.earliest_ns(), {}) == []
 
     def test_what_was_known_before_decides_and_not_the_clock(self, project: Project) -> None:
         before = {path: FileState.read(path) for path in map(str, (project.near, project.shared, project.source))}
@@ -285,7 +397,7 @@ def test_a_record_that_is_garbage_is_refused(project: Project, damage: dict[str,
 
 def test_the_second_key_is_about_contents_and_not_about_dates(project: Project) -> None:
     before = project.recorded().key2
-    os.utime(project.near, (0, 0))
+    os.utime(project.near)
     assert project.recorded().key2 == before
     project.near.write_text("other")
     assert project.recorded().key2 != before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import tvm_ffi
 
 from kjit.build import cuda as cuda_module
 from kjit.build.compile import compile_variant
@@ -173,6 +175,49 @@ def test_what_is_kept_from_the_simulator_is_no_error(op: Spec) -> None:
     x = torch.zeros(8)
     load_variant(Variant(op, SIM)).run(x)
     assert x.tolist() == [5, 0, 0, 0, 7, 7, 7, 7]
+
+
+class _ManagedTensor(ctypes.Structure):
+    """`DLManagedTensor` of dlpack.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    ]
+
+
+class _OnGpu:
+    """A tensor that says it is on `cuda:3`, and has no memory at all."""
+
+    def __init__(self) -> None:
+        shape = (ctypes.c_int64 * 1)(8)
+        dtype = (ctypes.c_uint8 * 4)(2, 32, 1, 0)  # float32
+        self.tensor = _ManagedTensor(data=1 << 40, device_type=2, device_id=3, ndim=1, dtype=dtype, shape=shape)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.tensor.device_type, self.tensor.device_id
+
+    def __dlpack__(self, **_: object) -> object:
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype = ctypes.py_object
+        new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+@pytest.mark.usefixtures("cache_dir")
+def test_a_tensor_on_a_gpu_is_refused_before_its_memory_is_touched(op: Spec) -> None:
+    module = load_variant(Variant(op, SIM))
+    on_gpu = _OnGpu()  # outlives what is made from it
+    with pytest.raises(ValueError, match=r"run\(\): argument 1 is on cuda:3, and this module runs in the simulator"):
+        module.run(tvm_ffi.from_dlpack(on_gpu))
 
 
 @pytest.mark.usefixtures("cache_dir")

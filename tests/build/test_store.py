@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -17,17 +18,17 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
+from stores import LIBRARY, everything_in, key_of, publish
 
+from kjit.build import headers, limit, locks
 from kjit.build import store as store_module
-from kjit.build.headers import Observation
+from kjit.build.artifact import write_record
 from kjit.build.key import Key
 from kjit.build.store import Artifact, Store
-from kjit.build.toolchain import Toolchain
 from kjit.errors import CacheError
-from kjit.spec import Spec, Target, Variant
+from kjit.spec import Spec
 
 WriteOp = Callable[..., Spec]
-LIBRARY = b"\x7fELF and so on"
 
 
 @pytest.fixture
@@ -44,20 +45,6 @@ def key(spec: Spec) -> Key:
 def store(cache_dir: Path) -> Store:
     del cache_dir
     return Store.open()
-
-
-def key_of(spec: Spec) -> Key:
-    return Key.of(Variant(spec, Target.cpu()), Toolchain.for_target(Target.cpu()))
-
-
-def publish(store: Store, key: Key, content: bytes = LIBRARY) -> Artifact:
-    """What a build does, with a library that nobody will load."""
-    header = key.variant.spec.cpp_files[0].replace(".cpp", ".h")
-    reads = Observation.of([header], key, Toolchain.for_target(Target.cpu())).reads
-    writable = store.writable()
-    with writable.lock(key), writable.staging() as staging:
-        (staging / "built.so").write_bytes(content)
-        return writable.publish(key, staging / "built.so", reads, {"seconds": 1.5}, staging)
 
 
 def reason_for_a_miss(store: Store, key: Key) -> str:
@@ -99,34 +86,18 @@ class TestFind:
         Path(spec.cpp_files[0]).with_suffix(".h").write_text("changed")
         assert reason_for_a_miss(store, key) == "csrc/answer.h changed"
 
-    def test_a_reverted_header_is_a_hit(self, store: Store, key: Key, spec: Spec) -> None:
-        header = Path(spec.cpp_files[0]).with_suffix(".h")
-        text = header.read_text()
-        first = publish(store, key)
-        header.write_text("changed")
-        second = publish(store, key, b"other")
-        header.write_text(text)
-        found = store.find(key).artifact
-        assert found is not None
-        assert found.folder == first.folder != second.folder
-
-    def test_a_touched_header_is_a_hit_that_renews_the_record(self, store: Store, key: Key, spec: Spec) -> None:
+    def test_a_touched_header_is_a_hit_that_renews_the_record(
+        self, store: Store, key: Key, spec: Spec, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(headers, "_SETTLING_NS", 0)
         artifact = publish(store, key)
         before = (artifact.folder / "record.json").read_bytes()
-        os.utime(Path(spec.cpp_files[0]).with_suffix(".h"), (time.time() - 30,) * 2)
+        os.utime(Path(spec.cpp_files[0]).with_suffix(".h"))
         assert store.find(key).artifact is not None
         after = (artifact.folder / "record.json").read_bytes()
         assert after != before
         assert store.find(key).artifact is not None
         assert (artifact.folder / "record.json").read_bytes() == after
-
-    def test_a_restored_backup_is_a_hit(self, store: Store, key: Key, tmp_path: Path) -> None:
-        publish(store, key)
-        subprocess.run(["cp", "-r", store.root, tmp_path / "restored"], check=True)
-        (tmp_path / "restored").chmod(0o700)
-        found = Store.open(tmp_path / "restored").find(key).artifact
-        assert found is not None
-        assert found.library.is_relative_to(tmp_path / "restored")
 
     def test_a_hit_takes_no_lock(self, store: Store, key: Key) -> None:
         publish(store, key)
@@ -366,19 +337,19 @@ with Store.open().writable().staging() as staging:
         assert list((store.root / "v1" / "staging").iterdir()) == []
 
     def test_a_build_sweeps(self, store: Store) -> None:
-        dead = store.root / "v1" / "staging" / "dead"
+        dead = store.root / "v1" / "staging" / ("dead" * 4)
         with store.writable().staging():
             pass
         dead.mkdir()
-        dead.with_name("dead.lock").write_text(os.uname().nodename)
+        dead.with_suffix(".lock").write_text(os.uname().nodename)
         with store.staging():
             assert not dead.exists()
 
     def test_the_folder_of_another_machine_is_left_alone_for_a_day(self, store: Store) -> None:
         store.writable()
-        theirs = store.root / "v1" / "staging" / "theirs"
+        theirs = store.root / "v1" / "staging" / ("7e1f" * 4)
         theirs.mkdir()
-        lock = theirs.with_name("theirs.lock")
+        lock = theirs.with_suffix(".lock")
         lock.write_text("another-machine")
         assert store.sweep() == 0
         assert theirs.is_dir()
@@ -438,7 +409,7 @@ sys.stdin.read()
     def test_a_long_wait_is_logged_with_who_holds_the_lock(
         self, store: Store, key: Key, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(store_module, "_PATIENCE_S", 0.0)
+        monkeypatch.setattr(locks, "_PATIENCE_S", 0.0)
         store.writable()
         logged = threading.Event()
 
@@ -515,6 +486,13 @@ class TestEntries:
         flip(artifact)
         assert store.read(entry) == "the artifact in the cache is damaged: its library was altered"
 
+    def test_reading_an_entry_compares_the_cryptographic_hash_too(self, store: Store, key: Key) -> None:
+        artifact = publish(store, key)
+        write_record(artifact.folder, {**artifact.record, "digest": "0" * 32})
+        (entry,) = store.entries()
+        assert store.find(key).artifact is not None
+        assert store.read(entry) == "the artifact in the cache is damaged: its library was altered"
+
     def test_a_removed_entry_leaves_no_folder_and_no_lock(self, store: Store, key: Key) -> None:
         artifact = publish(store, key)
         (entry,) = store.entries()
@@ -552,8 +530,111 @@ class TestEntries:
         folder.mkdir(parents=True)
         for name in ("kjit_host.o", "kjit_host.o.d", "notes.txt"):
             (folder / name).write_text("12345")
-        before = len(store.shared_code())
-        assert store.remove_shared_code() >= 10
+        before = len(store.support_code())
+        assert store.remove_support_code() >= 10
         assert before >= 2
-        assert store.shared_code() == []
+        assert store.support_code() == []
         assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+class TestLinks:
+    """Somebody, or a restored backup, put links into the cache that lead out of it."""
+
+    @pytest.fixture
+    def outside(self, store: Store, key: Key, tmp_path: Path) -> Path:
+        """A folder that looks like every part of a cache, and which kjit did not make."""
+        publish(store, key)
+        outside = tmp_path / "outside"
+        shutil.copytree(store.root / "v1" / "cpu", outside)
+        for name in ("locks", "staging", "support", "plain"):
+            (outside / name).mkdir()
+        (outside / "locks" / f"{key.key1}.lock").write_text("mine")
+        (outside / "plain" / "mine.txt").write_text("mine")
+        (outside / "staging" / ("ab" * 8)).mkdir()
+        (outside / "staging" / ("ab" * 8 + ".lock")).write_text(os.uname().nodename)
+        (outside / "support" / ("0" * 32)).mkdir()
+        (outside / "support" / ("0" * 32) / "kjit_host.o").write_text("mine")
+        return outside
+
+    def link(self, store: Store, inner: str, target: Path) -> None:
+        path = store.root / "v1" / inner
+        shutil.rmtree(path, ignore_errors=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(target)
+
+    @pytest.mark.parametrize("depth", range(4))
+    def test_a_folder_that_is_a_link_is_neither_listed_nor_removed(
+        self, store: Store, key: Key, outside: Path, depth: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (artifact,) = store.entries()
+        parts = artifact.key.split("/")
+        self.link(store, "/".join(parts[: depth + 1]), outside.joinpath(*parts[1 : depth + 1]))
+        before = everything_in(outside)
+        assert list(store.entries()) == []
+        monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", "1")
+        monkeypatch.setattr(limit, "_SPARED_S", -3600.0)
+        limit.make_room(store, store.root / "v1" / "size", store.find(key).artifact or pytest.fail("not found"))
+        store.remove_support_code()
+        store.sweep()
+        assert everything_in(outside) == before
+
+    def test_an_artifact_that_is_removed_takes_links_and_not_what_they_lead_to(
+        self, store: Store, outside: Path, tmp_path: Path
+    ) -> None:
+        (entry,) = store.entries()
+        for name in ("answer.so", "record.json"):
+            (entry.folder / name).rename(tmp_path / name)
+            (entry.folder / name).symlink_to(tmp_path / name)
+        before = everything_in(outside)
+        for each in store.entries():
+            store.remove(each)
+        assert list(store.entries()) == []
+        assert (tmp_path / "answer.so").exists() and (tmp_path / "record.json").exists()
+        assert everything_in(outside) == before
+
+    def test_no_use_is_noted_behind_a_link(self, store: Store, key: Key, outside: Path, spec: Spec) -> None:
+        self.link(store, "cpu/answer", outside / "answer")
+        (record,) = (outside / "answer").rglob("record.json")
+        os.utime(record, (0, 0))
+        before = everything_in(outside)
+        assert store.find(key).artifact is not None
+        os.utime(Path(spec.cpp_files[0]).with_suffix(".h"), (time.time() - 30,) * 2)
+        assert store.find(key).artifact is not None
+        assert everything_in(outside) == before
+
+    @pytest.mark.parametrize("inner", ["staging", "support", "locks"])
+    def test_what_lies_behind_a_link_is_not_swept(self, store: Store, key: Key, outside: Path, inner: str) -> None:
+        self.link(store, inner, outside / inner)
+        before = everything_in(outside)
+        assert store.sweep() == 0
+        assert store.support_code() == [] or inner != "support"
+        store.remove_support_code()
+        for entry in store.entries():
+            store.remove(entry)
+        assert everything_in(outside) == before
+        assert store.find(key).artifact is None
+
+    def test_folders_that_are_not_of_builds_are_not_swept(self, store: Store, tmp_path: Path) -> None:
+        mine = store.writable().root / "v1" / "staging" / "notes"
+        mine.mkdir()
+        os.utime(mine, (0, 0))
+        link = store.root / "v1" / "staging" / ("ab" * 8)
+        link.symlink_to(tmp_path)
+        before = everything_in(tmp_path / "project") if (tmp_path / "project").exists() else {}
+        store.sweep()
+        assert mine.is_dir()
+        assert (everything_in(tmp_path / "project") if before else {}) == before
+
+    @pytest.mark.parametrize("inner", ["staging", "locks", "cpu"])
+    def test_nothing_is_built_or_put_behind_a_link(self, store: Store, key: Key, outside: Path, inner: str) -> None:
+        self.link(store, inner, outside / "plain")
+        before = everything_in(outside)
+        with pytest.raises(CacheError, match="is a symbolic link"):
+            publish(store, key, b"another")
+        assert everything_in(outside) == before
+
+    def test_a_library_that_is_a_link_is_damaged(self, store: Store, key: Key, tmp_path: Path) -> None:
+        artifact = publish(store, key)
+        artifact.library.rename(tmp_path / "moved.so")
+        artifact.library.symlink_to(tmp_path / "moved.so")
+        assert reason_for_a_miss(store, key) == "the artifact in the cache is damaged: its library is a symbolic link"

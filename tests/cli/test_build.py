@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from kjit.build import cpu
 from kjit.build.store import Store
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -43,6 +47,13 @@ class TestBuilding:
         assert lines[1].startswith("[1/2] built answer<1> cpu in ")
         assert lines[3].startswith("[2/2] built answer<2> cpu in ")
 
+    def test_a_terminal_shows_what_compiles_since_when_and_how_long_still(self, kjit: Kjit, project: Path) -> None:
+        kjit("build", "-j1")
+        (project / "csrc" / "answer.h").write_text("#define ANSWER 43\n")
+        shown = on_terminal([sys.executable, "-m", "kjit", "build", "-j1"], project)
+        assert re.search(r"building .*0/2 +\d+ s, about \d+ s left", shown)
+        assert re.search(r"  answer<[12]> cpu .*\d+ s of about \d+ s", shown)
+
     def test_only_the_ops_that_are_named(self, kjit: Kjit, add: Callable[[str], None]) -> None:
         add("other")
         assert set(states(kjit("build", "other"))) == {"other<1>", "other<2>"}
@@ -62,7 +73,11 @@ class TestBuilding:
 
     @pytest.mark.nvcc
     def test_several_architectures_need_no_gpu(self, kjit: Kjit, project: Path) -> None:
-        (project / "csrc" / "fill.cu").write_text("__global__ void fill(float* p) { p[threadIdx.x] = 1; }\n")
+        (project / "csrc" / "fill.cu").write_text(
+            "namespace two {\n__global__ void fill(float* p) { p[threadIdx.x] = 1; }\n"
+            "__global__ void turn(float* p) {\n  __shared__ float s[32];\n  s[threadIdx.x] = p[threadIdx.x];\n"
+            "  __syncthreads();\n  p[threadIdx.x] = s[31 - threadIdx.x];\n}\n}\n"
+        )
         (project / "kernels" / "fill.py").write_text(
             "import kjit\nfrom pathlib import Path\n"
             "@kjit.module()\ndef _fill():\n"
@@ -71,10 +86,17 @@ class TestBuilding:
         done = kjit("build", "fill", "--arch", "8.0,9.0a", "--json")
         variants = json.loads(done.stdout)["variants"]
         assert [variant["target"] for variant in variants] == ["cuda:sm_80", "cuda:sm_90a"]
-        assert [variant["kernels"][0]["kernel"] for variant in variants] == ["fill", "fill"]
-        header, row, _ = kjit("build", "fill", "--arch", "8.0 9.0a").stdout.splitlines()
-        assert header.split()[5:] == ["registers", "shared", "memory", "spills"]
-        assert row.split()[6] == str(variants[0]["kernels"][0]["registers"])
+        kernels = {kernel["kernel"]: kernel for kernel in variants[0]["kernels"]}
+        assert set(kernels) == {"two::fill", "two::turn"}
+        assert (kernels["two::turn"]["arch"], kernels["two::turn"]["shared"]) == ("sm_80", 128)
+        # Each of several kernels has a line of its own, below the variant's.
+        header, row, *of_kernels = kjit("build", "fill", "--arch", "8.0").stdout.splitlines()
+        assert header.split()[5:] == ["registers", "shared", "memory", "spills", "stack"]
+        assert row.split()[6:] == ["-", "-", "-", "-"]
+        lines = {line.split()[0]: line.split()[1:] for line in of_kernels}
+        assert set(lines) == {"fill", "turn"}
+        registers = str(kernels["two::turn"]["registers"])
+        assert lines["turn"] == ["sm_80", registers, "128", "B", "0", "B", "0", "B"]
 
 
 def test_the_simulator_is_a_target_of_its_own(kjit: Kjit, project: Path) -> None:
@@ -112,6 +134,8 @@ class TestBundle:
         assert done.returncode == 0
         assert done.stdout.splitlines()[-1].startswith("bundle kernels/prebuilt: 2 modules, 1 library, ")
         assert "The wrappers look for it" not in done.stderr
+        (level,) = {entry["target"] for entry in json.loads(kjit("cache", "ls", "--json").stdout)}
+        assert level == f"cpu:{cpu.levels()[0].name}"
         shutil.rmtree(project / "csrc")
         script = "from kernels.answer import _module; print(_module(2, device='cpu').answer())"
         environment = {**os.environ, "PATH": "/nonexistent", "KJIT_CACHE_DIR": str(project / "empty")}
@@ -206,6 +230,17 @@ class TestJson:
         assert [wrapper["op"] for wrapper in document["wrappers"]] == ["broken"]
 
 
+class TestWarnings:
+    def test_the_same_warning_in_two_variants_is_shown_once(self, kjit: Kjit, project: Path) -> None:
+        (project / "csrc" / "answer.h").write_text(
+            '#define ANSWER 1\n#pragma GCC diagnostic warning "-Wunused-variable"\nstatic int never_used = 1;\n'
+        )
+        done = kjit("build")
+        assert states(done) == {"answer<1>": "built", "answer<2>": "built"}
+        assert done.stderr.count("csrc/answer.h:3:12: warning: ") == 1
+        assert "  3 | static int never_used = 1;" in done.stderr
+
+
 class TestFailures:
     def test_a_compile_error_fails_the_run_and_not_the_others(
         self, kjit: Kjit, project: Path, add: Callable[[str], None]
@@ -227,6 +262,23 @@ class TestFailures:
         assert stderr.count("does not compile") == 2
         assert stderr.count("'oops' was not declared") == 1
         assert stderr.count("(as above)") == 1
+
+    def test_an_error_that_two_variants_reach_in_other_ways_is_shown_once(self, kjit: Kjit, project: Path) -> None:
+        (project / "kernels" / "answer.py").write_text(
+            "import kjit\nfrom pathlib import Path\n"
+            "@kjit.module(variants=kjit.product(n=[1, 2]))\ndef _module(n):\n"
+            "    csrc = Path(__file__).parents[1] / 'csrc'\n"
+            "    exports = [('answer', f'answer<{n}>')]\n"
+            "    return kjit.Spec('answer', str(n), cpp_files=[csrc / 'answer.h'], cpp_wrappers=exports)\n"
+        )
+        (project / "csrc" / "answer.h").write_text("template <int N> int answer() { return typename N::type(); }\n")
+        done = kjit("build")
+        assert done.returncode == 1
+        assert done.stderr.count("csrc/answer.h:1:") == 1
+        assert done.stderr.count("(as above)") == 1
+        assert done.stderr.endswith(
+            "`kjit build --verbose` shows all that the compilers said, and commands that repeat it.\n"
+        )
 
     def test_a_wrapper_that_fails_to_import_is_named_and_the_others_are_built(self, kjit: Kjit, project: Path) -> None:
         (project / "kernels" / "broken.py").write_text("import no_such_module\n")
@@ -311,6 +363,21 @@ def test_an_interrupted_build_leaves_no_compiler_and_nothing_half_done(
     assert list(Store.open(cache_dir).entries()) == []
     assert list((cache_dir / "v1" / "staging").iterdir()) == []
     assert [pid for pid in os.listdir("/proc") if pid.isdecimal() and works_in(pid, cache_dir)] == []
+
+
+def on_terminal(command: list[str], folder: Path) -> str:
+    """What a command writes to a terminal, without the codes for colours and movements."""
+    ours, its = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(command, cwd=folder, env=environment, stdin=its, stdout=its, stderr=its) as process:
+        os.close(its)
+        written = b""
+        with contextlib.suppress(OSError):  # how Linux says that nobody writes any more
+            while chunk := os.read(ours, 4096):
+                written += chunk
+    os.close(ours)
+    assert process.returncode == 0, written.decode()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode())
 
 
 def works_in(pid: str, folder: Path) -> bool:

@@ -52,7 +52,7 @@ def test_size_counts_artifacts_and_bytes(kjit: Kjit, cache_dir: Path) -> None:
     in_artifacts = sum(path.stat().st_size for folder in folders for path in folder.iterdir())
     assert document["artifacts"] == 2
     assert document["targets"] == {"cpu": {"artifacts": 2, "bytes": in_artifacts}}
-    assert document["bytes"] == in_artifacts + document["shared"]
+    assert document["bytes"] == in_artifacts + document["support"]
     assert kjit("cache", "size").stdout.startswith("2 artifacts, ")
 
 
@@ -81,3 +81,37 @@ def test_an_unsafe_cache_is_refused(kjit: Kjit, cache_dir: Path) -> None:
     done = kjit("cache", "ls")
     assert done.returncode == 1
     assert f"chmod go-w {cache_dir}" in done.stderr
+
+
+def test_shared_caches_are_listed_counted_and_verified_behind_the_users_own(
+    kjit: Kjit, cache_dir: Path, tmp_path: Path
+) -> None:
+    team = tmp_path / "team"
+    kjit("build", KJIT_CACHE_DIR=str(team))
+    shared = {"KJIT_SHARED_CACHE_DIR": str(team)}
+    built = json.loads(kjit("build", "--json", **shared).stdout)
+    assert [variant["state"] for variant in built["variants"]] == ["hit", "hit"]
+    listed = json.loads(kjit("cache", "ls", "--json", **shared).stdout)
+    assert [entry["shared"] for entry in listed] == [False, False, True, True]
+    header, *rows = kjit("cache", "ls", **shared).stdout.splitlines()
+    assert header.endswith("shared cache")
+    assert [row.endswith(str(team)) for row in rows] == [False, False, True, True]
+    assert f"in {team} (shared)" in kjit("cache", "size", **shared).stdout
+    (sizes,) = json.loads(kjit("cache", "size", "--json", **shared).stdout)["shared"]
+    assert (sizes["path"], sizes["artifacts"]) == (str(team), 2)
+    path = kjit("cache", "path", **shared)
+    assert (path.stdout, path.stderr) == (f"{cache_dir}\n", f"shared: {team}\n")
+    assert kjit("cache", "verify", **shared).stdout == "4 artifacts checked, 0 damaged\n"
+    (team / "v1").chmod(0o775)
+    done = kjit("cache", "verify", **shared)
+    assert done.returncode == 1
+    assert f"{team}: nothing is loaded from this shared cache, because others" in done.stdout
+
+
+def test_an_artifact_in_the_place_of_another_is_damaged(kjit: Kjit, cache_dir: Path) -> None:
+    kjit("build")
+    one, two = (entry.folder for entry in Store.open(cache_dir).entries())
+    (two / "record.json").write_bytes((one / "record.json").read_bytes())
+    done = kjit("cache", "verify")
+    assert done.returncode == 1
+    assert f"{two}: the artifact in the cache is damaged: its record belongs to another artifact" in done.stdout

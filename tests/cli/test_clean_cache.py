@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -38,13 +39,13 @@ def test_everything_goes_after_it_was_shown(kjit: Kjit, filled: Path) -> None:
     assert header.split()[:3] == ["op", "target", "artifacts"]
     assert (answer.split()[:3], other.split()[:3]) == (["answer", "cpu", "2"], ["other", "cpu", "2"])
     assert "removed 4 artifacts, " in done.stdout
-    assert Store.open(filled).shared_code() == []
+    assert Store.open(filled).support_code() == []
 
 
 def test_only_the_ops_that_are_named_go(kjit: Kjit, filled: Path) -> None:
     kjit("clean-cache", "answer", "--yes")
     assert ops_in(filled) == ["other", "other"]
-    assert Store.open(filled).shared_code() != []
+    assert Store.open(filled).support_code() != []
 
 
 def test_only_what_was_not_used_for_so_long_goes(kjit: Kjit, filled: Path) -> None:
@@ -106,7 +107,7 @@ def test_a_time_that_is_none_is_wrong_usage(kjit: Kjit, filled: Path) -> None:
 
 
 def test_an_empty_cache_has_nothing_to_remove(kjit: Kjit, cache_dir: Path) -> None:
-    Store.open(cache_dir).remove_shared_code()
+    Store.open(cache_dir).remove_support_code()
     done = kjit("clean-cache", "--yes")
     assert (done.returncode, done.stdout) == (0, "")
     assert "Nothing to remove" in done.stderr
@@ -131,9 +132,50 @@ def test_links_are_not_followed_out_of_the_cache(kjit: Kjit, filled: Path, tmp_p
 
 
 def test_what_a_killed_build_left_behind_goes_too(kjit: Kjit, filled: Path) -> None:
-    left = filled / "v1" / "staging" / "left"
+    left = filled / "v1" / "staging" / ("1ef7" * 4)
     left.mkdir()
-    left.with_name("left.lock").write_text(os.uname().nodename)
+    left.with_suffix(".lock").write_text(os.uname().nodename)
     done = kjit("clean-cache", "--yes")
     assert "removed what 1 build left behind" in done.stderr
     assert not left.exists()
+
+
+def test_what_is_stale_goes_with_the_reason(kjit: Kjit, filled: Path, project: Path) -> None:
+    (project / "csrc" / "answer.h").write_text("#define ANSWER 43\n")
+    kjit("build")
+    done = kjit("clean-cache", "--stale", "--yes")
+    assert done.returncode == 0, done.stderr
+    header, row, *_ = done.stdout.splitlines()
+    assert header.split()[-1] == "why"
+    assert row.split()[:3] == ["answer", "cpu", "2"] and row.endswith("csrc/answer.h changed")
+    assert ops_in(filled) == ["answer", "answer", "other", "other"]
+    assert "none that is stale" in kjit("clean-cache", "--stale", "--yes").stderr
+    built = json.loads(kjit("build", "--json").stdout)
+    assert {variant["state"] for variant in built["variants"]} == {"hit"}
+
+
+def test_a_wrapper_that_cannot_be_asked_is_named_and_its_sources_are_compared(
+    kjit: Kjit, filled: Path, project: Path
+) -> None:
+    (project / "kernels" / "other.py").write_text("raise RuntimeError('broken')\n")
+    (project / "csrc" / "other.cpp").write_text("changed")
+    done = kjit("clean-cache", "--stale", "--yes", "--json")
+    assert "other cannot be asked what it declares" in done.stderr
+    removed = json.loads(done.stdout)["artifacts"]
+    assert [item["reason"] for item in removed] == ["{project}/csrc/other.cpp changed"] * 2
+    assert ops_in(filled) == ["answer", "answer"]
+
+
+def test_as_json_it_says_what_goes_and_never_asks(kjit: Kjit, filled: Path) -> None:
+    assert kjit("clean-cache", "--json").returncode == 2
+    shown = json.loads(kjit("clean-cache", "answer", "--json", "--dry-run").stdout)
+    assert (shown["dry_run"], len(shown["artifacts"]), shown["freed"]) == (True, 2, 0)
+    assert len(ops_in(filled)) == 4
+    gone = json.loads(kjit("clean-cache", "answer", "--json", "--yes").stdout)
+    assert gone["freed"] == sum(item["bytes"] for item in shown["artifacts"])
+    assert ops_in(filled) == ["other", "other"]
+
+
+def test_nothing_goes_from_a_shared_cache(kjit: Kjit, filled: Path, tmp_path: Path) -> None:
+    kjit("clean-cache", "--yes", KJIT_CACHE_DIR=str(tmp_path / "mine"), KJIT_SHARED_CACHE_DIR=str(filled))
+    assert len(ops_in(filled)) == 4

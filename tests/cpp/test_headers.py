@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -108,6 +109,12 @@ def test_the_cases_compile_with_clang(case: Path) -> None:
     check([CLANG, *flags, f"-I{INCLUDE}", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only", str(case)])
 
 
+def toolkit_version(home: Path | None) -> str | None:
+    """CUDA_VERSION of the toolkit in `home`."""
+    header = None if home is None else next(home.glob("**/include/cuda.h"), None)
+    return None if header is None else re.findall(r"#define CUDA_VERSION (\d+)", header.read_text())[0]
+
+
 @pytest.mark.nvcc
 @pytest.mark.parametrize("header", [header for header in HEADERS if header != "kjit/tvm_ffi.h"])
 @pytest.mark.parametrize("home", [home for _, home in TOOLKITS], ids=[label for label, _ in TOOLKITS])
@@ -120,13 +127,41 @@ def test_a_header_compiles_alone_with_nvcc(
     toolchain = Toolchain.for_target(Target.cuda(ARCHS[0]))
     assert toolchain.cuda is not None
     flags = toolchain.nvcc_flags(Spec("unit", cuda_files=[tmp_path / "unit.cu"]))
-    digits = [kjit.CudaArch.parse(arch).digits for arch in ARCHS]
+    # Where both CUDAs are one version, the second is the same compiler from another place: one architecture shows that.
+    is_known = home == TOOLKITS[1][1] and toolkit_version(home) == toolkit_version(TOOLKITS[0][1])
+    digits = [kjit.CudaArch.parse(arch).digits for arch in (ARCHS[2:3] if is_known else ARCHS)]
     flags = [flag for flag in flags if not flag.startswith(("-gencode", "-DKJIT_CUDA_ARCH"))]
     # One architecture more than the first in each call: KJIT_CUDA_ARCH is left out, so the fallback compiles as well.
     archs = [f"-gencode=arch=compute_{digit},code=sm_{digit}" for digit in digits]
     warnings = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wconversion"]
     command = [str(toolchain.cuda.nvcc.path), *flags, *archs, *warnings, "-x", "cu"]
     check([*command, "-c", str(unit(tmp_path, header)), "-o", str(tmp_path / "unit.o")])
+
+
+@pytest.mark.nvcc
+def test_with_light_types_no_header_reads_cudas_for_half_and_8_bit_types(tmp_path: Path) -> None:
+    toolchain = Toolchain.for_target(Target.cuda("9.0a"))
+    assert toolchain.cuda is not None
+    headers = [header for header in HEADERS if header != "kjit/tvm_ffi.h"]
+    flags = without_own_headers(toolchain.nvcc_flags(Spec("unit", cuda_files=[tmp_path / "unit.cu"])))
+    command = [str(toolchain.cuda.nvcc.path), *flags, f"-I{INCLUDE}", "-DKJIT_LIGHT_TYPES", "-x", "cu"]
+    warnings = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wconversion"]
+    depfile = tmp_path / "unit.d"
+    check([*command, *warnings, "-MD", "-MF", str(depfile), "-c", str(unit(tmp_path, *headers)), "-o", "/dev/null"])
+    assert "/cuda_runtime.h" in depfile.read_text()
+    assert not re.search(r"/cuda_(fp16|bf16|fp8)\.h", depfile.read_text())
+
+
+@pytest.mark.nvcc
+def test_light_types_chosen_too_late_are_an_error(tmp_path: Path) -> None:
+    toolchain = Toolchain.for_target(Target.cuda("9.0a"))
+    assert toolchain.cuda is not None
+    late = tmp_path / "late.cu"
+    late.write_text("#include <kjit/tensor.h>\n#define KJIT_LIGHT_TYPES\n#include <kjit/type.cuh>\n")
+    command = [str(toolchain.cuda.nvcc.path), *toolchain.nvcc_flags(Spec("late", cuda_files=[late]))]
+    done = subprocess.run([*command, "-E", str(late)], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "define it ahead of the first #include" in done.stderr
 
 
 @pytest.mark.parametrize("source", ["host.cpp", pytest.param("cuda.cpp", marks=pytest.mark.nvcc)])

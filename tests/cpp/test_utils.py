@@ -147,3 +147,13 @@ def test_eight_bit_floats_saturate_as_cuda_does(module: Any, dtype: torch.dtype)
     module[f"{name_of(dtype)}_from_float"](x, out)
     assert out.to(torch.float32)[:5].tolist() == [largest, -largest, largest, -largest, largest]
     assert out.to(torch.float32)[5].isnan()
+
+
+@pytest.mark.parametrize(("dtype", "bits"), NARROW)
+def test_an_operation_in_place_is_rounded_once(module: Any, dtype: torch.dtype, bits: torch.dtype) -> None:
+    for start in (1.3, -0.7, 11.0):
+        x = torch.tensor([start]).to(dtype)
+        for step in (lambda x: x + 2, lambda x: x * 3, lambda x: x - 1, lambda x: x / 2):
+            x = step(x.float()).to(dtype)
+        width = 8 * x.element_size()
+        assert module[f"{name_of(dtype)}_in_place"](start) == int(x.view(bits).item()) % 2**width

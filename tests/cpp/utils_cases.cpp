@@ -101,6 +101,18 @@ void from_float(TensorView from, TensorView to) {
   auto* out = static_cast<T*>(to.data_ptr());
   for (std::int64_t i = 0; i < from.numel(); ++i) out[i] = static_cast<T>(in[i]);
 }
+static_assert(!KJIT_CUDA_TYPES, "a plain C++ unit has kjit's own types");
+
+/// The bits of x after x += 2, x *= 3, x -= 1, x /= 2, one after the other.
+template <typename T>
+std::int64_t in_place(float start) {
+  T x = start;
+  x += 2.0f;
+  x *= 3.0f;
+  x -= 1.0f;
+  x /= 2.0f;
+  return x.bits;
+}
 
 }  // namespace
 
@@ -123,3 +135,7 @@ KJIT_EXPORT(float8_e4m3fn_to_float, to_float<fp8_e4m3_t>)
 KJIT_EXPORT(float8_e4m3fn_from_float, from_float<fp8_e4m3_t>)
 KJIT_EXPORT(float8_e5m2_to_float, to_float<fp8_e5m2_t>)
 KJIT_EXPORT(float8_e5m2_from_float, from_float<fp8_e5m2_t>)
+KJIT_EXPORT(float16_in_place, in_place<fp16_t>)
+KJIT_EXPORT(bfloat16_in_place, in_place<bf16_t>)
+KJIT_EXPORT(float8_e4m3fn_in_place, in_place<fp8_e4m3_t>)
+KJIT_EXPORT(float8_e5m2_in_place, in_place<fp8_e5m2_t>)

@@ -286,7 +286,7 @@ PARTS = {
     "launch.h": {"Extent"},
     "math.cuh": {"Functions"},
     "runtime.cuh": {"LargestSmem", "MaybeDevice", "run_on_device"},
-    "type.cuh": {"Conversion", "Fp8Trait", "PackedTrait", "ScalarTrait"},
+    "type.cuh": {"Conversion", "Fp8Trait", "HalfPairTrait", "HalfPairs", "HalfTrait", "PackedTrait", "ScalarTrait"},
     "utils.cuh": {"CUDA_VERSION"},
     "utils.h": {"Error", "IntegerRange", "KJIT_COLD", "KJIT_IMPL", "KJIT_PANIC", "Message", "Piece"},
 }

@@ -41,13 +41,17 @@ def _simulator() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def load_cuda(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Iterable[tuple[str, str]]], Any]:
-    """A function that builds `<name>.cuh` of this folder with the given exports, and loads it."""
+def load_cuda(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """A function that builds `<name>.cuh` of this folder with the given exports and flags, and loads it."""
     build_directory = tmp_path_factory.mktemp("cuda-modules")
 
-    def load(name: str, exports: Iterable[tuple[str, str]]) -> Any:
+    def load(name: str, exports: Iterable[tuple[str, str]], *flags: str) -> Any:
         return kjit.load_jit(
-            name, cuda_files=[HERE / f"{name}.cuh"], cuda_wrappers=list(exports), build_directory=build_directory
+            name,
+            cuda_files=[HERE / f"{name}.cuh"],
+            cuda_wrappers=list(exports),
+            extra_cuda_cflags=list(flags),
+            build_directory=build_directory,
         )
 
     return load

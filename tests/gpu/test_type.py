@@ -29,13 +29,15 @@ EXPORTS = [
     *((f"{f}_{PAIRS[name]}", f"binary<{f}, {PAIRS[name]}_t>") for f, name in product(BINARY, PAIRS)),
     *((f"{f}_{name}", f"binary<{f}, {name}_t>") for f, name in product(("Max", "Min", "Sum"), INTEGERS)),
     *((f"Abs_{name}", f"unary<Abs, {name}_t>") for name in (*FLOATS, *PAIRS.values(), *INTEGERS)),
+    *((f"Twice_{name}", f"unary<Twice, {name}_t>") for name in FLOATS),
     *((f"Swap_{pair}", f"unary<Swap, {pair}_t>") for pair in PAIRS.values()),
 ]
 
 
-@pytest.fixture(scope="module")
-def module(load_cuda: Callable[..., Any]) -> Any:
-    return load_cuda("type_cases", EXPORTS)
+@pytest.fixture(scope="module", params=["cuda", "light"])
+def module(load_cuda: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
+    """With CUDA's types, and with kjit's own under the same names."""
+    return load_cuda("type_cases", EXPORTS, *(["-DKJIT_LIGHT_TYPES"] if request.param == "light" else []))
 
 
 def call(export: Any, dtype: torch.dtype, *inputs: torch.Tensor) -> torch.Tensor:
@@ -61,6 +63,13 @@ def test_conversions_to_8_bits_agree_with_torch_where_the_value_fits(module: Any
     x = x[x.double().abs() <= FORMATS[to].largest]
     got = call(module[f"{to}_of_{of}"], FORMATS[to].dtype, x)
     assert torch.equal(got.view(torch.uint8), x.float().to(FORMATS[to].dtype).view(torch.uint8))
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_a_type_converts_from_and_to_float_by_itself(module: Any, name: str) -> None:
+    x = every_pattern(name)
+    x = x[(2 * x.double()).abs() < 2.0**128]
+    check_same(call(module[f"Twice_{name}"], x.dtype, x), FORMATS[name].round(2 * x.double()))
 
 
 @pytest.mark.parametrize("of", FLOATS)

@@ -50,6 +50,7 @@ void convert(TensorView out, TensorView in) {
     }                                    \
   };
 CASE_OF_ONE(Abs, device::math::abs(x))
+CASE_OF_ONE(Twice, T(static_cast<float>(x) * 2.0f))  // by the type's own conversions
 CASE_OF_ONE(Sqrt, device::math::sqrt(x))
 CASE_OF_ONE(Rsqrt, device::math::rsqrt(x))
 CASE_OF_ONE(Exp, device::math::exp(x))

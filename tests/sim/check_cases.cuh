@@ -7,6 +7,7 @@
 #include <kjit/utils.cuh>
 
 #include <cstdint>
+#include <cstring>
 
 namespace {
 
@@ -92,6 +93,18 @@ __global__ void stage_static(float* out) {
 template <bool kIsRight>
 void past_static_shared(TensorView out) {
   launch(stage_static<kIsRight>, out, 1, 64, 0, data_of(out));
+}
+
+template <bool kIsRight>
+__global__ void copy_rows(float* out, int row) {
+  __shared__ float staged[32];
+  staged[threadIdx.x] = 1.0f;
+  __syncwarp();
+  if (threadIdx.x < 3) memcpy(out + threadIdx.x * row, staged, 10 * sizeof(float));  // MISTAKE: past_the_end_at_once
+}
+template <bool kIsRight>
+void past_the_end_at_once(TensorView out) {
+  launch(copy_rows<kIsRight>, out, 1, 32, 0, data_of(out), kIsRight ? 10 : 11);
 }
 
 // Half of the tile is written, and all of it is read.

@@ -49,6 +49,7 @@ MISTAKES: dict[str, tuple[str, int, list[str]]] = {
         64,
         ["writes 4 bytes, just past the end of __shared__ ", " (160 bytes)", "thread (40, 0, 0)"],
     ),
+    "past_the_end_at_once": ("copy_rows", 30, ["writes 40 bytes", "past the end of argument 1", "thread (2, 0, 0)"]),
     "unwritten": (
         "half_written",
         128,

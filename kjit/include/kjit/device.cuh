@@ -5,8 +5,9 @@
 //   device::AlignedVector<T, device::kMaxVecBytes / sizeof(T)> v;
 //   v.load(src, i);  for (int j = 0; j < v.size(); ++j) v[j] += bias;  v.store(dst, i);
 //
-// Nearly free to compile. CUDA's half and 8-bit types are only declared here: kjit's builds include the definitions of
-// those that an op's exports name, and `kjit/utils.cuh` includes all of them.
+// Nearly free to compile. CUDA's half and 8-bit types are only declared here; `kjit/utils.cuh` includes their
+// definitions. With KJIT_LIGHT_TYPES defined ahead of the first include they are kjit's own, and complete
+// (kjit/dtype.h).
 
 #pragma once
 
@@ -36,6 +37,10 @@ static_assert(__CUDA_ARCH__ >= KJIT_CUDA_ARCH && __CUDA_ARCH__ / 100 == KJIT_CUD
 #endif
 #define KJIT_ARCH_HOPPER_OR_GREATER (KJIT_CUDA_ARCH >= 900)
 #define KJIT_ARCH_BLACKWELL_OR_GREATER (KJIT_CUDA_ARCH >= 1000 && CUDART_VERSION >= 12090)
+
+#if defined(KJIT_LIGHT_TYPES) && KJIT_CUDA_TYPES
+#error "KJIT_LIGHT_TYPES is defined too late: define it ahead of the first #include"
+#endif
 
 namespace kjit {
 

@@ -4,21 +4,26 @@
 //   using C = compute_t<T>;                                   // float for every narrow floating type, else T
 //   host::is_type<fp16_t>(view.dtype());
 //
-// Under nvcc the names are CUDA's own types, which are only declared here: <cuda_fp16.h> and its relatives define them
-// (kjit/utils.cuh includes all of those). In a plain C++ unit they are small types of kjit's, with the same size and
-// alignment: stored as bits, computed with as float. Their conversions are branch-free, so that loops over them
-// vectorise.
+// In a CUDA unit the names are CUDA's own types, which are only declared here: <cuda_fp16.h> and its relatives define
+// them (kjit/utils.cuh includes all of those), and take over half as long to compile as an empty kernel.
+//
+// In a CUDA unit that defines KJIT_LIGHT_TYPES ahead of its first include, and in every plain C++ unit, they are small
+// types of kjit's, with the same size, alignment and bits: stored as bits, computed with as float. So `a * b` is a
+// float, and `c = a * b` rounds it. CUDA's functions (`__half2float`, `__hmul2`) do not take them.
 
 #pragma once
 
 #include <dlpack/dlpack.h>
+#include <kjit/utils.h>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
-#ifdef __CUDACC__
+// Whether the names stand for CUDA's types here; decided once in a unit.
+#if defined(__CUDACC__) && !defined(KJIT_LIGHT_TYPES)
+#define KJIT_CUDA_TYPES 1
 struct __half;
 struct __half2;
 struct __nv_bfloat16;
@@ -29,30 +34,11 @@ struct __nv_fp8x4_e4m3;
 struct __nv_fp8_e5m2;
 struct __nv_fp8x2_e5m2;
 struct __nv_fp8x4_e5m2;
+#else
+#define KJIT_CUDA_TYPES 0
 #endif
 
 namespace kjit {
-
-using fp32_t = float;
-
-#ifdef __CUDACC__
-
-using fp16_t = __half;
-using bf16_t = __nv_bfloat16;
-using fp8_e4m3_t = __nv_fp8_e4m3;
-using fp8_e5m2_t = __nv_fp8_e5m2;
-
-using fp32x2_t = float2;
-using fp16x2_t = __half2;
-using bf16x2_t = __nv_bfloat162;
-using fp8x2_e4m3_t = __nv_fp8x2_e4m3;
-using fp8x2_e5m2_t = __nv_fp8x2_e5m2;
-
-using fp32x4_t = float4;
-using fp8x4_e4m3_t = __nv_fp8x4_e4m3;
-using fp8x4_e5m2_t = __nv_fp8x4_e5m2;
-
-#else
 
 namespace details {
 
@@ -73,9 +59,18 @@ constexpr float details::bits_float(std::uint32_t bits) {
   return __builtin_bit_cast(float, bits);
 }
 
+// Conversions of bits. On a GPU an instruction each; elsewhere branch-free, so that loops over them vectorise.
+
 // IEEE binary16. The shift leaves the exponent 112 too small; the product with 2^112 mends that, and normalises
 // subnormals in the same step, exactly.
 constexpr float details::half_to_float(std::uint16_t half) {
+#ifdef __CUDA_ARCH__
+  if (!std::is_constant_evaluated()) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+  }
+#endif
   const std::uint32_t magnitude = (half & 0x7fffu) << 13;
   const std::uint32_t scaled = float_bits(bits_float(magnitude) * 0x1p112f);
   const std::uint32_t inf_or_nan = (half & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
@@ -85,6 +80,13 @@ constexpr float details::half_to_float(std::uint16_t half) {
 // Round to nearest, ties to even. Below 2^-14 the result is subnormal: adding 0.5f, whose last bit is worth 2^-24, lets
 // the floating-point adder do the rounding. Past 65,520 the carry of the rounding makes infinity.
 constexpr std::uint16_t details::float_to_half(float value) {
+#ifdef __CUDA_ARCH__
+  if (!std::is_constant_evaluated()) {
+    std::uint16_t half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+  }
+#endif
   const std::uint32_t bits = float_bits(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -97,10 +99,24 @@ constexpr std::uint16_t details::float_to_half(float value) {
 }
 
 constexpr float details::bfloat_to_float(std::uint16_t bfloat) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (!std::is_constant_evaluated()) {
+    float value;
+    asm("cvt.f32.bf16 %0, %1;" : "=f"(value) : "h"(bfloat));
+    return value;
+  }
+#endif
   return bits_float(static_cast<std::uint32_t>(bfloat) << 16);
 }
 
 constexpr std::uint16_t details::float_to_bfloat(float value) {
+#ifdef __CUDA_ARCH__
+  if (!std::is_constant_evaluated()) {
+    std::uint16_t bfloat;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bfloat) : "f"(value));
+    return bfloat;
+  }
+#endif
   const std::uint32_t bits = float_bits(value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const std::uint32_t nan = (bits >> 16) | 0x40u;
@@ -112,27 +128,53 @@ namespace details {
 // The 8-bit formats of the OCP 8-bit Floating Point Specification (revision 1.0): E4M3 has no infinity and one NaN
 // (S.1111.111), E5M2 is IEEE-like. As CUDA's types do, a conversion saturates: what is too large, infinity included,
 // becomes the largest finite value of its sign (448 and 57,344).
-template <int kMantissa, int kBias, bool kHasInfinity>
+template <bool kE4M3>
 constexpr float float8_to_float(std::uint8_t code) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  if (!std::is_constant_evaluated()) {
+    std::uint32_t halves;
+    if constexpr (kE4M3) {
+      asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(code)));
+    } else {
+      asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(code)));
+    }
+    return half_to_float(static_cast<std::uint16_t>(halves));
+  }
+#endif
+  constexpr int kMantissa = kE4M3 ? 3 : 2;
+  constexpr int kBias = kE4M3 ? 7 : 15;
   const std::uint32_t magnitude = code & 0x7fu;
   const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x80u) << 24;
-  const std::uint32_t exponent_mask = 0x7fu & ~((1u << kMantissa) - 1u);
   std::uint32_t special = 0;
-  if (kHasInfinity) {
-    special = (magnitude & exponent_mask) == exponent_mask ? 0x7f800000u : 0u;
-  } else {
+  if (kE4M3) {
     special = magnitude == 0x7fu ? 0x7fc00000u : 0u;
+  } else {
+    special = magnitude >= 0x7cu ? 0x7f800000u : 0u;
   }
   const float scale = bits_float(static_cast<std::uint32_t>(127 + 127 - kBias) << 23);
   return bits_float(float_bits(bits_float(magnitude << (23 - kMantissa)) * scale) | special | sign);
 }
 
-template <int kMantissa, int kBias, std::uint8_t kLargest>
+template <bool kE4M3>
 constexpr std::uint8_t float_to_float8(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  if (!std::is_constant_evaluated()) {
+    std::uint16_t codes;  // of zero, and of the value in the low half
+    if constexpr (kE4M3) {
+      asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(0.0f), "f"(value));
+    } else {
+      asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(0.0f), "f"(value));
+    }
+    return static_cast<std::uint8_t>(codes);
+  }
+#endif
+  constexpr int kMantissa = kE4M3 ? 3 : 2;
+  constexpr int kBias = kE4M3 ? 7 : 15;
+  constexpr std::uint32_t kLargest = kE4M3 ? 0x7e : 0x7b;
+  constexpr int kShift = 23 - kMantissa;
   const std::uint32_t bits = float_bits(value);
   const std::uint32_t sign = (bits >> 24) & 0x80u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
-  constexpr int kShift = 23 - kMantissa;
   const std::uint32_t normal = (magnitude - (static_cast<std::uint32_t>(127 - kBias) << 23) +
                                 ((1u << (kShift - 1)) - 1u) + ((magnitude >> kShift) & 1u)) >>
                                kShift;
@@ -147,7 +189,30 @@ constexpr std::uint8_t float_to_float8(float value) {
 
 }  // namespace details
 
-struct alignas(2) fp16_t {
+using fp32_t = float;
+#ifdef __CUDACC__
+using fp32x2_t = float2;
+using fp32x4_t = float4;
+#endif
+
+#if KJIT_CUDA_TYPES
+
+using fp16_t = __half;
+using bf16_t = __nv_bfloat16;
+using fp8_e4m3_t = __nv_fp8_e4m3;
+using fp8_e5m2_t = __nv_fp8_e5m2;
+
+using fp16x2_t = __half2;
+using bf16x2_t = __nv_bfloat162;
+using fp8x2_e4m3_t = __nv_fp8x2_e4m3;
+using fp8x2_e5m2_t = __nv_fp8x2_e5m2;
+
+using fp8x4_e4m3_t = __nv_fp8x4_e4m3;
+using fp8x4_e5m2_t = __nv_fp8x4_e5m2;
+
+#else
+
+struct fp16_t {
   std::uint16_t bits;
   fp16_t() = default;
   constexpr fp16_t(float value);
@@ -158,7 +223,7 @@ constexpr fp16_t::operator float() const {
   return details::half_to_float(bits);
 }
 
-struct alignas(2) bf16_t {
+struct bf16_t {
   std::uint16_t bits;
   bf16_t() = default;
   constexpr bf16_t(float value);
@@ -175,9 +240,9 @@ struct fp8_e4m3_t {
   constexpr fp8_e4m3_t(float value);
   constexpr operator float() const;
 };
-constexpr fp8_e4m3_t::fp8_e4m3_t(float value) : bits(details::float_to_float8<3, 7, 0x7e>(value)) {}
+constexpr fp8_e4m3_t::fp8_e4m3_t(float value) : bits(details::float_to_float8<true>(value)) {}
 constexpr fp8_e4m3_t::operator float() const {
-  return details::float8_to_float<3, 7, false>(bits);
+  return details::float8_to_float<true>(bits);
 }
 
 struct fp8_e5m2_t {
@@ -186,9 +251,55 @@ struct fp8_e5m2_t {
   constexpr fp8_e5m2_t(float value);
   constexpr operator float() const;
 };
-constexpr fp8_e5m2_t::fp8_e5m2_t(float value) : bits(details::float_to_float8<2, 15, 0x7b>(value)) {}
+constexpr fp8_e5m2_t::fp8_e5m2_t(float value) : bits(details::float_to_float8<false>(value)) {}
 constexpr fp8_e5m2_t::operator float() const {
-  return details::float8_to_float<2, 15, true>(bits);
+  return details::float8_to_float<false>(bits);
+}
+
+/// Two and four of them in one.
+struct alignas(4) fp16x2_t {
+  fp16_t x, y;
+};
+struct alignas(4) bf16x2_t {
+  bf16_t x, y;
+};
+struct alignas(2) fp8x2_e4m3_t {
+  fp8_e4m3_t x, y;
+};
+struct alignas(2) fp8x2_e5m2_t {
+  fp8_e5m2_t x, y;
+};
+struct alignas(4) fp8x4_e4m3_t {
+  fp8_e4m3_t x, y, z, w;
+};
+struct alignas(4) fp8x4_e5m2_t {
+  fp8_e5m2_t x, y, z, w;
+};
+
+namespace details {
+
+template <typename T>
+concept LightType = std::is_same_v<T, fp16_t> || std::is_same_v<T, bf16_t> || std::is_same_v<T, fp8_e4m3_t> ||
+                    std::is_same_v<T, fp8_e5m2_t>;
+
+}  // namespace details
+
+/// `x += y` and the like: computed as float, rounded once.
+template <details::LightType T>
+constexpr T& operator+=(T& x, float y) {
+  return x = static_cast<float>(x) + y;
+}
+template <details::LightType T>
+constexpr T& operator-=(T& x, float y) {
+  return x = static_cast<float>(x) - y;
+}
+template <details::LightType T>
+constexpr T& operator*=(T& x, float y) {
+  return x = static_cast<float>(x) * y;
+}
+template <details::LightType T>
+constexpr T& operator/=(T& x, float y) {
+  return x = static_cast<float>(x) / y;
 }
 
 #endif
@@ -259,13 +370,7 @@ struct DLDataTypeTrait<fp8_e5m2_t> {
   static constexpr DLDataType value = make_dtype(kDLFloat8_e5m2, 1);
 };
 
-constexpr bool same_dtype(DLDataType a, DLDataType b);
-
 }  // namespace details
-
-constexpr bool details::same_dtype(DLDataType a, DLDataType b) {
-  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
-}
 
 /// Whether `dtype` is the dtype of tensors whose elements are of C++ type `T`.
 template <typename T>

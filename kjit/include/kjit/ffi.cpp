@@ -188,8 +188,15 @@ KJIT_IMPL const char* python_type_name(const TVMFFIAny& value) {
 
 #if KJIT_SIM
 KJIT_IMPL void note_argument(const TVMFFIAny& value, Position at) {
+  const DLTensor* tensor = tensor_of(value);
+  if (tensor != nullptr && tensor->device.device_type == kDLCUDA) {
+    Message message;
+    message << at.function << "(): argument " << at.index + 1 << " is on " << tensor->device
+            << ", and this module runs in the simulator, on tensors of the CPU";
+    throw PanicError(message, "ValueError");
+  }
   if (::kjit_sim::note_tensor == nullptr) return;
-  if (const DLTensor* tensor = tensor_of(value)) return ::kjit_sim::note_tensor(*tensor, at.function, at.index);
+  if (tensor != nullptr) return ::kjit_sim::note_tensor(*tensor, at.function, at.index);
   // Pointers, also those that come as integers; and lists, objects and functions of tvm-ffi.
   const bool is_pointer = value.type_index == kTVMFFIOpaquePtr && value.v_ptr != nullptr;
   const bool is_address = value.type_index == kTVMFFIInt && value.v_int64 >> 32 != 0 && value.v_int64 >> 47 == 0;

@@ -15,7 +15,6 @@
 
 #pragma once
 
-#include <kjit/dtype.h>
 #include <kjit/utils.h>
 #include <tvm/ffi/c_api.h>
 #include <tvm/ffi/extra/c_env_api.h>

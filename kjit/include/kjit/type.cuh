@@ -15,6 +15,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 namespace kjit {
@@ -62,73 +63,143 @@ KJIT_DEVICE unpacked_array_t<T>& unpack(T& value) {
   return reinterpret_cast<unpacked_array_t<T>&>(value);
 }
 
-/// How one type becomes another: behind `DTypeTrait<To>::from`.
+/// How one type becomes another: behind `DTypeTrait<To>::from`. By the bits of the narrow types, and so the same
+/// whether they are CUDA's types or kjit's.
 struct Conversion {
   template <typename T>
-  static constexpr bool is_fp8x2 = std::is_same_v<T, fp8x2_e4m3_t> || std::is_same_v<T, fp8x2_e5m2_t>;
+  static constexpr bool is_narrow = is_half_v<T> || is_fp8_v<T>;
   template <typename T>
-  static constexpr bool is_fp8x4 = std::is_same_v<T, fp8x4_e4m3_t> || std::is_same_v<T, fp8x4_e5m2_t>;
+  static constexpr bool is_half2 = std::is_same_v<T, fp16x2_t> || std::is_same_v<T, bf16x2_t>;
+  template <typename T>
+  static constexpr bool is_fp8x2 = std::is_same_v<T, fp8x2_e4m3_t> || std::is_same_v<T, fp8x2_e5m2_t>;
 
-  /// Narrow floating types widen to float without loss, so that one rounding is left.
+  template <typename Bits, typename T>
+  static __device__ Bits to_bits(const T& value) {
+    static_assert(sizeof(Bits) == sizeof(T));
+    const T copy = value;  // one load; from memory, memcpy would be one of each byte
+    Bits bits;
+    std::memcpy(&bits, &copy, sizeof(T));
+    return bits;
+  }
+  template <typename T, typename Bits>
+  static __device__ T from_bits(Bits bits) {
+    static_assert(sizeof(Bits) == sizeof(T));
+    T value;
+    std::memcpy(static_cast<void*>(&value), &bits, sizeof(T));
+    return value;
+  }
+
+  template <typename From>
+  static __device__ float widen(const From& value) {
+    if constexpr (std::is_same_v<From, fp16_t>) {
+      return kjit::details::half_to_float(to_bits<std::uint16_t>(value));
+    } else if constexpr (std::is_same_v<From, bf16_t>) {
+      return kjit::details::bfloat_to_float(to_bits<std::uint16_t>(value));
+    } else {
+      return kjit::details::float8_to_float<std::is_same_v<From, fp8_e4m3_t>>(to_bits<std::uint8_t>(value));
+    }
+  }
+  template <typename To>
+  static __device__ To narrow(float value) {
+    if constexpr (std::is_same_v<To, fp16_t>) {
+      return from_bits<To>(kjit::details::float_to_half(value));
+    } else if constexpr (std::is_same_v<To, bf16_t>) {
+      return from_bits<To>(kjit::details::float_to_bfloat(value));
+    } else {
+      return from_bits<To>(kjit::details::float_to_float8<std::is_same_v<To, fp8_e4m3_t>>(value));
+    }
+  }
+
+  /// A float that rounds to a narrow type as `value` itself would: where it is no float, the odd one of its neighbours.
+  template <typename From>
+  static __device__ float to_odd(From value) {
+    float result;
+    if constexpr (std::is_floating_point_v<From>) {
+      result = __double2float_rz(value);
+    } else if constexpr (std::is_signed_v<From>) {
+      result = __ll2float_rz(static_cast<long long>(value));
+    } else {
+      result = __ull2float_rz(static_cast<unsigned long long>(value));
+    }
+    const bool exact = static_cast<From>(result) == value;
+    return kjit::details::bits_float(kjit::details::float_bits(result) | (exact ? 0u : 1u));
+  }
+
+  /// Narrow types widen to float without loss, so that one rounding is left.
   template <typename To, typename From>
   static __device__ To scalar(const From& value) {
     if constexpr (std::is_same_v<To, From>) {
       return value;
-    } else if constexpr (is_half_v<From> && is_fp8_v<To>) {
-      return To(value);  // sm_89 and later have an instruction for it
-    } else if constexpr (is_half_v<From> || is_fp8_v<From>) {
-      return scalar<To>(static_cast<float>(value));
-    } else if constexpr (is_fp8_v<To>) {
-      if constexpr (std::is_floating_point_v<From>) {
-        return To(value);
-      } else {
-        return To(static_cast<float>(value));  // exact as far as these types reach
-      }
-    } else if constexpr (std::is_same_v<To, fp16_t>) {
-      if constexpr (std::is_same_v<From, float>) {
-        return __float2half_rn(value);
-      } else if constexpr (std::is_same_v<From, double>) {
-        return __double2half(value);
-      } else if constexpr (std::is_signed_v<From>) {
-        return __ll2half_rn(static_cast<long long>(value));
-      } else {
-        return __ull2half_rn(static_cast<unsigned long long>(value));
-      }
-    } else if constexpr (std::is_same_v<To, bf16_t>) {
-      if constexpr (std::is_same_v<From, float>) {
-        return __float2bfloat16_rn(value);
-      } else if constexpr (std::is_same_v<From, double>) {
-        return __double2bfloat16(value);
-      } else if constexpr (std::is_signed_v<From>) {
-        return __ll2bfloat16_rn(static_cast<long long>(value));
-      } else {
-        return __ull2bfloat16_rn(static_cast<unsigned long long>(value));
-      }
-    } else {
+    } else if constexpr (is_narrow<From>) {
+      return scalar<To>(widen(value));
+    } else if constexpr (!is_narrow<To>) {
       return static_cast<To>(value);
+    } else if constexpr (std::is_same_v<From, float>) {
+      return narrow<To>(value);
+    } else if constexpr (std::is_same_v<From, double> || (std::is_same_v<To, bf16_t> && sizeof(From) > 2)) {
+      return narrow<To>(to_odd(value));
+    } else {
+      return narrow<To>(static_cast<float>(value));  // exact as far as these types reach
     }
   }
 
   /// Both have the same number of elements. In one instruction where there is one.
   template <typename To, typename From>
   static __device__ To packed(const From& value) {
+    static_assert(DTypeTrait<To>::kVecSize == DTypeTrait<From>::kVecSize, "both have the same number of elements");
     if constexpr (std::is_same_v<To, From>) {
       return value;
-    } else if constexpr (std::is_same_v<From, fp16x2_t> && std::is_same_v<To, fp32x2_t>) {
-      return __half22float2(value);
-    } else if constexpr (std::is_same_v<From, bf16x2_t> && std::is_same_v<To, fp32x2_t>) {
-      return __bfloat1622float2(value);
-    } else if constexpr (std::is_same_v<From, fp32x2_t> && std::is_same_v<To, fp16x2_t>) {
-      return __float22half2_rn(value);
-    } else if constexpr (std::is_same_v<From, fp32x2_t> && std::is_same_v<To, bf16x2_t>) {
-      return __float22bfloat162_rn(value);
-    } else if constexpr ((is_fp8x2<To> && !is_fp8x2<From>) || (is_fp8x4<To> && std::is_same_v<From, fp32x4_t>)) {
-      return To(value);
-    } else if constexpr ((is_fp8x2<From> && (std::is_same_v<To, fp32x2_t> || std::is_same_v<To, fp16x2_t>)) ||
-                         (is_fp8x4<From> && std::is_same_v<To, fp32x4_t>)) {
-      return static_cast<To>(value);
+    } else if constexpr (DTypeTrait<To>::kVecSize == 4) {
+      using ToPair = typename DTypeTrait<typename DTypeTrait<To>::unpacked_t>::packed_t;
+      using FromPair = typename DTypeTrait<typename DTypeTrait<From>::unpacked_t>::packed_t;
+      const From copy = value;
+      FromPair from[2];
+      std::memcpy(static_cast<void*>(from), &copy, sizeof(From));
+      const ToPair pairs[2] = {packed<ToPair>(from[0]), packed<ToPair>(from[1])};
+      To result;
+      std::memcpy(static_cast<void*>(&result), pairs, sizeof(To));
+      return result;
+#ifdef __CUDA_ARCH__
+    } else if constexpr (is_half2<To> && std::is_same_v<From, fp32x2_t>) {
+      std::uint32_t bits;
+      if constexpr (std::is_same_v<To, fp16x2_t>) {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(value.y), "f"(value.x));
+      } else {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(value.y), "f"(value.x));
+      }
+      return from_bits<To>(bits);
+#if __CUDA_ARCH__ >= 890
+    } else if constexpr (is_fp8x2<To> && std::is_same_v<From, fp32x2_t>) {
+      std::uint16_t bits;
+      if constexpr (std::is_same_v<To, fp8x2_e4m3_t>) {
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(value.y), "f"(value.x));
+      } else {
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(value.y), "f"(value.x));
+      }
+      return from_bits<To>(bits);
+    } else if constexpr (is_fp8x2<To> && std::is_same_v<From, fp16x2_t>) {
+      std::uint16_t bits;
+      if constexpr (std::is_same_v<To, fp8x2_e4m3_t>) {
+        asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(bits) : "r"(to_bits<std::uint32_t>(value)));
+      } else {
+        asm("cvt.rn.satfinite.e5m2x2.f16x2 %0, %1;" : "=h"(bits) : "r"(to_bits<std::uint32_t>(value)));
+      }
+      return from_bits<To>(bits);
+    } else if constexpr (is_fp8x2<From> && std::is_same_v<To, fp16x2_t>) {
+      std::uint32_t bits;
+      if constexpr (std::is_same_v<From, fp8x2_e4m3_t>) {
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(bits) : "h"(to_bits<std::uint16_t>(value)));
+      } else {
+        asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(bits) : "h"(to_bits<std::uint16_t>(value)));
+      }
+      return from_bits<To>(bits);
+    } else if constexpr (is_fp8x2<From>) {
+      return packed<To>(packed<fp16x2_t>(value));  // without loss
+    } else if constexpr (is_fp8x2<To>) {
+      return packed<To>(packed<fp32x2_t>(value));
+#endif
+#endif
     } else {
-      static_assert(DTypeTrait<To>::kVecSize == DTypeTrait<From>::kVecSize, "both have the same number of elements");
       To result;
 #pragma unroll
       for (std::size_t i = 0; i < DTypeTrait<To>::kVecSize; ++i) {
@@ -136,6 +207,64 @@ struct Conversion {
       }
       return result;
     }
+  }
+};
+
+/// What half types are compared and added with: both halves of a word at once, in one instruction. `T` is `fp16_t` or
+/// `bf16_t`.
+template <typename T>
+struct HalfPairs {
+  static __device__ std::uint32_t max(std::uint32_t x, std::uint32_t y) {
+#ifdef __CUDA_ARCH__
+    std::uint32_t result;
+    if constexpr (std::is_same_v<T, fp16_t>) {
+      asm("max.f16x2 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(y));
+    } else {
+      asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(y));
+    }
+    return result;
+#else
+    return each(x, y, [](float a, float b) { return a > b || b != b ? a : b; });
+#endif
+  }
+  static __device__ std::uint32_t min(std::uint32_t x, std::uint32_t y) {
+#ifdef __CUDA_ARCH__
+    std::uint32_t result;
+    if constexpr (std::is_same_v<T, fp16_t>) {
+      asm("min.f16x2 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(y));
+    } else {
+      asm("min.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(y));
+    }
+    return result;
+#else
+    return each(x, y, [](float a, float b) { return a < b || b != b ? a : b; });
+#endif
+  }
+  static __device__ std::uint32_t add(std::uint32_t x, std::uint32_t y) {
+#ifdef __CUDA_ARCH__
+    std::uint32_t result;
+    if constexpr (std::is_same_v<T, fp16_t>) {
+      asm("add.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(y));
+    } else {
+      asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(x), "r"(0x3f803f80u), "r"(y));  // x * 1 + y
+    }
+    return result;
+#else
+    return each(x, y, [](float a, float b) { return a + b; });
+#endif
+  }
+
+ private:
+  template <typename Function>
+  static __device__ std::uint32_t each(std::uint32_t x, std::uint32_t y, Function function) {
+    std::uint32_t result = 0;
+    for (int shift = 0; shift < 32; shift += 16) {
+      const T a = Conversion::from_bits<T>(static_cast<std::uint16_t>(x >> shift));
+      const T b = Conversion::from_bits<T>(static_cast<std::uint16_t>(y >> shift));
+      const T value = Conversion::narrow<T>(function(Conversion::widen(a), Conversion::widen(b)));
+      result |= static_cast<std::uint32_t>(Conversion::to_bits<std::uint16_t>(value)) << shift;
+    }
+    return result;
   }
 };
 
@@ -155,22 +284,36 @@ struct ScalarTrait {
   }
 };
 
+template <typename T, typename Packed>
+struct HalfTrait : ScalarTrait<T, Packed> {
+  static constexpr std::uint16_t kZeroBits = 0;
+
+  static __device__ T abs(const T& x) { return of_bits(bits_of(x) & 0x7fffu); }
+  static __device__ T max(const T& x, const T& y) { return of_bits(device::HalfPairs<T>::max(bits_of(x), bits_of(y))); }
+  static __device__ T min(const T& x, const T& y) { return of_bits(device::HalfPairs<T>::min(bits_of(x), bits_of(y))); }
+
+ private:
+  static __device__ std::uint32_t bits_of(const T& x) { return device::Conversion::to_bits<std::uint16_t>(x); }
+  static __device__ T of_bits(std::uint32_t bits) {
+    return device::Conversion::from_bits<T>(static_cast<std::uint16_t>(bits));
+  }
+};
+
 /// 8-bit types are compared as floats, which every one of them is without loss.
 template <typename T, typename Packed>
 struct Fp8Trait : ScalarTrait<T, Packed> {
   static constexpr std::uint8_t kZeroBits = 0;
 
   static __device__ T abs(const T& x) {
-    T result = x;
-    result.__x = static_cast<std::uint8_t>(x.__x & 0x7f);
-    return result;
+    using device::Conversion;
+    return Conversion::from_bits<T>(static_cast<std::uint8_t>(Conversion::to_bits<std::uint8_t>(x) & 0x7fu));
   }
   static __device__ T max(const T& x, const T& y) {
-    const float a = static_cast<float>(x), b = static_cast<float>(y);
+    const float a = device::Conversion::widen(x), b = device::Conversion::widen(y);
     return a > b || b != b ? x : y;
   }
   static __device__ T min(const T& x, const T& y) {
-    const float a = static_cast<float>(x), b = static_cast<float>(y);
+    const float a = device::Conversion::widen(x), b = device::Conversion::widen(y);
     return a < b || b != b ? x : y;
   }
 };
@@ -247,23 +390,12 @@ struct DTypeTrait<fp32_t> : ScalarTrait<fp32_t, fp32x2_t> {
 };
 
 template <>
-struct DTypeTrait<fp16_t> : ScalarTrait<fp16_t, fp16x2_t> {
+struct DTypeTrait<fp16_t> : HalfTrait<fp16_t, fp16x2_t> {
   static constexpr float kFloatMax = 65504.0f;
-  static constexpr std::uint16_t kZeroBits = 0;
-
-  static __device__ fp16_t abs(const fp16_t& x) { return __habs(x); }
-  static __device__ fp16_t max(const fp16_t& x, const fp16_t& y) { return __hmax(x, y); }
-  static __device__ fp16_t min(const fp16_t& x, const fp16_t& y) { return __hmin(x, y); }
 };
-
 template <>
-struct DTypeTrait<bf16_t> : ScalarTrait<bf16_t, bf16x2_t> {
+struct DTypeTrait<bf16_t> : HalfTrait<bf16_t, bf16x2_t> {
   static constexpr float kFloatMax = 0x1.fep127f;
-  static constexpr std::uint16_t kZeroBits = 0;
-
-  static __device__ bf16_t abs(const bf16_t& x) { return __habs(x); }
-  static __device__ bf16_t max(const bf16_t& x, const bf16_t& y) { return __hmax(x, y); }
-  static __device__ bf16_t min(const bf16_t& x, const bf16_t& y) { return __hmin(x, y); }
 };
 
 template <>
@@ -272,23 +404,30 @@ template <>
 struct DTypeTrait<fp32x4_t> : PackedTrait<fp32x4_t, void, fp32_t, 4> {};
 
 /// Pairs of half types are computed with as pairs, `add` (each sum rounded to the type) included.
-template <>
-struct DTypeTrait<fp16x2_t> : PackedTrait<fp16x2_t, void, fp16_t, 2> {
-  static __device__ fp16x2_t abs(const fp16x2_t& x) { return __habs2(x); }
-  static __device__ fp16x2_t max(const fp16x2_t& x, const fp16x2_t& y) { return __hmax2(x, y); }
-  static __device__ fp16x2_t min(const fp16x2_t& x, const fp16x2_t& y) { return __hmin2(x, y); }
-  static __device__ fp16x2_t add(const fp16x2_t& x, const fp16x2_t& y) { return __hadd2(x, y); }
+template <typename T, typename Scalar>
+struct HalfPairTrait : PackedTrait<T, void, Scalar, 2> {
+  static __device__ T abs(const T& x) { return of_bits(bits_of(x) & 0x7fff7fffu); }
+  static __device__ T max(const T& x, const T& y) {
+    return of_bits(device::HalfPairs<Scalar>::max(bits_of(x), bits_of(y)));
+  }
+  static __device__ T min(const T& x, const T& y) {
+    return of_bits(device::HalfPairs<Scalar>::min(bits_of(x), bits_of(y)));
+  }
+  static __device__ T add(const T& x, const T& y) {
+    return of_bits(device::HalfPairs<Scalar>::add(bits_of(x), bits_of(y)));
+  }
+
+ private:
+  static __device__ std::uint32_t bits_of(const T& x) { return device::Conversion::to_bits<std::uint32_t>(x); }
+  static __device__ T of_bits(std::uint32_t bits) { return device::Conversion::from_bits<T>(bits); }
 };
 
 template <>
-struct DTypeTrait<bf16x2_t> : PackedTrait<bf16x2_t, void, bf16_t, 2> {
-  static __device__ bf16x2_t abs(const bf16x2_t& x) { return __habs2(x); }
-  static __device__ bf16x2_t max(const bf16x2_t& x, const bf16x2_t& y) { return __hmax2(x, y); }
-  static __device__ bf16x2_t min(const bf16x2_t& x, const bf16x2_t& y) { return __hmin2(x, y); }
-  static __device__ bf16x2_t add(const bf16x2_t& x, const bf16x2_t& y) { return __hadd2(x, y); }
-};
+struct DTypeTrait<fp16x2_t> : HalfPairTrait<fp16x2_t, fp16_t> {};
+template <>
+struct DTypeTrait<bf16x2_t> : HalfPairTrait<bf16x2_t, bf16_t> {};
 
-#ifndef KJIT_NO_FP8
+#if !KJIT_CUDA_TYPES || !defined(KJIT_NO_FP8)
 
 template <>
 struct DTypeTrait<fp8_e4m3_t> : Fp8Trait<fp8_e4m3_t, fp8x2_e4m3_t> {
@@ -333,8 +472,8 @@ struct ReductionTrait {
     } else if constexpr (std::is_same_v<T, fp16x2_t> || std::is_same_v<T, bf16x2_t>) {
       return DTypeTrait<T>::add(x, y);
     } else if constexpr (DTypeTrait<T>::kVecSize == 1) {
-      if constexpr (is_fp8_v<T>) {
-        return T(static_cast<float>(x) + static_cast<float>(y));
+      if constexpr (Conversion::is_narrow<T>) {
+        return Conversion::narrow<T>(Conversion::widen(x) + Conversion::widen(y));
       } else {
         return static_cast<T>(x + y);
       }

@@ -4,20 +4,22 @@
 //   KJIT_DEVICE float half_of(bf16_t x) { return static_cast<float>(x) * 0.5f; }
 //   host::LaunchKernel(host::div_ceil(n, 256), 256, device)(copy<fp16_t>, dst, src, n);
 //
-// CUDA's headers for half and 8-bit types take over half as long to compile as an empty kernel. A source that is
-// generic in its element type includes kjit/device.cuh and kjit/launch.h instead, and one that has nothing to do with
-// 8-bit types may define KJIT_NO_FP8 ahead of its first include.
+// CUDA's headers for half and 8-bit types take over half as long to compile as an empty kernel. A source that needs
+// none of their functions defines KJIT_LIGHT_TYPES ahead of its first include: the names are then kjit's own types
+// (kjit/dtype.h). One that needs them, but not the 8-bit types, may define KJIT_NO_FP8.
 
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <kjit/dtype.h>
 #include <kjit/launch.h>
 #include <kjit/utils.h>
 
+#if KJIT_CUDA_TYPES
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #ifndef KJIT_NO_FP8
 #include <cuda_fp8.h>
+#endif
 #endif
 
 // Kernels ask CUDA_VERSION which toolkit compiles them. It is <cuda.h> that defines it, which is long; the same number

@@ -254,6 +254,16 @@ constexpr std::size_t dtype_bytes(DLDataType dtype) {
   return (static_cast<std::size_t>(dtype.bits) * dtype.lanes + 7) / 8;
 }
 
+namespace details {
+
+constexpr bool same_dtype(DLDataType a, DLDataType b);
+
+}  // namespace details
+
+constexpr bool details::same_dtype(DLDataType a, DLDataType b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
 /// What `irange` gives: the integers from `begin` up to, not including, `end`; empty when `end` is not larger.
 template <std::integral T>
 class IntegerRange {

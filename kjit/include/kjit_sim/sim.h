@@ -10,6 +10,17 @@
 
 #pragma once
 
+#include <cstddef>
+
+#ifdef __SANITIZE_THREAD__
+// g++ instruments accesses and not what these functions move (clang does): their calls go to the checker by name.
+extern "C" {
+void* memcpy(void*, const void*, std::size_t) noexcept __asm__("__tsan_memcpy");
+void* memmove(void*, const void*, std::size_t) noexcept __asm__("__tsan_memmove");
+void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
+}
+#endif
+
 #include <cuda_runtime_api.h>
 
 // CUDA's headers give empty meanings to these where no CUDA compiler is at work.

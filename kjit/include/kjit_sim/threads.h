@@ -88,13 +88,13 @@ template <typename T>
 std::uint64_t to_bits(const T& value) {
   static_assert(sizeof(T) <= 8, "warp operations move values of up to 8 bytes");
   std::uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(T));
+  __builtin_memcpy(&bits, &value, sizeof(T));  // not memcpy: between locals there is nothing to check
   return bits;
 }
 template <typename T>
 T from_bits(std::uint64_t bits) {
   T value;
-  std::memcpy(static_cast<void*>(&value), &bits, sizeof(T));
+  __builtin_memcpy(static_cast<void*>(&value), &bits, sizeof(T));
   return value;
 }
 

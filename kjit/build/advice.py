@@ -1,0 +1,136 @@
+"""What helps against this error?
+
+Compilers say what is wrong in terms of the language. Here is what somebody who knows kjit would add: the name that was
+meant, and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from kjit.build.messages import Message
+from kjit.template_args import CPP_DTYPES
+
+_UNDEFINED_NAME = re.compile(
+    r"identifier \"(?P<edg>\w+)\" is undefined$|class \"(?P<of>[^\"]+)\" has no member \"(?P<member>\w+)\"$"
+)
+_STANDARD = re.compile(
+    r"'(?P<gnu>\w+)' is not a member of 'std'|namespace \"std\" has no member \"(?P<edg>\w+)\"|"
+    r"no member named '(?P<clang>\w+)' in namespace 'std'"
+)
+_DTYPE_LIKE = re.compile(r"['\"](?P<name>(?:float|fp|bf|bfloat|half|double|int|uint|long|bool)\w*)['\"]")
+_NOT_KNOWN = ("was not declared", "is undefined", "undeclared identifier", "unknown type name")
+_STANDARD_HEADERS: Mapping[str, Sequence[str]] = {
+    "cmath": ("sqrt", "exp", "log", "pow", "sin", "cos", "tanh", "floor", "ceil", "round", "isnan", "isinf"),
+    "algorithm": ("min", "max", "clamp", "sort", "fill", "copy"),
+    "limits": ("numeric_limits",),
+}
+
+
+def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], headers: Sequence[Path]) -> str | None:
+    """The name that was probably meant, where nvcc says only that it does not know one (GCC and clang do that).
+
+    Args:
+        words_of: the identifiers in a file.
+        headers: folders of headers that declare classes of kjit.
+    """
+    match = _UNDEFINED_NAME.search(message.text)
+    if match is None:
+        return None
+    words = set(words_of(message.file))
+    if (match["of"] or "").startswith("kjit::"):
+        words.update(word for folder in headers for path in folder.glob("kjit/*.h") for word in words_of(str(path)))
+    name = match["edg"] or match["member"]
+    words.discard(name)
+    close = difflib.get_close_matches(name, words, 1, 0.75)
+    return close[0] if close else None
+
+
+def hint(messages: Sequence[Message], declaration: Callable[[Message], str | None], target: str) -> str | None:
+    """What to do about the first error that is a known one.
+
+    Args:
+        declaration: the line of Python that a message is about, for one about an export.
+        target: for what was compiled, as `str(Target)`.
+    """
+    for message in messages:
+        found = _general(message.text) or _of_cpp(message.text) or _of_cuda(message.text, target)
+        if found is not None:
+            return found
+        declared = declaration(message)
+        if declared is not None:
+            return f"the export is declared in Python, where the spec is: {declared}"
+    return None
+
+
+def _general(text: str) -> str | None:
+    if "unsupported GNU version" in text or "unsupported clang version" in text:
+        return "set CXX to an older compiler, which this CUDA takes"
+    if text.startswith("the simulator cannot run"):
+        return "write what it does in C++ for the simulator, under `#if KJIT_SIM`; the GPU keeps what is there"
+    if re.search("[Uu]nrecognized command-line option|[Uu]nknown (?:option|argument)|is not defined.*option", text):
+        return "flags come from the spec's extra_cflags (C++), extra_cuda_cflags (nvcc) and extra_ldflags (linker)"
+    if text.startswith("undefined symbol"):
+        return "define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags"
+    if "cannot find -l" in text or "unable to find library" in text:
+        return "correct its name, or add the folder that it is in to extra_ldflags (`-L/folder`)"
+    if "is defined twice" in text:
+        if text.startswith("export"):
+            return "give one of them another name, or leave one of the sources out of the module"
+        return "put it into an unnamed namespace, or mark it inline or static"
+    return None
+
+
+def _of_cpp(text: str) -> str | None:
+    if re.search(r"No such file or directory|file not found$|cannot open source file", text):
+        return "check the name, or add the folder of the header to extra_include_paths"
+    if (match := _STANDARD.search(text)) is not None:
+        name = match["gnu"] or match["edg"] or match["clang"]
+        for header, names in _STANDARD_HEADERS.items():
+            if name in names:
+                return f"std::{name} is declared in <{header}>: `#include <{header}>`"
+        return f"include the standard header that declares std::{name}"
+    if any(words in text for words in _NOT_KNOWN) and (match := _DTYPE_LIKE.search(text)) is not None:
+        return _dtype_hint(match["name"])
+    return None
+
+
+def _dtype_hint(name: str) -> str:
+    meant = CPP_DTYPES.get(name.removesuffix("_t"))
+    if meant is None:
+        meant = next(iter(difflib.get_close_matches(name, CPP_DTYPES.values(), 1)), None)
+    called = f"'{name}' is called {meant}" if meant else f"dtypes are called {', '.join(CPP_DTYPES.values())}"
+    return f"{called} in kjit's headers (<kjit/dtype.h>)"
+
+
+def _of_cuda(text: str, target: str) -> str | None:
+    if "calling a __host__ function" in text:
+        return "mark the function __device__ (KJIT_DEVICE), or do it before the launch"
+    if "host function call cannot be configured" in text:
+        return "mark the function __global__: only kernels are launched with <<<...>>>"
+    if "declaration is incompatible with previous" in text:
+        return "an extern __shared__ array has one type in all kernels: make it unsigned char, and cast its address"
+    if "too much shared data" in text:
+        return "a block has no more shared memory than that: use a smaller tile"
+    if "Insufficient registers" in text or "Register allocation failed" in text:
+        return "allow more: fewer threads or blocks in __launch_bounds__, a larger -maxrregcount"
+    if "extern function" in text:
+        return "define it in a header that the kernel includes: device code is not linked across sources"
+    if (match := re.search(r"requires \.target (sm_(\d+)\w*) or higher", text)) is not None:
+        return (
+            f"{target} lacks it: put it under `#if __CUDA_ARCH__ >= {match[2]}0`, with another way for older GPUs, or "
+            f"build for {match[1]} on"
+        )
+    if "PTX that the compiler made" in text:
+        return "correct the asm statement; the PTX ISA of CUDA's documentation has every instruction and its types"
+    if "complete object type" in text or re.search(r"incomplete type .*(?:fp16|bf16|fp8|half|bfloat)", text):
+        return (
+            "kjit/device.cuh only declares half and 8-bit types: include <kjit/utils.cuh> for CUDA's, or define "
+            "KJIT_LIGHT_TYPES ahead of the first include for kjit's own, which compile faster"
+        )
+    if re.search(r'identifier "__\w+" is undefined', text):
+        return f"CUDA has no such function for {target}; many exist for newer GPUs only"
+    return None

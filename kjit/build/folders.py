@@ -1,0 +1,108 @@
+"""Which folders may a cache be, and what is in them?
+
+Whoever can write into a cache decides which code is loaded, so it must be its owner alone. Links in a cache are not
+followed: what kjit lists, counts and deletes is what it made.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from kjit import env
+from kjit.errors import CacheError
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+def refuse_unsafe(folder: Path, *, follow: bool) -> None:
+    """Refuse a folder that somebody else than this user (or root) can change. One that is not there is fine.
+
+    Args:
+        follow: a symbolic link to such a folder is fine too.
+
+    Raises:
+        CacheError: it may not be used as a cache, or a part of one; the hint mends that.
+    """
+    try:
+        status = os.stat(folder, follow_symlinks=follow)
+    except OSError:
+        return  # not there: nothing is loaded from it, and `writable` says why it cannot be made
+    if stat.S_ISLNK(status.st_mode):
+        raise CacheError(
+            f"'{folder}' is a symbolic link, and the cache is not followed out of its folder.",
+            hint=f"remove the link, or set {env.CACHE_DIR} to where it points",
+        )
+    if status.st_uid not in (os.geteuid(), 0):
+        raise CacheError(
+            f"The cache folder '{folder}' is another user's (id {status.st_uid}), who can change what you load.",
+            hint=f"set {env.CACHE_DIR} to a folder of your own, or `chown -R {os.geteuid()} {folder}`",
+        )
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise CacheError(
+            f"Others than you may write to the cache folder '{folder}' and so choose the code that you load.",
+            hint=f"`chmod go-w {folder}`, or set {env.CACHE_DIR} to a folder of your own",
+        )
+
+
+def distrust(folder: Path, *, owner: int | None = None, follow: bool = False) -> str | None:
+    """Why nothing may be loaded from a part of a shared cache, or None where it may. One that is not there is fine.
+
+    A shared cache was named by this user and mostly belongs to somebody else, who is trusted with it. Nobody else is:
+    all in it must belong to that one user (or root, or this user), and no group may write to it.
+
+    Args:
+        owner: the user that the shared cache belongs to; None for its topmost folder.
+        follow: a symbolic link is fine.
+    """
+    try:
+        status = os.stat(folder, follow_symlinks=follow)
+    except OSError:
+        return None
+    if stat.S_ISLNK(status.st_mode):
+        return f"'{folder}' is a symbolic link"
+    if owner is not None and status.st_uid not in (owner, 0, os.geteuid()):
+        return f"'{folder}' belongs to another user (id {status.st_uid}) than the cache (id {owner})"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"others than its owner may write to '{folder}'"
+    return None
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone whatever the umask is."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+    except FileNotFoundError:
+        if folder.parent == folder:
+            raise
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def subfolders(folder: Path | str) -> list[os.DirEntry[str]]:
+    """The folders in `folder`, in the order of their names, without links to some."""
+    return [entry for entry in scan(folder) if entry.is_dir(follow_symlinks=False)]
+
+
+def scan(folder: Path | str) -> list[os.DirEntry[str]]:
+    """What is in `folder`, in the order of the names; nothing where it is a link or cannot be read."""
+    try:
+        if os.path.islink(folder):
+            return []
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def disk_full(folder: Path) -> CacheError:
+    """The error for `NO_SPACE`."""
+    return CacheError(
+        f"No space is left on the disk of the cache '{folder}'.",
+        hint=f"free some space (`kjit clean-cache`), or set {env.CACHE_DIR} to a folder on another disk",
+    )

@@ -1,0 +1,131 @@
+"""How large may the cache get, and what goes when it gets larger?
+
+What was not used for longest goes, after something was added, until there is some air below `KJIT_CACHE_MAX_SIZE`. To
+count ten thousand artifacts each time would take longer than many a compile, so there is a running sum: a file to which
+everyone who adds an artifact adds one line, the bytes of it. That needs no lock. Where the sum is above the limit, the
+artifacts are counted, some go, and the file begins anew with what is left. Whoever deletes otherwise writes nothing
+there: a sum that is too high costs one count and is right again.
+
+What was used within the last hour stays, even above the limit: other programs may be about to load it, and a build
+whose parts do not fit together would remove its own beginning. A use is noted by the date of the record, each half hour
+at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kjit import env
+from kjit.build.artifact import Artifact
+from kjit.errors import CacheError
+
+if TYPE_CHECKING:
+    from kjit.build.store import Entry, Store
+
+_SPARED_S = 3600.0
+_AFTERWARDS = 0.9
+
+_log = logging.getLogger("kjit")
+
+
+def make_room(store: Store, count: Path, added: Artifact) -> None:
+    """Note that `added` is in `store` now, and remove others where that is too much. `added` itself stays.
+
+    Args:
+        count: the file of the running sum.
+    """
+    limit = env.cache_max_size()
+    try:
+        total = _add(count, added.size + os.path.getsize(added.folder / "record.json"), limit)
+        if limit is not None and (total is None or total > limit):
+            _reduce(store, count, limit, added.folder)
+    except (OSError, CacheError) as error:
+        # It is about space only: what was built is there, and the next one that is added tries again.
+        _log.debug("the cache %s is not kept under %s: %s", store.root, env.CACHE_MAX_SIZE, error)
+
+
+def _add(count: Path, size: int, limit: int | None) -> int | None:
+    """Add to the running sum and return it; None where there is none."""
+    try:
+        handle = os.open(count, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    with open(handle, "r+b", buffering=0) as file:
+        file.write(b"%d\n" % size)
+        if limit is None:
+            return None
+        file.seek(0)
+        try:
+            return sum(map(int, file.read().split()))
+        except ValueError:
+            return None  # garbage: it is counted anew
+
+
+def _reduce(store: Store, count: Path, limit: int, keep: Path) -> None:
+    """Count the artifacts, and remove some if they take more than `limit`."""
+    handle = os.open(count, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another process is at it
+        except OSError as error:
+            _log.debug("working without a lock: %s", error)
+        entries = sorted(store.entries(), key=lambda entry: entry.used)
+        total = sum(entry.size for entry in entries)
+        if total > limit:
+            total = _remove_oldest(store, entries, total, limit, keep)
+        beside = count.with_name(f"{count.name}.{secrets.token_hex(4)}")
+        try:
+            beside.write_text(f"{total}\n", "ascii")
+            os.replace(beside, count)
+        finally:
+            beside.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+def _remove_oldest(store: Store, entries: list[Entry], total: int, limit: int, keep: Path) -> int:
+    """Remove from the front of `entries`, and return what is left of `total` bytes."""
+    removed = freed = 0
+    youngest = time.time() - _SPARED_S
+    for entry in entries:
+        if total - freed <= limit * _AFTERWARDS or entry.used > youngest:
+            break
+        if entry.folder != keep and not _was_used_since(entry):
+            with contextlib.suppress(CacheError):  # not ours to delete: the next one
+                freed += store.remove(entry)
+                removed += 1
+    if removed:
+        _log.info("removed %d artifacts (%s) from the cache %s, that were not used for longest, as %s is %s",
+                  removed, _mib(freed), store.root, env.CACHE_MAX_SIZE, _mib(limit))  # fmt: skip
+    if total - freed > limit:
+        _warn_of_too_much(str(store.root), limit, _mib(total - freed))
+    return total - freed
+
+
+def _was_used_since(entry: Entry) -> bool:
+    """Whether an artifact was used after it was listed."""
+    try:
+        return os.lstat(f"{entry.path}/record.json").st_mtime != entry.used
+    except FileNotFoundError:
+        return False
+
+
+@lru_cache(maxsize=8)
+def _warn_of_too_much(root: str, limit: int, size: str) -> None:
+    """Once for each size: builds that are larger than the limit would say it after every compile."""
+    _log.info("the cache %s has %s, and %s is %s: all of it was used within the last hour, and stays",
+              root, size, env.CACHE_MAX_SIZE, _mib(limit))  # fmt: skip
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"

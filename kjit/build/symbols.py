@@ -1,0 +1,106 @@
+"""What is the name of this function, as a person would write it?"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+
+def demangle(name: str) -> str:
+    """The C++ name behind a mangled one, or the name itself; function parameters are left out."""
+    demangler = _demangler()
+    if demangler is None:
+        return name
+    status = ctypes.c_int()
+    pointer = demangler(name.encode(), None, None, ctypes.byref(status))
+    if not pointer:
+        return name
+    text = (ctypes.cast(pointer, ctypes.c_char_p).value or b"").decode(errors="replace")
+    ctypes.CDLL(None).free(ctypes.c_void_p(pointer))
+    return function_name(text)
+
+
+@lru_cache(maxsize=1)
+def _demangler() -> Callable[..., int | None] | None:
+    """The C++ runtime's own demangler: no process to start, and present wherever a compiler is."""
+    for library in ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib"):
+        try:
+            function = ctypes.CDLL(library).__cxa_demangle
+        except (OSError, AttributeError):
+            continue
+        function.restype = ctypes.c_void_p
+        return function
+    return None
+
+
+def instance(what: str) -> str:
+    """`Scale<float, 4>::run` for `static void Scale<T, N>::run(View) [with T = float; int N = 4]`."""
+    values: dict[str, str] = {}
+    signature, separator, bindings = what.partition(" [with ")
+    if separator:
+        for binding in _split(bindings.rstrip("]")):
+            name, equals, value = binding.partition("=")
+            if equals:
+                values[name.split()[-1]] = value.strip()
+    name = function_name(signature)
+    replaced = re.sub(r"\b\w+\b", lambda word: values.get(word[0], word[0]), name)
+    if replaced == name and values and "<" not in name:
+        return f"{name}<{', '.join(values.values())}>"
+    return replaced
+
+
+def function_name(signature: str) -> str:
+    """`Scale<float, 4>::run` for `static void Scale<float, 4>::run(kjit::host::TensorView)`."""
+    signature = signature.replace("(anonymous namespace)", "{anonymous}")
+    depth, start = 0, 0
+    for index, character in enumerate(signature):
+        if character == "(" and depth == 0 and not signature[start:index].endswith("operator"):
+            return signature[start:index].lstrip("*&")
+        if character in "<([{":
+            depth += 1
+        elif character in ">)]}":
+            depth -= 1
+        elif character == " " and depth == 0 and not signature[start:index].endswith("operator"):
+            start = index + 1
+    return signature[start:].lstrip("*&")
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """The names without their namespaces, as far as they still tell each other apart."""
+    short = [_unqualified(name) for name in names]
+    return [brief if short.count(brief) == 1 else name for brief, name in zip(short, names, strict=True)]
+
+
+def base_name(name: str) -> str:
+    """`run` for `kjit::Scale<float, 4>::run`, `fill` for `fill<float>`: the word that stands in the source."""
+    name = _unqualified(name).partition("<")[0]
+    return name if re.fullmatch(r"\w+", name) else ""
+
+
+def _unqualified(name: str) -> str:
+    """`Scale<float>` for `a::b::Scale<float>`."""
+    depth, start = 0, 0
+    for index, character in enumerate(name):
+        if character in "<([":
+            depth += 1
+        elif character in ">)]":
+            depth -= 1
+        elif character == ":" and depth == 0:
+            start = index + 1
+    return name[start:]
+
+
+def _split(text: str) -> list[str]:
+    """The parts between the `,` or `;` of `text` that lie outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for index, character in enumerate(text):
+        if character in "<([{":
+            depth += 1
+        elif character in ">)]}":
+            depth -= 1
+        elif character in ",;" and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    return [*parts, text[start:]]

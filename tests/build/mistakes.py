@@ -1,0 +1,235 @@
+"""Mistakes that people make, what kjit says about each, and how those texts are written anew.
+
+    python tests/build/mistakes.py [NAME...]
+
+compiles the sources in the folder `mistakes` with the compilers of this machine and writes what kjit says into
+`mistakes/expected/<name>.txt`. Read every change of these files as somebody who sees such a text for the first time:
+does its first line say what is wrong, and where?
+
+The words of a message are the compiler's, and change from one major version to the next. So the texts are compared
+word for word only with the compilers that wrote them (`mistakes/expected/compilers.txt`), and otherwise by what kjit
+makes of a message: see `shape`. Where clang sees a mistake at another place than GCC there is a `<name>.clang.txt`,
+which is written with `CXX=clang++`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kjit.build import plan
+from kjit.build.compile import compile_variant
+from kjit.build.store import Store
+from kjit.build.toolchain import Toolchain
+from kjit.errors import CompileError, KjitError
+from kjit.runtime.load import load_variant
+from kjit.spec import Export, Spec, Target, Variant
+
+FOLDER = Path(__file__).resolve().parent / "mistakes"
+EXPECTED = FOLDER / "expected"
+COMPILERS = EXPECTED / "compilers.txt"
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One wrong source (or a right one that is declared wrongly), and for what it is compiled.
+
+    Attributes:
+        exports: what its wrapper exports.
+        target: `cpu`, `sim`, or an architecture like `9.0a`.
+        more: other sources of the module.
+        flags: for the compiler. link: for the linker.
+        library: it needs `libfactor.so`, which is there for the link, and `gone` or `other` when it is loaded.
+    """
+
+    source: str
+    exports: tuple[Export, ...] = (("scale", "scale"),)
+    target: str = "cpu"
+    more: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()
+    library: str = ""
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it takes nvcc."""
+        return self.target not in ("cpu", "sim")
+
+    def variant(self, *link: str) -> Variant:
+        files = [FOLDER / name for name in (self.source, *self.more)]
+        if self.target == "cpu":
+            flags = {"extra_cflags": self.flags, "extra_ldflags": (*self.link, *link)}
+            return Variant(Spec("scale", cpp_files=files, cpp_wrappers=self.exports, **flags), Target.cpu())
+        target = Target.sim() if self.target == "sim" else Target.cuda(self.target)
+        spec = Spec("scale", cuda_files=files, cuda_wrappers=self.exports, extra_cuda_cflags=self.flags)
+        return Variant(spec, target)
+
+
+_FP32 = (("scale", "Scale<fp32_t>::run"),)
+
+MISTAKES: Mapping[str, Mistake] = {
+    # C++
+    "missing_semicolon": Mistake("missing_semicolon.cpp", _FP32),
+    "missing_brace": Mistake("missing_brace.cpp", _FP32),
+    "misspelt_member": Mistake("misspelt_member.cpp", _FP32),
+    "missing_header": Mistake("missing_header.cpp", _FP32),
+    "missing_include": Mistake("missing_include.cpp", _FP32),
+    "wrong_const": Mistake("wrong_const.cpp"),
+    "wrong_number_of_arguments": Mistake("wrong_number_of_arguments.cpp"),
+    "ambiguous_overload": Mistake("ambiguous_overload.cpp"),
+    "many_errors": Mistake("many_errors.cpp"),
+    "static_assertion": Mistake("static_assertion.cpp", (("scale", "Scale<fp32_t, 6>::run"),)),
+    "constexpr_failure": Mistake("constexpr_failure.cpp", (("scale", "Scale<0>::run"),)),
+    # The declaration of the module
+    "wrong_export_name": Mistake("right.cpp", (("scale", "Scale<fp32_t>::apply"),)),
+    "wrong_template_argument": Mistake("right.cpp", (("scale", "Scale<4>::run"),)),
+    "wrong_dtype_alias": Mistake("right.cpp", (("scale", "Scale<float32_t>::run"),)),
+    "unsupported_parameter": Mistake("unsupported_parameter.cpp"),
+    "unknown_flag": Mistake("right.cpp", _FP32, flags=("-ffast-maths",)),
+    # The linker and the loader
+    "undefined_reference": Mistake("undefined_reference.cpp"),
+    "missing_library": Mistake("right.cpp", _FP32, link=("-lfastscale",)),
+    "duplicate_export": Mistake("duplicate_export.cpp", (), more=("duplicate_export_again.cpp",)),
+    "missing_at_load": Mistake("needs_library.cpp", library="gone"),
+    "undefined_at_load": Mistake("needs_library.cpp", library="other"),
+    # nvcc
+    "cuda_missing_semicolon": Mistake("cuda_missing_semicolon.cuh", _FP32, "9.0a"),
+    "cuda_missing_brace": Mistake("cuda_missing_brace.cuh", _FP32, "9.0a"),
+    "cuda_misspelt_name": Mistake("cuda_misspelt_name.cuh", _FP32, "9.0a"),
+    "cuda_misspelt_member": Mistake("cuda_misspelt_member.cuh", _FP32, "9.0a"),
+    "cuda_undefined_half": Mistake("cuda_undefined_half.cuh", (("scale", "scale_kernel"),), "9.0a"),
+    "cuda_kernel_arguments": Mistake("cuda_kernel_arguments.cuh", _FP32, "9.0a"),
+    "cuda_launch_arguments": Mistake("cuda_launch_arguments.cuh", target="9.0a"),
+    "cuda_host_function": Mistake("cuda_host_function.cuh", _FP32, "9.0a"),
+    "cuda_not_a_kernel": Mistake("cuda_not_a_kernel.cuh", target="9.0a"),
+    "cuda_static_assertion": Mistake("cuda_static_assertion.cuh", (("scale", "Scale<fp32_t, 8>::run"),), "9.0a"),
+    "cuda_shared_type": Mistake("cuda_shared_type.cuh", target="9.0a"),
+    "cuda_wrong_export_name": Mistake("cuda_right.cuh", (("scale", "Scale<fp32_t>::apply"),), "9.0a"),
+    # ptxas
+    "cuda_too_much_shared": Mistake("cuda_too_much_shared.cuh", _FP32, "9.0a"),
+    "cuda_registers": Mistake("cuda_registers.cuh", target="9.0a"),
+    "cuda_unknown_ptx": Mistake("cuda_unknown_ptx.cuh", target="9.0a"),
+    "cuda_too_new_instruction": Mistake("cuda_too_new_instruction.cuh", target="8.0"),
+    "cuda_too_old_intrinsic": Mistake("cuda_too_old_intrinsic.cuh", target="7.5"),
+    "cuda_undefined_device_function": Mistake("cuda_undefined_device_function.cuh", target="9.0a"),
+    # The simulator
+    "sim_ptx": Mistake("sim_ptx.cuh", target="sim"),
+    "sim_misspelt_name": Mistake("cuda_misspelt_name.cuh", _FP32, "sim"),
+    # Warnings
+    "unused_variable": Mistake("unused_variable.cpp", _FP32, flags=("-Wall",)),
+    "cuda_unused_variable": Mistake("cuda_unused_variable.cuh", _FP32, "9.0a"),
+}
+
+
+def say(mistake: Mistake) -> str:
+    """What kjit says about it, with paths that are the same on all machines."""
+    before = os.getcwd()
+    os.chdir(FOLDER)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            toolchain = Toolchain.for_target(mistake.variant().target)
+            text = _load(mistake, toolchain, folder) if mistake.library else _compile(mistake, toolchain, folder)
+            return _same_everywhere(text, folder, toolchain)
+    finally:
+        os.chdir(before)
+
+
+def _compile(mistake: Mistake, toolchain: Toolchain, folder: str) -> str:
+    try:
+        return compile_variant(mistake.variant(), toolchain, Path(folder)).warnings
+    except CompileError as error:
+        return _whole(error)
+
+
+def _load(mistake: Mistake, toolchain: Toolchain, folder: str) -> str:
+    """Build against a library, take that away or put another in its place, and load."""
+    library = Path(folder, "libfactor.so")
+    cache = Path(folder, "cache")
+    variant = mistake.variant(f"-L{folder}", f"-Wl,-rpath,{folder}", "-lfactor")
+    _make_library(library, "double scale_factor() { return 2; }", toolchain)
+    plan.build(variant, Store.open(cache))
+    library.unlink()
+    if mistake.library == "other":
+        _make_library(library, "double scale_by() { return 2; }", toolchain)
+    try:
+        load_variant(variant, build_directory=cache)
+    except KjitError as error:
+        return _whole(error)
+    return "it was loaded"
+
+
+def _make_library(path: Path, text: str, toolchain: Toolchain) -> None:
+    command = [str(toolchain.cxx.path), "-x", "c++", "-shared", "-fPIC", "-o", str(path), "-"]
+    subprocess.run(command, input=f'extern "C" {text}', text=True, check=True)
+
+
+def _whole(error: KjitError) -> str:
+    return error.message if error.hint is None else f"{error.message}\nhint: {error.hint}"
+
+
+def _same_everywhere(text: str, folder: str, toolchain: Toolchain) -> str:
+    for library in sorted(map(str, toolchain.library_dirs()), key=len, reverse=True):
+        text = text.replace(f"{library}/", "<library>/")
+    # A line of kjit's headers is another one tomorrow.
+    text = re.sub(r"(<kjit/[\w./]+>):\d+", r"\1", text)
+    return text.replace(folder, "<folder>").strip() + "\n"
+
+
+def shape(text: str) -> list[str]:
+    """What kjit makes of the first message, whatever the words of the compiler are: the first line, where the error is,
+    the line of source, whether there is a caret under it, how the instantiations are folded, the hint."""
+    head, *rest = text.splitlines()
+    first = []
+    for line in rest:
+        if not line:
+            break
+        first.append(line)
+    lines = [head]
+    for line in first:
+        if (place := re.match(r"(?P<place>\S[^:]*(?::\d+)?)(?::\d+)?: (?:error|warning): ", line)) is not None:
+            lines.append(place["place"])
+        elif re.match(r"  \d+ \|", line) or line.startswith(("  in ", "  at ")):
+            lines.append(line)
+        elif re.match(r"  +\|[ ~]*\^", line):
+            lines.append("^")
+    return [*lines, *(line for line in rest if line.startswith("hint: "))]
+
+
+def expected(name: str, compiler: str) -> str:
+    """The text of a mistake, as `compiler` writes it."""
+    of_clang = EXPECTED / f"{name}.clang.txt"
+    path = of_clang if compiler.startswith("clang") and of_clang.exists() else EXPECTED / f"{name}.txt"
+    return path.read_text()
+
+
+def compiler_of(mistake: Mistake) -> str:
+    """The compiler that sees it, by what decides about its words: the major version."""
+    toolchain = Toolchain.for_target(mistake.variant().target)
+    found = toolchain.cuda.nvcc if toolchain.cuda is not None else toolchain.cxx
+    return f"{found.family} {found.version[0]}"
+
+
+def main(names: list[str]) -> None:
+    EXPECTED.mkdir(exist_ok=True)
+    written_with = set()
+    for name in names or MISTAKES:
+        mistake = MISTAKES[name]
+        text, compiler = say(mistake), compiler_of(mistake)
+        sys.stdout.write(f"== {name}\n{text}\n")
+        if not compiler.startswith("clang"):
+            (EXPECTED / f"{name}.txt").write_text(text)
+            written_with.add(compiler)
+        elif shape(text) != shape((EXPECTED / f"{name}.txt").read_text()):
+            (EXPECTED / f"{name}.clang.txt").write_text(text)
+    if written_with and not names:
+        COMPILERS.write_text("".join(f"{compiler}\n" for compiler in sorted(written_with)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

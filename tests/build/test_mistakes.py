@@ -1,0 +1,42 @@
+"""What people see of forty mistakes, compiled by the real compilers (mistakes.py says how the texts are made)."""
+
+from __future__ import annotations
+
+import pytest
+from mistakes import COMPILERS, EXPECTED, MISTAKES, Mistake, compiler_of, expected, say, shape
+
+
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [
+        pytest.param(name, mistake, id=name, marks=[pytest.mark.nvcc] if mistake.is_cuda else [])
+        for name, mistake in MISTAKES.items()
+    ],
+)
+def test_a_mistake_is_shown_as_expected(name: str, mistake: Mistake) -> None:
+    compiler = compiler_of(mistake)
+    said, text = say(mistake), expected(name, compiler)
+    if compiler in COMPILERS.read_text().splitlines():
+        assert said == text
+    else:
+        assert shape(said) == shape(text)
+
+
+def test_every_expected_text_belongs_to_a_mistake() -> None:
+    written = {path.stem.removesuffix(".clang") for path in EXPECTED.glob("*.txt")}
+    assert written == {*MISTAKES, COMPILERS.stem}
+
+
+def test_each_text_names_the_users_file_or_declaration_first() -> None:
+    without_file = {
+        "unknown_flag",
+        "missing_library",
+        "duplicate_export",
+        "missing_at_load",
+        "undefined_at_load",
+    }
+    for name, mistake in MISTAKES.items():
+        lines = (EXPECTED / f"{name}.txt").read_text().splitlines()
+        first = lines[0] if "warning: " in lines[0] or len(lines) == 1 else lines[1]
+        is_located = first.startswith((f"{mistake.source}:", "the wrapper of export 'scale'"))
+        assert is_located != (name in without_file), (name, first)
