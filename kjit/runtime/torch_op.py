@@ -74,6 +74,7 @@ from __future__ import annotations
 
 import inspect
 import typing
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import update_wrapper
@@ -147,15 +148,21 @@ def torch_op(
         layout = _read_signature(function, outputs, mutated)
         gradient = _Gradient(layout)
         overload, library = _register(function, name or _default_name(function), layout, gradient)
-        called = _generate(function, layout, outputs, overload, gradient)
+        called = _generate(function, layout, outputs, gradient)
         update_wrapper(called, function)
         called.__defaults__ = tuple(p.default for p in layout.inputs if p.default is not p.empty)
         called.__kwdefaults__ = dict.fromkeys(layout.outputs)
         called.__dict__["op"] = overload
+        gradient.functions.add(called)
 
         def register_autograd(
             backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None
         ) -> None:
+            if gradient.registered != [overload]:
+                raise UsageError(
+                    f"op '{layout.op}' was defined once more since this function was made.",
+                    hint="register the backward of the newer one",
+                )
             gradient.set(backward, setup_context)
             if not gradient.overloads:
                 gradient.overloads.append(_register_functional(function, layout, outputs, overload, library, gradient))
@@ -200,16 +207,34 @@ class _Layout:
 
 @dataclass
 class _Gradient:
-    """What an op knows of its gradient.
+    """What an op knows of its gradient, and what it has in common with functions that were the op before it.
+
+    When a module is run again, PyTorch drops the op that it has defined, and someone may still hold the function of
+    then. So the functions of one name share these, and all of them call the op of today.
 
     Attributes:
+        registered: the op, one element.
         overloads: empty; once there is a backward, the overload that records gradients.
+        functions: what callers were given.
     """
 
     layout: _Layout
+    registered: list[Any] = field(default_factory=list)
     overloads: list[Any] = field(default_factory=list)
+    functions: weakref.WeakSet[FunctionType] = field(default_factory=weakref.WeakSet)
     backward: Callable[..., Any] | None = None
     setup_context: Callable[..., None] | None = None
+
+    def follow(self, previous: _Gradient) -> None:
+        """Take the place of an op that was dropped."""
+        self.registered, self.overloads, self.functions = previous.registered, previous.overloads, previous.functions
+        self.overloads.clear()
+
+    def publish(self, overload: torch._ops.OpOverload[..., Any]) -> None:
+        """Tell all functions of this name which the op is."""
+        self.registered[:] = [overload]
+        for function in self.functions:
+            function.__dict__["op"] = overload
 
     def set(self, backward: Callable[..., Any], setup_context: Callable[..., None] | None) -> None:
         op = self.layout.op
@@ -386,7 +411,9 @@ def _register(
         raise UsageError(f"op '{layout.op}': '{name}' is not a name for an op.", hint="write it like `kernels::scale`")
     schema = _schema(layout, op_name)
     owner = f"{function.__module__}.{function.__qualname__}"
-    _forget_previous(namespace, op_name, owner)
+    previous = _forget_previous(namespace, op_name, owner)
+    if previous is not None:
+        gradient.follow(previous)
     library: Any = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
     library.define(schema, tags=torch.Tag.pt2_compliant_tag)
     overload: Any = getattr(getattr(torch.ops, namespace), op_name).default
@@ -416,7 +443,8 @@ def _register(
     library.impl(op_name, autograd, "Autograd", with_keyset=True)
     library.impl(op_name, count_versions, "ADInplaceOrView", with_keyset=True)
     # torch.ops lives as long as the process, and so must the registration.
-    overload._kjit = (owner, library)
+    overload._kjit = (owner, library, gradient)
+    gradient.publish(overload)
     return cast("torch._ops.OpOverload[..., Any]", overload), library
 
 
@@ -475,8 +503,11 @@ def _schema(layout: _Layout, op_name: str, *, functional: bool = False) -> str:
         raise UsageError(f"op '{layout.op}': PyTorch cannot express its signature: {error}.") from error
 
 
-def _forget_previous(namespace: str, op_name: str, owner: str) -> None:
+def _forget_previous(namespace: str, op_name: str, owner: str) -> _Gradient | None:
     """Free the name when its module is run again (a notebook cell, `importlib.reload`); the last definition counts.
+
+    Returns:
+        What the previous definition knew, if there was one.
 
     Raises:
         UsageError: the name belongs to another function.
@@ -485,14 +516,16 @@ def _forget_previous(namespace: str, op_name: str, owner: str) -> None:
 
     packet = getattr(getattr(torch.ops, namespace), op_name, None)
     if packet is None:
-        return
-    previous, library = getattr(packet.default, "_kjit", ("an op that was not registered by kjit", None))
+        return None
+    nobody = ("an op that was not registered by kjit", None, None)
+    previous, library, gradient = getattr(packet.default, "_kjit", nobody)
     if previous != owner or library is None:
         raise UsageError(
             f"the op '{namespace}::{op_name}' is already taken by {previous}.",
             hint='choose another name with @kjit.torch_op(name="space::op", ...)',
         )
     library._destroy()
+    return cast("_Gradient", gradient)
 
 
 def _require_tensors(op: str, arguments: dict[str, object]) -> None:
@@ -507,7 +540,6 @@ def _generate(
     function: Callable[..., object],
     layout: _Layout,
     outputs: Callable[..., object] | None,
-    overload: torch._ops.OpOverload[..., Any],
     gradient: _Gradient,
 ) -> FunctionType:
     """Compile the function that callers get."""
@@ -516,7 +548,7 @@ def _generate(
     known = {
         "function": function,
         "outputs": outputs,
-        "overload": overload,
+        "registered": gradient.registered,
         "refuse_gradient": gradient.refuse,
         "recording": gradient.overloads,
         "require_tensors": _require_tensors,
@@ -601,7 +633,7 @@ def _source(layout: _Layout) -> str:
         f"def registered({layout.parameters}):",
         *(f"    {line}" for line in record),
         *(f"    {line}" for line in allocate),
-        f"    _kjit_overload({layout.arguments})",
+        f"    _kjit_registered[0]({layout.arguments})",
         f"    return{returned}",
         f"def call({layout.parameters}):",
         "    if _kjit_is_tracing():",

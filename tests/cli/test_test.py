@@ -79,9 +79,7 @@ def test_what_follows_two_dashes_is_for_pytest(kjit_test: Run) -> None:
     assert kjit_test("bad", "good", "--", "-k", "not value").returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "value"), [((), "None"), (("--sim",), "1"), (("--check",), "check"), (("--sim", "--check"), "check")]
-)
+@pytest.mark.parametrize(("options", "value"), [((), "None"), (("--sim",), "1"), (("--sim", "--check"), "check")])
 def test_an_option_chooses_the_simulator(kjit_test: Run, options: tuple[str, ...], value: str) -> None:
     assert f"simulator: {value}\n" in kjit_test("good", *options, "--", "-s").stdout
 

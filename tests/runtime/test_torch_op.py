@@ -452,6 +452,28 @@ def test_a_module_that_is_run_again_replaces_its_op(tmp_path: Path, monkeypatch:
     assert torch.equal(out, X * 3)
 
 
+def test_a_function_of_before_a_module_was_run_again_calls_the_op_of_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = _write_wrapper(tmp_path, monkeypatch, factor=2)
+    first = module.twice
+    first.register_autograd(lambda _, grad: grad * 2)
+    _write_wrapper(tmp_path, monkeypatch, factor=3)
+    importlib.reload(module)
+    assert first.op is module.twice.op
+    assert first(X.to("meta")).is_meta
+    x = X.clone().requires_grad_()
+    with pytest.raises(KjitError, match="has no gradient"):
+        first(x)
+    with pytest.raises(UsageError, match="op 'twice' was defined once more since this function was made"):
+        first.register_autograd(lambda _, grad: grad)
+    module.twice.register_autograd(lambda _, grad: grad * 3)
+    for function in (first, module.twice, torch.compile(first, fullgraph=True, backend="aot_eager")):
+        x.grad = None
+        function(x).sum().backward()
+        assert torch.equal(x.grad, torch.full_like(X, 3))
+
+
 def test_a_name_that_another_function_has_is_refused() -> None:
     def other(x: torch.Tensor) -> None: ...
 
