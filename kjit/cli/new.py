@@ -24,15 +24,15 @@ def new(
         str | None,
         typer.Argument(
             help="What it takes and gives: 'x: T[...], y: T[...], alpha: float = 1.0 -> out: T[...]'. "
-            "Default: one tensor times a number.",
+            "Default: the pattern's own.",
             show_default=False,
         ),
     ] = None,
     pattern: Annotated[
         str,
         typer.Option(
-            help="elementwise: vectorised, as fast as memory goes. "
-            "minimal: the shortest kernel that shows check, configure, launch."
+            help="elementwise: every element by itself. rowwise: a reduction over each row, and what is made of it. "
+            "gather: rows chosen by an index. minimal: the shortest kernel that shows check, configure, launch."
         ),
     ] = "elementwise",
     device: Annotated[str, typer.Option(help="What to write a kernel for: cuda, cpu or cuda,cpu.")] = "cuda",

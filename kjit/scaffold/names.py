@@ -46,8 +46,8 @@ CPP_NAMES = _words(
     """
     addresses aligned_head at at_row blockDim blockIdx blocks columns_aligned compute_t data_of device div_ceil
     element_or_zero first given gpu gridDim head heads host i inside inverse_rms j kernel kjit lane launch load
-    load_columns matcher next num_rows numel params parts pointers row row_size row_total run scalar_t shape spread
-    sqrt std summed table_size threadIdx threads vec_end vectors wanted warpSize whole
+    load_columns matcher next num_rows numel params parts per_row pointers row row_size row_total run scalar_t shape
+    spread sqrt std step summed table_size threadIdx threads vec_end vectors wanted warpSize whole
 
     LaunchKernel Optional SymbolicDevice SymbolicShape SymbolicSize T TensorMatcher TensorView Ts U Widest kAligned
     kBlock kDLCPU kDLCUDA kKeep kParallel kParts kUnroll kVec

@@ -139,8 +139,10 @@ class Start:
         absent = self._of("column", "number", optional=True)
         factors = [*([self.factor] if self.sums else []), *(self._name(t, language) for t in always)]
         factors += [s.name for s in self.signature.scalars if s.kind == "float" and s.name != self._eps]
-        summands = [self._name(tensor, language) for tensor in absent] + self._whole_numbers
-        summands += [str(index)] if index else []
+        summands = [self._name(tensor, language) for tensor in absent]
+        # Whether a sum of rounded numbers is zero depends on the rounding; that of two is exact.
+        if not self._is_bool(result) or all(self._is_bool(other) for other in self.results):
+            summands += self._whole_numbers + ([str(index)] if index else [])
         return self._boolean(result, self._sum(read, factors, summands, language))
 
     def _row_result(self, result: Tensor, index: int, language: Language) -> str:
@@ -179,8 +181,11 @@ class Start:
         return tensor.name
 
     @staticmethod
-    def _boolean(result: Tensor, text: str) -> str:
-        if isinstance(result.dtype, DType) and result.dtype.kind == "bool":
+    def _is_bool(tensor: Tensor) -> bool:
+        return isinstance(tensor.dtype, DType) and tensor.dtype.kind == "bool"
+
+    def _boolean(self, result: Tensor, text: str) -> str:
+        if self._is_bool(result):
             return f"({text}) != 0" if " " in text else f"{text} != 0"
         return text
 

@@ -781,6 +781,13 @@ class PythonView:
         return [tensor.name for tensor in self.signature.inputs if self.kinds[tensor.name] == "table"]
 
     @property
+    def smallest(self) -> int:
+        """The smallest size to test: the mean of no elements is no number, and as an integer it is nothing certain."""
+        rows = [result for result in self.start.results if result.name in self.start.row_results]
+        dtypes = [d for r in rows for d in (self.dtypes if isinstance(r.dtype, str) else [r.dtype])]
+        return int(any(dtype.kind != "float" for dtype in dtypes))
+
+    @property
     def bench_axis(self) -> Literal["elements", "columns", "rows"]:
         """What grows in the benchmark: the tensor, the length of its rows, or their number."""
         if not self.row_rank:
@@ -823,7 +830,7 @@ class PythonView:
         if row:
             primes[named[0]] = 1001
         shapes = [tuple(primes.get(str(d), 2) if isinstance(d, str) else d for d in shape)]
-        for empty in (named[0], *([named[-1]] if row else [])):
+        for empty in (named[0], *([named[-1]] if row and not self.smallest else [])):
             shapes.append(tuple(0 if d == empty else size for d, size in zip(shape, shapes[0], strict=True)))
         return [repr(entry) for entry in shapes]
 

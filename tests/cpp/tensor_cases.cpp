@@ -53,6 +53,15 @@ std::int64_t same_shape(TensorView a, TensorView b) {
   return shape.numel();
 }
 
+std::int64_t leading_dimensions(TensorView a, TensorView b, TensorView c) {
+  SymbolicShape batch{"batch"};
+  SymbolicSize columns{"columns"};
+  TensorMatcher(batch, {columns}).verify(a, "a");
+  TensorMatcher({columns}).verify(b, "b");
+  TensorMatcher(batch).verify(c, "c");
+  return batch.numel();
+}
+
 // The options stay when the symbol is given again without template arguments.
 void device_options_are_kept(TensorView x) {
   SymbolicDevice device;
@@ -204,6 +213,7 @@ KJIT_EXPORT(row_stride, row_stride)
 KJIT_EXPORT(shared_row_stride, shared_row_stride)
 KJIT_EXPORT(any_strides, any_strides)
 KJIT_EXPORT(same_shape, same_shape)
+KJIT_EXPORT(leading_dimensions, leading_dimensions)
 KJIT_EXPORT(device_options_are_kept, device_options_are_kept)
 KJIT_EXPORT(dtype_options_are_kept, dtype_options_are_kept)
 KJIT_EXPORT(of_bool, of_type<bool>)

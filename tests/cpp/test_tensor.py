@@ -94,6 +94,18 @@ def test_a_whole_shape_must_agree(module: Any) -> None:
         module.same_shape(torch.zeros(2, 3), torch.zeros(6))
 
 
+def test_leading_dimensions_are_as_many_as_there_are(module: Any) -> None:
+    column = torch.zeros(4)
+    assert module.leading_dimensions(torch.zeros(2, 3, 4), column, torch.zeros(2, 3)) == 6
+    assert module.leading_dimensions(torch.zeros(4), column, torch.tensor(0.0)) == 1
+    with refused("Size mismatch for shape#0('columns'): expected 5 (bound by a at tensor_cases.cpp"):
+        module.leading_dimensions(torch.zeros(2, 3, 5), column, torch.zeros(2, 3))
+    with refused("Shape mismatch for 'batch': expected <2, 3> (bound by a at tensor_cases.cpp"):
+        module.leading_dimensions(torch.zeros(2, 3, 4), column, torch.zeros(2))
+    with refused("Tensor dimension mismatch: expected at least 1 but got 0"):
+        module.leading_dimensions(torch.tensor(0.0), column, torch.zeros(2))
+
+
 def test_a_symbol_given_without_options_keeps_those_that_it_has(module: Any) -> None:
     with refused("Device mismatch: expected cuda but got cpu"):
         module.device_options_are_kept(torch.zeros(3))

@@ -11,8 +11,8 @@
 
 #pragma once
 
-#include <kjit/device.cuh>
 #include <kjit/utils.h>
+#include <kjit/device.cuh>
 
 #include <cstddef>
 #include <cstdint>
@@ -85,12 +85,13 @@ KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* data, std:
   }
 }
 
-/// Writes a vector to where `to` points, aligned, and lets it be the first to leave the caches (`st.global.cs`): for what
-/// is not read again soon.
+/// Writes a vector to where `to` points, aligned, and lets it be the first to leave the caches (`st.global.cs`): for
+/// what is not read again soon.
 template <typename T, std::size_t N>
 KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
   constexpr std::size_t kBytes = sizeof(T) * N;
-  using Small = std::conditional_t<kBytes == 1, unsigned char, std::conditional_t<kBytes == 2, unsigned short, unsigned>>;
+  using Small =
+      std::conditional_t<kBytes == 1, unsigned char, std::conditional_t<kBytes == 2, unsigned short, unsigned>>;
   using Word = std::conditional_t<kBytes % 16 == 0, uint4, std::conditional_t<kBytes == 8, uint2, Small>>;
   Word words[kBytes / sizeof(Word)];
   std::memcpy(words, vector.data(), kBytes);
