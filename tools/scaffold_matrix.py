@@ -1,10 +1,13 @@
 """Scaffold ops of every pattern and every shape of signature, build them, and run their tests; a table of what passed.
 
     python tools/scaffold_matrix.py [--ops rms_norm,scale] [--devices cuda,cpu] [--jobs N] [--keep FOLDER]
+    python tools/scaffold_matrix.py --random 100
 
 The ops are those of `tests/scaffold/matrix.py`, once with a kernel for the GPU, once for the CPU and once for both.
 CUDA kernels run on a GPU where there is one, else in the simulator. The tests of the suite try a part of this; here is
-all of it, and it takes minutes. Exit status 1: a test failed.
+all of it, and it takes minutes. With `--random`, as many random signatures are scaffolded for the CPU instead, with
+every pattern that serves them, and the C++ compiler reads the first variant of each: all warnings are errors. Exit
+status 1: a test failed, or a scaffold does not compile.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--devices", action="append", choices=DEVICES, help="may be given several times; default: all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests and compiles at the same time")
     parser.add_argument("--keep", type=Path, help="write the project into this folder and leave it there")
+    parser.add_argument("--random", type=int, help="so many random signatures, compiled")
     options = parser.parse_args(args)
+    if options.random:
+        return not _compile_random(options.random)
     chosen = named(*options.ops.split(",")) if options.ops else OPS
     failed = False
     with tempfile.TemporaryDirectory() as temporary:
@@ -74,6 +80,43 @@ def _try(ops: Sequence[Op], folder: Path, jobs: int) -> bool:
             "\n".join(line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR", "E  ")))[:6000]
         )
     return done.returncode == 0
+
+
+def _compile_random(number: int) -> bool:
+    """Whether the C++ of every op that random signatures give compiles without a warning."""
+    from hypothesis import HealthCheck, Phase, given, settings
+    from test_generated_code import check_cpp
+    from test_signature import signatures
+
+    from kjit.scaffold.patterns import PATTERNS
+    from kjit.scaffold.signature import Signature, SignatureError
+
+    served = Counter[str]()
+    refused = Counter[str]()
+
+    @settings(max_examples=number, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(signatures())
+    def each(signature: Signature) -> None:
+        for pattern in PATTERNS:
+            with tempfile.TemporaryDirectory() as folder:
+                name = f"op{sum(served.values())}"
+                (Path(folder) / "pyproject.toml").write_text(f'[tool.kjit]\npackage = "kernels_{name}"\n')
+                try:
+                    check_cpp(Path(folder), Op(name, str(signature), pattern=pattern), 1)
+                except SignatureError:
+                    refused[pattern] += 1
+                except AssertionError as error:
+                    raise AssertionError(f"{pattern}: {signature}\n{error}") from error
+                else:
+                    served[pattern] += 1
+
+    try:
+        each()
+    except AssertionError as error:
+        print(error)
+        return False
+    print("compiled:", ", ".join(f"{pattern} {served[pattern]} (refused {refused[pattern]})" for pattern in PATTERNS))
+    return True
 
 
 def _count(results: Path) -> dict[str, Counter[str]]:

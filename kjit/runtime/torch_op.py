@@ -147,7 +147,7 @@ def torch_op(
     def decorate(function: Callable[_P, _R]) -> TorchOp[_P, _R]:
         layout = _read_signature(function, outputs, mutated)
         gradient = _Gradient(layout)
-        overload, library = _register(function, name or _default_name(function), layout, gradient)
+        overload = _register(function, name or _default_name(function), layout, gradient)
         called = _generate(function, layout, outputs, gradient)
         update_wrapper(called, function)
         called.__defaults__ = tuple(p.default for p in layout.inputs if p.default is not p.empty)
@@ -165,7 +165,7 @@ def torch_op(
                 )
             gradient.set(backward, setup_context)
             if not gradient.overloads:
-                gradient.overloads.append(_register_functional(function, layout, outputs, overload, library, gradient))
+                gradient.overloads.append(_register_functional(function, layout, outputs, overload, gradient))
 
         called.__dict__["register_autograd"] = register_autograd
         return cast("TorchOp[_P, _R]", called)
@@ -213,12 +213,14 @@ class _Gradient:
     then. So the functions of one name share these, and all of them call the op of today.
 
     Attributes:
+        library: what defines it in PyTorch.
         registered: the op, one element.
         overloads: empty; once there is a backward, the overload that records gradients.
         functions: what callers were given.
     """
 
     layout: _Layout
+    library: Any = None
     registered: list[Any] = field(default_factory=list)
     overloads: list[Any] = field(default_factory=list)
     functions: weakref.WeakSet[FunctionType] = field(default_factory=weakref.WeakSet)
@@ -275,6 +277,10 @@ class _Gradient:
                 " one.",
                 hint=f"leave {'= and '.join(self.layout.outputs)}= away, or call it under torch.no_grad()",
             )
+
+
+_registered: dict[str, tuple[str, _Gradient]] = {}
+"""By the name of each op: the function that owns it, as `module.name`, and what is known of it."""
 
 
 def _read_signature(
@@ -398,7 +404,7 @@ def _default_name(function: Callable[..., object]) -> str:
 
 def _register(
     function: Callable[..., object], name: str, layout: _Layout, gradient: _Gradient
-) -> tuple[torch._ops.OpOverload[..., Any], Any]:
+) -> torch._ops.OpOverload[..., Any]:
     """Define the op that writes to its outputs: kernel, fake, and what autograd must know.
 
     `torch.library.custom_op` is not used: it lets a tensor that requires a gradient through an op that writes to its
@@ -443,9 +449,10 @@ def _register(
     library.impl(op_name, autograd, "Autograd", with_keyset=True)
     library.impl(op_name, count_versions, "ADInplaceOrView", with_keyset=True)
     # torch.ops lives as long as the process, and so must the registration.
-    overload._kjit = (owner, library, gradient)
+    _registered[f"{namespace}::{op_name}"] = (owner, gradient)
+    gradient.library = library
     gradient.publish(overload)
-    return cast("torch._ops.OpOverload[..., Any]", overload), library
+    return cast("torch._ops.OpOverload[..., Any]", overload)
 
 
 def _register_functional(
@@ -453,13 +460,13 @@ def _register_functional(
     layout: _Layout,
     outputs: Callable[..., object] | None,
     overload: torch._ops.OpOverload[..., Any],
-    library: Any,
     gradient: _Gradient,
 ) -> torch._ops.OpOverload[..., Any]:
     """Define the overload that returns new outputs, with the backward that `gradient` has at the time."""
     import torch
 
     namespace, _, op_name = overload._schema.name.partition("::")
+    library = gradient.library
     library.define(_schema(layout, f"{op_name}.functional", functional=True), tags=torch.Tag.pt2_compliant_tag)
     full_name = f"{namespace}::{op_name}.functional"
     defaults = {p.name: p.default for p in layout.inputs if p.default is not p.empty}
@@ -514,18 +521,19 @@ def _forget_previous(namespace: str, op_name: str, owner: str) -> _Gradient | No
     """
     import torch
 
-    packet = getattr(getattr(torch.ops, namespace), op_name, None)
-    if packet is None:
+    if getattr(getattr(torch.ops, namespace), op_name, None) is None:
         return None
-    nobody = ("an op that was not registered by kjit", None, None)
-    previous, library, gradient = getattr(packet.default, "_kjit", nobody)
-    if previous != owner or library is None:
+    name = f"{namespace}::{op_name}"
+    previous, gradient = _registered.get(name, ("an op that was not registered by kjit", None))
+    if previous != owner or gradient is None:
         raise UsageError(
-            f"the op '{namespace}::{op_name}' is already taken by {previous}.",
+            f"the op '{name}' is already taken by {previous}.",
             hint='choose another name with @kjit.torch_op(name="space::op", ...)',
         )
-    library._destroy()
-    return cast("_Gradient", gradient)
+    gradient.library._destroy()
+    # The last reference: the library's end clears torch.ops once more, and must not come when the op is there again.
+    gradient.library = None
+    return gradient
 
 
 def _require_tensors(op: str, arguments: dict[str, object]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from kjit.scaffold.dtypes import DTYPES
 from kjit.scaffold.names import parameter_problem
+from kjit.scaffold.new import scaffold_op
+from kjit.scaffold.patterns import PATTERNS
 from kjit.scaffold.signature import Scalar, Signature, SignatureError, Tensor, parse_signature
 
 EXAMPLES = [
@@ -188,6 +192,21 @@ def test_a_damaged_signature_is_read_or_refused_with_a_place_and_a_hint(
         assert error.hint
     else:
         assert parse_signature(str(parsed)) == parsed
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(signature=signatures())
+def test_a_pattern_serves_a_signature_or_says_why_not_and_what_would_do(tmp_path: Path, signature: Signature) -> None:
+    for pattern in PATTERNS:
+        try:
+            scaffold = scaffold_op("an_op", str(signature), pattern=pattern, devices=("cuda", "cpu"), start=tmp_path)
+        except SignatureError as error:
+            assert 0 <= error.column < len(str(signature))
+            assert error.hint
+        else:
+            for file in scaffold.files.files:
+                if file.path.suffix == ".py":
+                    compile(file.text, str(file.path), "exec")
 
 
 @given(st.text(max_size=60))
