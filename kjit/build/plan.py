@@ -97,13 +97,13 @@ Event = Queued | Started | Outcome
 
 def look_up_all(variants: Iterable[Variant], store: Store) -> list[Outcome]:
     """What building `variants` would find: `hit`, `stale` with the reason, or `failed` where that cannot be told."""
-    return [_look_up(variant, store) for variant in dict.fromkeys(variants)]
+    return [_look_up(variant, store.find) for variant in dict.fromkeys(variants)]
 
 
-def _look_up(variant: Variant, store: Store) -> Outcome:
+def _look_up(variant: Variant, find: Callable[[Key], Lookup]) -> Outcome:
     began = time.perf_counter()
     try:
-        found = store.find(Key.of(variant, Toolchain.for_target(variant.target)))
+        found = find(Key.of(variant, Toolchain.for_target(variant.target)))
     except KjitError as error:
         return Outcome(variant, "failed", time.perf_counter() - began, error=error)
     state: Literal["hit", "stale"] = "stale" if found.artifact is None else "hit"
@@ -263,7 +263,7 @@ def build_all(
     # What is built already is not queued behind what compiles.
     outcomes: dict[Variant, Outcome] = {}
     for variant in todo:
-        outcomes[variant] = _look_up(variant, store)
+        outcomes[variant] = _look_up(variant, store.fetch)
         if outcomes[variant].state != "stale":
             report(outcomes[variant])
     stale = [variant for variant in todo if outcomes[variant].state == "stale"]
