@@ -71,7 +71,8 @@ class Start:
         return [t for t in inputs if self.kinds[t.name] in kinds and optional in (None, t.optional)]
 
     @property
-    def _eps(self) -> str | None:
+    def eps(self) -> str | None:
+        """The number that keeps a row of zeros from being divided by zero, where it is a parameter."""
         return next((s.name for s in self.signature.scalars if s.kind == "float"), None) if self.sums else None
 
     @property
@@ -105,12 +106,12 @@ class Start:
         names = [scalar.name for scalar in self.signature.scalars]
         if not self.sums:
             return []
-        return [self._eps] if self._eps and self.writes_rows else [] if self.writes_rows else names
+        return [self.eps] if self.eps and self.writes_rows else [] if self.writes_rows else names
 
     @property
     def element_scalars(self) -> list[str]:
         """The run-time numbers of the function for an element."""
-        return [scalar.name for scalar in self.signature.scalars if scalar.name != self._eps]
+        return [scalar.name for scalar in self.signature.scalars if scalar.name != self.eps]
 
     def summed(self, language: Language) -> str:
         """What is squared and added up over a row."""
@@ -123,7 +124,7 @@ class Start:
 
     def row(self, mean: str, root: str, small: str) -> str:
         """What a row's sum becomes; `root` is the function for a square root."""
-        return f"1 / {root}({mean} + {self._eps or small})"
+        return f"1 / {root}({mean} + {self.eps or small})"
 
     def expression(self, name: str, language: Language) -> str:
         """What the result of that name is."""
@@ -138,7 +139,7 @@ class Start:
         always = [t for t in self._of("column", "number", optional=False) if not t.mutable]
         absent = self._of("column", "number", optional=True)
         factors = [*([self.factor] if self.sums else []), *(self._name(t, language) for t in always)]
-        factors += [s.name for s in self.signature.scalars if s.kind == "float" and s.name != self._eps]
+        factors += [s.name for s in self.signature.scalars if s.kind == "float" and s.name != self.eps]
         summands = [self._name(tensor, language) for tensor in absent]
         # Whether a sum of rounded numbers is zero depends on the rounding; that of two is exact.
         if not self._is_bool(result) or all(self._is_bool(other) for other in self.results):
@@ -150,7 +151,7 @@ class Start:
         factors, summands = [], [str(index)] if index else []
         if not self.writes_rows:
             factors = [t.name for t in self._of("number", optional=False) if not t.mutable]
-            factors += [s.name for s in self.signature.scalars if s.kind == "float" and s.name != self._eps]
+            factors += [s.name for s in self.signature.scalars if s.kind == "float" and s.name != self.eps]
             absent = [t.name for t in self._of("number", optional=True)]
             summands = [*absent, *self._whole_numbers, *summands]
         own = [result.name] if result.mutable else []

@@ -243,7 +243,7 @@ SENTINELS = {
     ],
     "gather": [
         "q_x: T[Q_M, Q_D], q_i: int64[Q_N], q_w: Optional T[Q_D] = None -> q_out: T[Q_N, Q_D]",
-        "q_x: T[8, Q_D], q_i: int32[...], q_s: float32[...], q_y: mut T[..., Q_D], q_a: float = 1.0, q_c: const bool",
+        "q_x: T[8, Q_D], q_i: int32[...], q_s: float32[...], q_y: mut T[..., Q_D], q_c: const bool, q_a: float = 1.0",
         "q_x: fp8_e4m3[Q_M], q_i: int64[Q_N] -> q_out: fp8_e4m3[Q_N], q_more: bool[Q_N]",
     ],
 }
