@@ -134,11 +134,11 @@ class Reads:
 
     def to_json(self) -> dict[str, object]:
         return {
-            "headers": self.headers,
+            "headers": [list(row) for row in self.headers],
             "system": self.system,
-            "roots": self.roots,
-            "folders": self.folders,
-            "present": self.present,
+            "roots": [list(row) for row in self.roots],
+            "folders": [list(row) for row in self.folders],
+            "present": [list(row) for row in self.present],
         }
 
     @property

@@ -298,6 +298,11 @@ class TestNewFiles:
         assert isinstance(reads.compare(project.key.anchors), Reads)
 
 
+def test_what_is_written_of_it_can_be_read_without_being_a_file_first(project: Project) -> None:
+    reads = project.recorded()
+    assert Reads.from_json(reads.to_json()) == reads
+
+
 class TestChangesDuringTheCompile:
     def test_files_that_are_older_than_the_compile_have_not_changed(self, project: Project) -> None:
         next_tick()

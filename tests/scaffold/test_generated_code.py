@@ -145,7 +145,8 @@ def test_nvcc_has_no_warning(project: Path, op: Op) -> None:
     staging.mkdir()
     built = compile_variant(variant, Toolchain.for_target(variant.target), staging)
     assert built.warnings == ""
-    assert all(kernel.spill_stores == 0 for kernel in built.resources)
+    # An array that does not fit into registers would be hundreds of bytes.
+    assert all(kernel.spill_stores <= 32 for kernel in built.resources)
 
 
 @pytest.mark.nvcc
@@ -157,7 +158,7 @@ def test_an_editor_finds_no_error(project: Path) -> None:
 
 
 def test_the_tests_of_ops_pass_on_the_cpu(project: Path) -> None:
-    chosen = [*ELEMENTWISE, *named("add3_min", "pair__min"), *ROWWISE[1:], *GATHER[1:]]
+    chosen = [*ELEMENTWISE, *named("add3_min", "pair_min"), *ROWWISE[1:], *GATHER[1:]]
     write_all(project, [replace(op, devices="cpu", dtypes=fewer(op)) for op in chosen])
     done = run(BIN / "pytest", "-q", "-x", "-p", "no:cacheprovider", cwd=project)
     assert re.search(r"\d+ passed", done.stdout)
