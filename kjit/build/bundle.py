@@ -23,7 +23,6 @@ An index is read once a process, unless it is replaced. The library's size and h
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import platform
@@ -38,8 +37,9 @@ from typing import Any
 
 import kjit
 from kjit.build import cpu
+from kjit.build.folders import NO_SPACE
 from kjit.build.headers import Reads
-from kjit.build.key import Anchors, differences, digest, digest_of, tvm_ffi_version
+from kjit.build.key import SEARCH_FLAGS, Anchors, differences, digest, digest_of, tvm_ffi_version
 from kjit.build.store import Artifact
 from kjit.errors import KjitError, UsageError
 from kjit.spec import CudaArch, Spec, Target, Variant
@@ -51,7 +51,6 @@ _INDEX = "index.json"
 _FORMAT = 1
 _LIBRARY = re.compile(r"\w+-[0-9a-f]{16}\.so")
 _GLIBC_NEEDED = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
-_SEARCH_FLAGS = ("-I", "-L", "-isystem", "-iquote", "-idirafter")
 _SETTLING_NS = 2_000_000_000
 _SHOWN = 4
 
@@ -190,7 +189,7 @@ def write(folder: Path, built: Iterable[tuple[Variant, Artifact]]) -> Written:
                 path.unlink()
         raise KjitError(
             f"the bundle '{folder}' cannot be written: {error.strerror}.",
-            hint="free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name a folder of yours",
+            hint="free some space" if error.errno in NO_SPACE else "name a folder of yours",
         ) from None
     for name in before - writer.contents.keys():
         with contextlib.suppress(OSError):  # it is of no use, and does no harm
@@ -393,10 +392,10 @@ def _without_folders(flags: Iterable[str]) -> list[str]:
     kept = []
     is_path = False
     for flag in flags:
-        search = flag.startswith(_SEARCH_FLAGS)
+        search = flag.startswith(SEARCH_FLAGS)
         if not search and not is_path:
             kept.append(flag)
-        is_path = flag in _SEARCH_FLAGS
+        is_path = flag in SEARCH_FLAGS
     return kept
 
 

@@ -37,13 +37,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
-from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
 from kjit import env
 from kjit.build import diagnostics, rewrite
 from kjit.build.diagnostics import KernelResources
-from kjit.build.folders import make_private, refuse_unsafe
+from kjit.build.folders import NO_SPACE, make_private, refuse_unsafe
 from kjit.build.key import digest
 from kjit.build.support import SupportObject, support_objects
 from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
@@ -220,7 +219,7 @@ def compile_variant(
             if folder != staging:
                 shutil.copyfile(folder / library.name, library)
     except OSError as error:
-        if error.errno in (ENOSPC, EDQUOT):
+        if error.errno in NO_SPACE:
             raise _disk_full(staging) from None
         raise
     text = "".join(logs)
@@ -473,7 +472,7 @@ def _run(
             start_new_session=True,
         )
     except OSError as error:
-        if error.errno in (ENOSPC, EDQUOT):
+        if error.errno in NO_SPACE:
             raise
         raise ToolchainError(
             f"ninja ('{command[0]}') cannot be run: {error.strerror}.", hint="install it with `pip install ninja`"

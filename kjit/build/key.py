@@ -34,8 +34,10 @@ FORMAT = 2
 """Changes when the same inputs would be built differently, or a record is written differently."""
 
 _KEY_DIGITS = 32
-_SEARCH_FLAGS = ("-I", "-L", "-isystem", "-iquote", "-idirafter")
-_BEFORE_PATHS = ("", *_SEARCH_FLAGS)
+SEARCH_FLAGS = ("-I", "-L", "-isystem", "-iquote", "-idirafter")
+"""Flags that are followed by a folder for the compilers to search."""
+
+_BEFORE_PATHS = ("", *SEARCH_FLAGS)
 
 
 @dataclass(frozen=True)
@@ -306,12 +308,12 @@ def _anchored(flags: Iterable[str], anchors: Anchors) -> list[str]:
     written = []
     is_path = False
     for flag in flags:
-        if is_path or flag.startswith(_SEARCH_FLAGS):
+        if is_path or flag.startswith(SEARCH_FLAGS):
             start = max(flag.find("/"), 0)
             written.append(flag[:start] + anchors.written(flag[start:]) if flag[:start] in _BEFORE_PATHS else flag)
         else:
             written.append(flag)
-        is_path = flag in _SEARCH_FLAGS
+        is_path = flag in SEARCH_FLAGS
     return written
 
 
