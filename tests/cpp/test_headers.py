@@ -22,6 +22,8 @@ HEADERS = sorted(
 # Headers of the host that need the CUDA runtime's C headers, and nothing else of CUDA.
 CUDA_HOST_HEADERS = ["kjit/launch.h", "kjit/runtime.cuh"]
 HOST_HEADERS = [header for header in HEADERS if header.endswith(".h") and header != "kjit/launch.h"]
+# Those that a kernel may include.
+NVCC_HEADERS = [header for header in HEADERS if header != "kjit/tvm_ffi.h"]
 ARCHS = ["8.0", "8.9", "9.0a", "10.0a", "12.0"]
 TOOLKITS = [
     ("wheels", next(iter(wheel_homes()), None)),
@@ -109,45 +111,48 @@ def test_the_cases_compile_with_clang(case: Path) -> None:
     check([CLANG, *flags, f"-I{INCLUDE}", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only", str(case)])
 
 
-def toolkit_version(home: Path | None) -> str | None:
-    """CUDA_VERSION of the toolkit in `home`."""
-    header = None if home is None else next(home.glob("**/include/cuda.h"), None)
-    return None if header is None else re.findall(r"#define CUDA_VERSION (\d+)", header.read_text())[0]
+def check_with_nvcc(home: Path | None, archs: list[str], folder: Path, *headers: str) -> None:
+    """`headers` in one unit, warnings of both compilers on, for `archs`; with the CUDA of `home`, or that of builds."""
+    with pytest.MonkeyPatch.context() as patch:
+        if home is not None:
+            patch.setenv("KJIT_CUDA_HOME", str(home))
+        toolchain = Toolchain.for_target(Target.cuda(ARCHS[0]))
+    assert toolchain.cuda is not None
+    flags = toolchain.nvcc_flags(Spec("unit", cuda_files=[folder / "unit.cu"]))
+    # KJIT_CUDA_ARCH is left out, so the fallback compiles as well.
+    flags = [flag for flag in flags if not flag.startswith(("-gencode", "-DKJIT_CUDA_ARCH"))]
+    digits = [kjit.CudaArch.parse(arch).digits for arch in archs]
+    codes = [f"-gencode=arch=compute_{digit},code=sm_{digit}" for digit in digits]
+    warnings = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wconversion"]
+    command = [str(toolchain.cuda.nvcc.path), *flags, *codes, *warnings, "-x", "cu"]
+    check([*command, "-c", str(unit(folder, *headers)), "-o", str(folder / "unit.o")])
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("header", [header for header in HEADERS if header != "kjit/tvm_ffi.h"])
+@pytest.mark.parametrize("header", NVCC_HEADERS)
+def test_a_header_compiles_alone_with_nvcc(header: str, tmp_path: Path) -> None:
+    check_with_nvcc(None, [ARCHS[0], ARCHS[-1]], tmp_path, header)
+
+
+@pytest.mark.nvcc
 @pytest.mark.parametrize("home", [home for _, home in TOOLKITS], ids=[label for label, _ in TOOLKITS])
-def test_a_header_compiles_alone_with_nvcc(
-    header: str, home: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_headers_compile_together_for_every_architecture(home: Path | None, tmp_path: Path) -> None:
     if home is None:
         pytest.skip("there is no such CUDA here")
-    monkeypatch.setenv("KJIT_CUDA_HOME", str(home))
-    toolchain = Toolchain.for_target(Target.cuda(ARCHS[0]))
-    assert toolchain.cuda is not None
-    flags = toolchain.nvcc_flags(Spec("unit", cuda_files=[tmp_path / "unit.cu"]))
-    # Where both CUDAs are one version, the second is the same compiler from another place: one architecture shows that.
-    is_known = home == TOOLKITS[1][1] and toolkit_version(home) == toolkit_version(TOOLKITS[0][1])
-    digits = [kjit.CudaArch.parse(arch).digits for arch in (ARCHS[2:3] if is_known else ARCHS)]
-    flags = [flag for flag in flags if not flag.startswith(("-gencode", "-DKJIT_CUDA_ARCH"))]
-    # One architecture more than the first in each call: KJIT_CUDA_ARCH is left out, so the fallback compiles as well.
-    archs = [f"-gencode=arch=compute_{digit},code=sm_{digit}" for digit in digits]
-    warnings = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wconversion"]
-    command = [str(toolchain.cuda.nvcc.path), *flags, *archs, *warnings, "-x", "cu"]
-    check([*command, "-c", str(unit(tmp_path, header)), "-o", str(tmp_path / "unit.o")])
+    check_with_nvcc(home, ARCHS, tmp_path, *NVCC_HEADERS)
 
 
 @pytest.mark.nvcc
 def test_with_light_types_no_header_reads_cudas_for_half_and_8_bit_types(tmp_path: Path) -> None:
     toolchain = Toolchain.for_target(Target.cuda("9.0a"))
     assert toolchain.cuda is not None
-    headers = [header for header in HEADERS if header != "kjit/tvm_ffi.h"]
     flags = without_own_headers(toolchain.nvcc_flags(Spec("unit", cuda_files=[tmp_path / "unit.cu"])))
     command = [str(toolchain.cuda.nvcc.path), *flags, f"-I{INCLUDE}", "-DKJIT_LIGHT_TYPES", "-x", "cu"]
     warnings = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wconversion"]
     depfile = tmp_path / "unit.d"
-    check([*command, *warnings, "-MD", "-MF", str(depfile), "-c", str(unit(tmp_path, *headers)), "-o", "/dev/null"])
+    check(
+        [*command, *warnings, "-MD", "-MF", str(depfile), "-c", str(unit(tmp_path, *NVCC_HEADERS)), "-o", "/dev/null"]
+    )
     assert "/cuda_runtime.h" in depfile.read_text()
     assert not re.search(r"/cuda_(fp16|bf16|fp8)\.h", depfile.read_text())
 
