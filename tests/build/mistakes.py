@@ -2,9 +2,9 @@
 
     python tests/build/mistakes.py [NAME...]
 
-compiles the sources in the folder `mistakes` with the compilers of this machine and writes what kjit says into
-`mistakes/expected/<name>.txt`. Read every change of these files as somebody who sees such a text for the first time:
-does its first line say what is wrong, and where?
+compiles the sources in the folder `mistakes` with the compilers of this machine, those that are right with one place
+made wrong, and writes what kjit says into `mistakes/expected/<name>.txt`. Read every change of these files as somebody
+who sees such a text for the first time: does its first line say what is wrong, and where?
 
 The words of a message are the compiler's, and change from one major version to the next. So the texts are compared
 word for word only with the compilers that wrote them (`mistakes/expected/compilers.txt`), and otherwise by what kjit
@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kjit.build import plan
 from kjit.build.compile import compile_variant
@@ -41,11 +43,13 @@ class Mistake:
     """One wrong source (or a right one that is declared wrongly), and for what it is compiled.
 
     Attributes:
+        source: its name, as messages show it.
         exports: what its wrapper exports.
         target: `cpu`, `sim`, or an architecture like `9.0a`.
         more: other sources of the module.
         flags: for the compiler. link: for the linker.
         library: it needs `libfactor.so`, which is there for the link, and `gone` or `other` when it is loaded.
+        edit: no file of that name is in the folder: it is the file named first, where the second text is the third.
     """
 
     source: str
@@ -55,31 +59,67 @@ class Mistake:
     flags: tuple[str, ...] = ()
     link: tuple[str, ...] = ()
     library: str = ""
+    edit: tuple[str, str, str] | None = None
 
     @property
     def is_cuda(self) -> bool:
         """Whether it takes nvcc."""
         return self.target not in ("cpu", "sim")
 
-    def variant(self, *link: str) -> Variant:
-        files = [FOLDER / name for name in (self.source, *self.more)]
+    @property
+    def target_of_build(self) -> Target:
+        if self.is_cuda:
+            return Target.cuda(self.target)
+        return Target.sim() if self.target == "sim" else Target.cpu()
+
+    def write(self, folder: Path) -> None:
+        """Write its sources into `folder`."""
+        for name in (self.source, *self.more):
+            if self.edit is None:
+                shutil.copy(FOLDER / name, folder)
+                continue
+            base, right, wrong = self.edit
+            text = (FOLDER / base).read_text()
+            assert text.count(right) == 1, f"{name}: {right!r} is in {base} {text.count(right)} times"
+            (folder / name).write_text(text.replace(right, wrong))
+
+    def variant(self, folder: Path, *link: str) -> Variant:
+        files = [folder / name for name in (self.source, *self.more)]
         if self.target == "cpu":
-            flags = {"extra_cflags": self.flags, "extra_ldflags": (*self.link, *link)}
-            return Variant(Spec("scale", cpp_files=files, cpp_wrappers=self.exports, **flags), Target.cpu())
-        target = Target.sim() if self.target == "sim" else Target.cuda(self.target)
-        spec = Spec("scale", cuda_files=files, cuda_wrappers=self.exports, extra_cuda_cflags=self.flags)
-        return Variant(spec, target)
+            spec = Spec(
+                "scale",
+                cpp_files=files,
+                cpp_wrappers=self.exports,
+                extra_cflags=self.flags,
+                extra_ldflags=(*self.link, *link),
+            )
+        else:
+            spec = Spec("scale", cuda_files=files, cuda_wrappers=self.exports, extra_cuda_cflags=self.flags)
+        return Variant(spec, self.target_of_build)
 
 
 _FP32 = (("scale", "Scale<fp32_t>::run"),)
 
+
+def _cpp(name: str, right: str, wrong: str, **more: Any) -> Mistake:
+    """`right.cpp` with one place made wrong."""
+    return Mistake(f"{name}.cpp", _FP32, edit=("right.cpp", right, wrong), **more)
+
+
+def _cuda(name: str, right: str, wrong: str, target: str = "9.0a") -> Mistake:
+    """`cuda_right.cuh` with one place made wrong."""
+    return Mistake(f"cuda_{name}.cuh", _FP32, target, edit=("cuda_right.cuh", right, wrong))
+
+
+_MISSPELT_NAME = ("misspelt_name", "* alpha);", "* alhpa);")
+
 MISTAKES: Mapping[str, Mistake] = {
     # C++
-    "missing_semicolon": Mistake("missing_semicolon.cpp", _FP32),
-    "missing_brace": Mistake("missing_brace.cpp", _FP32),
-    "misspelt_member": Mistake("misspelt_member.cpp", _FP32),
-    "missing_header": Mistake("missing_header.cpp", _FP32),
-    "missing_include": Mistake("missing_include.cpp", _FP32),
+    "missing_semicolon": _cpp("missing_semicolon", 'n{"n"};', 'n{"n"}'),
+    "missing_brace": _cpp("missing_brace", "  }\n};", "};"),
+    "misspelt_member": _cpp("misspelt_member", "with_dtype", "with_dytpe"),
+    "missing_header": _cpp("missing_header", "<cstdint>", '"vectorise.h"'),
+    "missing_include": _cpp("missing_include", "(from[i] * alpha)", "(std::sqrt(from[i] * alpha))"),
     "wrong_const": Mistake("wrong_const.cpp"),
     "wrong_number_of_arguments": Mistake("wrong_number_of_arguments.cpp"),
     "ambiguous_overload": Mistake("ambiguous_overload.cpp"),
@@ -99,12 +139,12 @@ MISTAKES: Mapping[str, Mistake] = {
     "missing_at_load": Mistake("needs_library.cpp", library="gone"),
     "undefined_at_load": Mistake("needs_library.cpp", library="other"),
     # nvcc
-    "cuda_missing_semicolon": Mistake("cuda_missing_semicolon.cuh", _FP32, "9.0a"),
-    "cuda_missing_brace": Mistake("cuda_missing_brace.cuh", _FP32, "9.0a"),
-    "cuda_misspelt_name": Mistake("cuda_misspelt_name.cuh", _FP32, "9.0a"),
-    "cuda_misspelt_member": Mistake("cuda_misspelt_member.cuh", _FP32, "9.0a"),
+    "cuda_missing_semicolon": _cuda("missing_semicolon", "threadIdx.x;", "threadIdx.x"),
+    "cuda_missing_brace": _cuda("missing_brace", "alpha);\n}\n", "alpha);\n"),
+    "cuda_misspelt_name": _cuda(*_MISSPELT_NAME),
+    "cuda_misspelt_member": _cuda("misspelt_member", "with_dtype", "with_dytpe"),
     "cuda_undefined_half": Mistake("cuda_undefined_half.cuh", (("scale", "scale_kernel"),), "9.0a"),
-    "cuda_kernel_arguments": Mistake("cuda_kernel_arguments.cuh", _FP32, "9.0a"),
+    "cuda_kernel_arguments": _cuda("kernel_arguments", "x.data_ptr(), alpha,", "x.data_ptr(),"),
     "cuda_launch_arguments": Mistake("cuda_launch_arguments.cuh", target="9.0a"),
     "cuda_host_function": Mistake("cuda_host_function.cuh", _FP32, "9.0a"),
     "cuda_not_a_kernel": Mistake("cuda_not_a_kernel.cuh", target="9.0a"),
@@ -119,39 +159,46 @@ MISTAKES: Mapping[str, Mistake] = {
     "cuda_too_old_intrinsic": Mistake("cuda_too_old_intrinsic.cuh", target="7.5"),
     "cuda_undefined_device_function": Mistake("cuda_undefined_device_function.cuh", target="9.0a"),
     # The simulator
-    "sim_ptx": Mistake("sim_ptx.cuh", target="sim"),
-    "sim_misspelt_name": Mistake("cuda_misspelt_name.cuh", _FP32, "sim"),
+    "sim_ptx": Mistake("sim_ptx.cuh", target="sim", edit=("cuda_unknown_ptx.cuh", "mull.f32", "mul.f32")),
+    "sim_misspelt_name": _cuda(*_MISSPELT_NAME, target="sim"),
     # Warnings
-    "unused_variable": Mistake("unused_variable.cpp", _FP32, flags=("-Wall",)),
-    "cuda_unused_variable": Mistake("cuda_unused_variable.cuh", _FP32, "9.0a"),
+    "unused_variable": _cpp(
+        "unused_variable", "    T* to", "    const int64_t rows = n.unwrap();\n    T* to", flags=("-Wall",)
+    ),
+    "cuda_unused_variable": _cuda("unused_variable", "  if (i", "  const float half_of_alpha = alpha / 2;\n  if (i"),
 }
 
 
 def say(mistake: Mistake) -> str:
     """What kjit says about it, with paths that are the same on all machines."""
     before = os.getcwd()
-    os.chdir(FOLDER)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            toolchain = Toolchain.for_target(mistake.variant().target)
-            text = _load(mistake, toolchain, folder) if mistake.library else _compile(mistake, toolchain, folder)
-            return _same_everywhere(text, folder, toolchain)
-    finally:
-        os.chdir(before)
+    with tempfile.TemporaryDirectory() as temporary:
+        sources, folder = Path(temporary, "sources"), Path(temporary, "build")
+        sources.mkdir()
+        folder.mkdir()
+        mistake.write(sources)
+        toolchain = Toolchain.for_target(mistake.target_of_build)
+        # Paths are shown as seen from here.
+        os.chdir(sources)
+        try:
+            text = (_load if mistake.library else _compile)(mistake, sources, toolchain, folder)
+        finally:
+            os.chdir(before)
+        return _same_everywhere(text, str(folder), toolchain)
 
 
-def _compile(mistake: Mistake, toolchain: Toolchain, folder: str) -> str:
+def _compile(mistake: Mistake, sources: Path, toolchain: Toolchain, folder: Path) -> str:
     try:
-        return compile_variant(mistake.variant(), toolchain, Path(folder)).warnings
+        return compile_variant(mistake.variant(sources), toolchain, folder).warnings
     except CompileError as error:
         return _whole(error)
 
 
-def _load(mistake: Mistake, toolchain: Toolchain, folder: str) -> str:
+def _load(mistake: Mistake, sources: Path, toolchain: Toolchain, folder: Path) -> str:
     """Build against a library, take that away or put another in its place, and load."""
-    library = Path(folder, "libfactor.so")
-    cache = Path(folder, "cache")
-    variant = mistake.variant(f"-L{folder}", f"-Wl,-rpath,{folder}", "-lfactor")
+    library = folder / "libfactor.so"
+    cache = folder / "cache"
+    variant = mistake.variant(sources, f"-L{folder}", f"-Wl,-rpath,{folder}", "-lfactor")
     _make_library(library, "double scale_factor() { return 2; }", toolchain)
     plan.build(variant, Store.open(cache))
     library.unlink()
@@ -210,7 +257,7 @@ def expected(name: str, compiler: str) -> str:
 
 def compiler_of(mistake: Mistake) -> str:
     """The compiler that sees it, by what decides about its words: the major version."""
-    toolchain = Toolchain.for_target(mistake.variant().target)
+    toolchain = Toolchain.for_target(mistake.target_of_build)
     found = toolchain.cuda.nvcc if toolchain.cuda is not None else toolchain.cxx
     return f"{found.family} {found.version[0]}"
 
