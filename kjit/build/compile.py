@@ -17,8 +17,8 @@ the build, and generated units depend on nothing but the spec.
 
 A unit for the simulator is compiled in three commands: the preprocessor, kjit's rewriter (rewrite.py), the compiler.
 
-Each command writes to a log of its own, so that messages never mix. The whole build runs in its own session, which is
-killed when this process is interrupted: nothing keeps compiling behind a Ctrl-C.
+Each command writes to a log of its own, so that messages never mix. The whole build ends with this process, however
+that ends (run.py).
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -44,6 +42,8 @@ from kjit.build import diagnostics, rewrite
 from kjit.build.diagnostics import KernelResources
 from kjit.build.folders import NO_SPACE, make_private, refuse_unsafe
 from kjit.build.key import digest
+from kjit.build.run import NOT_RUN, run
+from kjit.build.staging import temporary_folder
 from kjit.build.support import SupportObject, support_objects
 from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
@@ -90,9 +90,6 @@ _CUDA_TYPE_HEADERS = (
 )
 
 _SHARED_LIBRARY = re.compile(r"\.(so|dylib)(\.[\d.]+)?$")
-
-_GRACE_S = 3.0
-_POLL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -206,11 +203,11 @@ def compile_variant(
     library = staging / steps[-1].output
     try:
         with _temporary_folder() as temporary:
-            folder = staging if _PLAIN_FOR_NVCC.fullmatch(os.path.realpath(staging)) else Path(temporary)
+            folder = staging if _PLAIN_FOR_NVCC.fullmatch(os.path.realpath(staging)) else temporary
             made = _write(folder, steps, links)
             # A server that a launcher starts outlives the build, and so must its folder for temporary files.
-            extra = {"TMPDIR": temporary} if launcher is None else _LAUNCHER_ENVIRONMENT
-            done = _run([str(ninja), "--quiet"], folder, extra, cancel)
+            extra = {"TMPDIR": str(temporary)} if launcher is None else _LAUNCHER_ENVIRONMENT
+            done = _run(ninja, folder, extra, cancel)
             logs = [links.restore(_read(folder / step.log)) for step in made]
             _keep_support(folder, made, done)
             if done.returncode != 0:
@@ -445,84 +442,27 @@ def _failed(ninja_output: str) -> set[str]:
     return set(re.findall(r"^FAILED: (?:\[code=\d+\] )?(\S+)", ninja_output, re.MULTILINE))
 
 
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for the compilers' own temporary files, removed whatever happens to them.
+def _temporary_folder() -> contextlib.AbstractContextManager[Path]:
+    """A folder for the compilers' own temporary files.
 
     In the system's temporary folder, which is on a fast disk where a cache in a home folder may not be.
     """
     root = tempfile.gettempdir()
     if _PLAIN_FOR_NVCC.fullmatch(os.path.realpath(root)) is None and os.access("/tmp", os.W_OK):
         root = "/tmp"
-    return tempfile.TemporaryDirectory(prefix="kjit-", dir=root, ignore_cleanup_errors=True)
+    return temporary_folder(root)
 
 
 def _run(
-    command: list[str], folder: Path, extra: Mapping[str, str], cancel: threading.Event | None
+    ninja: Path, folder: Path, extra: Mapping[str, str], cancel: threading.Event | None
 ) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_ENVIRONMENT}
     environment.update(LC_ALL="C", **extra)
-    try:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as error:
-        if error.errno in NO_SPACE:
-            raise
-        raise ToolchainError(
-            f"ninja ('{command[0]}') cannot be run: {error.strerror}.", hint="install it with `pip install ninja`"
-        ) from None
-    try:
-        output = _wait(process, cancel)
-    except BaseException:
-        _kill(process)
-        raise
-    return subprocess.CompletedProcess(command, process.returncode, output.decode(errors="replace"))
-
-
-def _wait(process: subprocess.Popen[bytes], cancel: threading.Event | None) -> bytes:
-    """The output of `process`, once it has ended."""
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=_POLL_S)[0]
-        if cancel is not None and cancel.is_set():
-            raise CancelledError
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the build and everything that it started.
-
-    ninja runs each command in a process group of its own and passes a SIGTERM on to them; what does not listen is
-    found by its session, which it cannot leave unnoticed.
-    """
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_GRACE_S)
-    for pid in _session(process.pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
-
-
-def _session(leader: int) -> Iterator[int]:
-    """The processes of a session; only its leader where there is no /proc."""
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        names = [str(leader)]
-    for name in names:
-        if name.isdecimal():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                if os.getsid(int(name)) == leader:
-                    yield int(name)
+    done = run([str(ninja), "--quiet"], folder, environment, cancel)
+    # A command that ends so gives ninja the same status, and ninja names it.
+    if done.returncode in NOT_RUN and not _failed(done.stdout):
+        raise ToolchainError(f"ninja cannot be run: {done.stdout.strip()}", hint="install it with `pip install ninja`")
+    return done
 
 
 def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[Path, ...]:

@@ -421,6 +421,13 @@ def report_of(artifact: Artifact) -> tuple[float, tuple[KernelResources, ...], s
     )
 
 
+def warnings_of(outcomes: Iterable[Outcome]) -> list[str]:
+    """What the compilers said besides where something was built: each warning once, however many variants it came
+    with."""
+    told = [report_of(each.artifact)[2] for each in outcomes if each.state == "built" and each.artifact is not None]
+    return [part for part in dict.fromkeys(part for text in told for part in text.split("\n\n")) if part]
+
+
 def _usual_seconds(target: Target) -> float:
     return _USUAL_SECONDS[target.kind] * (1 + len(target.others) / 2)
 

@@ -5,6 +5,9 @@
 
 A folder whose lock is free belongs to nobody any more and is removed by the next build. What has another name was not
 made here and stays.
+
+There is one such place in each cache, on its disk, so that an artifact can be renamed into its place; and one among the
+system's temporary files, `/tmp/kjit-<user id>`, for what compilers write beside it.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ import os
 import re
 import secrets
 import shutil
+import stat
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kjit.build.folders import NO_SPACE, disk_full, scan
+from kjit.build.folders import NO_SPACE, disk_full, make_private, scan
 from kjit.build.locks import is_current, open_lock, release, try_lock
 from kjit.errors import CacheError
 
@@ -37,14 +42,48 @@ def staging_folder(staging: Path) -> Iterator[Path]:
     Raises:
         CacheError: it cannot be made, most often because the disk is full.
     """
-    folder, handle = _make(staging)
+    try:
+        folder, handle = _make(staging)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise disk_full(staging.parent.parent) from None
+        raise CacheError(f"No folder to build in can be made in '{staging}': {error.strerror}.") from None
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            os.unlink(f"{folder}.lock")
-        release(handle)
+        _remove(folder, handle)
+
+
+@contextlib.contextmanager
+def temporary_folder(root: str | None = None) -> Iterator[Path]:
+    """A fresh folder for temporary files, removed afterwards. As `make_temporary_folder`."""
+    folder, remove = make_temporary_folder(root)
+    try:
+        yield folder
+    finally:
+        remove()
+
+
+def make_temporary_folder(root: str | None = None) -> tuple[Path, Callable[[], None]]:
+    """A fresh folder for temporary files, and what removes it. Those of processes that have ended are removed first.
+
+    Args:
+        root: where to make it; by default where the system keeps temporary files.
+
+    Raises:
+        CacheError: there is no place in `root` that is this user's alone.
+        OSError: it cannot be made, most often because the disk is full.
+    """
+    home = _temporary_home(root or tempfile.gettempdir())
+    sweep(home)
+    folder, handle = _make(home)
+
+    def remove() -> None:
+        _remove(folder, handle)
+        with contextlib.suppress(OSError):  # others work in it
+            home.rmdir()
+
+    return folder, remove
 
 
 def is_taken_away(folder: Path, error: Exception) -> bool:
@@ -79,8 +118,10 @@ def sweep(staging: Path) -> int:
         try:
             if try_lock(handle) and is_current(handle, lock) and _is_local(handle):
                 shutil.rmtree(staging / name, ignore_errors=True)
-                lock.unlink(missing_ok=True)
-                swept += 1
+                # Its compilers may be dying still and have put another file there: the next build finds it by its lock.
+                if not os.path.lexists(staging / name):
+                    lock.unlink(missing_ok=True)
+                    swept += 1
         except OSError as error:
             _log.debug("%s is not swept: %s", lock, error)
         finally:
@@ -89,30 +130,52 @@ def sweep(staging: Path) -> int:
 
 
 def _make(staging: Path) -> tuple[Path, int]:
-    try:
-        for _ in range(_ATTEMPTS):
-            folder = spare_name(staging)
-            lock = Path(f"{folder}.lock")
-            handle = open_lock(lock)
-            try:
-                # A sweep may have come between the two calls, and have taken the lock for a dead one.
-                if try_lock(handle) is not False and is_current(handle, lock):
-                    os.pwrite(handle, os.uname().nodename.encode(), 0)
-                    folder.mkdir(mode=0o700)
-                    return folder, handle
-            except FileNotFoundError:
-                pass  # the cache was removed between the two calls
-            except OSError:
-                lock.unlink(missing_ok=True)
-                os.close(handle)
-                raise
+    for _ in range(_ATTEMPTS):
+        folder = spare_name(staging)
+        lock = Path(f"{folder}.lock")
+        handle = open_lock(lock)
+        try:
+            # A sweep may have come between the two calls, and have taken the lock for a dead one.
+            if try_lock(handle) is not False and is_current(handle, lock):
+                os.pwrite(handle, os.uname().nodename.encode(), 0)
+                folder.mkdir(mode=0o700)
+                return folder, handle
+        except FileNotFoundError:
+            pass  # the cache was removed between the two calls
+        except OSError:
             lock.unlink(missing_ok=True)
             os.close(handle)
-    except OSError as error:
-        if error.errno in NO_SPACE:
-            raise disk_full(staging.parent.parent) from None
-        raise CacheError(f"No folder to build in can be made in '{staging}': {error.strerror}.") from None
+            raise
+        lock.unlink(missing_ok=True)
+        os.close(handle)
     raise CacheError(f"No folder to build in can be made in '{staging}': it is being removed all the time.")
+
+
+def _remove(folder: Path, handle: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.unlink(f"{folder}.lock")
+    release(handle)
+
+
+def _temporary_home(root: str) -> Path:
+    """The user's own place among temporary files.
+
+    The name may be taken: in a container that shares `/tmp` with others, each of them is called root.
+    """
+    user = os.geteuid()
+    names = [f"kjit-{user}", *(f"kjit-{user}-{number}" for number in range(1, _ATTEMPTS))]
+    for name in names:
+        home = Path(root, name)
+        with contextlib.suppress(FileExistsError):
+            make_private(home)
+            status = home.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o022:
+                return home
+    raise CacheError(
+        f"'{Path(root, names[0])}', where temporary files would be kept, is not this user's alone.",
+        hint="remove it, or set TMPDIR to a folder of yours",
+    )
 
 
 def _is_local(handle: int) -> bool:

@@ -28,7 +28,6 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -575,17 +574,18 @@ def _temporary_store(pid: int, instead_of: str, why: str) -> Store:
     """One for each process: a child after a fork has its own, as the parent's goes with the parent."""
     import atexit
 
-    folder = tempfile.mkdtemp(prefix="kjit-cache-")
-
-    def remove() -> None:
-        if os.getpid() == pid:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
+    try:
+        folder, remove = staging.make_temporary_folder()
+    except OSError as error:
+        raise CacheError(
+            f"The cache '{instead_of}' cannot be written ({why}), nor can a temporary one be made: {error.strerror}.",
+            hint=f"set {env.CACHE_DIR} to a folder that can be written",
+        ) from None
+    atexit.register(lambda: remove() if os.getpid() == pid else None)
     _log.warning(
         "the cache %s cannot be written (%s): what is compiled now is kept in %s and lost when this process ends",
         instead_of,
         why,
         folder,
     )
-    return Store(Path(folder)).writable()
+    return Store(folder).writable()

@@ -110,7 +110,8 @@ def build(
         )
     elif outcomes:
         _print_table(outcomes)
-    _print_warnings(outcomes)
+    for warning in plan.warnings_of(outcomes):
+        console.note(warning)
     _print_errors(failures)
     if not verbose and any(isinstance(error, CompileError) for error in failures):
         console.note("`kjit build --verbose` shows all that the compilers said, and commands that repeat it.")
@@ -307,16 +308,6 @@ def _print_commands(outcome: Outcome) -> None:
     commands = outcome.artifact.build.get("commands")
     for command in commands if isinstance(commands, list) else []:
         console.note(f"  {command}")
-
-
-def _print_warnings(outcomes: Iterable[Outcome]) -> None:
-    """What the compilers said besides: each warning once, however many variants it came with."""
-    from kjit.build.plan import report_of
-
-    told = [report_of(each.artifact)[2] for each in outcomes if each.state == "built" and each.artifact is not None]
-    for warning in dict.fromkeys(part for warnings in told for part in warnings.split("\n\n")):
-        if warning:
-            console.note(warning)
 
 
 def _print_errors(errors: Iterable[KjitError]) -> None:

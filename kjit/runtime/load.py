@@ -53,6 +53,7 @@ _log = logging.getLogger("kjit")
 _loaded: dict[str, tvm_ffi.Module] = {}
 _loading = threading.Lock()
 _told: set[Refusal] = set()
+_told_warnings: set[str] = set()
 
 
 def load_jit(
@@ -249,6 +250,11 @@ def ensure_built(
     took = time.perf_counter() - began
     if outcome.state == "built" and took > _LONG_S:
         _log.warning("kjit compiled %s in %.1f s", variant.label, took)
+    # The next variant of the op would say the same.
+    warnings = [warning for warning in plan.warnings_of([outcome]) if warning not in _told_warnings]
+    if warnings:
+        _told_warnings.update(warnings)
+        _log.warning("what the compiler warns of in %s:\n%s", variant.label, "\n\n".join(warnings))
     assert outcome.artifact is not None  # `build` raises where there is none
     return outcome.artifact
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kjit.build.staging import temporary_folder
 from kjit.errors import KjitError, UsageError
 from kjit.project import Project, find_project
 from kjit.scaffold.dtypes import DType, find_dtype
@@ -138,10 +138,10 @@ def _has_variable(signature: str) -> bool:
 
 
 def _merge(mine: str, before: str, new: str) -> str:
-    with tempfile.TemporaryDirectory(prefix="kjit-") as folder:
+    with temporary_folder() as folder:
         paths = []
         for name, text in (("mine", mine), ("before", before), ("new", new)):
-            paths.append(Path(folder) / name)
+            paths.append(folder / name)
             paths[-1].write_text(text, encoding="utf-8", newline="\n")
         labels = [part for label in ("yours", "as scaffolded before", "as scaffolded now") for part in ("-L", label)]
         command = ["git", "merge-file", "--stdout", *labels, *map(str, paths)]

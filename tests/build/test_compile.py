@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.build import compile as compile_module
+from kjit.build import run
 from kjit.build.compile import Built, compile_variant
 from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_library
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
@@ -338,6 +338,13 @@ class TestFailures:
         with pytest.raises(ToolchainError, match="pip install ninja"):
             compile_variant(Variant(Spec("answer", cpp_files=[source]), Target.cpu()), toolchain, staging)
 
+    def test_a_ninja_that_cannot_be_run_is_told_from_a_command_that_cannot(
+        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("kjit.build.compile.find_ninja", lambda: tmp_path / "gone" / "ninja")
+        with pytest.raises(ToolchainError, match=r"ninja cannot be run: .*gone/ninja"):
+            build(Spec("answer", cpp_files=[source]), staging)
+
     def fake_compiler(self, folder: Path, body: str) -> Toolchain:
         """The CPU toolchain with a shell script in the compiler's place."""
         program = folder / "fake-c++"
@@ -443,14 +450,14 @@ class TestInterrupts:
     def test_a_cancelled_build_leaves_no_process(
         self, slow: Path, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(compile_module, "_GRACE_S", 0.1)
+        monkeypatch.setattr(run, "_GRACE_S", 0.1)
         raised = self.start(slow, source, staging, threading.Event())
         assert [type(error) for error in raised] == [CancelledError]
 
     def test_an_interrupted_build_leaves_no_process(
         self, slow: Path, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(compile_module, "_GRACE_S", 0.1)
+        monkeypatch.setattr(run, "_GRACE_S", 0.1)
         interrupt = threading.Event()
         monkeypatch.setattr(interrupt, "is_set", lambda: threading.Event.is_set(interrupt) and self.raise_interrupt())
         raised = self.start(slow, source, staging, interrupt)

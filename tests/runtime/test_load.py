@@ -285,6 +285,22 @@ class TestLog:
         assert "kjit compiles answer cpu: csrc/answer.h changed" in lines
 
     @pytest.mark.usefixtures("cache_dir")
+    def test_what_the_compiler_warns_of_is_shown_once_however_many_variants_warn_of_it(
+        self, tmp_path: Path, answer_op: WriteOp, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        spec = answer_op(tmp_path, "answer", 42)
+        header_of(spec).write_text(
+            '#define ANSWER 1\n#pragma GCC diagnostic warning "-Wunused-variable"\nstatic int never_used = 1;\n'
+        )
+        for argument in ("1", "2"):
+            load(Spec("answer", argument, cpp_files=spec.cpp_files))
+        [shown] = [record for record in caplog.records if "warning: " in record.message]
+        assert shown.levelno == logging.WARNING
+        assert shown.message.startswith("what the compiler warns of in answer<1> cpu:\n")
+        assert "answer.h:3:12: warning: " in shown.message
+        assert "  3 | static int never_used = 1;" in shown.message
+
+    @pytest.mark.usefixtures("cache_dir")
     def test_the_line_is_seen_by_default_and_a_hit_says_nothing(self, tmp_path: Path, answer_op: WriteOp) -> None:
         script = TestAnotherProcess.LOAD.format(source=answer_op(tmp_path).cpp_files[0])
         assert run(script).stderr.startswith("kjit compiles answer cpu: it was never built here\n")

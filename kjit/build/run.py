@@ -1,0 +1,133 @@
+"""How does a build run, and what ends it?
+
+A build is a tree of processes: ninja, a shell for each command, the compiler, and what that is made of (cc1plus, cicc,
+ptxas). ninja puts each command into a process group of its own, but nothing in the tree leaves the session that is made
+for it here. So the session is what is ended:
+
+- by this process, when it is interrupted or the build is cancelled;
+- where this process was killed and can do nothing any more, by a shell that looks once a second whether ninja still is
+  its child. It needs `/proc`; without one (macOS) the compilers of a killed build run to their end.
+
+Of what the kernel offers for this, PR_SET_PDEATHSIG is bound to a thread, does not pass on to grandchildren, and cannot
+be set from Python without code between `fork` and `exec`, which may hang in a process with threads. A pipe that breaks
+is kept whole by whoever forked meanwhile. And a watcher in Python would fall to the same `pkill python`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+_GRACE_S = 3.0
+_POLL_S = 0.1
+
+# Becomes the program in "$@", beside a subshell that watches it. $$ stays this process's in the subshell, and so is the
+# session's number: no other process can get that while the subshell is in it.
+_WATCHED = r"""
+parent=$1
+shift
+(
+  cd /
+  look() {
+    { read -r line <"/proc/$1/stat"; } 2>/dev/null || return
+    set -- "${line%% *}" ${line##*) }
+    pid=$1 state=$2 above=$3 session=$5
+  }
+  look self && [ "$session" = $$ ] || exit
+  me=$pid
+  while look $$ && [ "$state" != Z ] && [ "$above" = "$parent" ]; do sleep 1; done
+  look "$parent" && [ "$state" != Z ] && exit
+  for attempt in 1 2 3 4 5 6 7 8 9; do
+    found=
+    for folder in /proc/[0-9]*; do
+      look "${folder#/proc/}" && [ "$session" = $$ ] && [ "$state" != Z ] && [ "$pid" != "$me" ] || continue
+      kill -9 "$pid" && found=1
+    done
+    [ "$found" ] || break
+  done
+) </dev/null >/dev/null 2>&1 &
+exec "$@"
+"""
+NOT_RUN = (126, 127)
+"""The exit statuses of a program that cannot be run, as shells say it."""
+
+
+def run(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], cancel: threading.Event | None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in `folder`, and end it, with all that it started, when this is interrupted or this process dies.
+
+    Returns:
+        What it wrote to stdout and stderr together, and its exit status (one of `NOT_RUN`: it could not be run).
+
+    Raises:
+        CancelledError: `cancel` was set.
+        OSError: no process can be started.
+    """
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", _WATCHED, "sh", str(os.getpid()), *command],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        output = _wait(process, cancel)
+    except BaseException:
+        _end(process)
+        raise
+    if process.returncode < 0:
+        _kill_session(process.pid)  # it was killed and could not end its commands
+    return subprocess.CompletedProcess(command, process.returncode, output.decode(errors="replace"))
+
+
+def _wait(process: subprocess.Popen[bytes], cancel: threading.Event | None) -> bytes:
+    """The output of `process`, once it has ended."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=_POLL_S)[0]
+        if cancel is not None and cancel.is_set():
+            raise CancelledError
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the build and everything that it started.
+
+    ninja passes a SIGTERM on to its commands; what does not listen is found by its session, which it cannot leave
+    unnoticed.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_S)
+    _kill_session(process.pid)
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _kill_session(leader: int) -> None:
+    for pid in _session(leader):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _session(leader: int) -> Iterator[int]:
+    """The processes of a session; only its leader where there is no /proc."""
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        names = [str(leader)]
+    for name in names:
+        if name.isdecimal():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.getsid(int(name)) == leader:
+                    yield int(name)

@@ -1,0 +1,140 @@
+"""kjit.build.run: a build ends with whoever wanted it, with all that it started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from kjit.build import plan
+from kjit.build.run import NOT_RUN, run
+from kjit.build.store import Store
+from kjit.spec import Spec, Target, Variant
+
+WriteOp = Callable[..., Spec]
+
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc, by which processes are found")
+
+_MARK = "KJIT_TEST_BUILD"
+_PATIENCE_S = 30.0
+
+_BUILD = """
+import sys
+from kjit.build.plan import build
+from kjit.build.store import Store
+from kjit.spec import Spec, Target, Variant
+
+kind, source = sys.argv[1:]
+spec = Spec("slow", cpp_files=[source]) if kind == "cpu" else Spec("slow", cuda_files=[source])
+build(Variant(spec, Target.cpu() if kind == "cpu" else Target.cuda("9.0a")), Store.open())
+"""
+
+# Each takes its compiler's innermost program some minutes.
+_SLOW = {
+    "cpu": """
+constexpr unsigned spin(unsigned n) { unsigned x = 1; while (--n != 0) x = x * 1664525u + 1013904223u; return x; }
+template <unsigned N> struct Sum { static constexpr unsigned value = spin(60000 + N) + Sum<N - 1>::value; };
+template <> struct Sum<0> { static constexpr unsigned value = 1; };
+unsigned sum() { return Sum<800>::value; }
+""",
+    "cuda": """
+template <int N> __device__ float power(float x) {
+#pragma unroll
+  for (int i = 0; i < 400; ++i) x = sinf(x) * powf(x, float(N + i));
+  return power<N - 1>(x);
+}
+template <> __device__ float power<0>(float x) { return x; }
+__global__ void kernel(float* p) { p[0] = power<80>(p[0]); }
+void launch(float* p) { kernel<<<1, 1>>>(p); }
+""",
+}
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    """In the environment of every process that the test starts."""
+    monkeypatch.setenv(_MARK, mark := uuid4().hex)
+    return mark
+
+
+def running(mark: str) -> dict[int, str]:
+    """The other processes with this mark, and their names."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdecimal() or int(name) == os.getpid():
+            continue
+        try:
+            environment = Path("/proc", name, "environ").read_bytes()
+            if f"{_MARK}={mark}".encode() in environment.split(b"\0"):
+                found[int(name)] = Path("/proc", name, "comm").read_text().strip()
+        except OSError:
+            continue  # ended meanwhile, or somebody else's
+    return found
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("kind", "program"), [("cpu", "cc1plus"), pytest.param("cuda", "cicc", marks=pytest.mark.nvcc)]
+)
+def test_nothing_of_a_killed_build_runs_on_and_the_next_build_sweeps_what_it_left(
+    mark: str,
+    answer_op: WriteOp,
+    tmp_path: Path,
+    cache_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    program: str,
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    source = tmp_path / "slow.src"
+    source.write_text(_SLOW[kind])
+    builder = subprocess.Popen([sys.executable, "-c", _BUILD, kind, str(source)])
+
+    def compiles() -> bool:
+        assert builder.poll() is None
+        # The host compiler's own part runs within nvcc, too, before cicc does.
+        return program in running(mark).values() and any(cache_dir.glob("v1/staging/*/*.o.log"))
+
+    wait_until(compiles, f"{program} does not start")
+    builder.kill()
+    builder.wait()
+    wait_until(lambda: not running(mark), f"still running: {running(mark)}")
+
+    assert len(list((cache_dir / "v1" / "staging").iterdir())) == 2
+    assert len(list(temporary.glob("kjit-*/*"))) == 2
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    plan.build(Variant(answer_op(tmp_path / "project"), Target.cpu()), Store.open())
+    assert list((cache_dir / "v1" / "staging").iterdir()) == []
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_a_killed_ninja_has_started_is_ended(mark: str, tmp_path: Path) -> None:
+    done = run(["/bin/sh", "-c", "sleep 600 >out 2>&1 & kill -9 $$"], tmp_path, os.environ, None)
+    assert done.returncode < 0
+    wait_until(lambda: not running(mark), f"still running: {running(mark)}")
+
+
+def test_the_watcher_ends_with_what_it_watches(mark: str, tmp_path: Path) -> None:
+    done = run(["/bin/sh", "-c", "echo said; echo on stderr >&2; exit 3"], tmp_path, os.environ, None)
+    assert (done.returncode, done.stdout) == (3, "said\non stderr\n")
+    wait_until(lambda: not running(mark), f"still running: {running(mark)}")
+
+
+def test_what_cannot_be_run_says_why(tmp_path: Path) -> None:
+    done = run([str(tmp_path / "no-ninja")], tmp_path, os.environ, None)
+    assert done.returncode in NOT_RUN
+    assert "no-ninja" in done.stdout

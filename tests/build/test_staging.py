@@ -1,0 +1,92 @@
+"""kjit.build.staging among the system's temporary files; tests/build/test_store.py has the folders in a cache."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kjit.build.staging import make_temporary_folder, sweep, temporary_folder
+from kjit.errors import CacheError
+
+_HOLD = """
+import sys
+from kjit.build.staging import temporary_folder
+with temporary_folder(sys.argv[1]) as folder:
+    (folder / "file").touch()
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_temporary_folder_is_the_users_alone_and_goes_with_its_home(tmp_path: Path) -> None:
+    with temporary_folder(str(tmp_path)) as folder:
+        (folder / "file").touch()
+        assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_killed_process_goes_and_that_of_a_live_one_stays(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        theirs = Path(other.stdout.readline().strip())
+        with temporary_folder(str(tmp_path)):
+            assert theirs.is_dir()
+        other.send_signal(signal.SIGKILL)
+    with temporary_folder(str(tmp_path)):
+        assert not theirs.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_kjit_did_not_make_stays(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    home = tmp_path / f"kjit-{os.geteuid()}"
+    home.mkdir(mode=0o700)
+    (home / "notes").mkdir()
+    link = home / ("a" * 16)
+    link.symlink_to(outside)
+    (home / f"{link.name}.lock").write_text(os.uname().nodename)
+    with temporary_folder(str(tmp_path)):
+        pass
+    assert (home / "notes").is_dir()
+    assert (outside / "precious").exists()
+
+
+def test_a_name_that_is_taken_is_left_alone_and_another_one_used(tmp_path: Path) -> None:
+    taken = tmp_path / f"kjit-{os.geteuid()}"
+    taken.symlink_to("/")
+    (tmp_path / f"{taken.name}-1").touch()
+    writable = tmp_path / f"{taken.name}-2"
+    writable.mkdir()
+    writable.chmod(0o777)
+    with temporary_folder(str(tmp_path)) as folder:
+        assert folder.parent == tmp_path / f"{taken.name}-3"
+    for number in range(3, 10):
+        (tmp_path / f"{taken.name}-{number}").touch()
+    with pytest.raises(CacheError, match="is not this user's alone") as caught:
+        make_temporary_folder(str(tmp_path))
+    assert "TMPDIR" in (caught.value.hint or "")
+
+
+def test_a_folder_in_which_something_stays_keeps_its_lock_and_goes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = tmp_path / ("d" * 16)
+    dead.mkdir()
+    lock = Path(f"{dead}.lock")
+    lock.write_text(os.uname().nodename)
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda *_, **__: None)  # as where a compiler is just dying
+        assert sweep(tmp_path) == 0
+    assert lock.exists()
+    assert sweep(tmp_path) == 1
+    assert list(tmp_path.iterdir()) == []
