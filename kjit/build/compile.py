@@ -42,7 +42,7 @@ from kjit.build import diagnostics, rewrite
 from kjit.build.diagnostics import KernelResources
 from kjit.build.folders import NO_SPACE, make_private, refuse_unsafe
 from kjit.build.key import digest
-from kjit.build.run import NOT_RUN, run
+from kjit.build.run import run
 from kjit.build.staging import temporary_folder
 from kjit.build.support import SupportObject, support_objects
 from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
@@ -458,11 +458,14 @@ def _run(
 ) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_ENVIRONMENT}
     environment.update(LC_ALL="C", **extra)
-    done = run([str(ninja), "--quiet"], folder, environment, cancel)
-    # A command that ends so gives ninja the same status, and ninja names it.
-    if done.returncode in NOT_RUN and not _failed(done.stdout):
-        raise ToolchainError(f"ninja cannot be run: {done.stdout.strip()}", hint="install it with `pip install ninja`")
-    return done
+    try:
+        return run([str(ninja), "--quiet"], folder, environment, cancel)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise
+        raise ToolchainError(
+            f"ninja ('{ninja}') cannot be run: {error.strerror}.", hint="install it with `pip install ninja`"
+        ) from None
 
 
 def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[Path, ...]:

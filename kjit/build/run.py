@@ -5,12 +5,14 @@ ptxas). ninja puts each command into a process group of its own, but nothing in 
 for it here. So the session is what is ended:
 
 - by this process, when it is interrupted or the build is cancelled;
-- where this process was killed and can do nothing any more, by a shell that looks once a second whether ninja still is
-  its child. It needs `/proc`; without one (macOS) the compilers of a killed build run to their end.
+- where this process was killed and can do nothing any more, by a shell that looks once a second whether it is there
+  still. It needs `/proc`; without one (macOS) the compilers of a killed build run to their end.
 
-Of what the kernel offers for this, PR_SET_PDEATHSIG is bound to a thread, does not pass on to grandchildren, and cannot
-be set from Python without code between `fork` and `exec`, which may hang in a process with threads. A pipe that breaks
-is kept whole by whoever forked meanwhile. And a watcher in Python would fall to the same `pkill python`.
+The shell is this process's child and is waited for: in a container whose first process waits for no orphans, nothing
+stays behind as a zombie. Of what the kernel offers, PR_SET_PDEATHSIG is bound to a thread, does not pass on to
+grandchildren, and cannot be set from Python without code between `fork` and `exec`, which may hang in a process with
+threads. A pipe that breaks is kept whole by whoever forked meanwhile. And a watcher in Python would fall to the same
+`pkill python`.
 """
 
 from __future__ import annotations
@@ -27,35 +29,31 @@ from pathlib import Path
 _GRACE_S = 3.0
 _POLL_S = 0.1
 
-# Becomes the program in "$@", beside a subshell that watches it. $$ stays this process's in the subshell, and so is the
-# session's number: no other process can get that while the subshell is in it.
-_WATCHED = r"""
-parent=$1
-shift
-(
-  cd /
-  look() {
-    { read -r line <"/proc/$1/stat"; } 2>/dev/null || return
-    set -- "${line%% *}" ${line##*) }
-    pid=$1 state=$2 above=$3 session=$5
-  }
-  look self && [ "$session" = $$ ] || exit
-  me=$pid
-  while look $$ && [ "$state" != Z ] && [ "$above" = "$parent" ]; do sleep 1; done
-  look "$parent" && [ "$state" != Z ] && exit
-  for attempt in 1 2 3 4 5 6 7 8 9; do
-    found=
-    for folder in /proc/[0-9]*; do
-      look "${folder#/proc/}" && [ "$session" = $$ ] && [ "$state" != Z ] && [ "$pid" != "$me" ] || continue
-      kill -9 "$pid" && found=1
-    done
-    [ "$found" ] || break
+# $1 is this process, $2 the leader of the build's session. While one of a session is left, its number is no other's.
+_WATCH = r"""
+look() {
+  { read -r line <"/proc/$1/stat"; } 2>/dev/null || return
+  set -- ${line##*) }
+  above=$2 of_session=$4 since=${20}
+}
+trap 'kill $!; wait; exit' TERM
+parent=$1 session=$2
+look "$session" && began=$since || exit
+while look $$ && [ "$above" = "$parent" ]; do
+  sleep 1 &
+  wait $!
+done
+look "$session" && [ "$since" != "$began" ] && exit
+for attempt in 1 2 3 4 5 6 7 8 9; do
+  found=
+  for folder in /proc/[0-9]*; do
+    pid=${folder#/proc/}
+    look "$pid" && [ "$of_session" = "$session" ] && kill -9 "$pid" && found=1
   done
-) </dev/null >/dev/null 2>&1 &
-exec "$@"
+  [ "$found" ] || exit
+  sleep 0.1
+done
 """
-NOT_RUN = (126, 127)
-"""The exit statuses of a program that cannot be run, as shells say it."""
 
 
 def run(
@@ -64,14 +62,14 @@ def run(
     """Run a command in `folder`, and end it, with all that it started, when this is interrupted or this process dies.
 
     Returns:
-        What it wrote to stdout and stderr together, and its exit status (one of `NOT_RUN`: it could not be run).
+        What it wrote to stdout and stderr together, and its exit status.
 
     Raises:
         CancelledError: `cancel` was set.
         OSError: no process can be started.
     """
     process = subprocess.Popen(
-        ["/bin/sh", "-c", _WATCHED, "sh", str(os.getpid()), *command],
+        command,
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -80,13 +78,36 @@ def run(
         start_new_session=True,
     )
     try:
-        output = _wait(process, cancel)
+        with _watched(process):
+            output = _wait(process, cancel)
     except BaseException:
         _end(process)
         raise
     if process.returncode < 0:
         _kill_session(process.pid)  # it was killed and could not end its commands
     return subprocess.CompletedProcess(command, process.returncode, output.decode(errors="replace"))
+
+
+@contextlib.contextmanager
+def _watched(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """While the block runs, `process` and its session end if this process dies."""
+    if not os.path.isdir("/proc/self"):
+        yield
+        return
+    # In a session of its own: what kills this process may be meant for its whole group.
+    watcher = subprocess.Popen(
+        ["/bin/sh", "-c", _WATCH, "sh", str(os.getpid()), str(process.pid)],
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        watcher.terminate()
+        watcher.wait()
 
 
 def _wait(process: subprocess.Popen[bytes], cancel: threading.Event | None) -> bytes:

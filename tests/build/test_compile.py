@@ -338,11 +338,11 @@ class TestFailures:
         with pytest.raises(ToolchainError, match="pip install ninja"):
             compile_variant(Variant(Spec("answer", cpp_files=[source]), Target.cpu()), toolchain, staging)
 
-    def test_a_ninja_that_cannot_be_run_is_told_from_a_command_that_cannot(
+    def test_a_ninja_that_cannot_be_run_is_one_sentence(
         self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("kjit.build.compile.find_ninja", lambda: tmp_path / "gone" / "ninja")
-        with pytest.raises(ToolchainError, match=r"ninja cannot be run: .*gone/ninja"):
+        with pytest.raises(ToolchainError, match=r"gone/ninja.\) cannot be run: No such file"):
             build(Spec("answer", cpp_files=[source]), staging)
 
     def fake_compiler(self, folder: Path, body: str) -> Toolchain:
