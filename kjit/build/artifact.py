@@ -35,6 +35,7 @@ from kjit.build.key import FORMAT, Key, digest
 RECORD = "record.json"
 _LONGEST_SUMMARY = 8192
 RECORD_BEING_WRITTEN = re.compile(r"record\.json\.[0-9a-f]+")
+_decode = json.JSONDecoder().raw_decode
 DAMAGED = "the artifact in the cache is damaged:"
 """How the reasons begin why an artifact cannot be used that once was one."""
 
@@ -131,20 +132,22 @@ def read_artifact(folder: str) -> Artifact | str:
     return _fault(document, (*_SUMMARY, *_COMPARED)) or Artifact(Path(folder), record, used)
 
 
-def read_summary(folder: str, used: float) -> Artifact | str:
-    """As `read_artifact`, from the first line of the record: `record` lacks `reads`, `inputs` and `build`."""
+def read_summary(folder: str) -> dict[str, Any] | str:
+    """As `read_artifact`, only the first line of the record: without `reads`, `inputs` and `build`."""
     try:
         handle = os.open(f"{folder}/{RECORD}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             line, end, _ = os.read(handle, _LONGEST_SUMMARY).partition(b",\n")
         finally:
             os.close(handle)
-        document = json.loads(line + b"}") if end else None
+        document, _ = _decode(f"{line.decode('ascii')}}}") if end else (None, 0)
     except (OSError, ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        return read_artifact(folder)  # written otherwise, or not to be read: there it is said why
-    return _fault(document, _SUMMARY) or Artifact(Path(folder), document, used)
+        # Written otherwise, or not to be read: there it is said why.
+        artifact = read_artifact(folder)
+        return artifact if isinstance(artifact, str) else dict(artifact.record)
+    return _fault(document, _SUMMARY) or document
 
 
 def _fault(record: dict[str, Any], fields: Iterable[str]) -> str | None:

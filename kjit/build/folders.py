@@ -7,6 +7,7 @@ followed: what kjit lists, counts and deletes is what it made.
 from __future__ import annotations
 
 import errno
+import operator
 import os
 import stat
 from pathlib import Path
@@ -15,6 +16,8 @@ from kjit import env
 from kjit.errors import CacheError
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+_name = operator.attrgetter("name")
 
 
 def refuse_unsafe(folder: Path, *, follow: bool) -> None:
@@ -84,18 +87,18 @@ def make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def subfolders(folder: Path | str) -> list[os.DirEntry[str]]:
+def subfolders(folder: Path | str | os.DirEntry[str]) -> list[os.DirEntry[str]]:
     """The folders in `folder`, in the order of their names, without links to some."""
     return [entry for entry in scan(folder) if entry.is_dir(follow_symlinks=False)]
 
 
-def scan(folder: Path | str) -> list[os.DirEntry[str]]:
+def scan(folder: Path | str | os.DirEntry[str]) -> list[os.DirEntry[str]]:
     """What is in `folder`, in the order of the names; nothing where it is a link or cannot be read."""
     try:
-        if os.path.islink(folder):
+        if folder.is_symlink() if isinstance(folder, os.DirEntry) else os.path.islink(folder):
             return []
         with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+            return sorted(entries, key=_name)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
 

@@ -41,7 +41,7 @@ app = typer.Typer(
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
         # Without a value these options are None, and typer loads pydantic (60 ms) to make sure that None is no bool.
-        "default_map": {**_UNSET, "cache": _UNSET},
+        "default_map": {**_UNSET, "cache": {**_UNSET, "path": _UNSET, "size": _UNSET}},
     },
 )
 app.command("init")(init)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kjit.cli import console, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from kjit.build.store import Artifact, Entry, Store
+    from kjit.build.store import Entry, Store
 
 cache_app = typer.Typer(help="Show what is in the cache.", no_args_is_help=True)
 
@@ -81,7 +81,7 @@ def ls(ops: _Ops = None, json: _Json = False) -> None:
     store = Store.open()
     found = [(cache, entry, cache.summary(entry)) for cache, entry in _chosen(store, ops)]
     if json:
-        console.print_json([_to_json(*each) for each in found])
+        console.print_json_rows([_to_json(*each) for each in found])
         return
     if not found:
         console.note(f"The cache {store.root} has no artifacts{' of these ops' if ops else ''}.")
@@ -89,14 +89,14 @@ def ls(ops: _Ops = None, json: _Json = False) -> None:
 
     shared = store.shared_caches()
     rows = []
-    for cache, entry, artifact in found:
+    for cache, entry, record in found:
         # Enough of both keys to find the folder.
         key = "/".join(part[:8] for part in entry.key.split("/")[2:])
         where = [str(cache.root)] if cache.is_shared else []
-        if isinstance(artifact, str):
+        if isinstance(record, str):
             label, built = f"{entry.op} (damaged)", "-"
         else:
-            label, built = artifact.label, text.age(artifact.built)
+            label, built = record["label"], text.age(record["built"])
         rows.append((label, entry.target, text.size(entry.size), built, text.age(entry.used), key, *where))
     text.print_rows(
         ("variant", "target", "size", "built", "used", "key", *(["shared cache"] if shared else [])),
@@ -151,7 +151,7 @@ def _sums(targets: dict[str, list[int]]) -> tuple[int, int]:
     return sum(map(len, targets.values())), sum(map(sum, targets.values()))
 
 
-def _to_json(cache: Store, entry: Entry, artifact: Artifact | str) -> dict[str, object]:
+def _to_json(cache: Store, entry: Entry, record: Mapping[str, Any] | str) -> dict[str, object]:
     document: dict[str, object] = {
         "op": entry.op,
         "target": entry.target,
@@ -161,9 +161,9 @@ def _to_json(cache: Store, entry: Entry, artifact: Artifact | str) -> dict[str, 
         "path": entry.path,
         "shared": cache.is_shared,
     }
-    if isinstance(artifact, str):
-        return {**document, "damage": artifact}
-    return {**document, "arguments": artifact.arguments, "built": _date(artifact.built)}
+    if isinstance(record, str):
+        return {**document, "damage": record}
+    return {**document, "arguments": record["arguments"], "built": _date(record["built"])}
 
 
 def _date(seconds: float) -> str:
