@@ -104,7 +104,7 @@ class Built:
     """
 
     library: Path
-    headers: tuple[Path, ...]
+    headers: tuple[str, ...]
     commands: tuple[str, ...]
     seconds: float
     resources: tuple[KernelResources, ...]
@@ -468,9 +468,9 @@ def _run(
         ) from None
 
 
-def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[Path, ...]:
+def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[str, ...]:
     generated = {name for step in steps for name, _ in step.generated}
-    found: dict[Path, None] = {}
+    found: dict[str, None] = {}  # and no Path for each: a CUDA unit reads four hundred files
     for step in steps:
         names = diagnostics.parse_depfile(_read(folder / step.depfile))
         if not names and "-MD" in step.arguments:
@@ -479,21 +479,19 @@ def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[Path, ...
                 f"'{step.arguments[0]}' made {step.output} and did not write which headers were read (-MD).",
                 hint=f"unset {env.COMPILER_LAUNCHER}, or use a launcher that leaves the compiler's options alone",
             )
-        for name in names:
-            if name not in generated:
-                found[_absolute(links.restore(name))] = None
+        found.update(dict.fromkeys(_absolute(links.restore(name)) for name in names if name not in generated))
         found.update(dict.fromkeys(map(_absolute, step.reads)))
     return tuple(found)
 
 
-def _absolute(path: str) -> Path:
+def _absolute(path: str) -> str:
     """`path` without `..`, which must not be taken away where the folder before it is a link."""
     normal = os.path.normpath(path)
     if ".." in path.split("/"):
         with contextlib.suppress(OSError):  # gone since it was read; whoever compares it will notice
             if not os.path.samefile(path, normal):
                 normal = os.path.realpath(path)
-    return Path(normal)
+    return normal
 
 
 def _read(path: Path) -> str:

@@ -193,8 +193,9 @@ def parse_depfile(text: str) -> list[str]:
     text = text.replace("\\\n", " ")
     _, _, text = text.partition(":")
     # A space or # that is part of a name has a backslash before it, and a dollar sign is doubled.
-    names = re.findall(r"(?:\\[ \t#:]|[^\s])+", text)
-    return [re.sub(r"\\([ \t#:])", r"\1", name).replace("$$", "$") for name in names]
+    names = re.findall(r"(?:[^\s\\]+|\\[ \t#:]|\\)+", text)
+    return [re.sub(r"\\([ \t#:])", r"\1", name).replace("$$", "$") if "\\" in name or "$" in name else name
+            for name in names]  # fmt: skip
 
 
 class _View:

@@ -197,7 +197,7 @@ def build(
                 start = Start.now()
                 try:
                     built = compile_variant(variant, toolchain, staging, verbose=verbose, cancel=cancel)
-                    observed = Observation.of(map(str, built.headers), key, toolchain)
+                    observed = Observation.of(built.headers, key, toolchain)
                     known = {**before, **{state.path: state for state in key.sources}}
                     changed = observed.changed_since(start.earliest_ns(), known)
                     if Toolchain.for_target(variant.target) != toolchain:

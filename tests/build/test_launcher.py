@@ -181,7 +181,7 @@ class TestSccache:
         again = build(spec, tmp_path / "another folder" / "c3d4")
         assert sccache.hits()["C/C++"] == before + 1
         assert again.library.read_bytes() == first.library.read_bytes()
-        assert set(again.headers) == set(first.headers) >= {tmp_path / "project" / "csrc" / "answer.h"}
+        assert set(again.headers) == set(first.headers) >= {str(tmp_path / "project" / "csrc" / "answer.h")}
 
     def test_a_header_that_newly_comes_before_another_is_compiled_and_not_served(
         self, sccache: Sccache, tmp_path: Path, answer_op: WriteOp
@@ -200,7 +200,7 @@ class TestSccache:
         assert sccache.hits()["C/C++"] >= 1
         (project / "first" / "answer.h").write_text("#define ANSWER 2\n")
         built = build(spec, tmp_path / "three")
-        assert project / "first" / "answer.h" in built.headers
+        assert str(project / "first" / "answer.h") in built.headers
         assert built.library.read_bytes() != (tmp_path / "two" / "answer.so").read_bytes()
 
     @pytest.mark.nvcc
@@ -216,4 +216,4 @@ class TestSccache:
         assert {hits["PTX"], hits["CUBIN"], hits["CUDA"]} == {1}
         assert again.library.read_bytes() == first.library.read_bytes()
         assert [asdict(kernel) for kernel in again.resources] == [asdict(kernel) for kernel in first.resources] != []
-        assert set(again.headers) == set(first.headers) >= {tmp_path / "project" / "csrc" / "offset.cuh"}
+        assert set(again.headers) == set(first.headers) >= {str(tmp_path / "project" / "csrc" / "offset.cuh")}
