@@ -5,9 +5,9 @@ asked for (`choose_targets`).
 
 `build` is the miss path of every road: one variant, under the lock of its key, in a staging folder, published only if
 nothing that it was made from changed meanwhile. `build_all` runs it for many variants in threads (the work is done by
-compilers, each a process of its own), as many at a time as there are cores and memory for. What takes longest starts
-first: begun last, it would keep one core busy while the others wait. How long something takes, earlier builds of it
-have told (`expected_seconds`).
+compilers, each a process of its own), as many at a time as keep the cores busy and fit into memory. What takes longest
+starts first: begun last, it would keep one core busy while the others wait. How long something takes, earlier builds of
+it have told (`expected_seconds`).
 
 A source that is saved while its compile runs makes what came out of it unfit for the cache: nobody knows which of the
 two versions it holds. It is then built once more, from what is there now. If that happens twice, somebody is writing
@@ -235,7 +235,7 @@ def build_all(
     as if they had not begun, and is raised again.
 
     Args:
-        jobs: at most so many at once; by default as many as there are cores. Free memory may allow fewer.
+        jobs: at most so many at once; by default as `parallel_jobs` says. Free memory may allow fewer.
         on_event: called with each event, one at a time and not from this thread.
         verbose: put the compilers' whole output into errors' messages.
 
@@ -400,10 +400,16 @@ def choose_targets(
 
 
 def parallel_jobs(variants: Sequence[Variant], wanted: int | None = None) -> int:
-    """How many compiles may run at once: as many as wanted, else one a core, and no more than fit into free memory."""
+    """How many compiles may run at once: as many as wanted, else some more than there are cores, and never more than
+    fit into free memory.
+
+    A compile leaves its core now and then: while ninja starts, while files are written, and at its end, when all
+    threads here want Python's one lock. One more for each eight cores (one at least) takes what is left of them.
+    """
     if not variants:
         return 1
-    jobs = min(wanted or _cores(), len(variants))
+    cores = _cores()
+    jobs = min(wanted or cores + max(cores // 8, 1), len(variants))
     free = _free_memory()
     if free is not None:
         jobs = min(jobs, free // max(map(_memory, (variant.target for variant in variants))))

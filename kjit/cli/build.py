@@ -38,7 +38,9 @@ def build(
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", "-j", min=1, metavar="N", help="At most N compiles at once; default one a core."),
+        typer.Option(
+            "--jobs", "-j", min=1, metavar="N", help="At most N compiles at once; default one a core, and some more."
+        ),
     ] = None,
     arch: Annotated[
         list[str] | None,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kjit.build import compile as compile_module
-from kjit.build import plan
+from kjit.build import plan, run
 from kjit.build.plan import (
     Estimate,
     Event,
@@ -48,7 +48,7 @@ def store(cache_dir: Path) -> Store:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that waits for a pipe here is deaf: it need not be asked for long."""
-    monkeypatch.setattr(compile_module, "_GRACE_S", 0.05)
+    monkeypatch.setattr(run, "_GRACE_S", 0.05)
 
 
 def header_of(spec: Spec) -> Path:
@@ -217,9 +217,12 @@ class TestParallelJobs:
 
         return have
 
-    def test_one_a_core(self, machine: Callable[[int, int | None], None]) -> None:
-        machine(8, None)
-        assert parallel_jobs(self.VARIANTS) == 8
+    @pytest.mark.parametrize(("cores", "jobs"), [(1, 2), (2, 3), (8, 9), (16, 18), (64, 72)])
+    def test_one_a_core_and_one_more_for_each_eight(
+        self, machine: Callable[[int, int | None], None], cores: int, jobs: int
+    ) -> None:
+        machine(cores, None)
+        assert parallel_jobs(self.VARIANTS) == jobs
 
     def test_no_more_than_were_asked_for(self, machine: Callable[[int, int | None], None]) -> None:
         machine(8, None)
