@@ -51,7 +51,7 @@ CPP_NAMES = _words(
     warpSize whole
 
     Index LaunchKernel Optional SymbolicDevice SymbolicShape SymbolicSize T TensorMatcher TensorView Ts U Widest
-    kAligned kBlock kDLCPU kDLCUDA kParallel kParts kStreaming kUnroll kVec kWhole
+    kAligned kBlock kDLCPU kDLCUDA kKeep kParallel kParts kStreaming kUnroll kVec kWhole
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     uintptr_t size_t KJIT_DEVICE

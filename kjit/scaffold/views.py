@@ -287,7 +287,7 @@ class CppView:
         """The arguments of the function for one element, which are parts of vectors."""
         tensors = []
         for tensor in self.of_element:
-            part = "" if tensor.role == "out" or tensor.kind == "column" else "[i]"
+            part = "" if tensor.role == "out" else "[kKeep ? i : 0]" if tensor.kind == "column" else "[i]"
             tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec{part}[j]")
         return [*tensors, *self._element_numbers]
 
@@ -345,18 +345,15 @@ class CppView:
     @property
     def parts(self) -> int:
         """How many vectors of its row a thread holds, so that those of all inputs fit into its registers."""
-        return 4 if self._held <= 2 else 2 if self._held <= 4 else 1
+        held = len(self.of("element", roles=("in", "mut"))) + len(self.of("column"))
+        return 4 if held <= 2 else 2 if held <= 4 else 1
 
     @property
     def long_parts(self) -> int:
-        """The same where rows are long, and few blocks have to keep the memory busy."""
-        return 8 if self._held == 1 else self.parts
-
-    @property
-    def _held(self) -> int:
-        """Tensors of whose rows a thread holds a part."""
-        columns = [] if self.start.writes_rows else self.of("column")
-        return len(self.of("element", roles=("in", "mut"))) + len(columns)
+        """The same where rows are long and columns are not held."""
+        held = len(self.of("element", roles=("in", "mut")))
+        held += 0 if self.start.writes_rows else len(self.of("column"))
+        return 8 if held == 1 else 4 if held == 2 else 2 if held <= 4 else 1
 
     @property
     def row_pointers(self) -> list[str]:

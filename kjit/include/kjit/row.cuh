@@ -94,22 +94,33 @@ KJIT_DEVICE Place place(int threads) {
   return {std::int64_t{blockIdx.x} * (blockDim.x >> shift) + (thread >> shift), thread & (threads - 1)};
 }
 
-/// Reads the vector from `data[index]` on, aligned. Where `kStreaming`, it is not kept in the L1 cache: for what is
-/// read once, beside something that is read again for every row.
+namespace details {
+
+/// What a load or store of so many bytes moves.
+template <std::size_t kBytes>
+using Word = std::conditional_t<
+    kBytes % 16 == 0, uint4,
+    std::conditional_t<
+        kBytes == 8, uint2,
+        std::conditional_t<kBytes == 1, unsigned char, std::conditional_t<kBytes == 2, unsigned short, unsigned>>>>;
+
+}  // namespace details
+
+/// Reads the vector from `data[index]` on, aligned. Where `kStreaming`, it is the first to leave the caches
+/// (`ld.global.cs`): for what is read once, beside something that is read again for every row.
 template <bool kStreaming = false, typename T, std::size_t N>
 KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, std::int64_t index) {
-#if !KJIT_SIM
-  if constexpr (kStreaming && sizeof(T) * N == 16) {
-    unsigned words[4];
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                 : "l"(__cvta_generic_to_global(data + index))
-                 : "memory");
+  if constexpr (kStreaming) {
+    using Word = details::Word<sizeof(T) * N>;
+    Word words[sizeof(T) * N / sizeof(Word)];
+#pragma unroll
+    for (std::size_t i = 0; i < sizeof(T) * N / sizeof(Word); ++i) {
+      words[i] = __ldcs(reinterpret_cast<const Word*>(data + index) + i);
+    }
     std::memcpy(vector.data(), words, sizeof(words));
-    return;
+  } else {
+    vector.load(data + index);
   }
-#endif
-  vector.load(data + index);
 }
 
 /// The same, and zeros where `data` is null.
@@ -157,9 +168,7 @@ KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* data, std:
 template <typename T, std::size_t N>
 KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
   constexpr std::size_t kBytes = sizeof(T) * N;
-  using Small =
-      std::conditional_t<kBytes == 1, unsigned char, std::conditional_t<kBytes == 2, unsigned short, unsigned>>;
-  using Word = std::conditional_t<kBytes % 16 == 0, uint4, std::conditional_t<kBytes == 8, uint2, Small>>;
+  using Word = details::Word<kBytes>;
   Word words[kBytes / sizeof(Word)];
   std::memcpy(words, vector.data(), kBytes);
 #pragma unroll
