@@ -6,6 +6,7 @@ that is busy with something else gives other times, and mostly the same ratios.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
@@ -153,6 +154,41 @@ def run(command: Sequence[str | Path]) -> None:
 def clock() -> float:
     """Seconds, by the clock that `CLOCK` in the environment names: the wall's, or this process's CPU time."""
     return time.process_time() if os.environ.get(CLOCK) == "cpu" else time.perf_counter()
+
+
+def time_calls(function: Callable[..., object], sets: Sequence[Sequence[Any]], device: str = "cuda") -> float:
+    """Microseconds of a call; `sets` are the arguments of so many calls that a GPU's cache is cold."""
+    from kjit.benchmark import run_benchmark
+
+    return run_benchmark([functools.partial(function, *arguments) for arguments in sets], device=device).median
+
+
+@functools.cache
+def time_copy(nbytes: int) -> float:
+    """Microseconds of a `copy_` that reads and writes so many bytes in all; in a graph or outside, the faster one."""
+    import torch
+
+    from kjit.benchmark import rotated
+
+    def make() -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.ones(nbytes // 2, dtype=torch.uint8, device="cuda")
+        return torch.empty_like(x), x
+
+    pairs = rotated(make, nbytes=nbytes, device="cuda")
+    in_graph = time_calls(torch.Tensor.copy_, pairs)
+    cuda: Any = torch.cuda  # which is not typed throughout
+    start, end = (cuda.Event(enable_timing=True) for _ in range(2))
+    times: list[float] = []
+    for _ in range(31):
+        start.record()
+        for out, x in pairs * 5:
+            out.copy_(x)
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) * 1e3 / (5 * len(pairs)))
+    del pairs
+    torch.cuda.empty_cache()
+    return min(in_graph, statistics.median(times))
 
 
 def find_sglang(given: Path | None) -> Path:

@@ -22,7 +22,6 @@ import argparse
 import functools
 import json
 import os
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +38,7 @@ from common import Kernel
 
 from kjit.bench.clocks import watch_throttling
 from kjit.bench.hardware import find_hardware
-from kjit.benchmark import quick, rotated, run_benchmark
+from kjit.benchmark import quick, rotated
 from kjit.runtime.load import ensure_built, load_variant
 from kjit.spec import Target, Variant
 
@@ -163,7 +162,7 @@ def _large(op: str, cases: list[Case], ours: dict[Kernel, Callable[..., None]], 
             rows = nbytes // (case.width * case.dtype.itemsize)
             moved = int(rows * case.width * case.bytes_per_element)
             microseconds = _time([ours[case.kjit]], case, rows, moved)[0]
-            copy = _time_copy(moved)
+            copy = common.time_copy(moved)
             rates = [moved / each / 1e3 for each in (microseconds, copy)]
             print(
                 "  {:<18}  {:>6,} MiB  {:>7,.0f}  {:>7,.0f}  {:>8.1%}".format(
@@ -208,39 +207,11 @@ def _small(
 def _time(functions: list[Callable[..., None]], case: Case, rows: int, nbytes: int) -> list[float]:
     """Microseconds of each function; several take turns."""
     sets = rotated(lambda: case.make(rows), nbytes=nbytes, device="cuda")
-    turns = [functools.partial(_time_once, function, sets) for function in functions]
+    turns = [functools.partial(common.time_calls, function, sets) for function in functions]
     times = [[turn() for turn in turns] for _ in range(1 if len(turns) == 1 else 2)]
     del sets
     torch.cuda.empty_cache()
     return [min(of_function) for of_function in zip(*times, strict=True)]
-
-
-def _time_once(function: Callable[..., None], sets: list[Arguments]) -> float:
-    return run_benchmark([functools.partial(function, *arguments) for arguments in sets], device="cuda").median
-
-
-@functools.cache
-def _time_copy(moved: int) -> float:
-    """Microseconds of a `copy_` that reads and writes so many bytes in all; in a graph or outside, the faster one."""
-
-    def make() -> Arguments:
-        x = torch.ones(moved // 2, dtype=torch.uint8, device="cuda")
-        return torch.empty_like(x), x
-
-    pairs = rotated(make, nbytes=moved, device="cuda")
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    in_graph = run_benchmark([functools.partial(torch.Tensor.copy_, *pair) for pair in pairs], device="cuda").median
-    times: list[float] = []
-    for _ in range(15):
-        start.record()
-        for out, x in pairs * 5:
-            out.copy_(x)
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1e3 / (5 * len(pairs)))
-    del pairs
-    torch.cuda.empty_cache()
-    return min(in_graph, statistics.median(times))
 
 
 def _add_constant(is_quick: bool) -> Iterator[Case]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,7 +33,7 @@ import torch
 
 from kjit.bench.clocks import watch_throttling
 from kjit.bench.hardware import find_hardware
-from kjit.benchmark import quick, rotated, run_benchmark
+from kjit.benchmark import quick, rotated
 from kjit.project import find_project
 
 Tensors = tuple[torch.Tensor, ...]
@@ -124,43 +123,16 @@ def _report(title: str, call: Callable[..., object], cases: list[Case], gpu: boo
     for case in cases:
         device = "cuda" if gpu else "cpu"
         sets = rotated(case.make, nbytes=case.nbytes, device=device)
-        ours, theirs = (_time(function, sets, device) for function in (call, case.torch))
+        ours, theirs = (common.time_calls(function, sets, device) for function in (call, case.torch))
         shown = [case.nbytes / time / 1e3 if copy else time for time in (ours, theirs)]
         line = "  {:<26}  {:>9,.2f}  {:>9,.2f}  {:>6.2f}x".format(case.label, *shown, theirs / ours)
         if copy:
-            copied = _time_copy(case.nbytes)
+            copied = common.time_copy(case.nbytes)
             line += f"  {case.nbytes / copied / 1e3:>7,.0f}  {copied / ours:>8.1%}"
         print(line, flush=True)
         del sets
         if gpu:
             torch.cuda.empty_cache()
-
-
-def _time(function: Callable[..., object], sets: Sequence[Tensors], device: str) -> float:
-    """Microseconds of a call."""
-    return run_benchmark([functools.partial(function, *tensors) for tensors in sets], device=device).median
-
-
-@functools.cache
-def _time_copy(nbytes: int) -> float:
-    """Microseconds of a `copy_` that reads and writes so many bytes in all; in a graph or outside, the faster one."""
-
-    def make() -> Tensors:
-        x = torch.ones(nbytes // 2, dtype=torch.uint8, device="cuda")
-        return torch.empty_like(x), x
-
-    pairs = rotated(make, nbytes=nbytes, device="cuda")
-    in_graph = _time(torch.Tensor.copy_, pairs, "cuda")
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    times: list[float] = []
-    for _ in range(31):
-        start.record()
-        for out, x in pairs * 5:
-            out.copy_(x)
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1e3 / (5 * len(pairs)))
-    return min(in_graph, statistics.median(times))
 
 
 def _sizes(device: str, short: bool) -> list[int]:

@@ -44,13 +44,14 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    addresses aligned_head at at_row blockDim blockIdx blocks columns_aligned compute_t data_of device div_ceil
-    element_or_zero first given gpu gridDim head heads host i inside inverse_rms j kernel kjit lane launch load
-    load_columns matcher next num_rows numel params parts per_row pointers row row_size row_total run scalar_t shape
-    spread sqrt std step summed table_size threadIdx threads vec_end vectors wanted warpSize whole
+    addresses aligned_head all_aligned at at_row blockDim blockIdx blocks chunk columns_aligned compute_t data_of
+    device div_ceil element_or_zero first given gpu gridDim head heads host i in_shared inside inverse_rms j
+    kept_chunks kernel kjit lane launch load matcher next num_rows numel params parts per_row pointers row row_size
+    row_total run scalar_t shape spread sqrt std step summed table_size threadIdx threads vec_end vectors wanted
+    warpSize whole
 
-    LaunchKernel Optional SymbolicDevice SymbolicShape SymbolicSize T TensorMatcher TensorView Ts U Widest kAligned
-    kBlock kDLCPU kDLCUDA kKeep kParallel kParts kUnroll kVec
+    Index LaunchKernel Optional SymbolicDevice SymbolicShape SymbolicSize T TensorMatcher TensorView Ts U Widest
+    kAligned kBlock kDLCPU kDLCUDA kKeep kParallel kParts kStreaming kUnroll kVec kWhole
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     uintptr_t size_t KJIT_DEVICE

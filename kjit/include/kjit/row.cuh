@@ -6,11 +6,15 @@
 //   const auto [row, lane] = device::row::place(threads);            // in the kernel: which row, and which part of it
 //   const float total = device::row::reduce_sum(x, threads);         // the same in all threads of the row
 //
+// What a block's registers cannot hold of a long row, `put` keeps in shared memory; `host::row::keep` says how much.
+//
 // How many threads a row gets is known at run time only, so that one kernel serves rows of every length. Nearly free to
 // compile.
 
 #pragma once
 
+#include <cuda_runtime_api.h>
+#include <kjit/launch.h>
 #include <kjit/utils.h>
 #include <kjit/device.cuh>
 
@@ -35,10 +39,14 @@ struct Spread {
 
 /// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row, and of a
 /// row that is too long for a block of `max_block` threads, a multiple of 32, more. Of short rows it has at most two.
+/// Of few rows it has fewer than `parts`: most of the GPU is idle then, and the more threads a row has, the sooner it
+/// is done.
 inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxBlock) {
   constexpr int kSmallBlock = 128;
-  constexpr std::int64_t kShort = 64;
-  const std::int64_t wanted = div_ceil(vectors, std::int64_t{vectors <= kShort && parts > 2 ? 2 : parts});
+  constexpr std::int64_t kShort = 64, kMedium = 256, kFew = 65536;
+  const bool few = rows * vectors <= kFew;
+  const int most = few && kShort < vectors && vectors <= kMedium ? 1 : few || vectors <= kShort ? 2 : parts;
+  const std::int64_t wanted = div_ceil(vectors, std::int64_t{most < parts ? most : parts});
   if (wanted <= 32) {
     int threads = 1;
     while (threads < wanted) threads *= 2;
@@ -46,6 +54,26 @@ inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max
   }
   const int block = static_cast<int>(wanted < max_block ? div_ceil(wanted, std::int64_t{32}) * 32 : max_block);
   return {block, block, rows};
+}
+
+/// What of a row stays in a block's dynamic shared memory.
+struct Kept {
+  int chunks;         // vectors of all threads, `parts` of them each; the first ones of the row
+  std::size_t bytes;  // of shared memory
+};
+
+/// How much of a row of `vectors` vectors fits into shared memory, when the `parts` vectors of each thread that come
+/// last stay in registers. `inputs` tensors have such rows.
+inline Kept keep(const Spread& spread, std::int64_t vectors, int parts, int inputs, DLDevice device) {
+  constexpr int kReserved = 2048;  // for static arrays, such as those of `reduce_sum`, and the system
+  const std::int64_t chunks = div_ceil(vectors, std::int64_t{spread.threads} * parts);
+  if (chunks <= 1) return {0, 0};
+  int most = 0;
+  RuntimeDeviceCheck(::cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.device_id));
+  const std::size_t chunk = std::size_t{16} * static_cast<std::size_t>(inputs * parts * spread.block);
+  const auto fit = static_cast<std::int64_t>(static_cast<std::size_t>(most - kReserved) / chunk);
+  const int kept = static_cast<int>(fit < chunks - 1 ? fit : chunks - 1);
+  return {kept, chunk * static_cast<std::size_t>(kept)};
 }
 
 }  // namespace host::row
@@ -66,23 +94,73 @@ KJIT_DEVICE Place place(int threads) {
   return {std::int64_t{blockIdx.x} * (blockDim.x >> shift) + (thread >> shift), thread & (threads - 1)};
 }
 
-/// Reads the `N` elements at `data`, aligned to the vector's size; zeros where `data` is null.
-template <typename T, std::size_t N>
-KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, std::int64_t index) {
-  if (data == nullptr) {
-    vector.fill(T{});
+namespace details {
+
+/// What a load or store of so many bytes moves.
+template <std::size_t kBytes>
+using Word = std::conditional_t<
+    kBytes % 16 == 0, uint4,
+    std::conditional_t<
+        kBytes == 8, uint2,
+        std::conditional_t<kBytes == 1, unsigned char, std::conditional_t<kBytes == 2, unsigned short, unsigned>>>>;
+
+}  // namespace details
+
+/// Reads the vector from `data[index]` on, aligned. Where `kStreaming`, it is the first to leave the caches
+/// (`ld.global.cs`): for what is read once, beside something that is read again for every row.
+template <bool kStreaming = false, typename T, std::size_t N>
+KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, std::int64_t index) {
+  if constexpr (kStreaming) {
+    using Word = details::Word<sizeof(T) * N>;
+    Word words[sizeof(T) * N / sizeof(Word)];
+#pragma unroll
+    for (std::size_t i = 0; i < sizeof(T) * N / sizeof(Word); ++i) {
+      words[i] = __ldcs(reinterpret_cast<const Word*>(data + index) + i);
+    }
+    std::memcpy(vector.data(), words, sizeof(words));
   } else {
     vector.load(data + index);
   }
 }
 
-/// Reads the `N` elements from `data[index]` on, wherever they lie; zeros where `data` is null.
-template <typename T, std::size_t N>
-KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* data, std::int64_t index) {
-#pragma unroll
-  for (std::size_t i = 0; i < N; ++i) {
-    vector[i] = data == nullptr ? T{} : data[index + static_cast<std::int64_t>(i)];
+/// The same, and zeros where `data` is null.
+template <bool kStreaming = false, typename T, std::size_t N>
+KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, std::int64_t index) {
+  if (data == nullptr) {
+    vector.fill(T{});
+  } else {
+    load<kStreaming>(vector, data, index);
   }
+}
+
+/// Reads the elements from `data[index]` on, wherever they lie in an array of `size` elements; zeros where `data` is
+/// null. Fast where all threads of a warp are equally far from an aligned address.
+template <typename T, std::size_t N>
+KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* data, std::int64_t index, std::int64_t size) {
+  if (data == nullptr) return vector.fill(T{});
+  if constexpr (sizeof(T) * N == 16) {
+    // Two aligned vectors have all of the elements between them.
+    const unsigned bytes = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(data + index)) % 16;
+    const std::int64_t before = bytes / sizeof(T);
+    if (bytes == 0) return vector.load(data + index);
+    if (index >= before && index - before + static_cast<std::int64_t>(2 * N) <= size) {
+      AlignedVector<T, N> two[2];
+      two[0].load(data + index - before);
+      two[1].load(data + index - before, 1);
+      unsigned words[8];
+      std::memcpy(words, &two, sizeof(words));
+#pragma unroll
+      for (int i = 0; i < 6; ++i) words[i] = bytes & 8 ? words[i + 2] : words[i];
+#pragma unroll
+      for (int i = 0; i < 5; ++i) words[i] = bytes & 4 ? words[i + 1] : words[i];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], bytes % 4 * 8);
+      std::memcpy(vector.data(), words, sizeof(vector));
+      return;
+    }
+  }
+#pragma unroll
+  for (std::size_t i = 0; i < N; ++i) vector[i] = data[index + static_cast<std::int64_t>(i)];
 }
 
 /// Writes a vector to where `to` points, aligned, and lets it be the first to leave the caches (`st.global.cs`): for
@@ -90,13 +168,37 @@ KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* data, std:
 template <typename T, std::size_t N>
 KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
   constexpr std::size_t kBytes = sizeof(T) * N;
-  using Small =
-      std::conditional_t<kBytes == 1, unsigned char, std::conditional_t<kBytes == 2, unsigned short, unsigned>>;
-  using Word = std::conditional_t<kBytes % 16 == 0, uint4, std::conditional_t<kBytes == 8, uint2, Small>>;
+  using Word = details::Word<kBytes>;
   Word words[kBytes / sizeof(Word)];
   std::memcpy(words, vector.data(), kBytes);
 #pragma unroll
   for (std::size_t i = 0; i < kBytes / sizeof(Word); ++i) __stcs(reinterpret_cast<Word*>(to) + i, words[i]);
+}
+
+namespace details {
+
+/// This thread's place number `slot` in dynamic shared memory; no other thread uses it.
+KJIT_DEVICE unsigned char* slot_of(int slot) {
+#if KJIT_SIM
+  auto* const shared = static_cast<unsigned char*>(::kjit_sim::dynamic_shared());
+#else
+  extern __shared__ __align__(16) unsigned char kjit_row_slots[];
+  auto* const shared = &kjit_row_slots[0];
+#endif
+  return shared + std::size_t{16} * (static_cast<unsigned>(slot) * blockDim.x + threadIdx.x);
+}
+
+}  // namespace details
+
+/// Keeps a vector in dynamic shared memory, where `take` gets it from, in the same thread. Slots count from 0, and
+/// `host::row::keep` makes room for `chunks * parts * inputs` of them.
+template <typename T, std::size_t N>
+KJIT_DEVICE void put(const AlignedVector<T, N>& vector, int slot) {
+  vector.store(details::slot_of(slot));
+}
+template <typename T, std::size_t N>
+KJIT_DEVICE void take(AlignedVector<T, N>& vector, int slot) {
+  vector.load(details::slot_of(slot));
 }
 
 namespace details {
