@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import common
 import torch
@@ -23,7 +24,11 @@ _CONSTANT = 7
 _CALLS = 500
 
 
-@kjit.module(variants=kjit.product(dtype=[torch.int32]))
+class Exports(Protocol):
+    def add_constant(self, dst: torch.Tensor, src: torch.Tensor, /) -> None: ...
+
+
+@kjit.module(exports=Exports, variants=kjit.product(dtype=[torch.int32]))
 def _add_constant(dtype: torch.dtype) -> kjit.Spec:
     assert dtype == torch.int32
     return common.add_constant(_CONSTANT)
@@ -34,7 +39,7 @@ def add_constant(src: torch.Tensor, *, out: torch.Tensor | None = None) -> torch
     """The wrapper, as `kjit new` writes them."""
     if out is None:
         out = torch.empty_like(src)
-    _add_constant(src.dtype, device=src.device).add_constant(out, src)
+    _add_constant(src.dtype, device=src).add_constant(out, src)
     return out
 
 
@@ -54,7 +59,7 @@ def main(args: Sequence[str] | None = None) -> None:
 def _compare(device: str, repeat: int) -> None:
     src = torch.ones(1, dtype=torch.int32, device=device)
     out = torch.empty_like(src)
-    export = _add_constant(src.dtype, device=src.device).add_constant
+    export = _add_constant(src.dtype, device=src).add_constant
 
     @torch.library.custom_op(f"kjit_benchmarks::add_constant_{device}", mutates_args=("out",))
     def custom(src: torch.Tensor, out: torch.Tensor) -> None:

@@ -13,15 +13,15 @@ import pytest
 import kjit
 from kjit.build.toolchain import Toolchain
 from kjit.project import find_project
+from kjit.runtime.declared import declared_in
 from kjit.runtime.load import ensure_built
 
 ROOT = Path(__file__).resolve().parent.parent
 ARCHS = ["8.0", "9.0a", "10.0a"]
 OPS = [
-    value
+    declared
     for op in find_project(ROOT).ops()
-    for value in vars(importlib.import_module(f"kjit.ops.{op}")).values()
-    if isinstance(value, kjit.DeclaredModule)
+    for declared in declared_in(vars(importlib.import_module(f"kjit.ops.{op}")))
 ]
 
 GPU_TESTS = [

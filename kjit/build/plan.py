@@ -37,7 +37,7 @@ from kjit.build.store import Artifact, Lookup, Store
 from kjit.build.toolchain import Toolchain, find_cuda, resolve_archs
 from kjit.errors import CacheError, KjitError, ToolchainError, UsageError
 from kjit.project import Project
-from kjit.runtime.declared import DeclaredModule
+from kjit.runtime.declared import DeclaredModule, declared_in
 from kjit.spec import Side, Spec, Target, TargetKind, Variant
 
 # What one compile takes at its peak, generously: nvcc's front ends and ptxas run one after another.
@@ -324,7 +324,7 @@ def collect(project: Project, ops: Sequence[str] = ()) -> Collected:
         except KjitError as error:
             collected.failures.append((op, error))
             continue
-        found = [value for value in vars(module).values() if isinstance(value, DeclaredModule)]
+        found = declared_in(vars(module))
         if not found:
             collected.without.append(op)
         for declared in found:
@@ -455,8 +455,8 @@ def _failed_declaration(op: str, declared: DeclaredModule[Any], error: Exception
     if isinstance(error, KjitError):
         return KjitError(f"{op}: {error.message}", hint=error.hint)
     return KjitError(
-        f"{op}: the declaration {declared.name} fails: {type(error).__name__}: {error}",
-        hint=f"correct the function {declared.name} in the wrapper of {op}",
+        f"{op}: the declaration {declared.__name__} fails: {type(error).__name__}: {error}",
+        hint=f"correct the function {declared.__name__} in the wrapper of {op}",
     )
 
 

@@ -64,6 +64,6 @@ def add_constant(x: torch.Tensor, constant: int = 1, *, out: torch.Tensor | None
     """
     if out is None:
         out = _empty(x)
-    module = _add_constant(x.dtype, constant, device=x.device)
+    module = _add_constant(x.dtype, constant, device=x)
     module.add_constant(x, out)
     return out

@@ -4,9 +4,14 @@ A declared op is a function from values to a `Spec`, together with the values th
 loads the module for the values given; `kjit build` goes through the declared ones. Both ask the same function, so they
 cannot disagree. There is no registry: whoever builds a project imports its wrappers and looks at their variables.
 
-The second call for the same values is on the path of every launch, so it is one dictionary look-up; only where values
-of another type could be equal (`1`, `True` and `1.0` are) the types are compared too. The function that does it is
-generated for the declared parameters: packing `*args` and `**kwargs` would take longer than the look-up.
+The second call for the same values is on the path of every launch. So a declared op is a plain function, the one kind
+of object that Python calls without packing arguments, generated for the declared parameters: it looks a module up in
+two dictionaries, by device and by values. A tensor tells its device as a number (`get_device`), where `tensor.device`
+would be a new object to hash and compare. Only where values of another type could be equal (`1`, `True` and `1.0` are)
+do the types belong to the key.
+
+What is given up: the number is the same for the CPU and for a tensor without data, and for GPUs of CUDA and of another
+make. Such a tensor is refused by the module that is called with it, not here.
 """
 
 from __future__ import annotations
@@ -14,9 +19,10 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 from kjit.errors import UsageError
 from kjit.runtime import simulation
@@ -26,9 +32,42 @@ from kjit.spec import Spec, Target, Variant
 if TYPE_CHECKING:
     import torch
     import tvm_ffi
-    from typing_extensions import Self
+    from typing_extensions import TypeIs
 
 E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+
+
+class DeclaredModule(Protocol[E_co]):
+    """A declared op: a function. Call it with its values and a device to get the loaded module, an `E_co` to the type
+    checker.
+
+        _scale(x.dtype, device=x)
+
+    `device` is a tensor (the module runs where it is), a `torch.device`, a string or None; None will do where the op
+    has a source for one kind of device only. A module that was never built is compiled. Whether the CPU means the
+    simulator, `KJIT_SIM` says at the first call for some values.
+
+    Raises (the call):
+        UsageError: the op has no source for that device.
+        KjitError: as for `load_jit`.
+    """
+
+    __name__: str
+
+    def __call__(self, *values: Any, device: torch.Tensor | torch.device | str | None = None, **named: Any) -> E_co: ...
+
+    def spec(self, *values: Any, **named: Any) -> Spec:
+        """What is built for these values."""
+
+    def specs(self) -> list[Spec]:
+        """What is built ahead of use, for all targets together."""
+
+    def variants(self, targets: Iterable[Target]) -> list[Variant]:
+        """What is built ahead of use for each of `targets` that the op has a source for."""
+
+    def cache_clear(self) -> None:
+        """Forget what was loaded: the next call looks at the sources again."""
 
 
 def product(**values: Iterable[object]) -> tuple[Mapping[str, object], ...]:
@@ -71,12 +110,12 @@ def module(
             return kjit.Spec("scale", *args, cuda_files=[CSRC / "scale.cuh"],
                              cuda_wrappers=[("scale", f"Scale<{args}>::run")])
 
-        _scale(x.dtype, device=x.device).scale(x, out)
+        _scale(x.dtype, device=x).scale(x, out)
 
     Args:
         exports: a `Protocol` with a method for each export, as which type checkers and editors take the loaded modules.
-            kjit holds its names against those of each `Spec`. Without it the modules are of type `tvm_ffi.Module`, of
-            which nothing is known.
+            kjit holds its names against those of each `Spec`. A loaded module has these exports and nothing else.
+            Without it the modules are of type `tvm_ffi.Module`, of which nothing is known.
         variants: the values that `kjit build` builds it for, each a mapping from the function's parameters; usually a
             `product(...)`. By default the function takes no values and there is one variant. A call with other values
             works too: that module is compiled at its first use.
@@ -89,56 +128,51 @@ def module(
     names = None if exports is None else _method_names(cast("type", exports))
 
     def declare(fn: Callable[..., Spec]) -> DeclaredModule[Any]:
-        return DeclaredModule(fn, given, names)
+        return _Declaration(fn, given, names).function()
 
     return declare
 
 
-# A call of an instance goes through C this way, where a method `__call__` would cost as much as all the rest of it.
-class DeclaredModule(functools.partial[E]):
-    """A declared op. Call it with the values of its function and a device to get the loaded module, an `E` to the type
-    checker.
+def declared_in(names: Mapping[str, object]) -> list[DeclaredModule[Any]]:
+    """The declared ops among the variables of a module."""
+    functions = [value for value in names.values() if isinstance(value, FunctionType)]
+    return [cast("DeclaredModule[Any]", value) for value in functions if _MARK in value.__dict__]
 
-        _scale(torch.float32, device=x.device)
 
-    `device` (a `torch.device`, a string or None) is where the module runs; None will do where the op has a source for
-    one kind of device only. A module that was never built is compiled. Whether the CPU means the simulator, `KJIT_SIM`
-    says at the first call for some values.
+_MARK = "_kjit_declaration"
 
-    Raises (the call):
-        UsageError: the op has no source for that device.
-        KjitError: as for `load_jit`.
-    """
 
-    def __new__(
-        cls,
-        fn: Callable[..., Spec],
-        variants: tuple[Mapping[str, object], ...],
-        exports: frozenset[str] | None = None,
-    ) -> Self:
-        del variants, exports  # for __init__
-        known: dict[object, tuple[tuple[type, ...] | None, tvm_ffi.Module]] = {}
-        self = super().__new__(cls, _generate_call(fn, known, lambda *values: self._load(*values)))
-        self._known = known
-        return self
+class _Exports:
+    """The exports of a loaded module, as attributes. Python reads these faster than those of a `tvm_ffi.Module`."""
+
+    def __init__(self, module: tvm_ffi.Module, names: Iterable[str]) -> None:
+        for name in names:
+            setattr(self, name, getattr(module, name))
+
+    def __repr__(self) -> str:
+        return f"<kjit module with {', '.join(vars(self))}>"
+
+
+class _Declaration:
+    """What is behind a declared op: its function, what was loaded for which values."""
 
     def __init__(
         self,
         fn: Callable[..., Spec],
         variants: tuple[Mapping[str, object], ...],
-        exports: frozenset[str] | None = None,
+        exports: frozenset[str] | None,
     ) -> None:
-        functools.update_wrapper(self, fn)
         self._fn = fn
         self._exports = exports
         self._signature = inspect.signature(fn)
         self._values = variants
         # Two kinds of key: the values as a caller wrote them, and their one canonical form.
-        self._modules: dict[object, tvm_ffi.Module] = {}
-        # By device and values: the module, and the types of the values where these have to be compared.
-        self._known: dict[object, tuple[tuple[type, ...] | None, tvm_ffi.Module]]
-        # What these two held when calls went elsewhere with CPU tensors.
-        self._aside: dict[object, tuple[dict[object, Any], dict[object, Any]]] = {}
+        self._modules: dict[object, Any] = {}
+        # What the generated function looks into: by a tensor's device and by other devices, then by values.
+        self._by_index: dict[int, dict[object, Any]] = {}
+        self._by_device: dict[object, dict[object, Any]] = {}
+        # What these held when calls went elsewhere with CPU tensors.
+        self._aside: dict[object, list[dict[Any, Any]]] = {}
         self._mode: object = None
         simulation.follow(self)
         for values in variants:
@@ -149,13 +183,24 @@ class DeclaredModule(functools.partial[E]):
                     f"{self.name}: the variant {dict(values)} does not fit the function: {error}."
                 ) from None
 
-    def __repr__(self) -> str:
-        return f"<kjit.DeclaredModule {self.__module__}.{self.name}>"
-
     @property
     def name(self) -> str:
         """The function's name."""
         return self._fn.__name__
+
+    def function(self) -> DeclaredModule[Any]:
+        """What a wrapper calls."""
+        call = _generate_call(self._fn, self._by_index, self._by_device, self._load)
+        call.__dict__.update(
+            {
+                _MARK: self,
+                "spec": self.spec,
+                "specs": self.specs,
+                "variants": self.variants,
+                "cache_clear": self.cache_clear,
+            }
+        )
+        return cast("DeclaredModule[Any]", call)
 
     def spec(self, *values: Any, **named: Any) -> Spec:
         """What is built for these values."""
@@ -183,21 +228,23 @@ class DeclaredModule(functools.partial[E]):
         ]
 
     def cache_clear(self) -> None:
-        """Forget what was loaded: the next call looks at the sources again."""
-        self._modules.clear()
-        self._known.clear()
+        for keeper in self._keepers:
+            keeper.clear()
         self._aside.clear()
 
     def switch(self, mode: object) -> None:
         """As `simulation.py` says: the modules of one mode go, those of another come."""
         if mode == self._mode:
             return
-        kept = self._modules, self._known
-        self._aside[self._mode] = (kept[0].copy(), kept[1].copy())
+        self._aside[self._mode] = [keeper.copy() for keeper in self._keepers]
         self._mode = mode
-        for keeper, saved in zip(kept, self._aside.pop(mode, ({}, {})), strict=True):
+        for keeper, saved in zip(self._keepers, self._aside.pop(mode, [{}] * len(self._keepers)), strict=True):
             keeper.clear()
             keeper.update(saved)
+
+    @property
+    def _keepers(self) -> list[dict[Any, Any]]:
+        return [self._modules, self._by_index, self._by_device]
 
     def _check_exports(self, exported: set[str]) -> None:
         if self._exports is None or not exported:
@@ -211,34 +258,48 @@ class DeclaredModule(functools.partial[E]):
                 hint=f"the Spec exports: {', '.join(sorted(exported))}",
             )
 
-    def _load(self, device: torch.device | str | None, *values: Any) -> tvm_ffi.Module:
+    def _load(self, device: torch.Tensor | torch.device | str | None, *values: Any) -> Any:
         """The module for the values of all parameters, in their order; a call asks only when it does not know."""
-        as_written = (device, *map(typed, values))
+        where = device.device if _is_tensor(device) else device
+        as_written = (where, *map(typed, values))
         found = self._modules.get(as_written)
         if found is None:
             # Both know more than a call of a loaded module needs.
             from kjit.runtime.load import load_variant, target_of
 
-            canonical = (None, str(device), *map(typed, values))
+            canonical = (None, str(where), *map(typed, values))
             found = self._modules.get(canonical)
             if found is None:
                 # Two threads may come here at once: below them one compiles and the other waits; both get one module.
                 spec = self.spec(**dict(zip(self._signature.parameters, values, strict=True)))
-                target = target_of(spec, device)
+                target = target_of(spec, where)
+                spec = spec.only(target.side)
                 found = load_variant(
-                    Variant(spec.only(target.side), target),
+                    Variant(spec, target),
                     hint=self._how_to_prebuild(target),
                     wrapper=self._fn.__globals__.get("__file__"),
                 )
+                if self._exports is not None and (exported := [*spec.cuda_wrappers, *spec.cpp_wrappers]):
+                    found = _Exports(found, [name for name, _ in exported])
                 self._modules[canonical] = found
             self._modules[as_written] = found
-        if not any(isinstance(value, COMPOUND) for value in values):
-            key = (device, *values)
-            self._known[key] = None if all(map(_is_alone, values)) else (*map(type, values),), found
+        self._remember(found, device, values)
         return found
 
+    def _remember(self, module: Any, device: Any, values: tuple[Any, ...]) -> None:
+        """Tell the generated function of a module, unless its key would be that of other values too."""
+        key: list[object] = []
+        for parameter, value in zip(self._signature.parameters.values(), values, strict=True):
+            if isinstance(value, COMPOUND) or (_is_dtype(parameter) and not _is_alone(value)):
+                return
+            key += [value] if _is_dtype(parameter) else [value, type(value)]
+        table: dict[Any, dict[object, Any]] = self._by_device
+        if _is_tensor(device):
+            table, device = self._by_index, device.get_device()
+        table.setdefault(device, {})[key[0] if len(key) == 1 else tuple(key)] = module
+
     def _how_to_prebuild(self, target: Target) -> str:
-        op = self.__module__.rpartition(".")[2]  # the wrapper is called as its op is
+        op = self._fn.__module__.rpartition(".")[2]  # the wrapper is called as its op is
         where = f"--target {target.kind}" if target.arch is None else f"--target cuda --arch {target.arch}"
         return f"`kjit build {op} {where}` in its project builds it ahead of use"
 
@@ -252,9 +313,12 @@ def _method_names(exports: type) -> frozenset[str]:
 
 
 def _generate_call(
-    fn: Callable[..., Spec], known: Mapping[object, object], load: Callable[..., object]
+    fn: Callable[..., Spec],
+    by_index: Mapping[int, object],
+    by_device: Mapping[object, object],
+    load: Callable[..., object],
 ) -> FunctionType:
-    """The function behind a declared op: `fn`'s parameters and `device`, which looks the module up in `known`."""
+    """A function of `fn`'s parameters and `device`: the module that is known for them, else what `load` returns."""
     parameters = list(inspect.signature(fn).parameters.values())
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
@@ -266,29 +330,52 @@ def _generate_call(
             )
     plain = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    values = "".join(f", {name}" for name in plain + named)
-    types = "".join(f"_kjit_type({name}), " for name in plain + named)
+    keys = "".join(f"{p.name}, " if _is_dtype(p) else f"{p.name}, {p.name}.__class__, " for p in parameters)
+    key = parameters[0].name if len(parameters) == 1 and _is_dtype(parameters[0]) else f"({keys})"
+    # Without torch there is no tensor yet; one that comes later is looked up by `load`.
+    torch = sys.modules.get("torch")
+    known = {
+        "by_index": by_index,
+        "by_device": by_device,
+        "load": load,
+        "Tensor": getattr(torch, "Tensor", None),
+        "Parameter": getattr(getattr(torch, "nn", None), "Parameter", None),
+    }
     # What it uses comes as parameters of a factory: a closure is faster than globals, and the prefix keeps its names
     # apart from those of the op.
     source = f"""
-def factory(_kjit_known, _kjit_load, _kjit_type):
+def factory({", ".join(f"_kjit_{name}" for name in known)}):
     def call({", ".join([*plain, "*", *named, "device"])}):
-        _kjit_found = _kjit_known((device{values},))
-        if _kjit_found is not None and (_kjit_found[0] is None or _kjit_found[0] == ({types})):
-            return _kjit_found[1]
-        return _kjit_load(device{values})
+        try:
+            if device.__class__ is _kjit_Tensor or device.__class__ is _kjit_Parameter:
+                return _kjit_by_index[device.get_device()][{key}]
+            return _kjit_by_device[device][{key}]
+        except (KeyError, TypeError):  # not known, or not to be hashed
+            pass
+        return _kjit_load({", ".join(["device", *(p.name for p in parameters)])})
     return call
 """
     space: dict[str, Any] = {}
     exec(compile(source, f"<kjit.module {fn.__name__}>", "exec"), space)
-    call = cast("FunctionType", space["factory"](known.get, load, type))
-    call.__name__, call.__qualname__ = fn.__name__, fn.__qualname__
+    call = cast("FunctionType", space["factory"](*known.values()))
+    functools.update_wrapper(call, fn)
     call.__defaults__ = tuple(p.default for p in parameters if p.name in plain and p.default is not p.empty)
     call.__kwdefaults__ = {p.name: p.default for p in parameters if p.name in named and p.default is not p.empty}
     call.__kwdefaults__["device"] = None
     return call
 
 
+def _is_dtype(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter is declared to be a dtype, of which none equals a value of another type."""
+    annotation = parameter.annotation
+    return annotation == "torch.dtype" or getattr(annotation, "__qualname__", "") == "dtype"
+
+
 def _is_alone(value: object) -> bool:
-    """Whether no value of another type equals this one: so it is for dtypes, the most usual ones."""
+    """Whether no value of another type equals this one: so it is for dtypes."""
     return value is None or type(value).__module__ == "torch"
+
+
+def _is_tensor(value: object) -> TypeIs[torch.Tensor]:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)

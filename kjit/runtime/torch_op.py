@@ -16,7 +16,7 @@ A wrapper looks like this, whole:
         """Return x * alpha."""
         if out is None:
             out = _empty(x)
-        _scale(x.dtype, device=x.device).scale(x, alpha, out)
+        _scale(x.dtype, device=x).scale(x, alpha, out)
         return out
 
     y = scale(x, 3.0)                # allocates
@@ -36,7 +36,7 @@ The rules:
 
     @kjit.torch_op(mutates_args=("x",))
     def bump_(x: torch.Tensor, amount: int = 1) -> None:
-        _bump(amount, device=x.device).bump_(x)
+        _bump(amount, device=x).bump_(x)
 
 - An op that returns its outputs can have a gradient: `register_autograd` takes what `torch.library.register_autograd`
   takes, and works in eager mode and under `torch.compile`:
@@ -613,9 +613,14 @@ def _source(layout: _Layout) -> str:
     direct = [
         *map(plain, tensors),
         "not _kjit_count_dispatch_modes()",
-        "_kjit_top_transform() is None",
         "_kjit_forward_mode._current_level < 0",
     ]
+    # One question about the thread costs less than those about three tensors.
+    needed = " or ".join(f"({requires_grad(name)})" for name in tensors)
+    gradient = [f"if {needed}:", "    if _kjit_is_grad_enabled():"]
+    if len(tensors) > 2:
+        gradient = ["if _kjit_is_grad_enabled():", f"    if {needed}:"]
+
     given_inputs = [name for name in tensors if name not in outs]
     named = ", ".join(f"'{name}': {name}" for name in tensors)
     required = ", ".join(f"'{name}': {name}" for name in tensors if name not in optional)
@@ -647,16 +652,16 @@ def _source(layout: _Layout) -> str:
         "    if _kjit_is_tracing():",
         f"        return registered({layout.arguments})",
         f"    if {' and '.join(direct)}:",
-        f"        if {' or '.join(f'({requires_grad(name)})' for name in tensors)}:",
-        "            if _kjit_is_grad_enabled():",
+        *(f"        {line}" for line in gradient),
         *(f"                {line}" for line in record),
         f"                _kjit_refuse_gradient({{{named}}})",
         "        try:",
         f"            _kjit_result = _kjit_function({layout.arguments})",
-        # A kernel cannot have run on a tensor without data, so that this failed before it changed anything. Asking here
-        # rather than at the top keeps the question out of every other call.
+        # A kernel cannot have run on a tensor without data, such as one on the meta device and what a transformation of
+        # functorch wraps, so that this failed before it changed anything. Asking here rather than at the top keeps the
+        # question out of every other call.
         "        except RuntimeError:",
-        f"            if not ({' or '.join(map(is_meta, tensors))}):",
+        f"            if _kjit_top_transform() is None and not ({' or '.join(map(is_meta, tensors))}):",
         "                raise",
         "        else:",
         *(f"            {line}" for line in count),

@@ -507,7 +507,7 @@ class PythonView:
     def variant_arguments(self) -> list[str]:
         """How the wrapper calls it."""
         dtypes = [f"{self.owner(variable).name}.dtype" for variable in self.signature.variables]
-        return [*dtypes, *(c.name for c in self.signature.constants), f"device={self.first}.device"]
+        return [*dtypes, *(c.name for c in self.signature.constants), f"device={self.first}"]
 
     def owner(self, variable: str) -> Tensor:
         """The input that says what a dtype variable stands for."""

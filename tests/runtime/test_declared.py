@@ -12,6 +12,7 @@ import torch
 import kjit
 from kjit.errors import UsageError
 from kjit.runtime import load
+from kjit.runtime.declared import declared_in
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -49,8 +50,7 @@ class TestDeclaration:
             return Spec("op", *kjit.make_cpp_args(dtype), cpp_files=[tmp_path / "op.cpp"])
 
         assert [spec.label for spec in _op.specs()] == ["op<fp32_t>", "op<fp16_t>"]
-        assert _op.name == "_op"
-        assert isinstance(_op, kjit.DeclaredModule)
+        assert declared_in(locals()) == [_op]
 
     def test_it_lists_a_variant_for_each_target_that_it_has_a_source_for(self, tmp_path: Path) -> None:
         @kjit.module(variants=kjit.product(both=[True, False]))
@@ -78,7 +78,6 @@ class TestDeclaration:
             return Spec("op", cpp_files=[tmp_path / "op.cpp"])
 
         assert (_op.__name__, _op.__doc__) == ("_op", "The module of op.")
-        assert "DeclaredModule" in repr(_op)
 
     @pytest.mark.parametrize("variants", [[{"m": 1}], [{}], [{"n": 1, "m": 2}]])
     def test_a_variant_that_does_not_fit_the_function_is_refused(self, variants: list[dict[str, object]]) -> None:
@@ -137,6 +136,15 @@ class TestExports:
     def test_a_source_that_exports_for_itself_is_not_asked(self) -> None:
         assert len(self.declare(self.Exports).specs()) == 1
 
+    def test_a_loaded_module_has_the_exports_and_nothing_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Loaded:
+            run, count, get_function = 1, 2, 3
+
+        monkeypatch.setattr(load, "load_variant", lambda *_, **__: Loaded())
+        module = self.declare(self.More, "run", "count")(device="cpu")
+        assert vars(module) == {"run": 1, "count": 2}
+        assert repr(module) == "<kjit module with run, count>"
+
     def test_what_is_no_class_is_refused(self) -> None:
         with pytest.raises(UsageError, match="exports= must be a class with a method for each export, not 'run'"):
             self.declare("run")
@@ -183,6 +191,28 @@ class TestCalls:
     def test_a_device_and_its_name_are_one_module(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
         assert op(1, device="cpu") is op(1, device=torch.device("cpu"))
         assert len(loaded) == 1
+
+    def test_a_tensor_says_where_it_is(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
+        tensors = (torch.ones(3), torch.ones(1).int(), torch.nn.Parameter(torch.ones(1)), torch.ones(1).expand(3))
+        modules = [op(1, device=tensor) for tensor in (*tensors, *tensors)]
+        assert all(module is op(1, device="cpu") for module in modules)
+        assert len(loaded) == 1
+
+    def test_a_tensor_on_another_device_is_not_served(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
+        with pytest.raises(UsageError, match="device 'meta' is not one that kjit builds for"):
+            op(1, device=torch.ones(1, device="meta"))
+        assert loaded == []
+
+    def test_a_dtype_that_is_none_is_not_taken_for_another_value(self, loaded: list[Variant]) -> None:
+        @kjit.module(variants=kjit.product(dtype=[torch.float32]))
+        def _op(dtype: torch.dtype) -> Spec:
+            return Spec("op", repr(dtype), cpp_files=["/x/op.cpp"])
+
+        values: list[Any] = [torch.float32, torch.int32, 1, True, 1.0]
+        modules = [_op(value, device=device) for value in values for device in (torch.ones(1), "cpu")]
+        again = [_op(value, device=device) for value in values for device in (torch.ones(1), "cpu")]
+        assert list(map(id, modules)) == list(map(id, again))
+        assert len(loaded) == len(values)
 
     @pytest.mark.parametrize(("one", "other"), [(1, True), (1, 1.0), (0.0, -0.0), ((1,), (True,)), (0, False)])
     def test_values_that_are_equal_and_not_the_same_are_two_modules(

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import kjit
 from kjit.errors import KjitError, UsageError
+from kjit.ops.add_constant import add_constant
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -428,9 +429,29 @@ def test_a_tensor_subclass_sees_the_op() -> None:
     assert scale.op in seen
 
 
-def test_vmap_is_refused_rather_than_given_the_wrong_memory() -> None:
-    with pytest.raises(RuntimeError, match="Batching rule not implemented for kjit_tests::scale"):
-        torch.vmap(scale)(torch.stack([X, X]))
+# The tensors of a transform have no data of their own: that a kernel refuses them is what leads to the registered op.
+# So these take an op with a real kernel.
+
+
+@pytest.mark.parametrize("columns", [3, 0])
+def test_vmap_is_refused_rather_than_given_the_wrong_memory(columns: int) -> None:
+    with pytest.raises(RuntimeError, match="Batching rule not implemented for kjit_ops::add_constant"):
+        torch.vmap(add_constant)(torch.ones(2, columns))
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, lambda f: lambda x: torch.func.jvp(f, (x,), (x,))])
+def test_a_transform_that_differentiates_is_refused(transform: Callable[..., Callable[..., object]]) -> None:
+    with pytest.raises(KjitError, match="op 'add_constant' has no gradient"):
+        transform(lambda x: add_constant(x).sum())(X)
+
+
+def test_functionalize_is_refused_as_pytorch_does_for_every_op_that_writes_to_its_arguments() -> None:
+    with pytest.raises(RuntimeError, match=r"custom \(non-ATen\) operator.*kjit_ops::add_constant"):
+        torch.func.functionalize(add_constant)(X)
+
+
+def test_inside_a_transform_an_op_takes_what_is_not_transformed() -> None:
+    assert torch.equal(torch.vmap(lambda x: x + add_constant(X))(torch.zeros(2, 3)), torch.stack([X + 1, X + 1]))
 
 
 # -- names

@@ -19,7 +19,7 @@ from matrix import ELEMENTWISE, GATHER, LONG, OPS, ROWWISE, Op, named, write_all
 from kjit.build.compile import compile_variant
 from kjit.build.toolchain import Toolchain
 from kjit.project import find_project
-from kjit.runtime.declared import DeclaredModule
+from kjit.runtime.declared import declared_in
 from kjit.scaffold import names
 from kjit.scaffold.new import parse_devices, scaffold_op
 from kjit.scaffold.patterns import PATTERNS
@@ -60,13 +60,13 @@ from kernels.bump_ import _bump_
 from kernels.scale import _scale, scale
 
 x = torch.ones(4)
-module = _scale(x.dtype, device=x.device)
+module = _scale(x.dtype, device=x)
 module.scale(x, 2.0, x)
 module.scale(x, x)  # Too few arguments for "scale" of "Exports"
 module.scale(x, "2", x)  # Argument 2 to "scale" of "Exports" has incompatible type "str"; expected "float"
 module.scale(x=x, alpha=2.0, out=x)  # Unexpected keyword argument "x" for "scale" of "Exports"
 module.scales(x, 2.0, x)  # "Exports" has no attribute "scales"; maybe "scale"?
-_bump_(x.dtype, 1, device=x.device).bump_(x, 1)  # Too many arguments for "bump_" of "Exports"
+_bump_(x.dtype, 1, device=x).bump_(x, 1)  # Too many arguments for "bump_" of "Exports"
 scale(x, 2.0, out=x)
 scale(x, "2")  # Argument 2 to "__call__" of "TorchOp" has incompatible type "str"; expected "float"
 """
@@ -102,7 +102,7 @@ def test_ops_of_kjit_itself_are_formatted_as_kjit_is(tmp_path: Path) -> None:
 
 def variants_of(root: Path, op: str, target: Target) -> list[Variant]:
     module = find_project(root).import_wrapper(op)
-    return next(v for v in vars(module).values() if isinstance(v, DeclaredModule)).variants([target])
+    return declared_in(vars(module))[0].variants([target])
 
 
 @pytest.fixture
