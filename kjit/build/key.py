@@ -26,6 +26,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import kjit
+from kjit.build.highway import find_highway
 from kjit.build.toolchain import Toolchain, tvm_ffi_include
 from kjit.errors import UsageError
 from kjit.spec import Spec, Variant
@@ -260,6 +261,7 @@ def _module(spec: Spec, target: str, anchors: Anchors, sources: tuple[FileState,
             "link": _anchored(spec.extra_ldflags, anchors),
         },
         "include folders": [anchors.written(path) for path in spec.extra_include_paths],
+        "simd": spec.simd,
     }
 
 
@@ -274,8 +276,10 @@ _known_surroundings: dict[tuple[object, ...], Surroundings] = {}
 def _surroundings(spec: Spec, toolchain: Toolchain, anchors: Anchors) -> Surroundings:
     """What `spec` is built with. Remembered by everything that it is made from, environment and versions included."""
     own = (spec.extra_cflags, spec.extra_cuda_cflags, spec.extra_ldflags, spec.extra_include_paths)
+    # The flags of such a module name the folders of its sources, and of Highway.
+    vectors = (spec.cpp_files, tuple(find_highway().flags)) if spec.simd == "highway" else ()
     versions = {"format": FORMAT, "kjit": kjit.__version__, "tvm-ffi": tvm_ffi_version()}
-    made_from = (toolchain, anchors, own, *toolchain.environment().items(), *versions.items())
+    made_from = (toolchain, anchors, own, vectors, *toolchain.environment().items(), *versions.items())
     known = _known_surroundings.get(made_from)
     if known is not None:
         return known
