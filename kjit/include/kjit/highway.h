@@ -287,6 +287,15 @@ HWY_INLINE hn::Vec<D> only(D d, hn::Vec<D> vector, std::size_t count) {
   return hn::IfThenElseZero(hn::FirstN(d, count), vector);
 }
 
+/// Asks for the memory of tensors that will be needed soon, where these lanes are done: it goes on behind them.
+template <typename... Ts>
+HWY_INLINE void fetch_ahead(AllLanes, Ts*... tensors) {
+  constexpr std::size_t kAheadBytes = 2048;
+  (__builtin_prefetch(tensors + kAheadBytes / sizeof(Ts), std::is_const_v<Ts> ? 0 : 1), ...);
+}
+template <typename... Ts>
+HWY_INLINE void fetch_ahead(std::size_t, Ts*...) {}
+
 /// Calls `work(at, count)` for every vector of the elements from `first` up to `last`: `AllLanes` for all but the last,
 /// and for that how many are left. A lambda says HWY_ATTR behind its parameters.
 template <class D, typename Work>
