@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from kjit.errors import UsageError
 
@@ -19,6 +19,10 @@ Side = Literal["cpu", "cuda"]
 
 TargetKind = Literal["cpu", "cuda", "sim", "sim-check"]
 """`sim` runs the CUDA side on the CPU, in the simulator; `sim-check` also looks for mistakes in it while it runs."""
+
+Simd = Literal["compiler", "highway"]
+"""How the C++ side of a `Spec` uses the CPU's vectors: the compiler makes them from loops, for one kind of CPU; or its
+source has them, with Google Highway, for several kinds in one library."""
 
 Export = tuple[str, str]
 """An export: the name that Python calls, and the C++ symbol (with its template arguments) behind it."""
@@ -165,9 +169,10 @@ class Spec:
         cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs.
         extra_cflags: for the C++ compiler. extra_cuda_cflags: for nvcc. extra_ldflags: for the link.
         extra_include_paths: absolute folders, searched before kjit's own.
+        simd: `highway` where the C++ side includes `<kjit/highway.h>`.
 
     Raises:
-        UsageError: the name or an export is not an identifier, or there is nothing to build.
+        UsageError: the name or an export is not an identifier, there is nothing to build, or `simd` is no such word.
     """
 
     name: str
@@ -180,6 +185,7 @@ class Spec:
     extra_cuda_cflags: tuple[str, ...]
     extra_ldflags: tuple[str, ...]
     extra_include_paths: tuple[str, ...]
+    simd: Simd
 
     def __init__(
         self,
@@ -193,9 +199,12 @@ class Spec:
         extra_cuda_cflags: Iterable[str] = (),
         extra_ldflags: Iterable[str] = (),
         extra_include_paths: Iterable[StrPath] = (),
+        simd: Simd = "compiler",
     ) -> None:
         if _NAME.fullmatch(name) is None:
             raise UsageError(f"'{name}' cannot name a module: it must be an identifier (letters, digits, underscores).")
+        if simd not in get_args(Simd):
+            raise UsageError(f"module '{name}': simd is one of {', '.join(get_args(Simd))}, not '{simd}'.")
         fields: dict[str, object] = {
             "name": name,
             "args": tuple(args),
@@ -207,6 +216,7 @@ class Spec:
             "extra_cuda_cflags": _strings("extra_cuda_cflags", extra_cuda_cflags),
             "extra_ldflags": _strings("extra_ldflags", extra_ldflags),
             "extra_include_paths": _paths("extra_include_paths", extra_include_paths),
+            "simd": simd,
         }
         for field, value in fields.items():
             object.__setattr__(self, field, value)
@@ -233,7 +243,7 @@ class Spec:
             missing = "CUDA" if kind == "cuda" else "CPU"
             raise UsageError(f"op '{self.name}' has no {missing} source, only {' and '.join(self.kinds)}.")
         if kind == "cuda":
-            return _without(self, cpp_files=(), cpp_wrappers=())
+            return _without(self, cpp_files=(), cpp_wrappers=(), simd="compiler")
         return _without(self, cuda_files=(), cuda_wrappers=())
 
     @property
@@ -255,7 +265,7 @@ class Variant:
         return f"{self.spec.label} {self.target}"
 
 
-def _without(spec: Spec, **emptied: tuple[()]) -> Spec:
+def _without(spec: Spec, **emptied: tuple[()] | str) -> Spec:
     copy = object.__new__(Spec)
     for field in spec.__dataclass_fields__:
         object.__setattr__(copy, field, emptied.get(field, getattr(spec, field)))

@@ -384,6 +384,7 @@ def _identity(spec: Spec) -> dict[str, object]:
         "flags for c++": _without_folders(spec.extra_cflags),
         "flags for nvcc": _without_folders(spec.extra_cuda_cflags),
         "flags for the link": _without_folders(spec.extra_ldflags),
+        "simd": spec.simd,
     }
 
 

@@ -4,7 +4,7 @@
 levels: sets of instructions that generations of CPUs have in common, each with a name that compilers know. On loading,
 the highest level that the CPU has is taken. Several levels cost a few libraries of some ten KiB; one level would either
 leave half of a new CPU unused, or not run on an old one. Function multiversioning would put them into one library, but
-only for functions that are marked one by one.
+only for functions that are marked one by one. An op with vectors by Google Highway does that: it needs one library.
 
 Source of the x86-64 levels: System V ABI, AMD64 supplement, "Micro-Architecture Levels"; the first is left out, as
 torch does not run on a CPU without SSE 4.2. Source of the features of Arm's levels: Arm Architecture Reference Manual
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kjit.errors import UsageError
+from kjit.spec import Spec, Target
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,14 @@ _LEVELS: Mapping[str, tuple[Level, ...]] = {
 }
 
 
+def is_built_for(spec: Spec, target: Target) -> bool:
+    """Whether a bundle has a library of `spec` for `target`: one that chooses between kinds of CPUs when it is loaded is
+    built for the lowest level alone."""
+    chooses = spec.simd == "highway" and target.level is not None
+    lowest = lowest_level()
+    return not chooses or lowest is None or target.level == lowest.name
+
+
 def levels() -> tuple[Level, ...]:
     """The levels that are built for on this machine, the lowest first.
 
@@ -77,6 +86,12 @@ def find_level(name: str) -> Level:
         if level.name == name:
             return level
     raise UsageError(f"'{name}' is no level of this kind of CPU.", hint=", ".join(level.name for level in levels()))
+
+
+def lowest_level() -> Level | None:
+    """The level that every CPU has for which libraries are shipped; None where no levels are known."""
+    known = _LEVELS.get(platform.machine())
+    return None if known is None else known[0]
 
 
 def levels_here() -> tuple[str, ...]:

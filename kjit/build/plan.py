@@ -29,6 +29,7 @@ from typing import Any, Literal
 
 from kjit import env
 from kjit.build.compile import Built, compile_variant
+from kjit.build.cpu import is_built_for
 from kjit.build.diagnostics import KernelResources
 from kjit.build.headers import Observation, Start
 from kjit.build.key import FileState, Key
@@ -307,7 +308,8 @@ class Collected:
         return list(dict.fromkeys(spec for _, module in self.modules for spec in module.specs()))
 
     def variants(self, targets: Sequence[Target]) -> list[Variant]:
-        return list(dict.fromkeys(each for _, module in self.modules for each in module.variants(targets)))
+        every = (each for _, module in self.modules for each in module.variants(targets))
+        return list(dict.fromkeys(each for each in every if is_built_for(each.spec, each.target)))
 
 
 def collect(project: Project, ops: Sequence[str] = ()) -> Collected:

@@ -45,9 +45,22 @@ def _fill(first: str, indent: str, items: Sequence[str], tail: str) -> list[str]
 
 
 def cpp_assignment(left: str, right: str) -> str:
-    """`left = right;`, broken behind the `=` when it is too long for one line."""
+    """`left = right;`, broken behind the `=` when it is too long for one line, and a sum that is too long for that as
+    well in lines that are filled and aligned behind the `=`."""
     whole = f"{left} = {right};"
-    return whole if len(whole) <= CPP_WIDTH else f"{left} =\n{' ' * (_indent(left) + 4)}{right};"
+    below = f"{' ' * (_indent(left) + 4)}{right};"
+    if len(whole) <= CPP_WIDTH:
+        return whole
+    if len(below) <= CPP_WIDTH or _break_sum(right, "") == right:
+        return f"{left} =\n{below}"
+    terms = _break_sum(right, "").replace("\n+ ", " +\n").splitlines()
+    lines = [f"{left} = {terms[0]}"]
+    for term in terms[1:]:
+        if len(lines[-1]) + 1 + len(term) <= CPP_WIDTH:
+            lines[-1] += f" {term}"
+        else:
+            lines.append(" " * (len(left) + 3) + term)
+    return "\n".join(lines) + ";"
 
 
 def cpp_chain(head: str, calls: Sequence[str], *, otherwise: str) -> str:

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kjit.errors import UsageError
+from kjit.build.highway import find_highway
+from kjit.errors import ToolchainError, UsageError
 from kjit.project import Project, find_pyproject, load_toml, read_project
 from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType, find_dtype, suggest_dtype
 from kjit.scaffold.fileset import FileSet
+from kjit.scaffold.highway import HighwayView
 from kjit.scaffold.init import add_package, add_project, finds_package, plan_project
 from kjit.scaffold.names import camel, check_op_name, cpp_stem
 from kjit.scaffold.patterns import DEFAULT_PATTERN, Kinds, Pattern, check_signature, find_pattern
@@ -22,7 +24,9 @@ from kjit.scaffold.render import render
 from kjit.scaffold.signature import Signature, parse_signature
 from kjit.scaffold.start import Start
 from kjit.scaffold.views import CppView, PythonView
-from kjit.spec import Side
+from kjit.spec import Side, Simd
+
+DEFAULT_SIMD: Simd = "compiler"
 
 MARKER = "The math"
 """How a comment begins that stands above what the user is to change."""
@@ -67,6 +71,7 @@ def scaffold_op(
     pattern: str = DEFAULT_PATTERN,
     devices: Sequence[Side] = ("cuda",),
     dtypes: Sequence[DType] | None = None,
+    simd: str = DEFAULT_SIMD,
     start: Path | str = ".",
 ) -> Scaffold:
     """Put the files of a new op together.
@@ -77,10 +82,11 @@ def scaffold_op(
         pattern: the kind of kernel.
         devices: what it gets a kernel for.
         dtypes: what the dtype variables of the signature stand for; by default fp32, fp16 and bf16.
+        simd: how the kernel for the CPU uses its vectors: `compiler` or `highway`.
         start: a folder of the project. Where there is no project, one is made for it there.
 
     Raises:
-        UsageError: the name, the signature, the pattern, a device or a dtype will not do, or the project's
+        UsageError: the name, the signature, the pattern, a device, a dtype or `simd` will not do, or the project's
             `pyproject.toml` cannot be used.
     """
     check_op_name(op)
@@ -89,6 +95,7 @@ def scaffold_op(
     parsed = parse_signature(chosen.signature if signature is None else signature)
     places = check_signature(parsed, chosen, op)
     meant = _check_dtypes(parsed, chosen, dtypes)
+    vectors = _check_simd(simd, kinds)
 
     here = Path(os.path.abspath(start))
     pyproject = find_pyproject(here)
@@ -109,12 +116,19 @@ def scaffold_op(
             )
     _check_free(op, project)
 
-    context = _context(op, parsed, chosen, places, kinds, meant, project)
+    if vectors == "highway":
+        try:
+            find_highway()
+        except ToolchainError as error:
+            notes.append(f"{error.message} The op does not compile before it is installed: {error.hint}")
+
+    context = _context(op, parsed, chosen, places, kinds, meant, vectors, project)
     width = _python_width(project.root)
     for kind in kinds:
         suffix = SUFFIXES[kind]
         path = project.csrc_dir / f"{op}{suffix}"
-        files.add(path, render(f"op/csrc/{chosen.name}{suffix}.j2", context))
+        folder = "op/csrc/highway" if kind == "cpu" and vectors == "highway" else "op/csrc"
+        files.add(path, render(f"{folder}/{chosen.name}{suffix}.j2", context))
     for path, template in (
         (project.wrapper_path(op), "op/op.py.j2"),
         (project.test_path(op), "op/tests/test_op.py.j2"),
@@ -181,6 +195,16 @@ def _check_dtypes(signature: Signature, pattern: Pattern, dtypes: Sequence[DType
     return dtypes
 
 
+def _check_simd(simd: str, devices: Sequence[Side]) -> Simd:
+    if simd == "highway" and "cpu" not in devices:
+        raise UsageError(
+            "--simd highway is about the kernel for the CPU, and there is none.", hint="--device cpu or cuda,cpu"
+        )
+    if simd == "highway" or simd == "compiler":
+        return simd
+    raise UsageError(f"--simd: '{simd}' is none of compiler and highway.", hint="--simd compiler is the default")
+
+
 def _check_free(op: str, project: Project) -> None:
     """Refuse a name under which the package or the project has something else already.
 
@@ -202,6 +226,7 @@ def _context(
     kinds: Kinds,
     devices: Sequence[Side],
     dtypes: Sequence[DType],
+    simd: Simd,
     project: Project,
 ) -> dict[str, object]:
     """What the templates see."""
@@ -224,6 +249,8 @@ def _context(
         "start": start,
         "inputs": signature.inputs,
         "cpp": cpp,
+        "simd": HighwayView(cpp),
+        "is_highway": simd == "highway",
         "python": python,
         "module": project.module_name(op),
         "first_party": package.split(".")[0],

@@ -40,7 +40,7 @@ class Pattern:
     place: Callable[[Signature, str], Kinds]
 
 
-SUFFIXES = ("_ref", "_ptr", "_vec", "_row")
+SUFFIXES = ("_ref", "_ptr", "_vec", "_row", "_constant")
 """What kernels append to the names of tensors."""
 
 

@@ -3,8 +3,8 @@
 As version control merges: the files as `kjit new` wrote them, as they are now, and as `kjit new` would write them for
 the new signature are brought together, file by file, by `git merge-file`. What only one side has changed is taken;
 where both have, which is mostly the math, both stay between git's markers for a person to decide. The first of the
-three is made anew: the wrapper's docstring keeps signature and pattern, `DTYPES` the dtypes, and the kernels' files say
-for which devices. The trade-off: where the templates have changed since, so has that first side, and there is more to
+three is made anew: the wrapper's docstring keeps signature and pattern, `DTYPES` the dtypes, its `Spec` says `simd`, and the
+kernels' files for which devices. The trade-off: where the templates have changed since, so has that first side, and there is more to
 decide.
 """
 
@@ -23,7 +23,7 @@ from kjit.project import Project, find_project
 from kjit.scaffold.dtypes import DType, find_dtype
 from kjit.scaffold.fileset import File, FileSet
 from kjit.scaffold.new import SUFFIXES, Place, Scaffold, scaffold_op
-from kjit.spec import Side
+from kjit.spec import Side, Simd
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class _Recipe:
     pattern: str
     devices: tuple[Side, ...]
     dtypes: tuple[DType, ...] | None
+    simd: Simd
 
 
 def update_op(
@@ -43,6 +44,7 @@ def update_op(
     pattern: str | None = None,
     devices: Sequence[Side] | None = None,
     dtypes: Sequence[DType] | None = None,
+    simd: str | None = None,
     start: Path | str = ".",
 ) -> tuple[Scaffold, list[Place]]:
     """Put the files of an op together anew: with another signature, pattern, devices or dtypes, and with every change
@@ -50,7 +52,7 @@ def update_op(
 
     Args:
         op: its name.
-        signature, pattern, devices, dtypes: as for `scaffold_op`; what is not given stays as it is.
+        signature, pattern, devices, dtypes, simd: as for `scaffold_op`; what is not given stays as it is.
         start: a folder of the project.
 
     Returns:
@@ -70,6 +72,7 @@ def update_op(
         pattern=before.pattern,
         devices=before.devices,
         dtypes=before.dtypes,
+        simd=before.simd,
         start=start,
     )
     new = scaffold_op(
@@ -78,6 +81,7 @@ def update_op(
         pattern=pattern or before.pattern,
         devices=devices or before.devices,
         dtypes=dtypes or (before.dtypes if signature is None or _has_variable(signature) else None),
+        simd=simd or before.simd,
         start=start,
     )
     as_written = {file.path: file.text for file in old.files.files}
@@ -119,7 +123,7 @@ def _recipe(project: Project, op: str) -> _Recipe:
     devices = tuple(side for side, suffix in SUFFIXES.items() if (project.csrc_dir / f"{op}{suffix}").is_file())
     if not devices:
         raise UsageError(f"op '{op}' has no kernel {op}.cuh or {op}.cpp in {project.display(project.csrc_dir)}.")
-    return _Recipe(" ".join(found["Signature"]), " ".join(found["Pattern"]), devices, _dtypes(tree))
+    return _Recipe(" ".join(found["Signature"]), " ".join(found["Pattern"]), devices, _dtypes(tree), _simd(tree))
 
 
 def _dtypes(tree: ast.Module) -> tuple[DType, ...] | None:
@@ -129,6 +133,13 @@ def _dtypes(tree: ast.Module) -> tuple[DType, ...] | None:
             names = [each.attr for each in ast.walk(node.value) if isinstance(each, ast.Attribute)]
             return tuple(dtype for name in names if (dtype := find_dtype(name)) is not None) or None
     return None
+
+
+def _simd(tree: ast.Module) -> Simd:
+    """What the wrapper's `Spec` says."""
+    keywords = (keyword for node in ast.walk(tree) if isinstance(node, ast.Call) for keyword in node.keywords)
+    is_highway = any(k.arg == "simd" and isinstance(k.value, ast.Constant) and k.value.value == "highway" for k in keywords)
+    return "highway" if is_highway else "compiler"
 
 
 def _has_variable(signature: str) -> bool:

@@ -261,8 +261,16 @@ class CppView:
         return [*(tensor.at(f"params.{tensor.name}", "at") for tensor in self.tensors), *self.scalar_names("params.")]
 
     @property
-    def indexed_arguments(self) -> list[str]:
-        return [*(tensor.at(f"{tensor.name}_ptr", "i") for tensor in self.tensors), *self.scalar_names()]
+    def staged_arguments(self) -> list[str]:
+        """The arguments of the function for one element, of what is staged."""
+        return [*(tensor.at(f"{tensor.name}_data", "i") for tensor in self.tensors), *self.scalar_names()]
+
+    @property
+    def staged_args(self) -> str:
+        """The same function's template arguments."""
+        names = [f"staged_t<{variable}>" for variable in self.signature.variables]
+        names += [constant.name for constant in self.signature.constants]
+        return f"<{', '.join(names)}>" if names else ""
 
     def scalar_names(self, prefix: str = "", names: Sequence[str] | None = None) -> list[str]:
         return [f"{prefix}{s.name}" for s in self.signature.scalars if names is None or s.name in names]

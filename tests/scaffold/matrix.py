@@ -18,6 +18,7 @@ class Op:
     dtypes: str | None = None
     devices: str = "cuda,cpu"
     pattern: str = "elementwise"
+    simd: str = "compiler"
 
     def write(self, root: Path) -> None:
         scaffold_op(
@@ -26,6 +27,7 @@ class Op:
             pattern=self.pattern,
             devices=parse_devices(self.devices),
             dtypes=None if self.dtypes is None else parse_dtypes(self.dtypes),
+            simd=self.simd,
             start=root,
         ).files.write()
 

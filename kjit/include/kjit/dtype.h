@@ -120,7 +120,7 @@ constexpr std::uint16_t details::float_to_bfloat(float value) {
   const std::uint32_t bits = float_bits(value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const std::uint32_t nan = (bits >> 16) | 0x40u;
-  return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+  return static_cast<std::uint16_t>(value != value ? nan : rounded);
 }
 
 namespace details {

@@ -1,0 +1,78 @@
+"""Where are the headers of Google Highway, with which an op has vectors for each kind of CPU in one library?
+
+Only its headers are used (kjit/highway.h says why), so that a file is all that has to be found. They are looked for where
+a package manager of the user's own puts them before the system's: a virtual or conda environment says more about a
+project than the machine that it is on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from kjit.errors import ToolchainError
+
+HEADER = "hwy/highway.h"
+
+SYSTEM_FOLDERS = ("/usr/local/include", "/usr/include")
+"""What every compiler of the system searches by itself."""
+
+INSTALL = "`sudo apt install libhwy-dev`, or `conda install -c conda-forge libhwy`"
+
+
+@dataclass(frozen=True)
+class Highway:
+    """The headers of Highway.
+
+    Attributes:
+        include: the folder that `hwy/highway.h` is in.
+        is_searched: compilers look there without being told.
+    """
+
+    include: Path
+    is_searched: bool
+
+    @property
+    def version(self) -> str:
+        """`1.0.3`; `unknown` where the headers do not say."""
+        # highway.h said it until 1.0; base.h does since.
+        for name in ("hwy/base.h", HEADER):
+            try:
+                text = (self.include / name).read_text("utf-8", errors="replace")
+            except OSError:
+                continue
+            parts = [re.search(rf"^#define HWY_{part} (\d+)", text, re.MULTILINE) for part in ("MAJOR", "MINOR", "PATCH")]
+            if all(parts):
+                return ".".join(part[1] for part in parts if part)
+        return "unknown"
+
+    @property
+    def flags(self) -> list[str]:
+        """What a compiler has to be told to find them."""
+        return [] if self.is_searched else ["-isystem", str(self.include)]
+
+
+def find_highway() -> Highway:
+    """The headers of Highway: of the Python environment, of conda's, or of the system.
+
+    Raises:
+        ToolchainError: there are none.
+    """
+    found = _find()
+    if found is None:
+        raise ToolchainError(f"Google Highway is missing: there is no {HEADER} here.", hint=INSTALL)
+    return found
+
+
+def _find() -> Highway | None:
+    prefixes = [sys.prefix, os.environ.get("CONDA_PREFIX", "")]
+    own = [os.path.join(prefix, "include") for prefix in prefixes if prefix]
+    told = [folder for name in ("CPATH", "CPLUS_INCLUDE_PATH") for folder in os.environ.get(name, "").split(os.pathsep)]
+    searched = [*filter(None, told), *SYSTEM_FOLDERS]
+    for folder in [*own, *searched]:
+        if os.path.isfile(f"{folder}/{HEADER}"):
+            return Highway(Path(os.path.abspath(folder)), is_searched=folder in searched)
+    return None

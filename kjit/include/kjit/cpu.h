@@ -1,0 +1,152 @@
+// What kernels for the CPU share: a range of the work for each thread, halves converted in vectors, rows fetched ahead.
+//
+//   parallel_ranges(numel, kStaged, numel >= kParallel, [&](int64_t first, int64_t last) { ... });  // a range a thread
+//   Staged<const T> x_part(x_ptr, at, size);  // x_part.data(): as many floats for fp16_t, else the elements themselves
+
+#pragma once
+
+#include <kjit/dtype.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+namespace kjit {
+
+/// Splits `total` elements into a range for each thread and calls `work(first, last)` for each at the same time; there is
+/// one range where `is_parallel` is false. Ranges begin at multiples of `grain`.
+///
+/// As many threads as OpenMP has, which in a process with PyTorch is PyTorch's (`torch.set_num_threads`). `work` must not
+/// throw.
+template <typename Work>
+void parallel_ranges(std::int64_t total, std::int64_t grain, bool is_parallel, const Work& work) {
+#if defined(_OPENMP)
+  if (is_parallel && !omp_in_parallel() && omp_get_max_threads() > 1) {
+#pragma omp parallel
+    {
+      const std::int64_t threads = omp_get_num_threads();
+      const std::int64_t grains = (total + grain - 1) / grain;
+      const std::int64_t size = (grains + threads - 1) / threads * grain;
+      const std::int64_t first = omp_get_thread_num() * size;
+      const std::int64_t last = first + size < total ? first + size : total;
+      if (first < last) work(first, last);
+    }
+    return;
+  }
+#else
+  static_cast<void>(grain);
+  static_cast<void>(is_parallel);
+#endif
+  if (total > 0) work(std::int64_t{0}, total);
+}
+
+/// How many elements are staged at once: some tensors' fit into the first-level cache.
+constexpr std::int64_t kStaged = 128;
+
+/// Calls `work(at, size)` for the elements from `first` up to `last` in parts of kStaged, whose size the compiler knows,
+/// and a last one.
+template <typename Work>
+inline void for_parts(std::int64_t first, std::int64_t last, const Work& work) {
+  std::int64_t at = first;
+  for (; at + kStaged <= last; at += kStaged) work(at, std::integral_constant<std::int64_t, kStaged>());
+  if (at < last) work(at, last - at);
+}
+
+/// The type of an element while it is staged: float for fp16_t on an x86 CPU that converts halves itself. Compilers before
+/// GCC 13 use those instructions for one half at a time, if at all. Every other type stays what it is.
+#if defined(__F16C__)
+template <typename T>
+using staged_t = std::conditional_t<std::is_same_v<std::remove_const_t<T>, fp16_t>,
+                                    std::conditional_t<std::is_const_v<T>, const float, float>, T>;
+#else
+template <typename T>
+using staged_t = T;
+#endif
+
+namespace details {
+
+/// Asks for the memory that will be needed soon, where these `size` elements are done: the hardware, which follows a
+/// tensor by itself, asks too late for what is only written, and stops at each page.
+template <typename T, typename Size>
+inline void fetch_ahead(T* data, Size size) {
+  constexpr std::int64_t kAheadBytes = 2048, kLineBytes = 64;
+  constexpr std::int64_t kLine = kLineBytes / sizeof(T), kAhead = kAheadBytes / sizeof(T);
+  if (data == nullptr) return;
+  const auto* line = data + kAhead;
+  for (std::int64_t i = 0; i < size; i += kLine) __builtin_prefetch(line + i, std::is_const_v<T> ? 0 : 1);
+}
+
+}  // namespace details
+
+/// `size` elements of a tensor, at most kStaged, from `at` on. Without `kLoad` they are only written. Changed elements
+/// are in the tensor after `store()`. Where there is no tensor, `data()` is null.
+template <typename T, bool kLoad = true, typename = staged_t<T>>
+class Staged {
+ public:
+  Staged(T* tensor, std::int64_t at, std::int64_t size) : data_(tensor == nullptr ? nullptr : tensor + at) {
+    details::fetch_ahead(data_, size);
+  }
+  T* data() { return data_; }
+  void store() {}
+
+ private:
+  T* data_;
+};
+
+#if defined(__F16C__)
+template <typename T, bool kLoad>
+  requires std::is_same_v<std::remove_const_t<T>, fp16_t>
+class Staged<T, kLoad, staged_t<T>> {
+ public:
+  Staged(T* tensor, std::int64_t at, std::int64_t size)
+      : tensor_(tensor == nullptr ? nullptr : tensor + at), size_(size) {
+    details::fetch_ahead(tensor_, size);
+    if (!kLoad || tensor == nullptr) return;
+    std::int64_t i = 0;
+    for (; i + kWidth <= size; i += kWidth) widen(tensor_ + i, floats_ + i);
+    for (; i < size; ++i) floats_[i] = static_cast<float>(tensor_[i]);
+  }
+  staged_t<T>* data() { return tensor_ == nullptr ? nullptr : floats_; }
+  void store() {
+    std::int64_t i = 0;
+    for (; i + kWidth <= size_; i += kWidth) narrow(floats_ + i, tensor_ + i);
+    for (; i < size_; ++i) tensor_[i] = static_cast<fp16_t>(floats_[i]);
+  }
+
+ private:
+  // 8 and not 16, also where a CPU could: a load of what two stores wrote has to wait for them.
+  static constexpr std::int64_t kWidth = 8;
+  static void widen(const fp16_t* from, float* to) {
+    _mm256_store_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+  }
+  static void narrow(const float* from, fp16_t* to) {
+    const __m128i halves = _mm256_cvtps_ph(_mm256_load_ps(from), _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
+  }
+
+  alignas(64) float floats_[kStaged];
+  T* tensor_;
+  std::int64_t size_;
+};
+#endif
+
+/// How many rows ahead `fetch_row` is called.
+constexpr std::int64_t kRowsAhead = 4;
+
+/// Asks for the first bytes of a row that will be read, or written, soon: the hardware follows one that goes on.
+template <typename T>
+inline void fetch_row(T* row, std::int64_t row_size) {
+  constexpr std::int64_t kLineBytes = 64, kLines = 16;
+  const auto* bytes = reinterpret_cast<const char*>(row);
+  const std::int64_t lines = (row_size * static_cast<std::int64_t>(sizeof(T)) + kLineBytes - 1) / kLineBytes;
+  for (std::int64_t i = 0; i < lines && i < kLines; ++i) __builtin_prefetch(bytes + i * kLineBytes, std::is_const_v<T> ? 0 : 1);
+}
+
+}  // namespace kjit

@@ -1,0 +1,314 @@
+// Vectors of the CPU with Google Highway, for each kind of CPU in one library.
+//
+//   #define HWY_TARGET_INCLUDE "scale.cpp"  // this very file
+//   #include <kjit/highway.h>               // it comes back here and reads the file once for each kind of CPU
+//
+//   HWY_BEFORE_NAMESPACE();
+//   namespace {
+//   namespace HWY_NAMESPACE {
+//   namespace hn = hwy::HWY_NAMESPACE;
+//   using namespace kjit::HWY_NAMESPACE;
+//   ...                                     // functions with vectors
+//   }  // namespace HWY_NAMESPACE
+//   }  // namespace
+//   HWY_AFTER_NAMESPACE();
+//
+//   #if HWY_ONCE
+//   ...                                     // what is there once, and calls them: HWY_EXPORT_T, HWY_DYNAMIC_DISPATCH_T
+//   #endif
+//
+// The module's spec says `simd="highway"`. On x86-64 it is compiled for the instructions of x86-64-v2, and the functions
+// with vectors for those of v3 and v4 (Highway's AVX2 and AVX3) besides; the first call chooses. On aarch64 it is NEON,
+// which every such CPU has.
+//
+// Only Highway's headers are used. What they want from its library, the detection of the CPU, is below: neither Debian nor
+// conda has that library to link statically, and a module must not need one that another machine does not have.
+
+#ifndef KJIT_HIGHWAY_ONCE_
+#define KJIT_HIGHWAY_ONCE_
+
+#ifndef HWY_TARGET_INCLUDE
+#error "define HWY_TARGET_INCLUDE as the name of this file, before <kjit/highway.h>"
+#endif
+
+#include <kjit/cpu.h>
+#include <kjit/dtype.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace kjit {
+
+/// All lanes of a vector, where `load` and `store` would else be told how many.
+struct AllLanes {};
+
+namespace details {
+
+template <typename T>
+constexpr bool kIsWideInt = std::is_integral_v<T> && sizeof(T) == 8;
+template <typename T>
+constexpr bool kIsFloating = std::is_floating_point_v<compute_t<T>>;
+
+template <typename... Ts>
+constexpr auto lane_of() {
+  if constexpr ((std::is_same_v<Ts, double> || ...)) {
+    return double{};
+  } else if constexpr ((kIsFloating<Ts> || ...)) {
+    return float{};
+  } else if constexpr ((kIsWideInt<Ts> || ...)) {
+    return std::int64_t{};
+  } else {
+    return std::int32_t{};
+  }
+}
+
+}  // namespace details
+
+/// The type of the lanes in which elements of types `Ts` are computed with: double where one of them is, else float where
+/// one is a floating type, else int64_t where one has 64 bits, else int32_t.
+template <typename... Ts>
+using lane_t = decltype(details::lane_of<Ts...>());
+
+/// The type of the lanes in which elements are moved as they are.
+template <typename T>
+using bits_t = std::conditional_t<
+    sizeof(T) == 1, std::uint8_t,
+    std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                       std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
+
+}  // namespace kjit
+
+// x86-64-v2 does not have these two, and Highway's SSE4 is to be that.
+#define HWY_DISABLE_PCLMUL_AES
+#if defined(__x86_64__)
+#define HWY_DISABLED_TARGETS 0xff  // all above AVX3, for CPUs that have it anyway: each costs a compile
+#else
+#define HWY_COMPILE_ONLY_STATIC
+#endif
+// The order matters: foreach_target.h reads the op's file, and in it this one, once for each target but the last.
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+#if (HWY_TARGETS & (HWY_TARGETS - 1)) != 0
+
+// The two functions of Highway's library that dispatch needs, for the targets that are left above. Weak, and local to
+// the module as everything in it: neither another module's nor Highway's own library, where a process has it, interferes.
+namespace hwy {
+
+/// Which of Highway's targets this CPU and the operating system run.
+__attribute__((weak)) std::int64_t SupportedTargets() {
+  __builtin_cpu_init();
+  std::int64_t targets = HWY_STATIC_TARGET;
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                  __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt");
+  if (v3) targets |= HWY_AVX2;
+  const bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  if (v3 && v4) targets |= HWY_AVX3;
+  return targets;
+}
+
+/// What was chosen, by the first call of all.
+__attribute__((weak)) ChosenTarget& GetChosenTarget() {
+  static ChosenTarget chosen;
+  return chosen;
+}
+
+}  // namespace hwy
+
+#endif
+
+// As Highway has them from 1.1 on: a table for a function template, and the call of it.
+#ifndef HWY_EXPORT_T
+#if HWY_IDE || (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
+#define HWY_EXPORT_T(TABLE, FUNCTION)                                     \
+  HWY_MAYBE_UNUSED static decltype(&HWY_STATIC_DISPATCH(FUNCTION)) const \
+  HWY_DISPATCH_TABLE(TABLE)[1] = {&HWY_STATIC_DISPATCH(FUNCTION)}
+#define HWY_DYNAMIC_DISPATCH_T(TABLE) (*(HWY_DISPATCH_TABLE(TABLE)[0]))
+#else
+#define HWY_EXPORT_T(TABLE, FUNCTION)                                                                              \
+  static decltype(&HWY_STATIC_DISPATCH(FUNCTION)) const HWY_DISPATCH_TABLE(TABLE)[HWY_MAX_DYNAMIC_TARGETS + 2] = { \
+      &decltype(hwy::DeduceFunctionCache(                                                                          \
+          &HWY_STATIC_DISPATCH(FUNCTION)))::template ChooseAndCall<HWY_DISPATCH_TABLE(TABLE)>,                     \
+      HWY_CHOOSE_TARGET_LIST(FUNCTION),                                                                            \
+      HWY_CHOOSE_FALLBACK(FUNCTION),                                                                               \
+  }
+#define HWY_DYNAMIC_DISPATCH_T(TABLE) (*(HWY_DISPATCH_TABLE(TABLE)[hwy::GetChosenTarget().GetIndex()]))
+#endif
+#endif
+
+#endif  // KJIT_HIGHWAY_ONCE_
+
+// From here on: once for each target.
+#include <hwy/highway.h>
+
+#if defined(KJIT_HIGHWAY_PER_TARGET) == defined(HWY_TARGET_TOGGLE)
+#ifdef KJIT_HIGHWAY_PER_TARGET
+#undef KJIT_HIGHWAY_PER_TARGET
+#else
+#define KJIT_HIGHWAY_PER_TARGET
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace kjit {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Before AVX2, CPUs cannot convert halves.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM
+constexpr bool kConvertsHalves = true;
+#else
+constexpr bool kConvertsHalves = false;
+#endif
+
+template <typename T>
+constexpr bool kIsNarrowInt = std::is_integral_v<T> && sizeof(T) <= 2;
+
+/// As many elements as `d` has lanes, of any type, each converted to the lanes' type.
+template <class D, typename T, typename Lane = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> load(D d, const T* from, AllLanes all) {
+  const hn::Rebind<std::int32_t, D> d32;
+  if constexpr (std::is_same_v<T, Lane>) {
+    return hn::LoadU(d, from);
+  } else if constexpr (std::is_same_v<Lane, bits_t<T>> && !std::is_integral_v<T>) {
+    return hn::LoadU(d, reinterpret_cast<const Lane*>(from));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return load(d, reinterpret_cast<const std::uint8_t*>(from), all);
+  } else if constexpr (std::is_same_v<T, fp16_t> && std::is_same_v<Lane, float> && kConvertsHalves) {
+    const hn::Rebind<hwy::float16_t, D> d16;
+    return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(from)));
+  } else if constexpr (std::is_same_v<T, bf16_t> && std::is_same_v<Lane, float>) {
+    const hn::Rebind<std::uint16_t, D> d16;
+    const hn::Rebind<std::uint32_t, D> du32;
+    const auto bits = hn::PromoteTo(du32, hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from)));
+    return hn::BitCast(d, hn::ShiftLeft<16>(bits));
+  } else if constexpr (kIsNarrowInt<T> && std::is_same_v<Lane, std::int32_t>) {
+    return hn::PromoteTo(d, hn::LoadU(hn::Rebind<T, D>(), from));
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) <= 4 && std::is_same_v<Lane, float>) {
+    return hn::ConvertTo(d, load(d32, from, all));
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) <= 4) {  // to double or int64_t
+    return hn::PromoteTo(d, load(d32, from, all));
+  } else if constexpr (details::kIsFloating<T> && std::is_same_v<Lane, double>) {
+    return hn::PromoteTo(d, load(hn::Rebind<float, D>(), from, all));
+  } else {
+    HWY_ALIGN Lane lanes[hn::MaxLanes(d)];
+    for (std::size_t i = 0; i < hn::MaxLanes(d); ++i) lanes[i] = static_cast<Lane>(from[i]);
+    return hn::Load(d, lanes);
+  }
+}
+
+/// The first `count` lanes from as many elements; zeros in the others.
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> load(D d, const T* from, std::size_t count) {
+  T elements[hn::MaxLanes(d)] = {};
+  __builtin_memcpy(elements, from, count * sizeof(T));
+  return load(d, elements, AllLanes{});
+}
+
+/// The same for a tensor that may be absent and counts as zeros then.
+template <class D, typename T, typename Count>
+HWY_INLINE hn::Vec<D> load_or_zero(D d, const T* from, std::int64_t at, Count count) {
+  return from == nullptr ? hn::Zero(d) : load(d, from + at, count);
+}
+
+/// All lanes to as many elements of any type, converted as C++ does: floats to integers towards zero, integers by their
+/// lowest bits, to a narrower floating type to the nearest; to a bool whether it is another than zero.
+template <class D, typename T, typename Lane = hn::TFromD<D>>
+HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, AllLanes all) {
+  const hn::Rebind<std::int32_t, D> d32;
+  const hn::Rebind<std::uint32_t, D> du32;
+  if constexpr (std::is_same_v<T, Lane>) {
+    hn::StoreU(vector, d, to);
+  } else if constexpr (std::is_same_v<Lane, bits_t<T>> && !std::is_integral_v<T>) {
+    hn::StoreU(vector, d, reinterpret_cast<Lane*>(to));
+  } else if constexpr (std::is_same_v<T, fp16_t> && std::is_same_v<Lane, float> && kConvertsHalves) {
+    const hn::Rebind<hwy::float16_t, D> d16;
+    hn::StoreU(hn::DemoteTo(d16, vector), d16, reinterpret_cast<hwy::float16_t*>(to));
+  } else if constexpr (std::is_same_v<T, bf16_t> && std::is_same_v<Lane, float>) {
+    // As in kjit/dtype.h: to the nearest, ties to even; a NaN stays one.
+    const auto bits = hn::BitCast(du32, vector);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du32, 1));
+    const auto rounded = hn::ShiftRight<16>(bits + odd + hn::Set(du32, 0x7fff));
+    const auto nan = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du32, 0x40));
+    const auto result = hn::IfThenElse(hn::RebindMask(du32, vector != vector), nan, rounded);
+    const hn::Rebind<std::uint16_t, D> d16;
+    hn::StoreU(hn::TruncateTo(d16, result), d16, reinterpret_cast<std::uint16_t*>(to));
+  } else if constexpr (kIsNarrowInt<T> && !std::is_same_v<T, bool> && std::is_same_v<Lane, std::int32_t>) {
+    const hn::Rebind<std::make_unsigned_t<T>, D> narrow;
+    hn::StoreU(hn::TruncateTo(narrow, hn::BitCast(du32, vector)), narrow, reinterpret_cast<std::make_unsigned_t<T>*>(to));
+  } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 4 &&
+                       std::is_same_v<Lane, float>) {
+    store(d32, hn::ConvertTo(d32, vector), to, all);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    const auto ones = hn::IfThenElseZero(vector != hn::Zero(d), hn::Set(d, 1));
+    store(d, ones, reinterpret_cast<std::uint8_t*>(to), all);
+  } else if constexpr (std::is_same_v<T, float> && std::is_same_v<Lane, double>) {
+    const hn::Rebind<float, D> df;
+    hn::StoreU(hn::DemoteTo(df, vector), df, to);
+  } else {
+    HWY_ALIGN Lane lanes[hn::MaxLanes(d)];
+    hn::Store(vector, d, lanes);
+    for (std::size_t i = 0; i < hn::MaxLanes(d); ++i) to[i] = static_cast<T>(lanes[i]);
+  }
+}
+
+/// The first `count` lanes to as many elements.
+template <class D, typename T>
+HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, std::size_t count) {
+  T elements[hn::MaxLanes(d)];
+  store(d, vector, elements, AllLanes{});
+  __builtin_memcpy(to, elements, count * sizeof(T));
+}
+
+/// One element, in the type of lanes; zero where the tensor is absent.
+template <typename Lane, typename T>
+HWY_INLINE Lane load_one(const T* from, std::int64_t at) {
+  return from == nullptr ? Lane{} : static_cast<Lane>(from[at]);
+}
+
+/// One element, converted from the type of lanes.
+template <typename Lane, typename T>
+HWY_INLINE void store_one(Lane value, T* to, std::int64_t at) {
+  to[at] = static_cast<T>(value);
+}
+
+/// A vector of which lanes behind `count` count as zero.
+template <class D>
+HWY_INLINE hn::Vec<D> only(D, hn::Vec<D> vector, AllLanes) {
+  return vector;
+}
+template <class D>
+HWY_INLINE hn::Vec<D> only(D d, hn::Vec<D> vector, std::size_t count) {
+  return hn::IfThenElseZero(hn::FirstN(d, count), vector);
+}
+
+/// Asks for the memory of tensors that will be needed soon, where these lanes are done: it goes on behind them.
+template <typename... Ts>
+HWY_INLINE void fetch_ahead(AllLanes, Ts*... tensors) {
+  constexpr std::size_t kAheadBytes = 2048;
+  (__builtin_prefetch(tensors + kAheadBytes / sizeof(Ts), std::is_const_v<Ts> ? 0 : 1), ...);
+}
+template <typename... Ts>
+HWY_INLINE void fetch_ahead(std::size_t, Ts*...) {}
+
+/// Calls `work(at, count)` for every vector of the elements from `first` up to `last`: `AllLanes` for all but the last,
+/// and for that how many are left. A lambda says HWY_ATTR behind its parameters.
+template <class D, typename Work>
+HWY_INLINE void for_vectors(D d, std::int64_t first, std::int64_t last, const Work& work) {
+  constexpr std::int64_t kLanes = hn::MaxLanes(D());
+  static_cast<void>(d);
+  std::int64_t at = first;
+  for (; at + kLanes <= last; at += kLanes) work(at, AllLanes{});
+  if (at < last) work(at, static_cast<std::size_t>(last - at));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kjit
+HWY_AFTER_NAMESPACE();
+
+#endif  // KJIT_HIGHWAY_PER_TARGET
