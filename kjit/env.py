@@ -209,10 +209,11 @@ def _path(name: str, text: str) -> Path:
         path = os.fspath(Path(text).expanduser()) if text.startswith("~") else text
     except RuntimeError:
         raise UsageError(f"{name} is '{text}', and no such user has a home folder.") from None
-    return _absolute(os.path.abspath(path))
+    return _absolute(path if path.startswith("/") else os.path.abspath(path))
 
 
 @lru_cache(maxsize=64)
 def _absolute(path: str) -> Path:
-    """`Path(path)`, made once: it is asked for at every load, and costs more than the rest of this file."""
-    return Path(path)
+    """An absolute path, normalised, made once: it is asked for at every load, and costs more than the rest of this
+    file."""
+    return Path(os.path.normpath(path))

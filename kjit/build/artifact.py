@@ -24,18 +24,20 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from kjit.build.headers import Reads
-from kjit.build.key import FORMAT, Key, digest
+from kjit.build.key import FORMAT, Key, digest, read_file
 
 RECORD = "record.json"
+_LINES = 3
 _LONGEST_SUMMARY = 8192
+_PIECE = 65536
 RECORD_BEING_WRITTEN = re.compile(r"record\.json\.[0-9a-f]+")
-_decode = json.JSONDecoder().raw_decode
 DAMAGED = "the artifact in the cache is damaged:"
 """How the reasons begin why an artifact cannot be used that once was one."""
 
@@ -45,19 +47,28 @@ class Artifact:
     """A built library and the record of what it was built from.
 
     Attributes:
-        folder: holds the library and the record, and nothing else.
+        path: of its folder, which holds the library and the record, and nothing else.
         used: when it was last used, give or take half an hour; seconds since 1970.
         is_outdated: the record on disk has older dates of headers than `record`.
     """
 
-    folder: Path
+    path: str
     record: Mapping[str, object]
     used: float
     is_outdated: bool = False
 
     @property
+    def folder(self) -> Path:
+        return Path(self.path)
+
+    @property
     def library(self) -> Path:
-        return self.folder / f"{self.op}.so"
+        return Path(self.library_path)
+
+    @property
+    def library_path(self) -> str:
+        """`library`, for the road of every load: to make a `Path` takes as long as to read a record."""
+        return f"{self.path}/{self.op}.so"
 
     @property
     def op(self) -> str:
@@ -109,27 +120,25 @@ class Artifact:
 def read_artifact(folder: str) -> Artifact | str:
     """The artifact in `folder` by its record, or what is wrong with it. The library is not looked at."""
     try:
-        with open(f"{folder}/{RECORD}", "rb") as file:
-            content = file.read()
-            used = os.fstat(file.fileno()).st_mtime
+        content, status = read_file(f"{folder}/{RECORD}")
     except FileNotFoundError:
         return f"{DAMAGED} its record is missing"
     except OSError as error:
         return f"its record cannot be read ({error.strerror})"
     seal = _SEAL.match(content)
-    if seal is not None and seal[1] != _seal(content[seal.end() :]):
+    if seal is not None and seal[1] != _seal(memoryview(content)[seal.end() :]):
         return f"{DAMAGED} its record was altered"
-    compared, end, told = content.rpartition(b",\n")
+    lines: list[bytes] = [] if seal is None else content.split(b"\n")
+    is_ours = len(lines) == _LINES
     try:
-        document = json.loads(compared + b"}" if end else content)
+        document = _from_json((lines[0][:-1] + b"}" if is_ours else content).decode())
     except (ValueError, RecursionError):
         return f"{DAMAGED} its record is not JSON"
     if not isinstance(document, dict):
         return f"{DAMAGED} its record is not a JSON object"
-    if seal is None and document.get("format") == FORMAT:
+    if not is_ours and document.get("format") == FORMAT:
         return f"{DAMAGED} its record was altered"
-    record = _Record(document, told) if end else document
-    return _fault(document, (*_SUMMARY, *_COMPARED)) or Artifact(Path(folder), record, used)
+    return _fault(document) or Artifact(folder, _Record(document, *lines[1:]), status.st_mtime)
 
 
 def read_summary(folder: str) -> dict[str, Any] | str:
@@ -140,22 +149,22 @@ def read_summary(folder: str) -> dict[str, Any] | str:
             line, end, _ = os.read(handle, _LONGEST_SUMMARY).partition(b",\n")
         finally:
             os.close(handle)
-        document, _ = _decode(f"{line.decode('ascii')}}}") if end else (None, 0)
+        document = _from_json(f"{line.decode()}}}") if end else None
     except (OSError, ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         # Written otherwise, or not to be read: there it is said why.
         artifact = read_artifact(folder)
         return artifact if isinstance(artifact, str) else dict(artifact.record)
-    return _fault(document, _SUMMARY) or document
+    return _fault(document) or document
 
 
-def _fault(record: dict[str, Any], fields: Iterable[str]) -> str | None:
-    """What is wrong with one of these fields of a record."""
+def _fault(record: dict[str, Any]) -> str | None:
+    """What is wrong with the summary of a record."""
     if record.get("format") != FORMAT:
         return f"it was written by another version of kjit (format {record.get('format')})"
-    for field in fields:
-        if type(record.get(field)) is not _FIELDS[field]:
+    for field, kind in _SUMMARY.items():
+        if type(record.get(field)) is not kind:
             return f"{DAMAGED} its record has no {field}"
     if not _OP.fullmatch(record["op"]):
         return f"{DAMAGED} its record names no op"
@@ -163,11 +172,22 @@ def _fault(record: dict[str, Any], fields: Iterable[str]) -> str | None:
 
 
 class _Record(Mapping[str, object]):
-    """A record of which the last line is parsed when somebody asks for what is in it."""
+    """A record of which all but the summary is parsed when somebody asks for what is in it."""
 
-    def __init__(self, parsed: dict[str, object], last_line: bytes) -> None:
-        self._parsed = parsed
-        self._last_line = last_line
+    def __init__(self, summary: dict[str, object], compared: bytes, told: bytes) -> None:
+        """The first line as it was parsed, the second and the third as they are in the file."""
+        self._parsed = summary
+        self._compared = compared
+        self._told = told
+
+    @property
+    def reads(self) -> Reads:
+        """The field `reads`.
+
+        Raises:
+            KeyError, TypeError, ValueError: there is none.
+        """
+        return _reads_on(self._compared)
 
     def __getitem__(self, field: str) -> object:
         return self._parsed[field] if field in self._parsed else self._whole()[field]
@@ -179,19 +199,28 @@ class _Record(Mapping[str, object]):
         return len(self._whole())
 
     def _whole(self) -> dict[str, object]:
-        last_line = self._last_line
-        if last_line:
+        if self._told:
             # The record's checksum was right: this is what was written.
-            self._parsed.update(json.loads(b"{" + last_line))
-            self._last_line = b""
+            self._parsed.update(json.loads(b"{" + self._compared + self._told))
+            self._told = b""
         return self._parsed
+
+
+@lru_cache(maxsize=256)
+def _reads_on(line: bytes) -> Reads:
+    """What the second line of a record says.
+
+    Parsed once for all modules that read the same headers, as the variants of an op do. It says how the headers were;
+    how they are is looked at by each load.
+    """
+    return Reads.from_json(json.loads(b"{" + line[:-1] + b"}")["reads"])
 
 
 # What a record begins with: the checksum of all that follows.
 _SEAL = re.compile(rb'\{"seal":"([0-9a-f]{8})",')
 
 
-def _seal(content: bytes) -> bytes:
+def _seal(content: bytes | memoryview) -> bytes:
     return b"%08x" % binascii.crc32(content)
 
 
@@ -208,10 +237,10 @@ _SUMMARY = {
     "crc32": int,
     "built": float,
 }
-_COMPARED = {"reads": dict}
-_TOLD = {"inputs": dict, "build": dict}
-_FIELDS = {**_SUMMARY, **_COMPARED, **_TOLD}
+_COMPARED = ("reads",)
+_TOLD = ("inputs", "build")
 _OP = re.compile(r"\w+")
+_from_json = json.JSONDecoder().decode
 
 
 def match(folder: str, key: Key, *, thorough: bool = False) -> Artifact | str:
@@ -226,10 +255,9 @@ def match(folder: str, key: Key, *, thorough: bool = False) -> Artifact | str:
     record = artifact.record
     if record["key1"] != key.key1 or record["op"] != key.variant.spec.name:
         return f"{DAMAGED} its record belongs to another artifact"
-    reads = record["reads"]
-    assert isinstance(reads, dict)  # checked when it was read
+    assert isinstance(record, _Record)  # of `read_artifact`
     try:
-        before = Reads.from_json(reads)
+        before = record.reads
         after = before.compare(key.anchors)
     except (KeyError, TypeError, ValueError):
         return f"{DAMAGED} its record lists no headers"
@@ -240,7 +268,7 @@ def match(folder: str, key: Key, *, thorough: bool = False) -> Artifact | str:
         return broken
     if after is before:
         return artifact
-    return Artifact(artifact.folder, {**record, "reads": after.to_json()}, artifact.used, is_outdated=True)
+    return Artifact(artifact.path, {**record, "reads": after.to_json()}, artifact.used, is_outdated=True)
 
 
 def describe(library: bytes) -> dict[str, object]:
@@ -254,21 +282,34 @@ def damage(artifact: Artifact, *, thorough: bool = False) -> str | None:
     Args:
         thorough: compare the cryptographic hash, too.
     """
+    record, path = artifact.record, artifact.library_path
     try:
-        with open(f"{artifact.folder}/{artifact.op}.so", "rb", opener=_open_no_link) as file:
-            content = file.read()
+        size, crc = _size_and_crc(path)
+        is_altered = crc != record["crc32"] or (
+            thorough and digest(read_file(path, os.O_NOFOLLOW)[0]) != record["digest"]
+        )
     except FileNotFoundError:
         return f"{DAMAGED} its library is missing"
     except OSError as error:
         if error.errno == errno.ELOOP:
             return f"{DAMAGED} its library is a symbolic link"
         return f"its library cannot be read ({error.strerror})"
-    if len(content) != artifact.size:
-        return f"{DAMAGED} its library has {len(content)} bytes and not {artifact.size}"
-    record = artifact.record
-    if binascii.crc32(content) != record["crc32"] or (thorough and digest(content) != record["digest"]):
-        return f"{DAMAGED} its library was altered"
-    return None
+    if size != artifact.size:
+        return f"{DAMAGED} its library has {size} bytes and not {artifact.size}"
+    return f"{DAMAGED} its library was altered" if is_altered else None
+
+
+def _size_and_crc(path: str) -> tuple[int, int]:
+    """The bytes of a file and their CRC-32. It is read in pieces that stay in the CPU's cache, into the same memory."""
+    size = crc = 0
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        while piece := os.read(handle, _PIECE):
+            size += len(piece)
+            crc = binascii.crc32(piece, crc)
+    finally:
+        os.close(handle)
+    return size, crc
 
 
 def write_record(folder: Path, record: Mapping[str, object]) -> None:
@@ -293,7 +334,3 @@ def _written(record: Mapping[str, object]) -> str:
     parts = (summary, {field: record[field] for field in _COMPARED}, {field: record[field] for field in _TOLD})
     sealed = ",\n".join(json.dumps(part, separators=(",", ":"))[1:-1] for part in parts) + "}"
     return f'{{"seal":"{_seal(sealed.encode()).decode()}",{sealed}'
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW)

@@ -251,10 +251,11 @@ def wheel_versions(home: Path) -> dict[str, str]:
     except OSError:
         return {}
     versions = {}
+    folders = [folder for folder in folders if folder.startswith("nvidia_") and folder.endswith(".dist-info")]
     for name in (*_COMPILER_WHEELS, *_HEADER_WHEELS):
         stem = name.replace("-", "_")
         for folder in folders:
-            if folder.startswith(f"{stem}-") and folder.endswith(".dist-info"):
+            if folder.startswith(f"{stem}-"):
                 versions[name] = folder[len(stem) + 1 : -len(".dist-info")]
     return versions
 
@@ -356,7 +357,11 @@ def _find_cudart(folders: tuple[Path, ...]) -> Path | None:
     for folder in folders:
         if (folder / "libcudart.so").exists():
             return folder / "libcudart.so"
-        versioned = sorted(folder.glob("libcudart.so.*"), key=lambda path: len(path.name))
+        try:
+            # Not Path.glob: see `_wheel_folders`.
+            versioned = [name for name in sorted(os.listdir(folder), key=len) if name.startswith("libcudart.so.")]
+        except OSError:
+            continue
         if versioned:
-            return versioned[0]
+            return folder / versioned[0]
     return None

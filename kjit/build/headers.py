@@ -36,7 +36,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from kjit.build.key import Anchors, FileState, Key, digest_of
@@ -93,6 +93,10 @@ class Folder(NamedTuple):
     path: str
     inode: int
     ctime_ns: int
+
+
+# Where headers are, with size, inode and date; where folders are, with inode and date. What has no place is "".
+_Located = tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int]]]
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,8 @@ class Reads:
         Raises:
             TypeError, ValueError: this was read from a record that holds something else.
         """
+        if self._is_as_recorded(anchors):
+            return self
         headers = self._compare_headers(anchors)
         if isinstance(headers, str):
             return headers
@@ -165,6 +171,38 @@ class Reads:
         if headers is self.headers and watched is self.folders:
             return self
         return Reads(headers, self.system, self.roots, watched, self.present)
+
+    def _is_as_recorded(self, anchors: Anchors) -> bool:
+        """Whether all is as it was by what one `stat` tells: then there is nothing else to look at.
+
+        Most loads ask no more than this, so where each file is (which does not change) is worked out once.
+        """
+        headers, folders = self._places.get(anchors) or self._places.setdefault(anchors, self._locate(anchors))
+        stat = os.stat
+        try:
+            for where, size, inode, ctime_ns in headers:
+                status = stat(where)
+                if status.st_ctime_ns != ctime_ns or status.st_size != size or status.st_ino != inode:
+                    return False
+            for where, inode, ctime_ns in folders:
+                if (inode, ctime_ns) != _dated(where):
+                    return False
+        except OSError:
+            return False
+        return True
+
+    @cached_property
+    def _places(self) -> dict[Anchors, _Located]:
+        return {}
+
+    def _locate(self, anchors: Anchors) -> _Located:
+        headers = []
+        for anchor, path, size, inode, ctime_ns, _ in self.headers:
+            headers.append((anchors.absolute(anchor, path) or "", size, inode, ctime_ns))
+        folders = []
+        for anchor, path, inode, ctime_ns in self.folders:
+            folders.append((anchors.absolute(anchor, path) or "", inode, ctime_ns))
+        return headers, folders
 
     def _compare_headers(self, anchors: Anchors) -> str | tuple[Header, ...]:
         renewed: list[Header] | None = None
@@ -188,7 +226,8 @@ class Reads:
         return self.headers if renewed is None else tuple(renewed)
 
     def _compare_folders(self, anchors: Anchors) -> str | tuple[Folder, ...]:
-        if all((inode, date) == _dated(anchors, anchor, path) for anchor, path, inode, date in self.folders):
+        _, recorded = self._locate(anchors)
+        if all((inode, date) == _dated(where) for where, inode, date in recorded):
             return self.folders
         folders, present = _watch(self.roots, self.headers, self.system, anchors)
         known = frozenset(self.present)
@@ -307,9 +346,10 @@ def _watch(
 
     def visit(anchor: str, folder: str, below: str) -> None:
         # The date comes first: what appears after it changes it.
-        inode, date = _dated(anchors, anchor, folder)
+        where = anchors.absolute(anchor, folder) or ""
+        inode, date = _dated(where)
         folders[anchor, folder] = Folder(anchor, folder, inode, _aged(date))
-        for entry in _entries(anchors.absolute(anchor, folder)):
+        for entry in _entries(where):
             name = f"{below}{entry.name}"
             path = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_dir():
@@ -399,19 +439,18 @@ def _was_put(folder: str, start_ns: int) -> bool:
         folder = above
 
 
-def _entries(folder: str | None) -> list[os.DirEntry[str]]:
+def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder or "") as entries:
+        with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
         return []  # no folder, nothing in it: `_dated` tells when that changes
 
 
-def _dated(anchors: Anchors, anchor: str, path: str) -> tuple[int, int]:
+def _dated(folder: str) -> tuple[int, int]:
     """A folder's inode and date."""
-    where = anchors.absolute(anchor, path)
     try:
-        status = os.stat(where or "")
+        status = os.stat(folder)
     except OSError:
         return 0, _ABSENT
     return status.st_ino, status.st_ctime_ns

@@ -23,7 +23,6 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import kjit
 from kjit.build.toolchain import Toolchain, tvm_ffi_include
@@ -38,6 +37,8 @@ SEARCH_FLAGS = ("-I", "-L", "-isystem", "-iquote", "-idirafter")
 """Flags that are followed by a folder for the compilers to search."""
 
 _BEFORE_PATHS = ("", *SEARCH_FLAGS)
+_AT_ONCE = 65536
+_TVM_FFI, _DIST_INFO = "apache_tvm_ffi-", ".dist-info"
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,8 @@ class FileState:
         Raises:
             OSError: it cannot be read.
         """
-        with open(path, "rb") as file:
-            content = file.read()
-            stat = os.fstat(file.fileno())
-        return cls(path, stat.st_size, stat.st_ino, stat.st_ctime_ns, digest(content))
+        content, status = read_file(path)
+        return cls(path, status.st_size, status.st_ino, status.st_ctime_ns, _digest_of_source(content))
 
 
 class Anchors:
@@ -84,8 +83,7 @@ class Anchors:
     @classmethod
     def of(cls, spec: Spec) -> Anchors:
         """kjit, tvm-ffi, and the projects of the spec's sources and include folders in the order of the spec."""
-        homes = [os.path.dirname(path) for path in (*spec.cuda_files, *spec.cpp_files)]
-        return _anchors(_installed(), (*homes, *spec.extra_include_paths))
+        return _anchors(_installed(), (*spec.cuda_files, *spec.cpp_files), spec.extra_include_paths)
 
     def relative(self, path: str) -> tuple[str, str]:
         """`(anchor, path)`: relative to the anchor, or absolute with an empty anchor."""
@@ -172,14 +170,56 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:_KEY_DIGITS]
 
 
+def _digest_of_source(content: bytes) -> str:
+    """As `digest`, remembered: the variants of an op have the same sources."""
+    return _remembered_digest(content) if len(content) <= _AT_ONCE else digest(content)
+
+
+_remembered_digest = lru_cache(maxsize=64)(digest)
+
+
 def digest_of(document: object) -> str:
     """The hash of a JSON document."""
-    return digest(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
+    return digest(_as_json(document).encode())
+
+
+_as_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False).encode
+
+
+def read_file(path: str, flags: int = 0) -> tuple[bytes, os.stat_result]:
+    """The content of a small file, and then its status: what changes it meanwhile shows in its date.
+
+    Every load reads some. `open` asks the kernel for twice as much, and takes twice as long.
+
+    Args:
+        flags: for `os.open`.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+    try:
+        content = os.read(handle, _AT_ONCE)
+        while more := os.read(handle, _AT_ONCE):
+            content += more
+        return content, os.fstat(handle)
+    finally:
+        os.close(handle)
 
 
 @lru_cache(maxsize=1)
 def tvm_ffi_version() -> str:
-    """The version of tvm-ffi, without importing it (which would import torch)."""
+    """The version of tvm-ffi, without importing it (which would import torch).
+
+    The name of its `.dist-info` folder has it; `importlib.metadata` would read through all of `sys.path`.
+    """
+    named = [
+        name[len(_TVM_FFI) : -len(_DIST_INFO)]
+        for name in os.listdir(tvm_ffi_include().parent.parent)
+        if name.startswith(_TVM_FFI) and name.endswith(_DIST_INFO)
+    ]
+    if len(named) == 1:
+        return named[0]
     from importlib.metadata import version
 
     return version("apache-tvm-ffi")
@@ -272,13 +312,13 @@ _known_surroundings: dict[tuple[object, ...], Surroundings] = {}
 
 
 def _surroundings(spec: Spec, toolchain: Toolchain, anchors: Anchors) -> Surroundings:
-    """What `spec` is built with. Remembered by everything that it is made from, environment and versions included."""
+    """What `spec` is built with. Remembered by everything that it is made from: the environment is in `toolchain`."""
     own = (spec.extra_cflags, spec.extra_cuda_cflags, spec.extra_ldflags, spec.extra_include_paths)
-    versions = {"format": FORMAT, "kjit": kjit.__version__, "tvm-ffi": tvm_ffi_version()}
-    made_from = (toolchain, anchors, own, *toolchain.environment().items(), *versions.items())
+    made_from = (toolchain, anchors, own, FORMAT, kjit.__version__, tvm_ffi_version())
     known = _known_surroundings.get(made_from)
     if known is not None:
         return known
+    versions = {"format": FORMAT, "kjit": kjit.__version__, "tvm-ffi": tvm_ffi_version()}
     flags = {"c++": toolchain.cxx_flags(spec), "link": toolchain.link_flags(spec)}
     if toolchain.cuda is not None:
         flags["nvcc"] = toolchain.nvcc_flags(spec)
@@ -327,8 +367,9 @@ def _installed() -> tuple[tuple[str, str], ...]:
 
 
 @lru_cache(maxsize=1024)
-def _anchors(installed: tuple[tuple[str, str], ...], homes: tuple[str, ...]) -> Anchors:
-    """The anchors for files in the folders `homes`; the same object for the same folders."""
+def _anchors(installed: tuple[tuple[str, str], ...], files: tuple[str, ...], include_paths: tuple[str, ...]) -> Anchors:
+    """The anchors for these sources and include folders; the same object for the same ones."""
+    homes = (*map(os.path.dirname, files), *include_paths)
     folders = list(installed)
     taken = [folder for _, folder in folders]
     projects = 0
@@ -345,8 +386,12 @@ def _anchors(installed: tuple[tuple[str, str], ...], homes: tuple[str, ...]) -> 
 @lru_cache(maxsize=1024)
 def _project(folder: str) -> str:
     """The nearest folder above with a `pyproject.toml` or a `.git`, else `folder` itself."""
-    for parent in (Path(folder), *Path(folder).parents):
+    parent = folder
+    while True:
         # Not Path.exists, which raises where a folder may not be looked into.
-        if os.path.exists(parent / "pyproject.toml") or os.path.exists(parent / ".git"):
-            return str(parent)
-    return folder
+        if os.path.exists(f"{parent}/pyproject.toml") or os.path.exists(f"{parent}/.git"):
+            return parent
+        above = os.path.dirname(parent)
+        if above == parent:
+            return folder
+        parent = above

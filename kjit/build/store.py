@@ -74,6 +74,12 @@ _log = logging.getLogger("kjit")
 _labels: dict[str, str] = {}
 
 
+# The name `<key2>` of the last hit in the folder of an op. Its variants mostly read the same headers and so have the
+# same one, and to open a file takes less than to list its folder. What is found there is checked as all else is.
+_likely_names: dict[str, str] = {}
+_LIKELY_NAMES_KEPT = 1024
+
+
 @dataclass(frozen=True)
 class Lookup:
     """The answer to `find`: an artifact, or the reason why there is none.
@@ -134,7 +140,7 @@ class Store:
         Raises:
             CacheError: the folder belongs to somebody else, or others may write to it.
         """
-        store = cls(env.cache_dir() if root is None else root, asks_shared=root is None)
+        store = _store(env.cache_dir() if root is None else root, asks_shared=root is None)
         refuse_unsafe(store.root, follow=True)
         refuse_unsafe(store._v1, follow=False)
         return store
@@ -214,6 +220,9 @@ class Store:
         folder = self._folder(key)
         if self.is_shared and (refusal := self._refusal(folder)) is not None:
             return Lookup(None, refusal)
+        likely = _likely_names.get(os.path.dirname(folder))
+        if likely is not None and isinstance(found := self._check(f"{folder}/{likely}", key), Artifact):
+            return Lookup(found, "")
         try:
             names = os.listdir(folder)
         except FileNotFoundError:
@@ -224,6 +233,9 @@ class Store:
         for name in names:
             found = self._check(f"{folder}/{name}", key)
             if isinstance(found, Artifact):
+                if len(_likely_names) >= _LIKELY_NAMES_KEPT:
+                    _likely_names.clear()
+                _likely_names[os.path.dirname(folder)] = name
                 return Lookup(found, "")
             # Of several artifacts that do not fit, the reason of any one is told; damage before all others.
             reason = found if not reason or found.startswith(DAMAGED) else reason
@@ -314,7 +326,7 @@ class Store:
             raise CacheError(
                 f"'{library.name}' cannot be put into the cache '{self.root}': {error.strerror}."
             ) from None
-        artifact = Artifact(home, json.loads(json.dumps(record)), time.time())
+        artifact = Artifact(str(home), json.loads(json.dumps(record)), time.time())
         self._make_room(artifact)
         return artifact
 
@@ -510,6 +522,12 @@ class Store:
                     path.unlink()
             finally:
                 os.close(handle)
+
+
+@lru_cache(maxsize=64)
+def _store(root: Path, asks_shared: bool) -> Store:
+    """Stores know nothing but where they are; to put their paths together again took as long as to look into one."""
+    return Store(root, asks_shared=asks_shared)
 
 
 def _note_use(folder: str) -> None:

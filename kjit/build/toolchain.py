@@ -16,8 +16,9 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import get_args
 
 from kjit import env
 from kjit.build import gpus
@@ -60,7 +61,24 @@ SIMULATOR_HEADER = "kjit_sim/sim.h"
 NVCC_ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDA_HOME")
 """As `COMPILER_ENVIRONMENT`, where nvcc is used too."""
 
-_DISCOVERY_ENVIRONMENT = ("PATH", "CXX", env.CUDA_HOME, "CUDA_HOME", env.CACHE_DIR)
+# A process loads dozens of these libraries. What no export reaches is left out, and with two segments instead of four
+# and no pages to protect again after relocation the kernel maps a library in two thirds of the time. What is given up
+# is little: that some tables of pointers are read-only, beside others that lazy binding leaves writable anyway. An op's
+# own flags come later and win (`-Wl,-z,relro`).
+_SMALL_LIBRARY = ("-Wl,--gc-sections", "-Wl,-z,noseparate-code", "-Wl,-z,norelro")
+
+# Where compilers are looked for, and the memo of what is known about them.
+_DISCOVERY_ENVIRONMENT = ("PATH", env.CACHE_DIR)
+
+
+def _variables(kind: TargetKind) -> tuple[str, ...]:
+    """The variables that decide which compilers there are for a kind of target, and what they do."""
+    cuda = NVCC_ENVIRONMENT if kind == "cuda" else ("CUDA_HOME",)
+    others = () if kind == "cpu" else (env.CUDA_HOME, *cuda)
+    return (*_DISCOVERY_ENVIRONMENT, *COMPILER_ENVIRONMENT, *others)
+
+
+_VARIABLES = {kind: _variables(kind) for kind in get_args(TargetKind)}
 
 
 @dataclass(frozen=True)
@@ -71,12 +89,14 @@ class Toolchain:
         cxx: the C++ compiler; for CUDA also the one that nvcc calls for host code, and the linker's driver.
         cuda: the CUDA toolkit, None for the CPU and the simulator.
         cuda_headers: for the simulator, CUDA's headers.
+        variables: those that are set and that these compilers read, with their values.
     """
 
     target: Target
     cxx: Compiler
     cuda: CudaToolkit | None
     cuda_headers: CudaHeaders | None = None
+    variables: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def for_target(cls, target: Target) -> Toolchain:
@@ -87,17 +107,20 @@ class Toolchain:
                 missing (see `find_cuda_headers`).
             UsageError: this CUDA does not know the target's architecture.
         """
-        environment = tuple(os.environ.get(name) for name in _DISCOVERY_ENVIRONMENT)
-        kind: TargetKind = "sim" if target.is_simulated else target.kind
-        found = _discover(kind, environment)
-        if not _is_unchanged(*found):
+        values = tuple(map(os.environ.get, _VARIABLES[target.kind]))
+        toolchain, stamps = _discover(target, values)
+        if not all(map(is_unchanged, stamps)):
             _discover.cache_clear()
-            found = _discover(kind, environment)
-        cxx, cuda, headers = found
-        if cuda is not None:
-            for arch in target.archs:
-                _check_arch(arch, cuda)
-        return cls(target, cxx, cuda, headers)
+            toolchain, _ = _discover(target, values)
+        return toolchain
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Asked for at every load, and made from three dozen parts.
+        return hash((self.target, self.cxx, self.cuda, self.cuda_headers, self.variables))
 
     def identity(self) -> dict[str, object]:
         """Everything about the compilers that can change what they make, as JSON."""
@@ -112,8 +135,7 @@ class Toolchain:
 
     def environment(self) -> dict[str, str]:
         """The variables that are set and that these compilers read."""
-        names = COMPILER_ENVIRONMENT if self.cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
-        return {name: value for name in names if (value := os.environ.get(name))}
+        return dict(self.variables)
 
     def cxx_flags(self, spec: Spec) -> list[str]:
         """The flags for a C++ unit of `spec`."""
@@ -156,8 +178,9 @@ class Toolchain:
     def support_flags(self, *, with_cuda: bool) -> list[str]:
         """The flags for the part of kjit's headers that is compiled apart (support.py), the same for all targets but
         the simulator's."""
-        # -O1: none of it is in a loop over elements, and a new machine waits for it.
-        flags = ["-std=c++20", "-O1"]
+        # -O1: none of it is in a loop over elements, and a new machine waits for it. A section for each function, so
+        # that a module has only those that it uses.
+        flags = ["-std=c++20", "-O1", "-ffunction-sections", "-fdata-sections"]
         if self.target.is_simulated:
             flags += self._simulated
         else:
@@ -208,6 +231,7 @@ class Toolchain:
         """
         tvm_ffi = tvm_ffi_library()
         flags = ["-shared", "-Wl,--as-needed", "-Wl,--no-undefined", f"-Wl,--version-script={EXPORTS_SCRIPT}"]
+        flags += _SMALL_LIBRARY
         if self._has_openmp:
             flags.append("-fopenmp")
         if self.target.is_simulated:
@@ -371,7 +395,7 @@ def runtime_target(kind: Side, device_index: int | None) -> Target:
 @lru_cache(maxsize=1)
 def kjit_include() -> Path:
     """The folder of kjit's C++ headers (`<kjit/...>`)."""
-    return Path(__file__).resolve().parent.parent / "include"
+    return Path(os.path.realpath(__file__)).parent.parent / "include"
 
 
 def tvm_ffi_include() -> Path:
@@ -407,26 +431,28 @@ def _tvm_ffi_home() -> Path:
     return Path(spec.origin).parent
 
 
-@lru_cache(maxsize=16)
-def _discover(
-    kind: TargetKind, environment: tuple[str | None, ...]
-) -> tuple[Compiler, CudaToolkit | None, CudaHeaders | None]:
-    del environment  # only the cache's key: what is found depends on it
-    if kind == "cpu":
-        return find_cxx(), None, None
-    if kind == "sim":
-        return find_cxx(), None, find_cuda_headers()
-    cuda = find_cuda()
-    return find_host_cxx(cuda.nvcc), cuda, None
-
-
-def _is_unchanged(cxx: Compiler, cuda: CudaToolkit | None, headers: CudaHeaders | None) -> bool:
+@lru_cache(maxsize=64)
+def _discover(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain, tuple[Stamp, ...]]:
+    """The toolchain for `target` while `_VARIABLES` have these values, and the files that it depends on."""
+    cuda = headers = None
+    if target.kind == "cpu":
+        cxx = find_cxx()
+    elif target.is_simulated:
+        cxx, headers = find_cxx(), find_cuda_headers()
+    else:
+        cuda = find_cuda()
+        cxx = find_host_cxx(cuda.nvcc)
+        for arch in target.archs:
+            _check_arch(arch, cuda)
     stamps: list[Stamp] = [(str(cxx.path), cxx.size, cxx.mtime_ns)]
     if cuda is not None:
         stamps += [(str(cuda.nvcc.path), cuda.nvcc.size, cuda.nvcc.mtime_ns), *cuda.stamps]
     if headers is not None:
         stamps += headers.stamps
-    return all(map(is_unchanged, stamps))
+    read = COMPILER_ENVIRONMENT if cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
+    named = dict(zip(_VARIABLES[target.kind], values, strict=True))
+    variables = tuple((name, value) for name in read if (value := named[name]))
+    return Toolchain(target, cxx, cuda, headers, variables), tuple(stamps)
 
 
 _NVCC_FLAGS_WITH_A_VALUE = ("-gencode", "-arch", "-code", "-maxrregcount", "-t", "-ccbin")

@@ -204,7 +204,7 @@ def load_variant(
     for _ in range(_ATTEMPTS):
         artifact = ensure_built(variant, build_directory=build_directory, hint=hint, refusals=refusals)
         with contextlib.suppress(FileNotFoundError):  # the cache was emptied between the look-up and now
-            return _loaded_from(f"{artifact.folder}/{artifact.op}.so", variant, is_prebuilt=False)
+            return _loaded_from(artifact.library_path, variant, is_prebuilt=False)
     raise KjitError(f"{variant.label} cannot be loaded: the cache is being emptied all the time.")
 
 
@@ -227,7 +227,8 @@ def ensure_built(
     store = Store.open(None if build_directory is None else Path(os.path.abspath(build_directory)))
     found = _look_up(variant, store, refusals)
     if found.artifact is not None:
-        _log.debug("%s is in the cache: %s", variant.label, found.artifact.folder)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s is in the cache: %s", variant.label, found.artifact.path)
         return found.artifact
     if env.no_compile():
         hint = hint or f"run this once on such a machine without {env.NO_COMPILE}, with the same cache folder"

@@ -422,7 +422,7 @@ def artifact_of(folder: Path, spec: Spec, target: Target, files: str = "a") -> A
         "inputs": {"module": sources},
         "reads": {"headers": [], "system": "", "roots": [], "folders": [], "present": []},
     }
-    return Artifact(home, record, 0.0)
+    return Artifact(str(home), record, 0.0)
 
 
 class TestWriting:
