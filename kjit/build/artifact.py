@@ -38,7 +38,6 @@ _LINES = 3
 _LONGEST_SUMMARY = 8192
 _PIECE = 65536
 RECORD_BEING_WRITTEN = re.compile(r"record\.json\.[0-9a-f]+")
-_decode = json.JSONDecoder().raw_decode
 DAMAGED = "the artifact in the cache is damaged:"
 """How the reasons begin why an artifact cannot be used that once was one."""
 
@@ -150,7 +149,7 @@ def read_summary(folder: str) -> dict[str, Any] | str:
             line, end, _ = os.read(handle, _LONGEST_SUMMARY).partition(b",\n")
         finally:
             os.close(handle)
-        document, _ = _decode(f"{line.decode('ascii')}}}") if end else (None, 0)
+        document = _from_json(f"{line.decode()}}}") if end else None
     except (OSError, ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
@@ -283,27 +282,38 @@ def damage(artifact: Artifact, *, thorough: bool = False) -> str | None:
     Args:
         thorough: compare the cryptographic hash, too.
     """
-    record, path = artifact.record, artifact.library_path
     try:
-        size, crc = _size_and_crc(path)
-        is_altered = crc != record["crc32"] or (
-            thorough and digest(read_file(path, os.O_NOFOLLOW)[0]) != record["digest"]
-        )
+        difference = differs(artifact.library_path, artifact.record, thorough=thorough, flags=os.O_NOFOLLOW)
     except FileNotFoundError:
         return f"{DAMAGED} its library is missing"
     except OSError as error:
         if error.errno == errno.ELOOP:
             return f"{DAMAGED} its library is a symbolic link"
         return f"its library cannot be read ({error.strerror})"
-    if size != artifact.size:
-        return f"{DAMAGED} its library has {size} bytes and not {artifact.size}"
-    return f"{DAMAGED} its library was altered" if is_altered else None
+    return None if difference is None else f"{DAMAGED} its library {difference}"
 
 
-def _size_and_crc(path: str) -> tuple[int, int]:
+def differs(library: str, said: Mapping[str, Any], *, thorough: bool = False, flags: int = 0) -> str | None:
+    """How a library is not what `describe` said of it: `was altered`; None where it is.
+
+    Args:
+        thorough: compare the cryptographic hash, too.
+        flags: for `os.open`.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size, crc = _size_and_crc(library, flags)
+    if size != said["size"]:
+        return f"has {size} bytes and not {said['size']}"
+    is_altered = crc != said["crc32"] or (thorough and digest(read_file(library, flags)[0]) != said["digest"])
+    return "was altered" if is_altered else None
+
+
+def _size_and_crc(path: str, flags: int) -> tuple[int, int]:
     """The bytes of a file and their CRC-32. It is read in pieces that stay in the CPU's cache, into the same memory."""
     size = crc = 0
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         while piece := os.read(handle, _PIECE):
             size += len(piece)

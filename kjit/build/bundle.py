@@ -17,7 +17,8 @@ one of the same name, which the cache watches: whoever builds a bundle has just 
 kjit and tvm-ffi fit when they are of the series that the bundle was built with (0.1) and not older: within a series
 what was compiled goes on working.
 
-An index is read once a process, unless it is replaced. The library's size and hash stand in it, as in the cache.
+An index is read once a process, unless it is replaced. The library's size and checksums stand in it, as in the cache's
+records, and are compared in the same way; so are the op's own files.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ import os
 import platform
 import re
 import secrets
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,9 +37,11 @@ from typing import Any
 
 import kjit
 from kjit.build import cpu
+from kjit.build.artifact import describe, differs
+from kjit.build.flags import map_folders
 from kjit.build.folders import NO_SPACE
-from kjit.build.headers import Reads
-from kjit.build.key import SEARCH_FLAGS, Anchors, differences, digest, digest_of, tvm_ffi_version
+from kjit.build.headers import Reads, read_state
+from kjit.build.key import Anchors, differences, digest, digest_of, tvm_ffi_version
 from kjit.build.store import Artifact
 from kjit.errors import KjitError, UsageError
 from kjit.spec import CudaArch, Spec, Target, Variant
@@ -48,10 +50,9 @@ FOLDER = "prebuilt"
 """Where a bundle is looked for: the folder of this name beside the wrapper, or in a package above it."""
 
 _INDEX = "index.json"
-_FORMAT = 1
+_FORMAT = 2
 _LIBRARY = re.compile(r"\w+-[0-9a-f]{16}\.so")
 _GLIBC_NEEDED = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
-_SETTLING_NS = 2_000_000_000
 _SHOWN = 4
 
 
@@ -234,7 +235,7 @@ class _Bundle:
                 reasons += library
             elif not reasons:
                 path = f"{self._folder}/{library['file']}"
-                damage = _damage(path, library["size"], library["digest"])
+                damage = _damage(path, library)
                 if damage is None:
                     return path
                 reasons.append(damage)
@@ -312,8 +313,7 @@ class _Writer:
         module["libraries"].append(
             {
                 "file": name,
-                "size": len(content),
-                "digest": hash_,
+                **describe(content),
                 "target": str(variant.target),
                 "archs": [arch.digits for arch in variant.target.archs],
                 "level": variant.target.level,
@@ -388,16 +388,9 @@ def _identity(spec: Spec) -> dict[str, object]:
     }
 
 
-def _without_folders(flags: Iterable[str]) -> list[str]:
+def _without_folders(words: Iterable[str]) -> list[str]:
     """Without the folders that compilers search; a path in any other flag may end up in the library."""
-    kept = []
-    is_path = False
-    for flag in flags:
-        search = flag.startswith(SEARCH_FLAGS)
-        if not search and not is_path:
-            kept.append(flag)
-        is_path = flag in SEARCH_FLAGS
-    return kept
+    return map_folders(words, lambda _: None)
 
 
 def _home(spec: Spec) -> str:
@@ -436,24 +429,12 @@ def _kjit_home() -> str:
     return os.path.dirname(os.path.abspath(kjit.__file__))
 
 
-_digests: dict[str, tuple[int, int, int, str]] = {}
-
-
 def _digest_of(path: str) -> str | None:
-    """The hash of a file, None where it is not there. It is read again when its date or size is another, or so young
-    that a later edit could have the same."""
+    """The hash of a file, None where it is not there. It is read again when it may have changed."""
     try:
-        status = os.stat(path)
-        known = _digests.get(path)
-        if known is not None and known[:3] == (status.st_mtime_ns, status.st_size, status.st_ino):
-            return known[3]
-        with open(path, "rb") as file:
-            found = digest(file.read())
+        return read_state(path, os.stat(path)).digest
     except OSError:
         return None
-    if status.st_mtime_ns < time.time_ns() - _SETTLING_NS:
-        _digests[path] = (status.st_mtime_ns, status.st_size, status.st_ino, found)
-    return found
 
 
 def _choose(libraries: list[dict[str, Any]], target: Target) -> dict[str, Any] | list[str]:
@@ -481,16 +462,13 @@ def _choose(libraries: list[dict[str, Any]], target: Target) -> dict[str, Any] |
     return best
 
 
-def _damage(path: str, size: int, expected: str) -> str | None:
+def _damage(path: str, said: Mapping[str, Any]) -> str | None:
     name = os.path.basename(path)
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        difference = differs(path, said)
     except OSError as error:
         return f"{name} cannot be read ({error.strerror})"
-    if len(content) != size:
-        return f"{name} is damaged: it has {len(content)} bytes and not {size}"
-    return None if digest(content) == expected else f"{name} is damaged: it was altered"
+    return None if difference is None else f"{name} is damaged: it {difference}"
 
 
 def _this_machine() -> dict[str, str]:

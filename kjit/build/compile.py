@@ -40,6 +40,7 @@ from pathlib import Path
 from kjit import env
 from kjit.build import diagnostics, rewrite
 from kjit.build.diagnostics import KernelResources
+from kjit.build.flags import parse
 from kjit.build.folders import NO_SPACE, make_private, refuse_unsafe
 from kjit.build.key import digest
 from kjit.build.run import run
@@ -158,12 +159,12 @@ class _Links:
 
     def flags(self, flags: list[str], plain: re.Pattern[str]) -> list[str]:
         """`flags` with every absolute path in them as a compiler can read it."""
-        changed = []
-        for flag in flags:
-            prefix, path = (flag[:2], flag[2:]) if flag.startswith(("-I", "-L")) else ("", flag)
+        changed: list[str] = []
+        for flag in parse(flags):
+            path = flag.value
             if os.path.isabs(path):
                 path = self.folder(path, plain) if os.path.isdir(path) else self.source(path, plain)
-            changed.append(prefix + path)
+            changed += flag._replace(value=path).words()
         return changed
 
     def restore(self, text: str) -> str:
@@ -336,14 +337,11 @@ def _linked(flags: Sequence[str]) -> tuple[str, ...]:
     """
     folders: list[str] = []
     names: list[str] = []
-    before = ""
-    for flag in flags:
-        if before == "-L" or flag.startswith("-L"):
-            folders.append(flag.removeprefix("-L"))
-        elif before == "-l" or flag.startswith("-l"):
-            name = flag.removeprefix("-l")
-            names.append(name[1:] if name.startswith(":") else f"lib{name}.a")
-        before = flag
+    for flag in parse(flags):
+        if flag.name == "-L":
+            folders.append(flag.value)
+        elif flag.name == "-l":
+            names.append(flag.value[1:] if flag.value.startswith(":") else f"lib{flag.value}.a")
     found = [*_named(flags), *(os.path.join(folder, name) for folder in folders for name in names)]
     return tuple(path for path in found if os.path.isfile(path) and not _SHARED_LIBRARY.search(path))
 

@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from kjit.build.flags import include_folders
 from kjit.build.key import Anchors, FileState, Key, digest_of
 from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_include
 from kjit.spec import Spec
@@ -71,8 +72,6 @@ _HAS_INCLUDE = re.compile(rb"__has_include(?:_next)?\s*\(\s*[<\"]([^>\"\n]+)[>\"
 
 # Searched before `/usr/include` by every compiler that searches that.
 _LOCAL_INCLUDE = "/usr/local/include"
-
-_SEARCH_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter", "--include-path")
 
 
 class Header(NamedTuple):
@@ -215,7 +214,7 @@ class Reads:
                 status = os.stat(where)
                 if status.st_ctime_ns == ctime_ns and status.st_size == size and status.st_ino == inode:
                     continue
-                state = _read(where, status) if status.st_size == size else None
+                state = read_state(where, status) if status.st_size == size else None
             except OSError:
                 return f"{_written(anchor, path)} is gone"
             if state is None or state.digest != digest:
@@ -370,8 +369,12 @@ def _state(path: str) -> FileState:
         return FileState(path, _GONE, _YOUNG, _YOUNG, "")
 
 
-def _read(path: str, status: os.stat_result) -> FileState:
-    """The file's state, read no more than once in a process as long as it stays as `status` says."""
+def read_state(path: str, status: os.stat_result) -> FileState:
+    """The file's state, read no more than once in a process as long as it stays as `status` says.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     if _aged(status.st_ctime_ns) == _YOUNG:
         return FileState.read(path)
     return _read_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
@@ -402,14 +405,7 @@ def _searched(toolchain: Toolchain, spec: Spec) -> list[str]:
     flags = [*spec.extra_cflags, *spec.extra_cuda_cflags]
     for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"):
         flags += environment.get(name, "").split()
-    before = ""
-    for flag in flags:
-        if before in _SEARCH_FLAGS:
-            folders.append(flag)
-        for name in _SEARCH_FLAGS:
-            if flag.startswith(name):
-                folders.append(flag[len(name) :].removeprefix("="))
-        before = flag
+    folders += include_folders(flags)
     return [os.path.normpath(folder) for folder in folders if os.path.isabs(folder)]
 
 

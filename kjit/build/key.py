@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import kjit
+from kjit.build.flags import map_folders
 from kjit.build.highway import find_highway
 from kjit.build.toolchain import Toolchain, tvm_ffi_include
 from kjit.errors import UsageError
@@ -34,10 +35,6 @@ FORMAT = 2
 """Changes when the same inputs would be built differently, or a record is written differently."""
 
 _KEY_DIGITS = 32
-SEARCH_FLAGS = ("-I", "-L", "-isystem", "-iquote", "-idirafter")
-"""Flags that are followed by a folder for the compilers to search."""
-
-_BEFORE_PATHS = ("", *SEARCH_FLAGS)
 _AT_ONCE = 65536
 _TVM_FFI, _DIST_INFO = "apache_tvm_ffi-", ".dist-info"
 
@@ -348,17 +345,8 @@ def _source(spec: Spec, path: str) -> FileState:
         ) from None
 
 
-def _anchored(flags: Iterable[str], anchors: Anchors) -> list[str]:
-    written = []
-    is_path = False
-    for flag in flags:
-        if is_path or flag.startswith(SEARCH_FLAGS):
-            start = max(flag.find("/"), 0)
-            written.append(flag[:start] + anchors.written(flag[start:]) if flag[:start] in _BEFORE_PATHS else flag)
-        else:
-            written.append(flag)
-        is_path = flag in SEARCH_FLAGS
-    return written
+def _anchored(words: Iterable[str], anchors: Anchors) -> list[str]:
+    return map_folders(words, anchors.written)
 
 
 @lru_cache(maxsize=1)

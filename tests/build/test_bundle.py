@@ -19,6 +19,7 @@ import pytest
 
 import kjit
 from kjit.build import bundle, cpu, gpus
+from kjit.build.artifact import describe
 from kjit.build.bundle import targets_of_bundle
 from kjit.build.key import digest
 from kjit.build.plan import build_all
@@ -280,7 +281,7 @@ class TestRefusals:
             damage(path)
         assert reason in package.find()
 
-    @pytest.mark.parametrize("text", ["", "[1]", '{"format": 1}', "{", '{"format": 1, "built with": {}, "files": []}'])
+    @pytest.mark.parametrize("text", ["", "[1]", '{"format": 2}', "{", '{"format": 2, "built with": {}, "files": []}'])
     def test_an_index_that_is_none(self, package: Package, text: str) -> None:
         (package.prebuilt / "index.json").write_text(text)
         assert package.find().startswith("its index is damaged")
@@ -299,7 +300,7 @@ class TestRefusals:
         assert package.find().startswith("its index is damaged")
 
     def test_an_index_of_another_form(self, package: Package) -> None:
-        package.edit_index(lambda index: index.update({"format": 2, "built with": {"kjit": "9.0"}}))
+        package.edit_index(lambda index: index.update({"format": 3, "built with": {"kjit": "9.0"}}))
         assert package.find() == "it was written by kjit 9.0, in a form that this one does not know"
 
 
@@ -563,7 +564,7 @@ class TestLoading:
 
         def edit(index: Any) -> None:
             for library in index["modules"][0]["libraries"]:
-                library.update(size=len(b"no library"), digest=digest(b"no library"))
+                library.update(describe(b"no library"))
 
         package.edit_index(edit)
         assert package.level() in (2, 3, 4)
