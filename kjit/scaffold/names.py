@@ -91,11 +91,11 @@ CPP_TYPES = _words(
     """
     AlignedVector Any AnyView Binding Blob CacheEntry CacheMap CacheSet Callable Conversion Converted CopyTrait
     DLDataTypeTrait DTypeTrait DataType DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard Error Event Export
-    Extent FactoryLock FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait IntegerRange LargestSmem LaunchKernel
-    LoadStoreBytes LoadStorePattern Matching MaybeDevice Memory Message NoDeleter Optional Options PackedTrait Panic
-    PanicError Piece Place Position ReductionTrait Row RuntimeCheck RuntimeDeviceCheck ScalarTrait ShapeView SizeRef
-    Spread StorageType StrideView StringView SymbolicDType SymbolicDevice SymbolicShape SymbolicSize Tensor
-    TensorMatcher TensorView TvmTraits TypeTraits
+    Extent FactoryLock FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait IntegerRange Kept LargestSmem
+    LaunchKernel LoadStoreBytes LoadStorePattern Matching MaybeDevice Memory Message NoDeleter Optional Options
+    PackedTrait Panic PanicError Piece Place Position ReductionTrait Row RuntimeCheck RuntimeDeviceCheck ScalarTrait
+    ShapeView SizeRef Spread StorageType StrideView StringView SymbolicDType SymbolicDevice SymbolicShape
+    SymbolicSize Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""
