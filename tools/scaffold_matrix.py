@@ -1,12 +1,12 @@
 """Scaffold ops of every pattern and every shape of signature, build them, and run their tests; a table of what passed.
 
     python tools/scaffold_matrix.py [--ops rms_norm,scale] [--devices cuda,cpu] [--jobs N] [--keep FOLDER]
-    python tools/scaffold_matrix.py --random 100
+    python tools/scaffold_matrix.py --random 100 [--from 0] [--devices cuda,cpu]
 
 The ops are those of `tests/scaffold/matrix.py`, once with a kernel for the GPU, once for the CPU and once for both.
 CUDA kernels run on a GPU where there is one, else in the simulator. The tests of the suite try a part of this; here is
-all of it, and it takes minutes. With `--random`, as many random signatures are scaffolded for the CPU instead, with
-every pattern that serves them, and the C++ compiler reads the first variant of each: all warnings are errors. Exit
+all of it, and it takes minutes. With `--random`, as many random signatures for each pattern are scaffolded instead, and
+g++ and nvcc read the first variant of each: all warnings are errors. `--from` says with which of them to begin. Exit
 status 1: a test failed, or a scaffold does not compile.
 """
 
@@ -28,7 +28,12 @@ sys.path.insert(0, str(ROOT / "tests" / "scaffold"))
 
 from matrix import OPS, Op, named, write_all  # noqa: E402
 
+from kjit.errors import KjitError  # noqa: E402
+from kjit.scaffold.patterns import PATTERNS  # noqa: E402
+
 DEVICES = ("cuda", "cpu", "cuda,cpu")
+_TOGETHER = 20
+"""Random signatures in one compile."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -37,10 +42,12 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--devices", action="append", choices=DEVICES, help="may be given several times; default: all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests and compiles at the same time")
     parser.add_argument("--keep", type=Path, help="write the project into this folder and leave it there")
-    parser.add_argument("--random", type=int, help="so many random signatures, compiled")
+    parser.add_argument("--random", type=int, help="so many random signatures for each pattern, compiled")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the number of the first of them")
     options = parser.parse_args(args)
     if options.random:
-        return not _compile_random(options.random)
+        devices = sorted({device for each in options.devices or DEVICES for device in each.split(",")})
+        return not _compile_random(options.random, options.first, devices)
     chosen = named(*options.ops.split(",")) if options.ops else OPS
     failed = False
     with tempfile.TemporaryDirectory() as temporary:
@@ -82,41 +89,26 @@ def _try(ops: Sequence[Op], folder: Path, jobs: int) -> bool:
     return done.returncode == 0
 
 
-def _compile_random(number: int) -> bool:
-    """Whether the C++ of every op that random signatures give compiles without a warning."""
-    from hypothesis import HealthCheck, Phase, given, settings
-    from test_generated_code import check_cpp
-    from test_signature import signatures
+def _compile_random(number: int, first: int, devices: Sequence[str]) -> bool:
+    """Whether the code of every op that random signatures give compiles without a warning."""
+    from test_generated_code import check_together, random_ops
 
-    from kjit.scaffold.patterns import PATTERNS
-    from kjit.scaffold.signature import Signature, SignatureError
-
-    served = Counter[str]()
-    refused = Counter[str]()
-
-    @settings(max_examples=number, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-    @given(signatures())
-    def each(signature: Signature) -> None:
-        for pattern in PATTERNS:
-            with tempfile.TemporaryDirectory() as folder:
-                name = f"op{sum(served.values())}"
-                (Path(folder) / "pyproject.toml").write_text(f'[tool.kjit]\npackage = "kernels_{name}"\n')
-                try:
-                    check_cpp(Path(folder), Op(name, str(signature), pattern=pattern), 1)
-                except SignatureError:
-                    refused[pattern] += 1
-                except AssertionError as error:
-                    raise AssertionError(f"{pattern}: {signature}\n{error}") from error
-                else:
-                    served[pattern] += 1
-
-    try:
-        each()
-    except AssertionError as error:
-        print(error)
-        return False
-    print("compiled:", ", ".join(f"{pattern} {served[pattern]} (refused {refused[pattern]})" for pattern in PATTERNS))
-    return True
+    passed = True
+    for pattern in PATTERNS:
+        for device in devices:
+            for start in range(first, first + number, _TOGETHER):
+                ops = random_ops(pattern, range(start, min(start + _TOGETHER, first + number)))
+                with tempfile.TemporaryDirectory(prefix="kernels_") as folder:
+                    package = Path(folder).name
+                    (Path(folder) / "pyproject.toml").write_text(f'[tool.kjit]\npackage = "{package}"\n')
+                    try:
+                        check_together(Path(folder), ops, device)
+                    except (AssertionError, KjitError) as error:
+                        passed = False
+                        print(f"{pattern}, {device}: {error}")
+                        print("".join(f"    {op.name}: {op.signature}\n" for op in ops))
+            print(f"{pattern}, {device}: {number} signatures", flush=True)
+    return passed
 
 
 def _count(results: Path) -> dict[str, Counter[str]]:

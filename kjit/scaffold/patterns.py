@@ -274,10 +274,11 @@ def _placed_gather(
             )
         elif tensor.shape == index.shape and read_only:
             kinds[tensor.name] = "number"
-        elif tensor.shape == row and read_only:
+        elif row and tensor.shape == row and read_only:
             kinds[tensor.name] = "column"
         else:
-            shapes = [_typed(tensor, main)] + [_typed(tensor, shape) for shape in (index.shape, row) if read_only]
+            possible = dict.fromkeys((main, index.shape, row) if row and read_only else (main,))
+            shapes = [_typed(tensor, shape) for shape in possible]
             raise signature.error(
                 tensor,
                 f"pattern {pattern} makes a row {_typed(table, row)} for each number in '{index.name}', which is"

@@ -7,7 +7,7 @@ few functions that templates may call are the layout rules of `layout.py`; every
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,9 @@ def render(template: str, context: Mapping[str, object], *, python_width: int = 
     return _environment(python_width).get_template(template).render(context)
 
 
+@cache
 def _environment(python_width: int) -> Environment:
+    """It keeps the templates that it has compiled, which takes far longer than to render them."""
     import jinja2
 
     environment = jinja2.Environment(

@@ -9,12 +9,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 from matrix import ELEMENTWISE, GATHER, LONG, OPS, ROWWISE, Op, named, write_all
+from signatures import signature_for
 
 from kjit.build.compile import compile_variant
 from kjit.build.toolchain import Toolchain
@@ -127,6 +130,52 @@ def check_cpp(project: Path, op: Op, number: int = 3) -> None:
         toolchain = Toolchain.for_target(variant.target)
         flags = [*toolchain.cxx_flags(variant.spec), "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
         run(toolchain.cxx.path, *flags, unit, cwd=project)
+
+
+def random_ops(pattern: str, numbers: Iterable[int]) -> list[Op]:
+    """Ops with the signatures of these numbers."""
+    return [Op(f"op{number}", str(signature_for(pattern, number)), pattern=pattern) for number in numbers]
+
+
+def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cuda"]) -> None:
+    """Hold the first variants of many ops against a compiler that takes every warning for an error, in one unit."""
+    write_all(project, [replace(op, devices=device) for op in ops])
+    target = Target.cpu() if device == "cpu" else Target.cuda("9.0a")
+    headers: list[str] = []
+    sources: list[str] = []
+    exports: list[str] = []
+    for op in ops:
+        spec = variants_of(project, op.name, target)[0].spec
+        (path,) = (*spec.cpp_files, *spec.cuda_files)
+        headers += re.findall(r"^#(?:include|define) .*", Path(path).read_text(), re.MULTILINE)
+        # A namespace for each, as they all call their helpers the same. The headers in it are there already.
+        sources.append(f'namespace of_{op.name} {{\n#include "{path}"\n}}')
+        exports += [
+            f"KJIT_EXPORT({n}, (of_{op.name}::{symbol}))" for n, symbol in (*spec.cpp_wrappers, *spec.cuda_wrappers)
+        ]
+    unit = project / ("unit.cc" if device == "cpu" else "unit.cu")
+    top = [*sorted(set(headers)), "#include <kjit/ffi.h>"]  # macros come first
+    unit.write_text("\n".join([*top, *sources, "namespace kjit {", *exports, "}", ""]))
+    toolchain = Toolchain.for_target(target)
+    if device == "cpu":
+        command = [toolchain.cxx.path, *toolchain.cxx_flags(spec), "-Wall", "-Wextra", "-Werror", "-fsyntax-only", unit]
+    else:
+        flags = [flag for flag in toolchain.nvcc_flags(spec) if not flag.startswith("-gencode")]
+        assert toolchain.cuda is not None
+        flags += ["-arch=compute_90a", "-Werror=all-warnings", "-ptx", "-o", "unit.ptx"]
+        command = [toolchain.cuda.nvcc.path, *flags, unit]
+    run(*command, cwd=project)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_cpp_compiler_takes_what_random_signatures_become(project: Path, pattern: str) -> None:
+    check_together(project, random_ops(pattern, range(8)), "cpu")
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_nvcc_takes_what_random_signatures_become(project: Path, pattern: str) -> None:
+    check_together(project, random_ops(pattern, range(100, 103)), "cuda")
 
 
 @pytest.mark.parametrize("op", [*OPS, *LONG], ids=lambda op: op.name)

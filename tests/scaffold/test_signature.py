@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from signatures import signature_for
 
 from kjit.scaffold.dtypes import DTYPES
 from kjit.scaffold.names import parameter_problem
 from kjit.scaffold.new import scaffold_op
-from kjit.scaffold.patterns import PATTERNS
+from kjit.scaffold.patterns import PATTERNS, check_signature
 from kjit.scaffold.signature import Scalar, Signature, SignatureError, Tensor, parse_signature
 
 EXAMPLES = [
@@ -207,6 +209,36 @@ def test_a_pattern_serves_a_signature_or_says_why_not_and_what_would_do(tmp_path
             for file in scaffold.files.files:
                 if file.path.suffix == ".py":
                     compile(file.text, str(file.path), "exec")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_pattern_serves_every_signature_that_is_made_for_it(tmp_path: Path, pattern: str) -> None:
+    for number in range(25):
+        signature = signature_for(pattern, number)
+        assert parse_signature(str(signature)) == signature
+        scaffold = scaffold_op("an_op", str(signature), pattern=pattern, devices=("cuda", "cpu"), start=tmp_path)
+        for file in scaffold.files.files:
+            if file.path.suffix == ".py":
+                compile(file.text, str(file.path), "exec")
+
+
+@given(st.sampled_from(list(PATTERNS)), st.integers(0, 10**6), st.data())
+def test_a_signature_with_one_shape_changed_is_served_or_refused_at_a_tensor_with_a_form_that_is_served(
+    pattern: str, number: int, data: st.DataObject
+) -> None:
+    signature = signature_for(pattern, number)
+    changed = data.draw(st.sampled_from(signature.tensors))
+    shape = data.draw(SHAPES)
+    parameters = tuple(replace(p, shape=shape) if p is changed else p for p in signature.parameters)
+    outputs = tuple(replace(t, shape=shape) if t is changed else t for t in signature.outputs)
+    text = str(Signature(parameters, outputs))
+    try:
+        check_signature(parse_signature(text), PATTERNS[pattern], "an_op")
+    except SignatureError as error:
+        names = [tensor.name for tensor in signature.tensors]
+        pointed_at = text[error.column :]
+        assert pointed_at.startswith(tuple(f"{name}:" for name in names))
+        assert error.hint
 
 
 @given(st.text(max_size=60))
