@@ -24,8 +24,9 @@ from kjit import env
 from kjit.build import gpus
 from kjit.build.compilers import ask, find_cxx, find_host_cxx
 from kjit.build.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_versions
+from kjit.build.highway import find_highway
 from kjit.build.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
-from kjit.errors import KjitError
+from kjit.errors import KjitError, ToolchainError
 from kjit.spec import CudaArch
 
 State = Literal["ok", "problem", "absent"]
@@ -73,6 +74,7 @@ def examine() -> list[Check]:
         _run("CUDA", _cuda, needed=False),
         _run("simulator", _simulator, needed=False),
         _run("GPUs", _gpus, needed=False),
+        _run("Highway", _highway, needed=False),
         _run("triton", _triton, needed=False),
         _run("clangd", _clangd, needed=False),
     ]
@@ -264,6 +266,14 @@ def _gpus() -> _Finding:
                 f"add its architecture to {listed[0]}, or unset it",
             )
     return _Finding(detail)
+
+
+def _highway() -> _Finding:
+    try:
+        highway = find_highway()
+    except ToolchainError as error:
+        return _Finding(f"{error.message} `kjit new --simd highway` needs it.", "absent", error.hint)
+    return _Finding(f"{highway.version} ({highway.include})")
 
 
 def _triton() -> _Finding:

@@ -24,6 +24,7 @@ CUDA_HOME = "KJIT_CUDA_HOME"
 SHARED_CACHE_DIR = "KJIT_SHARED_CACHE_DIR"
 CACHE_MAX_SIZE = "KJIT_CACHE_MAX_SIZE"
 COMPILER_LAUNCHER = "KJIT_COMPILER_LAUNCHER"
+CPU_LEVEL = "KJIT_CPU_LEVEL"
 NO_COMPILE = "KJIT_NO_COMPILE"
 LOG = "KJIT_LOG"
 SIM = "KJIT_SIM"
@@ -66,6 +67,12 @@ VARIABLES = (
     Variable(
         COMPILER_LAUNCHER,
         "A program that is put before every command that compiles, like `sccache` or `ccache`; not before links.",
+    ),
+    # Modules with vectors by Google Highway read it themselves (kjit/highway.h).
+    Variable(
+        CPU_LEVEL,
+        "A lower level of CPU (`x86-64-v2`) than this one has: of a bundle, and of an op with `--simd highway`, what "
+        "runs there is taken, so that you can try it.",
     ),
     Variable(NO_COMPILE, "Set to 1, a module that has not been built is an error and is never compiled at run time."),
     Variable(
@@ -144,6 +151,11 @@ def compiler_launcher() -> str | None:
     """The program that is put before compile commands (`KJIT_COMPILER_LAUNCHER`), or None."""
     text = _get(COMPILER_LAUNCHER)
     return text if text and text.lower() not in _FALSE else None
+
+
+def cpu_level() -> str | None:
+    """The level of CPU that this one is taken for, None for its own."""
+    return os.environ.get(CPU_LEVEL) or None
 
 
 def no_compile() -> bool:

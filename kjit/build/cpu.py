@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kjit import env
 from kjit.errors import UsageError
 from kjit.spec import Spec, Target
 
@@ -95,13 +96,21 @@ def lowest_level() -> Level | None:
 
 
 def levels_here() -> tuple[str, ...]:
-    """The names of the levels whose libraries run on this CPU, the lowest first."""
+    """The names of the levels whose libraries run on this CPU, the lowest first; up to `KJIT_CPU_LEVEL`, if that is set.
+
+    Raises:
+        UsageError: it is no level.
+    """
     features = cpu_features()
+    named = env.cpu_level()
+    highest = None if named is None else find_level(named)
     here = []
     for level in _LEVELS.get(platform.machine(), ()):
         if not level.features <= features:
             break
         here.append(level.name)
+        if level == highest:
+            break
     return tuple(here)
 
 

@@ -117,17 +117,13 @@ class HighwayView:
 
     def load(self, tensor: TensorView) -> str:
         """A vector of a tensor, `at` elements into the row or into the whole."""
-        if tensor.kind == "column":
-            where = f"params.{tensor.name}, at" if tensor.optional else f"params.{tensor.name} + at"
-        elif self.cpp.start.sums or tensor.kind == "table" or self.cpp.of("table"):
-            where = f"{tensor.name}_row, at" if self._may_be_absent(tensor) else f"{tensor.name}_row + at"
-        else:
-            where = f"params.{tensor.name}, at" if tensor.optional else f"params.{tensor.name} + at"
-        return f"{'load_or_zero' if self._may_be_absent(tensor) else 'load'}(tag, {where}, part)"
-
-    @staticmethod
-    def _may_be_absent(tensor: TensorView) -> bool:
-        return tensor.optional or tensor.kind == "table"
+        has_rows = self.cpp.start.sums or bool(self.cpp.of("table"))
+        if tensor.kind == "table":
+            return f"load_or_zero(tag, inside ? params.{tensor.name} : nullptr, table_at + at, part)"
+        where = "row_at + at" if tensor.kind == "element" and has_rows else "at"
+        if tensor.optional:
+            return f"load_or_zero(tag, params.{tensor.name}, {where}, part)"
+        return f"load(tag, params.{tensor.name} + {where}, part)"
 
     def results(self, names: list[str]) -> list[tuple[str, str]]:
         """The math of these results, what is changed in place last: left and right side."""

@@ -44,14 +44,16 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    addresses aligned_head all_aligned at at_row blockDim blockIdx blocks chunk columns_aligned compute_t data_of
-    device div_ceil element_or_zero first given gpu gridDim head heads host i in_shared inside inverse_rms j
-    kept_chunks kernel kjit lane launch load matcher next num_rows numel params parts per_row pointers row row_size
-    row_total run scalar_t shape spread sqrt std step summed table_size threadIdx threads vec_end vectors wanted
-    warpSize whole
+    addresses aligned_head all_aligned at at_row blockDim blockIdx blocks chunk columns_aligned compute_t data_of device
+    div_ceil element_or_zero fetch_ahead fetch_row first for_parts for_vectors given gpu gridDim head heads hn host hwy
+    i in_shared inside inverse_rms j kept_chunks kernel kjit lane last later launch load load_one load_or_zero matcher
+    next num_rows numel only parallel_ranges params part parts per_row pointers row row_at row_size row_total run
+    scalar_t shape size spread sqrt staged_t std step store store_one summed table_at table_size tag term threadIdx
+    threads totals vec_end vectors wanted warpSize whole
 
-    Index LaunchKernel Optional SymbolicDevice SymbolicShape SymbolicSize T TensorMatcher TensorView Ts U Widest
-    kAligned kBlock kDLCPU kDLCUDA kKeep kParallel kParts kStreaming kUnroll kVec kWhole
+    Index Lane LaunchKernel Optional Params Part Size Staged SymbolicDevice SymbolicShape SymbolicSize T Tag
+    TensorMatcher TensorView Ts U Widest kAligned kBlock kDLCPU kDLCUDA kKeep kParallel kParts kRowsAhead kStaged
+    kStreaming kUnroll kVec kWhole
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     uintptr_t size_t KJIT_DEVICE
@@ -82,7 +84,7 @@ _NUMBERED = re.compile(r"(?:matcher|member)\d+|dtype_\w+")
 _MACRO_FAMILIES = re.compile(
     r"(?:M|FP|NV|STA|CUDA|CUDART|ADJ|MOD|CLOCK|KJIT|TVM|DLPACK|HUGE|NL|SEEK|FD|CHAR|U?INT\d*|U?INTMAX|U?INTPTR|U?LONG"
     r"|U?LLONG|U?SHRT|[SU]CHAR|WCHAR|WINT|PTRDIFF|SIZE|BC|XATTR|SIG|RENAME|PTHREAD|L|P|MB|MAX|MATH|EXIT|CHECK|BOOL|WORD"
-    r"|TTY|TMP|TIMER|TIME|RAND|BIG|LITTLE|PDP|BYTE|FILENAME|FOPEN|CU)_\w+"
+    r"|HWY|TTY|TMP|TIMER|TIME|RAND|BIG|LITTLE|PDP|BYTE|FILENAME|FOPEN|CU)_\w+"
     r"|SNAN\w*|W[A-Z]{4,}|CUDARTAPI|(?:cuda|CUDA)[A-Z]\w*"
 )
 """Macros of the C library, CUDA and kjit that a dimension could be named like."""

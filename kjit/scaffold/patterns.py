@@ -40,7 +40,7 @@ class Pattern:
     place: Callable[[Signature, str], Kinds]
 
 
-SUFFIXES = ("_ref", "_ptr", "_vec", "_row", "_constant")
+SUFFIXES = ("_ref", "_ptr", "_vec", "_row", "_constant", "_part", "_data")
 """What kernels append to the names of tensors."""
 
 
@@ -83,7 +83,7 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Kinds:
 
 def _check_names(signature: Signature, op: str) -> None:
     taken = {parameter.name for parameter in (*signature.parameters, *signature.outputs)}
-    functions = {op, *(f"{cpp_stem(op)}_{suffix}" for suffix in ("kernel", "element", "term", "row"))}
+    functions = {op, *(f"{cpp_stem(op)}_{suffix}" for suffix in ("kernel", "element", "term", "row", "range", "table"))}
     for parameter in (*signature.parameters, *signature.outputs):
         if parameter.name in functions:
             raise signature.error(

@@ -265,6 +265,18 @@ class CppView:
         """The arguments of the function for one element, of what is staged."""
         return [*(tensor.at(f"{tensor.name}_data", "i") for tensor in self.tensors), *self.scalar_names()]
 
+    def staged_class(self, tensor: TensorView) -> str:
+        """What holds some elements of a tensor: converted, where the function for one element is a template over their
+        type."""
+        arguments = [tensor.pointee, *(["false"] if tensor.role == "out" else [])]
+        if tensor.element == "fp16_t":
+            arguments = [tensor.pointee, "false" if tensor.role == "out" else "true", tensor.pointee]
+        return f"Staged<{', '.join(arguments)}>"
+
+    def staged_pointee(self, tensor: TensorView) -> str:
+        """The type of the elements in it."""
+        return f"staged_t<{tensor.pointee}>" if tensor.element in self.signature.variables else tensor.pointee
+
     @property
     def staged_args(self) -> str:
         """The same function's template arguments."""

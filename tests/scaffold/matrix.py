@@ -118,9 +118,15 @@ LONG = [
 """Ops whose names are as long as names may be."""
 
 
+HIGHWAY = [
+    replace(op, name=f"{op.name[:28].rstrip('_')}_hwy", devices="cpu", simd="highway") for op in [*OPS, *LONG]
+]
+"""The same with vectors by Google Highway."""
+
+
 def named(*names: str) -> list[Op]:
     """The ops of these names."""
-    found = {op.name: op for op in OPS}
+    found = {op.name: op for op in [*OPS, *HIGHWAY]}
     return [found[name] for name in names]
 
 

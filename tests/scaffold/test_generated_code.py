@@ -16,7 +16,7 @@ from typing import Literal
 
 import pytest
 import torch
-from matrix import ELEMENTWISE, GATHER, LONG, OPS, ROWWISE, Op, named, write_all
+from matrix import ELEMENTWISE, GATHER, HIGHWAY, LONG, OPS, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
 from kjit.build.compile import compile_variant
@@ -41,7 +41,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("width", [88, 100, 120])
 def test_formatters_and_linter_have_nothing_to_say(tmp_path: Path, width: int) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.ruff]\nline-length = {width}\n\n[tool.kjit]\n")
-    write_all(tmp_path, [*OPS, *LONG])
+    write_all(tmp_path, [*OPS, *LONG, *HIGHWAY])
     run(BIN / "ruff", "format", "--check", "--diff", ".", cwd=tmp_path)
     selected = "A,ARG,B,BLE,C4,E,F,I,ISC,N,PIE,PLE,PYI,RET,RUF,SIM,T20,UP,W"  # as kjit's own code
     run(BIN / "ruff", "check", "--select", selected, ".", cwd=tmp_path)
@@ -304,9 +304,9 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, str]]
         (file.path, file.text)
         for pattern in PATTERNS
         for signature in SENTINELS[pattern]
-        for devices in ("cuda", "cpu", "cuda,cpu")
+        for devices, simd in (("cuda", "compiler"), ("cpu", "compiler"), ("cuda,cpu", "compiler"), ("cpu", "highway"))
         for file in scaffold_op(
-            "q_op", signature, pattern=pattern, devices=parse_devices(devices), start=root
+            "q_op", signature, pattern=pattern, devices=parse_devices(devices), simd=simd, start=root
         ).files.files
     ]
 

@@ -36,6 +36,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <string_view>
 #include <type_traits>
 
 namespace kjit {
@@ -83,7 +85,7 @@ using bits_t = std::conditional_t<
 #define HWY_DISABLE_PCLMUL_AES
 #if defined(__x86_64__)
 #define HWY_DISABLED_TARGETS 0xff  // all above AVX3, for CPUs that have it anyway: each costs a compile
-#else
+#elif !defined(HWY_COMPILE_ONLY_STATIC)
 #define HWY_COMPILE_ONLY_STATIC
 #endif
 // The order matters: foreach_target.h reads the op's file, and in it this one, once for each target but the last.
@@ -98,17 +100,20 @@ using bits_t = std::conditional_t<
 // the module as everything in it: neither another module's nor Highway's own library, where a process has it, interferes.
 namespace hwy {
 
-/// Which of Highway's targets this CPU and the operating system run.
+/// Which of Highway's targets this CPU and the operating system run; no more than those of the environment variable
+/// KJIT_CPU_LEVEL.
 __attribute__((weak)) std::int64_t SupportedTargets() {
+  const char* named = std::getenv("KJIT_CPU_LEVEL");
+  const std::string_view level = named == nullptr ? "" : named;
   __builtin_cpu_init();
   std::int64_t targets = HWY_STATIC_TARGET;
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
                   __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt");
-  if (v3) targets |= HWY_AVX2;
+  if (v3 && level != "x86-64-v2") targets |= HWY_AVX2;
   const bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
-  if (v3 && v4) targets |= HWY_AVX3;
+  if (v3 && v4 && level != "x86-64-v2" && level != "x86-64-v3") targets |= HWY_AVX3;
   return targets;
 }
 
