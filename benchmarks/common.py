@@ -151,8 +151,9 @@ def run(command: Sequence[str | Path]) -> None:
 
 
 def clock() -> float:
-    """Seconds, by the clock that `CLOCK` in the environment names: the wall's, or this process's CPU time."""
-    return time.process_time() if os.environ.get(CLOCK) == "cpu" else time.perf_counter()
+    """Seconds, by the clock that `CLOCK` in the environment names: the wall's, or this thread's CPU time (others of
+    the process, like those of a BLAS library, may wait by spinning)."""
+    return time.thread_time() if os.environ.get(CLOCK) == "cpu" else time.perf_counter()
 
 
 def find_sglang(given: Path | None) -> Path:

@@ -5,7 +5,7 @@
 `--modules` variants of `add_constant` are built first, by kjit, by `tvm_ffi.cpp.load_inline` and by SGLang's own
 `load_jit`, each into a cache of its own. Then new processes load all of them, one side after the other; imports are not
 counted. CPU modules, CUDA modules, and for kjit alone simulated ones. kjit's time is also printed in its parts, and a
-process that it would start ends the run with an error. `--cpu-time` counts the CPU time of the process that loads: that
+process that it would start ends the run with an error. `--cpu-time` counts the CPU time of the thread that loads: that
 is what to look at on a machine that is busy with something else.
 
 To load a CUDA module takes CUDA's runtime library and no GPU. Without one, kjit and SGLang are told an architecture;

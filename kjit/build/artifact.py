@@ -12,7 +12,8 @@ and `kjit cache verify` compares all of them so.
 
 A record is one JSON object on three lines. The first is what lists show; the second, ten times as long, what a look-up
 compares; the third what a miss and reports tell. So a list of ten thousand artifacts reads the first lines only, and a
-hit does not parse the third.
+hit does not parse the third. The second is the same for modules that read the same headers, as the variants of an op
+do, and is parsed once for all of them.
 """
 
 from __future__ import annotations

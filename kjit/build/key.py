@@ -11,8 +11,8 @@ path inside `-DDATA="..."` ends up in the library and must stay part of the key 
 Half of the document is the same for most modules of a program: the compilers and the flags. Its hash is therefore taken
 once for each set of them (`_surroundings`), and the document is put together only when somebody reads it: on a miss.
 
-The trade-off: each source is read and hashed on every lookup (ten microseconds), where its size and date would do most
-of the time. In return an edited source can never be missed.
+The trade-off: each source is read on every lookup (five microseconds), where its size and date would do most of the
+time. In return an edited source can never be missed.
 """
 
 from __future__ import annotations

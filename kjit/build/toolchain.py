@@ -61,11 +61,11 @@ SIMULATOR_HEADER = "kjit_sim/sim.h"
 NVCC_ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDA_HOME")
 """As `COMPILER_ENVIRONMENT`, where nvcc is used too."""
 
-# A process loads dozens of these libraries. What no export reaches is left out, and with two segments instead of four
-# and no pages to protect again after relocation the kernel maps a library in two thirds of the time. What is given up
-# is little: that some tables of pointers are read-only, beside others that lazy binding leaves writable anyway. An op's
-# own flags come later and win (`-Wl,-z,relro`).
-_SMALL_LIBRARY = ("-Wl,--gc-sections", "-Wl,-z,noseparate-code", "-Wl,-z,norelro")
+# A process loads dozens of these libraries. With two segments instead of four, and no pages to protect again after
+# relocation, the kernel maps one in two thirds of the time. What is given up is little: that some tables of pointers
+# are read-only, beside others that lazy binding leaves writable anyway. An op's own flags come later and win
+# (`-Wl,-z,relro`).
+_QUICK_TO_MAP = ("-Wl,-z,noseparate-code", "-Wl,-z,norelro")
 
 # Where compilers are looked for, and the memo of what is known about them.
 _DISCOVERY_ENVIRONMENT = ("PATH", env.CACHE_DIR)
@@ -231,7 +231,11 @@ class Toolchain:
         """
         tvm_ffi = tvm_ffi_library()
         flags = ["-shared", "-Wl,--as-needed", "-Wl,--no-undefined", f"-Wl,--version-script={EXPORTS_SCRIPT}"]
-        flags += _SMALL_LIBRARY
+        if (spec.cpp_wrappers or not spec.cpp_files) and (spec.cuda_wrappers or not spec.cuda_files):
+            # Leave out what no export reaches, which is kjit's: the code of a unit with exports is one section. Not
+            # where a source exports for itself: one that forgets to would be left out without a word.
+            flags.append("-Wl,--gc-sections")
+        flags += _QUICK_TO_MAP
         if self._has_openmp:
             flags.append("-fopenmp")
         if self.target.is_simulated:

@@ -95,6 +95,30 @@ class TestCpu:
     def test_only_exports_are_visible_in_it(self, built: Built) -> None:
         assert symbols(built.library) == {"__tvm_ffi_answer"}
 
+    def test_it_holds_what_its_exports_reach_and_keeps_the_names(self, source: Path, staging: Path) -> None:
+        source.write_text("#include <cstdint>\nint64_t kept_name() { return 42; }\n")
+        built = build(Spec("answer", cpp_files=[source], cpp_wrappers=[("answer", "::kept_name")]), staging)
+        names = {
+            file: subprocess.run(["nm", "-C", staging / file], capture_output=True, text=True, check=True).stdout
+            for file in ("kjit_host.o", built.library.name)
+        }
+        assert "kept_name()" in names["answer.so"]  # for profilers and debuggers
+        assert "kjit::host::details::Matching::" in names["kjit_host.o"]  # of TensorMatcher, which this op has not
+        assert "kjit::host::details::Matching::" not in names["answer.so"]
+
+    def test_a_unit_with_exports_may_not_leave_a_symbol_undefined_either(self, source: Path, staging: Path) -> None:
+        source.write_text(
+            "#include <cstdint>\nint other(int);\nint unused(int x) { return other(x); }\n"
+            "int64_t answer() { return 42; }\n"
+        )
+        with pytest.raises(CompileError, match=r"undefined symbol: other\(int\)"):
+            build(Spec("answer", cpp_files=[source], cpp_wrappers=[("answer", "::answer")]), staging)
+
+    def test_it_is_mapped_in_two_segments(self, built: Built) -> None:
+        out = subprocess.run(["readelf", "-lW", str(built.library)], capture_output=True, text=True, check=True)
+        assert [line.split()[0] for line in out.stdout.splitlines() if "LOAD" in line] == ["LOAD", "LOAD"]
+        assert "GNU_RELRO" not in out.stdout
+
     def test_every_file_that_was_read_is_reported(self, built: Built, source: Path) -> None:
         assert {source, source.parent / "answer.h"} <= read_by(built)
         assert any(path.name == "c_api.h" for path in read_by(built))

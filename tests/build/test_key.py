@@ -158,6 +158,26 @@ def test_the_version_of_tvm_ffi_is_the_one_that_would_be_imported() -> None:
     assert key_module.tvm_ffi_version() == tvm_ffi.__version__
 
 
+def test_the_version_of_tvm_ffi_is_asked_for_where_no_one_folder_tells_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tvm_ffi
+
+    monkeypatch.setattr(key_module, "tvm_ffi_include", lambda: tmp_path / "tvm_ffi" / "include")
+    for name in ("", "apache_tvm_ffi-1.dist-info", "apache_tvm_ffi-2.dist-info"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        key_module.tvm_ffi_version.cache_clear()
+        assert key_module.tvm_ffi_version() == ("1" if name.endswith("1.dist-info") else tvm_ffi.__version__)
+    key_module.tvm_ffi_version.cache_clear()
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_536, 200_000])
+def test_a_file_of_any_length_is_read_whole(tmp_path: Path, size: int) -> None:
+    (tmp_path / "file").write_bytes(content := bytes(index % 251 for index in range(size)))
+    read, status = key_module.read_file(str(tmp_path / "file"))
+    assert (read, status.st_size) == (content, size)
+
+
 def test_the_source_key_does_not_depend_on_the_compiler(tmp_path: Path, answer_op: WriteOp) -> None:
     spec = answer_op(tmp_path)
     toolchain = Toolchain.for_target(Target.cpu())

@@ -22,7 +22,7 @@ from stores import LIBRARY, everything_in, key_of, publish
 
 from kjit.build import headers, limit, locks
 from kjit.build import store as store_module
-from kjit.build.artifact import write_record
+from kjit.build.artifact import read_artifact, write_record
 from kjit.build.key import Key
 from kjit.build.store import Artifact, Store
 from kjit.errors import CacheError
@@ -98,6 +98,53 @@ class TestFind:
         assert after != before
         assert store.find(key).artifact is not None
         assert (artifact.folder / "record.json").read_bytes() == after
+
+    def test_modules_that_read_the_same_headers_share_what_was_parsed_and_each_notices_an_edit(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(headers, "_SETTLING_NS", 0)  # as hours later: dates are trusted
+        specs = [answer_op(tmp_path / "project", "answer", 42, argument) for argument in ("one", "two")]
+        keys = [key_of(spec) for spec in specs]
+        for key in keys:
+            publish(store, key)
+        header = Path(specs[0].cpp_files[0]).with_suffix(".h")
+        found = [read_artifact(publish(store, key).path) for key in keys]
+        assert all(isinstance(each, Artifact) for each in found)
+        assert found[0].record.reads is found[1].record.reads  # type: ignore[union-attr]
+        for text, is_hit in (("#define ANSWER 42\n", True), ("#define ANSWER 43\n", False)) * 2:
+            header.write_text(text)
+            assert [store.find(key).artifact is not None for key in keys] == [is_hit, is_hit]
+
+    def test_an_edit_between_the_looks_at_two_modules_is_noticed(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(headers, "_SETTLING_NS", 0)
+        specs = [answer_op(tmp_path / "project", "answer", 42, argument) for argument in ("one", "two")]
+        keys = [key_of(spec) for spec in specs]
+        for key in keys:
+            publish(store, key)
+        assert store.find(keys[0]).artifact is not None
+        Path(specs[0].cpp_files[0]).with_suffix(".h").write_text("#define ANSWER 43\n")
+        assert reason_for_a_miss(store, keys[1]) == "csrc/answer.h changed"
+
+    def test_an_artifact_is_found_whatever_headers_the_last_one_of_its_op_had(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        keys = [key_of(answer_op(tmp_path / f"project{number}", "answer", number, str(number))) for number in (1, 2)]
+        artifacts = [publish(store, key) for key in keys]
+        assert artifacts[0].folder.name != artifacts[1].folder.name
+        for key, artifact in zip(keys * 2, artifacts * 2, strict=True):
+            found = store.find(key).artifact
+            assert found is not None
+            assert found.path == artifact.path
+
+    @pytest.mark.parametrize("position", [0, 65_535, 65_536, 199_999])
+    def test_a_long_library_is_checked_to_its_last_byte(self, store: Store, key: Key, position: int) -> None:
+        content = bytes(range(250)) * 800
+        library = publish(store, key, content).library
+        assert store.find(key).artifact is not None
+        library.write_bytes(content[:position] + b"\xff" + content[position + 1 :])
+        assert reason_for_a_miss(store, key) == "the artifact in the cache is damaged: its library was altered"
 
     def test_a_hit_takes_no_lock(self, store: Store, key: Key) -> None:
         publish(store, key)

@@ -568,6 +568,19 @@ class TestToolchain:
         Toolchain.for_target(Target.cuda("9.0a"))
         assert len(calls(cxx)) + len(calls(cuda / "bin" / "nvcc")) == before
 
+    def test_it_is_one_object_as_long_as_nothing_changes(self, cxx: Path) -> None:
+        first = Toolchain.for_target(Target.cpu())
+        assert Toolchain.for_target(Target.cpu()) is first
+        write_gcc(cxx, "13.10.0")
+        assert Toolchain.for_target(Target.cpu()) != first
+
+    def test_it_keeps_the_environment_that_it_was_found_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CPATH", "/one")
+        toolchain = Toolchain.for_target(Target.cpu())
+        monkeypatch.setenv("CPATH", "/two")
+        assert toolchain.environment()["CPATH"] == "/one"
+        assert Toolchain.for_target(Target.cpu()).environment()["CPATH"] == "/two"
+
     @pytest.mark.parametrize("name", ["CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH"])
     def test_its_identity_holds_the_environment_that_compilers_read(
         self, monkeypatch: pytest.MonkeyPatch, name: str
