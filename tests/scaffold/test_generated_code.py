@@ -118,26 +118,12 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check_cpp(project: Path, op: Op, number: int = 3) -> None:
-    """Hold the C++ of an op's first variants against a compiler that takes every warning for an error."""
-    replace(op, devices="cpu").write(project)
-    for variant in variants_of(project, op.name, Target.cpu())[:number]:
-        unit = project / "unit.cc"
-        exports = "".join(f"KJIT_EXPORT({name}, ({symbol}))\n" for name, symbol in variant.spec.cpp_wrappers)
-        unit.write_text(
-            f'#include <kjit/ffi.h>\n#include "{variant.spec.cpp_files[0]}"\nnamespace kjit {{\n{exports}}}\n'
-        )
-        toolchain = Toolchain.for_target(variant.target)
-        flags = [*toolchain.cxx_flags(variant.spec), "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
-        run(toolchain.cxx.path, *flags, unit, cwd=project)
-
-
 def random_ops(pattern: str, numbers: Iterable[int]) -> list[Op]:
     """Ops with the signatures of these numbers."""
     return [Op(f"op{number}", str(signature_for(pattern, number)), pattern=pattern) for number in numbers]
 
 
-def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cuda"]) -> None:
+def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cuda"], variants: int = 1) -> None:
     """Hold the first variants of many ops against a compiler that takes every warning for an error, in one unit."""
     write_all(project, [replace(op, devices=device) for op in ops])
     target = Target.cpu() if device == "cpu" else Target.cuda("9.0a")
@@ -145,14 +131,14 @@ def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cud
     sources: list[str] = []
     exports: list[str] = []
     for op in ops:
-        spec = variants_of(project, op.name, target)[0].spec
+        specs = [variant.spec for variant in variants_of(project, op.name, target)[:variants]]
+        spec = specs[0]
         (path,) = (*spec.cpp_files, *spec.cuda_files)
         headers += re.findall(r"^#(?:include|define) .*", Path(path).read_text(), re.MULTILINE)
         # A namespace for each, as they all call their helpers the same. The headers in it are there already.
         sources.append(f'namespace of_{op.name} {{\n#include "{path}"\n}}')
-        exports += [
-            f"KJIT_EXPORT({n}, (of_{op.name}::{symbol}))" for n, symbol in (*spec.cpp_wrappers, *spec.cuda_wrappers)
-        ]
+        symbols = [symbol for spec in specs for _, symbol in (*spec.cpp_wrappers, *spec.cuda_wrappers)]
+        exports += [f"KJIT_EXPORT({op.name}_{n}, (of_{op.name}::{symbol}))" for n, symbol in enumerate(symbols)]
     unit = project / ("unit.cc" if device == "cpu" else "unit.cu")
     top = [*sorted(set(headers)), "#include <kjit/ffi.h>"]  # macros come first
     unit.write_text("\n".join([*top, *sources, "namespace kjit {", *exports, "}", ""]))
@@ -178,16 +164,20 @@ def test_nvcc_takes_what_random_signatures_become(project: Path, pattern: str) -
     check_together(project, random_ops(pattern, range(100, 103)), "cuda")
 
 
-@pytest.mark.parametrize("op", [*OPS, *LONG], ids=lambda op: op.name)
-def test_the_cpp_compiler_has_no_warning(project: Path, op: Op) -> None:
-    check_cpp(project, op, 1 if op.pattern == "minimal" else 2)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_cpp_compiler_has_no_warning(project: Path, pattern: str) -> None:
+    check_together(project, [op for op in [*OPS, *LONG] if op.pattern == pattern], "cpu", variants=2)
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize(
-    "op", [*ELEMENTWISE[1:], *named("scale_min", "add3_min", "add_bias_min"), *ROWWISE, *GATHER], ids=lambda op: op.name
-)
-def test_nvcc_has_no_warning(project: Path, op: Op) -> None:
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_nvcc_has_no_warning(project: Path, pattern: str) -> None:
+    check_together(project, [op for op in OPS if op.pattern == pattern], "cuda")
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("op", named("mixed", "add_norm", "weigh", "row_rms", "norm_", "embed"), ids=lambda op: op.name)
+def test_a_kernel_keeps_its_arrays_in_registers(project: Path, op: Op) -> None:
     replace(op, devices="cuda").write(project)
     variant = variants_of(project, op.name, Target.cuda("9.0a"))[-1]
     staging = project / "staging"
