@@ -2,9 +2,9 @@
 
 python tools/get_highway.py
 
-On Debian and its relatives the system's package is fetched and unpacked beside the environment's own headers, where kjit
-looks first. Nothing outside of the environment changes. Where that does not work it is said in a line, and the tests that
-need Highway are skipped.
+On Debian and its relatives the system's package is fetched and unpacked beside the environment's own headers, where
+kjit looks first. Nothing outside of the environment changes. Where that does not work it is said in a line, and the
+tests that need Highway are skipped.
 """
 
 from __future__ import annotations

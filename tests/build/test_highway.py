@@ -80,14 +80,16 @@ def install(prefix: Path) -> Path:
     return prefix / "include"
 
 
-def test_what_is_missing_is_said_with_the_two_ways_to_install_it(nowhere: Path) -> None:
+@pytest.mark.usefixtures("nowhere")
+def test_what_is_missing_is_said_with_the_two_ways_to_install_it() -> None:
     with pytest.raises(ToolchainError, match="Google Highway is missing") as error:
         find_highway()
     assert "sudo apt install libhwy-dev" in (error.value.hint or "")
     assert "conda install -c conda-forge libhwy" in (error.value.hint or "")
 
 
-def test_a_build_says_so_too(nowhere: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("nowhere")
+def test_a_build_says_so_too(tmp_path: Path) -> None:
     toolchain = Toolchain.for_target(Target.cpu())
     with pytest.raises(ToolchainError, match="Google Highway is missing"):
         toolchain.cxx_flags(spec_in(tmp_path / "project"))
