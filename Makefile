@@ -15,10 +15,11 @@ export PATH := $(abspath $(BIN)):$(PATH)
 setup: $(VENV)/.ready
 
 # torch first and by itself: the pin in constraints.txt decides which build of it the rest finds installed.
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.ready: pyproject.toml constraints.txt tools/get_highway.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python tools/get_highway.py
 	touch $@
 
 demo: setup

@@ -1,4 +1,4 @@
-"""How fast on the CPU is what `kjit new --device cpu` writes, unchanged, with both ways to use vectors, against PyTorch?
+"""How fast is what `kjit new --device cpu` writes, unchanged, with both ways to use vectors, against PyTorch?
 
     python benchmarks/cpu_speed.py [--patterns elementwise,rowwise,gather] [--dtypes float32,float16,bfloat16]
                                    [--threads N] [--quick]
@@ -11,8 +11,9 @@ measured as it stands, with `out=` given:
 - `take_rows`: a random permutation of the rows of a table, against `torch.index_select(out=)`.
 
 All sides use PyTorch's threads (kjit's modules share its OpenMP). They are measured in turns, many times, because the
-speed of a shared machine changes from second to second; the fastest turn of each side counts. With `--threads 1` a call's
-CPU time is taken, which other programs on the machine disturb less. Without Google Highway its column is left out.
+speed of a shared machine changes from second to second; the fastest turn of each side counts. With `--threads 1` a
+call's CPU time is taken, which other programs on the machine disturb less. Without Google Highway its column is left
+out.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ NAMES = [
     "CUDA",
     "simulator",
     "GPUs",
+    "Highway",
     "triton",
     "clangd",
 ]

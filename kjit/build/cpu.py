@@ -55,8 +55,8 @@ _LEVELS: Mapping[str, tuple[Level, ...]] = {
 
 
 def is_built_for(spec: Spec, target: Target) -> bool:
-    """Whether a bundle has a library of `spec` for `target`: one that chooses between kinds of CPUs when it is loaded is
-    built for the lowest level alone."""
+    """Whether a bundle has a library of `spec` for `target`: one that chooses between kinds of CPUs itself is built for
+    the lowest level alone."""
     chooses = spec.simd == "highway" and target.level is not None
     lowest = lowest_level()
     return not chooses or lowest is None or target.level == lowest.name
@@ -96,7 +96,7 @@ def lowest_level() -> Level | None:
 
 
 def levels_here() -> tuple[str, ...]:
-    """The names of the levels whose libraries run on this CPU, the lowest first; up to `KJIT_CPU_LEVEL`, if that is set.
+    """The names of the levels whose libraries run on this CPU, the lowest first; up to `KJIT_CPU_LEVEL`, if it is set.
 
     Raises:
         UsageError: it is no level.

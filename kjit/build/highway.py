@@ -1,8 +1,8 @@
 """Where are the headers of Google Highway, with which an op has vectors for each kind of CPU in one library?
 
-Only its headers are used (kjit/highway.h says why), so that a file is all that has to be found. They are looked for where
-a package manager of the user's own puts them before the system's: a virtual or conda environment says more about a
-project than the machine that it is on.
+Only its headers are used (kjit/highway.h says why), so that a file is all that has to be found. They are looked for
+where a package manager of the user's own puts them before the system's: a virtual or conda environment says more about
+a project than the machine that it is on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Highway:
                 text = (self.include / name).read_text("utf-8", errors="replace")
             except OSError:
                 continue
-            parts = [re.search(rf"^#define HWY_{part} (\d+)", text, re.MULTILINE) for part in ("MAJOR", "MINOR", "PATCH")]
+            parts = [
+                re.search(rf"^#define HWY_{part} (\d+)", text, re.MULTILINE) for part in ("MAJOR", "MINOR", "PATCH")
+            ]
             if all(parts):
                 return ".".join(part[1] for part in parts if part)
         return "unknown"

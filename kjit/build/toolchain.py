@@ -2,8 +2,8 @@
 
 This is the one file that knows flags. What it finds comes from five neighbours, each of which answers one question:
 compilers.py (which C++ compiler), cuda.py (which CUDA toolkit), cpu.py (which CPU), gpus.py (which GPUs), highway.py
-(where Highway's headers are). A `Toolchain` is a value: it is found once a process for each environment, costs a handful of `stat` calls after that, and starts a
-subprocess only for a compiler that was never seen before.
+(where Highway's headers are). A `Toolchain` is a value: it is found once a process for each environment, costs a
+handful of `stat` calls after that, and starts a subprocess only for a compiler that was never seen before.
 
 The flags follow one rule: what is the same for every op is decided here and cannot be forgotten by one; what an op
 adds comes after it and so wins.
@@ -508,7 +508,7 @@ def _highway_flags(spec: Spec) -> list[str]:
     """For a source with vectors by Highway, which is compiled for several kinds of CPU itself.
 
     What it is compiled for besides is what they have in common: with `-march=native` there would be this machine's
-    only, and what is tested would not be what is shipped. The source is found by its name, as Highway includes it again.
+    only, and what is tested would not be what is shipped. The source is found by its name: Highway includes it again.
     """
     folders = dict.fromkeys(os.path.dirname(path) for path in spec.cpp_files)
     lowest = lowest_level()

@@ -47,8 +47,8 @@ def new(
     simd: Annotated[
         str,
         typer.Option(
-            help="How the kernel for the CPU uses its vectors. compiler: from plain loops. highway: with Google Highway, "
-            "for several kinds of CPU in one library.",
+            help="How the kernel for the CPU uses its vectors. compiler: from plain loops. highway: with Google "
+            "Highway, for several kinds of CPU in one library.",
             autocompletion=lambda: ["compiler", "highway"],
         ),
     ] = "compiler",

@@ -1,8 +1,8 @@
 """What does a signature look like in C++ with Google Highway?
 
-The functions with vectors are compiled once for each kind of CPU and know no dtype variable: everything about an op is in
-its `Params`, which is a type of its own for each variant, and says in which lanes is computed (`Params::Lane`). What the
-kernels for one kind of CPU have in common with these is in `views.py`.
+The functions with vectors are compiled once for each kind of CPU and know no dtype variable: everything about an op is
+in its `Params`, which is a type of its own for each variant, and says in which lanes is computed (`Params::Lane`). What
+the kernels for one kind of CPU have in common with these is in `views.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kjit.scaffold.signature import Scalar
+from kjit.scaffold.start import Language
 from kjit.scaffold.views import CppView, Field, TensorView
 
 
@@ -128,7 +129,7 @@ class HighwayView:
     def results(self, names: list[str]) -> list[tuple[str, str]]:
         """The math of these results, what is changed in place last: left and right side."""
         views = sorted((t for t in self.cpp.tensors if t.name in names), key=lambda tensor: tensor.role == "mut")
-        language = "cpp" if any(tensor.kind == "number" for tensor in views) else "highway"
+        language: Language = "cpp" if any(tensor.kind == "number" for tensor in views) else "highway"
         return [(tensor.name, self.cpp.start.expression(tensor.name, language)) for tensor in views]
 
     def _scalars(self, names: list[str]) -> list[Scalar]:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from kjit.build.highway import find_highway
 from kjit.errors import ToolchainError, UsageError
@@ -200,8 +201,10 @@ def _check_simd(simd: str, devices: Sequence[Side]) -> Simd:
         raise UsageError(
             "--simd highway is about the kernel for the CPU, and there is none.", hint="--device cpu or cuda,cpu"
         )
-    if simd == "highway" or simd == "compiler":
-        return simd
+    for way in get_args(Simd):
+        if simd == way:
+            chosen: Simd = way
+            return chosen
     raise UsageError(f"--simd: '{simd}' is none of compiler and highway.", hint="--simd compiler is the default")
 
 

@@ -3,9 +3,9 @@
 As version control merges: the files as `kjit new` wrote them, as they are now, and as `kjit new` would write them for
 the new signature are brought together, file by file, by `git merge-file`. What only one side has changed is taken;
 where both have, which is mostly the math, both stay between git's markers for a person to decide. The first of the
-three is made anew: the wrapper's docstring keeps signature and pattern, `DTYPES` the dtypes, its `Spec` says `simd`, and the
-kernels' files for which devices. The trade-off: where the templates have changed since, so has that first side, and there is more to
-decide.
+three is made anew: the wrapper's docstring keeps signature and pattern, `DTYPES` the dtypes, its `Spec` says `simd`,
+and the kernels' files for which devices. The trade-off: where the templates have changed since, so has that first side,
+and there is more to decide.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ def _dtypes(tree: ast.Module) -> tuple[DType, ...] | None:
 def _simd(tree: ast.Module) -> Simd:
     """What the wrapper's `Spec` says."""
     keywords = (keyword for node in ast.walk(tree) if isinstance(node, ast.Call) for keyword in node.keywords)
-    is_highway = any(k.arg == "simd" and isinstance(k.value, ast.Constant) and k.value.value == "highway" for k in keywords)
+    is_highway = any(
+        k.arg == "simd" and isinstance(k.value, ast.Constant) and k.value.value == "highway" for k in keywords
+    )
     return "highway" if is_highway else "compiler"
 
 

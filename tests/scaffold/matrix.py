@@ -119,9 +119,11 @@ LONG = [
 
 
 HIGHWAY = [
-    replace(op, name=f"{op.name[:28].rstrip('_')}_hwy", devices="cpu", simd="highway") for op in [*OPS, *LONG]
+    replace(op, name=f"{op.name[:28].rstrip('_')}_hwy", devices="cpu", simd="highway")
+    for op in [*OPS, *LONG]
+    if op in LONG or op.name in ("scale", "mixed", "add_bias_min", "add_norm", "row_rms", "embed", "pick", "move")
 ]
-"""The same with vectors by Google Highway."""
+"""Some of them with vectors by Google Highway."""
 
 
 def named(*names: str) -> list[Op]:

@@ -252,3 +252,19 @@ def test_a_broken_pyproject_is_said_before_anything_is_written(tmp_path: Path) -
     (tmp_path / "pyproject.toml").write_text("[tool.kjit\n")
     with pytest.raises(UsageError, match=r"pyproject\.toml:1"):
         scaffold_op("scale", start=tmp_path)
+
+
+def test_vectors_by_highway_are_for_a_kernel_on_the_cpu(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--simd highway is about the kernel for the CPU"):
+        scaffold_op("scale", simd="highway", start=tmp_path)
+    with pytest.raises(UsageError, match="--simd: 'avx2' is none of compiler and highway"):
+        scaffold_op("scale", devices=("cpu",), simd="avx2", start=tmp_path)
+
+
+def test_where_highway_is_missing_the_op_is_written_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kjit.build.highway._find", lambda: None)
+    notes = scaffold_op("scale", devices=("cpu",), simd="highway", start=tmp_path).notes
+    assert "Google Highway is missing" in notes[-1]
+    assert "sudo apt install libhwy-dev" in notes[-1]

@@ -97,6 +97,16 @@ def test_dtypes_can_be_given_anew(project: Path) -> None:
     assert "DTYPES = (torch.float64,)" in changed["scale.py"]
 
 
+def test_the_way_to_vectors_is_kept_and_can_be_changed(tmp_path: Path) -> None:
+    scaffold_op("scale", devices=parse_devices("cpu"), simd="highway", start=tmp_path).files.write()
+    change(tmp_path / "kernels" / "scale.py", "    if out is None:", "    # mine\n    if out is None:")
+    assert 'simd="highway"' in update(tmp_path, MORE)["scale.py"]
+    changed = update(tmp_path, simd="compiler")
+    assert "kjit/highway.h" not in changed["scale.cpp"]
+    assert "simd=" not in changed["scale.py"]
+    assert "# mine" in changed["scale.py"]
+
+
 def test_without_a_change_there_is_nothing_to_do(project: Path) -> None:
     change(project / "kernels" / "scale.py", "    if out is None:", "    # mine\n    if out is None:")
     assert update(project) == {}

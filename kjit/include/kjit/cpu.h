@@ -20,11 +20,11 @@
 
 namespace kjit {
 
-/// Splits `total` elements into a range for each thread and calls `work(first, last)` for each at the same time; there is
-/// one range where `is_parallel` is false. Ranges begin at multiples of `grain`.
+/// Splits `total` elements into a range for each thread and calls `work(first, last)` for each at the same time; there
+/// is one range where `is_parallel` is false. Ranges begin at multiples of `grain`.
 ///
-/// As many threads as OpenMP has, which in a process with PyTorch is PyTorch's (`torch.set_num_threads`). `work` must not
-/// throw.
+/// As many threads as OpenMP has, which in a process with PyTorch is PyTorch's (`torch.set_num_threads`). `work` must
+/// not throw.
 template <typename Work>
 void parallel_ranges(std::int64_t total, std::int64_t grain, bool is_parallel, const Work& work) {
 #if defined(_OPENMP)
@@ -50,8 +50,8 @@ void parallel_ranges(std::int64_t total, std::int64_t grain, bool is_parallel, c
 /// How many elements are staged at once: some tensors' fit into the first-level cache.
 constexpr std::int64_t kStaged = 128;
 
-/// Calls `work(at, size)` for the elements from `first` up to `last` in parts of kStaged, whose size the compiler knows,
-/// and a last one.
+/// Calls `work(at, size)` for the elements from `first` up to `last` in parts of kStaged, whose size the compiler
+/// knows, and a last one.
 template <typename Work>
 inline void for_parts(std::int64_t first, std::int64_t last, const Work& work) {
   std::int64_t at = first;
@@ -59,8 +59,8 @@ inline void for_parts(std::int64_t first, std::int64_t last, const Work& work) {
   if (at < last) work(at, last - at);
 }
 
-/// The type of an element while it is staged: float for fp16_t on an x86 CPU that converts halves itself. Compilers before
-/// GCC 13 use those instructions for one half at a time, if at all. Every other type stays what it is.
+/// The type of an element while it is staged: float for fp16_t on an x86 CPU that converts halves itself. Compilers
+/// before GCC 13 use those instructions for one half at a time, if at all. Every other type stays what it is.
 #if defined(__F16C__)
 template <typename T>
 using staged_t = std::conditional_t<std::is_same_v<std::remove_const_t<T>, fp16_t>,
@@ -146,7 +146,8 @@ inline void fetch_row(T* row, std::int64_t row_size) {
   constexpr std::int64_t kLineBytes = 64, kLines = 16;
   const auto* bytes = reinterpret_cast<const char*>(row);
   const std::int64_t lines = (row_size * static_cast<std::int64_t>(sizeof(T)) + kLineBytes - 1) / kLineBytes;
-  for (std::int64_t i = 0; i < lines && i < kLines; ++i) __builtin_prefetch(bytes + i * kLineBytes, std::is_const_v<T> ? 0 : 1);
+  for (std::int64_t i = 0; i < lines && i < kLines; ++i)
+    __builtin_prefetch(bytes + i * kLineBytes, std::is_const_v<T> ? 0 : 1);
 }
 
 }  // namespace kjit

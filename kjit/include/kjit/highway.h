@@ -17,12 +17,12 @@
 //   ...                                     // what is there once, and calls them: HWY_EXPORT_T, HWY_DYNAMIC_DISPATCH_T
 //   #endif
 //
-// The module's spec says `simd="highway"`. On x86-64 it is compiled for the instructions of x86-64-v2, and the functions
-// with vectors for those of v3 and v4 (Highway's AVX2 and AVX3) besides; the first call chooses. On aarch64 it is NEON,
-// which every such CPU has.
+// The module's spec says `simd="highway"`. On x86-64 it is compiled for the instructions of x86-64-v2, and the
+// functions with vectors for those of v3 and v4 (Highway's AVX2 and AVX3) besides; the first call chooses. On aarch64
+// it is NEON, which every such CPU has.
 //
-// Only Highway's headers are used. What they want from its library, the detection of the CPU, is below: neither Debian nor
-// conda has that library to link statically, and a module must not need one that another machine does not have.
+// Only Highway's headers are used. What they want from its library, the detection of the CPU, is below: neither Debian
+// nor conda has that library to link statically, and a module must not need one that another machine does not have.
 
 #ifndef KJIT_HIGHWAY_ONCE_
 #define KJIT_HIGHWAY_ONCE_
@@ -67,17 +67,16 @@ constexpr auto lane_of() {
 
 }  // namespace details
 
-/// The type of the lanes in which elements of types `Ts` are computed with: double where one of them is, else float where
-/// one is a floating type, else int64_t where one has 64 bits, else int32_t.
+/// The type of the lanes in which elements of types `Ts` are computed with: double where one of them is, else float
+/// where one is a floating type, else int64_t where one has 64 bits, else int32_t.
 template <typename... Ts>
 using lane_t = decltype(details::lane_of<Ts...>());
 
 /// The type of the lanes in which elements are moved as they are.
 template <typename T>
-using bits_t = std::conditional_t<
-    sizeof(T) == 1, std::uint8_t,
-    std::conditional_t<sizeof(T) == 2, std::uint16_t,
-                       std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
+using bits_t = std::conditional_t<sizeof(T) == 1, std::uint8_t,
+                                  std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                                     std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
 
 }  // namespace kjit
 
@@ -97,7 +96,8 @@ using bits_t = std::conditional_t<
 #if (HWY_TARGETS & (HWY_TARGETS - 1)) != 0
 
 // The two functions of Highway's library that dispatch needs, for the targets that are left above. Weak, and local to
-// the module as everything in it: neither another module's nor Highway's own library, where a process has it, interferes.
+// the module as everything in it: neither another module's nor Highway's own library, where a process has it,
+// interferes.
 namespace hwy {
 
 /// Which of Highway's targets this CPU and the operating system run; no more than those of the environment variable
@@ -130,9 +130,9 @@ __attribute__((weak)) ChosenTarget& GetChosenTarget() {
 // As Highway has them from 1.1 on: a table for a function template, and the call of it.
 #ifndef HWY_EXPORT_T
 #if HWY_IDE || (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
-#define HWY_EXPORT_T(TABLE, FUNCTION)                                     \
-  HWY_MAYBE_UNUSED static decltype(&HWY_STATIC_DISPATCH(FUNCTION)) const \
-  HWY_DISPATCH_TABLE(TABLE)[1] = {&HWY_STATIC_DISPATCH(FUNCTION)}
+#define HWY_EXPORT_T(TABLE, FUNCTION)                                                                     \
+  HWY_MAYBE_UNUSED static decltype(&HWY_STATIC_DISPATCH(FUNCTION)) const HWY_DISPATCH_TABLE(TABLE)[1] = { \
+      &HWY_STATIC_DISPATCH(FUNCTION)}
 #define HWY_DYNAMIC_DISPATCH_T(TABLE) (*(HWY_DISPATCH_TABLE(TABLE)[0]))
 #else
 #define HWY_EXPORT_T(TABLE, FUNCTION)                                                                              \
@@ -245,7 +245,8 @@ HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, AllLanes all) {
     hn::StoreU(hn::TruncateTo(d16, result), d16, reinterpret_cast<std::uint16_t*>(to));
   } else if constexpr (kIsNarrowInt<T> && !std::is_same_v<T, bool> && std::is_same_v<Lane, std::int32_t>) {
     const hn::Rebind<std::make_unsigned_t<T>, D> narrow;
-    hn::StoreU(hn::TruncateTo(narrow, hn::BitCast(du32, vector)), narrow, reinterpret_cast<std::make_unsigned_t<T>*>(to));
+    hn::StoreU(hn::TruncateTo(narrow, hn::BitCast(du32, vector)), narrow,
+               reinterpret_cast<std::make_unsigned_t<T>*>(to));
   } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 4 &&
                        std::is_same_v<Lane, float>) {
     store(d32, hn::ConvertTo(d32, vector), to, all);

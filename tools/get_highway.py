@@ -1,0 +1,50 @@
+"""Put the headers of Google Highway into this virtual environment, where the machine has none; no root is needed.
+
+python tools/get_highway.py
+
+On Debian and its relatives the system's package is fetched and unpacked beside the environment's own headers, where
+kjit looks first. Nothing outside of the environment changes. Where that does not work it is said in a line, and the
+tests that need Highway are skipped.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from kjit.build.highway import HEADER, find_highway
+from kjit.errors import ToolchainError
+
+PACKAGE = "libhwy-dev"
+
+
+def main() -> int:
+    try:
+        find_highway()
+    except ToolchainError:
+        print(f"highway: {_fetch()}")
+    return 0
+
+
+def _fetch() -> str:
+    """Fetch and unpack it; what became of that."""
+    if sys.prefix == sys.base_prefix:
+        return f"not installed, and this is no virtual environment; tests that need {HEADER} are skipped"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            subprocess.run(["apt-get", "download", PACKAGE], cwd=folder, check=True, capture_output=True)
+            package = next(Path(folder).glob("*.deb"))
+            subprocess.run(["dpkg", "-x", package, "unpacked"], cwd=folder, check=True, capture_output=True)
+        except (OSError, StopIteration, subprocess.CalledProcessError) as error:
+            return f"not installed, and {PACKAGE} could not be fetched ({error}); tests that need it are skipped"
+        include = Path(sys.prefix) / "include"
+        include.mkdir(exist_ok=True)
+        shutil.copytree(Path(folder) / "unpacked" / "usr" / "include" / "hwy", include / "hwy", dirs_exist_ok=True)
+    return f"{find_highway().version} is in {include}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
