@@ -46,10 +46,10 @@ CPP_NAMES = _words(
     """
     addresses aligned_head at at_row bits_t blockDim blockIdx blocks columns_aligned compute_t data_of device div_ceil
     element_or_zero fetch_ahead fetch_row first for_parts for_vectors given gpu gridDim head heads hn host hwy i inside
-    inverse_rms j kernel kjit lane lane_t last later launch load load_columns load_one load_or_zero matcher
-    maybe_unused next num_rows numel only parallel_ranges params part parts per_row pointers row row_at row_size row_total run scalar_t shape size spread
-    sqrt staged_t std step store store_one summed table_at table_size tag term threadIdx threads totals vec_end vectors
-    wanted warpSize whole
+    inverse_rms j kernel kjit lane lane_t last later launch load load_columns load_one load_or_zero matcher maybe_unused
+    next num_rows numel only parallel_ranges params part parts per_row pointers row row_at row_size row_total run
+    scalar_t shape size spread sqrt staged_t std step store store_one summed table_at table_size tag term threadIdx
+    threads totals vec_end vectors wanted warpSize whole
 
     Lane LaunchKernel Optional Params Part Size Staged SymbolicDevice SymbolicShape SymbolicSize T Tag TensorMatcher
     TensorView Ts U Widest kAligned kBlock kDLCPU kDLCUDA kKeep kParallel kParts kRowsAhead kStaged kUnroll kVec
