@@ -2,6 +2,7 @@
 //
 //     x: T[...], constant: const int = 1 -> out: T[...]
 
+#include <kjit/cpu.h>
 #include <kjit/tensor.h>
 
 #include <cstdint>
@@ -32,10 +33,19 @@ struct AddConstant {
     const int64_t numel = shape.numel();
     const T* x_ptr = static_cast<const T*>(x.data_ptr());
     T* out_ptr = static_cast<T*>(out.data_ptr());
-#pragma omp parallel for simd schedule(static) if (parallel : numel >= kParallel)
-    for (int64_t i = 0; i < numel; ++i) {
-      add_constant_element<T, constant>(x_ptr[i], out_ptr[i]);
-    }
+    parallel_ranges(numel, kStaged, numel >= kParallel, [=](int64_t first, int64_t last) {
+      for_parts(first, last, [=]<typename Size>(int64_t at, Size size) {
+        Staged<const T> x_part(x_ptr, at, size);
+        staged_t<const T>* x_data = x_part.data();
+        Staged<T, false> out_part(out_ptr, at, size);
+        staged_t<T>* out_data = out_part.data();
+#pragma omp simd
+        for (int64_t i = 0; i < size; ++i) {
+          add_constant_element<staged_t<T>, constant>(x_data[i], out_data[i]);
+        }
+        out_part.store();
+      });
+    });
   }
 };
 

@@ -151,11 +151,11 @@ __attribute__((weak)) ChosenTarget& GetChosenTarget() {
 // From here on: once for each target.
 #include <hwy/highway.h>
 
-#if defined(KJIT_HIGHWAY_PER_TARGET) == defined(HWY_TARGET_TOGGLE)
-#ifdef KJIT_HIGHWAY_PER_TARGET
-#undef KJIT_HIGHWAY_PER_TARGET
+#if defined(KJIT_HIGHWAY_PER_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KJIT_HIGHWAY_PER_TARGET_
+#undef KJIT_HIGHWAY_PER_TARGET_
 #else
-#define KJIT_HIGHWAY_PER_TARGET
+#define KJIT_HIGHWAY_PER_TARGET_
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -317,4 +317,4 @@ HWY_INLINE void for_vectors(D d, std::int64_t first, std::int64_t last, const Wo
 }  // namespace kjit
 HWY_AFTER_NAMESPACE();
 
-#endif  // KJIT_HIGHWAY_PER_TARGET
+#endif  // KJIT_HIGHWAY_PER_TARGET_

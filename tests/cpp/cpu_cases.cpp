@@ -1,0 +1,41 @@
+// What tests/cpp/test_cpu.py calls: the parts of kjit/cpu.h.
+#include <kjit/cpu.h>
+#include <kjit/ffi.h>
+
+namespace {
+
+using namespace kjit;
+
+/// Adds 1 to every element, in ranges of several threads.
+void count(TensorView out, int64_t grain, bool is_parallel) {
+  auto* to = static_cast<int32_t*>(out.data_ptr());
+  parallel_ranges(out.numel(), grain, is_parallel, [=](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) ++to[i];
+  });
+}
+
+/// Copies halves through what they are computed as.
+void through_floats(TensorView x, TensorView out) {
+  const auto* from = static_cast<const fp16_t*>(x.data_ptr());
+  auto* to = static_cast<fp16_t*>(out.data_ptr());
+  for_parts(0, x.numel(), [=]<typename Size>(int64_t at, Size size) {
+    static_assert(kStaged > 0);
+    Staged<const fp16_t> x_part(from, at, size);
+    Staged<fp16_t, false> out_part(to, at, size);
+    const staged_t<const fp16_t>* x_data = x_part.data();
+    for (int64_t i = 0; i < size; ++i) out_part.data()[i] = x_data[i];
+    out_part.store();
+  });
+}
+
+/// Asks for rows ahead, past the last one too, and returns how far ahead.
+int64_t fetch(TensorView x) {
+  fetch_row(static_cast<const float*>(x.data_ptr()) + kRowsAhead * x.numel(), x.numel());
+  return kRowsAhead;
+}
+
+}  // namespace
+
+KJIT_EXPORT(count, count)
+KJIT_EXPORT(through_floats, through_floats)
+KJIT_EXPORT(fetch, fetch)

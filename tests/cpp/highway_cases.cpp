@@ -1,0 +1,56 @@
+// What tests/cpp/test_cpu.py calls: the parts of kjit/highway.h.
+#include <kjit/ffi.h>
+
+#include <cstdint>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "highway_cases.cpp"
+#include <kjit/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using namespace kjit::HWY_NAMESPACE;
+
+/// Copies halves through lanes, and returns their sum.
+float through_lanes(const kjit::fp16_t* from, kjit::fp16_t* to, int64_t numel) {
+  using Tag = hn::ScalableTag<kjit::lane_t<kjit::fp16_t>>;
+  const Tag tag;
+  hn::Vec<Tag> totals = hn::Zero(tag);
+  for_vectors(tag, 0, numel, [&]<typename Part>(int64_t at, Part part) HWY_ATTR {
+    fetch_ahead(part, from + at, to + at);
+    const hn::Vec<Tag> x = load(tag, from + at, part);
+    const hn::Vec<Tag> zeros = load_or_zero(tag, static_cast<const float*>(nullptr), at, part);
+    totals = totals + only(tag, x + zeros + hn::Set(tag, 1.0f), part);
+    store(tag, x, to + at, part);
+  });
+  static_assert(kConvertsHalves || !kConvertsHalves);
+  static_assert(kIsNarrowInt<int8_t> && sizeof(kjit::bits_t<double>) == 8);
+  static_assert(!std::is_same_v<kjit::AllLanes, size_t>);
+  float first;
+  store_one(load_one<float>(from, 0), &first, 0);
+  return hn::GetLane(hn::SumOfLanes(tag, totals)) + first;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace {
+
+HWY_EXPORT(through_lanes);
+
+double copy(kjit::TensorView x, kjit::TensorView out) {
+  const auto* from = static_cast<const kjit::fp16_t*>(x.data_ptr());
+  return HWY_DYNAMIC_DISPATCH(through_lanes)(from, static_cast<kjit::fp16_t*>(out.data_ptr()), x.numel());
+}
+
+}  // namespace
+
+KJIT_EXPORT(copy, copy)
+
+#endif

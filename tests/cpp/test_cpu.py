@@ -1,0 +1,63 @@
+"""kjit/cpu.h and kjit/highway.h: work in ranges, and halves that are computed with as floats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import kjit
+from kjit.build.highway import find_highway
+from kjit.errors import ToolchainError
+from kjit.spec import Spec, Target, Variant
+
+HERE = Path(__file__).parent
+
+
+def has_highway() -> bool:
+    try:
+        find_highway()
+    except ToolchainError:
+        return False
+    return True
+
+
+def every_half() -> torch.Tensor:
+    """Each number that a half can be, but NaN: infinities, zeros and subnormals too."""
+    halves = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    return halves[~halves.isnan()]
+
+
+@pytest.mark.parametrize("grain", [1, 7, 1000])
+@pytest.mark.parametrize("size", [0, 1, 6, 7, 8, 1001])
+def test_each_element_is_in_one_range(size: int, grain: int) -> None:
+    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+    for is_parallel in (False, True):
+        out = torch.zeros(size, dtype=torch.int32)
+        module.count(out, grain, is_parallel)
+        assert (out == 1).all()
+
+
+def test_halves_that_are_staged_stay_what_they_are() -> None:
+    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+    halves = every_half()
+    out = torch.empty_like(halves)
+    module.through_floats(halves, out)
+    assert torch.equal(out.view(torch.int16), halves.view(torch.int16))
+    assert module.fetch(torch.zeros(1000)) > 0
+
+
+@pytest.mark.skipif(not has_highway(), reason="Google Highway's headers are not installed")
+def test_halves_in_lanes_stay_what_they_are_and_lanes_that_are_not_there_are_not_counted() -> None:
+    from kjit.runtime.load import load_variant
+
+    module = load_variant(
+        Variant(Spec("highway_cases", cpp_files=[HERE / "highway_cases.cpp"], simd="highway"), Target.cpu())
+    )
+    halves = every_half()
+    out = torch.empty_like(halves)
+    module.copy(halves, out)
+    assert torch.equal(out.view(torch.int16), halves.view(torch.int16))
+    few = torch.tensor([2.0, 3.0, 5.0], dtype=torch.float16)
+    assert module.copy(few, torch.empty_like(few)) == 10 + 3 + 2
