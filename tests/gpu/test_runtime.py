@@ -77,6 +77,8 @@ def second() -> int:
     """The number of a GPU that is not the current one."""
     if DEVICE_COUNT < 2:
         pytest.skip("needs two GPUs")
+    # Where torch has not used the first GPU yet, it only notes that it is to be the current one again.
+    torch.zeros(1, device=DEVICE)
     assert torch.cuda.current_device() == 0
     return 1
 
