@@ -91,12 +91,12 @@ _MACRO_FAMILIES = re.compile(
 
 CPP_TYPES = _words(
     """
-    AlignedVector Any AnyView Binding Blob CacheEntry CacheMap CacheSet Callable Conversion Converted CopyTrait
+    AlignedVector AllLanes Any AnyView Binding Blob CacheEntry CacheMap CacheSet Callable Conversion Converted CopyTrait
     DLDataTypeTrait DTypeTrait DataType DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard Error Event Export
     Extent FactoryLock FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait IntegerRange Kept LargestSmem
     LaunchKernel LoadStoreBytes LoadStorePattern Matching MaybeDevice Memory Message NoDeleter Optional Options
     PackedTrait Panic PanicError Piece Place Position ReductionTrait Row RuntimeCheck RuntimeDeviceCheck ScalarTrait
-    ShapeView SizeRef Spread StorageType StrideView StringView SymbolicDType SymbolicDevice SymbolicShape
+    ShapeView SizeRef Spread Staged StorageType StrideView StringView SymbolicDType SymbolicDevice SymbolicShape
     SymbolicSize Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
     """
 )

@@ -79,7 +79,7 @@ inline void fetch_ahead(T* data, Size size) {
   constexpr std::int64_t kAheadBytes = 2048, kLineBytes = 64;
   constexpr std::int64_t kLine = kLineBytes / sizeof(T), kAhead = kAheadBytes / sizeof(T);
   if (data == nullptr) return;
-  const auto* line = data + kAhead;
+  const T* line = data + kAhead;
   for (std::int64_t i = 0; i < size; i += kLine) __builtin_prefetch(line + i, std::is_const_v<T> ? 0 : 1);
 }
 
@@ -144,7 +144,7 @@ constexpr std::int64_t kRowsAhead = 4;
 template <typename T>
 inline void fetch_row(T* row, std::int64_t row_size) {
   constexpr std::int64_t kLineBytes = 64, kLines = 16;
-  const auto* bytes = reinterpret_cast<const char*>(row);
+  const char* bytes = reinterpret_cast<const char*>(row);
   const std::int64_t lines = (row_size * static_cast<std::int64_t>(sizeof(T)) + kLineBytes - 1) / kLineBytes;
   for (std::int64_t i = 0; i < lines && i < kLines; ++i)
     __builtin_prefetch(bytes + i * kLineBytes, std::is_const_v<T> ? 0 : 1);

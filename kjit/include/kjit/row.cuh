@@ -111,11 +111,12 @@ using Word = std::conditional_t<
 template <bool kStreaming = false, typename T, std::size_t N>
 KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, std::int64_t index) {
   if constexpr (kStreaming) {
-    using Word = details::Word<sizeof(T) * N>;
-    Word words[sizeof(T) * N / sizeof(Word)];
+    using namespace details;
+    using Load = Word<sizeof(T) * N>;
+    Load words[sizeof(T) * N / sizeof(Load)];
 #pragma unroll
-    for (std::size_t i = 0; i < sizeof(T) * N / sizeof(Word); ++i) {
-      words[i] = __ldcs(reinterpret_cast<const Word*>(data + index) + i);
+    for (std::size_t i = 0; i < sizeof(T) * N / sizeof(Load); ++i) {
+      words[i] = __ldcs(reinterpret_cast<const Load*>(data + index) + i);
     }
     std::memcpy(vector.data(), words, sizeof(words));
   } else {
@@ -168,11 +169,12 @@ KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* data, std:
 template <typename T, std::size_t N>
 KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
   constexpr std::size_t kBytes = sizeof(T) * N;
-  using Word = details::Word<kBytes>;
-  Word words[kBytes / sizeof(Word)];
+  using namespace details;
+  using Store = Word<kBytes>;
+  Store words[kBytes / sizeof(Store)];
   std::memcpy(words, vector.data(), kBytes);
 #pragma unroll
-  for (std::size_t i = 0; i < kBytes / sizeof(Word); ++i) __stcs(reinterpret_cast<Word*>(to) + i, words[i]);
+  for (std::size_t i = 0; i < kBytes / sizeof(Store); ++i) __stcs(reinterpret_cast<Store*>(to) + i, words[i]);
 }
 
 namespace details {
@@ -194,11 +196,13 @@ KJIT_DEVICE unsigned char* slot_of(int slot) {
 /// `host::row::keep` makes room for `chunks * parts * inputs` of them.
 template <typename T, std::size_t N>
 KJIT_DEVICE void put(const AlignedVector<T, N>& vector, int slot) {
-  vector.store(details::slot_of(slot));
+  using namespace details;
+  vector.store(slot_of(slot));
 }
 template <typename T, std::size_t N>
 KJIT_DEVICE void take(AlignedVector<T, N>& vector, int slot) {
-  vector.load(details::slot_of(slot));
+  using namespace details;
+  vector.load(slot_of(slot));
 }
 
 namespace details {
