@@ -16,6 +16,12 @@ SIMULATOR: env.Simulation | None = env.simulation() or (None if torch.cuda.is_av
 DEVICE = "cuda" if SIMULATOR is None else "cpu"
 """What torch calls the device."""
 
+
+def many(count: int) -> int:
+    """So many rows or elements as keep a GPU busy; a twentieth in the simulator, which does with fewer."""
+    return count if SIMULATOR is None else count // 20
+
+
 gpu_only = pytest.mark.skipif(SIMULATOR is not None, reason="is about what only a GPU has")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from machine import DEVICE, gpu_only
+from machine import DEVICE, gpu_only, many
 
 import kjit
 
@@ -140,7 +140,7 @@ def test_copy_of_more_than_two_to_the_31_elements(copies: Any) -> None:
     assert torch.equal(out[5:], src[:-5])
 
 
-@pytest.mark.parametrize("numel", [0, 1, 3, 1023, 1_000_003])
+@pytest.mark.parametrize("numel", [0, 1, 3, 1023, many(1_000_003)])
 @pytest.mark.parametrize(("to", "since"), [(0, 0), (1, 1), (0, 1)])
 def test_add_constant(add_constant: Any, numel: int, to: int, since: int) -> None:
     room = torch.zeros(numel + 4, dtype=torch.int32, device=DEVICE)
@@ -155,7 +155,7 @@ def test_add_constant(add_constant: Any, numel: int, to: int, since: int) -> Non
 
 @pytest.mark.parametrize("dtype", list(CPP))
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("rows", [0, 1, 7, 64, 5000])
+@pytest.mark.parametrize("rows", [0, 1, 7, 64, many(5000)])
 def test_rmsnorm(rmsnorm: Any, dtype: torch.dtype, width: int, rows: int) -> None:
     x, weight = normal(rows, width, dtype=dtype), normal(width, dtype=dtype, seed=1)
     out = torch.full_like(x, torch.nan)
@@ -177,7 +177,7 @@ def test_rmsnorm_of_strided_rows(rmsnorm: Any, width: int, offset: int, gap: int
 
 
 def test_rmsnorm_in_place(rmsnorm: Any) -> None:
-    x, weight = normal(5000, 1024, dtype=torch.float16), normal(1024, dtype=torch.float16, seed=1)
+    x, weight = normal(many(5000), 1024, dtype=torch.float16), normal(1024, dtype=torch.float16, seed=1)
     out = x.clone()
     rmsnorm.fp16_t_1024(out, weight, out, EPS)
     check_norm(out, x, weight)
@@ -245,7 +245,7 @@ def test_qk_norm_of_misaligned_tensors(qk_norm: Any, name: str, dtype: torch.dty
 
 @pytest.mark.parametrize("dtype", list(CPP))
 @pytest.mark.parametrize("columns", [1, 7, 128, 1000, 1001, 4096, 33_333])
-@pytest.mark.parametrize("rows", [0, 1, 65, 4001])
+@pytest.mark.parametrize("rows", [0, 1, 65, many(4001)])
 def test_row_max(row_reduce: Any, dtype: torch.dtype, columns: int, rows: int) -> None:
     x = normal(rows, columns, dtype=dtype) - 20  # all negative: nothing may start from zero
     out = torch.full((rows,), torch.nan, dtype=dtype, device=DEVICE)
@@ -255,7 +255,7 @@ def test_row_max(row_reduce: Any, dtype: torch.dtype, columns: int, rows: int) -
 
 @pytest.mark.parametrize("dtype", list(CPP))
 @pytest.mark.parametrize("columns", [0, 1, 7, 128, 1000, 1001, 4096, 33_333])
-@pytest.mark.parametrize("rows", [0, 1, 65, 4001])
+@pytest.mark.parametrize("rows", [0, 1, 65, many(4001)])
 def test_row_sum(row_reduce: Any, dtype: torch.dtype, columns: int, rows: int) -> None:
     x = normal(rows, columns, dtype=dtype)
     out = torch.full((rows,), torch.nan, dtype=dtype, device=DEVICE)
@@ -326,7 +326,7 @@ def quantised(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", list(CPP))
-@pytest.mark.parametrize("numel", [0, 1, 7, 8, 4096, 262_144, 5_000_011])
+@pytest.mark.parametrize("numel", [0, 1, 7, 8, 4096, 262_144, many(5_000_011)])
 def test_dynamic_quantisation(quant: Any, dtype: torch.dtype, numel: int) -> None:
     x = normal(numel, dtype=dtype)
     out, scale = eight_bits(numel), torch.zeros(1, device=DEVICE)
