@@ -6,6 +6,7 @@ import ast
 import builtins
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -207,6 +208,19 @@ def test_nvcc_takes_what_random_signatures_become(project: Path, pattern: str) -
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_cpp_compiler_has_no_warning(project: Path, pattern: str) -> None:
     check_together(project, [op for op in [*OPS, *LONG] if op.pattern == pattern], "cpu", variants=2)
+
+
+@pytest.mark.parametrize("level", [None, "x86-64-v3"])
+def test_the_optimiser_has_no_warning(project: Path, level: str | None) -> None:
+    """Some only come up where loops are unrolled; halves are converted in ways of their own."""
+    if level is not None and platform.machine() != "x86_64":
+        pytest.skip("is a level of x86-64")
+    op = Op("scale", devices="cpu", dtypes="fp16")
+    op.write(project)
+    (variant,) = variants_of(project, op.name, Target.cpu(level))
+    staging = project / "staging"
+    staging.mkdir()
+    assert compile_variant(variant, Toolchain.for_target(variant.target), staging).warnings == ""
 
 
 @pytest.mark.nvcc

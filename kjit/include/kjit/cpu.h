@@ -109,15 +109,15 @@ class Staged<T, kLoad, staged_t<T>> {
       : tensor_(tensor == nullptr ? nullptr : tensor + at), size_(size) {
     details::fetch_ahead(tensor_, size);
     if (!kLoad || tensor == nullptr) return;
-    std::int64_t i = 0;
-    for (; i + kWidth <= size; i += kWidth) widen(tensor_ + i, floats_ + i);
-    for (; i < size; ++i) floats_[i] = static_cast<float>(tensor_[i]);
+    const std::int64_t whole = size / kWidth * kWidth;
+    for (std::int64_t i = 0; i < whole; i += kWidth) widen(tensor_ + i, floats_ + i);
+    for (std::int64_t i = 0; i < size % kWidth; ++i) floats_[whole + i] = static_cast<float>(tensor_[whole + i]);
   }
   staged_t<T>* data() { return tensor_ == nullptr ? nullptr : floats_; }
   void store() {
-    std::int64_t i = 0;
-    for (; i + kWidth <= size_; i += kWidth) narrow(floats_ + i, tensor_ + i);
-    for (; i < size_; ++i) tensor_[i] = static_cast<fp16_t>(floats_[i]);
+    const std::int64_t whole = size_ / kWidth * kWidth;
+    for (std::int64_t i = 0; i < whole; i += kWidth) narrow(floats_ + i, tensor_ + i);
+    for (std::int64_t i = 0; i < size_ % kWidth; ++i) tensor_[whole + i] = static_cast<fp16_t>(floats_[whole + i]);
   }
 
  private:
