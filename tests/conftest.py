@@ -28,7 +28,7 @@ EXPORT int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* r) {{
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        for marker, reason in (("gpu", _why_no_gpu), ("nvcc", _why_no_nvcc)):
+        for marker, reason in (("gpu", _why_no_gpu), ("nvcc", _why_no_nvcc), ("highway", _why_no_highway)):
             if item.get_closest_marker(marker) is not None and (missing := reason()):
                 item.add_marker(pytest.mark.skip(reason=missing))
 
@@ -50,6 +50,17 @@ def _why_no_nvcc() -> str:
         find_cuda()
     except KjitError as error:
         return f"needs a CUDA compiler: {error.message}"
+    return ""
+
+
+@cache
+def _why_no_highway() -> str:
+    from kjit.build.highway import find_highway
+
+    try:
+        find_highway()
+    except KjitError as error:
+        return f"needs Google Highway's headers: {error.message}"
     return ""
 
 

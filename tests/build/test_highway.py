@@ -43,17 +43,6 @@ int64_t lanes_here() { return HWY_DYNAMIC_DISPATCH(lanes)(); }
 """
 
 
-def has_highway() -> bool:
-    try:
-        find_highway()
-    except ToolchainError:
-        return False
-    return True
-
-
-needs_highway = pytest.mark.skipif(not has_highway(), reason="Google Highway's headers are not installed")
-
-
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine without Highway, and the folder of its Python environment."""
@@ -114,7 +103,7 @@ def test_a_word_that_is_no_way_to_vectors_is_refused(tmp_path: Path) -> None:
         Spec("lanes", cpp_files=[tmp_path / "lanes.cpp"], simd="avx2")  # type: ignore[arg-type]
 
 
-@needs_highway
+@pytest.mark.highway
 def test_a_moved_project_has_the_same_key_and_another_way_to_vectors_has_not(tmp_path: Path) -> None:
     specs = [spec_in(tmp_path / name) for name in ("here", "there")]
     toolchain = Toolchain.for_target(Target.cpu())
@@ -123,7 +112,7 @@ def test_a_moved_project_has_the_same_key_and_another_way_to_vectors_has_not(tmp
     assert keys[0] == keys[1] != Key.of(Variant(plain, Target.cpu()), toolchain).key1
 
 
-@needs_highway
+@pytest.mark.highway
 def test_a_bundle_has_one_library_of_it_for_the_lowest_level(tmp_path: Path) -> None:
     targets = bundle.targets_of_bundle([Target.cpu()])
     spec = spec_in(tmp_path)
@@ -132,7 +121,7 @@ def test_a_bundle_has_one_library_of_it_for_the_lowest_level(tmp_path: Path) -> 
     assert all(cpu.is_built_for(plain, target) for target in targets)
 
 
-@needs_highway
+@pytest.mark.highway
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other CPUs have one target")
 def test_one_library_chooses_by_the_cpu_and_needs_none_of_highways(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

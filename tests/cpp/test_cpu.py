@@ -8,19 +8,9 @@ import pytest
 import torch
 
 import kjit
-from kjit.build.highway import find_highway
-from kjit.errors import ToolchainError
 from kjit.spec import Spec, Target, Variant
 
 HERE = Path(__file__).parent
-
-
-def has_highway() -> bool:
-    try:
-        find_highway()
-    except ToolchainError:
-        return False
-    return True
 
 
 def every_half() -> torch.Tensor:
@@ -48,7 +38,7 @@ def test_halves_that_are_staged_stay_what_they_are() -> None:
     assert module.fetch(torch.zeros(1000)) > 0
 
 
-@pytest.mark.skipif(not has_highway(), reason="Google Highway's headers are not installed")
+@pytest.mark.highway
 def test_halves_in_lanes_stay_what_they_are_and_lanes_that_are_not_there_are_not_counted() -> None:
     from kjit.runtime.load import load_variant
 

@@ -21,9 +21,7 @@ from matrix import GATHER, HIGHWAY, LONG, OPS, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
 from kjit.build.compile import compile_variant
-from kjit.build.highway import find_highway
 from kjit.build.toolchain import Toolchain
-from kjit.errors import ToolchainError
 from kjit.project import find_project
 from kjit.runtime.declared import declared_in
 from kjit.scaffold import names
@@ -162,18 +160,7 @@ def test_the_cpp_compiler_takes_what_random_signatures_become(project: Path, pat
     check_together(project, random_ops(pattern, range(8)), "cpu")
 
 
-def has_highway() -> bool:
-    try:
-        find_highway()
-    except ToolchainError:
-        return False
-    return True
-
-
-needs_highway = pytest.mark.skipif(not has_highway(), reason="Google Highway's headers are not installed")
-
-
-@needs_highway
+@pytest.mark.highway
 @pytest.mark.parametrize("op", named("mixed_hwy", "add_norm_hwy", "pick_hwy"), ids=lambda op: op.name)
 def test_the_cpp_compiler_has_no_warning_with_highway(project: Path, op: Op) -> None:
     op.write(project)
@@ -187,12 +174,12 @@ def test_the_cpp_compiler_has_no_warning_with_highway(project: Path, op: Op) -> 
     run(toolchain.cxx.path, *flags, unit, cwd=project)
 
 
-@needs_highway
+@pytest.mark.highway
 def test_the_tests_of_ops_pass_with_highway(project: Path) -> None:
     pass_their_tests(project, named("add_norm_hwy", "embed_hwy", "move_hwy"))
 
 
-@needs_highway
+@pytest.mark.highway
 def test_an_editor_finds_no_error_with_highway(project: Path) -> None:
     Op("scale", devices="cpu", simd="highway").write(project)
     run(sys.executable, "-m", "kjit", "clangd", cwd=project)
