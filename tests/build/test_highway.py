@@ -131,7 +131,7 @@ def test_one_library_chooses_by_the_cpu_and_needs_none_of_highways(
     staging.mkdir()
     built = compile_variant(variant, Toolchain.for_target(variant.target), staging)
     assert built.warnings == ""
-    assert any(path.name == "foreach_target.h" for path in built.headers)
+    assert any(path.endswith("/foreach_target.h") for path in built.headers)
     assert b"libhwy" not in built.library.read_bytes()
     found = {}
     for level in cpu.levels_here():
