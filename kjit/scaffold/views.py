@@ -376,6 +376,12 @@ class CppView:
         return 8 if held == 1 else 4 if held == 2 else 2 if held <= 4 else 1
 
     @property
+    def chunk_parts(self) -> int:
+        """The same where rows are too long for the registers of a block, and addresses take more of them."""
+        inputs = len(self.of("element", roles=("in", "mut")))
+        return self.long_parts if inputs == 1 else self.parts
+
+    @property
     def row_pointers(self) -> list[str]:
         return [f"params.{tensor.name}" for tensor in self.of("element")]
 

@@ -104,10 +104,25 @@ using Word = std::conditional_t<
         kBytes == 8, uint2,
         std::conditional_t<kBytes == 1, unsigned char, std::conditional_t<kBytes == 2, unsigned short, unsigned>>>>;
 
+/// Reads what the SM's cache has no use for. `__ldcs` would still let it take the place of something else there.
+template <typename Load>
+KJIT_DEVICE Load load_past_cache(const Load* from) {
+  return __ldcs(from);
+}
+#if !KJIT_SIM
+KJIT_DEVICE uint4 load_past_cache(const uint4* from) {
+  uint4 words;
+  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from));
+  return words;
+}
+#endif
+
 }  // namespace details
 
-/// Reads the vector from `data[index]` on, aligned. Where `kStreaming`, it is the first to leave the caches
-/// (`ld.global.cs`): for what is read once, beside something that is read again for every row.
+/// Reads the vector from `data[index]` on, aligned. Where `kStreaming`, it takes no place in the SM's cache: for what
+/// is read once, beside something that is read again for every row.
 template <bool kStreaming = false, typename T, std::size_t N>
 KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, std::int64_t index) {
   if constexpr (kStreaming) {
@@ -116,7 +131,7 @@ KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, std::int64_t i
     Load words[sizeof(T) * N / sizeof(Load)];
 #pragma unroll
     for (std::size_t i = 0; i < sizeof(T) * N / sizeof(Load); ++i) {
-      words[i] = __ldcs(reinterpret_cast<const Load*>(data + index) + i);
+      words[i] = load_past_cache(reinterpret_cast<const Load*>(data + index) + i);
     }
     std::memcpy(vector.data(), words, sizeof(words));
   } else {
