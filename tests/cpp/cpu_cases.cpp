@@ -30,8 +30,11 @@ void through_floats(TensorView x, TensorView out) {
 
 /// Asks for rows ahead, past the last one too, and returns how far ahead.
 int64_t fetch(TensorView x) {
-  fetch_row(static_cast<const float*>(x.data_ptr()) + kRowsAhead * x.numel(), x.numel());
-  return kRowsAhead;
+  auto* row = static_cast<float*>(x.data_ptr());
+  const int64_t ahead = rows_ahead(row, x.numel());
+  fetch_row(row + ahead * x.numel(), x.numel());
+  fetch_ahead(row, x.numel());
+  return ahead;
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ namespace kjit {
 template <typename Work>
 void parallel_ranges(std::int64_t total, std::int64_t grain, bool is_parallel, const Work& work) {
 #if defined(_OPENMP)
-  if (is_parallel && !omp_in_parallel() && omp_get_max_threads() > 1) {
+  if (is_parallel && total > grain && !omp_in_parallel() && omp_get_max_threads() > 1) {
 #pragma omp parallel
     {
       const std::int64_t threads = omp_get_num_threads();
@@ -70,8 +70,6 @@ template <typename T>
 using staged_t = T;
 #endif
 
-namespace details {
-
 /// Asks for the memory that will be needed soon, where these `size` elements are done: the hardware, which follows a
 /// tensor by itself, asks too late for what is only written, and stops at each page.
 template <typename T, typename Size>
@@ -83,15 +81,13 @@ inline void fetch_ahead(T* data, Size size) {
   for (std::int64_t i = 0; i < size; i += kLine) __builtin_prefetch(line + i, std::is_const_v<T> ? 0 : 1);
 }
 
-}  // namespace details
-
 /// `size` elements of a tensor, at most kStaged, from `at` on. Without `kLoad` they are only written. Changed elements
 /// are in the tensor after `store()`. Where there is no tensor, `data()` is null.
 template <typename T, bool kLoad = true, typename = staged_t<T>>
 class Staged {
  public:
   Staged(T* tensor, std::int64_t at, std::int64_t size) : data_(tensor == nullptr ? nullptr : tensor + at) {
-    details::fetch_ahead(data_, size);
+    fetch_ahead(data_, size);
   }
   T* data() { return data_; }
   void store() {}
@@ -107,25 +103,35 @@ class Staged<T, kLoad, staged_t<T>> {
  public:
   Staged(T* tensor, std::int64_t at, std::int64_t size)
       : tensor_(tensor == nullptr ? nullptr : tensor + at), size_(size) {
-    details::fetch_ahead(tensor_, size);
+    fetch_ahead(tensor_, size);
     if (!kLoad || tensor == nullptr) return;
-    const std::int64_t whole = size / kWidth * kWidth;
-    for (std::int64_t i = 0; i < whole; i += kWidth) widen(tensor_ + i, floats_ + i);
-    for (std::int64_t i = 0; i < size % kWidth; ++i) floats_[whole + i] = static_cast<float>(tensor_[whole + i]);
+    const std::int64_t whole = size / kRead * kRead;
+    for (std::int64_t i = 0; i < whole; i += kRead) widen(tensor_ + i, floats_ + i);
+    for (std::int64_t i = 0; i < size % kRead; ++i) floats_[whole + i] = static_cast<float>(tensor_[whole + i]);
   }
   staged_t<T>* data() { return tensor_ == nullptr ? nullptr : floats_; }
   void store() {
-    const std::int64_t whole = size_ / kWidth * kWidth;
-    for (std::int64_t i = 0; i < whole; i += kWidth) narrow(floats_ + i, tensor_ + i);
-    for (std::int64_t i = 0; i < size_ % kWidth; ++i) tensor_[whole + i] = static_cast<fp16_t>(floats_[whole + i]);
+    const std::int64_t whole = size_ / kWritten * kWritten;
+    for (std::int64_t i = 0; i < whole; i += kWritten) narrow(floats_ + i, tensor_ + i);
+    for (std::int64_t i = 0; i < size_ % kWritten; ++i) tensor_[whole + i] = static_cast<fp16_t>(floats_[whole + i]);
   }
 
  private:
-  // 8 and not 16, also where a CPU could: a load of what two stores wrote has to wait for them.
-  static constexpr std::int64_t kWidth = 8;
+  // A load of what two stores wrote has to wait for both. The compiler's vectors have 8 floats or 16, as it likes: what
+  // they read is stored in the widest vectors, and what they stored is read in the narrower ones.
+  static constexpr std::int64_t kWritten = 8;
+#if defined(__AVX512F__)
+  static constexpr std::int64_t kRead = 16;
+  static void widen(const fp16_t* from, float* to) {
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    _mm512_store_ps(to, _mm512_maskz_cvtph_ps(0xffff, halves));  // g++ warns of the one without a mask
+  }
+#else
+  static constexpr std::int64_t kRead = 8;
   static void widen(const fp16_t* from, float* to) {
     _mm256_store_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
   }
+#endif
   static void narrow(const float* from, fp16_t* to) {
     const __m128i halves = _mm256_cvtps_ph(_mm256_load_ps(from), _MM_FROUND_TO_NEAREST_INT);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
@@ -137,8 +143,13 @@ class Staged<T, kLoad, staged_t<T>> {
 };
 #endif
 
-/// How many rows ahead `fetch_row` is called.
-constexpr std::int64_t kRowsAhead = 4;
+/// How many rows ahead `fetch_row` is called: more where rows are short, since each is done sooner.
+template <typename T>
+constexpr std::int64_t rows_ahead(const T*, std::int64_t row_size) {
+  constexpr std::int64_t kMost = 16, kLeast = 4, kBytes = 1024;
+  const std::int64_t rows = kBytes / (row_size * static_cast<std::int64_t>(sizeof(T)) + 1);
+  return rows < kLeast ? kLeast : rows > kMost ? kMost : rows;
+}
 
 /// Asks for the first bytes of a row that will be read, or written, soon: the hardware follows one that goes on.
 template <typename T>
