@@ -1,7 +1,7 @@
 """How fast is what `kjit new` writes, unchanged: against `copy_` of as many bytes, and against PyTorch's own ops?
 
-    python benchmarks/scaffold_speed.py [--device cuda|cpu] [--patterns elementwise,rowwise,gather]
-                                        [--dtypes float32,float16,bfloat16] [--quick]
+    python benchmarks/scaffold_speed.py [--patterns elementwise,rowwise,gather] [--dtypes float32,float16,bfloat16]
+                                        [--quick]
 
 An op of each pattern is scaffolded into a temporary folder and measured as it stands:
 
@@ -9,10 +9,10 @@ An op of each pattern is scaffolded into a temporary folder and measured as it s
 - `rms_norm`, for rows of many lengths, against `torch.nn.functional.rms_norm`;
 - `take_rows`: a random permutation of the rows of a table, against `torch.index_select(out=)`.
 
-On a GPU, tensors of 64 MiB to 4 GiB are compared with `copy_` of the bytes that the op has to move, and small ones
-with PyTorch's op. Every timing is a CUDA graph over so many sets of tensors that the cache is cold, repeated until the
-median is known to half a percent; `copy_` is timed outside of a graph too, and the faster counts. It needs nvcc, and
-exits with status 2 where GPU or compiler are missing. On the CPU, both use as many threads as PyTorch does.
+Tensors of 64 MiB to 4 GiB are compared with `copy_` of the bytes that the op has to move, and small ones with PyTorch's
+op. Every timing is a CUDA graph over so many sets of tensors that the cache is cold, repeated until the median is known
+to half a percent; `copy_` is timed outside of a graph too, and the faster counts. It needs a GPU and nvcc, and exits
+with status 2 where one is missing; `cpu_speed.py` measures the same ops on the CPU.
 """
 
 from __future__ import annotations
@@ -70,60 +70,54 @@ class Op:
     name: str
     signature: str
     call: Callable[..., Callable[..., object]]
-    large: Callable[[torch.dtype, str, bool], Iterator[Case]]
-    small: Callable[[torch.dtype, str, bool], Iterator[Case]]
+    large: Callable[[torch.dtype, bool], Iterator[Case]]
+    small: Callable[[torch.dtype, bool], Iterator[Case]]
 
 
 def main(args: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--patterns", default=",".join(_OPS))
     parser.add_argument("--dtypes", default="float32,float16,bfloat16")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, and shorter measurements")
     options = parser.parse_args(args)
-    gpu = options.device == "cuda"
     unknown = set(options.patterns.split(",")) - set(_OPS)
     if unknown:
         parser.error(f"there is no pattern {', '.join(sorted(unknown))} here; there are {', '.join(_OPS)}")
-    missing = ("this machine has no NVIDIA GPU" if not common.has_gpu() else common.nvcc_missing()) if gpu else None
+    missing = common.nvcc_missing() if common.has_gpu() else "this machine has no NVIDIA GPU"
     if missing is not None:
         print(f"scaffold_speed.py needs a GPU and a CUDA compiler: {missing}", file=sys.stderr)
         sys.exit(2)
-    common.print_machine(gpu=gpu)
-    if not gpu:
-        print(f"         {torch.get_num_threads()} threads, torch {torch.__version__}")
-    watch_gpu = watch_throttling(find_hardware("cuda").uuid) if gpu else nullcontext()
+    common.print_machine(gpu=True)
+    watch_gpu = watch_throttling(find_hardware("cuda").uuid)
     with tempfile.TemporaryDirectory() as folder, watch_gpu as watch, quick() if options.quick else nullcontext():
         for pattern in options.patterns.split(","):
             op = _OPS[pattern]
-            call = op.call(_scaffold(Path(folder), pattern, op, options.device))
+            call = op.call(_scaffold(Path(folder), pattern, op))
             for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
-                for title, sizes, copy in (("", op.large, gpu), (", small", op.small, False)):
-                    cases = list(sizes(dtype, options.device, options.quick))
-                    _report(f"{pattern}, {dtype}{title}", call, cases, gpu, copy=copy)
-    if watch is not None:
-        print(f"\nclocks were held down by: {', '.join(watch.reasons) or 'nothing'}")
+                for title, sizes, copy in (("", op.large, True), (", small", op.small, False)):
+                    cases = list(sizes(dtype, options.quick))
+                    _report(f"{pattern}, {dtype}{title}", call, cases, copy=copy)
+    print(f"\nclocks were held down by: {', '.join(watch.reasons) or 'nothing'}")
 
 
-def _scaffold(folder: Path, pattern: str, op: Op, device: str) -> Callable[..., Any]:
+def _scaffold(folder: Path, pattern: str, op: Op) -> Callable[..., Any]:
     """The op that `kjit new` writes."""
     (folder / "pyproject.toml").write_text('[tool.kjit]\npackage = "scaffolded_kernels"\n')
-    command = [sys.executable, "-m", "kjit", "new", op.name, op.signature, "--pattern", pattern, "--device", device]
+    command = [sys.executable, "-m", "kjit", "new", op.name, op.signature, "--pattern", pattern]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     function: Callable[..., Any] = getattr(find_project(folder).import_wrapper(op.name), op.name)
     return function
 
 
-def _report(title: str, call: Callable[..., object], cases: list[Case], gpu: bool, *, copy: bool) -> None:
+def _report(title: str, call: Callable[..., object], cases: list[Case], *, copy: bool) -> None:
     if not cases:
         return
     unit = "GB/s, read and written" if copy else "us a call"
     print(f"\n{title}: {unit}; PyTorch's time as a multiple of kjit's")
     print(f"  {'':<26}  {'kjit':>9}  {'torch':>9}  {'ratio':>7}" + (f"  {'copy_':>7}  {'of copy_':>8}" if copy else ""))
     for case in cases:
-        device = "cuda" if gpu else "cpu"
-        sets = rotated(case.make, nbytes=case.nbytes, device=device)
-        ours, theirs = (common.time_calls(function, sets, device) for function in (call, case.torch))
+        sets = rotated(case.make, nbytes=case.nbytes, device="cuda")
+        ours, theirs = (common.time_calls(function, sets) for function in (call, case.torch))
         shown = [case.nbytes / time / 1e3 if copy else time for time in (ours, theirs)]
         line = "  {:<26}  {:>9,.2f}  {:>9,.2f}  {:>6.2f}x".format(case.label, *shown, theirs / ours)
         if copy:
@@ -131,14 +125,11 @@ def _report(title: str, call: Callable[..., object], cases: list[Case], gpu: boo
             line += f"  {case.nbytes / copied / 1e3:>7,.0f}  {copied / ours:>8.1%}"
         print(line, flush=True)
         del sets
-        if gpu:
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
 
-def _sizes(device: str, short: bool) -> list[int]:
+def _sizes(short: bool) -> list[int]:
     """Bytes of a large tensor."""
-    if device == "cpu":
-        return [64 * _MIB] if short else [64 * _MIB, 256 * _MIB]
     return [1024 * _MIB] if short else [64 * _MIB, 1024 * _MIB, 4096 * _MIB]
 
 
@@ -146,9 +137,9 @@ def _size(nbytes: int) -> str:
     return f"{nbytes / _MIB:,.0f} MiB" if nbytes >= _MIB else f"{nbytes / 2**10:,.0f} KiB"
 
 
-def _elementwise(dtype: torch.dtype, device: str, sizes: Sequence[int]) -> Iterator[Case]:
+def _elementwise(dtype: torch.dtype, sizes: Sequence[int]) -> Iterator[Case]:
     def make(nbytes: int) -> Tensors:
-        x = torch.ones(nbytes // dtype.itemsize, dtype=dtype, device=device)
+        x = torch.ones(nbytes // dtype.itemsize, dtype=dtype, device="cuda")
         return x, torch.empty_like(x)
 
     for nbytes in sizes:
@@ -156,10 +147,10 @@ def _elementwise(dtype: torch.dtype, device: str, sizes: Sequence[int]) -> Itera
         yield Case(_size(nbytes), functools.partial(make, nbytes), twice, 2 * nbytes)
 
 
-def _rowwise(dtype: torch.dtype, device: str, shapes: Sequence[tuple[int, int]]) -> Iterator[Case]:
+def _rowwise(dtype: torch.dtype, shapes: Sequence[tuple[int, int]]) -> Iterator[Case]:
     def make(rows: int, columns: int) -> Tensors:
-        x = torch.randn(rows, columns, device=device).to(dtype)
-        return x, torch.randn(columns, device=device).to(dtype), torch.empty_like(x)
+        x = torch.randn(rows, columns, device="cuda").to(dtype)
+        return x, torch.randn(columns, device="cuda").to(dtype), torch.empty_like(x)
 
     for rows, columns in shapes:
         nbytes = (2 * rows + 1) * columns * dtype.itemsize
@@ -172,10 +163,10 @@ def _torch_rms_norm(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) ->
     return torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6)
 
 
-def _gather(dtype: torch.dtype, device: str, shapes: Sequence[tuple[int, int]]) -> Iterator[Case]:
+def _gather(dtype: torch.dtype, shapes: Sequence[tuple[int, int]]) -> Iterator[Case]:
     def make(rows: int, nbytes: int) -> Tensors:
-        src = torch.randn(rows, nbytes // dtype.itemsize, device=device).to(dtype)
-        return src, torch.randperm(rows, device=device), torch.empty_like(src)
+        src = torch.randn(rows, nbytes // dtype.itemsize, device="cuda").to(dtype)
+        return src, torch.randperm(rows, device="cuda"), torch.empty_like(src)
 
     for rows, nbytes in shapes:
         label = f"{rows:,} rows of {_size(nbytes)}" if nbytes % 1024 == 0 else f"{rows:,} rows of {nbytes} B"
@@ -187,8 +178,8 @@ def _gather(dtype: torch.dtype, device: str, shapes: Sequence[tuple[int, int]]) 
         )
 
 
-def _row_shapes(dtype: torch.dtype, device: str, short: bool) -> list[tuple[int, int]]:
-    sizes = _sizes(device, short)
+def _row_shapes(dtype: torch.dtype, short: bool) -> list[tuple[int, int]]:
+    sizes = _sizes(short)
     lengths = [64, 4096, 65536] if short else [2**k for k in range(6, 17)]
     middle = sizes[len(sizes) // 2]
     shapes = [(middle // n // dtype.itemsize, n) for n in [*lengths, *([] if short else [1001, 4097, 50257])]]
@@ -205,24 +196,24 @@ _OPS = {
         "scale",
         "x: T[N], alpha: float -> out: T[N]",
         lambda scale: lambda x, out: scale(x, 2.0, out=out),
-        lambda dtype, device, short: _elementwise(dtype, device, _sizes(device, short)),
-        lambda dtype, device, short: _elementwise(dtype, device, [2**k for k in range(10, 26, 5 if short else 1)]),
+        lambda dtype, short: _elementwise(dtype, _sizes(short)),
+        lambda dtype, short: _elementwise(dtype, [2**k for k in range(10, 26, 5 if short else 1)]),
     ),
     "rowwise": Op(
         "rms_norm",
         "x: T[B, D], weight: T[D], eps: float = 1e-6 -> out: T[B, D]",
         lambda rms_norm: lambda x, weight, out: rms_norm(x, weight, 1e-6, out=out),
-        lambda dtype, device, short: _rowwise(dtype, device, _row_shapes(dtype, device, short)),
-        lambda dtype, device, short: _rowwise(dtype, device, _small_shapes(short)),
+        lambda dtype, short: _rowwise(dtype, _row_shapes(dtype, short)),
+        lambda dtype, short: _rowwise(dtype, _small_shapes(short)),
     ),
     "gather": Op(
         "take_rows",
         "src: T[M, D], index: int64[N] -> out: T[N, D]",
         lambda take_rows: lambda src, index, out: take_rows(src, index, out=out),
-        lambda dtype, device, short: _gather(
-            dtype, device, [(size // n, n) for size in _sizes(device, short) for n in (512, 2048, 16384, 131072)]
+        lambda dtype, short: _gather(
+            dtype, [(size // n, n) for size in _sizes(short) for n in (512, 2048, 16384, 131072)]
         ),
-        lambda dtype, device, short: _gather(dtype, device, [(rows, 4 * n) for rows, n in _small_shapes(short)]),
+        lambda dtype, short: _gather(dtype, [(rows, 4 * n) for rows, n in _small_shapes(short)]),
     ),
 }
 
