@@ -34,6 +34,7 @@ times into GB/s and TFLOP/s.
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import statistics
 import sys
@@ -123,6 +124,15 @@ def run_benchmark(
     return BenchTime(statistics.median(samples), min(samples), max(samples))
 
 
+class _FreshLoader(importlib.machinery.SourceFileLoader):
+    """Compiles the file anew: Python's own cache takes what has the same size, and was written in the same second, for
+    the same."""
+
+    def get_code(self, fullname: str) -> Any:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def load_file(path: Path | str) -> ModuleType:
     """Import a Python file that no package holds, such as the test that a benchmark takes its inputs from.
 
@@ -130,13 +140,15 @@ def load_file(path: Path | str) -> ModuleType:
     """
     # Under its own name a file could hide a module of the user's.
     name = f"kjit_benchmark_file_{Path(path).stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if Path(path).suffix != ".py":
         raise UsageError(f"'{path}' is no Python file.")
+    loader = _FreshLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None  # since it has a loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
