@@ -192,6 +192,53 @@ def time_copy(nbytes: int) -> float:
     return min(in_graph, statistics.median(times))
 
 
+SCAFFOLDED = {
+    "elementwise": ("scale", "x: T[N], alpha: float -> out: T[N]"),
+    "rowwise": ("rms_norm", "x: T[B, D], weight: T[D], eps: float = 1e-6 -> out: T[B, D]"),
+    "gather": ("take_rows", "src: T[M, D], index: int64[N] -> out: T[N, D]"),
+}
+"""Of each pattern the op that is measured as `kjit new` writes it: its name and its signature."""
+
+
+def scaffold(root: Path, package: str, pattern: str, *options: str) -> Callable[..., object]:
+    """Write the op of a pattern into a project in the folder `root`, with options of `kjit new`.
+
+    Returns:
+        The op as a function of its tensors, the output last.
+    """
+    from kjit.project import find_project
+
+    name, signature = SCAFFOLDED[pattern]
+    root.mkdir(exist_ok=True)
+    (root / "pyproject.toml").write_text(f'[tool.kjit]\npackage = "{package}"\n')
+    command = [sys.executable, "-m", "kjit", "new", name, signature, "--pattern", pattern, *options]
+    subprocess.run(command, cwd=root, check=True, stdout=subprocess.DEVNULL)
+    function: Callable[..., object] = getattr(find_project(root).import_wrapper(name), name)
+    # Like PyTorch's side: one Python function around the call.
+    calls: dict[str, Callable[..., object]] = {
+        "elementwise": lambda x, out: function(x, 2.0, out=out),
+        "rowwise": lambda x, weight, out: function(x, weight, 1e-6, out=out),
+        "gather": lambda src, index, out: function(src, index, out=out),
+    }
+    return calls[pattern]
+
+
+def torch_side(pattern: str) -> Callable[..., object]:
+    """PyTorch's op of the same tensors."""
+    import torch
+
+    def rms_norm(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        del out  # which it does not take
+        return torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6)
+
+    calls: dict[str, Callable[..., object]] = {
+        "elementwise": lambda x, out: torch.mul(x, 2.0, out=out),
+        "rowwise": rms_norm,
+        "gather": lambda src, index, out: torch.index_select(src, 0, index, out=out),
+    }
+    return calls[pattern]
+
+
 def find_sglang(given: Path | None) -> Path:
     """The folder with SGLang's package: `given`, or what is fetched from PyPI, outside of this repository.
 

@@ -19,21 +19,17 @@ out.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import common
 import torch
 
 from kjit.build.highway import find_highway
 from kjit.errors import ToolchainError
-from kjit.project import find_project
 
 _KIB, _MIB = 2**10, 2**20
 _LARGEST = 256 * _MIB
@@ -43,11 +39,10 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """One call: its label, its tensors (the output last), PyTorch's op on them, and the bytes read and written."""
+    """One call: its label, its tensors (the output last), and the bytes read and written."""
 
     label: str
     tensors: Tensors
-    torch: Callable[..., object]
     nbytes: int
 
 
@@ -58,9 +53,9 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, help="as many for all sides; default: as PyTorch has")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, and fewer turns")
     options = parser.parse_args(args)
-    unknown = set(options.patterns.split(",")) - set(_OPS)
+    unknown = set(options.patterns.split(",")) - set(_CASES)
     if unknown:
-        parser.error(f"there is no pattern {', '.join(sorted(unknown))} here; there are {', '.join(_OPS)}")
+        parser.error(f"there is no pattern {', '.join(sorted(unknown))} here; there are {', '.join(_CASES)}")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     common.print_machine(gpu=False)
@@ -72,34 +67,18 @@ def main(args: Sequence[str] | None = None) -> None:
     print(f"         {torch.get_num_threads()} threads, torch {torch.__version__}")
     with tempfile.TemporaryDirectory() as folder:
         for pattern in options.patterns.split(","):
-            calls = {way: _scaffold(Path(folder), pattern, way) for way in ways}
+            sides = {"torch": common.torch_side(pattern)}
+            for way in ways:
+                written = ("--device", "cpu", "--simd", way)
+                sides[way] = common.scaffold(Path(folder) / way, f"kernels_{way}", pattern, *written)
             for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
-                _report(f"{pattern}, {dtype}", calls, _OPS[pattern][2](dtype, options.quick), options.quick)
+                _report(f"{pattern}, {dtype}", sides, _CASES[pattern](dtype, options.quick), options.quick)
 
 
-def _scaffold(folder: Path, pattern: str, way: str) -> Callable[..., Any]:
-    """The op that `kjit new` writes, as a function of the tensors of a case."""
-    name, signature, _ = _OPS[pattern]
-    root = folder / way
-    root.mkdir(exist_ok=True)
-    (root / "pyproject.toml").write_text(f'[tool.kjit]\npackage = "kernels_{way}"\n')
-    command = [sys.executable, "-m", "kjit", "new", name, signature, "--pattern", pattern, "--device", "cpu"]
-    subprocess.run([*command, "--simd", way], cwd=root, check=True, stdout=subprocess.DEVNULL)
-    function: Callable[..., Any] = getattr(find_project(root).import_wrapper(name), name)
-    # Like PyTorch's side: one Python function around the call.
-    calls: dict[str, Callable[..., Any]] = {
-        "elementwise": lambda x, out: function(x, 2.0, out=out),
-        "rowwise": lambda x, weight, out: function(x, weight, 1e-6, out=out),
-        "gather": lambda src, index, out: function(src, index, out=out),
-    }
-    return calls[pattern]
-
-
-def _report(title: str, calls: dict[str, Callable[..., Any]], cases: Iterator[Case], quick: bool) -> None:
+def _report(title: str, sides: dict[str, Callable[..., object]], cases: Iterator[Case], quick: bool) -> None:
     print(f"\n{title}: us a call (GB/s read and written); PyTorch's time as a multiple of kjit's")
-    print(f"  {'':<24}  {'torch':>19}" + "".join(f"  {way:>19}  {'ratio':>7}" for way in calls))
+    print(f"  {'':<24}  {'torch':>19}" + "".join(f"  {way:>19}  {'ratio':>7}" for way in sides if way != "torch"))
     for case in cases:
-        sides = {"torch": case.torch, **calls}
         best = _fastest(sides, case.tensors, turns=5 if quick else 15)
         line = f"  {case.label:<24}"
         for way, seconds in best.items():
@@ -109,7 +88,7 @@ def _report(title: str, calls: dict[str, Callable[..., Any]], cases: Iterator[Ca
         print(line, flush=True)
 
 
-def _fastest(sides: dict[str, Callable[..., Any]], tensors: Tensors, turns: int) -> dict[str, float]:
+def _fastest(sides: dict[str, Callable[..., object]], tensors: Tensors, turns: int) -> dict[str, float]:
     """Seconds of a call of each side: the fastest of several turns, in each of which they come one after another."""
     counts = {}
     for way, function in sides.items():
@@ -123,7 +102,7 @@ def _fastest(sides: dict[str, Callable[..., Any]], tensors: Tensors, turns: int)
     return best
 
 
-def _time(function: Callable[..., Any], tensors: Tensors, count: int) -> float:
+def _time(function: Callable[..., object], tensors: Tensors, count: int) -> float:
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     started = clock()
     for _ in range(count):
@@ -138,46 +117,31 @@ def _size(nbytes: int) -> str:
 
 
 def _elementwise(dtype: torch.dtype, quick: bool) -> Iterator[Case]:
-    def twice(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        return torch.mul(x, 2.0, out=out)
-
     for power in (10, 16, 20, 26) if quick else (10, 13, 15, 16, 17, 18, 20, 22, 24, 26, 28):
         x = torch.ones(2**power // dtype.itemsize, dtype=dtype)
-        yield Case(_size(2**power), (x, torch.empty_like(x)), twice, 2 * 2**power)
+        yield Case(_size(2**power), (x, torch.empty_like(x)), 2 * 2**power)
 
 
 def _rowwise(dtype: torch.dtype, quick: bool) -> Iterator[Case]:
-    def rms_norm(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        del out  # which it does not take
-        return torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6)
-
     shapes = [(rows, columns) for columns in (64, 1024, 16384) for rows in (1, 64, _LARGEST // 16 // columns)]
     for rows, columns in [(64, 1024), (4096, 4096)] if quick else [*shapes, (64, 65536), (1001, 1001)]:
         x = torch.randn(rows, columns).to(dtype)
         label = f"{rows:,} rows of {columns:,}"
         nbytes = (2 * rows + 1) * columns * dtype.itemsize
-        yield Case(label, (x, torch.randn(columns).to(dtype), torch.empty_like(x)), rms_norm, nbytes)
+        yield Case(label, (x, torch.randn(columns).to(dtype), torch.empty_like(x)), nbytes)
 
 
 def _gather(dtype: torch.dtype, quick: bool) -> Iterator[Case]:
-    def select(src: torch.Tensor, index: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        return torch.index_select(src, 0, index, out=out)
-
     sizes = (64, 512, 2048, 16384, 131072)
     shapes = [(rows, size) for size in sizes for rows in (1, 64, 64 * _MIB // size)]
     for rows, size in [(64, 512), (64 * _MIB // 512, 512)] if quick else [*shapes, (_LARGEST // 512, 512)]:
         src = torch.randn(rows, size // dtype.itemsize).to(dtype)
         index = torch.randperm(rows)
         label = f"{rows:,} rows of {_size(size)}"
-        yield Case(label, (src, index, torch.empty_like(src)), select, rows * (2 * size + 8))
+        yield Case(label, (src, index, torch.empty_like(src)), rows * (2 * size + 8))
 
 
-_OPS: dict[str, tuple[str, str, Callable[[torch.dtype, bool], Iterator[Case]]]] = {
-    "elementwise": ("scale", "x: T[N], alpha: float -> out: T[N]", _elementwise),
-    "rowwise": ("rms_norm", "x: T[B, D], weight: T[D], eps: float = 1e-6 -> out: T[B, D]", _rowwise),
-    "gather": ("take_rows", "src: T[M, D], index: int64[N] -> out: T[N, D]", _gather),
-}
-"""Of each pattern an op: its name, its signature, its cases."""
+_CASES = {"elementwise": _elementwise, "rowwise": _rowwise, "gather": _gather}
 
 
 if __name__ == "__main__":

@@ -19,14 +19,12 @@ from __future__ import annotations
 
 import argparse
 import functools
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import common
 import torch
@@ -34,7 +32,6 @@ import torch
 from kjit.bench.clocks import watch_throttling
 from kjit.bench.hardware import find_hardware
 from kjit.benchmark import quick, rotated
-from kjit.project import find_project
 
 Tensors = tuple[torch.Tensor, ...]
 _MIB = 2**20
@@ -47,42 +44,23 @@ class Case:
     Attributes:
         label: says which.
         make: new tensors for a call, the output last.
-        torch: PyTorch's op on them.
         nbytes: read and written.
     """
 
     label: str
     make: Callable[[], Tensors]
-    torch: Callable[..., object]
     nbytes: int
-
-
-@dataclass(frozen=True)
-class Op:
-    """A scaffolded op.
-
-    Attributes:
-        call: takes the tensors of a case.
-        large: the cases to compare with `copy_`.
-        small: the cases to compare with PyTorch alone.
-    """
-
-    name: str
-    signature: str
-    call: Callable[..., Callable[..., object]]
-    large: Callable[[torch.dtype, bool], Iterator[Case]]
-    small: Callable[[torch.dtype, bool], Iterator[Case]]
 
 
 def main(args: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--patterns", default=",".join(_OPS))
+    parser.add_argument("--patterns", default=",".join(_LARGE))
     parser.add_argument("--dtypes", default="float32,float16,bfloat16")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, and shorter measurements")
     options = parser.parse_args(args)
-    unknown = set(options.patterns.split(",")) - set(_OPS)
+    unknown = set(options.patterns.split(",")) - set(_LARGE)
     if unknown:
-        parser.error(f"there is no pattern {', '.join(sorted(unknown))} here; there are {', '.join(_OPS)}")
+        parser.error(f"there is no pattern {', '.join(sorted(unknown))} here; there are {', '.join(_LARGE)}")
     missing = common.nvcc_missing() if common.has_gpu() else "this machine has no NVIDIA GPU"
     if missing is not None:
         print(f"scaffold_speed.py needs a GPU and a CUDA compiler: {missing}", file=sys.stderr)
@@ -91,25 +69,17 @@ def main(args: Sequence[str] | None = None) -> None:
     watch_gpu = watch_throttling(find_hardware("cuda").uuid)
     with tempfile.TemporaryDirectory() as folder, watch_gpu as watch, quick() if options.quick else nullcontext():
         for pattern in options.patterns.split(","):
-            op = _OPS[pattern]
-            call = op.call(_scaffold(Path(folder), pattern, op))
+            calls = common.scaffold(Path(folder), "scaffolded_kernels", pattern), common.torch_side(pattern)
             for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
-                for title, sizes, copy in (("", op.large, True), (", small", op.small, False)):
+                for title, sizes, copy in (("", _LARGE[pattern], True), (", small", _SMALL[pattern], False)):
                     cases = list(sizes(dtype, options.quick))
-                    _report(f"{pattern}, {dtype}{title}", call, cases, copy=copy)
+                    _report(f"{pattern}, {dtype}{title}", calls, cases, copy=copy)
     print(f"\nclocks were held down by: {', '.join(watch.reasons) or 'nothing'}")
 
 
-def _scaffold(folder: Path, pattern: str, op: Op) -> Callable[..., Any]:
-    """The op that `kjit new` writes."""
-    (folder / "pyproject.toml").write_text('[tool.kjit]\npackage = "scaffolded_kernels"\n')
-    command = [sys.executable, "-m", "kjit", "new", op.name, op.signature, "--pattern", pattern]
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    function: Callable[..., Any] = getattr(find_project(folder).import_wrapper(op.name), op.name)
-    return function
-
-
-def _report(title: str, call: Callable[..., object], cases: list[Case], *, copy: bool) -> None:
+def _report(
+    title: str, calls: tuple[Callable[..., object], Callable[..., object]], cases: list[Case], *, copy: bool
+) -> None:
     if not cases:
         return
     unit = "GB/s, read and written" if copy else "us a call"
@@ -117,7 +87,7 @@ def _report(title: str, call: Callable[..., object], cases: list[Case], *, copy:
     print(f"  {'':<26}  {'kjit':>9}  {'torch':>9}  {'ratio':>7}" + (f"  {'copy_':>7}  {'of copy_':>8}" if copy else ""))
     for case in cases:
         sets = rotated(case.make, nbytes=case.nbytes, device="cuda")
-        ours, theirs = (common.time_calls(function, sets) for function in (call, case.torch))
+        ours, theirs = (common.time_calls(function, sets) for function in calls)
         shown = [case.nbytes / time / 1e3 if copy else time for time in (ours, theirs)]
         line = "  {:<26}  {:>9,.2f}  {:>9,.2f}  {:>6.2f}x".format(case.label, *shown, theirs / ours)
         if copy:
@@ -143,8 +113,7 @@ def _elementwise(dtype: torch.dtype, sizes: Sequence[int]) -> Iterator[Case]:
         return x, torch.empty_like(x)
 
     for nbytes in sizes:
-        twice = lambda x, out: torch.mul(x, 2.0, out=out)  # noqa: E731
-        yield Case(_size(nbytes), functools.partial(make, nbytes), twice, 2 * nbytes)
+        yield Case(_size(nbytes), functools.partial(make, nbytes), 2 * nbytes)
 
 
 def _rowwise(dtype: torch.dtype, shapes: Sequence[tuple[int, int]]) -> Iterator[Case]:
@@ -155,12 +124,7 @@ def _rowwise(dtype: torch.dtype, shapes: Sequence[tuple[int, int]]) -> Iterator[
     for rows, columns in shapes:
         nbytes = (2 * rows + 1) * columns * dtype.itemsize
         label = f"{rows:,} rows of {columns:,}"
-        yield Case(label, functools.partial(make, rows, columns), _torch_rms_norm, nbytes)
-
-
-def _torch_rms_norm(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    del out  # which it does not take
-    return torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6)
+        yield Case(label, functools.partial(make, rows, columns), nbytes)
 
 
 def _gather(dtype: torch.dtype, shapes: Sequence[tuple[int, int]]) -> Iterator[Case]:
@@ -170,12 +134,7 @@ def _gather(dtype: torch.dtype, shapes: Sequence[tuple[int, int]]) -> Iterator[C
 
     for rows, nbytes in shapes:
         label = f"{rows:,} rows of {_size(nbytes)}" if nbytes % 1024 == 0 else f"{rows:,} rows of {nbytes} B"
-        yield Case(
-            label,
-            functools.partial(make, rows, nbytes),
-            lambda src, index, out: torch.index_select(src, 0, index, out=out),
-            rows * (2 * nbytes + 8),
-        )
+        yield Case(label, functools.partial(make, rows, nbytes), rows * (2 * nbytes + 8))
 
 
 def _row_shapes(dtype: torch.dtype, short: bool) -> list[tuple[int, int]]:
@@ -191,31 +150,20 @@ def _small_shapes(short: bool) -> list[tuple[int, int]]:
     return [(rows, n) for n in ([4096] if short else [64, 256, 1024, 4096, 16384, 65536]) for rows in (1, 8, 64)]
 
 
-_OPS = {
-    "elementwise": Op(
-        "scale",
-        "x: T[N], alpha: float -> out: T[N]",
-        lambda scale: lambda x, out: scale(x, 2.0, out=out),
-        lambda dtype, short: _elementwise(dtype, _sizes(short)),
-        lambda dtype, short: _elementwise(dtype, [2**k for k in range(10, 26, 5 if short else 1)]),
-    ),
-    "rowwise": Op(
-        "rms_norm",
-        "x: T[B, D], weight: T[D], eps: float = 1e-6 -> out: T[B, D]",
-        lambda rms_norm: lambda x, weight, out: rms_norm(x, weight, 1e-6, out=out),
-        lambda dtype, short: _rowwise(dtype, _row_shapes(dtype, short)),
-        lambda dtype, short: _rowwise(dtype, _small_shapes(short)),
-    ),
-    "gather": Op(
-        "take_rows",
-        "src: T[M, D], index: int64[N] -> out: T[N, D]",
-        lambda take_rows: lambda src, index, out: take_rows(src, index, out=out),
-        lambda dtype, short: _gather(
-            dtype, [(size // n, n) for size in _sizes(short) for n in (512, 2048, 16384, 131072)]
-        ),
-        lambda dtype, short: _gather(dtype, [(rows, 4 * n) for rows, n in _small_shapes(short)]),
+_LARGE: dict[str, Callable[[torch.dtype, bool], Iterator[Case]]] = {
+    "elementwise": lambda dtype, short: _elementwise(dtype, _sizes(short)),
+    "rowwise": lambda dtype, short: _rowwise(dtype, _row_shapes(dtype, short)),
+    "gather": lambda dtype, short: _gather(
+        dtype, [(size // n, n) for size in _sizes(short) for n in (512, 2048, 16384, 131072)]
     ),
 }
+"""Of each pattern the cases to compare with `copy_`."""
+_SMALL: dict[str, Callable[[torch.dtype, bool], Iterator[Case]]] = {
+    "elementwise": lambda dtype, short: _elementwise(dtype, [2**k for k in range(10, 26, 5 if short else 1)]),
+    "rowwise": lambda dtype, short: _rowwise(dtype, _small_shapes(short)),
+    "gather": lambda dtype, short: _gather(dtype, [(rows, 4 * n) for rows, n in _small_shapes(short)]),
+}
+"""The cases to compare with PyTorch alone."""
 
 
 if __name__ == "__main__":
