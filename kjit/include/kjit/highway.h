@@ -296,8 +296,7 @@ HWY_INLINE hn::Vec<D> only(D d, hn::Vec<D> vector, std::size_t count) {
 /// Asks for the memory of tensors that will be needed soon, where these lanes are done: it goes on behind them.
 template <typename... Ts>
 HWY_INLINE void fetch_ahead(AllLanes, Ts*... tensors) {
-  constexpr std::size_t kAheadBytes = 2048;
-  (__builtin_prefetch(tensors + kAheadBytes / sizeof(Ts), std::is_const_v<Ts> ? 0 : 1), ...);
+  (__builtin_prefetch(tensors + kjit::details::kAheadBytes / sizeof(Ts), std::is_const_v<Ts> ? 0 : 1), ...);
 }
 template <typename... Ts>
 HWY_INLINE void fetch_ahead(std::size_t, Ts*...) {}
