@@ -16,6 +16,8 @@ _INCLUDE = ("-I", "-isystem", "-iquote", "-idirafter", "--include-path")
 _SEARCH = (*_INCLUDE, "-L", "--library-path")
 _LISTS = ("-Xcompiler", "--compiler-options")
 _WITH_VALUE = (*_SEARCH, *_LISTS, "-l")
+# Those of nvcc that are about machine code for a GPU.
+_NVCC_WITH_VALUE = ("-gencode", "-arch", "-code", "-maxrregcount", "-t", "-ccbin")
 # Their value is not in the same word without a `=`.
 _LONG = (*_LISTS, "--include-path", "--library-path")
 
@@ -81,3 +83,26 @@ def map_folders(words: Iterable[str], change: Callable[[str], str | None]) -> li
 def _listed(value: str) -> list[str]:
     """The flags in a value of `-Xcompiler`: nvcc takes commas between them, the shell that it starts spaces too."""
     return [word for word in re.split("[, ]", value) if word]
+
+
+def for_host_compiler(flags: Iterable[str]) -> list[str]:
+    """Those of an op's flags for nvcc that a C++ compiler takes as well: macros, folders, and what -Xcompiler is for.
+
+    All others are about machine code for a GPU.
+    """
+    taken: list[str] = []
+    values = iter(flags)
+    for flag in values:
+        name, _, value = flag.partition("=")
+        if flag in ("-D", "-U", "-I", "-isystem", "-include"):
+            taken += [flag, next(values, "")]
+        elif name in _LISTS:
+            taken += _listed(value or next(values, ""))
+        elif name in ("--define-macro", "--undefine-macro", "--include-path", "--pre-include"):
+            short = {"--define-macro": "-D", "--undefine-macro": "-U", "--include-path": "-I"}.get(name, "-include")
+            taken += [short, value or next(values, "")]
+        elif name.startswith("-X") or name in _NVCC_WITH_VALUE:
+            _ = value or next(values, "")
+        elif flag.startswith(("-D", "-U", "-I", "-O", "-isystem", "-std=")) or flag == "-g":
+            taken.append(flag)
+    return taken

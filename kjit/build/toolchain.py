@@ -1,9 +1,10 @@
 """With which compilers, for which architecture and with which flags is a module built, and what identifies all that?
 
-This is the one file that knows flags. What it finds comes from five neighbours, each of which answers one question:
-compilers.py (which C++ compiler), cuda.py (which CUDA toolkit), cpu.py (which CPU), gpus.py (which GPUs), highway.py
-(where Highway's headers are). A `Toolchain` is a value: it is found once a process for each environment, costs a
-handful of `stat` calls after that, and starts a subprocess only for a compiler that was never seen before.
+This is the one file that chooses flags. It has six neighbours, each of which answers one question: compilers.py
+(which C++ compiler), cuda.py (which CUDA toolkit), cpu.py (which CPU), gpus.py (which GPUs), highway.py (where
+Highway's headers are), flags.py (what a flag that somebody else chose says). A `Toolchain` is a value: it is found once
+a process for each environment, costs a handful of `stat` calls after that, and starts a subprocess only for a compiler
+that was never seen before.
 
 The flags follow one rule: what is the same for every op is decided here and cannot be forgotten by one; what an op
 adds comes after it and so wins.
@@ -29,6 +30,7 @@ from kjit.build.cpu import cpu_features, cpu_identity, find_level, lowest_level
 from kjit.build.cuda import CudaHeaders, find_cuda_headers
 from kjit.build.cuda import CudaToolkit as CudaToolkit
 from kjit.build.cuda import find_cuda as find_cuda
+from kjit.build.flags import for_host_compiler
 from kjit.build.gpus import Capability
 from kjit.build.highway import find_highway
 from kjit.build.memo import Stamp, is_unchanged
@@ -175,7 +177,7 @@ class Toolchain:
             flags += [f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset")]
         if self.cxx.family == "clang":
             flags.append("-Qunused-arguments")
-        own = _for_host_compiler(spec.extra_cuda_cflags)
+        own = for_host_compiler(spec.extra_cuda_cflags)
         return [*flags, *own, *self._include_flags(spec.extra_include_paths)]
 
     def support_flags(self, *, with_cuda: bool) -> list[str]:
@@ -460,32 +462,6 @@ def _discover(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain
     named = dict(zip(_VARIABLES[target.kind], values, strict=True))
     variables = tuple((name, value) for name in read if (value := named[name]))
     return Toolchain(target, cxx, cuda, headers, variables), tuple(stamps)
-
-
-_NVCC_FLAGS_WITH_A_VALUE = ("-gencode", "-arch", "-code", "-maxrregcount", "-t", "-ccbin")
-
-
-def _for_host_compiler(flags: Sequence[str]) -> list[str]:
-    """Those of an op's flags for nvcc that a C++ compiler takes as well: macros, folders, and what -Xcompiler is for.
-
-    All others are about machine code for a GPU.
-    """
-    taken: list[str] = []
-    values = iter(flags)
-    for flag in values:
-        name, _, value = flag.partition("=")
-        if flag in ("-D", "-U", "-I", "-isystem", "-include"):
-            taken += [flag, next(values, "")]
-        elif name in ("-Xcompiler", "--compiler-options"):
-            taken += (value or next(values, "")).split(",")
-        elif name in ("--define-macro", "--undefine-macro", "--include-path", "--pre-include"):
-            short = {"--define-macro": "-D", "--undefine-macro": "-U", "--include-path": "-I"}.get(name, "-include")
-            taken += [short, value or next(values, "")]
-        elif name.startswith("-X") or name in _NVCC_FLAGS_WITH_A_VALUE:
-            _ = value or next(values, "")
-        elif flag.startswith(("-D", "-U", "-I", "-O", "-isystem", "-std=")) or flag == "-g":
-            taken.append(flag)
-    return taken
 
 
 def _check_arch(arch: CudaArch, cuda: CudaToolkit) -> None:

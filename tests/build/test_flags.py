@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kjit.build.flags import Flag, include_folders, map_folders, parse
+from kjit.build.flags import Flag, for_host_compiler, include_folders, map_folders, parse
 
 JOINED = ["-I/in", "-isystem/in", "-iquote/in", "-idirafter/in", "-L/in", "-I=/in", "--include-path=/in"]
 
@@ -60,3 +60,16 @@ def test_flags_for_nvccs_host_compiler_are_read_too(words: list[str]) -> None:
 
 def test_folders_of_libraries_hold_no_headers() -> None:
     assert list(include_folders(["-I/one", "-L/lib", "-isystem", "/two"])) == ["/one", "/two"]
+
+
+def test_the_host_compilers_own_flags_are_told_apart_as_nvcc_does() -> None:
+    for words in (
+        ["-Xcompiler", "-Wall,-Wextra"],
+        ["-Xcompiler=-Wall -Wextra"],
+        ["--compiler-options", "-Wall -Wextra"],
+    ):
+        assert for_host_compiler(["-DA=1", *words, "-gencode", "arch=compute_90,code=sm_90"]) == [
+            "-DA=1",
+            "-Wall",
+            "-Wextra",
+        ]
