@@ -47,6 +47,7 @@ from kjit.spec import Spec
 _SETTLING_NS = 2_000_000_000
 _CLOCK_STEP_NS = 10_000_000
 _TICK_S = 0.0005
+_PATIENCE_NS = 100_000_000  # several ticks: it takes longer only when the clock was set back meanwhile
 _CLOCK_REALTIME_COARSE = 5  # of Linux; Python has no name for it
 _YOUNG = 0
 _ABSENT = -1
@@ -315,9 +316,13 @@ class Start:
 
     @classmethod
     def now(cls) -> Start:
-        """Wait for the next tick (some milliseconds), so that a file that was written just before is older."""
-        last = now_ns()
-        while (file_ns := now_ns()) == last:
+        """Wait some milliseconds, until every file that was written before has an older date than one written after.
+
+        Since Linux 6.13 a file may bear the exact time at which it changed, which lies ahead of the clock that other
+        files are dated by: that clock has to come past the exact time of now.
+        """
+        called_ns, patience_ns = time.time_ns(), time.monotonic_ns() + _PATIENCE_NS
+        while (file_ns := now_ns()) <= called_ns and time.monotonic_ns() < patience_ns:
             time.sleep(_TICK_S)
         return cls(file_ns, time.time_ns(), time.monotonic_ns())
 

@@ -162,7 +162,7 @@ class TestBuildAll:
         self, store: Store, tmp_path: Path, answer_op: WriteOp
     ) -> None:
         specs = [answer_op(tmp_path, f"answer{n}") for n in range(3)]
-        for spec in specs[:2]:
+        for spec in specs:  # no compile ends by itself: nobody writes into the pipe
             header_of(spec).write_text('#include "never"\n')
         os.mkfifo(header_of(specs[0]).with_name("never"))
         events: list[Event] = []

@@ -1,4 +1,4 @@
-// What tests/cpp/test_cpu.py calls: the parts of kjit/cpu.h.
+// What tests/cpp/test_cpu_header.py calls: the parts of kjit/cpu.h.
 #include <kjit/cpu.h>
 #include <kjit/ffi.h>
 

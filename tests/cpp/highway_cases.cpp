@@ -1,4 +1,4 @@
-// What tests/cpp/test_cpu.py calls: the parts of kjit/highway.h.
+// What tests/cpp/test_cpu_header.py calls: the parts of kjit/highway.h.
 #include <kjit/ffi.h>
 
 #include <cstdint>
