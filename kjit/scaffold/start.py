@@ -123,9 +123,9 @@ class Start:
         del language  # rows and columns have the same names in both
         return _combine(terms, factors, summands)
 
-    def row(self, mean: str, root: str, small: str) -> str:
-        """What a row's sum becomes; `root` is the function for a square root."""
-        return f"1 / {root}({mean} + {self.eps or small})"
+    def row(self, mean: str, inverse_root: str, small: str) -> str:
+        """What a row's sum becomes; `inverse_root` is `rsqrt`, or what stands for it before a parenthesis."""
+        return f"{inverse_root}({mean} + {self.eps or small})"
 
     def expression(self, name: str, language: Language) -> str:
         """What the result of that name is."""

@@ -307,7 +307,7 @@ class CppView:
         """The arguments of the function for one element, which are parts of vectors."""
         tensors = []
         for tensor in self.of_element:
-            part = "" if tensor.role == "out" else "[kKeep ? i : 0]" if tensor.kind == "column" else "[i]"
+            part = "" if tensor.role == "out" else "[i % kColumns]" if tensor.kind == "column" else "[i]"
             tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec{part}[j]")
         return [*tensors, *self._element_numbers]
 

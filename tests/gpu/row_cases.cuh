@@ -92,6 +92,48 @@ __global__ void reverse_kernel(int32_t* out, const int32_t* x, int64_t chunks, i
   }
 }
 
+/// Moves a row of `size` elements, and asks for one that ends where the tensor does, and for none.
+__global__ void fetch_kernel(int32_t* out, const int32_t* x, int64_t size) {
+  const int lane = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  device::row::fetch_ahead(x, size, size, 1, lane, threads);
+  device::row::fetch_ahead(static_cast<const int32_t*>(nullptr), size, size, 1, lane, threads);
+  for (int64_t i = lane; i < size; i += threads) out[i] = x[i];
+}
+
+/// The same, but few of its blocks fit an SM.
+__global__ void roomy_kernel(int32_t* out, const int32_t* x, int64_t size) {
+  __shared__ int32_t room[10240];
+  room[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < size; i += blockDim.x) out[i] = room[i % 128];
+}
+
+/// `x` has two rows, of which the first is moved.
+void fetch(TensorView x, TensorView out) {
+  host::LaunchKernel(1, 128, x.device())(fetch_kernel, out.data_ptr(), x.data_ptr(), x.size(1));
+}
+
+/// What `row::ahead` says of a launch of one of the two kernels.
+int64_t ahead(TensorView x, bool roomy, int64_t rows, int64_t vectors, int64_t inputs, int64_t kept) {
+  using namespace host;
+  const row::Spread spread = row::spread(rows, vectors, 4);
+  const row::Kept in_shared{static_cast<int>(kept), 0};
+  return row::ahead(roomy ? roomy_kernel : fetch_kernel, spread, in_shared, rows, vectors, static_cast<int>(inputs),
+                    x.device());
+}
+
+int64_t fetched() {
+  return host::row::kFetched;
+}
+
+/// How many blocks of so many threads an SM runs.
+int64_t blocks_per_sm(bool roomy, int64_t threads) {
+  int blocks = 0;
+  host::RuntimeDeviceCheck(::cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, roomy ? roomy_kernel : fetch_kernel,
+                                                                           static_cast<int>(threads), 0));
+  return blocks;
+}
+
 /// Moves the chunks of a row that shared memory has room for through it; the result is how many there are.
 int64_t through_shared_memory(TensorView x, TensorView out) {
   using namespace host;

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from machine import DEVICE, properties
+from machine import DEVICE, properties, synchronize
 
 import kjit
 
@@ -20,7 +20,18 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
         "row_cases",
         cuda_files=[CASES],
         cuda_wrappers=[
-            *((name, name) for name in ("reduce_rows", "move", "through_shared_memory")),
+            *(
+                (name, name)
+                for name in (
+                    "reduce_rows",
+                    "move",
+                    "fetch",
+                    "ahead",
+                    "fetched",
+                    "blocks_per_sm",
+                    "through_shared_memory",
+                )
+            ),
             *((f"unaligned_{name}", f"unaligned<{name}_t>") for name in ("int8", "int16", "int32", "int64")),
         ],
         build_directory=tmp_path_factory.mktemp("row"),
@@ -75,6 +86,57 @@ def test_a_vector_may_start_anywhere(module: Any, dtype: torch.dtype, offset: in
     out = torch.empty(len(x) - per_vector + 1, per_vector, dtype=dtype, device=DEVICE)
     getattr(module, f"unaligned_{str(dtype).removeprefix('torch.')}")(x, out)
     assert torch.equal(out, x.unfold(0, per_vector, 1))
+
+
+def test_what_is_fetched_ahead_may_end_with_the_tensor_or_be_absent(module: Any) -> None:
+    x = torch.arange(2 * 1001, dtype=torch.int32, device=DEVICE).view(2, 1001)
+    out = torch.zeros(1001, dtype=torch.int32, device=DEVICE)
+    module.fetch(x, out)
+    synchronize()
+    assert torch.equal(out, x[0])
+
+
+class TestAhead:
+    """Rows of 512 vectors get a block of 128 threads, those of 4,096 one of 1,024."""
+
+    @pytest.fixture
+    def at_a_time(self, module: Any) -> int:
+        blocks: int = module.blocks_per_sm(False, 128)
+        return properties().multi_processor_count * blocks
+
+    def ahead(
+        self, module: Any, rows: int, vectors: int, *, roomy: bool = False, inputs: int = 1, kept: int = 0
+    ) -> int:
+        rows_ahead: int = module.ahead(torch.empty(1, device=DEVICE), roomy, rows, vectors, inputs, kept)
+        return rows_ahead
+
+    def test_it_is_as_many_rows_as_the_gpu_works_on_at_a_time(self, module: Any, at_a_time: int) -> None:
+        assert self.ahead(module, 100_000, 512) == at_a_time
+        assert self.ahead(module, at_a_time + 1, 512) == at_a_time
+
+    def test_each_kernel_has_its_own_answer(self, module: Any, at_a_time: int) -> None:
+        roomy = properties().multi_processor_count * module.blocks_per_sm(True, 128)
+        for _ in range(2):
+            assert self.ahead(module, 100_000, 512, roomy=True) == roomy
+            assert self.ahead(module, 100_000, 512) == at_a_time
+
+    def test_few_rows_have_none_ahead(self, module: Any, at_a_time: int) -> None:
+        assert self.ahead(module, at_a_time, 512) == at_a_time
+        assert self.ahead(module, 7, 512) == 7
+
+    def test_short_rows_have_none_ahead(self, module: Any) -> None:
+        assert self.ahead(module, 100_000, 128) == 100_000
+
+    def test_rows_that_have_an_sm_to_themselves_are_fetched_ahead_in_a_short_run_only(self, module: Any) -> None:
+        sms = properties().multi_processor_count
+        at_a_time = sms * module.blocks_per_sm(False, 1024)
+        assert module.fetched() == 4096 * 16  # bytes: a longer row leaves no room for another
+        assert self.ahead(module, 8 * at_a_time, 4097) == at_a_time
+        assert self.ahead(module, 8 * at_a_time + 1, 4097) == 8 * at_a_time + 1
+        assert self.ahead(module, 8 * at_a_time + 1, 4096) == at_a_time
+        assert self.ahead(module, 8 * at_a_time + 1, 4096, inputs=2) == 8 * at_a_time + 1
+        assert self.ahead(module, 8 * sms, 16384, kept=1) == sms
+        assert self.ahead(module, 8 * sms + 1, 16384, kept=1) == 8 * sms + 1
 
 
 @pytest.mark.parametrize(("chunks", "kept"), [(1, 0), (2, 1), (5, 4)])

@@ -7,6 +7,7 @@
 //   const float total = device::row::reduce_sum(x, threads);         // the same in all threads of the row
 //
 // What a block's registers cannot hold of a long row, `put` keeps in shared memory; `host::row::keep` says how much.
+// While a row is written, `fetch_ahead` lets the memory already be read that the next block will need.
 //
 // How many threads a row gets is known at run time only, so that one kernel serves rows of every length. Nearly free to
 // compile.
@@ -74,6 +75,51 @@ inline Kept keep(const Spread& spread, std::int64_t vectors, int parts, int inpu
   const auto fit = static_cast<std::int64_t>(static_cast<std::size_t>(most - kReserved) / chunk);
   const int kept = static_cast<int>(fit < chunks - 1 ? fit : chunks - 1);
   return {kept, chunk * static_cast<std::size_t>(kept)};
+}
+
+/// Bytes that `fetch_ahead` asks for, of the rows of all inputs together.
+inline constexpr int kFetched = 65536;
+
+namespace details {
+
+/// How many blocks of `kernel` an SM runs at a time, without dynamic shared memory. Asked for once: the runtime takes
+/// longer for the answer than for many other steps of a launch.
+inline int blocks_per_sm(const void* kernel, int block, DLDevice device) {
+  struct Answer {
+    const void* kernel;
+    int device;
+    int blocks;
+  };
+  static thread_local Answer known[kMaxBlock / 32 + 1];
+  Answer& answer = known[block / 32];
+  if (answer.kernel != kernel || answer.device != device.device_id) {
+    const DeviceGuard guard(device.device_id);
+    int blocks = 0;
+    RuntimeDeviceCheck(::cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, block, 0));
+    answer = {kernel, device.device_id, blocks};
+  }
+  return answer.blocks;
+}
+
+}  // namespace details
+
+/// How many rows further the row lies that is begun about when this one is done: as many as the GPU works on at a time,
+/// when `kernel` is launched as `spread` and `kept` say, on rows of `vectors` vectors in each of `inputs` tensors. What
+/// is returned is `rows`, behind all of them, where fetching ahead gains nothing: where there are so few rows or they
+/// are short, and where many of them have an SM to themselves (the SMs get out of step then, and always some read).
+template <typename... P>
+std::int64_t ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::int64_t rows,
+                   std::int64_t vectors, int inputs, DLDevice device) {
+  constexpr int kFewestThreads = 128, kLongRun = 8;
+  if (spread.threads < kFewestThreads) return rows;
+  int sms = 0;
+  RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
+  if (rows <= sms) return rows;
+  const bool alone = vectors * 16 * inputs > kFetched;  // on its SM
+  const void* const address = reinterpret_cast<const void*>(kernel);
+  const std::int64_t at_a_time =
+      kept.chunks > 0 ? sms : std::int64_t{sms} * details::blocks_per_sm(address, spread.block, device);
+  return rows <= at_a_time || (alone && rows > kLongRun * at_a_time) ? rows : at_a_time;
 }
 
 }  // namespace host::row
@@ -149,6 +195,17 @@ KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, std::i
   }
 }
 
+namespace details {
+
+/// Four words that lie `kFirst` words and `bits` bits further than the first.
+template <int kFirst>
+KJIT_DEVICE void shift(unsigned (&to)[4], const unsigned (&words)[8], unsigned bits) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] = __funnelshift_r(words[kFirst + i], words[kFirst + i + 1], bits);
+}
+
+}  // namespace details
+
 /// Reads the elements from `data[index]` on, wherever they lie in an array of `size` elements; zeros where `data` is
 /// null. Fast where all threads of a warp are equally far from an aligned address.
 template <typename T, std::size_t N>
@@ -163,15 +220,23 @@ KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* data, std:
       AlignedVector<T, N> two[2];
       two[0].load(data + index - before);
       two[1].load(data + index - before, 1);
-      unsigned words[8];
+      unsigned words[8], wanted[4];
       std::memcpy(words, &two, sizeof(words));
-#pragma unroll
-      for (int i = 0; i < 6; ++i) words[i] = bytes & 8 ? words[i + 2] : words[i];
-#pragma unroll
-      for (int i = 0; i < 5; ++i) words[i] = bytes & 4 ? words[i + 1] : words[i];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], bytes % 4 * 8);
-      std::memcpy(vector.data(), words, sizeof(vector));
+      const unsigned bits = sizeof(T) % 4 == 0 ? 0 : bytes % 4 * 8;
+      switch (bytes / 4) {  // the same in all threads of a row
+        case 0:
+          details::shift<0>(wanted, words, bits);
+          break;
+        case 1:
+          details::shift<1>(wanted, words, bits);
+          break;
+        case 2:
+          details::shift<2>(wanted, words, bits);
+          break;
+        default:
+          details::shift<3>(wanted, words, bits);
+      }
+      std::memcpy(vector.data(), wanted, sizeof(vector));
       return;
     }
   }
@@ -190,6 +255,24 @@ KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
   std::memcpy(words, vector.data(), kBytes);
 #pragma unroll
   for (std::size_t i = 0; i < kBytes / sizeof(Store); ++i) __stcs(reinterpret_cast<Store*>(to) + i, words[i]);
+}
+
+/// Lets the beginning of another row, `size` elements from `row[offset]` on, be read into the GPU's L2 cache while this
+/// row is worked on: `host::row::kFetched` bytes at most, of the rows of `inputs` tensors. All threads of this row
+/// call, after their last read, from which it would take the memory's time. Nothing where `row` is null.
+template <typename T>
+KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t size, int inputs, int lane, int threads) {
+#if !KJIT_SIM
+  if (row == nullptr) return;
+  constexpr int kLine = 128;
+  const std::int64_t most = host::row::kFetched / inputs;
+  const std::int64_t bytes = size * static_cast<std::int64_t>(sizeof(T));
+  const int end = static_cast<int>(bytes < most ? bytes : most);
+  const char* const first = reinterpret_cast<const char*>(row + offset);
+  for (int at = lane * kLine; at < end; at += threads * kLine) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(first + at));
+  }
+#endif
 }
 
 namespace details {
