@@ -48,12 +48,12 @@ CPP_NAMES = _words(
     compute_t data_of device div_ceil element_or_zero fetch_ahead fetch_row first for_parts for_vectors given gpu
     gridDim head heads hn host hwy i in_shared inside inverse_rms j kept_chunks kernel kjit lane lane_t last later
     launch load load_one load_or_zero matcher maybe_unused next num_rows numel only parallel_ranges params part
-    parts per_row pointers row row_at row_size row_total rows_ahead run scalar_t shape size spread sqrt staged_t std
-    step store store_one summed table_at table_size tag term threadIdx threads totals vec_end vectors wanted
-    warpSize whole
+    parts per_row pointers row row_at row_size row_total rows_ahead rsqrt run scalar_t shape size spread sqrt staged_t
+    std step store store_one summed table_at table_size tag term threadIdx threads totals vec_end vectors wanted
+    warpSize whole widen
 
     Index Lane LaunchKernel Optional Params Part Size Staged SymbolicDevice SymbolicShape SymbolicSize T Tag
-    TensorMatcher TensorView Ts U Widest kAligned kBlock kDLCPU kDLCUDA kKeep kParallel kParts kStaged
+    TensorMatcher TensorView Ts U Widest kAligned kBlock kColumns kDLCPU kDLCUDA kKeep kParallel kParts kStaged
     kStreaming kUnroll kVec kWhole
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t

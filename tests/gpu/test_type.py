@@ -30,6 +30,7 @@ EXPORTS = [
     *((f"{f}_{name}", f"binary<{f}, {name}_t>") for f, name in product(("Max", "Min", "Sum"), INTEGERS)),
     *((f"Abs_{name}", f"unary<Abs, {name}_t>") for name in (*FLOATS, *PAIRS.values(), *INTEGERS)),
     *((f"Twice_{name}", f"unary<Twice, {name}_t>") for name in FLOATS),
+    *((f"widened_{name}", f"widened<{name}_t>") for name in (*FLOATS, "int8", "int64")),
     *((f"Swap_{pair}", f"unary<Swap, {pair}_t>") for pair in PAIRS.values()),
 ]
 
@@ -70,6 +71,18 @@ def test_a_type_converts_from_and_to_float_by_itself(module: Any, name: str) -> 
     x = every_pattern(name)
     x = x[(2 * x.double()).abs() < 2.0**128]
     check_same(call(module[f"Twice_{name}"], x.dtype, x), FORMATS[name].round(2 * x.double()))
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_every_bit_pattern_widens_exactly(module: Any, name: str) -> None:
+    x = every_pattern(name)
+    check_same(call(module[f"widened_{name}"], torch.float32, x), x.double())
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64], ids=str)
+def test_what_is_computed_with_as_it_is_does_not_change_when_widened(module: Any, dtype: torch.dtype) -> None:
+    x = torch.arange(-128, 128, dtype=dtype) * (1 if dtype == torch.int8 else 2**55)
+    assert torch.equal(call(module[f"widened_{str(dtype).removeprefix('torch.')}"], dtype, x), x)
 
 
 @pytest.mark.parametrize("of", FLOATS)

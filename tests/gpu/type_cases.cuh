@@ -42,6 +42,16 @@ void convert(TensorView out, TensorView in) {
   apply<Cast<To, From>, To>(out, data<From>(in));
 }
 
+template <typename T>
+struct Widen {
+  static __device__ compute_t<T> of(const T& x) { return widen(x); }
+};
+
+template <typename T>
+void widened(TensorView out, TensorView in) {
+  apply<Widen<T>, compute_t<T>>(out, data<T>(in));
+}
+
 #define CASE_OF_ONE(Name, Expression)    \
   struct Name {                          \
     template <typename T>                \

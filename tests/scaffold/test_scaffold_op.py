@@ -48,7 +48,7 @@ def test_a_kernel_is_written_for_each_device(tmp_path: Path, devices: tuple[str,
 MATH = {
     "elementwise": ["x * alpha"],
     "minimal": ["x * alpha"],
-    "rowwise": ["return x * x", "1 / ", "x * inverse_rms * weight"],
+    "rowwise": ["return x * x", "(row_total / row_size", "x * inverse_rms * weight"],
     "gather": ["out = src"],
 }
 

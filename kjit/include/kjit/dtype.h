@@ -99,10 +99,10 @@ constexpr std::uint16_t details::float_to_half(float value) {
 }
 
 constexpr float details::bfloat_to_float(std::uint16_t bfloat) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
-    float value;
-    asm("cvt.f32.bf16 %0, %1;" : "=f"(value) : "h"(bfloat));
+    float value;  // one instruction this way, also for the upper half of a register, where `cvt` and a shift are two
+    asm("mov.b32 %0, {%1, %2};" : "=f"(value) : "h"(std::uint16_t{0}), "h"(bfloat));
     return value;
   }
 #endif
@@ -327,6 +327,15 @@ struct compute_type<fp8_e5m2_t> {
 };
 template <typename T>
 using compute_t = typename compute_type<T>::type;
+
+/// An element as what it is computed with, exactly: `static_cast<compute_t<T>>(x)`, in the fewest instructions.
+template <typename T>
+constexpr compute_t<T> widen(const T& x) {
+#if KJIT_CUDA_TYPES && defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, bf16_t>) return details::bfloat_to_float(__builtin_bit_cast(std::uint16_t, x));
+#endif
+  return static_cast<compute_t<T>>(x);
+}
 
 namespace host {
 
