@@ -14,7 +14,7 @@ using namespace kjit;
 /// One element of every tensor.
 template <typename T, int64_t constant>
 inline void add_constant_element(const T& x_ref, T& out_ref) {
-  const compute_t<T> x = static_cast<compute_t<T>>(x_ref);
+  const compute_t<T> x = widen(x_ref);
   // The math, as in `reference` of tests/ops/test_add_constant.py (in compute_t<T>: float for narrower types).
   const compute_t<T> out = x + constant;
   out_ref = static_cast<T>(out);

@@ -52,7 +52,7 @@ CPP_NAMES = _words(
     std step store store_one summed table_at table_size tag term threadIdx threads totals vec_end vectors wanted
     warpSize whole widen
 
-    Index Lane LaunchKernel Optional Params Part Size Staged SymbolicDevice SymbolicShape SymbolicSize T Tag
+    Index Lane LaunchKernel Optional Params Part Size Staged StagedRow SymbolicDevice SymbolicShape SymbolicSize T Tag
     TensorMatcher TensorView Ts U Widest kAligned kBlock kColumns kDLCPU kDLCUDA kKeep kParallel kParts kStaged
     kStreaming kUnroll kVec kWhole
 
@@ -97,8 +97,8 @@ CPP_TYPES = _words(
     Extent FactoryLock FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait IntegerRange Kept LargestSmem
     LaunchKernel LoadStoreBytes LoadStorePattern Matching MaybeDevice Memory Message NoDeleter Optional Options
     PackedTrait Panic PanicError Piece Place Position ReductionTrait Row RuntimeCheck RuntimeDeviceCheck ScalarTrait
-    ShapeView SizeRef Spread Staged StorageType StrideView StringView SymbolicDType SymbolicDevice SymbolicShape
-    SymbolicSize Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
+    ShapeView SizeRef Spread Staged StagedRow StorageType StrideView StringView SymbolicDType SymbolicDevice
+    SymbolicShape SymbolicSize Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""

@@ -265,13 +265,13 @@ class CppView:
         """The arguments of the function for one element, of what is staged."""
         return [*(tensor.at(f"{tensor.name}_data", "i") for tensor in self.tensors), *self.scalar_names()]
 
-    def staged_class(self, tensor: TensorView) -> str:
+    def staged_class(self, tensor: TensorView, name: str = "Staged") -> str:
         """What holds some elements of a tensor: converted, where the function for one element is a template over their
         type."""
         arguments = [tensor.pointee, *(["false"] if tensor.role == "out" else [])]
         if tensor.element == "fp16_t":
             arguments = [tensor.pointee, "false" if tensor.role == "out" else "true", tensor.pointee]
-        return f"Staged<{', '.join(arguments)}>"
+        return f"{name}<{', '.join(arguments)}>"
 
     def staged_pointee(self, tensor: TensorView) -> str:
         """The type of the elements in it."""
@@ -328,8 +328,16 @@ class CppView:
         return tensor.at(f"{tensor.name}_ptr" if tensor.kind == "column" else f"{tensor.name}_row", "i")
 
     @property
-    def cpu_term_arguments(self) -> list[str]:
-        return [self._cpu_element(tensor) for tensor in self.of_term]
+    def staged_term_arguments(self) -> list[str]:
+        """The arguments of the function for what is summed, of rows that are staged."""
+        return [tensor.at(f"{tensor.name}_data", "i") for tensor in self.of_term]
+
+    @property
+    def staged_row_arguments(self) -> list[str]:
+        """Those of the function for one element then."""
+        tensors = [f"{t.name}_row" if t.kind == "number" else t.at(f"{t.name}_data", "i") for t in self.of_element]
+        factor = [self.start.factor] if self.start.factor else []
+        return [*tensors, *self.scalar_names("", self.start.element_scalars), *factor]
 
     @property
     def cpu_row_call(self) -> list[str]:

@@ -28,6 +28,23 @@ void through_floats(TensorView x, TensorView out) {
   });
 }
 
+/// Doubles the elements of `x`, row by row, and copies the doubled rows to `out`; false where no tensor became one.
+template <typename T>
+bool double_rows(TensorView x, TensorView out) {
+  const int64_t row_size = x.size(1);
+  StagedRow<T> x_rows(row_size);
+  StagedRow<T, false> out_rows(row_size);
+  for (int64_t at = 0; at < x.size(0); ++at) {
+    staged_t<T>* x_data = x_rows.move(static_cast<T*>(x.data_ptr()) + at * row_size);
+    staged_t<T>* out_data = out_rows.move(static_cast<T*>(out.data_ptr()) + at * row_size);
+    for (int64_t i = 0; i < row_size; ++i) out_data[i] = x_data[i] = x_data[i] * 2;
+    x_rows.store();
+    out_rows.store();
+  }
+  StagedRow<const T> absent(row_size);
+  return absent.move(nullptr) == nullptr;
+}
+
 /// Asks for rows ahead, past the last one too, and returns how far ahead.
 int64_t fetch(TensorView x) {
   auto* row = static_cast<float*>(x.data_ptr());
@@ -42,3 +59,5 @@ int64_t fetch(TensorView x) {
 KJIT_EXPORT(count, count)
 KJIT_EXPORT(through_floats, through_floats)
 KJIT_EXPORT(fetch, fetch)
+KJIT_EXPORT(double_rows_fp16, double_rows<fp16_t>)
+KJIT_EXPORT(double_rows_bf16, double_rows<bf16_t>)

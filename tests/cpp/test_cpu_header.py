@@ -38,6 +38,20 @@ def test_halves_that_are_staged_stay_what_they_are() -> None:
     assert [module.fetch(torch.zeros(size)) for size in (0, 1, 24, 1000, 10**6)] == [16, 16, 10, 4, 4]
 
 
+@pytest.mark.parametrize("row_size", [0, 1, 7, 8, 16, 33, 1001])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_rows_that_are_staged_are_changed_and_written(dtype: torch.dtype, row_size: int) -> None:
+    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+    # With an element before and behind the rows, which belong to somebody else.
+    x, out = (torch.arange(3 * row_size + 2).to(dtype) for _ in range(2))
+    expected = x * 2
+    expected[0], expected[-1] = x[0], x[-1]
+    double_rows = module.double_rows_fp16 if dtype == torch.float16 else module.double_rows_bf16
+    assert double_rows(*(tensor[1:-1].view(3, row_size) for tensor in (x, out)))
+    assert torch.equal(x, expected)
+    assert torch.equal(out, expected)
+
+
 @pytest.mark.highway
 def test_halves_in_lanes_stay_what_they_are_and_lanes_that_are_not_there_are_not_counted() -> None:
     from kjit.runtime.load import load_variant

@@ -2,6 +2,7 @@
 //
 //   parallel_ranges(numel, kStaged, numel >= kParallel, [&](int64_t first, int64_t last) { ... });  // a range a thread
 //   Staged<const T> x_part(x_ptr, at, size);  // x_part.data(): as many floats for fp16_t, else the elements themselves
+//   StagedRow<const T> x_rows(row_size);      // x_rows.move(x_row): the same for a row at a time
 
 #pragma once
 
@@ -103,6 +104,41 @@ class Staged {
 };
 
 #if defined(__F16C__)
+namespace details {
+
+// A load of what two stores wrote has to wait for both. The compiler's vectors have 8 floats or 16, as it likes: what
+// they read is stored in the widest vectors, and what they stored is read in the narrower ones.
+#if defined(__AVX512F__)
+constexpr std::int64_t kWidened = 16;
+inline void widen_vector(const fp16_t* from, float* to) {
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  _mm512_storeu_ps(to, _mm512_maskz_cvtph_ps(0xffff, halves));  // g++ warns of the one without a mask
+}
+#else
+constexpr std::int64_t kWidened = 8;
+inline void widen_vector(const fp16_t* from, float* to) {
+  _mm256_storeu_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
+#endif
+
+inline void widen_halves(const fp16_t* from, float* to, std::int64_t size) {
+  const std::int64_t whole = size / kWidened * kWidened;
+  for (std::int64_t i = 0; i < whole; i += kWidened) widen_vector(from + i, to + i);
+  for (std::int64_t i = 0; i < size % kWidened; ++i) to[whole + i] = static_cast<float>(from[whole + i]);
+}
+
+inline void narrow_to_halves(const float* from, fp16_t* to, std::int64_t size) {
+  constexpr std::int64_t kNarrowed = 8;
+  const std::int64_t whole = size / kNarrowed * kNarrowed;
+  for (std::int64_t i = 0; i < whole; i += kNarrowed) {
+    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), halves);
+  }
+  for (std::int64_t i = 0; i < size % kNarrowed; ++i) to[whole + i] = static_cast<fp16_t>(from[whole + i]);
+}
+
+}  // namespace details
+
 template <typename T, bool kLoad>
   requires std::is_same_v<std::remove_const_t<T>, fp16_t>
 class Staged<T, kLoad, staged_t<T>> {
@@ -110,42 +146,50 @@ class Staged<T, kLoad, staged_t<T>> {
   Staged(T* tensor, std::int64_t at, std::int64_t size)
       : tensor_(tensor == nullptr ? nullptr : tensor + at), size_(size) {
     fetch_ahead(tensor_, size);
-    if (!kLoad || tensor == nullptr) return;
-    const std::int64_t whole = size / kRead * kRead;
-    for (std::int64_t i = 0; i < whole; i += kRead) widen(tensor_ + i, floats_ + i);
-    for (std::int64_t i = 0; i < size % kRead; ++i) floats_[whole + i] = static_cast<float>(tensor_[whole + i]);
+    if (kLoad && tensor != nullptr) details::widen_halves(tensor_, floats_, size);
   }
   staged_t<T>* data() { return tensor_ == nullptr ? nullptr : floats_; }
-  void store() {
-    const std::int64_t whole = size_ / kWritten * kWritten;
-    for (std::int64_t i = 0; i < whole; i += kWritten) narrow(floats_ + i, tensor_ + i);
-    for (std::int64_t i = 0; i < size_ % kWritten; ++i) tensor_[whole + i] = static_cast<fp16_t>(floats_[whole + i]);
-  }
+  void store() { details::narrow_to_halves(floats_, tensor_, size_); }
 
  private:
-  // A load of what two stores wrote has to wait for both. The compiler's vectors have 8 floats or 16, as it likes: what
-  // they read is stored in the widest vectors, and what they stored is read in the narrower ones.
-  static constexpr std::int64_t kWritten = 8;
-#if defined(__AVX512F__)
-  static constexpr std::int64_t kRead = 16;
-  static void widen(const fp16_t* from, float* to) {
-    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-    _mm512_store_ps(to, _mm512_maskz_cvtph_ps(0xffff, halves));  // g++ warns of the one without a mask
-  }
-#else
-  static constexpr std::int64_t kRead = 8;
-  static void widen(const fp16_t* from, float* to) {
-    _mm256_store_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
-  }
-#endif
-  static void narrow(const float* from, fp16_t* to) {
-    const __m128i halves = _mm256_cvtps_ph(_mm256_load_ps(from), _MM_FROUND_TO_NEAREST_INT);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), halves);
-  }
-
   alignas(64) float floats_[kStaged];
   T* tensor_;
   std::int64_t size_;
+};
+#endif
+
+/// The rows of a tensor, one after another: as `Staged`, for rows of any length. `move(row)` goes to another row, or to
+/// none where it is null, and gives its elements; without `kLoad` they are only written. Changed elements are in the
+/// tensor after `store()`.
+template <typename T, bool kLoad = true, typename = staged_t<T>>
+class StagedRow {
+ public:
+  explicit StagedRow(std::int64_t) {}
+  T* move(T* row) { return row; }
+  void store() {}
+};
+
+#if defined(__F16C__)
+template <typename T, bool kLoad>
+  requires std::is_same_v<std::remove_const_t<T>, fp16_t>
+class StagedRow<T, kLoad, staged_t<T>> {
+ public:
+  explicit StagedRow(std::int64_t row_size) : floats_(new float[static_cast<std::size_t>(row_size)]), size_(row_size) {}
+  ~StagedRow() { delete[] floats_; }
+  StagedRow(const StagedRow&) = delete;
+  StagedRow& operator=(const StagedRow&) = delete;
+  staged_t<T>* move(T* row) {
+    row_ = row;
+    if (row == nullptr) return nullptr;
+    if (kLoad) details::widen_halves(row, floats_, size_);
+    return floats_;
+  }
+  void store() { details::narrow_to_halves(floats_, row_, size_); }
+
+ private:
+  float* floats_;
+  std::int64_t size_;
+  T* row_ = nullptr;
 };
 #endif
 

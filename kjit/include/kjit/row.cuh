@@ -110,6 +110,7 @@ inline int blocks_per_sm(const void* kernel, int block, DLDevice device) {
 template <typename... P>
 std::int64_t ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::int64_t rows,
                    std::int64_t vectors, int inputs, DLDevice device) {
+  using namespace details;
   constexpr int kFewestThreads = 128, kLongRun = 8;
   if (spread.threads < kFewestThreads) return rows;
   int sms = 0;
@@ -118,7 +119,7 @@ std::int64_t ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept,
   const bool alone = vectors * 16 * inputs > kFetched;  // on its SM
   const void* const address = reinterpret_cast<const void*>(kernel);
   const std::int64_t at_a_time =
-      kept.chunks > 0 ? sms : std::int64_t{sms} * details::blocks_per_sm(address, spread.block, device);
+      kept.chunks > 0 ? sms : std::int64_t{sms} * blocks_per_sm(address, spread.block, device);
   return rows <= at_a_time || (alone && rows > kLongRun * at_a_time) ? rows : at_a_time;
 }
 
@@ -220,21 +221,22 @@ KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* data, std:
       AlignedVector<T, N> two[2];
       two[0].load(data + index - before);
       two[1].load(data + index - before, 1);
+      using namespace details;
       unsigned words[8], wanted[4];
       std::memcpy(words, &two, sizeof(words));
       const unsigned bits = sizeof(T) % 4 == 0 ? 0 : bytes % 4 * 8;
       switch (bytes / 4) {  // the same in all threads of a row
         case 0:
-          details::shift<0>(wanted, words, bits);
+          shift<0>(wanted, words, bits);
           break;
         case 1:
-          details::shift<1>(wanted, words, bits);
+          shift<1>(wanted, words, bits);
           break;
         case 2:
-          details::shift<2>(wanted, words, bits);
+          shift<2>(wanted, words, bits);
           break;
         default:
-          details::shift<3>(wanted, words, bits);
+          shift<3>(wanted, words, bits);
       }
       std::memcpy(vector.data(), wanted, sizeof(vector));
       return;
