@@ -17,17 +17,15 @@ the file all the time, and the answer is an error. The same goes for a compiler 
 from __future__ import annotations
 
 import logging
-import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from kjit import env
+from kjit.build import machine
 from kjit.build.compile import Built, compile_variant
 from kjit.build.cpu import is_built_for
 from kjit.build.diagnostics import KernelResources
@@ -410,9 +408,9 @@ def parallel_jobs(variants: Sequence[Variant], wanted: int | None = None) -> int
     """
     if not variants:
         return 1
-    cores = _cores()
+    cores = machine.cores()
     jobs = min(wanted or cores + max(cores // 8, 1), len(variants))
-    free = _free_memory()
+    free = machine.free_memory()
     if free is not None:
         jobs = min(jobs, free // max(map(_memory, (variant.target for variant in variants))))
     return max(jobs, 1)
@@ -469,57 +467,3 @@ def _report(built: Built) -> dict[str, object]:
         "commands": list(built.commands),
         "warnings": built.warnings,
     }
-
-
-def _cores() -> int:
-    """The cores that this process may use, by its affinity and by its containers' quotas."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    for folder in _control_groups("cpu"):
-        quota = _text(f"{folder}/cpu.max").split()
-        quota = quota or [_text(f"{folder}/cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
-        if len(quota) == 2 and quota[0].isdecimal():
-            cores = min(cores, -(-int(quota[0]) // int(quota[1])))
-    return cores
-
-
-def _free_memory() -> int | None:
-    """Bytes that may be used without swapping, by the machine and by this process's containers; None if unknown."""
-    free: list[int] = []
-    available = re.search(r"^MemAvailable:\s+(\d+) kB$", _text("/proc/meminfo"), re.MULTILINE)
-    if available:
-        free.append(int(available[1]) << 10)
-    for folder in _control_groups("memory"):
-        # The names of version 2 of control groups, else those of version 1.
-        limit = (_text(f"{folder}/memory.max") or _text(f"{folder}/memory.limit_in_bytes")).strip()
-        used = (_text(f"{folder}/memory.current") or _text(f"{folder}/memory.usage_in_bytes")).strip()
-        if limit.isdecimal() and used.isdecimal():
-            # Files that were read count as used, though the kernel drops them when it needs to.
-            dropped = re.findall(r"^(?:total_)?inactive_file (\d+)$", _text(f"{folder}/memory.stat"), re.MULTILINE)
-            free.append(int(limit) - int(used) + max(map(int, dropped), default=0))
-    return min(free, default=None)
-
-
-def _control_groups(controller: str) -> list[str]:
-    """The folders of the control groups that limit this process: its own and all around it.
-
-    Source: cgroups(7). In a container the outermost one that is seen is often its own, whatever the path says.
-    """
-    folders = []
-    for line in _text("/proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        root = f"/sys/fs/cgroup/{controller}" if controllers else "/sys/fs/cgroup"
-        while path not in ("", "/"):
-            folders.append(f"{root}{path}")
-            path = os.path.dirname(path)
-        folders.append(root)
-    return folders
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii")
-    except OSError:
-        return ""

@@ -212,8 +212,8 @@ class TestParallelJobs:
     @pytest.fixture
     def machine(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int | None], None]:
         def have(cores: int, free: int | None) -> None:
-            monkeypatch.setattr(plan, "_cores", lambda: cores)
-            monkeypatch.setattr(plan, "_free_memory", lambda: free)
+            monkeypatch.setattr("kjit.build.machine.cores", lambda: cores)
+            monkeypatch.setattr("kjit.build.machine.free_memory", lambda: free)
 
         return have
 
@@ -249,39 +249,6 @@ class TestParallelJobs:
         spec = Spec("op", cuda_files=["/x.cu"])
         alone, together = Target.cuda("8.0"), Target.cuda("8.0", "8.6")
         assert [parallel_jobs([Variant(spec, target)] * 9) for target in (alone, together)] == [8, 4]
-
-    @pytest.mark.parametrize(
-        "files",
-        [
-            {
-                "/proc/self/cgroup": "0::/user.slice/job\n",
-                "/sys/fs/cgroup/user.slice/memory.max": "4000",
-                "/sys/fs/cgroup/user.slice/memory.current": "3000",
-                "/sys/fs/cgroup/user.slice/memory.stat": "anon 2500\ninactive_file 500\n",
-                "/sys/fs/cgroup/user.slice/job/memory.max": "max",
-                "/sys/fs/cgroup/user.slice/job/cpu.max": "150000 100000",
-            },
-            {
-                "/proc/self/cgroup": "4:memory:/docker/1\n1:cpu,cpuacct:/docker/1\n",
-                "/sys/fs/cgroup/memory/memory.limit_in_bytes": "4000",
-                "/sys/fs/cgroup/memory/memory.usage_in_bytes": "3000",
-                "/sys/fs/cgroup/memory/memory.stat": "inactive_file 1\ntotal_inactive_file 500\n",
-                "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000",
-                "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-            },
-        ],
-        ids=["version 2", "version 1"],
-    )
-    def test_the_limits_of_every_container_around_this_process_hold(
-        self, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(plan, "_text", lambda path: files.get(path, ""))
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-        assert (plan._cores(), plan._free_memory()) == (2, 1500)
-
-    def test_this_machine_has_cores_and_memory(self) -> None:
-        assert plan._cores() >= 1
-        assert (plan._free_memory() or 1) > 0
 
 
 class TestCollect:
