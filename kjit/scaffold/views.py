@@ -263,7 +263,16 @@ class CppView:
     @property
     def staged_arguments(self) -> list[str]:
         """The arguments of the function for one element, of what is staged."""
-        return [*(tensor.at(f"{tensor.name}_data", "i") for tensor in self.tensors), *self.scalar_names()]
+        return [*self._staged(self.of_element), *self._element_numbers("")]
+
+    @property
+    def staged_term_arguments(self) -> list[str]:
+        """Those of the function for what is summed, of rows that are staged."""
+        return self._staged(self.of_term)
+
+    @staticmethod
+    def _staged(tensors: Sequence[TensorView]) -> list[str]:
+        return [f"{t.name}_row" if t.kind == "number" else t.at(f"{t.name}_data", "i") for t in tensors]
 
     def staged_class(self, tensor: TensorView, name: str = "Staged") -> str:
         """What holds some elements of a tensor: converted, where the function for one element is a template over their
@@ -309,35 +318,22 @@ class CppView:
         for tensor in self.of_element:
             part = "" if tensor.role == "out" else "[i % kColumns]" if tensor.kind == "column" else "[i]"
             tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec{part}[j]")
-        return [*tensors, *self._element_numbers]
+        return [*tensors, *self._element_numbers("params.")]
 
     @property
     def element_call_singles(self) -> list[str]:
         """The same for an element in memory."""
         tensors = [f"{t.name}_row" if t.kind == "number" else self._row_element(t, "at") for t in self.of_element]
-        return [*tensors, *self._element_numbers]
+        return [*tensors, *self._element_numbers("params.")]
 
-    @property
-    def _element_numbers(self) -> list[str]:
+    def _element_numbers(self, prefix: str) -> list[str]:
         factor = [self.start.factor] if self.start.factor else []
-        return [*self.scalar_names("params.", self.start.element_scalars), *factor]
+        return [*self.scalar_names(prefix, self.start.element_scalars), *factor]
 
     def _cpu_element(self, tensor: TensorView) -> str:
         if tensor.kind == "number":
             return f"{tensor.name}_row"
         return tensor.at(f"{tensor.name}_ptr" if tensor.kind == "column" else f"{tensor.name}_row", "i")
-
-    @property
-    def staged_term_arguments(self) -> list[str]:
-        """The arguments of the function for what is summed, of rows that are staged."""
-        return [tensor.at(f"{tensor.name}_data", "i") for tensor in self.of_term]
-
-    @property
-    def staged_row_arguments(self) -> list[str]:
-        """Those of the function for one element then."""
-        tensors = [f"{t.name}_row" if t.kind == "number" else t.at(f"{t.name}_data", "i") for t in self.of_element]
-        factor = [self.start.factor] if self.start.factor else []
-        return [*tensors, *self.scalar_names("", self.start.element_scalars), *factor]
 
     @property
     def cpu_row_call(self) -> list[str]:
@@ -347,9 +343,7 @@ class CppView:
 
     @property
     def cpu_element_call(self) -> list[str]:
-        factor = [self.start.factor] if self.start.factor else []
-        tensors = [self._cpu_element(tensor) for tensor in self.of_element]
-        return [*tensors, *self.scalar_names("", self.start.element_scalars), *factor]
+        return [*(self._cpu_element(tensor) for tensor in self.of_element), *self.scalar_names()]
 
     @property
     def cpu_zero_call(self) -> list[str]:

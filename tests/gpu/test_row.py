@@ -12,6 +12,7 @@ from machine import DEVICE, properties, synchronize
 import kjit
 
 CASES = Path(__file__).parent / "row_cases.cuh"
+EXPORTS = ("reduce_rows", "move", "fetch", "ahead", "fetched", "blocks_per_sm", "through_shared_memory")
 
 
 @pytest.fixture(scope="module")
@@ -20,18 +21,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
         "row_cases",
         cuda_files=[CASES],
         cuda_wrappers=[
-            *(
-                (name, name)
-                for name in (
-                    "reduce_rows",
-                    "move",
-                    "fetch",
-                    "ahead",
-                    "fetched",
-                    "blocks_per_sm",
-                    "through_shared_memory",
-                )
-            ),
+            *((name, name) for name in EXPORTS),
             *((f"unaligned_{name}", f"unaligned<{name}_t>") for name in ("int8", "int16", "int32", "int64")),
         ],
         build_directory=tmp_path_factory.mktemp("row"),
