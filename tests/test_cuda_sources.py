@@ -24,9 +24,14 @@ OPS = [
     for declared in declared_in(vars(importlib.import_module(f"kjit.ops.{op}")))
 ]
 
-GPU_TESTS = [
-    path for path in sorted((ROOT / "tests" / "gpu").glob("test_*.py")) if "EXPORTS" in path.read_text("utf-8")
-]
+
+def cases_of(gpu_test: Path) -> set[str]:
+    """The names, less `.cuh`, of the kernels that a test of tests/gpu has written for it."""
+    return set(re.findall(r"\b\w+_cases\b", gpu_test.read_text("utf-8")))
+
+
+GPU_TESTS = [path for path in sorted((ROOT / "tests" / "gpu").glob("test_*.py")) if cases_of(path)]
+assert set.union(*map(cases_of, GPU_TESTS)) == {path.stem for path in (ROOT / "tests" / "gpu").glob("*.cuh")}
 
 pytestmark = pytest.mark.nvcc
 
@@ -80,7 +85,7 @@ LONGEST = ("test_type", "test_warp")
 )
 def test_the_kernels_of_a_gpu_test_compile(module: Path, arch: str) -> None:
     exports = runpy.run_path(str(module))["EXPORTS"]
-    (cases,) = set(re.findall(r"\b\w+_cases\b", module.read_text("utf-8")))
+    (cases,) = cases_of(module)
     spec = kjit.Spec(cases, cuda_files=[module.parent / f"{cases}.cuh"], cuda_wrappers=exports)
     artifact = ensure_built(kjit.Variant(spec, kjit.Target.cuda(arch)))
     assert artifact.build["warnings"] == ""

@@ -12,7 +12,13 @@ from machine import DEVICE, properties, synchronize
 import kjit
 
 CASES = Path(__file__).parent / "row_cases.cuh"
-EXPORTS = ("reduce_rows", "move", "fetch", "ahead", "fetched", "blocks_per_sm", "through_shared_memory")
+EXPORTS = [
+    *(
+        (name, name)
+        for name in ("reduce_rows", "move", "fetch", "ahead", "fetched", "blocks_per_sm", "through_shared_memory")
+    ),
+    *((f"unaligned_{name}", f"unaligned<{name}_t>") for name in ("int8", "int16", "int32", "int64")),
+]
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +26,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return kjit.load_jit(
         "row_cases",
         cuda_files=[CASES],
-        cuda_wrappers=[
-            *((name, name) for name in EXPORTS),
-            *((f"unaligned_{name}", f"unaligned<{name}_t>") for name in ("int8", "int16", "int32", "int64")),
-        ],
+        cuda_wrappers=EXPORTS,
         build_directory=tmp_path_factory.mktemp("row"),
     )
 
