@@ -65,7 +65,7 @@ class _Maker:
     ) -> Signature:
         """The tensors that are needed, others of `shapes`, numbers, optional tensors, and one result or several."""
         inputs = [*needed, *(self.tensor(self.choose(*shapes), dtypes) for _ in range(self.random.randint(0, 2)))]
-        known = {tensor.dtype for tensor in inputs}
+        known = dict.fromkeys(tensor.dtype for tensor in inputs)
         # What alone is a dtype variable would stand for nothing.
         fitting = tuple(dtype for dtype in dtypes if not isinstance(dtype, str) or dtype in known)
         outputs = [self.tensor(self.choose(*results), (*known, *fitting)) for _ in range(self.random.randint(0, 2))]
