@@ -2,16 +2,16 @@
 
 The functions with vectors are compiled once for each kind of CPU and know no dtype variable: everything about an op is
 in its `Params`, which is a type of its own for each variant, and says in which lanes is computed (`Params::Lane`). What
-the kernels for one kind of CPU have in common with these is in `views.py`.
+the kernels for one kind of CPU have in common with these is in `cpp.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kjit.scaffold.cpp import CppView, Field, TensorView
 from kjit.scaffold.signature import Scalar
 from kjit.scaffold.start import Language
-from kjit.scaffold.views import CppView, Field, TensorView
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,18 @@ from typing import get_args
 from kjit.build.highway import find_highway
 from kjit.errors import ToolchainError, UsageError
 from kjit.project import Project, find_pyproject, load_toml, read_project
+from kjit.scaffold.cases import CasesView
+from kjit.scaffold.cpp import CppView
 from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType, find_dtype, suggest_dtype
 from kjit.scaffold.fileset import FileSet
 from kjit.scaffold.highway import HighwayView
 from kjit.scaffold.init import add_package, add_project, finds_package, plan_project
 from kjit.scaffold.names import camel, check_op_name, cpp_stem
-from kjit.scaffold.patterns import DEFAULT_PATTERN, Kinds, Pattern, check_signature, find_pattern
+from kjit.scaffold.patterns import DEFAULT_PATTERN, Pattern, Placed, check_signature, find_pattern
+from kjit.scaffold.python import PythonView
 from kjit.scaffold.render import render
 from kjit.scaffold.signature import Signature, parse_signature
 from kjit.scaffold.start import Start
-from kjit.scaffold.views import CppView, PythonView
 from kjit.spec import Side, Simd
 
 DEFAULT_SIMD: Simd = "compiler"
@@ -94,7 +96,7 @@ def scaffold_op(
     chosen = find_pattern(pattern)
     kinds = _check_devices(devices)
     parsed = parse_signature(chosen.signature if signature is None else signature)
-    places = check_signature(parsed, chosen, op)
+    placed = check_signature(parsed, chosen, op)
     meant = _check_dtypes(parsed, chosen, dtypes)
     vectors = _check_simd(simd, kinds)
 
@@ -123,7 +125,7 @@ def scaffold_op(
         except ToolchainError as error:
             notes.append(f"{error.message} The op does not compile before it is installed: {error.hint}")
 
-    context = _context(op, parsed, chosen, places, kinds, meant, vectors, project)
+    context = _context(op, chosen, placed, kinds, meant, vectors, project)
     width = _python_width(project.root)
     for kind in kinds:
         suffix = SUFFIXES[kind]
@@ -224,17 +226,16 @@ def _check_free(op: str, project: Project) -> None:
 
 def _context(
     op: str,
-    signature: Signature,
     pattern: Pattern,
-    kinds: Kinds,
+    placed: Placed,
     devices: Sequence[Side],
     dtypes: Sequence[DType],
     simd: Simd,
     project: Project,
 ) -> dict[str, object]:
     """What the templates see."""
-    start = Start(signature, kinds, sums=pattern.name == "rowwise")
-    cpp, python = CppView(signature, kinds, start), PythonView(signature, kinds, start, tuple(dtypes))
+    start = Start(placed)
+    cpp, python = CppView(start), PythonView(start, tuple(dtypes))
     kernels = [project.display(project.csrc_dir / f"{op}{SUFFIXES[kind]}") for kind in devices]
     package = project.package
     members = [*(["DTYPES"] if python.variables else []), *([f"_{op}"] if "cuda" in devices else []), op]
@@ -246,15 +247,17 @@ def _context(
         "pattern": pattern.name,
         "manner": _MANNERS.get(pattern.name, "element by element"),
         "devices": list(devices),
-        "signature": str(signature),
-        "dimensions": signature.dimensions,
+        "signature": str(placed.signature),
+        "dimensions": placed.signature.dimensions,
         "tensors": cpp.tensors,
+        "placed": placed,
         "start": start,
-        "inputs": signature.inputs,
+        "inputs": placed.signature.inputs,
         "cpp": cpp,
         "simd": HighwayView(cpp),
         "is_highway": simd == "highway",
         "python": python,
+        "cases": CasesView(python),
         "module": project.module_name(op),
         "first_party": package.split(".")[0],
         "members": members,

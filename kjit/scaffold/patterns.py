@@ -32,12 +32,64 @@ class Pattern:
         summary: what `--help` says about it.
         signature: of an op for which none is given.
         place: the kind of every tensor; raises a `SignatureError` where the pattern cannot serve the signature.
+        sums: it reduces rows.
     """
 
     name: str
     summary: str
     signature: str
     place: Callable[[Signature, str], Kinds]
+    sums: bool = False
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A signature in a pattern that serves it.
+
+    Args:
+        signature: of the op.
+        kinds: what its tensors are to the kernel.
+        sums: the kernel reduces rows.
+    """
+
+    signature: Signature
+    kinds: Kinds
+    sums: bool
+
+    def kind(self, tensor: Tensor) -> Kind:
+        """What a tensor of the signature is to the kernel."""
+        return self.kinds[tensor.name]
+
+    def inputs(self, *kinds: Kind) -> list[Tensor]:
+        """The inputs of these kinds."""
+        return [tensor for tensor in self.signature.inputs if self.kind(tensor) in kinds]
+
+    @property
+    def main(self) -> Tensor:
+        """The tensor whose shape says how much there is to do, and which all others follow from."""
+        return next(t for t in self.signature.tensors if self.kind(t) == "element" and not t.optional)
+
+    @property
+    def index(self) -> Tensor | None:
+        """The numbers of the rows that are chosen."""
+        return next(iter(self.inputs("index")), None)
+
+    @property
+    def row_rank(self) -> int:
+        """Dimensions of the main tensor that a row has; 0 where there are no rows, or rows of one element."""
+        if self.index is not None:
+            return len(self.main.shape) - len(self.index.shape)
+        return int(self.sums)
+
+    @property
+    def leading(self) -> tuple[Dimension, ...]:
+        """The dimensions of the main tensor that count its rows."""
+        return self.main.shape[: len(self.main.shape) - self.row_rank]
+
+    @property
+    def row(self) -> tuple[Dimension, ...]:
+        """The dimensions of a row."""
+        return self.main.shape[len(self.leading) :]
 
 
 SUFFIXES = ("_ref", "_ptr", "_vec", "_row", "_constant", "_part", "_data")
@@ -60,8 +112,8 @@ def find_pattern(name: str) -> Pattern:
     return PATTERNS[name]
 
 
-def check_signature(signature: Signature, pattern: Pattern, op: str) -> Kinds:
-    """Refuse a signature that `pattern` cannot serve; else say what each of its tensors is.
+def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
+    """Refuse a signature that `pattern` cannot serve; else say what each of its tensors is to the kernel.
 
     Raises:
         SignatureError: with the reason, and what would be served or which pattern would serve it.
@@ -69,7 +121,7 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Kinds:
     _check_names(signature, op)
     _check_parameters(signature)
     try:
-        return pattern.place(signature, pattern.name)
+        return Placed(signature, pattern.place(signature, pattern.name), pattern.sums)
     except SignatureError as error:
         for other in PATTERNS.values():
             try:
@@ -302,6 +354,7 @@ PATTERNS = {
             "a reduction over each row, and what is made of it: norms, softmax, quantisation; rows are read once",
             "x: T[..., D], weight: T[D], eps: float = 1e-6 -> out: T[..., D]",
             _place_rows,
+            sums=True,
         ),
         Pattern(
             "gather",

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kjit.scaffold.dtypes import DType
-from kjit.scaffold.patterns import Kinds
+from kjit.scaffold.patterns import Kind, Placed
 from kjit.scaffold.signature import Scalar, Signature, Tensor
 
 Language = Literal["cpp", "highway", "python"]
@@ -34,14 +34,19 @@ class Start:
     """The math of a new op.
 
     Args:
-        signature: of the op.
-        kinds: what its tensors are to the kernel.
-        sums: it reduces rows.
+        placed: its signature, and what the tensors are to the kernel.
     """
 
-    signature: Signature
-    kinds: Kinds
-    sums: bool
+    placed: Placed
+
+    @property
+    def signature(self) -> Signature:
+        return self.placed.signature
+
+    @property
+    def sums(self) -> bool:
+        """Whether the kernel reduces rows."""
+        return self.placed.sums
 
     @property
     def results(self) -> list[Tensor]:
@@ -51,14 +56,14 @@ class Start:
     @property
     def writes_rows(self) -> bool:
         """Whether any result has more than a number for each row."""
-        return any(self.kinds[tensor.name] == "element" for tensor in self.results)
+        return any(self.placed.kind(tensor) == "element" for tensor in self.results)
 
     @property
     def moves(self) -> bool:
         """Whether elements are moved as they are, from one table to one output."""
-        inputs = [tensor for tensor in self.signature.inputs if self.kinds[tensor.name] != "index"]
+        inputs = [tensor for tensor in self.signature.inputs if tensor != self.placed.index]
         numbers = [parameter for parameter in self.signature.parameters if isinstance(parameter, Scalar)]
-        if [self.kinds[tensor.name] for tensor in inputs] != ["table"] or numbers or len(self.results) != 1:
+        if [self.placed.kind(tensor) for tensor in inputs] != ["table"] or numbers or len(self.results) != 1:
             return False
         return inputs[0].dtype == self.results[0].dtype
 
@@ -67,9 +72,8 @@ class Start:
         """The name of what a row's sum becomes; nothing for an op without sums."""
         return FACTOR if self.sums else ""
 
-    def _of(self, *kinds: str, optional: bool | None = None) -> list[Tensor]:
-        inputs = self.signature.inputs
-        return [t for t in inputs if self.kinds[t.name] in kinds and optional in (None, t.optional)]
+    def _of(self, *kinds: Kind, optional: bool | None = None) -> list[Tensor]:
+        return [tensor for tensor in self.placed.inputs(*kinds) if optional in (None, tensor.optional)]
 
     @property
     def eps(self) -> str | None:
@@ -81,8 +85,8 @@ class Start:
         """What a term of the sum is made of; where no result is a row, everything that rows are made of."""
         if not self.sums:
             return []
-        kinds = ("element",) if self.writes_rows else ("element", "column")
-        return [tensor.name for tensor in self._of(*kinds)]
+        tensors = self._of("element") if self.writes_rows else self._of("element", "column")
+        return [tensor.name for tensor in tensors]
 
     @property
     def row_tensors(self) -> list[str]:
@@ -90,16 +94,16 @@ class Start:
         if not self.sums:
             return []
         inputs = [t.name for t in self._of("number") if t.mutable or not self.writes_rows]
-        return inputs + [t.name for t in self.signature.outputs if self.kinds[t.name] == "number"]
+        return inputs + [t.name for t in self.signature.outputs if self.placed.kind(t) == "number"]
 
     @property
     def row_results(self) -> list[str]:
         """The results with a number for each row, where rows are summed."""
-        return [t.name for t in self.results if self.sums and self.kinds[t.name] == "number"]
+        return [t.name for t in self.results if self.sums and self.placed.kind(t) == "number"]
 
     @property
     def element_results(self) -> list[str]:
-        return [tensor.name for tensor in self.results if self.kinds[tensor.name] == "element"]
+        return [tensor.name for tensor in self.results if self.placed.kind(tensor) == "element"]
 
     @property
     def row_scalars(self) -> list[str]:
@@ -117,9 +121,9 @@ class Start:
     def summed(self, language: Language) -> str:
         """What is squared and added up over a row."""
         tensors = [t for name in self.term_tensors for t in self.signature.inputs if t.name == name]
-        terms = [tensor.name for tensor in tensors if self.kinds[tensor.name] == "element"]
-        factors = [tensor.name for tensor in tensors if self.kinds[tensor.name] == "column" and not tensor.optional]
-        summands = [tensor.name for tensor in tensors if self.kinds[tensor.name] == "column" and tensor.optional]
+        terms = [tensor.name for tensor in tensors if self.placed.kind(tensor) == "element"]
+        factors = [tensor.name for tensor in tensors if self.placed.kind(tensor) == "column" and not tensor.optional]
+        summands = [tensor.name for tensor in tensors if self.placed.kind(tensor) == "column" and tensor.optional]
         del language  # rows and columns have the same names in both
         return _combine(terms, factors, summands)
 
@@ -131,7 +135,7 @@ class Start:
         """What the result of that name is."""
         result = next(tensor for tensor in self.results if tensor.name == name)
         index = self.signature.outputs.index(result) if result in self.signature.outputs else 0
-        if self.sums and self.kinds[name] == "number":
+        if self.sums and self.placed.kind(result) == "number":
             return self._boolean(result, self._row_result(result, index, language))
         # Its own value and what is only read, so that one does not depend on whether another has changed yet.
         read = [t for t in self._of("element", "table") if not t.mutable or (t is result) or not result.mutable]
@@ -166,7 +170,7 @@ class Start:
 
     def _sum(self, tensors: Sequence[Tensor], factors: list[str], summands: list[str], language: Language) -> str:
         terms = [self._name(tensor, language) for tensor in tensors]
-        if len(terms) == 1 and not factors and not summands and self.kinds[tensors[0].name] == "element":
+        if len(terms) == 1 and not factors and not summands and self.placed.kind(tensors[0]) == "element":
             return f"{terms[0]} * {terms[0]}"
         # A sum of bools is a number in C++ and a bool in PyTorch.
         bools = all(isinstance(tensor.dtype, DType) and tensor.dtype.kind == "bool" for tensor in tensors)
@@ -176,10 +180,10 @@ class Start:
         """A tensor in an expression. In Python a whole tensor takes part, in C++ the element at hand."""
         if language != "python":
             return tensor.name
-        if self.kinds[tensor.name] == "table":
-            index = next(t for t in self.signature.inputs if self.kinds[t.name] == "index")
+        if self.placed.kind(tensor) == "table":
+            (index,) = self.placed.inputs("index")
             return f"{tensor.name}[{index.name}]"
-        if self.kinds[tensor.name] == "number":
+        if self.placed.kind(tensor) == "number":
             columns = 1 if self.sums else len(self._of("table")[0].shape) - 1
             return f"{tensor.name}[{', '.join(['...', *['None'] * columns])}]" if columns else tensor.name
         return tensor.name

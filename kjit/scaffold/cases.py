@@ -1,0 +1,330 @@
+"""With what do an op's test and benchmark call it: tensors of which shapes and dtypes, and how many bytes are moved?"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kjit.scaffold.dtypes import DType
+from kjit.scaffold.patterns import Placed
+from kjit.scaffold.python import PythonView
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
+from kjit.scaffold.start import Start
+
+
+@dataclass(frozen=True)
+class CasesView:
+    """The calls of an op in its test and benchmark.
+
+    Args:
+        python: the op in Python.
+    """
+
+    python: PythonView
+
+    @property
+    def start(self) -> Start:
+        return self.python.start
+
+    @property
+    def placed(self) -> Placed:
+        return self.start.placed
+
+    @property
+    def signature(self) -> Signature:
+        return self.placed.signature
+
+    # Arguments of a call.
+
+    @property
+    def variable_parameters(self) -> list[str]:
+        return [f"{name}: torch.dtype" for name in self.python.variables]
+
+    @property
+    def first_dtypes(self) -> list[str]:
+        """A dtype for each variable, where they are not parameters of the test."""
+        return ["DTYPES[0]"] * len(self.python.variables)
+
+    @property
+    def parametrize_variants(self) -> str:
+        """The decorators of a test that runs for every dtype, each with its line break."""
+        return "".join(f'@pytest.mark.parametrize("{name}", DTYPES, ids=str)\n' for name in self.python.variables)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the tensors that a call takes."""
+        return [tensor.name for tensor in self.signature.inputs]
+
+    @property
+    def tensors(self) -> list[str]:
+        """The names of all tensors, outputs last."""
+        return self.inputs + self.python.outputs
+
+    def quoted(self, names: Sequence[str]) -> list[str]:
+        return [f'"{name}"' for name in names]
+
+    @property
+    def written(self) -> list[str]:
+        """What a call writes to, in the dictionary of its arguments."""
+        return [f'inputs["{name}"]' for name in self.python.results]
+
+    @property
+    def sample_arguments(self) -> list[tuple[str, str]]:
+        """The parameters with a value for a test: tensors of some shape, and numbers that are no defaults."""
+        return [
+            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else _sample(p)) for p in self.signature.parameters
+        ]
+
+    def _sample_tensor(self, tensor: Tensor) -> str:
+        arguments = f"{self._shape_of(tensor)}, {self._dtype_of(tensor)}, device"
+        return f"choose(rows, {arguments})" if tensor == self.placed.index else f"make({arguments})"
+
+    def _dtype_of(self, tensor: Tensor) -> str:
+        """The expression for a tensor's dtype."""
+        if isinstance(tensor.dtype, DType):
+            return f"torch.{tensor.dtype.name}"
+        return self.python.variables[self.signature.variables.index(tensor.dtype)]
+
+    def _shape_of(self, tensor: Tensor) -> str:
+        """The expression for a tensor's shape, where `shape` is that of the main tensor."""
+        kind, rank = self.placed.kind(tensor), self.placed.row_rank
+        if kind == "column":
+            return f"shape[-{rank}:]"
+        if kind in ("number", "index"):
+            return f"shape[:-{rank}]" if rank else "shape"
+        if kind == "table":
+            size = tensor.shape[0] if isinstance(tensor.shape[0], int) else "rows"
+            return f"({size}, *shape[-{rank}:])" if rank else f"({size},)"
+        return "shape"
+
+    # What there is to be tested.
+
+    @property
+    def in_place(self) -> tuple[str, str] | None:
+        """An input, and the output that may be the same tensor."""
+        for output in self.signature.outputs:
+            for tensor in self.placed.inputs("element"):
+                alike = tensor.dtype == output.dtype and tensor.shape == output.shape
+                if alike and not (tensor.mutable or tensor.optional):
+                    return tensor.name, output.name
+        return None
+
+    @property
+    def shape_checked(self) -> list[str]:
+        """The tensors that one dimension more is an error for: not for what alone says what `...` stands for."""
+        open_ended = [tensor.name for tensor in self.signature.tensors if ELLIPSIS in tensor.shape]
+        return [name for name in self.tensors if open_ended != [name]]
+
+    @property
+    def tables(self) -> list[str]:
+        return [table.name for table in self.placed.inputs("table")]
+
+    @property
+    def table_rows(self) -> str:
+        """How many rows the table of a test has: as many as are chosen, at least one."""
+        if self.placed.index is None:
+            return ""
+        rows = self.placed.inputs("table")[0].shape[0]
+        return str(rows) if isinstance(rows, int) else f"max(1, math.prod({self._shape_of(self.placed.index)}))"
+
+    @property
+    def differentiable(self) -> str:
+        """An input that could require a gradient in the first variant; nothing where there is none."""
+        for tensor in self.signature.inputs:
+            dtype = tensor.dtype if isinstance(tensor.dtype, DType) else self.python.dtypes[0]
+            if dtype.kind == "float":
+                return tensor.name
+        return ""
+
+    def _dtypes_of(self, tensors: Iterable[Tensor]) -> set[DType]:
+        """Every dtype that one of these tensors has in a variant."""
+        return {
+            dtype
+            for tensor in tensors
+            for dtype in ([tensor.dtype] if isinstance(tensor.dtype, DType) else self.python.dtypes)
+        }
+
+    @property
+    def has_fp8(self) -> bool:
+        return any(dtype.is_fp8 for dtype in self._dtypes_of(self.signature.tensors))
+
+    @property
+    def has_integers(self) -> bool:
+        """Whether PyTorch could not take the mean of an input."""
+        return self.start.sums and any(dtype.kind == "int" for dtype in self._dtypes_of(self.signature.inputs))
+
+    @property
+    def has_integer_results(self) -> bool:
+        """Whether a result is cut off to a whole number after a computation in floating point."""
+        return self.start.sums and any(dtype.kind == "int" for dtype in self._dtypes_of(self.start.results))
+
+    @property
+    def smallest(self) -> int:
+        """The smallest size to test: the mean of no elements is no number, and as an integer it is nothing certain."""
+        results = [result for result in self.start.results if result.name in self.start.row_results]
+        return int(any(dtype.kind != "float" for dtype in self._dtypes_of(results)))
+
+    # Shapes of the main tensor, which those of all others follow from.
+
+    @property
+    def _free(self) -> list[Dimension]:
+        """The dimensions that can grow by themselves: of one that is there twice, the size would be squared."""
+        shape = self.placed.main.shape
+        return [dimension for dimension in shape if isinstance(dimension, str) and shape.count(dimension) == 1]
+
+    @property
+    def _free_leading(self) -> list[Dimension]:
+        return [dimension for dimension in self._free if dimension not in self.placed.row]
+
+    @property
+    def _free_row(self) -> list[Dimension]:
+        return [dimension for dimension in self._free if dimension in self.placed.row]
+
+    def _filled(self, values: Mapping[Dimension, str], other: str) -> str:
+        """The main shape with these sizes for some of its dimensions."""
+        items = [values.get(d, str(d) if isinstance(d, int) else other) for d in self.placed.main.shape]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+    @property
+    def sized_shapes(self) -> list[str]:
+        """Shapes that grow with `size`; nothing where no dimension can grow by itself."""
+        rows = self._free_leading[-1:]
+        if not self.placed.row_rank:
+            return [self._filled({dimension: "size"}, "1") for dimension in rows]
+        shapes = [self._filled({dimension: "size"}, "3") for dimension in self._free_row[-1:]]
+        if self.placed.index is not None or not shapes:
+            shapes += [self._filled({dimension: "size"}, "5") for dimension in rows]
+        return shapes
+
+    @property
+    def other_shapes(self) -> list[str]:
+        """Shapes of another kind than `sized_shapes`, for the test."""
+        shape = self.placed.main.shape
+        if shape == (ELLIPSIS,):
+            return ["()", "(3, 5, 7)", "(2, 0, 3)"]
+        if ELLIPSIS in shape:
+            rest = tuple(d if isinstance(d, int) else 5 for d in shape[1:])
+            return [repr(rest), repr((3, 4, *rest)), repr((2, 0, *rest))]
+        named = list(dict.fromkeys(dimension for dimension in shape if isinstance(dimension, str)))
+        if len(named) < 2:
+            return [] if named else [repr(shape)]
+        primes = dict(zip(named, (3, 5, 7, 2, 11, 13), strict=False))
+        if self.placed.row:
+            primes[named[0]] = 1001
+        shapes = [tuple(primes.get(str(d), 2) if isinstance(d, str) else d for d in shape)]
+        for empty in (named[0], *([named[-1]] if self.placed.row and not self.smallest else [])):
+            shapes.append(tuple(0 if d == empty else size for d, size in zip(shape, shapes[0], strict=True)))
+        return [repr(entry) for entry in shapes]
+
+    @property
+    def sample_shape(self) -> str:
+        """A shape for tests that need one that is not special."""
+        shape = self.placed.main.shape
+        if shape == (ELLIPSIS,) or len(shape) == 1:
+            return repr(shape) if isinstance(shape[0], int) else "(1001,)"
+        sizes = iter((7, 143, 5, 3, 2, 2, 2, 2))
+        known: dict[str, int] = {}
+        return repr(tuple(d if isinstance(d, int) else known.setdefault(d, next(sizes)) for d in shape))
+
+    @property
+    def past_shape(self) -> str:
+        """The shape of a tensor with `size` rows that together are more than an int can count."""
+        rows = self._free_leading[:1]
+        if not rows or self.placed.main.shape[0] != rows[0]:
+            return ""
+        return self._filled({rows[0]: "size", **dict.fromkeys(self._free_row[-1:], "1024")}, "1")
+
+    @property
+    def past_columns(self) -> int:
+        """The elements of each of those rows."""
+        return self.fixed_elements * (1024 if self._free_row else 1)
+
+    @property
+    def past_ends(self) -> list[str]:
+        """The arguments for the last rows of it."""
+        ends = self.placed.inputs("element", "number", "index")
+        return [f'"{tensor.name}": inputs["{tensor.name}"][-9:]' for tensor in ends]
+
+    @property
+    def fixed_elements(self) -> int:
+        """The product of the dimensions that are numbers."""
+        return math.prod(dimension for dimension in self.placed.main.shape if isinstance(dimension, int))
+
+    # The benchmark.
+
+    @property
+    def bench_axis(self) -> Literal["elements", "columns", "rows"]:
+        """What grows in the benchmark: the tensor, the length of its rows, or their number."""
+        if not self.placed.row_rank:
+            return "elements"
+        return "columns" if self.start.sums and self._free_row else "rows"
+
+    @property
+    def bench_shape(self) -> str:
+        """The main shape in the benchmark, for a `size`; nothing where it cannot grow."""
+        if self.bench_axis == "elements":
+            size = "size" if self.fixed_elements == 1 else f"size // {self.fixed_elements}"
+            return "".join(self._filled({dimension: size}, "1") for dimension in self._free_leading[-1:])
+        grows = self._free_row if self.bench_axis == "columns" else self._free_leading
+        return self._filled(self._bench_sizes, "1") if grows else ""
+
+    @property
+    def _bench_sizes(self) -> dict[Dimension, str]:
+        """The names of the two sizes that are not 1 in the benchmark of an op with rows."""
+        rows, columns = ("ROWS", "size") if self.bench_axis == "columns" else ("size", "COLUMNS")
+        return {**dict.fromkeys(self._free_leading[:1], rows), **dict.fromkeys(self._free_row[-1:], columns)}
+
+    @property
+    def bytes_moved(self) -> list[str]:
+        """Bytes read and written, as terms: the elements, columns and rows of the benchmark, times their sizes."""
+        counts: dict[tuple[str, str], int] = {}
+        names = {"element": "elements", "table": "elements", "column": "columns", "number": "rows", "index": "rows"}
+        for tensor in self.signature.tensors:
+            size = str(tensor.dtype.bytes) if isinstance(tensor.dtype, DType) else f"{self._dtype_of(tensor)}.itemsize"
+            key = names[self.placed.kind(tensor)], size
+            counts[key] = counts.get(key, 0) + (2 if tensor.mutable else 1)
+        terms = []
+        for name in ("elements", "columns", "rows"):
+            sizes = {size: count for (of, size), count in counts.items() if of == name}
+            if sizes:
+                terms.append(f"{self._bench_count(name)} * {_sum_of_sizes(sizes)}")
+        return terms
+
+    def _bench_count(self, name: str) -> str:
+        """How many elements, columns or rows there are in the benchmark."""
+        if self.bench_axis == "elements":
+            return "size"
+        rows, columns = self._bench_factors(self.placed.leading), self._bench_factors(self.placed.row)
+        chosen = {"rows": rows, "columns": columns}.get(name, [*rows, *columns])
+        return " * ".join(chosen) or "1"
+
+    def _bench_factors(self, shape: Sequence[Dimension]) -> list[str]:
+        sizes = [self._bench_sizes[dimension] for dimension in shape if dimension in self._bench_sizes]
+        return sizes + [str(dimension) for dimension in shape if isinstance(dimension, int)]
+
+    @property
+    def bench_constant(self) -> str:
+        """What is fixed in the benchmark."""
+        text = f"{self.bench_shape} {' '.join(self.bytes_moved)}"
+        return next((name for name in ("ROWS", "COLUMNS") if re.search(rf"\b{name}\b", text)), "")
+
+
+def _sum_of_sizes(sizes: Mapping[str, int]) -> str:
+    fixed = sum(int(size) * count for size, count in sizes.items() if size.isdecimal())
+    terms = [f"{count} * {size}" if count > 1 else size for size, count in sizes.items() if not size.isdecimal()]
+    terms += [str(fixed)] if fixed else []
+    return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+
+
+def _sample(scalar: Scalar) -> str:
+    """A value for a test: a constant's own, as others are not built; else one that a default would not be."""
+    if scalar.constant:
+        return repr(scalar.default) if scalar.default is not None else "True"
+    if scalar.kind == "float":
+        return "0.5" if scalar.default != 0.5 else "0.25"
+    if scalar.kind == "int":
+        return "3" if scalar.default != 3 else "2"
+    return repr(scalar.default is not True)

@@ -1,0 +1,231 @@
+"""What does an op look like in Python: its wrapper, and the reference that its test holds it against?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kjit.scaffold.dtypes import DType
+from kjit.scaffold.patterns import Placed
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Signature, Tensor
+from kjit.scaffold.start import Start
+
+
+@dataclass(frozen=True)
+class PythonView:
+    """An op in Python.
+
+    Args:
+        start: what it computes.
+        dtypes: what the dtype variables stand for.
+    """
+
+    start: Start
+    dtypes: tuple[DType, ...]
+
+    @property
+    def placed(self) -> Placed:
+        return self.start.placed
+
+    @property
+    def signature(self) -> Signature:
+        return self.placed.signature
+
+    @property
+    def variables(self) -> list[str]:
+        """For each dtype variable, what it is called in Python: `dtype`, or `dtype_t` and `dtype_u`."""
+        if len(self.signature.variables) == 1:
+            return ["dtype"]
+        return [f"dtype_{variable.lower()}" for variable in self.signature.variables]
+
+    @property
+    def dtype_items(self) -> list[str]:
+        """The value of `DTYPES`."""
+        return [f"torch.{dtype.name}" for dtype in self.dtypes]
+
+    @property
+    def axes(self) -> list[str]:
+        """What the variants are the product of: `dtype=DTYPES`, `amount=[1]`."""
+        constants = [
+            f"{c.name}=[False, True]" if c.kind == "bool" else f"{c.name}=[{c.default}]"
+            for c in self.signature.constants
+        ]
+        return [*(f"{name}=DTYPES" for name in self.variables), *constants]
+
+    @property
+    def variant_parameters(self) -> list[str]:
+        """Of the function that makes the spec."""
+        constants = [f"{constant.name}: {constant.kind}" for constant in self.signature.constants]
+        return [*(f"{name}: torch.dtype" for name in self.variables), *constants]
+
+    @property
+    def variant_names(self) -> list[str]:
+        return [*self.variables, *(constant.name for constant in self.signature.constants)]
+
+    @property
+    def variant_arguments(self) -> list[str]:
+        """How the wrapper calls it."""
+        dtypes = [f"{self.owner(variable).name}.dtype" for variable in self.signature.variables]
+        return [*dtypes, *(c.name for c in self.signature.constants), f"device={self.first}"]
+
+    def owner(self, variable: str) -> Tensor:
+        """The input that says what a dtype variable stands for."""
+        return next(tensor for tensor in self.signature.inputs if tensor.dtype == variable)
+
+    @property
+    def first(self) -> str:
+        """The tensor that says on which device the op works."""
+        return self.signature.inputs[0].name
+
+    @property
+    def outputs(self) -> list[str]:
+        return [output.name for output in self.signature.outputs]
+
+    @property
+    def mutated(self) -> list[str]:
+        return [tensor.name for tensor in self.signature.mutated]
+
+    @property
+    def optional(self) -> list[str]:
+        """The inputs that may be absent."""
+        return [tensor.name for tensor in self.signature.inputs if tensor.optional]
+
+    @property
+    def results(self) -> list[str]:
+        """The tensors that a call writes to: outputs, then what is changed in place."""
+        return self.outputs + self.mutated
+
+    @property
+    def inputs(self) -> list[str]:
+        """The parameters without the outputs, as in a definition."""
+        return [_python_parameter(parameter) for parameter in self.signature.parameters]
+
+    @property
+    def parameters(self) -> list[str]:
+        """All parameters, as in a definition."""
+        if not self.outputs:
+            return self.inputs
+        return [*self.inputs, "*", *(f"{name}: torch.Tensor | None = None" for name in self.outputs)]
+
+    @property
+    def returned(self) -> str:
+        """The annotation of what the op returns."""
+        return _tensors(len(self.outputs)) if self.outputs else "None"
+
+    @property
+    def reference_returned(self) -> str:
+        """The annotation of what `reference` returns."""
+        return _tensors(len(self.results))
+
+    @property
+    def export_arguments(self) -> list[str]:
+        """What the compiled function is called with."""
+        given = [p.name for p in self.signature.parameters if isinstance(p, Tensor) or not p.constant]
+        return given + self.outputs
+
+    @property
+    def export_parameters(self) -> list[str]:
+        """The compiled function's parameters, as in the definition of a method."""
+        given = [p for p in self.signature.parameters if isinstance(p, Tensor) or not p.constant]
+        parameters = [f"{parameter.name}: {_python_type(parameter)}" for parameter in (*given, *self.signature.outputs)]
+        return ["self", *parameters, "/"]
+
+    @property
+    def allocations(self) -> list[tuple[str, list[str]]]:
+        """For each output, the function that makes one and its arguments."""
+        return [self._allocation(output) for output in self.signature.outputs]
+
+    def _allocation(self, output: Tensor) -> tuple[str, list[str]]:
+        always = [tensor for tensor in self.signature.inputs if not tensor.optional]
+        alike = [tensor for tensor in always if tensor.shape == output.shape]
+        same = next((tensor for tensor in alike if tensor.dtype == output.dtype), None)
+        if same is not None:
+            return "torch.empty_like", [same.name]
+        if isinstance(output.dtype, str):
+            dtype = f"{self.owner(output.dtype).name}.dtype"
+        else:
+            dtype = f"torch.{output.dtype.name}"
+        if alike:
+            return "torch.empty_like", [alike[0].name, f"dtype={dtype}"]
+        source = self.owner(output.dtype) if isinstance(output.dtype, str) else always[0]
+        typed = [] if source.dtype == output.dtype else [f"dtype={dtype}"]
+        return f"{source.name}.new_empty", [self._sizes(output.shape, always), *typed]
+
+    def _sizes(self, shape: tuple[Dimension, ...], inputs: Sequence[Tensor]) -> str:
+        """A shape as an expression of the inputs' shapes."""
+        whole = [tensor.name for tensor in inputs if tensor.shape[:-1] == shape and shape]
+        if whole:
+            return f"{whole[0]}.shape[:-1]"
+        sizes = []
+        for dimension in shape:
+            if isinstance(dimension, int):
+                sizes.append(str(dimension))
+                continue
+            # The `...` from the tensor that has the least besides it.
+            having = [tensor for tensor in inputs if dimension in tensor.shape]
+            owner = min(having, key=lambda tensor: len(tensor.shape) if dimension == ELLIPSIS else 0)
+            behind = len(owner.shape) - 1
+            if dimension == ELLIPSIS:
+                sizes.append(f"*{owner.name}.shape" + (f"[:-{behind}]" if behind else ""))
+            else:
+                place = owner.shape.index(dimension)
+                sizes.append(f"{owner.name}.shape[{place - len(owner.shape) if ELLIPSIS in owner.shape else place}]")
+        return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+    @property
+    def allocation_arguments(self) -> list[str]:
+        """The inputs that the outputs are made after."""
+        text = " ".join(" ".join([function, *arguments]) for function, arguments in self.allocations)
+        words = set(re.findall(r"\w+", text))
+        return [tensor.name for tensor in self.signature.inputs if tensor.name in words]
+
+    @property
+    def allocation_parameters(self) -> list[str]:
+        return [f"{name}: torch.Tensor" for name in self.allocation_arguments]
+
+    @property
+    def math(self) -> list[str]:
+        """What `reference` returns, an expression for each result."""
+        return [self.start.expression(name, "python") for name in self.results]
+
+    @property
+    def documentation(self) -> list[str]:
+        """A sentence for each parameter."""
+        overlap = "It must not overlap an input."
+        if not self.placed.inputs("table"):
+            overlap = "It may be an input itself, and must not overlap one otherwise."
+        return [f"{p.name}: {_describe(p, self.placed)}." for p in self.signature.parameters] + [
+            f"{output.name}: {output.type}; takes the result and is returned. Allocated when None. {overlap}"
+            for output in self.signature.outputs
+        ]
+
+
+def _python_type(parameter: Parameter) -> str:
+    if isinstance(parameter, Scalar):
+        return parameter.kind
+    return "torch.Tensor | None" if parameter.optional else "torch.Tensor"
+
+
+def _python_parameter(parameter: Parameter) -> str:
+    default = ""
+    if isinstance(parameter, Tensor):
+        default = " = None" if parameter.optional else ""
+    elif parameter.default is not None:
+        default = f" = {parameter.default!r}"
+    return f"{parameter.name}: {_python_type(parameter)}{default}"
+
+
+def _describe(parameter: Parameter, placed: Placed) -> str:
+    if isinstance(parameter, Tensor):
+        changed = "; changed in place" if parameter.mutable else ""
+        absent = "; None counts as zeros" if parameter.optional else ""
+        is_index = placed.kind(parameter) == "index"
+        outside = ". A number that is no row of the table reads zeros" if is_index else ""
+        return f"{parameter.type}, contiguous{changed}{absent}{outside}"
+    words = {"float": "a number", "int": "a whole number", "bool": "true or false"}[parameter.kind]
+    return f"{words}, compiled into the kernel" if parameter.constant else words
+
+
+def _tensors(count: int) -> str:
+    return "torch.Tensor" if count == 1 else f"tuple[{', '.join(['torch.Tensor'] * count)}]"
