@@ -54,8 +54,8 @@ The rules:
 
 Why two roads: PyTorch's dispatcher costs several microseconds a call, more than most small kernels run, and brings
 nothing to plain tensors outside a transformation. Whatever does need it takes the registered op: `torch.compile` and
-`torch.export`, fake and meta tensors, tensor subclasses, dispatch modes, functorch transforms. The decorated function
-is generated for its signature, because packing `*args` and `**kwargs` again would cost as much as all its checks.
+`torch.export`, fake and meta tensors, tensor subclasses, dispatch modes, functorch transforms. `op_call.py` generates
+the function that decides.
 
 Why one registered op, the one that writes to `out`: PyTorch makes it functional by itself where it must and reuses
 buffers where it can, and one schema cannot disagree with another. Only autograd takes nothing that writes to its
@@ -73,7 +73,6 @@ does).
 from __future__ import annotations
 
 import inspect
-import typing
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -82,6 +81,8 @@ from types import FunctionType, GenericAlias
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from kjit.errors import KjitError, UsageError
+from kjit.runtime.op_call import generate_call
+from kjit.runtime.op_layout import OpLayout, read_layout
 
 if TYPE_CHECKING:
     import torch
@@ -145,10 +146,17 @@ def torch_op(
     mutated = tuple(mutates_args)
 
     def decorate(function: Callable[_P, _R]) -> TorchOp[_P, _R]:
-        layout = _read_signature(function, outputs, mutated)
+        layout = read_layout(function, outputs, mutated)
         gradient = _Gradient(layout)
         overload = _register(function, name or _default_name(function), layout, gradient)
-        called = _generate(function, layout, outputs, gradient)
+        called = generate_call(
+            function,
+            layout,
+            outputs,
+            registered=gradient.registered,
+            recording=gradient.overloads,
+            refuse_gradient=gradient.refuse,
+        )
         update_wrapper(called, function)
         called.__defaults__ = tuple(p.default for p in layout.inputs if p.default is not p.empty)
         called.__kwdefaults__ = dict.fromkeys(layout.outputs)
@@ -173,38 +181,6 @@ def torch_op(
     return decorate
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """A function's parameters, sorted by what they are; `allocation`: how `outputs=` is called with some of them."""
-
-    op: str
-    inputs: tuple[inspect.Parameter, ...]
-    outputs: tuple[str, ...]
-    mutated: tuple[str, ...]
-    allocation: tuple[str, ...]
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """Every parameter that is a tensor, or None in place of one."""
-        return (*(p.name for p in self.inputs if _is_tensor(p.annotation)), *self.outputs)
-
-    @property
-    def optional(self) -> tuple[str, ...]:
-        """Those of `tensors` that may be None."""
-        return (*(p.name for p in self.inputs if _is_optional_tensor(p.annotation)), *self.outputs)
-
-    @property
-    def parameters(self) -> str:
-        """As written in a definition: `x, alpha, *, out`."""
-        names = [p.name for p in self.inputs]
-        return ", ".join(names + (["*", *self.outputs] if self.outputs else []))
-
-    @property
-    def arguments(self) -> str:
-        """As written in a call: `x, alpha, out=out`."""
-        return ", ".join([*(p.name for p in self.inputs), *(f"{out}={out}" for out in self.outputs)])
-
-
 @dataclass
 class _Gradient:
     """What an op knows of its gradient, and what it has in common with functions that were the op before it.
@@ -219,7 +195,7 @@ class _Gradient:
         functions: what callers were given.
     """
 
-    layout: _Layout
+    layout: OpLayout
     library: Any = None
     registered: list[Any] = field(default_factory=list)
     overloads: list[Any] = field(default_factory=list)
@@ -283,119 +259,6 @@ _registered: dict[str, tuple[str, _Gradient]] = {}
 """By the name of each op: the function that owns it, as `module.name`, and what is known of it."""
 
 
-def _read_signature(
-    function: Callable[..., object], outputs: Callable[..., object] | None, mutated: tuple[str, ...]
-) -> _Layout:
-    op = function.__name__
-    try:
-        hints = typing.get_type_hints(function)
-    except NameError as error:
-        raise UsageError(
-            f"op '{op}': its annotations name '{error.name}', which its module does not define.",
-            hint="import it at the top of the module, outside `if TYPE_CHECKING`",
-        ) from error
-    inputs: list[inspect.Parameter] = []
-    outs: list[str] = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise UsageError(
-                f"op '{op}': '{parameter}' is not possible; parameters are plain ones, then `*, out=None`."
-            )
-        if parameter.name not in hints:
-            raise UsageError(f"op '{op}': parameter '{parameter.name}' has no type annotation.")
-        annotation = hints[parameter.name]
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            if not _is_optional_tensor(annotation) or parameter.default is not None:
-                raise UsageError(
-                    f"op '{op}': '{parameter}' is an output, as it is keyword-only, but not an optional tensor.",
-                    hint=f"write `{parameter.name}: torch.Tensor | None = None`, or move it before the `*`",
-                )
-            outs.append(parameter.name)
-        elif _hides_tensors(annotation):
-            raise UsageError(
-                f"op '{op}': '{parameter}' is a list of tensors, and gradients in a list would go unnoticed.",
-                hint="make each tensor a parameter of its own, or stack them into one",
-            )
-        else:
-            inputs.append(parameter.replace(annotation=annotation))
-    allocation = () if outputs is None else _allocation(op, [p.name for p in inputs], outputs)
-    layout = _Layout(op, tuple(inputs), tuple(outs), mutated, allocation)
-    _check_effects(layout, hints.get("return", inspect.Signature.empty), outputs)
-    return layout
-
-
-def _allocation(op: str, inputs: list[str], outputs: Callable[..., object]) -> tuple[str, ...]:
-    try:
-        parameters = inspect.signature(outputs).parameters.values()
-    except ValueError as error:
-        # A built-in such as torch.empty_like does not tell its parameters; a single input leaves no doubt.
-        if len(inputs) == 1:
-            return tuple(inputs)
-        raise UsageError(
-            f"op '{op}': `outputs=` is a built-in, which does not say which inputs it takes.",
-            hint="write a function of those inputs: outputs=lambda x: torch.empty_like(x)",
-        ) from error
-    for parameter in parameters:
-        if parameter.name not in inputs:
-            raise UsageError(
-                f"op '{op}': `outputs=` takes '{parameter}', which is not an input of the op.",
-                hint=f"its parameters are chosen by name from: {', '.join(inputs)}",
-            )
-    return tuple(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name for p in parameters)
-
-
-def _check_effects(layout: _Layout, returned: object, outputs: Callable[..., object] | None) -> None:
-    """Hold what the op says that it returns and changes against its parameters."""
-    import torch
-
-    op, outs = layout.op, layout.outputs
-    for name in layout.mutated:
-        if name not in layout.tensors or name in outs:
-            raise UsageError(f"op '{op}': mutates_args names '{name}', which is not one of its tensor inputs.")
-    if not outs and not layout.mutated:
-        raise UsageError(
-            f"op '{op}' has no output and changes no input.",
-            hint="give it a parameter `*, out: torch.Tensor | None = None` and `outputs=`, or `mutates_args=`",
-        )
-    if bool(outs) != (outputs is not None):
-        raise UsageError(
-            f"op '{op}' takes {', '.join(outs)} but was given no `outputs=`, which says what to allocate."
-            if outs
-            else f"op '{op}' was given `outputs=` but has no output parameter."
-        )
-    expected: object = type(None)
-    shown = "None"
-    if len(outs) == 1:
-        expected, shown = torch.Tensor, "torch.Tensor"
-    elif outs:
-        expected = GenericAlias(tuple, (torch.Tensor,) * len(outs))
-        shown = f"tuple[{', '.join(['torch.Tensor'] * len(outs))}]"
-    if returned != expected:
-        raise UsageError(f"op '{op}' must be annotated to return {shown}: its outputs, in their order.")
-
-
-def _is_optional_tensor(annotation: object) -> bool:
-    import torch
-
-    return set(typing.get_args(annotation)) == {torch.Tensor, type(None)}
-
-
-def _is_tensor(annotation: object) -> bool:
-    import torch
-
-    return annotation is torch.Tensor or _is_optional_tensor(annotation)
-
-
-def _hides_tensors(annotation: object) -> bool:
-    """Whether tensors are inside of what is no tensor itself."""
-    import torch
-
-    def inside(each: object) -> bool:
-        return each is torch.Tensor or any(map(inside, typing.get_args(each)))
-
-    return not _is_tensor(annotation) and inside(annotation)
-
-
 def _default_name(function: Callable[..., object]) -> str:
     """`kernels::scale` for `kernels/scale.py`, `my_package_kernels::scale` for `my_package/kernels/scale.py`."""
     module = function.__module__
@@ -403,7 +266,7 @@ def _default_name(function: Callable[..., object]) -> str:
 
 
 def _register(
-    function: Callable[..., object], name: str, layout: _Layout, gradient: _Gradient
+    function: Callable[..., object], name: str, layout: OpLayout, gradient: _Gradient
 ) -> torch._ops.OpOverload[..., Any]:
     """Define the op that writes to its outputs: kernel, fake, and what autograd must know.
 
@@ -457,7 +320,7 @@ def _register(
 
 def _register_functional(
     function: Callable[..., object],
-    layout: _Layout,
+    layout: OpLayout,
     outputs: Callable[..., object] | None,
     overload: torch._ops.OpOverload[..., Any],
     gradient: _Gradient,
@@ -492,7 +355,7 @@ def _register_functional(
     return cast("torch._ops.OpOverload[..., Any]", getattr(getattr(torch.ops, namespace), op_name).functional)
 
 
-def _schema(layout: _Layout, op_name: str, *, functional: bool = False) -> str:
+def _schema(layout: OpLayout, op_name: str, *, functional: bool = False) -> str:
     import torch
 
     def prototype() -> None: ...
@@ -534,139 +397,3 @@ def _forget_previous(namespace: str, op_name: str, owner: str) -> _Gradient | No
     # The last reference: the library's end clears torch.ops once more, and must not come when the op is there again.
     gradient.library = None
     return gradient
-
-
-def _require_tensors(op: str, arguments: dict[str, object]) -> None:
-    import torch
-
-    for name, value in arguments.items():
-        if not torch.overrides.is_tensor_like(value):  # type: ignore[no-untyped-call]
-            raise TypeError(f"{op}(): argument '{name}' must be a tensor, not {type(value).__name__}")
-
-
-def _generate(
-    function: Callable[..., object],
-    layout: _Layout,
-    outputs: Callable[..., object] | None,
-    gradient: _Gradient,
-) -> FunctionType:
-    """Compile the function that callers get."""
-    import torch
-
-    known = {
-        "function": function,
-        "outputs": outputs,
-        "registered": gradient.registered,
-        "refuse_gradient": gradient.refuse,
-        "recording": gradient.overloads,
-        "require_tensors": _require_tensors,
-        "Tensor": torch.Tensor,
-        "Parameter": torch.nn.Parameter,
-        "is_tracing": torch.compiler.is_dynamo_compiling,
-        "is_grad_enabled": torch.is_grad_enabled,
-        "count_dispatch_modes": torch._C._len_torch_dispatch_stack,
-        "top_transform": torch._C._functorch.peek_interpreter_stack,
-        "increment_version": torch._C._increment_version,
-        "forward_mode": torch.autograd.forward_ad,
-    }
-    source = _source(layout)
-    # What the source uses comes as the parameters of a factory, so that it is a closure: faster than globals, and there
-    # is nothing for torch.compile to look up by name in a module that does not exist. The prefix keeps them apart from
-    # the op's own parameters.
-    names = ", ".join(f"_kjit_{name}" for name in known)
-    body = "\n".join(f"    {line}" for line in source.splitlines())
-    space: dict[str, Any] = {}
-    exec(compile(f"def factory({names}):\n{body}\n    return call\n", f"<kjit.torch_op {layout.op}>", "exec"), space)
-    return cast("FunctionType", space["factory"](*known.values()))
-
-
-def _source(layout: _Layout) -> str:
-    """Two functions: `registered`, the road through PyTorch, and `call`, which decides."""
-    tensors, optional, outs = layout.tensors, layout.optional, layout.outputs
-    allocation = ", ".join(layout.allocation)
-    returned = "" if not outs else f" {outs[0]}" if len(outs) == 1 else f" ({', '.join(outs)})"
-    inputs = ", ".join(p.name for p in layout.inputs)
-
-    allocate = []
-    if len(outs) == 1:
-        allocate = [f"if {outs[0]} is None:", f"    {outs[0]} = _kjit_outputs({allocation})"]
-    elif outs:
-        allocate = [
-            f"if {' or '.join(f'{out} is None' for out in outs)}:",
-            f"    _kjit_new = _kjit_outputs({allocation})",
-            *(f"    {out} = _kjit_new[{index}] if {out} is None else {out}" for index, out in enumerate(outs)),
-        ]
-
-    def plain(name: str) -> str:
-        known = f"{name}.__class__ is _kjit_Tensor or {name}.__class__ is _kjit_Parameter"
-        return f"({name} is None or {known})" if name in optional else f"({known})"
-
-    def given_and(name: str, property_: str) -> str:
-        return f"{name} is not None and {name}.{property_}" if name in optional else f"{name}.{property_}"
-
-    def requires_grad(name: str) -> str:
-        return given_and(name, "requires_grad")
-
-    def is_meta(name: str) -> str:
-        return given_and(name, "is_meta")
-
-    direct = [
-        *map(plain, tensors),
-        "not _kjit_count_dispatch_modes()",
-        "_kjit_forward_mode._current_level < 0",
-    ]
-    # One question about the thread costs less than those about three tensors.
-    needed = " or ".join(f"({requires_grad(name)})" for name in tensors)
-    gradient = [f"if {needed}:", "    if _kjit_is_grad_enabled():"]
-    if len(tensors) > 2:
-        gradient = ["if _kjit_is_grad_enabled():", f"    if {needed}:"]
-
-    given_inputs = [name for name in tensors if name not in outs]
-    named = ", ".join(f"'{name}': {name}" for name in tensors)
-    required = ", ".join(f"'{name}': {name}" for name in tensors if name not in optional)
-    written = [*layout.mutated, *outs]
-    if len(written) == 1:
-        count = [f"_kjit_increment_version(({written[0]},))"]
-        if written[0] in optional:
-            count = [f"if {written[0]} is not None:", f"    {count[0]}"]
-    else:
-        given = f"[_kjit_t for _kjit_t in ({', '.join(written)}) if _kjit_t is not None]"
-        count = [f"_kjit_increment_version({given})"]
-
-    record = []
-    if outs and not layout.mutated and given_inputs:
-        nothing_given = " and ".join(f"{out} is None" for out in outs)
-        wanted = " or ".join(map(requires_grad, given_inputs))
-        record = [
-            f"if _kjit_recording and {nothing_given} and _kjit_is_grad_enabled() and ({wanted}):",
-            f"    return _kjit_recording[0]({inputs})",
-        ]
-
-    lines = [
-        f"def registered({layout.parameters}):",
-        *(f"    {line}" for line in record),
-        *(f"    {line}" for line in allocate),
-        f"    _kjit_registered[0]({layout.arguments})",
-        f"    return{returned}",
-        f"def call({layout.parameters}):",
-        "    if _kjit_is_tracing():",
-        f"        return registered({layout.arguments})",
-        f"    if {' and '.join(direct)}:",
-        *(f"        {line}" for line in gradient),
-        *(f"                {line}" for line in record),
-        f"                _kjit_refuse_gradient({{{named}}})",
-        "        try:",
-        f"            _kjit_result = _kjit_function({layout.arguments})",
-        # A kernel cannot have run on a tensor without data, such as one on the meta device and what a transformation of
-        # functorch wraps, so that this failed before it changed anything. Asking here rather than at the top keeps the
-        # question out of every other call.
-        "        except RuntimeError:",
-        f"            if _kjit_top_transform() is None and not ({' or '.join(map(is_meta, tensors))}):",
-        "                raise",
-        "        else:",
-        *(f"            {line}" for line in count),
-        "            return _kjit_result",
-        f"    _kjit_require_tensors({layout.op!r}, {{{required}}})",
-        f"    return registered({layout.arguments})",
-    ]
-    return "\n".join(lines)

@@ -1,0 +1,164 @@
+"""How does a call of an op reach its kernel, and how much of PyTorch does it pass on the way?
+
+The function that callers get is generated for its signature, because packing `*args` and `**kwargs` again would cost as
+much as all its checks. The two roads that it chooses between are told in `torch_op.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, cast
+
+from kjit.runtime.op_layout import OpLayout
+
+if TYPE_CHECKING:
+    import torch
+
+
+def generate_call(
+    function: Callable[..., object],
+    layout: OpLayout,
+    outputs: Callable[..., object] | None,
+    *,
+    registered: Sequence[object],
+    recording: Sequence[object],
+    refuse_gradient: Callable[[dict[str, torch.Tensor | None]], None],
+) -> FunctionType:
+    """Compile the function that callers get.
+
+    Args:
+        function: what calls the kernel.
+        layout: its parameters.
+        outputs: allocates the outputs.
+        registered: the registered op, one element, which may be another one at the next call.
+        recording: empty, or the overload of it that records gradients.
+        refuse_gradient: raises an error where one of these tensors needs a gradient.
+    """
+    import torch
+
+    known = {
+        "function": function,
+        "outputs": outputs,
+        "registered": registered,
+        "recording": recording,
+        "refuse_gradient": refuse_gradient,
+        "require_tensors": _require_tensors,
+        "Tensor": torch.Tensor,
+        "Parameter": torch.nn.Parameter,
+        "is_tracing": torch.compiler.is_dynamo_compiling,
+        "is_grad_enabled": torch.is_grad_enabled,
+        "count_dispatch_modes": torch._C._len_torch_dispatch_stack,
+        "top_transform": torch._C._functorch.peek_interpreter_stack,
+        "increment_version": torch._C._increment_version,
+        "forward_mode": torch.autograd.forward_ad,
+    }
+    source = _source(layout)
+    # What the source uses comes as the parameters of a factory, so that it is a closure: faster than globals, and there
+    # is nothing for torch.compile to look up by name in a module that does not exist. The prefix keeps them apart from
+    # the op's own parameters.
+    names = ", ".join(f"_kjit_{name}" for name in known)
+    body = "\n".join(f"    {line}" for line in source.splitlines())
+    space: dict[str, Any] = {}
+    exec(compile(f"def factory({names}):\n{body}\n    return call\n", f"<kjit.torch_op {layout.op}>", "exec"), space)
+    return cast("FunctionType", space["factory"](*known.values()))
+
+
+def _require_tensors(op: str, arguments: dict[str, object]) -> None:
+    import torch
+
+    for name, value in arguments.items():
+        if not torch.overrides.is_tensor_like(value):  # type: ignore[no-untyped-call]
+            raise TypeError(f"{op}(): argument '{name}' must be a tensor, not {type(value).__name__}")
+
+
+def _source(layout: OpLayout) -> str:
+    """Two functions: `registered`, the road through PyTorch, and `call`, which decides."""
+    tensors, optional, outs = layout.tensors, layout.optional, layout.outputs
+    allocation = ", ".join(layout.allocation)
+    returned = "" if not outs else f" {outs[0]}" if len(outs) == 1 else f" ({', '.join(outs)})"
+    inputs = ", ".join(p.name for p in layout.inputs)
+
+    allocate = []
+    if len(outs) == 1:
+        allocate = [f"if {outs[0]} is None:", f"    {outs[0]} = _kjit_outputs({allocation})"]
+    elif outs:
+        allocate = [
+            f"if {' or '.join(f'{out} is None' for out in outs)}:",
+            f"    _kjit_new = _kjit_outputs({allocation})",
+            *(f"    {out} = _kjit_new[{index}] if {out} is None else {out}" for index, out in enumerate(outs)),
+        ]
+
+    def plain(name: str) -> str:
+        known = f"{name}.__class__ is _kjit_Tensor or {name}.__class__ is _kjit_Parameter"
+        return f"({name} is None or {known})" if name in optional else f"({known})"
+
+    def given_and(name: str, property_: str) -> str:
+        return f"{name} is not None and {name}.{property_}" if name in optional else f"{name}.{property_}"
+
+    def requires_grad(name: str) -> str:
+        return given_and(name, "requires_grad")
+
+    def is_meta(name: str) -> str:
+        return given_and(name, "is_meta")
+
+    direct = [
+        *map(plain, tensors),
+        "not _kjit_count_dispatch_modes()",
+        "_kjit_forward_mode._current_level < 0",
+    ]
+    # One question about the thread costs less than those about three tensors.
+    needed = " or ".join(f"({requires_grad(name)})" for name in tensors)
+    gradient = [f"if {needed}:", "    if _kjit_is_grad_enabled():"]
+    if len(tensors) > 2:
+        gradient = ["if _kjit_is_grad_enabled():", f"    if {needed}:"]
+
+    given_inputs = [name for name in tensors if name not in outs]
+    named = ", ".join(f"'{name}': {name}" for name in tensors)
+    required = ", ".join(f"'{name}': {name}" for name in tensors if name not in optional)
+    written = [*layout.mutated, *outs]
+    if len(written) == 1:
+        count = [f"_kjit_increment_version(({written[0]},))"]
+        if written[0] in optional:
+            count = [f"if {written[0]} is not None:", f"    {count[0]}"]
+    else:
+        given = f"[_kjit_t for _kjit_t in ({', '.join(written)}) if _kjit_t is not None]"
+        count = [f"_kjit_increment_version({given})"]
+
+    record = []
+    if outs and not layout.mutated and given_inputs:
+        nothing_given = " and ".join(f"{out} is None" for out in outs)
+        wanted = " or ".join(map(requires_grad, given_inputs))
+        record = [
+            f"if _kjit_recording and {nothing_given} and _kjit_is_grad_enabled() and ({wanted}):",
+            f"    return _kjit_recording[0]({inputs})",
+        ]
+
+    lines = [
+        f"def registered({layout.parameters}):",
+        *(f"    {line}" for line in record),
+        *(f"    {line}" for line in allocate),
+        f"    _kjit_registered[0]({layout.arguments})",
+        f"    return{returned}",
+        f"def call({layout.parameters}):",
+        "    if _kjit_is_tracing():",
+        f"        return registered({layout.arguments})",
+        f"    if {' and '.join(direct)}:",
+        *(f"        {line}" for line in gradient),
+        *(f"                {line}" for line in record),
+        f"                _kjit_refuse_gradient({{{named}}})",
+        "        try:",
+        f"            _kjit_result = _kjit_function({layout.arguments})",
+        # A kernel cannot have run on a tensor without data, such as one on the meta device and what a transformation of
+        # functorch wraps, so that this failed before it changed anything. Asking here rather than at the top keeps the
+        # question out of every other call.
+        "        except RuntimeError:",
+        f"            if _kjit_top_transform() is None and not ({' or '.join(map(is_meta, tensors))}):",
+        "                raise",
+        "        else:",
+        *(f"            {line}" for line in count),
+        "            return _kjit_result",
+        f"    _kjit_require_tensors({layout.op!r}, {{{required}}})",
+        f"    return registered({layout.arguments})",
+    ]
+    return "\n".join(lines)
