@@ -43,10 +43,11 @@ from kjit.build.diagnostics import KernelResources
 from kjit.build.flags import parse
 from kjit.build.folders import NO_SPACE, make_private, refuse_unsafe
 from kjit.build.key import digest
+from kjit.build.libraries import brought_in, files_named, linked_by, lists_what_it_links, sought_by
 from kjit.build.run import run
 from kjit.build.staging import temporary_folder
 from kjit.build.support import SupportObject, support_objects
-from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
+from kjit.build.toolchain import EXPORTS_SCRIPT, NVCC_FLAGS, Toolchain, find_launcher, find_ninja
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
 from kjit.spec import Export, Spec, Variant
 
@@ -90,15 +91,14 @@ _CUDA_TYPE_HEADERS = (
     (re.compile(r"\b(fp16(x2)?_t|__half2?|half2?)\b"), "cuda_fp16.h"),
 )
 
-_SHARED_LIBRARY = re.compile(r"\.(so|dylib)(\.[\d.]+)?$")
-
 
 @dataclass(frozen=True)
 class Built:
     """A built library and what the build told.
 
     Attributes:
-        headers: every file that the compilers read, except generated ones; absolute.
+        headers: every file that the compilers and the linker read for this op, except generated ones; absolute.
+        sought: where the linker may look for the libraries that the op's flags name.
         commands: the shell commands that ran, in order.
         resources: what each CUDA kernel uses.
         warnings: what the compilers said besides, empty if nothing.
@@ -106,6 +106,7 @@ class Built:
 
     library: Path
     headers: tuple[str, ...]
+    sought: tuple[str, ...]
     commands: tuple[str, ...]
     seconds: float
     resources: tuple[KernelResources, ...]
@@ -213,7 +214,7 @@ def compile_variant(
             _keep_support(folder, made, done)
             if done.returncode != 0:
                 raise _explain(variant, toolchain, folder, steps, made, logs, links, done.stdout, verbose)
-            headers = _headers(folder, steps, links)
+            headers = _headers(folder, steps, links, toolchain)
             if folder != staging:
                 shutil.copyfile(folder / library.name, library)
     except OSError as error:
@@ -225,6 +226,7 @@ def compile_variant(
     return Built(
         library=library,
         headers=headers,
+        sought=sought_by(variant.spec.extra_ldflags, toolchain),
         commands=tuple(step.command for step in made),
         seconds=time.perf_counter() - started,
         resources=tuple(diagnostics.parse_resources(text)),
@@ -246,10 +248,12 @@ def _plan(spec: Spec, toolchain: Toolchain, links: _Links, launcher: tuple[str, 
         nvcc_path = toolchain.cuda.nvcc.path
         nvcc = os.path.join(links.folder(str(nvcc_path.parent.parent), _PLAIN_FOR_NVCC), *nvcc_path.parts[-2:])
         flags = (*links.flags(toolchain.nvcc_flags(spec), _PLAIN_FOR_NVCC), "-x", "cu")
+        environment = toolchain.environment()
+        more = [word for name in NVCC_FLAGS for word in environment.get(name, "").split()]
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_NVCC):
             if launcher:
                 unit = _with_lasting_path(unit)
-            steps.append(_compile_step(unit, (*launcher, nvcc, *flags), spec.extra_cuda_cflags))
+            steps.append(_compile_step(unit, (*launcher, nvcc, *flags), [*spec.extra_cuda_cflags, *more]))
     if spec.cpp_files or spec.cpp_wrappers:
         flags = (*links.flags(toolchain.cxx_flags(spec), _PLAIN_FOR_CXX), "-x", "c++")
         for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, _PLAIN_FOR_CXX):
@@ -259,8 +263,10 @@ def _plan(spec: Spec, toolchain: Toolchain, links: _Links, launcher: tuple[str, 
         steps.append(_Step(support.output, (*launcher, *support.arguments, *make), support=support))
     objects = tuple(step.output for step in steps if step.output.endswith(".o"))
     library = f"{spec.name}.so"
-    link = (str(toolchain.cxx.path), "-o", library, *objects, *toolchain.link_flags(spec))
-    return [*steps, _Step(library, link, objects, ((EXPORTS_SCRIPT, _EXPORTS),), reads=_linked(spec.extra_ldflags))]
+    step = _Step(library, (), objects, ((EXPORTS_SCRIPT, _EXPORTS),), reads=linked_by(spec.extra_ldflags))
+    listing = [f"-Wl,--dependency-file={step.depfile}"] if lists_what_it_links(spec, toolchain) else []
+    link = (str(toolchain.cxx.path), "-o", library, *objects, *toolchain.link_flags(spec), *listing)
+    return [*steps, replace(step, arguments=link)]
 
 
 @dataclass(frozen=True)
@@ -321,29 +327,7 @@ def _units(
 def _compile_step(unit: _Unit, compiler: tuple[str, ...], own_flags: Sequence[str]) -> _Step:
     output = f"{unit.name}.o"
     arguments = (*compiler, "-MD", "-MF", f"{output}.d", "-c", unit.path, "-o", output)
-    return _Step(output, arguments, generated=unit.generated, reads=_named(own_flags))
-
-
-def _named(flags: Sequence[str]) -> tuple[str, ...]:
-    """The files that flags name (`@options.txt`, `-fprofile-use=FILE`, `-Wl,-T,FILE`): depfiles leave them out."""
-    pieces = [piece for flag in flags for piece in re.split("[@=,]", flag) if os.path.isabs(piece)]
-    return tuple(piece for piece in pieces if os.path.isfile(piece))
-
-
-def _linked(flags: Sequence[str]) -> tuple[str, ...]:
-    """The files that an op's flags for the linker bring into its library: static libraries above all.
-
-    Shared ones are not among them. They are found when the module is loaded, as they are then.
-    """
-    folders: list[str] = []
-    names: list[str] = []
-    for flag in parse(flags):
-        if flag.name == "-L":
-            folders.append(flag.value)
-        elif flag.name == "-l":
-            names.append(flag.value[1:] if flag.value.startswith(":") else f"lib{flag.value}.a")
-    found = [*_named(flags), *(os.path.join(folder, name) for folder in folders for name in names)]
-    return tuple(path for path in found if os.path.isfile(path) and not _SHARED_LIBRARY.search(path))
+    return _Step(output, arguments, generated=unit.generated, reads=files_named(own_flags))
 
 
 def _simulated_steps(
@@ -353,7 +337,7 @@ def _simulated_steps(
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
     dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
     preprocess = (*compiler, "-x", "c++", "-E", *dependencies, unit.path, "-o", plain)
-    yield _Step(plain, preprocess, generated=unit.generated, reads=_named(own_flags))
+    yield _Step(plain, preprocess, generated=unit.generated, reads=files_named(own_flags))
     rewriter = str(Path(rewrite.__file__).resolve())
     # -I and -S: Python starts without looking for packages.
     yield _Step(rewritten, (sys.executable, "-I", "-S", rewriter, plain, rewritten), (plain,), reads=(rewriter,))
@@ -457,7 +441,7 @@ def _run(
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_ENVIRONMENT}
     environment.update(LC_ALL="C", **extra)
     try:
-        return run([str(ninja), "--quiet"], folder, environment, cancel)
+        return run([str(ninja)], folder, environment, cancel)
     except OSError as error:
         if error.errno in NO_SPACE:
             raise
@@ -466,11 +450,13 @@ def _run(
         ) from None
 
 
-def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[str, ...]:
+def _headers(folder: Path, steps: list[_Step], links: _Links, toolchain: Toolchain) -> tuple[str, ...]:
     generated = {name for step in steps for name, _ in step.generated}
     found: dict[str, None] = {}  # and no Path for each: a CUDA unit reads four hundred files
     for step in steps:
         names = diagnostics.parse_depfile(_read(folder / step.depfile))
+        if step is steps[-1]:
+            names = brought_in(names, toolchain)
         if not names and "-MD" in step.arguments:
             # Without the list no later look-up could tell that a header changed.
             raise ToolchainError(

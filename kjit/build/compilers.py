@@ -142,6 +142,30 @@ def inspect(path: Path, role: Role) -> Compiler:
     return Compiler(path, family, version, text, seen[1], seen[2], tuple(features))
 
 
+def always_linked(cxx: Compiler) -> list[str]:
+    """The files that are part of every library that this compiler links: its own, and the C library's.
+
+    Returns:
+        Normal paths; nothing where the linker cannot write what it reads (GNU ld before 2.35, Apple's).
+    """
+
+    def link() -> list[str]:
+        import tempfile
+
+        from kjit.build.diagnostics import parse_depfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            listing = Path(folder, "listing")
+            flags = ["-shared", "-o", f"{folder}/library", f"-Wl,--dependency-file={listing}"]
+            flags += ["-fopenmp"] if "openmp" in cxx.features else []
+            if not _compiles(cxx.path, flags, "int nothing;"):
+                return []
+            names = parse_depfile(listing.read_text(encoding="utf-8", errors="surrogateescape"))
+        return [os.path.normpath(name) for name in names if not name.startswith(tempfile.gettempdir())]
+
+    return open_memo().recall((str(cxx.path), cxx.size, cxx.mtime_ns), "always linked", link)
+
+
 def ask(command: list[str], *, stderr: bool = False) -> str:
     """What a short command prints to stdout (or to stderr), in English.
 

@@ -189,9 +189,10 @@ def without_resources(log: str) -> str:
 
 
 def parse_depfile(text: str) -> list[str]:
-    """The files on which the target of a Make rule depends, as a compiler's `-MD` writes it."""
+    """The files on which the target of the first Make rule depends, as compilers (`-MD`) and linkers write it."""
     text = text.replace("\\\n", " ")
     _, _, text = text.partition(":")
+    text = text.partition("\n")[0]
     # A space or # that is part of a name has a backslash before it, and a dollar sign is doubled.
     names = re.findall(r"(?:[^\s\\]+|\\[ \t#:]|\\)+", text)
     return [re.sub(r"\\([ \t#:])", r"\1", name).replace("$$", "$") if "\\" in name or "$" in name else name

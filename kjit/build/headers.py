@@ -16,12 +16,14 @@ Four cases need more than that:
 - A new file may come before a header that was read, in a folder that the compiler searches earlier. So the folders
   where that can happen are watched by their date; when one changed, the files in it are compared with the names that
   the compiler may have looked for (in the widest reading: a needless compile is better than a wrong hit).
-- A file may appear that was asked for by `__has_include`. Those names are looked for in the same folders.
+- A file may appear that was asked for by `__has_include`. Those names are looked for in the same folders. Where an
+  `#include` or `__has_include` climbs out of a folder (`../`), or where `/usr/include` is searched, no folder is
+  watched: the places that such a name can mean are recorded, and whether there is a file. So are those where a linker
+  looks for a library.
 - A header may change while the compiler runs, or the folder that it is in may be exchanged for another. That is what
   `Observation.changed_since` finds.
 
-Not recorded are the headers of the compilers, of the C library, of CUDA and of tvm-ffi: they come and go with the
-versions that are part of the key. Other packages' headers in `/usr/include` are recorded.
+Not recorded are the headers that come with a compiler, a toolkit or tvm-ffi (system_headers.py).
 
 Known gaps: a file that inline assembly reads (`.incbin`), which no compiler reports; a file server whose clock is
 behind ours, and a header on it that is edited during its first compile.
@@ -30,19 +32,19 @@ behind ours, and a header on it that is edited during its first compile.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from kjit.build.flags import include_folders
 from kjit.build.key import Anchors, FileState, Key, digest_of
-from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_include
-from kjit.spec import Spec
+from kjit.build.system_headers import SystemFolders, searched_folders
+from kjit.build.toolchain import Toolchain, kjit_include
 
 _SETTLING_NS = 2_000_000_000
 _CLOCK_STEP_NS = 10_000_000
@@ -55,24 +57,17 @@ _GONE = -1
 # Between paths in one string; no path has it inside. One long string is read faster than hundreds of short ones.
 _SEPARATOR = "//"
 
-# The headers of GCC, clang and the C library, wherever a distribution, conda or an SDK puts them.
-_OF_THE_COMPILER = re.compile(
-    r".*/(?:lib(?:64|exec)?/(?:gcc|clang|llvm-[\d.]+)|include/c\+\+|sysroot|[\w.]+\.sdk)/.*"
-    r"|/usr/include/(?:[^/]+|(?:\w+-linux-\w+|asm|asm-generic|bits|gnu|linux|sys)/.*)"
-)
-
-
-# Where those are searched: what follows is how an `#include` can name them.
-_SEARCHED_BY_COMPILER = re.compile(
-    r".*/include/c\+\+/[^/]+/|.*/lib(?:64)?/(?:gcc/[^/]+|clang|llvm-[\d.]+/lib/clang)/[^/]+/include(?:-fixed)?/"
-    r"|/usr/include/(?:\w+-linux-\w+/(?:c\+\+/[^/]+/)?)?"
-)
-
-
-_HAS_INCLUDE = re.compile(rb"__has_include(?:_next)?\s*\(\s*[<\"]([^>\"\n]+)[>\"]")
+_CONTINUED = re.compile(rb"\\\r?\n")
+_HAS_INCLUDE = re.compile(rb"__has_include(?:_next)?\s*\(\s*(?:[<\"]([^>\"\n]+)[>\"])?")
+_CLIMBING_INCLUDE = re.compile(rb"#\s*(?:include|include_next|import)\s*[<\"]([^>\"\n]*\.\./[^>\"\n]*)[>\"]")
+# A macro that may name a header: in a file, and among flags.
+_DEFINED = re.compile(rb"#\s*define\b[^\n]*?[<\"]([^<>\"\n]+)[>\"]")
+_DEFINED_BY_FLAG = re.compile(r"[<\"]([^<>\"]+)[>\"]")
 
 # Searched before `/usr/include` by every compiler that searches that.
 _LOCAL_INCLUDE = "/usr/local/include"
+# Where most is added, and no header of the op's own is: searched last, so that nothing in it comes before a header.
+_PACKAGES_INCLUDE = ("/usr/include", f"/usr/include/{platform.machine()}-linux-gnu")
 
 
 class Header(NamedTuple):
@@ -95,8 +90,17 @@ class Folder(NamedTuple):
     ctime_ns: int
 
 
-# Where headers are, with size, inode and date; where folders are, with inode and date. What has no place is "".
-_Located = tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int]]]
+class Sought(NamedTuple):
+    """A place at which a compiler or linker looks for a file, and whether there was one."""
+
+    anchor: str
+    path: str
+    is_there: bool
+
+
+# Where headers are, with size, inode and date; where folders are, with inode and date; which files are there and which
+# not. What has no place is "".
+_Located = tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int]], list[tuple[str, bool]]]
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class Reads:
         roots: `(anchor, path)` of the folders that the compiler searches before those of system headers.
         folders: the roots and the folders in them where a new file could come before a header.
         present: `(anchor, path)` of the files there that are called like a header. Some were read, some come later.
+        sought: places outside of those folders.
     """
 
     headers: tuple[Header, ...]
@@ -117,6 +122,7 @@ class Reads:
     roots: tuple[tuple[str, str], ...]
     folders: tuple[Folder, ...]
     present: tuple[tuple[str, str], ...]
+    sought: tuple[Sought, ...]
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> Reads:
@@ -134,6 +140,7 @@ class Reads:
             tuple((anchor, path) for anchor, path in _rows(document["roots"])),
             tuple(Folder._make(row) for row in _rows(document["folders"])),
             tuple((anchor, path) for anchor, path in _rows(document["present"])),
+            tuple(Sought._make(row) for row in _rows(document["sought"])),
         )
 
     def to_json(self) -> dict[str, object]:
@@ -143,6 +150,7 @@ class Reads:
             "roots": [list(row) for row in self.roots],
             "folders": [list(row) for row in self.folders],
             "present": [list(row) for row in self.present],
+            "sought": [list(row) for row in self.sought],
         }
 
     @property
@@ -168,16 +176,19 @@ class Reads:
         watched = self._compare_folders(anchors)
         if isinstance(watched, str):
             return watched
+        for anchor, path, is_there in self.sought:
+            if os.path.isfile(anchors.absolute(anchor, path) or "") != is_there:
+                return f"{_written(anchor, path)} is {'gone' if is_there else 'new'}, and was looked for"
         if headers is self.headers and watched is self.folders:
             return self
-        return Reads(headers, self.system, self.roots, watched, self.present)
+        return replace(self, headers=headers, folders=watched)
 
     def _is_as_recorded(self, anchors: Anchors) -> bool:
         """Whether all is as it was by what one `stat` tells: then there is nothing else to look at.
 
         Most loads ask no more than this, so where each file is (which does not change) is worked out once.
         """
-        headers, folders = self._places.get(anchors) or self._places.setdefault(anchors, self._locate(anchors))
+        headers, folders, sought = self._places.get(anchors) or self._places.setdefault(anchors, self._locate(anchors))
         stat = os.stat
         try:
             for where, size, inode, ctime_ns in headers:
@@ -189,7 +200,7 @@ class Reads:
                     return False
         except OSError:
             return False
-        return True
+        return all(os.path.isfile(where) == is_there for where, is_there in sought)
 
     @cached_property
     def _places(self) -> dict[Anchors, _Located]:
@@ -202,7 +213,8 @@ class Reads:
         folders = []
         for anchor, path, inode, ctime_ns in self.folders:
             folders.append((anchors.absolute(anchor, path) or "", inode, ctime_ns))
-        return headers, folders
+        sought = [(anchors.absolute(anchor, path) or "", is_there) for anchor, path, is_there in self.sought]
+        return headers, folders, sought
 
     def _compare_headers(self, anchors: Anchors) -> str | tuple[Header, ...]:
         renewed: list[Header] | None = None
@@ -226,7 +238,7 @@ class Reads:
         return self.headers if renewed is None else tuple(renewed)
 
     def _compare_folders(self, anchors: Anchors) -> str | tuple[Folder, ...]:
-        _, recorded = self._locate(anchors)
+        _, recorded, _ = self._locate(anchors)
         if all((inode, date) == _dated(where) for where, inode, date in recorded):
             return self.folders
         folders, present = _watch(self.roots, self.headers, self.system, anchors)
@@ -252,19 +264,22 @@ class Observation:
     states: Mapping[str, FileState]
 
     @classmethod
-    def of(cls, files: Iterable[str], key: Key, toolchain: Toolchain) -> Observation:
-        """Look at the files that the compiler says it read."""
+    def of(cls, files: Iterable[str], key: Key, toolchain: Toolchain, sought: Iterable[str] = ()) -> Observation:
+        """Look at the files that the compiler says it read.
+
+        Args:
+            sought: where the linker looks for libraries.
+        """
         spec = key.variant.spec
-        covered = (f"{tvm_ffi_include()}/", *_cuda_folders(toolchain))
-        own = tuple(f"{folder}/" for folder in (*spec.extra_include_paths, str(kjit_include())))
+        system_folders = SystemFolders.of(key, toolchain)
         sources = {state.path: _state(state.path) for state in key.sources}
         headers: dict[str, FileState] = {}
         system: dict[str, None] = {}
         for path in files:
             if path in sources:
                 continue
-            if not path.startswith(own) and (path.startswith(covered) or _OF_THE_COMPILER.fullmatch(path)):
-                system[_name_of(path, covered)] = None
+            if system_folders.have(path):
+                system[system_folders.name_of(path)] = None
             else:
                 headers[path] = _state(path)
         anchors = key.anchors
@@ -272,10 +287,16 @@ class Observation:
             Header(*anchors.relative(state.path), state.size, state.inode, _telling(state.ctime_ns), state.digest)
             for state in headers.values()
         )
-        for path in (*sources, *headers):
-            system.update(dict.fromkeys(_asked_for(path)))
-        searched = {os.path.dirname(path) for path in (*sources, *headers)}
-        searched.update(spec.extra_include_paths, [str(kjit_include()), _LOCAL_INCLUDE], _searched(toolchain, spec))
+        named = [*spec.extra_include_paths, str(kjit_include()), _LOCAL_INCLUDE, *searched_folders(toolchain, spec)]
+        asked, climbing = _names_in((*sources, *headers), (*spec.extra_cflags, *spec.extra_cuda_cflags))
+        system.update((f"/{name}", None) for name in asked)
+        places = [
+            *sought,
+            *(f"{folder}/{name}" for name in asked for folder in _PACKAGES_INCLUDE),
+            *(os.path.normpath(f"{each}/{name}") for folder, name in climbing for each in (folder, *named)),
+        ]
+        looked_at = {path: os.path.isfile(path) for path in places}
+        searched = {*named, *(os.path.dirname(path) for path in (*sources, *headers))}
         roots = tuple(anchors.relative(path) for path in sorted(searched))
         names = _SEPARATOR.join(system)
         folders, present = _watch(roots, recorded, names, anchors)
@@ -284,7 +305,11 @@ class Observation:
             where = anchors.absolute(anchor, path)
             if where is not None and where not in states:
                 states[where] = _state(where)
-        return cls(Reads(recorded, names, roots, folders, present), states)
+        for where, is_there in looked_at.items():
+            if is_there and where not in states:
+                states[where] = _undigested(where)
+        at = tuple(Sought(*anchors.relative(path), is_there) for path, is_there in looked_at.items())
+        return cls(Reads(recorded, names, roots, folders, present, at), states)
 
     def changed_since(self, start_ns: int, before: Mapping[str, FileState]) -> list[str]:
         """The files that may have changed while the compiler ran.
@@ -390,28 +415,42 @@ def _read_once(path: str, *_as_it_was: int) -> FileState:
     return FileState.read(path)
 
 
-def _asked_for(path: str) -> Iterator[str]:
-    """The names that the file asks for by `__has_include`, each after a slash."""
+def _undigested(path: str) -> FileState:
+    """The file's state without its content: a library may have a gigabyte."""
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        status = os.stat(path)
     except OSError:
-        return
-    if b"__has_include" in content:
-        for name in _HAS_INCLUDE.findall(content):
-            yield "/" + os.path.normpath(os.fsdecode(name)).lstrip("./")
+        return FileState(path, _GONE, _YOUNG, _YOUNG, "")
+    return FileState(path, status.st_size, status.st_ino, status.st_ctime_ns, "")
 
 
-def _searched(toolchain: Toolchain, spec: Spec) -> list[str]:
-    """The folders that flags and the environment add to the compilers' search."""
-    environment = toolchain.environment()
-    lists = [environment.get(name, "") for name in ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")]
-    folders = [folder for text in lists for folder in text.split(os.pathsep)]
-    flags = [*spec.extra_cflags, *spec.extra_cuda_cflags]
-    for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"):
-        flags += environment.get(name, "").split()
-    folders += include_folders(flags)
-    return [os.path.normpath(folder) for folder in folders if os.path.isabs(folder)]
+def _names_in(paths: Iterable[str], flags: Iterable[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The names that files ask for by `__has_include`; and those with a `../` that they ask for or include, with the
+    folder of the file.
+
+    A name that comes from a macro may be any that a file or a flag defines.
+    """
+    asked: dict[tuple[str, str], None] = {}
+    included: dict[tuple[str, str], None] = {}
+    defined: dict[str, None] = dict.fromkeys(name for flag in flags for name in _DEFINED_BY_FLAG.findall(flag))
+    by_macro: dict[str, None] = {}
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                content = _CONTINUED.sub(b"", file.read())
+        except OSError:
+            continue  # whoever compares it will notice
+        folder = os.path.dirname(path)
+        defined.update((os.fsdecode(name), None) for name in _DEFINED.findall(content))
+        included.update(((folder, os.fsdecode(name)), None) for name in _CLIMBING_INCLUDE.findall(content))
+        for name in map(os.fsdecode, _HAS_INCLUDE.findall(content)):
+            if name:
+                asked[folder, name] = None
+            else:
+                by_macro[folder] = None
+    asked.update(((folder, name), None) for folder in by_macro for name in defined)
+    straight = dict.fromkeys(os.path.normpath(name).lstrip("/") for _, name in asked if "../" not in name)
+    return list(straight), [pair for pair in (*asked, *included) if "../" in pair[1]]
 
 
 def _has_moved(path: str, start_ns: int, known: dict[str, bool]) -> bool:
@@ -469,25 +508,6 @@ def _telling(ctime_ns: int) -> int:
 def _written(anchor: str, path: str) -> str:
     # Relative to the project is how people name their files.
     return path if anchor in ("", "project") else f"{{{anchor}}}/{path}"
-
-
-def _name_of(path: str, folders: tuple[str, ...]) -> str:
-    """A system header as an `#include` can name it, after a slash."""
-    for folder in folders:
-        if path.startswith(folder):
-            return path[len(folder) - 1 :]
-    found = _SEARCHED_BY_COMPILER.match(path)
-    return path if found is None else path[found.end() - 1 :]
-
-
-def _cuda_folders(toolchain: Toolchain) -> tuple[str, ...]:
-    if toolchain.cuda_headers is not None:
-        folders = {*toolchain.cuda_headers.include_dirs}
-    elif toolchain.cuda is not None:
-        folders = {*toolchain.cuda.include_dirs, toolchain.cuda.home / "include", toolchain.cuda.home}
-    else:
-        return ()
-    return tuple(f"{folder}/" for folder in sorted(folders, key=lambda folder: -len(str(folder))))
 
 
 def _rows(value: object) -> list[list[Any]]:

@@ -31,7 +31,7 @@ from kjit.build.toolchain import Toolchain, tvm_ffi_include
 from kjit.errors import UsageError
 from kjit.spec import Spec, Variant
 
-FORMAT = 2
+FORMAT = 3
 """Changes when the same inputs would be built differently, or a record is written differently."""
 
 _KEY_DIGITS = 32
@@ -98,6 +98,11 @@ class Anchors:
             return path
         home = self._home.get(anchor)
         return None if home is None else f"{home}/{path}" if path else home
+
+    @property
+    def projects(self) -> list[str]:
+        """The folders of the projects."""
+        return [folder for name, folder in self._folders if name.startswith("project")]
 
     def written(self, path: str) -> str:
         """`{project}/csrc/scale.cuh`: for keys and for people."""

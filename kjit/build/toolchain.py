@@ -61,7 +61,10 @@ SIMULATOR_CHECKS = "-DKJIT_SIM_CHECK=1"
 SIMULATOR_HEADER = "kjit_sim/sim.h"
 """Included ahead of everything in a simulated CUDA unit; it defines what nvcc would."""
 
-NVCC_ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDA_HOME")
+NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+"""Variables with flags for nvcc."""
+
+NVCC_ENVIRONMENT = (*NVCC_FLAGS, "CUDA_HOME")
 """As `COMPILER_ENVIRONMENT`, where nvcc is used too."""
 
 # A process loads dozens of these libraries. With two segments instead of four, and no pages to protect again after

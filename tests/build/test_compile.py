@@ -18,7 +18,7 @@ import pytest
 
 from kjit.build import run
 from kjit.build.compile import Built, compile_variant
-from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_library
+from kjit.build.toolchain import Toolchain, find_ninja, kjit_include, tvm_ffi_library
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
 from kjit.spec import Spec, Target, Variant
 
@@ -372,6 +372,17 @@ class TestFailures:
         monkeypatch.setattr("kjit.build.compile.find_ninja", lambda: tmp_path / "gone" / "ninja")
         with pytest.raises(ToolchainError, match=r"gone/ninja.\) cannot be run: No such file"):
             build(Spec("answer", cpp_files=[source]), staging)
+
+    def test_ninja_is_given_no_option_that_an_old_one_does_not_know(
+        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        old = tmp_path / "ninja"
+        old.write_text(
+            f'#!/bin/sh\n[ $# = 0 ] || {{ echo "ninja: unrecognized option $1"; exit 1; }}\nexec {find_ninja()}\n'
+        )
+        old.chmod(0o755)
+        monkeypatch.setattr("kjit.build.compile.find_ninja", lambda: old)
+        assert build(Spec("answer", cpp_files=[source]), staging).library.exists()
 
     def fake_compiler(self, folder: Path, body: str) -> Toolchain:
         """The CPU toolchain with a shell script in the compiler's place."""

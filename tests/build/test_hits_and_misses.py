@@ -17,6 +17,7 @@ How the keys and records behind this work in detail is in test_key.py and test_r
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -28,7 +29,8 @@ from typing import Any
 import pytest
 
 from kjit.build import compile as compile_module
-from kjit.build import plan
+from kjit.build import libraries, plan
+from kjit.build.headers import Reads
 from kjit.build.key import Key
 from kjit.build.plan import Started
 from kjit.build.store import Store
@@ -93,6 +95,20 @@ def road(unbuilt: Road) -> Road:
 
 def answer(number: int) -> str:
     return f"#define ANSWER {number}\n"
+
+
+def make_library(road: Road, path: Path, number: int) -> None:
+    """Have the op answer with what a static library says, and make one that says `number`."""
+    path.parent.mkdir(exist_ok=True)
+    text = road.source.read_text()
+    if "more()" not in text:
+        road.source.write_text('extern "C" int more();\n' + text.replace("= ANSWER", "= more()"))
+    source = path.with_suffix(".cpp")
+    source.write_text(f'extern "C" int more() {{ return {number}; }}\n')
+    cxx = Toolchain.for_target(CPU).cxx.path
+    subprocess.run([cxx, "-fPIC", "-c", source, "-o", path.with_suffix(".o")], check=True)
+    path.unlink(missing_ok=True)
+    subprocess.run(["ar", "rc", path, path.with_suffix(".o")], check=True)
 
 
 class TestFilesThatDidNotChange:
@@ -282,23 +298,57 @@ class TestOtherInputs:
 
     def test_a_changed_static_library_is_a_miss(self, road: Road) -> None:
         folder = road.project / "lib"
+        make_library(road, folder / "libmore.a", 42)
+        for flags in ([f"-L{folder}", "-lmore"], ["-L", str(folder), "-l:libmore.a"], [str(folder / "libmore.a")]):
+            make_library(road, folder / "libmore.a", 42)
+            assert road.ask(extra_ldflags=flags) == (BUILT, 42)
+            make_library(road, folder / "libmore.a", 43)
+            assert road.ask(extra_ldflags=flags) == (BUILT, 43)
+
+    def test_a_static_library_that_a_variable_leads_to_is_a_miss_when_it_changes(
+        self, road: Road, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = road.project / "lib"
+        make_library(road, folder / "libmore.a", 42)
+        monkeypatch.setenv("LIBRARY_PATH", str(folder))
+        assert road.ask(extra_ldflags=["-lmore"]) == (BUILT, 42)
+        assert road.ask(extra_ldflags=["-lmore"]) == (HIT, 42)
+        make_library(road, folder / "libmore.a", 43)
+        assert road.ask(extra_ldflags=["-lmore"]) == (BUILT, 43)
+
+    def test_a_static_library_behind_a_linker_script_is_a_miss_when_it_changes(self, road: Road) -> None:
+        folder, real = road.project / "lib", road.project / "real" / "more.a"
+        make_library(road, real, 42)
         folder.mkdir()
-        road.source.write_text('extern "C" int more();\n' + road.source.read_text().replace("= ANSWER", "= more()"))
+        for script in ("libmore.a", "libmore.so"):
+            make_library(road, real, 42)
+            (folder / script).write_text(f'INPUT("{real}")\n')
+            flags = [f"-L{folder}", f"-l:{script}"]
+            assert road.ask(extra_ldflags=flags) == (BUILT, 42)
+            make_library(road, real, 43)
+            assert road.ask(extra_ldflags=flags) == (BUILT, 43)
 
-        def make(number: int) -> None:
-            (folder / "more.cpp").write_text(f'extern "C" int more() {{ return {number}; }}\n')
-            cxx = Toolchain.for_target(CPU).cxx.path
-            subprocess.run([cxx, "-fPIC", "-c", folder / "more.cpp", "-o", folder / "more.o"], check=True)
-            (folder / "libmore.a").unlink(missing_ok=True)
-            subprocess.run(["ar", "rc", folder / "libmore.a", folder / "more.o"], check=True)
+    def test_a_static_library_that_newly_comes_before_another_is_a_miss_until_it_goes(self, road: Road) -> None:
+        first, second = road.project / "first", road.project / "second"
+        make_library(road, second / "libmore.a", 42)
+        flags = [f"-L{first}", f"-L{second}", "-lmore"]
+        assert road.ask(extra_ldflags=flags) == (BUILT, 42)
+        make_library(road, first / "libmore.a", 43)
+        assert road.ask(extra_ldflags=flags) == (BUILT, 43)
+        shutil.rmtree(first)
+        assert road.ask(extra_ldflags=flags) == (HIT, 42)
 
-        make(42)
-        found_by_name, named = [f"-L{folder}", "-lmore"], [str(folder / "libmore.a")]
-        assert road.ask(extra_ldflags=found_by_name) == (BUILT, 42)
-        assert road.ask(extra_ldflags=named) == (BUILT, 42)
-        make(43)
-        assert road.ask(extra_ldflags=found_by_name) == (BUILT, 43)
-        assert road.ask(extra_ldflags=named) == (BUILT, 43)
+    def test_where_the_linker_cannot_tell_its_flags_do(self, road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(libraries, "always_linked", lambda _: [])
+        self.test_a_changed_static_library_is_a_miss(road)
+
+    def test_the_compilers_own_files_are_not_among_what_is_linked(self, road: Road) -> None:
+        make_library(road, road.project / "lib" / "libmore.a", 42)
+        outcome = plan.build(road.variant(extra_ldflags=[f"-L{road.project}/lib", "-lmore", "-lm"]), Store.open())
+        assert outcome.artifact is not None
+        reads = Reads.from_json(json.loads(json.dumps(outcome.artifact.record["reads"])))
+        paths = [header.path for header in reads.headers]
+        assert [path for path in paths if path.endswith((".a", ".o", ".so"))] == ["lib/libmore.a"]
 
     def test_a_changed_file_of_options_is_a_miss(self, road: Road) -> None:
         options = road.project / "options.txt"
@@ -307,6 +357,21 @@ class TestOtherInputs:
         assert road.ask(extra_cflags=[f"@{options}"]) == (BUILT, 43)
         options.write_text("-DMORE=2\n")
         assert road.ask(extra_cflags=[f"@{options}"]) == (BUILT, 44)
+
+    @pytest.mark.nvcc
+    def test_a_changed_file_of_options_that_a_variable_names_for_nvcc_is_a_miss(
+        self, tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        del cache_dir
+        options, source = tmp_path / "options.txt", tmp_path / "op.cu"
+        source.write_text('extern "C" __global__ void kernel(int* x) { *x = MORE; }\n')
+        monkeypatch.setenv("NVCC_APPEND_FLAGS", f"-optf {options}")
+        variant = Variant(Spec("op", cuda_files=[source]), Target.cuda("9.0a"))
+        states = []
+        for more in ("1", "1", "2"):
+            options.write_text(f"-DMORE={more}\n")
+            states.append(plan.build(variant, Store.open()).state)
+        assert states == [BUILT, HIT, BUILT]
 
 
 class TestEnvironment:

@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kjit.build import headers
+from kjit.build import headers, system_headers
 from kjit.build.headers import Observation, Reads, Start, now_ns
 from kjit.build.key import FileState, Key
 from kjit.build.toolchain import Toolchain, tvm_ffi_include
@@ -180,11 +181,60 @@ def test_headers_that_come_with_the_compilers_are_not_compared(project: Project,
     assert path not in {header.path for header in project.observe(path).reads.headers}
 
 
-def test_headers_of_other_packages_are_compared(project: Project, tmp_path: Path) -> None:
-    other = tmp_path / "elsewhere.h"
-    other.write_text("x")
-    reads = project.observe(str(other), "/usr/include/hwy/highway.h").reads
-    assert {header.path for header in reads.headers} >= {str(other), "/usr/include/hwy/highway.h"}
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/usr/include/hwy/highway.h",
+        "/usr/include/zlib.h",
+        "/usr/include/error/codes.h",
+        "/usr/include/x86_64-linux-gnu/openssl/conf.h",
+        "/usr/include/x86_64-linux-gnu/gmp.h",
+        "/usr/lib/llvm-16/include/llvm/Pass.h",
+        "/opt/conda/include/zlib.h",
+    ],
+)
+def test_headers_of_other_packages_are_compared(project: Project, path: str) -> None:
+    assert path in {header.path for header in project.observe(path).reads.headers}
+
+
+@pytest.mark.parametrize(
+    "folder", ["sysroot", "lib/clang", "lib/gcc", "include/c++", "x.sdk", "usr/include", "lib/llvm-16/lib/clang"]
+)
+def test_a_project_in_a_folder_that_is_called_like_one_of_a_compiler_has_its_headers_compared(
+    project: Project, tmp_path: Path, folder: str
+) -> None:
+    del project  # a date that is young counts as old
+    inner = Project(tmp_path / folder / "project")
+    assert [header.path for header in inner.recorded().headers] == ["csrc/near.h", "include/shared.h"]
+
+
+def test_a_folder_that_a_variable_names_is_compared_whatever_it_is_called(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "sysroot" / "include"
+    monkeypatch.setenv("CPATH", str(folder))
+    path = str(folder / "more.h")
+    assert path in {header.path for header in project.observe(path).reads.headers}
+
+
+def test_a_compiler_in_a_folder_of_the_project_keeps_its_headers(project: Project) -> None:
+    home = project.root / ".pixi" / "env"
+    toolchain = Toolchain.for_target(Target.cpu())
+    inside = replace(toolchain, cxx=replace(toolchain.cxx, path=home / "bin" / "g++"))
+    its_own = [f"{home}/lib/gcc/x86_64-conda-linux-gnu/13/include/stddef.h", f"{home}/x86_64/sysroot/usr/include/a.h"]
+    reads = Observation.of([*its_own, f"{home}/include/zlib.h"], project.key, inside).reads
+    assert [header.path for header in reads.headers] == [".pixi/env/include/zlib.h"]
+
+
+def test_cuda_s_headers_in_the_project_s_environment_are_not_compared(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project.root / ".venv" / "nvidia" / "include"
+    monkeypatch.setattr(system_headers, "_cuda_folders", lambda _: [str(folder)])
+    assert [h.path for h in project.observe(f"{folder}/cuda_fp16.h").reads.headers] == [
+        "csrc/near.h",
+        "include/shared.h",
+    ]
 
 
 def test_an_include_folder_of_the_spec_is_compared_wherever_it_is(project: Project) -> None:
@@ -280,6 +330,75 @@ class TestNewFiles:
         name = "sub/tuned.h" if "sub" in asks else "tuned.h"
         project.write(f"first/{name}", "mine")
         assert str(reads.compare(project.key.anchors)).startswith(f"first/{name} is new")
+
+    @pytest.mark.parametrize("name", ["tuned.h", "sub/tuned.h"])
+    @pytest.mark.parametrize(
+        "asks",
+        [
+            '#define TUNED "{}"\n#if __has_include(TUNED)',
+            "#define TUNED <{}>\n#if __has_include( TUNED )",
+            '#if __has_include \\\n("{}")',
+            "#if __has_include(\\\r\n<{}>)",
+        ],
+    )
+    def test_a_name_from_a_macro_or_on_the_next_line_counts(self, project: Project, asks: str, name: str) -> None:
+        project.near.write_text(asks.replace("{}", name))
+        (project.root / "first" / "sub").mkdir()
+        next_tick()
+        reads = project.recorded()
+        project.write(f"first/{name}", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith(f"first/{name} is new")
+
+    def test_a_name_that_a_flag_defines_counts(self, project: Project) -> None:
+        project.near.write_text("#if __has_include(TUNED)")
+        project.extra_cflags = ['-DTUNED="tuned.h"']
+        next_tick()
+        reads = project.recorded()
+        project.write("first/tuned.h", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith("first/tuned.h is new")
+
+    @pytest.mark.parametrize("folder", ["csrc", "first", "include"])
+    @pytest.mark.parametrize("text", ['#if __has_include("../more/tuned.h")', '#include "../more/tuned.h"'])
+    def test_a_file_behind_a_climbing_name_is_looked_for_from_each_folder(
+        self, project: Project, text: str, folder: str
+    ) -> None:
+        below = project.root / folder / "below"
+        below.mkdir()
+        project.near.write_text(text)
+        project.extra_cflags = [f"-I{below}"]
+        next_tick()
+        reads = project.recorded()
+        (project.root / folder / "more").mkdir()
+        project.write(f"{folder}/more/tuned.h", "mine")
+        assert reads.compare(project.key.anchors) == f"{folder}/more/tuned.h is new, and was looked for"
+
+    def test_a_file_that_was_asked_for_and_is_installed_later_is_a_miss(
+        self, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        installed = tmp_path / "usr" / "include"
+        monkeypatch.setattr(headers, "_PACKAGES_INCLUDE", (str(installed),))
+        project.near.write_text("#if __has_include(<numa.h>)")
+        next_tick()
+        reads = project.recorded()
+        assert reads.compare(project.key.anchors) is reads
+        installed.mkdir(parents=True)
+        (installed / "numa.h").touch()
+        assert reads.compare(project.key.anchors) == f"{installed}/numa.h is new, and was looked for"
+
+    def test_a_library_that_appears_where_a_linker_looks_is_a_miss_and_so_is_one_that_goes(
+        self, project: Project
+    ) -> None:
+        there, missing = project.write("csrc/libb.a", "b"), project.root / "csrc" / "liba.a"
+        next_tick()
+        files = [str(project.source), str(project.near)]
+        observed = Observation.of(files, project.key, Toolchain.for_target(Target.cpu()), [str(missing), str(there)])
+        reads = Reads.from_json(json.loads(json.dumps(observed.reads.to_json())))
+        assert reads.compare(project.key.anchors) is reads
+        missing.touch()
+        assert reads.compare(project.key.anchors) == "csrc/liba.a is new, and was looked for"
+        missing.unlink()
+        there.unlink()
+        assert reads.compare(project.key.anchors) == "csrc/libb.a is gone, and was looked for"
 
     def test_other_new_files_do_not_matter(self, project: Project) -> None:
         reads = project.recorded()

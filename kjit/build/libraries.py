@@ -1,0 +1,88 @@
+"""Which files do flags bring into a library besides its sources: static libraries, scripts, files of options?
+
+Depfiles of compilers leave them out. A linker lists what it read where it knows how to; what its flags say is known
+in any case. Where it looks for a library is recorded too, because one may appear that comes before the one it found.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Sequence
+
+from kjit.build.compilers import always_linked
+from kjit.build.flags import parse
+from kjit.build.toolchain import Toolchain
+from kjit.spec import Spec
+
+# Where a linker looks besides: a package may put a library there that comes before another.
+_LIBRARY_FOLDERS = [
+    f"{root}/{folder}"
+    for root in ("/usr/local", "/usr", "")
+    for folder in (f"lib/{platform.machine()}-linux-gnu", "lib64", "lib")
+]
+
+_ELF_TYPE_AT = 16  # in a file's head; 3 is a shared object
+
+
+def files_named(flags: Sequence[str]) -> tuple[str, ...]:
+    """The files that flags name (`@options.txt`, `-fprofile-use=FILE`, `-Wl,-T,FILE`): depfiles leave them out."""
+    pieces = [piece for flag in flags for piece in re.split("[@=,]", flag) if os.path.isabs(piece)]
+    return tuple(piece for piece in pieces if os.path.isfile(piece))
+
+
+def linked_by(flags: Sequence[str]) -> tuple[str, ...]:
+    """The files that an op's flags for the linker bring into its library: static libraries above all.
+
+    This is what the flags say. Where the linker tells what it read, that is added (`_headers`).
+    """
+    folders, names = _libraries(flags)
+    found = [*files_named(flags), *(os.path.join(folder, name) for folder in folders for name in names)]
+    return tuple(path for path in found if os.path.isfile(path) and not _is_shared(path))
+
+
+def sought_by(flags: Sequence[str], toolchain: Toolchain) -> tuple[str, ...]:
+    """Where the linker may look for the libraries that an op's flags name."""
+    folders, names = _libraries(flags)
+    folders += [each for each in toolchain.environment().get("LIBRARY_PATH", "").split(os.pathsep) if each]
+    folders += _LIBRARY_FOLDERS
+    return tuple(dict.fromkeys(os.path.normpath(f"{folder}/{name}") for folder in folders for name in names))
+
+
+def _libraries(flags: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The folders that flags have the linker search, and the names of files that it looks for there."""
+    folders: list[str] = []
+    names: list[str] = []
+    for flag in parse(flags):
+        if flag.name in ("-L", "--library-path"):
+            folders.append(flag.value)
+        elif flag.name == "-l" and flag.value.startswith(":"):
+            names.append(flag.value[1:])
+        elif flag.name == "-l":
+            names += [f"lib{flag.value}.so", f"lib{flag.value}.a"]
+    return folders, names
+
+
+def lists_what_it_links(spec: Spec, toolchain: Toolchain) -> bool:
+    """Whether to ask the linker what it reads: for flags of the op's own, and where it knows how to answer."""
+    return bool(spec.extra_ldflags) and bool(always_linked(toolchain.cxx))
+
+
+def _is_shared(path: str) -> bool:
+    """Whether this is a shared library: it is found when the module is loaded, as it is then."""
+    if path.endswith(".dylib"):
+        return True
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_ELF_TYPE_AT + 2)
+    except OSError:
+        return False
+    return head.startswith(b"\x7fELF") and head[_ELF_TYPE_AT:] in (b"\x03\0", b"\0\x03")
+
+
+def brought_in(names: list[str], toolchain: Toolchain) -> list[str]:
+    """Of the files that a linker read, those that an op's flags made part of its library."""
+    always = {*always_linked(toolchain.cxx)} if names else set()
+    outside = [name for name in names if os.path.isabs(name) and os.path.normpath(name) not in always]
+    return [name for name in outside if not _is_shared(name)]
