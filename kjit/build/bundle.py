@@ -10,9 +10,11 @@ the contents of the op's own files, as far as they are there; the GPU or the CPU
 Everything that differs is told, a line each.
 
 Where the files lie does not count, as it is another place on every machine; two modules that differ in nothing else
-cannot be told apart, and are refused when a bundle is written. Headers of other packages are not compared: the library
-carries what it was compiled from, and they are nobody's edit. Nor is it noticed when a new header comes before another
-one of the same name, which the cache watches: whoever builds a bundle has just compiled it.
+cannot be told apart, and are refused when a bundle is written. The op's own files are named from where its first source
+is, and what comes from an include folder outside of its project from that folder, which the wrapper knows. Headers of
+installed packages are not compared: the library carries what it was compiled from, and they are nobody's edit. Nor is
+it noticed when a new header comes before another one of the same name, which the cache watches: whoever builds a bundle
+has just compiled it.
 
 kjit and tvm-ffi fit when they are of the series that the bundle was built with (0.1) and not older: within a series
 what was compiled goes on working.
@@ -29,6 +31,7 @@ import os
 import platform
 import re
 import secrets
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -50,10 +53,18 @@ FOLDER = "prebuilt"
 """Where a bundle is looked for: the folder of this name beside the wrapper, or in a package above it."""
 
 _INDEX = "index.json"
-_FORMAT = 2
+_FORMAT = 3
 _LIBRARY = re.compile(r"\w+-[0-9a-f]{16}\.so")
 _GLIBC_NEEDED = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
+_INSTALLED = tuple(
+    f"{prefix}/{name}/" for prefix in ("/usr", "/usr/local", sys.prefix) for name in ("include", "lib", "lib64")
+)
+_PACKAGES = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 _SHOWN = 4
+
+_File = tuple[str | int, str, str]
+"""A file that was read: anchor, path and hash. The anchor is `source` (the folder of the op's first source), `kjit`, or
+the number of a folder in the spec's `extra_include_paths`."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +224,7 @@ class _Bundle:
         self._folder = folder
         self._differs = _differences_of_machines(document["built with"])
         self._kjit_is_same = document["built with"]["kjit"] == kjit.__version__
-        self._files: list[tuple[str, str, str]] = [(where, path, hash_) for where, path, hash_ in document["files"]]
+        self._files: list[_File] = [(anchor, path, hash_) for anchor, path, hash_ in document["files"]]
         self._by_op: dict[str, list[dict[str, Any]]] = {}
         self._modules: dict[str, dict[str, Any]] = {}
         for module in document["modules"]:
@@ -258,18 +269,26 @@ class _Bundle:
         return Refusal(self._folder, (*self._differs, reason), is_surprising=bool(self._differs))
 
     def _edited(self, module: Mapping[str, Any], spec: Spec) -> list[str]:
-        home = _home(spec)
         lines = []
+        folders: dict[str | int, str] = {"source": _home(spec), **dict(enumerate(spec.extra_include_paths))}
+        if self._kjit_is_same:  # else its version tells
+            folders["kjit"] = _kjit_home()
         for index in module["files"]:
             anchor, path, expected = self._files[index]
-            if anchor == "kjit" and not self._kjit_is_same:
-                continue  # told by the version
-            here = _place(anchor, path, home)
+            folder = folders.get(anchor)
+            if folder is None:
+                continue  # an include folder that the wrapper does not name here
+            here = _place(folder, path)
             now = _digest_of(here)
             if now is not None and now != expected:
-                shown = f"{{kjit}}/{path}" if anchor == "kjit" else os.path.relpath(here, os.path.dirname(self._folder))
-                lines.append(f"{shown} changed since it was built")
+                lines.append(f"{self._shown(anchor, path, here)} changed since it was built")
         return lines
+
+    def _shown(self, anchor: str | int, path: str, here: str) -> str:
+        if anchor == "kjit":
+            return f"{{kjit}}/{path}"
+        relative = os.path.relpath(here, os.path.dirname(self._folder))
+        return here if relative.startswith("..") else relative
 
 
 class _Writer:
@@ -278,7 +297,7 @@ class _Writer:
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
         self.modules: dict[str, dict[str, Any]] = {}
-        self._files: dict[tuple[str, str, str], int] = {}
+        self._files: dict[_File, int] = {}
 
     def add(self, variant: Variant, artifact: Artifact) -> None:
         spec = variant.spec
@@ -399,29 +418,56 @@ def _home(spec: Spec) -> str:
     return os.path.dirname(files[0]) if files else ""
 
 
-def _files_of(spec: Spec, artifact: Artifact) -> list[tuple[str, str, str]]:
-    """The op's own files and kjit's headers that the artifact was built from: `(anchor, path, hash)`."""
+def _files_of(spec: Spec, artifact: Artifact) -> list[_File]:
+    """The op's own files and kjit's headers that the artifact was built from."""
     record: Any = artifact.record
     home = _home(spec)
     module = record["inputs"]["module"]
     hashes = [hash_ for _, hash_ in (*module["CUDA sources"], *module["C++ sources"])]
-    rows = [
+    rows: list[_File] = [
         ("source", os.path.relpath(path, home), hash_)
         for path, hash_ in zip((*spec.cuda_files, *spec.cpp_files), hashes, strict=True)
     ]
     anchors = Anchors.of(spec)
+    own, _ = anchors.relative(home)
     for header in Reads.from_json(record["reads"]).headers:
         if header.anchor == "kjit":
             rows.append(("kjit", header.path, header.digest))
-        elif header.anchor == "project" and home:
-            path = anchors.absolute(header.anchor, header.path) or header.path
+            continue
+        path = anchors.absolute(header.anchor, header.path)
+        is_own = own != "" and header.anchor == own
+        if path is None or header.anchor == "tvm_ffi" or _is_installed(path, home, is_own):
+            continue
+        number = None if is_own else _include_folder(spec, path)
+        if number is not None:
+            rows.append((number, os.path.relpath(path, spec.extra_include_paths[number]), header.digest))
+        elif home:
             rows.append(("source", os.path.relpath(path, home), header.digest))
     return rows
 
 
+def _include_folder(spec: Spec, path: str) -> int | None:
+    """The number of the include folder that a header lies in, the innermost one; None where it is in none of them."""
+    folders = spec.extra_include_paths
+    around = [number for number, folder in enumerate(folders) if path.startswith(f"{folder}/")]
+    return max(around, key=lambda number: len(folders[number]), default=None)
+
+
+def _is_installed(path: str, home: str, is_own: bool) -> bool:
+    """Whether a file came with a package: another version of it, on another machine, is nobody's edit.
+
+    Args:
+        is_own: it is in the op's own project, where a virtual environment may lie, too.
+    """
+    if not is_own and path.startswith(_INSTALLED):
+        return True
+    # As seen from the op, which may be installed itself.
+    return _PACKAGES.search(os.path.relpath(path, home) if home else path) is not None
+
+
 @lru_cache(maxsize=4096)
-def _place(anchor: str, path: str, home: str) -> str:
-    return os.path.normpath(os.path.join(_kjit_home() if anchor == "kjit" else home, path))
+def _place(folder: str, path: str) -> str:
+    return os.path.normpath(os.path.join(folder, path))
 
 
 @lru_cache(maxsize=1)

@@ -211,6 +211,97 @@ class TestEdits:
         assert package.find() == before
 
 
+class TestFilesOutsideOfTheProject:
+    """What the op in `mono/package` is compiled from beside its own project."""
+
+    @pytest.fixture
+    def mono(self, tmp_path: Path, cache_dir: Path) -> Path:
+        del cache_dir
+        mono = tmp_path / "mono"
+        for folder in ("package/kernels/csrc", "common/deep", "env/lib/site-packages/other"):
+            (mono / folder).mkdir(parents=True)
+        (mono / "package" / "pyproject.toml").touch()
+        (mono / "common" / "level.h").write_text("#define FACTOR 1\n")
+        (mono / "package" / "kernels" / "csrc" / "level.cpp").write_text(_SOURCE)
+        return mono
+
+    @staticmethod
+    def spec(mono: Path, *include: Path, **parts: Any) -> Spec:
+        source = mono / "package" / "kernels" / "csrc" / "level.cpp"
+        return Spec("level", cpp_files=[source], extra_include_paths=include, **parts)
+
+    @staticmethod
+    def build(mono: Path, spec: Spec) -> None:
+        variant = Variant(spec, Target.cpu(cpu.levels()[0].name))
+        (outcome,) = build_all([variant], Store.open())
+        assert outcome.artifact is not None
+        bundle.write(mono / "package" / "kernels" / bundle.FOLDER, [(variant, outcome.artifact)])
+
+    @staticmethod
+    def refused(mono: Path, spec: Spec) -> list[str]:
+        found = bundle.find(Variant(spec, CPU), str(mono / "package" / "kernels" / "level.py"))
+        assert (found.library is None) == bool(found.refusals)
+        return [reason for refusal in found.refusals for reason in refusal.reasons]
+
+    def test_an_edited_header_of_an_include_folder_is_named(self, mono: Path) -> None:
+        spec = self.spec(mono, mono / "empty", mono / "common")
+        self.build(mono, spec)
+        assert self.refused(mono, spec) == []
+        (mono / "common" / "level.h").write_text("#define FACTOR 2\n")
+        assert self.refused(mono, spec) == [f"{mono}/common/level.h changed since it was built"]
+
+    def test_the_include_folder_may_lie_elsewhere_and_is_compared_there(self, mono: Path, tmp_path: Path) -> None:
+        self.build(mono, self.spec(mono, mono / "common"))
+        other = Path(shutil.copytree(mono / "common", tmp_path / "other" / "common"))
+        shutil.rmtree(mono / "common")
+        assert self.refused(mono, self.spec(mono, other)) == []
+        (other / "level.h").write_text("#define FACTOR 2\n")
+        assert self.refused(mono, self.spec(mono, other)) == [f"{other}/level.h changed since it was built"]
+
+    def test_where_the_include_folder_is_missing_or_not_named_it_fits(self, mono: Path) -> None:
+        spec = self.spec(mono, mono / "common")
+        self.build(mono, spec)
+        (mono / "common" / "level.h").write_text("#define FACTOR 2\n")
+        assert self.refused(mono, self.spec(mono)) == []
+        shutil.rmtree(mono / "common")
+        assert self.refused(mono, spec) == []
+
+    def test_of_nested_include_folders_the_inner_one_decides(self, mono: Path, tmp_path: Path) -> None:
+        (mono / "common" / "level.h").rename(mono / "common" / "deep" / "level.h")
+        self.build(mono, self.spec(mono, mono / "common", mono / "common" / "deep"))
+        other = Path(shutil.copytree(mono / "common" / "deep", tmp_path / "other"))
+        (other / "level.h").write_text("#define FACTOR 2\n")
+        assert self.refused(mono, self.spec(mono, mono / "common", other)) == [
+            f"{other}/level.h changed since it was built"
+        ]
+
+    def test_a_header_that_is_reached_by_a_path_or_a_flag_is_compared_too(self, mono: Path) -> None:
+        spec = self.spec(mono, extra_cflags=[f"-I{mono / 'common'}"])
+        self.build(mono, spec)
+        assert self.refused(mono, spec) == []
+        (mono / "common" / "level.h").write_text("#define FACTOR 2\n")
+        assert self.refused(mono, spec) == [f"{mono}/common/level.h changed since it was built"]
+
+    @pytest.mark.parametrize("folder", ["env/lib/site-packages/other", "package/env/lib/site-packages/other"])
+    def test_a_header_of_an_installed_package_is_not_compared(self, mono: Path, folder: str) -> None:
+        header = mono / folder / "level.h"
+        header.parent.mkdir(parents=True, exist_ok=True)
+        (mono / "common" / "level.h").rename(header)
+        spec = self.spec(mono, header.parent)
+        self.build(mono, spec)
+        header.write_text("#define FACTOR 2\n")
+        assert self.refused(mono, spec) == []
+
+    def test_what_a_package_manager_installed_for_all_is_not_compared(
+        self, mono: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(bundle, "_INSTALLED", (f"{mono}/common/",))
+        spec = self.spec(mono, mono / "common")
+        self.build(mono, spec)
+        (mono / "common" / "level.h").write_text("#define FACTOR 2\n")
+        assert self.refused(mono, spec) == []
+
+
 @pytest.mark.usefixtures("no_compiler")
 class TestRefusals:
     @pytest.mark.parametrize(
@@ -299,8 +390,9 @@ class TestRefusals:
         package.edit_index(lambda index: edit(index["modules"][0]))
         assert package.find().startswith("its index is damaged")
 
-    def test_an_index_of_another_form(self, package: Package) -> None:
-        package.edit_index(lambda index: index.update({"format": 3, "built with": {"kjit": "9.0"}}))
+    @pytest.mark.parametrize("form", [2, 4])
+    def test_an_index_of_an_older_or_a_newer_form(self, package: Package, form: int) -> None:
+        package.edit_index(lambda index: index.update({"format": form, "built with": {"kjit": "9.0"}}))
         assert package.find() == "it was written by kjit 9.0, in a form that this one does not know"
 
 
