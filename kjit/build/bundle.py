@@ -156,6 +156,9 @@ def targets_of_bundle(targets: Iterable[Target]) -> list[Target]:
 def check_folder(folder: Path) -> None:
     """Refuse a folder that holds something else than a bundle.
 
+    A bundle is known by its index, of whatever form; where that is damaged or missing, by its libraries if there is
+    nothing else.
+
     Raises:
         UsageError: it does, or it is a file.
     """
@@ -165,11 +168,15 @@ def check_folder(folder: Path) -> None:
         return
     except OSError as error:
         raise UsageError(f"no bundle can be written to '{folder}': {error.strerror}.") from None
-    if names and _INDEX not in names:
-        raise UsageError(
-            f"'{folder}' is there, and is no bundle ('{min(names)}' is in it); nothing is written.",
-            hint=f"name a folder of its own, for example kernels/{FOLDER}",
-        )
+    foreign = [name for name in names if _LIBRARY.fullmatch(name) is None and name != _INDEX]
+    is_named = _INDEX in names and _is_index(folder / _INDEX)
+    if is_named or (not foreign and names != [_INDEX]):
+        return
+    found = f"'{min(foreign)}' is in it" if foreign else f"its {_INDEX} is none of kjit's"
+    raise UsageError(
+        f"'{folder}' is there, and is no bundle ({found}); nothing is written.",
+        hint=f"name a folder of its own, for example kernels/{FOLDER}",
+    )
 
 
 def write(folder: Path, built: Iterable[tuple[Variant, Artifact]]) -> Written:
@@ -562,6 +569,15 @@ def _glibc_here() -> str | None:
     except (AttributeError, OSError, ValueError):
         return None  # another C library; the loader decides
     return version if name == "glibc" else None
+
+
+def _is_index(path: Path) -> bool:
+    """Whether kjit wrote this file, any version of it."""
+    try:
+        document = json.loads(path.read_bytes())
+        return bool(document["format"] and document["built with"]["kjit"])
+    except (KeyError, OSError, TypeError, ValueError):
+        return False
 
 
 def _libraries_named_in(folder: Path) -> set[str]:

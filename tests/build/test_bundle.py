@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import platform
+import re
 import shutil
 import struct
 import subprocess
@@ -555,6 +556,42 @@ class TestWriting:
         for folder in (tmp_path / "photos" / "cat.png", tmp_path / "photos" / "cat.png" / bundle.FOLDER):
             with pytest.raises(UsageError, match=r"no bundle can be written to .*: Not a directory"):
                 bundle.check_folder(folder)
+
+    @pytest.mark.parametrize(
+        "index", ['{"my": "website"}', '{"format": 1, "modules": []}', "[]", '["format"]', "{", "\xff"]
+    )
+    @pytest.mark.parametrize("beside", [(), ("home.html",), ("home.html", "fill-0123456789abcdef.so")])
+    def test_an_index_of_something_else_is_not_overwritten(
+        self, tmp_path: Path, index: str, beside: tuple[str, ...]
+    ) -> None:
+        folder = tmp_path / "site"
+        folder.mkdir()
+        (folder / "index.json").write_text(index, encoding="latin-1")
+        for name in beside:
+            (folder / name).touch()
+        reason = "'home.html' is in it" if beside else "its index.json is none of kjit's"
+        with pytest.raises(UsageError, match=re.escape(f"site' is there, and is no bundle ({reason})")):
+            self.write(folder)
+        assert (folder / "index.json").read_text(encoding="latin-1") == index
+        assert len(os.listdir(folder)) == len(beside) + 1
+
+    @pytest.mark.parametrize("damage", [lambda path: path.write_text("{"), lambda path: path.unlink()])
+    def test_a_bundle_whose_index_is_damaged_or_missing_is_written_anew(
+        self, tmp_path: Path, damage: Callable[[Path], object]
+    ) -> None:
+        folder = tmp_path / bundle.FOLDER
+        self.write(folder)
+        damage(folder / "index.json")
+        self.write(folder, target=Target.cuda("10.0a"))
+        (module,) = json.loads((folder / "index.json").read_text())["modules"]
+        assert [library["archs"] for library in module["libraries"]] == [["100a"]]
+
+    def test_a_bundle_of_another_form_is_written_anew(self, tmp_path: Path) -> None:
+        folder = tmp_path / bundle.FOLDER
+        folder.mkdir()
+        (folder / "index.json").write_text('{"format": 1, "built with": {"kjit": "0.0.1"}}')
+        (folder / "notes.txt").touch()
+        assert self.write(folder).libraries == 1
 
     def test_a_write_that_fails_leaves_the_old_bundle(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = tmp_path / bundle.FOLDER
