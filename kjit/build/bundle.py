@@ -116,6 +116,8 @@ def find(variant: Variant, wrapper: str | None) -> Lookup:
     """
     if wrapper is None or variant.target.is_simulated:
         return Lookup(None, ())
+    if not os.path.isabs(wrapper):
+        wrapper = os.path.abspath(wrapper)  # `__file__` is as it was named to runpy
     refusals: list[Refusal] = []
     for folder in _places(os.path.dirname(wrapper)):
         try:

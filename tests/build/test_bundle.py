@@ -180,6 +180,26 @@ class TestFinding:
         (below.parent / "__init__.py").touch()
         assert bundle.find(Variant(package.spec(), CPU), str(below)).library is not None
 
+    @pytest.mark.parametrize("path", ["level.py", "more/level.py", "../kernels/level.py"])
+    def test_a_wrapper_that_is_named_by_a_relative_path_finds_it(
+        self, package: Package, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (package.folder / "more").mkdir()
+        (package.folder / "more" / "__init__.py").touch()
+        monkeypatch.chdir(package.folder)
+        assert (
+            bundle.find(Variant(package.spec(), CPU), path).library
+            == bundle.find(Variant(package.spec(), CPU), package.wrapper).library
+        )
+
+    def test_a_relative_path_is_looked_up_from_where_the_process_is_now(
+        self, package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert bundle.find(Variant(package.spec(), CPU), "level.py").library is None
+        monkeypatch.chdir(package.folder)
+        assert bundle.find(Variant(package.spec(), CPU), "level.py").library is not None
+
     def test_folders_to_search_may_be_elsewhere(self, package: Package) -> None:
         assert package.find(package.spec(extra_cflags=["-I/other", "-isystem", "/more"])).startswith("level-")
 
@@ -716,6 +736,15 @@ class TestLoading:
         done = run_python(script, package.folder.parent)
         assert len(set(done.split())) == 1
         assert len(done.split()) == 3
+
+    def test_a_script_that_is_run_by_a_relative_path_finds_the_bundle_beside_it(self, package: Package) -> None:
+        (package.folder / "script.py").write_text(
+            "import kjit\nfrom pathlib import Path\n"
+            "SPEC = dict(cpp_files=[Path(__file__).resolve().parent / 'csrc' / 'level.cpp'])\n"
+            "print(kjit.load_jit('level', 'fp32_t', **SPEC).level())\n"
+        )
+        for folder, path in ((package.folder, "script.py"), (package.folder.parent, "kernels/script.py")):
+            assert run_python(f"import runpy; runpy.run_path('{path}')", folder).strip() in ("2", "3", "4")
 
 
 def run_python(script: str, folder: Path) -> str:
