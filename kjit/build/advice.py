@@ -21,6 +21,26 @@ _STANDARD = re.compile(
     r"'(?P<gnu>\w+)' is not a member of 'std'|namespace \"std\" has no member \"(?P<edg>\w+)\"|"
     r"no member named '(?P<clang>\w+)' in namespace 'std'"
 )
+_UNKNOWN_IN_CUDA = re.compile(
+    r"identifier \"(?P<edg>\w+)\" is undefined|(?:undeclared identifier|unknown type name) '(?P<clang>\w+)'|"
+    r"'(?P<gnu>\w+)' (?:was not declared|has not been declared|does not name a type)"
+)
+# What CUDA has in headers of its own. The first that fits counts: conversions are where the narrower of two types is.
+_CUDA_HEADERS = (
+    (re.compile(r"__nv_\w*(?:fp8|e8m0)\w*"), "<cuda_fp8.h>"),
+    (re.compile(r"__nv_\w*fp6\w*"), "<cuda_fp6.h>"),
+    (re.compile(r"__nv_\w*fp4\w*"), "<cuda_fp4.h>"),
+    (re.compile(r"nv_bfloat16\w*|__\w*bfloat16\w*"), "<cuda_bf16.h>"),
+    (re.compile(r"(?:nv_)?half2?|__\w*half\w*"), "<cuda_fp16.h>"),
+    (
+        re.compile(
+            r"__h(?:2div|abs|add|mul|sub|div|fma|neg|cmadd|max|min|isnan|isinf|b?(?:eq|ne|lt|le|gt|ge)u?)2?(?:_\w+)?"
+            r"|__(?:low|high)2float|__lowhigh2highlow"
+        ),
+        "<cuda_fp16.h> (for bfloat16 <cuda_bf16.h>)",
+    ),
+)
+_LIBRARY_MISSING = re.compile(r"linker: .*No such file or directory|no such file or directory: '.*'")
 _DTYPE_LIKE = re.compile(r"['\"](?P<name>(?:float|fp|bf|bfloat|half|double|int|uint|long|bool)\w*)['\"]")
 _NOT_KNOWN = ("was not declared", "is undefined", "undeclared identifier", "unknown type name")
 _STANDARD_HEADERS: Mapping[str, Sequence[str]] = {
@@ -57,7 +77,8 @@ def hint(messages: Sequence[Message], declaration: Callable[[Message], str | Non
         target: for what was compiled, as `str(Target)`.
     """
     for message in messages:
-        found = _general(message.text) or _of_cpp(message.text) or _of_cuda(message.text, target)
+        text = message.text
+        found = _general(text) or _of_cuda_header(text, target) or _of_cpp(text) or _of_cuda(text, target)
         if found is not None:
             return found
         declared = declaration(message)
@@ -77,11 +98,23 @@ def _general(text: str) -> str | None:
         return "define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags"
     if "cannot find -l" in text or "unable to find library" in text:
         return "correct its name, or add the folder that it is in to extra_ldflags (`-L/folder`)"
+    if _LIBRARY_MISSING.match(text) is not None:
+        return "correct the path in extra_ldflags"
     if "is defined twice" in text:
         if text.startswith("export"):
             return "give one of them another name, or leave one of the sources out of the module"
         return "put it into an unnamed namespace, or mark it inline or static"
     return None
+
+
+def _of_cuda_header(text: str, target: str) -> str | None:
+    """For a name that CUDA knows once a header of its own is included."""
+    match = _UNKNOWN_IN_CUDA.search(text)
+    if match is None or target.startswith("cpu"):
+        return None
+    name = match["edg"] or match["clang"] or match["gnu"]
+    header = next((header for names, header in _CUDA_HEADERS if names.fullmatch(name)), None)
+    return None if header is None else f"include {header}, which declares {name}"
 
 
 def _of_cpp(text: str) -> str | None:

@@ -135,6 +135,8 @@ MISTAKES: Mapping[str, Mistake] = {
     # The linker and the loader
     "undefined_reference": Mistake("undefined_reference.cpp"),
     "missing_library": Mistake("right.cpp", _FP32, link=("-lfastscale",)),
+    "missing_archive": Mistake("right.cpp", _FP32, link=("/nonexistent/libfastscale.a",)),
+    "missing_linker_script": Mistake("right.cpp", _FP32, link=("-Wl,--dynamic-list=/nonexistent/scale.list",)),
     "duplicate_export": Mistake("duplicate_export.cpp", (), more=("duplicate_export_again.cpp",)),
     "missing_at_load": Mistake("needs_library.cpp", library="gone"),
     "undefined_at_load": Mistake("needs_library.cpp", library="other"),
@@ -143,6 +145,7 @@ MISTAKES: Mapping[str, Mistake] = {
     "cuda_missing_brace": _cuda("missing_brace", "alpha);\n}\n", "alpha);\n"),
     "cuda_misspelt_name": _cuda(*_MISSPELT_NAME),
     "cuda_misspelt_member": _cuda("misspelt_member", "with_dtype", "with_dytpe"),
+    "cuda_missing_include": _cuda("missing_include", "x[i]) * alpha", "__half2float(x[i])) * alpha"),
     "cuda_undefined_half": Mistake("cuda_undefined_half.cuh", (("scale", "scale_kernel"),), "9.0a"),
     "cuda_kernel_arguments": _cuda("kernel_arguments", "x.data_ptr(), alpha,", "x.data_ptr(),"),
     "cuda_launch_arguments": Mistake("cuda_launch_arguments.cuh", target="9.0a"),
@@ -160,6 +163,7 @@ MISTAKES: Mapping[str, Mistake] = {
     "cuda_undefined_device_function": Mistake("cuda_undefined_device_function.cuh", target="9.0a"),
     # The simulator
     "sim_ptx": Mistake("sim_ptx.cuh", target="sim", edit=("cuda_unknown_ptx.cuh", "mull.f32", "mul.f32")),
+    "sim_missing_include": _cuda("missing_include", "x[i]) * alpha", "__bfloat162float(x[i])) * alpha", target="sim"),
     "sim_misspelt_name": _cuda(*_MISSPELT_NAME, target="sim"),
     # Warnings
     "unused_variable": _cpp(

@@ -365,6 +365,47 @@ class TestNvcc:
         assert show("nvcc fatal   : Unknown option '--bogus'\n", view).text == "error: Unknown option '--bogus'"
 
 
+class TestNamesOfCuda:
+    """A name that CUDA declares in a header of its own."""
+
+    @staticmethod
+    def hint(log: str, view: Path, target: str = "cuda:sm_80") -> str | None:
+        return explain(log, files_of(view), target).hint
+
+    @pytest.mark.parametrize(
+        ("name", "header"),
+        [
+            ("__nv_bfloat16", "<cuda_bf16.h>"),
+            ("nv_bfloat162", "<cuda_bf16.h>"),
+            ("__float2bfloat16_rn", "<cuda_bf16.h>"),
+            ("__halves2bfloat162", "<cuda_bf16.h>"),
+            ("__half", "<cuda_fp16.h>"),
+            ("half2", "<cuda_fp16.h>"),
+            ("__half22float2", "<cuda_fp16.h>"),
+            ("__nv_fp8_e4m3", "<cuda_fp8.h>"),
+            ("__nv_cvt_bfloat16raw_to_fp8", "<cuda_fp8.h>"),
+            ("__nv_fp6x4_e2m3", "<cuda_fp6.h>"),
+            ("__nv_fp4_e2m1", "<cuda_fp4.h>"),
+            ("__hfma2", "<cuda_fp16.h> (for bfloat16 <cuda_bf16.h>)"),
+            ("__hbgeu2", "<cuda_fp16.h> (for bfloat16 <cuda_bf16.h>)"),
+        ],
+    )
+    def test_the_header_that_declares_it_is_named(self, view: Path, name: str, header: str) -> None:
+        said = f"include {header}, which declares {name}"
+        assert self.hint(f'scale.cuh(2): error: identifier "{name}" is undefined\n', view) == said
+        assert self.hint(f"scale.cuh:2:1: error: '{name}' was not declared in this scope\n", view) == said
+        assert self.hint(f"scale.cuh:2:1: error: unknown type name '{name}'\n", view) == said
+
+    @pytest.mark.parametrize("name", ["__reduce_add_sync", "__halt", "__hash_of"])
+    def test_any_other_that_looks_like_one_may_be_for_newer_gpus(self, view: Path, name: str) -> None:
+        hint = self.hint(f'scale.cuh(2): error: identifier "{name}" is undefined\n', view)
+        assert str(hint).startswith("CUDA has no such function for ")
+
+    def test_code_for_the_cpu_is_not_sent_to_cudas_headers(self, view: Path) -> None:
+        log = "scale.cpp:2:1: error: 'half2' was not declared in this scope\n"
+        assert "cuda_fp16" not in str(self.hint(log, view, "cpu"))
+
+
 class TestOtherTools:
     def test_ptxas_names_the_kernel_and_not_the_temporary_file(self, view: Path) -> None:
         log = "ptxas error   : Entry function '_Z3bigPf' uses too much shared data (0x61a80 bytes, 0xc000 max)\n"
@@ -399,7 +440,35 @@ class TestOtherTools:
         log = (
             "/usr/bin/ld: cannot find -lbogus: No such file or directory\ncollect2: error: ld returned 1 exit status\n"
         )
-        assert show(log, view).text == "error: linker: cannot find -lbogus: No such file or directory"
+        report = show(log, view)
+        assert report.text == "error: linker: cannot find -lbogus: No such file or directory"
+        assert report.hint == "correct its name, or add the folder that it is in to extra_ldflags (`-L/folder`)"
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "/usr/bin/ld: cannot find /x/libbogus.a: No such file or directory",
+            "/usr/bin/ld: cannot open linker script file /x/bogus.map: No such file or directory",
+            "/usr/bin/ld.gold: error: cannot open /x/libbogus.a: No such file or directory",
+            "ld.lld: error: cannot open /x/libbogus.a: No such file or directory",
+            "mold: fatal: cannot open /x/libbogus.a: No such file or directory",
+            "clang++: error: no such file or directory: '/x/libbogus.a'",
+        ],
+    )
+    def test_a_file_that_the_linker_misses_is_no_missing_header(self, view: Path, line: str) -> None:
+        assert show(f"{line}\n", view).hint == "correct the path in extra_ldflags"
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "scale.cuh:1:10: fatal error: bogus.h: No such file or directory",
+            "cc1plus: fatal error: bogus.h: No such file or directory",
+            "scale.cuh:1:10: fatal error: 'bogus.h' file not found",
+            'scale.cuh(1): catastrophic error: cannot open source file "bogus.h"',
+        ],
+    )
+    def test_a_missing_header_is_looked_for_in_include_folders(self, view: Path, line: str) -> None:
+        assert "to extra_include_paths" in str(show(f"{line}\n", view).hint)
 
     @pytest.mark.parametrize(
         "log",

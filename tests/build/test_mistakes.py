@@ -31,6 +31,8 @@ def test_each_text_names_the_users_file_or_declaration_first() -> None:
     without_file = {
         "unknown_flag",
         "missing_library",
+        "missing_archive",
+        "missing_linker_script",
         "duplicate_export",
         "missing_at_load",
         "undefined_at_load",
