@@ -210,7 +210,12 @@ class Store:
         """
         if not self._asks_shared:
             return []
-        return [Store(root, is_shared=True) for root in env.shared_cache_dirs() if root != self.root]
+        # By where they lead: a folder may be named twice, or through a link, and may be the user's own.
+        roots: dict[str, Path] = {}
+        for root in env.shared_cache_dirs():
+            roots.setdefault(os.path.realpath(root), root)
+        roots.pop(os.path.realpath(self.root), None)
+        return [Store(root, is_shared=True) for root in roots.values()]
 
     def distrusted(self) -> str | None:
         """Why nothing is loaded from this shared cache, or None where it is used (or not there)."""

@@ -128,6 +128,38 @@ def test_several_are_asked_in_their_order(key: Key, tmp_path: Path, monkeypatch:
     assert Store.open().find(key).shared == tmp_path / "second"
 
 
+def test_a_folder_that_is_named_twice_is_asked_once_in_its_first_place(
+    key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        publish(Store.open(folder), key)
+    (tmp_path / "link").symlink_to("second")
+    first, second = map(str, folders)
+    link = str(tmp_path / "link")
+    for named, asked in (
+        ([first, second, first], [first, second]),
+        ([link, first, second, f"{tmp_path}/first/../second"], [link, first]),
+        ([second, link], [second]),
+    ):
+        monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", ":".join(named))
+        caches = Store.open().shared_caches()
+        assert [str(cache.root) for cache in caches] == asked
+        assert sum(len(list(cache.entries())) for cache in caches) == len(asked)
+
+
+def test_a_link_to_the_users_own_cache_is_no_shared_one(
+    key: Key, tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(Store.open(), key)
+    (tmp_path / "link").symlink_to(cache_dir)
+    monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", f"{tmp_path / 'link'}:{cache_dir}:{cache_dir}/../{cache_dir.name}")
+    assert Store.open().shared_caches() == []
+    monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "link"))
+    monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(cache_dir))
+    assert Store.open().shared_caches() == []
+
+
 def test_one_that_is_not_there_is_a_miss_that_says_so(
     key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
