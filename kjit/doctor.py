@@ -24,6 +24,7 @@ from kjit import env
 from kjit.build import gpus
 from kjit.build.compilers import ask, find_cxx, find_host_cxx
 from kjit.build.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_versions
+from kjit.build.folders import is_noexec
 from kjit.build.highway import find_highway
 from kjit.build.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
 from kjit.errors import KjitError, ToolchainError
@@ -167,6 +168,12 @@ def _cache() -> _Finding:
             f"'{root}' cannot be written by this user, so that what is built is lost when the process ends.",
             "problem",
             f"`chown {os.geteuid()} {existing}`, or set {env.CACHE_DIR} to a folder of your own",
+        )
+    if is_noexec(existing):
+        return _Finding(
+            f"'{root}' is on a disk that is mounted noexec, from which nothing that is built can be loaded.",
+            "problem",
+            f"set {env.CACHE_DIR} to a folder on another disk, or mount this one without noexec",
         )
     sizes = [entry.size for entry in store.entries()]
     free = shutil.disk_usage(existing).free

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from kjit import doctor
 from kjit.build import cuda as cuda_module
-from kjit.build import gpus
+from kjit.build import folders, gpus
 from kjit.build.gpus import Driver, Gpu
 from kjit.cli import app
 from kjit.doctor import Check, examine, is_fit
@@ -202,6 +204,22 @@ class TestCache:
     def test_one_that_may_not_be_written_is_a_problem(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.access", lambda *_: False)
         assert "cannot be written by this user" in check("cache").detail
+
+    def test_one_on_a_disk_that_is_mounted_noexec_is_a_problem(
+        self, machine: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(doctor, "is_noexec", lambda folder: folder == machine)
+        found = check("cache")
+        assert (found.state, found.needed) == ("problem", True)
+        assert found.detail.startswith(f"'{machine}' is on a disk that is mounted noexec")
+        assert "set KJIT_CACHE_DIR" in str(found.mend)
+
+    def test_noexec_is_told_by_the_flags_of_the_mount(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        status = SimpleNamespace(f_flag=os.ST_NOSUID | os.ST_NOEXEC)
+        monkeypatch.setattr(folders.os, "statvfs", lambda _: status)
+        assert folders.is_noexec(tmp_path)
+        status.f_flag = os.ST_NOSUID
+        assert not folders.is_noexec(tmp_path)
 
 
 class TestCommand:

@@ -21,7 +21,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from kjit import env
 from kjit.build import advice
+from kjit.build.folders import is_noexec
 from kjit.build.messages import Message, Note, parse, plain
 from kjit.build.symbols import base_name, instance
 from kjit.build.symbols import demangle as demangle
@@ -131,8 +133,12 @@ def explain_warnings(log: str, files: Files) -> str:
     return "\n\n".join(parts)
 
 
-def explain_load(log: str) -> Report:
-    """Why the loader refuses a library that was built: one sentence, without a full stop."""
+def explain_load(log: str, library: str) -> Report:
+    """Why the loader refuses a library that was built: one sentence, without a full stop.
+
+    Args:
+        library: its path, which exists.
+    """
     lines = log.strip().splitlines() or ["the loader does not say why"]
     last = lines[-1].strip()
     if (missing := re.search(r"([^\s:]+): cannot open shared object file", last)) is not None:
@@ -144,6 +150,11 @@ def explain_load(log: str) -> Report:
         return Report(
             f"undefined symbol: {demangle(undefined[1])}",
             "name the library that has it in extra_ldflags; one that was replaced since the build may have lost it",
+        )
+    if "failed to map segment" in last and is_noexec(os.path.dirname(library)):
+        return Report(
+            f"'{os.path.dirname(library)}' is on a disk that is mounted noexec",
+            f"set {env.CACHE_DIR} to a folder on another disk, or mount this one without noexec",
         )
     return Report(last, "`kjit doctor` checks the machine")
 

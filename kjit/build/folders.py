@@ -73,6 +73,15 @@ def distrust(folder: Path, *, owner: int | None = None, follow: bool = False) ->
     return None
 
 
+def is_noexec(folder: Path | str) -> bool:
+    """Whether the disk that `folder` is on is mounted noexec: no library is loaded from there. The folder must exist.
+
+    Raises:
+        OSError: it does not.
+    """
+    return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))  # only Linux tells
+
+
 def make_private(folder: Path) -> None:
     """Make a folder, and those above it that are missing, for this user alone whatever the umask is."""
     try:

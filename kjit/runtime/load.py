@@ -401,7 +401,7 @@ def _explain(error: RuntimeError, path: str, variant: Variant) -> NoReturn:
         raise FileNotFoundError(path) from error
     from kjit.build.diagnostics import explain_load
 
-    report = explain_load(str(error))
+    report = explain_load(str(error), path)
     raise KjitError(f"{variant.label} is built and cannot be loaded: {report.text}", hint=report.hint) from error
 
 

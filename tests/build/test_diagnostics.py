@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kjit.build import diagnostics
 from kjit.build.diagnostics import (
     Files,
     KernelResources,
@@ -283,16 +284,33 @@ class TestWarnings:
         assert self.warnings("ptxas info    : 0 bytes gmem\n", view) == ""
 
 
+_LIBRARY = "/c/scale.so"
+
+
 class TestLoading:
     def test_a_library_that_is_not_found_is_named(self) -> None:
         log = "RuntimeError: liba.so.1: cannot open shared object file: No such file or directory\n"
-        assert explain_load(log).text == "it needs liba.so.1, which the loader does not find"
+        assert explain_load(log, _LIBRARY).text == "it needs liba.so.1, which the loader does not find"
 
     def test_a_symbol_that_no_library_has_is_demangled(self) -> None:
-        assert explain_load("/c/scale.so: undefined symbol: _ZN1a5otherEi\n").text == "undefined symbol: a::other"
+        assert (
+            explain_load("/c/scale.so: undefined symbol: _ZN1a5otherEi\n", _LIBRARY).text
+            == "undefined symbol: a::other"
+        )
 
     def test_anything_else_is_shown_as_it_is(self) -> None:
-        assert explain_load("one\n/c/scale.so: file too short\n").text == "/c/scale.so: file too short"
+        assert explain_load("one\n/c/scale.so: file too short\n", _LIBRARY).text == "/c/scale.so: file too short"
+
+    def test_a_disk_that_is_mounted_noexec_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(diagnostics, "is_noexec", lambda folder: folder == "/c")
+        report = explain_load(f"Check failed: false: {_LIBRARY}: failed to map segment from shared object\n", _LIBRARY)
+        assert report.text == "'/c' is on a disk that is mounted noexec"
+        assert str(report.hint).startswith("set KJIT_CACHE_DIR to a folder on another disk")
+
+    def test_what_cannot_be_mapped_for_another_reason_is_shown_as_it_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(diagnostics, "is_noexec", lambda _: False)
+        said = f"{_LIBRARY}: failed to map segment from shared object"
+        assert explain_load(f"{said}\n", _LIBRARY).text == said
 
 
 class TestClang:
