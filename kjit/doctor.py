@@ -33,6 +33,8 @@ from kjit.spec import CudaArch
 State = Literal["ok", "problem", "absent"]
 
 OLDEST_TVM_FFI = (0, 1, 15)
+# Since then ninja names the output of a command that failed, and with it a build knows whose messages to show.
+OLDEST_NINJA = (1, 7)
 
 _LITTLE_SPACE = 256 << 20
 
@@ -117,7 +119,15 @@ def _cxx() -> _Finding:
 
 def _ninja() -> _Finding:
     ninja = find_ninja()
-    return _Finding(f"{ask([str(ninja), '--version']).strip()} ({ninja})")
+    version = ask([str(ninja), "--version"]).strip()
+    if _numbers(version) < OLDEST_NINJA:
+        oldest = ".".join(map(str, OLDEST_NINJA))
+        return _Finding(
+            f"'{ninja}' says that its version is '{version}', and kjit needs {oldest} or newer.",
+            "problem",
+            f"`pip install ninja`, and put its folder before '{ninja.parent}' in PATH",
+        )
+    return _Finding(f"{version} ({ninja})")
 
 
 def _tvm_ffi() -> _Finding:

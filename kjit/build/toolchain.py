@@ -296,6 +296,9 @@ class Toolchain:
 def find_ninja() -> Path:
     """The ninja program: from PATH, else from the Python package `ninja`.
 
+    Its version is not asked, which would take a process for every build: what kjit writes any ninja since 1.7 (of 2016)
+    reads, and `kjit doctor` tells an older one.
+
     Raises:
         ToolchainError: there is none.
     """
