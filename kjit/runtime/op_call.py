@@ -73,7 +73,10 @@ def _require_tensors(op: str, arguments: dict[str, object]) -> None:
 
 
 def _source(layout: OpLayout) -> str:
-    """Two functions: `registered`, the road through PyTorch, and `call`, which decides."""
+    """Two functions: `_kjit_call_op`, the road through PyTorch, and `call`, which decides.
+
+    Every name in them that is not a parameter's starts with `_kjit_`, for an op's parameters have any others.
+    """
     tensors, optional, outs = layout.tensors, layout.optional, layout.outputs
     allocation = ", ".join(layout.allocation)
     returned = "" if not outs else f" {outs[0]}" if len(outs) == 1 else f" ({', '.join(outs)})"
@@ -135,14 +138,14 @@ def _source(layout: OpLayout) -> str:
         ]
 
     lines = [
-        f"def registered({layout.parameters}):",
+        f"def _kjit_call_op({layout.parameters}):",
         *(f"    {line}" for line in record),
         *(f"    {line}" for line in allocate),
         f"    _kjit_registered[0]({layout.arguments})",
         f"    return{returned}",
         f"def call({layout.parameters}):",
         "    if _kjit_is_tracing():",
-        f"        return registered({layout.arguments})",
+        f"        return _kjit_call_op({layout.arguments})",
         f"    if {' and '.join(direct)}:",
         *(f"        {line}" for line in gradient),
         *(f"                {line}" for line in record),
@@ -159,6 +162,6 @@ def _source(layout: OpLayout) -> str:
         *(f"            {line}" for line in count),
         "            return _kjit_result",
         f"    _kjit_require_tensors({layout.op!r}, {{{required}}})",
-        f"    return registered({layout.arguments})",
+        f"    return _kjit_call_op({layout.arguments})",
     ]
     return "\n".join(lines)

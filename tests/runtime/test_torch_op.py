@@ -128,6 +128,21 @@ def test_the_op_keeps_its_name_docstring_and_signature() -> None:
         scale()
 
 
+def test_a_parameter_may_have_a_name_that_the_generated_function_could_have_used(
+    compiled: Callable[[Callable[..., object]], Callable[..., Any]],
+) -> None:
+    @kjit.torch_op(outputs=lambda registered: torch.empty_like(registered), name="kjit_tests::named")
+    def named(
+        registered: torch.Tensor, call: float = 1.0, factory: float = 1.0, *, outputs: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        outputs = torch.empty_like(registered) if outputs is None else outputs
+        return outputs.copy_(registered * call * factory)
+
+    assert torch.equal(named(X, 2.0, 3.0), X * 6)
+    assert torch.equal(compiled(named)(X, 2.0, 3.0), X * 6)
+    assert named(X.to("meta")).is_meta
+
+
 @pytest.mark.parametrize("value", [None, 3, "x"])
 def test_what_is_no_tensor_is_a_type_error_that_names_the_argument(value: object) -> None:
     expected = rf"scale\(\): argument 'x' must be a tensor, not {type(value).__name__}"
