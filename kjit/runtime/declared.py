@@ -147,7 +147,8 @@ class _Exports:
 
     def __init__(self, module: tvm_ffi.Module, names: Iterable[str]) -> None:
         for name in names:
-            setattr(self, name, getattr(module, name))
+            # Not its attribute, for an export may be called as one that every module has, such as `kind`.
+            setattr(self, name, module.get_function(name))
 
     def __repr__(self) -> str:
         return f"<kjit module with {', '.join(vars(self))}>"

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pytest
 import torch
+import tvm_ffi
 
 import kjit
 from kjit.errors import UsageError
@@ -138,11 +139,12 @@ class TestExports:
 
     def test_a_loaded_module_has_the_exports_and_nothing_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class Loaded:
-            run, count, get_function = 1, 2, 3
+            def get_function(self, name: str) -> str:
+                return f"the function {name}"
 
         monkeypatch.setattr(load, "load_variant", lambda *_, **__: Loaded())
         module = self.declare(self.More, "run", "count")(device="cpu")
-        assert vars(module) == {"run": 1, "count": 2}
+        assert vars(module) == {"run": "the function run", "count": "the function count"}
         assert repr(module) == "<kjit module with run, count>"
 
     def test_what_is_no_class_is_refused(self) -> None:
@@ -265,3 +267,19 @@ def test_a_declared_op_is_compiled_loaded_and_called(tmp_path: Path, answer_op: 
 
     assert _answer(1, device="cpu").answer() == 1
     assert _answer(2, device=torch.device("cpu")).answer() == 2
+
+
+@pytest.mark.usefixtures("cache_dir")
+def test_an_export_may_be_called_as_an_attribute_that_every_module_has(tmp_path: Path) -> None:
+    names = [name for name in dir(tvm_ffi.Module) if not name.startswith("_")]
+    assert "kind" in names
+    source = tmp_path / "op.cpp"
+    functions = "".join(f"inline int {name}() {{ return {number}; }}\n" for number, name in enumerate(names))
+    source.write_text(f"#include <kjit/ffi.h>\nnamespace mine {{\n{functions}}}\n")
+
+    @kjit.module(exports=type("Exports", (), dict.fromkeys(names)))
+    def _op() -> Spec:
+        return Spec("op", cpp_files=[source], cpp_wrappers=[(name, f"mine::{name}") for name in names])
+
+    module = _op(device="cpu")
+    assert [getattr(module, name)() for name in names] == list(range(len(names)))
