@@ -292,7 +292,8 @@ def _register(
         function(*args, **outs)
 
     def fake(*args: Any, **outs: Any) -> None:
-        del args, outs
+        given = dict(zip((p.name for p in layout.inputs), args, strict=False)) | outs
+        _require_data(layout, given)
 
     def autograd(keyset: Any, *args: Any, **outs: Any) -> None:
         given = dict(zip((p.name for p in layout.inputs), args, strict=False)) | outs
@@ -318,6 +319,25 @@ def _register(
     return cast("torch._ops.OpOverload[..., Any]", overload)
 
 
+def _require_data(layout: OpLayout, given: dict[str, Any]) -> None:
+    """Raise a `KjitError` if an op would have to write real memory from a tensor without data.
+
+    PyTorch takes the fake implementation as soon as one tensor is on the meta device, and what has data would stay as
+    it is. Fake tensors tell the device that they stand for.
+    """
+    tensors = {name: given[name] for name in layout.tensors if given.get(name) is not None}
+    empty = next((name for name, tensor in tensors.items() if tensor.is_meta), None)
+    if empty is None:
+        return
+    for name in (*layout.mutated, *layout.outputs):
+        if name in tensors and not tensors[name].is_meta:
+            raise KjitError(
+                f"op '{layout.op}' cannot write to '{name}', which is on {tensors[name].device}: '{empty}' is on the"
+                " meta device and has no data.",
+                hint="give tensors that are all on one device",
+            )
+
+
 def _register_functional(
     function: Callable[..., object],
     layout: OpLayout,
@@ -339,7 +359,10 @@ def _register_functional(
         given = defaults | dict(zip((p.name for p in layout.inputs), args, strict=False))
         by_name = [each.partition("=")[0] for each in layout.allocation if "=" in each]
         in_order = [name for name in layout.allocation if "=" not in name]
-        return outputs(*(given[name] for name in in_order), **{name: given[name] for name in by_name})
+        new = outputs(*(given[name] for name in in_order), **{name: given[name] for name in by_name})
+        outs = new if isinstance(new, tuple) else (new,)
+        _require_data(layout, given | dict(zip(layout.outputs, outs, strict=True)))
+        return new
 
     def backward(ctx: Any, *grads: Any) -> Any:
         assert gradient.backward is not None  # set before this is registered

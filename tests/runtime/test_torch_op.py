@@ -418,6 +418,45 @@ def test_meta_tensors_get_a_meta_output() -> None:
     assert kjit.torch_op(outputs=_empty, name="kjit_tests::no_meta")(kernel)(X.to("meta")).is_meta
 
 
+@pytest.mark.parametrize("guard", [torch.enable_grad, torch.no_grad])
+def test_a_meta_tensor_beside_real_ones_is_refused_rather_than_leaving_memory_as_it_was(
+    guard: Callable[[], Any],
+) -> None:
+    def kernel(*tensors: torch.Tensor | None) -> None:
+        # As tvm-ffi does.
+        if any(tensor is not None and tensor.is_meta for tensor in tensors):
+            raise RuntimeError("a tensor on the meta device")
+
+    def norm(x: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        kernel(x, weight, out)
+        return torch.empty_like(x)
+
+    def shift_(x: torch.Tensor | None = None, by: torch.Tensor | None = None, y: torch.Tensor | None = None) -> None:
+        kernel(x, by, y)
+
+    norm_op = kjit.torch_op(outputs=_empty, name="kjit_tests::norm")(norm)
+    norm_op.register_autograd(lambda _, grad: (grad, grad))
+    shift_op = kjit.torch_op(mutates_args=("x", "y"), name="kjit_tests::shift_")(shift_)
+    meta, leaf = X.to("meta"), X.clone().requires_grad_()
+    message = "op 'norm' cannot write to 'out', which is on cpu: 'weight' is on the meta device and has no data"
+    with guard():
+        for call in (lambda: norm_op(X, meta), lambda: norm_op(X, meta, out=X), lambda: norm_op(leaf, meta)):
+            with pytest.raises(KjitError, match=message):
+                call()
+        with pytest.raises(KjitError, match="'out', which is on cpu: 'x' is on the meta device"):
+            norm_op(meta, X, out=X)
+        with pytest.raises(KjitError, match="op 'shift_' cannot write to 'x', which is on cpu: 'by' is on the meta"):
+            shift_op(X, meta)
+        with pytest.raises(KjitError, match="cannot write to 'y', which is on cpu: 'x' is on the meta"):
+            shift_op(meta, None, X)
+        # Where all that is written has no data either, nothing is lost.
+        assert norm_op(meta, meta).is_meta
+        shift_op(meta, X)
+        shift_op(meta)
+        with FakeTensorMode() as mode:
+            assert norm_op(mode.from_tensor(X), mode.from_tensor(X)).device == X.device
+
+
 def test_a_dispatch_mode_sees_the_op() -> None:
     seen = []
 
