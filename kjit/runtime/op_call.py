@@ -46,9 +46,10 @@ def generate_call(
         "require_tensors": _require_tensors,
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
-        "is_tracing": torch.compiler.is_dynamo_compiling,
+        "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
         "is_grad_enabled": torch.is_grad_enabled,
         "count_dispatch_modes": torch._C._len_torch_dispatch_stack,
+        "is_jit_tracing": torch._C._is_tracing,
         "top_transform": torch._C._functorch.peek_interpreter_stack,
         "increment_version": torch._C._increment_version,
         "forward_mode": torch.autograd.forward_ad,
@@ -108,6 +109,8 @@ def _source(layout: OpLayout) -> str:
     direct = [
         *map(plain, tensors),
         "not _kjit_count_dispatch_modes()",
+        # Of torch.jit.trace, which shows in no tensor. No one call of PyTorch answers this question and another.
+        "not _kjit_is_jit_tracing()",
         "_kjit_forward_mode._current_level < 0",
     ]
     # One question about the thread costs less than those about three tensors.
@@ -144,7 +147,7 @@ def _source(layout: OpLayout) -> str:
         f"    _kjit_registered[0]({layout.arguments})",
         f"    return{returned}",
         f"def call({layout.parameters}):",
-        "    if _kjit_is_tracing():",
+        "    if _kjit_is_dynamo_compiling():",
         f"        return _kjit_call_op({layout.arguments})",
         f"    if {' and '.join(direct)}:",
         *(f"        {line}" for line in gradient),

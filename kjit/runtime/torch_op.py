@@ -53,9 +53,9 @@ The rules:
   it writes to, and it returns nothing. `@kjit.torch_op(name="space::op", ...)` chooses another name.
 
 Why two roads: PyTorch's dispatcher costs several microseconds a call, more than most small kernels run, and brings
-nothing to plain tensors outside a transformation. Whatever does need it takes the registered op: `torch.compile` and
-`torch.export`, fake and meta tensors, tensor subclasses, dispatch modes, functorch transforms. `op_call.py` generates
-the function that decides.
+nothing to plain tensors outside a transformation. Whatever does need it takes the registered op: `torch.compile`,
+`torch.export` and `torch.jit.trace`, fake and meta tensors, tensor subclasses, dispatch modes, functorch transforms.
+`op_call.py` generates the function that decides.
 
 Why one registered op, the one that writes to `out`: PyTorch makes it functional by itself where it must and reuses
 buffers where it can, and one schema cannot disagree with another. Only autograd takes nothing that writes to its
@@ -66,8 +66,10 @@ No gradient is ever wrong without a word: where an input requires one and there 
 besides, and in forward mode (`torch.func.jvp`), a call is an error; and whatever a call writes to counts as changed, so
 that autograd notices where it had saved the old values.
 
-What is given up: a `TorchFunctionMode` and the profiler's list of ATen ops do not see eager calls (the GPU's timeline
-does).
+What is given up, as each question about a tensor would cost an eager call 0.1 us of the 1 us that it may cost: a tensor
+with the negative bit (`torch._neg_view`, the imaginary part of a conjugate) is read as it lies in memory, without its
+sign; the caller passes `x.resolve_neg()`. And what was made in inference mode can be written to outside of it. Besides,
+a `TorchFunctionMode` and the profiler's list of ATen ops do not see eager calls (the GPU's timeline does).
 '''
 
 from __future__ import annotations

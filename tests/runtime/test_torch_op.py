@@ -404,6 +404,30 @@ def test_torch_export_takes_it() -> None:
     assert torch.equal(program.module()(X), X * 3)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("module", [False, True])
+def test_jit_trace_records_the_op(module: bool) -> None:
+    def rotate_(x: torch.Tensor) -> None:
+        x.numpy()[...] = x.numpy()[::-1].copy()  # not what a trace could see through
+
+    rotate = kjit.torch_op(mutates_args=("x",), name="kjit_tests::rotate_")(rotate_)
+
+    class Step(torch.nn.Module):
+        def forward(self, x: torch.Tensor, out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = add_constant(x) * 2
+            add_constant(x, out=out)
+            rotate(y)
+            return y, out
+
+    step = Step()
+    traced = torch.jit.trace(step if module else step.forward, (torch.arange(3.0), torch.zeros(3)))
+    given = torch.zeros(3)
+    y, out = traced(X, given)
+    assert torch.equal(y, ((X + 1) * 2).flip(0))
+    assert torch.equal(given, X + 1)
+    assert torch.equal(out, X + 1)
+
+
 def test_fake_tensors_get_a_fake_output() -> None:
     with FakeTensorMode() as mode:
         result = scale(mode.from_tensor(X))
