@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import numbers
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
@@ -50,6 +51,7 @@ class DeclaredModule(Protocol[E_co]):
 
     Raises (the call):
         UsageError: the op has no source for that device.
+        TypeError: a parameter is annotated `int` or `bool`, and its value is something else.
         KjitError: as for `load_jit`.
     """
 
@@ -247,6 +249,14 @@ class _Declaration:
     def _keepers(self) -> list[dict[Any, Any]]:
         return [self._modules, self._by_index, self._by_device]
 
+    def _check_values(self, values: Mapping[str, object]) -> None:
+        """Refuse a value that is not what its parameter is annotated with; the compiler's error would name neither."""
+        for name, value in values.items():
+            annotation = self._signature.parameters[name].annotation
+            for kind, accepted in ((bool, bool), (int, numbers.Integral)):
+                if annotation in (kind, kind.__name__) and not isinstance(value, accepted):
+                    raise TypeError(f"{self.name}: {name} must be of type {kind.__name__}, not {value!r}")
+
     def _check_exports(self, exported: set[str]) -> None:
         if self._exports is None or not exported:
             return  # a source without wrappers exports for itself, and does not tell what
@@ -272,7 +282,9 @@ class _Declaration:
             found = self._modules.get(canonical)
             if found is None:
                 # Two threads may come here at once: below them one compiles and the other waits; both get one module.
-                spec = self.spec(**dict(zip(self._signature.parameters, values, strict=True)))
+                named = dict(zip(self._signature.parameters, values, strict=True))
+                self._check_values(named)
+                spec = self.spec(**named)
                 target = target_of(spec, where)
                 spec = spec.only(target.side)
                 found = load_variant(

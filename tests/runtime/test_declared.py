@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pytest
 import torch
 import tvm_ffi
@@ -224,6 +225,35 @@ class TestCalls:
         assert op(one, device="cpu") is op(one, device="cpu")
         assert op(other, device="cpu") is op(other, device="cpu")
         assert len(loaded) == 2
+
+    @pytest.mark.parametrize("evaluated", [False, True])
+    @pytest.mark.parametrize(
+        ("name", "value", "kind"), [("flag", 2, "bool"), ("flag", None, "bool"), ("n", 1.0, "int"), ("n", "1", "int")]
+    )
+    def test_a_value_that_is_not_of_its_parameters_type_is_a_type_error(
+        self, loaded: list[Variant], name: str, value: object, kind: str, evaluated: bool
+    ) -> None:
+        def _op(n: int, flag: bool) -> Spec:
+            return Spec("op", str(n), str(flag), cpp_files=["/x/op.cpp"])
+
+        if evaluated:  # as without `from __future__ import annotations`
+            _op.__annotations__.update(n=int, flag=bool)
+        op = kjit.module(variants=kjit.product(n=[1], flag=[True]))(_op)
+        values: dict[str, Any] = {"n": 1, "flag": True}
+        op(**values, device="cpu")
+        for _ in range(2):
+            with pytest.raises(TypeError, match=rf"_op: {name} must be of type {kind}, not {value!r}"):
+                op(**(values | {name: value}), device="cpu")
+        assert len(loaded) == 1
+
+    def test_whole_numbers_of_numpy_and_bools_are_whole_numbers(self, loaded: list[Variant]) -> None:
+        @kjit.module(variants=kjit.product(n=[1]))
+        def _op(n: int) -> Spec:
+            return Spec("op", *kjit.make_cpp_args(n), cpp_files=["/x/op.cpp"])
+
+        for value in (3, np.int64(4), True):
+            _op(value, device="cpu")
+        assert [variant.label for variant in loaded] == ["op<3> cpu", "op<4> cpu", "op<true> cpu"]
 
     def test_without_a_device_the_only_source_is_taken(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
         op(1)
