@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Literal
 
 from kjit.scaffold.dtypes import DType
@@ -13,6 +14,10 @@ from kjit.scaffold.patterns import Placed
 from kjit.scaffold.python import PythonView
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
 from kjit.scaffold.start import Start
+
+MANY = 25_000_000
+"""How many elements the largest tensor of a test may have: 200 MB, as references compute in float64. Without a limit an
+op with large sizes of its own would get tensors of many gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -188,16 +193,41 @@ class CasesView:
         items = [values.get(d, str(d) if isinstance(d, int) else other) for d in self.placed.main.shape]
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
+    def _elements(self, shape: Sequence[int]) -> int:
+        """How many elements the largest tensor has, where the main one has this shape."""
+        counts = [math.prod(shape)]
+        for table in self.placed.inputs("table")[:1]:
+            if isinstance(table.shape[0], int):
+                counts.append(table.shape[0] * math.prod(shape[len(self.placed.leading) :]))
+        return max(counts)
+
     @property
-    def sized_shapes(self) -> list[str]:
-        """Shapes that grow with `size`; nothing where no dimension can grow by itself."""
+    def sized_shapes(self) -> list[tuple[str, int]]:
+        """Shapes that grow with `size`, each with the largest `size` that is not too much for a test; nothing where no
+        dimension can grow by itself."""
         rows = self._free_leading[-1:]
         if not self.placed.row_rank:
-            return [self._filled({dimension: "size"}, "1") for dimension in rows]
-        shapes = [self._filled({dimension: "size"}, "3") for dimension in self._free_row[-1:]]
+            return [self._growing(dimension, 1) for dimension in rows]
+        shapes = [self._growing(dimension, 3) for dimension in self._free_row[-1:]]
         if self.placed.index is not None or not shapes:
-            shapes += [self._filled({dimension: "size"}, "5") for dimension in rows]
+            shapes += [self._growing(dimension, 5) for dimension in rows]
         return shapes
+
+    def _growing(self, dimension: Dimension, other: int) -> tuple[str, int]:
+        shape = [1 if d == dimension else d if isinstance(d, int) else other for d in self.placed.main.shape]
+        # More rows do not make a table of a fixed length larger, and longer rows do.
+        each = self._elements(shape) if dimension in self.placed.row else math.prod(shape)
+        return self._filled({dimension: "size"}, str(other)), max(3, MANY // each)
+
+    def _shape(self, named: Mapping[str, int]) -> tuple[int, ...]:
+        """The main shape with these sizes of its named dimensions, the largest halved until a test can have it."""
+        sizes = dict(named)
+        while True:
+            shape = tuple(d if isinstance(d, int) else sizes[d] for d in self.placed.main.shape)
+            largest = max(sizes, key=lambda name: sizes[name], default="")
+            if self._elements(shape) <= MANY or sizes.get(largest, 0) <= 3:
+                return shape
+            sizes[largest] = sizes[largest] // 2 | 1  # odd, as rows of such a length begin at any alignment
 
     @property
     def other_shapes(self) -> list[str]:
@@ -211,10 +241,10 @@ class CasesView:
         named = list(dict.fromkeys(dimension for dimension in shape if isinstance(dimension, str)))
         if len(named) < 2:
             return [] if named else [repr(shape)]
-        primes = dict(zip(named, (3, 5, 7, 2, 11, 13), strict=False))
+        primes = dict(zip(named, chain((3, 5, 7, 2, 11, 13), repeat(2)), strict=False))
         if self.placed.row:
             primes[named[0]] = 1001
-        shapes = [tuple(primes.get(str(d), 2) if isinstance(d, str) else d for d in shape)]
+        shapes = [self._shape(primes)]
         for empty in (named[0], *([named[-1]] if self.placed.row and not self.smallest else [])):
             shapes.append(tuple(0 if d == empty else size for d, size in zip(shape, shapes[0], strict=True)))
         return [repr(entry) for entry in shapes]
@@ -222,12 +252,14 @@ class CasesView:
     @property
     def sample_shape(self) -> str:
         """A shape for tests that need one that is not special."""
+        return repr(self._sample)
+
+    @property
+    def _sample(self) -> tuple[int, ...]:
         shape = self.placed.main.shape
-        if shape == (ELLIPSIS,) or len(shape) == 1:
-            return repr(shape) if isinstance(shape[0], int) else "(1001,)"
-        sizes = iter((7, 143, 5, 3, 2, 2, 2, 2))
-        known: dict[str, int] = {}
-        return repr(tuple(d if isinstance(d, int) else known.setdefault(d, next(sizes)) for d in shape))
+        named = dict.fromkeys(dimension for dimension in shape if isinstance(dimension, str))
+        sizes = (1001,) if len(shape) == 1 else chain((7, 143, 5, 3), repeat(2))
+        return self._shape(dict(zip(named, sizes, strict=False)))
 
     @property
     def past_shape(self) -> str:

@@ -117,6 +117,11 @@ LONG = [
 ]
 """Ops whose names are as long as names may be."""
 
+RARE = [
+    Op("hidden", "x: T[B, S, 4096], weight: T[4096] -> out: T[B, S, 4096]", pattern="rowwise"),
+    Op("vocabulary", "table: T[50257, D], index: int64[B, 4096] -> out: T[B, 4096, D]", pattern="gather"),
+]
+"""Ops whose tests have lines that those of others have not."""
 
 HIGHWAY = [
     replace(op, name=f"{op.name[:28].rstrip('_')}_hwy", devices="cpu", simd="highway")

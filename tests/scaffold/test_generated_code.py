@@ -17,7 +17,7 @@ from typing import Literal
 
 import pytest
 import torch
-from matrix import GATHER, HIGHWAY, LONG, OPS, ROWWISE, Op, named, write_all
+from matrix import GATHER, HIGHWAY, LONG, OPS, RARE, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
 from kjit.build.compile import compile_variant
@@ -43,7 +43,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("width", [88, 100, 120])
 def test_formatters_and_linter_have_nothing_to_say(tmp_path: Path, width: int) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.ruff]\nline-length = {width}\n\n[tool.kjit]\n")
-    write_all(tmp_path, [*OPS, *LONG, *HIGHWAY])
+    write_all(tmp_path, [*OPS, *LONG, *RARE, *HIGHWAY])
     run(BIN / "ruff", "format", "--check", "--diff", ".", cwd=tmp_path)
     selected = "A,ARG,B,BLE,C4,E,F,I,ISC,N,PIE,PLE,PYI,RET,RUF,SIM,T20,UP,W"  # as kjit's own code
     run(BIN / "ruff", "check", "--select", selected, ".", cwd=tmp_path)
@@ -79,7 +79,8 @@ scale(x, "2")  # Argument 2 to "__call__" of "TorchOp" has incompatible type "st
 
 def test_the_type_checker_knows_the_ops_and_the_exports_of_their_modules(tmp_path: Path) -> None:
     write_all(
-        tmp_path, [*named("scale", "bump_", "mixed", "narrow_min", "add_bias"), *ROWWISE[3:], *GATHER[1:4], *LONG]
+        tmp_path,
+        [*named("scale", "bump_", "mixed", "narrow_min", "add_bias"), *ROWWISE[3:], *GATHER[1:4], *LONG, *RARE],
     )
     (tmp_path / "calls.py").write_text(CALLS)
     command = [BIN / "mypy", "--strict", "--no-error-summary", "--cache-dir", tmp_path / "cache", "."]
