@@ -29,14 +29,21 @@ class Tolerances(TypedDict):
     atol: float
 
 
-def tolerances(dtype: torch.dtype) -> Tolerances:
+def tolerances(dtype: torch.dtype, *sources: torch.dtype) -> Tolerances:
     """How closely a kernel that computes in fp32 and rounds once agrees with PyTorch, for results of `dtype`.
 
         torch.testing.assert_close(actual, expected, **kjit.testing.tolerances(torch.bfloat16))
 
+    A kernel with float64 tensors computes in float64, but for what it makes of narrower floats alone. So where there
+    are such among `sources`, a float64 result need be no closer than one of fp32.
+
     PyTorch's own limits where it has some (source: the table in the documentation of `torch.testing.assert_close`); for
     the 8-bit floats, which it compares bit by bit only, one step of the dtype: compare those as `actual.float()`.
     Integers and bools must be equal.
+
+    Args:
+        dtype: of the result.
+        sources: the dtypes that it was computed from.
 
     Returns:
         `rtol` and `atol`, as `torch.testing.assert_close` takes them.
@@ -50,6 +57,8 @@ def tolerances(dtype: torch.dtype) -> Tolerances:
         raise TypeError(f"there are no tolerances for {dtype}: kernels have real dtypes")
     if not dtype.is_floating_point:
         return {"rtol": 0.0, "atol": 0.0}
+    if dtype == torch.float64 and any(source.is_floating_point and source != dtype for source in sources):
+        dtype = torch.float32
     info = torch.finfo(dtype)
     if info.bits == 8:
         return {"rtol": info.eps, "atol": info.tiny * info.eps}

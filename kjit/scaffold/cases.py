@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Literal
 
 from kjit.scaffold.dtypes import DType
-from kjit.scaffold.patterns import Placed
+from kjit.scaffold.patterns import Kind, Placed
 from kjit.scaffold.python import PythonView
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
 from kjit.scaffold.start import Start
@@ -18,6 +18,15 @@ from kjit.scaffold.start import Start
 MANY = 25_000_000
 """How many elements the largest tensor of a test may have: 200 MB, as references compute in float64. Without a limit an
 op with large sizes of its own would get tensors of many gigabytes."""
+
+_COUNTS: Mapping[Kind, str] = {
+    "element": "elements",
+    "table": "elements",  # of the rows that are chosen
+    "column": "columns",
+    "number": "rows",
+    "index": "rows",
+}
+"""What a tensor of each kind has one element for."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,19 @@ class CasesView:
         return [name for name in self.tensors if open_ended != [name]]
 
     @property
+    def contiguity_checked(self) -> list[str]:
+        """The tensors that a test can have with gaps: there are none around a single element."""
+        counts = {
+            tensor.name: self.sample_counts[_COUNTS[self.placed.kind(tensor)]] for tensor in self.signature.tensors
+        }
+        for table in self.placed.inputs("table"):
+            rows = table.shape[0]
+            counts[table.name] = self.sample_counts["columns"] * (
+                rows if isinstance(rows, int) else self.sample_counts["rows"]
+            )
+        return [name for name, count in counts.items() if count > 1]
+
+    @property
     def tables(self) -> list[str]:
         return [table.name for table in self.placed.inputs("table")]
 
@@ -162,9 +184,28 @@ class CasesView:
         return self.start.sums and any(dtype.kind == "int" for dtype in self._dtypes_of(self.signature.inputs))
 
     @property
-    def has_integer_results(self) -> bool:
-        """Whether a result is cut off to a whole number after a computation in floating point."""
-        return self.start.sums and any(dtype.kind == "int" for dtype in self._dtypes_of(self.start.results))
+    def cuts_off(self) -> bool:
+        """Whether a result may be cut off to a whole number after a computation in floating point."""
+        if self.start.sums:
+            return any(dtype.kind == "int" for dtype in self._dtypes_of(self.start.results))
+        return self._makes(lambda result: result.kind == "int", lambda source: source.kind == "float")
+
+    @property
+    def widens(self) -> bool:
+        """Whether a result may be a float64 that was computed in fp32, as narrower floats are."""
+        return self._makes(
+            lambda result: result.name == "float64", lambda source: source.kind == "float" and source.bytes < 8
+        )
+
+    def _makes(self, is_result: Callable[[DType], bool], is_source: Callable[[DType], bool]) -> bool:
+        """Whether some variant makes results of the one kind from inputs of the other, which are no such results."""
+        return any(
+            result.dtype != source.dtype  # or one variant would give both the same dtype
+            and any(map(is_result, self._dtypes_of([result])))
+            and any(map(is_source, self._dtypes_of([source])))
+            for result in self.start.results
+            for source in self.signature.inputs
+        )
 
     @property
     def smallest(self) -> int:
@@ -262,6 +303,13 @@ class CasesView:
         return self._shape(dict(zip(named, sizes, strict=False)))
 
     @property
+    def sample_counts(self) -> dict[str, int]:
+        """How many elements, columns and rows that shape has."""
+        behind = len(self.placed.leading)
+        rows, columns = math.prod(self._sample[:behind]), math.prod(self._sample[behind:])
+        return {"elements": rows * columns, "columns": columns, "rows": rows}
+
+    @property
     def past_shape(self) -> str:
         """The shape of a tensor with `size` rows that together are more than an int can count."""
         rows = self._free_leading[:1]
@@ -292,7 +340,7 @@ class CasesView:
         """What grows in the benchmark: the tensor, the length of its rows, or their number."""
         if not self.placed.row_rank:
             return "elements"
-        return "columns" if self.start.sums and self._free_row else "rows"
+        return "columns" if self._free_row and (self.start.sums or not self._free_leading) else "rows"
 
     @property
     def bench_shape(self) -> str:
@@ -313,10 +361,9 @@ class CasesView:
     def bytes_moved(self) -> list[str]:
         """Bytes read and written, as terms: the elements, columns and rows of the benchmark, times their sizes."""
         counts: dict[tuple[str, str], int] = {}
-        names = {"element": "elements", "table": "elements", "column": "columns", "number": "rows", "index": "rows"}
         for tensor in self.signature.tensors:
             size = str(tensor.dtype.bytes) if isinstance(tensor.dtype, DType) else f"{self._dtype_of(tensor)}.itemsize"
-            key = names[self.placed.kind(tensor)], size
+            key = _COUNTS[self.placed.kind(tensor)], size
             counts[key] = counts.get(key, 0) + (2 if tensor.mutable else 1)
         terms = []
         for name in ("elements", "columns", "rows"):
@@ -329,6 +376,8 @@ class CasesView:
         """How many elements, columns or rows there are in the benchmark."""
         if self.bench_axis == "elements":
             return "size"
+        if not self.bench_shape:
+            return str(self.sample_counts[name])
         rows, columns = self._bench_factors(self.placed.leading), self._bench_factors(self.placed.row)
         chosen = {"rows": rows, "columns": columns}.get(name, [*rows, *columns])
         return " * ".join(chosen) or "1"

@@ -71,9 +71,9 @@ PYTHON_NAMES = WRAPPER_NAMES | _words(
     """
     actual add_outputs benchmark bytes_moved calls changed check check_one checks choose chosen copied cuda d device
     ends ensure_built error expect expected find_cuda function functools graph high info inputs itertools k known
-    later limits make make_inputs math mean_square measure memory message monkeypatch n name needed needs_gpu offset
+    later limits low make make_inputs margin math mean_square measure memory message monkeypatch n name needed needs_gpu offset
     offsets one_actual one_expected output outputs pathlib provider pytest pytorch reference result rows run runpy
-    sets shape shifted size spec stream summed tensor triton typing value wide wrong zeros
+    sets shape shifted size sources spec stream summed tensor triton typing value wide wrong zeros
     """
 )
 """What a wrapper, a test or a benchmark uses where the op itself is in scope."""

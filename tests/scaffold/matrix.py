@@ -120,8 +120,15 @@ LONG = [
 RARE = [
     Op("hidden", "x: T[B, S, 4096], weight: T[4096] -> out: T[B, S, 4096]", pattern="rowwise"),
     Op("vocabulary", "table: T[50257, D], index: int64[B, 4096] -> out: T[B, 4096, D]", pattern="gather"),
+    Op("accumulate", "a: float32[N], b: float32[N], c: float32[N] -> out: float64[N]"),
+    Op("widen_", "x: T[N], y: mut U[N], z: Optional float16[N] = None -> out: T[N]", "fp64,fp32"),
+    Op("cut_off", "a: int32[M, 96], b: float16[M, 96], index: int64[N] -> out: int64[N, 96]", pattern="gather"),
+    Op("number", "x: T[1] -> out: T[1]"),
+    Op("pick_row", "src: T[M, D], index: int64[1] -> out: T[1, D]", pattern="gather"),
+    Op("pick_one", "src: T[M], index: int64[1] -> out: T[1]", pattern="gather"),
+    Op("square_matrix", "x: T[N, N] -> out: T[N, N]", pattern="rowwise"),
 ]
-"""Ops whose tests have lines that those of others have not."""
+"""Ops whose tests have lines that those of others have not, or lack some."""
 
 HIGHWAY = [
     replace(op, name=f"{op.name[:28].rstrip('_')}_hwy", devices="cpu", simd="highway")
