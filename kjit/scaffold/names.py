@@ -64,22 +64,30 @@ CPP_NAMES = _words(
 )
 """What a kernel uses: local names, types, and the macros of the C library that are spelt like a name."""
 
+REFERENCE_NAMES = _words("inverse_rms mean_square summed")
+"""What the `reference` of a test uses beside an op's parameters."""
+
 WRAPPER_NAMES = _words("annotations args dtype kjit module self symbol torch CSRC DTYPES Exports INCLUDE Path Protocol")
 """What a wrapper uses where an op's parameters are in scope."""
 
 PYTHON_NAMES = WRAPPER_NAMES | _words(
     """
     actual add_outputs benchmark bytes_moved calls changed check check_one checks choose chosen copied cuda d device
-    ends ensure_built error expect expected find_cuda function functools graph high info inputs itertools k known
-    later limits low make make_inputs margin math mean_square measure memory message monkeypatch n name needed needs_gpu offset
-    offsets one_actual one_expected output outputs pathlib provider pytest pytorch reference result rows run runpy
-    sets shape shifted size sources spec stream summed tensor triton typing value wide wrong zeros
+    ends ensure_built error expect expected find_cuda function functools graph high info inputs itertools k known later
+    limits low make make_inputs margin math measure memory message monkeypatch n name needed needs_gpu offset offsets
+    one_actual one_expected output outputs pathlib provider pytest pytorch reference result rows run runpy sets shape
+    shifted size sources spec stream tensor triton typing value wide wrong zeros
     """
 )
 """What a wrapper, a test or a benchmark uses where the op itself is in scope."""
 
 TOOL_FILES = frozenset({"conftest", "setup"})
 """Files that pytest and packaging tools take for theirs."""
+
+_PYTEST_NAMES = re.compile(
+    r"test\w*|(?:setup|teardown)(?:_(?:module|function|class|method))?|pytest_\w+|pytestmark|collect_ignore\w*"
+)
+"""What pytest takes for a test, or calls at its own times, when a test imports the op."""
 
 _NUMBERED = re.compile(r"(?:matcher|member)\d+|dtype_\w+")
 _MACRO_FAMILIES = re.compile(
@@ -129,7 +137,8 @@ def op_problem(name: str) -> Problem | None:
     if reason is None:
         return None
     near = _nearest(re.split(r"[/\\]", name)[-1].removeprefix("test_"))
-    candidates = (near, near[: MAX_OP_LENGTH - 3].rstrip("_"), f"{near[: MAX_OP_LENGTH - 3].rstrip('_')}_op", "my_op")
+    short = near[: MAX_OP_LENGTH - 3].rstrip("_")
+    candidates = (near, short, f"{short}_op", f"op_{short}", "my_op")
     return Problem(reason, _suggest(next(c for c in candidates if _why_no_op(c) is None)))
 
 
@@ -162,11 +171,11 @@ def _why_no_op(name: str) -> str | None:
         return reason
     if name != name.lower():
         return f"'{name}' has capital letters, and the function of an op has none."
-    if name in PYTHON_NAMES or name in CPP_NAMES or _NUMBERED.fullmatch(name):
+    if name in PYTHON_NAMES | REFERENCE_NAMES | CPP_NAMES or _NUMBERED.fullmatch(name):
         return f"an op named '{name}' would hide a name that its own code uses."
     if camel(name) in CPP_TYPES:
         return f"an op named '{name}' would hide {camel(name)} of kjit's C++ headers."
-    if name in TOOL_FILES or name.startswith("test_"):
+    if name in TOOL_FILES or _PYTEST_NAMES.fullmatch(name):
         return f"pytest and packaging tools would take '{name}' for something else than an op."
     return None
 
@@ -178,7 +187,7 @@ def _why_no_parameter(name: str, dimension: bool) -> str | None:
         return reason
     if not dimension and name != name.lower():
         return f"'{name}' has capital letters, which name dimensions and dtypes; a parameter has none."
-    hidden = name in CPP_NAMES or name in WRAPPER_NAMES or _NUMBERED.fullmatch(name)
+    hidden = name in CPP_NAMES | WRAPPER_NAMES | REFERENCE_NAMES or _NUMBERED.fullmatch(name)
     if hidden or (dimension and _MACRO_FAMILIES.fullmatch(name)):
         return f"{what} named '{name}' would hide a name that the op's code uses."
     return None

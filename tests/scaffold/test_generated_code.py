@@ -405,6 +405,16 @@ def test_no_parameter_can_have_a_name_that_the_wrapper_uses(rendered: list[tuple
     assert {name for name in used if names.parameter_problem(name) is None} == set()
 
 
+def test_no_parameter_can_have_a_name_that_the_reference_uses(rendered: list[tuple[Path, str]]) -> None:
+    used: set[str] = set()
+    for path, text in rendered:
+        if path.name == "test_q_op.py":
+            (reference,) = (node for node in ast.parse(text).body if getattr(node, "name", "") == "reference")
+            used |= python_names(ast.unparse(reference)) - {"reference"}
+    assert {"mean_square", "summed"} <= used
+    assert {name for name in used if names.parameter_problem(name) is None} == set()
+
+
 def test_no_op_can_have_the_name_of_a_type_of_the_headers() -> None:
     types: set[str] = set()
     for header in (REPOSITORY / "kjit" / "include" / "kjit").rglob("*.[hc]*"):

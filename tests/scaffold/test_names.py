@@ -54,12 +54,30 @@ def test_ordinary_names_are_accepted(name: str) -> None:
         ("tensor_view", "would hide TensorView"),
         ("test_scale", "pytest and packaging"),
         ("conftest", "pytest and packaging"),
+        ("testify", "pytest and packaging"),
+        ("testing", "pytest and packaging"),
+        ("setup_module", "pytest and packaging"),
+        ("teardown_function", "pytest and packaging"),
+        ("teardown", "pytest and packaging"),
+        ("pytest_generate_tests", "pytest and packaging"),
+        ("pytestmark", "pytest and packaging"),
+        ("collect_ignore", "pytest and packaging"),
         ("x" * 33, "33 letters"),
     ],
 )
 def test_a_bad_name_is_refused_with_its_reason(name: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         check_op_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("testify", "op_testify"), ("test_scale", "scale"), ("setup_module", "setup_module_op"), ("row", "row_op")],
+)
+def test_the_suggested_name_is_near_the_one_that_was_meant(name: str, expected: str) -> None:
+    problem = op_problem(name)
+    assert problem is not None
+    assert suggested(problem.hint) == expected
 
 
 @given(st.one_of(st.text(max_size=50), st.from_regex(r"[a-zA-Z_]\w{0,45}", fullmatch=True)))
@@ -90,7 +108,21 @@ def test_ordinary_dimensions_are_accepted(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["X", "alpha__", "class", "template", "input", "dtype", "i", "threadIdx", "numel", "mut", "matcher2"]
+    "name",
+    [
+        "X",
+        "alpha__",
+        "class",
+        "template",
+        "input",
+        "dtype",
+        "i",
+        "threadIdx",
+        "numel",
+        "mut",
+        "matcher2",
+        "mean_square",
+    ],
 )
 def test_a_parameter_that_the_code_uses_itself_is_refused(name: str) -> None:
     assert parameter_problem(name) is not None
