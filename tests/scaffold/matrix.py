@@ -117,9 +117,13 @@ LONG = [
 ]
 """Ops whose names are as long as names may be."""
 
-RARE = [
+HUGE = [
     Op("hidden", "x: T[B, S, 4096], weight: T[4096] -> out: T[B, S, 4096]", pattern="rowwise"),
     Op("vocabulary", "table: T[50257, D], index: int64[B, 4096] -> out: T[B, 4096, D]", pattern="gather"),
+]
+"""Ops with large sizes of their own."""
+
+RARE = [
     Op("accumulate", "a: float32[N], b: float32[N], c: float32[N] -> out: float64[N]"),
     Op("widen_", "x: T[N], y: mut U[N], z: Optional float16[N] = None -> out: T[N]", "fp64,fp32"),
     Op("cut_off", "a: int32[M, 96], b: float16[M, 96], index: int64[N] -> out: int64[N, 96]", pattern="gather"),

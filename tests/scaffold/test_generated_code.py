@@ -17,7 +17,7 @@ from typing import Literal
 
 import pytest
 import torch
-from matrix import GATHER, HIGHWAY, LONG, OPS, RARE, ROWWISE, Op, named, write_all
+from matrix import GATHER, HIGHWAY, HUGE, LONG, OPS, RARE, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
 from kjit.build.compile import compile_variant
@@ -43,7 +43,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("width", [88, 100, 120])
 def test_formatters_and_linter_have_nothing_to_say(tmp_path: Path, width: int) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.ruff]\nline-length = {width}\n\n[tool.kjit]\n")
-    write_all(tmp_path, [*OPS, *LONG, *RARE, *HIGHWAY])
+    write_all(tmp_path, [*OPS, *LONG, *HUGE, *RARE, *HIGHWAY])
     run(BIN / "ruff", "format", "--check", "--diff", ".", cwd=tmp_path)
     selected = "A,ARG,B,BLE,C4,E,F,I,ISC,N,PIE,PLE,PYI,RET,RUF,SIM,T20,UP,W"  # as kjit's own code
     run(BIN / "ruff", "check", "--select", selected, ".", cwd=tmp_path)
@@ -80,7 +80,7 @@ scale(x, "2")  # Argument 2 to "__call__" of "TorchOp" has incompatible type "st
 def test_the_type_checker_knows_the_ops_and_the_exports_of_their_modules(tmp_path: Path) -> None:
     write_all(
         tmp_path,
-        [*named("scale", "bump_", "mixed", "narrow_min", "add_bias"), *ROWWISE[3:], *GATHER[1:4], *LONG, *RARE],
+        [*named("scale", "bump_", "mixed", "narrow_min", "add_bias"), *ROWWISE[3:], *GATHER[1:4], *LONG, *HUGE, *RARE],
     )
     (tmp_path / "calls.py").write_text(CALLS)
     command = [BIN / "mypy", "--strict", "--no-error-summary", "--cache-dir", tmp_path / "cache", "."]
@@ -256,9 +256,16 @@ WITH_TORCH_COMPILE = ("test_bump_", "test_mixed", "test_add_norm", "test_embed",
 kind of parameter and result there is one among them, and the code for PyTorch is the same for all patterns."""
 
 
-def pass_their_tests(project: Path, ops: Sequence[Op], with_torch_compile: Sequence[str] = ()) -> None:
+LARGE = ("0000", "0003")
+"""What the ids of large shapes end in: 20_000, 40_003, 100_003."""
+
+
+def pass_their_tests(
+    project: Path, ops: Sequence[Op], with_torch_compile: Sequence[str] = (), without: Sequence[str] = ()
+) -> None:
     write_all(project, with_one_dtype(ops))
-    chosen = " or ".join(["not compile and not torch_library", *with_torch_compile])
+    others = " and ".join(f"not {word}" for word in ("compile", "torch_library", *without))
+    chosen = " or ".join([others, *with_torch_compile])
     done = run(BIN / "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, cwd=project)
     assert re.search(r"\d+ passed", done.stdout)
 
@@ -267,6 +274,16 @@ def pass_their_tests(project: Path, ops: Sequence[Op], with_torch_compile: Seque
 def test_the_tests_of_all_ops_pass_on_the_cpu(project: Path, pattern: str) -> None:
     ops = [replace(op, devices="cpu") for op in OPS if op.pattern == pattern]
     pass_their_tests(project, ops, WITH_TORCH_COMPILE)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_tests_of_random_signatures_pass_on_the_cpu(project: Path, pattern: str) -> None:
+    ops = [replace(op, devices="cpu") for op in random_ops(pattern, range(200, 203))]
+    pass_their_tests(project, ops, without=LARGE)
+
+
+def test_the_tests_of_rare_ops_pass_on_the_cpu(project: Path) -> None:
+    pass_their_tests(project, [replace(op, devices="cpu") for op in RARE], without=LARGE)
 
 
 @pytest.mark.skipif(
