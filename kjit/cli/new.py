@@ -131,6 +131,8 @@ def _update(
         console.say(scaffold.files.diff().rstrip("\n"))
         return
     scaffold.files.write()
+    for note in scaffold.notes:
+        console.note(f"note: {note}")
     for file in scaffold.files.files:
         console.say(_shown(file.path))
     if conflicts:

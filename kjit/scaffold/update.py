@@ -3,9 +3,9 @@
 As version control merges: the files as `kjit new` wrote them, as they are now, and as `kjit new` would write them for
 the new signature are brought together, file by file, by `git merge-file`. What only one side has changed is taken;
 where both have, which is mostly the math, both stay between git's markers for a person to decide. The first of the
-three is made anew: the wrapper's docstring keeps signature and pattern, `DTYPES` the dtypes, its `Spec` says `simd`,
-and the kernels' files for which devices. The trade-off: where the templates have changed since, so has that first side,
-and there is more to decide.
+three is made anew: the wrapper's docstring keeps signature and pattern, `DTYPES` the dtypes, and its `Spec` says `simd`
+and, by the kernels that it names, for which devices. The trade-off: where the templates have changed since, so has that
+first side, and there is more to decide.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,12 @@ from kjit.errors import KjitError, UsageError
 from kjit.project import Project, find_project
 from kjit.scaffold.dtypes import DType, find_dtype
 from kjit.scaffold.fileset import File, FileSet
-from kjit.scaffold.new import SUFFIXES, Place, Scaffold, scaffold_op
+from kjit.scaffold.names import check_op_name
+from kjit.scaffold.new import DEFAULT_SIMD, Place, Scaffold, scaffold_op
 from kjit.spec import Side, Simd
+
+_KERNELS: Mapping[Side, str] = {"cuda": "cuda_files", "cpu": "cpp_files"}
+"""The keyword by which a `Spec` names the kernels for a device."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,11 @@ def update_op(
         stand in the file.
 
     Raises:
-        UsageError: there is no such op, it does not say what it was made from, or as for `scaffold_op`.
+        UsageError: there is no such op, it does not say what it was made from, markers of an update before still stand
+            in one of its files, a kernel that would be added is there already, or as for `scaffold_op`.
         KjitError: git is not installed.
     """
+    check_op_name(op)
     project = find_project(start)
     project.check_ops([op])
     before = _recipe(project, op)
@@ -75,38 +81,60 @@ def update_op(
         simd=before.simd,
         start=start,
     )
+    sides = devices or before.devices
     new = scaffold_op(
         op,
         signature or before.signature,
         pattern=pattern or before.pattern,
-        devices=devices or before.devices,
+        devices=sides,
         dtypes=dtypes or (before.dtypes if signature is None or _has_variable(signature) else None),
-        simd=simd or before.simd,
+        simd=simd or (before.simd if "cpu" in sides else DEFAULT_SIMD),
         start=start,
     )
     as_written = {file.path: file.text for file in old.files.files}
     files = FileSet(new.files.root)
     conflicts: list[Place] = []
     for file in new.files.files:
-        if not file.path.exists() or file.path not in as_written:
+        if not file.path.exists():
             files.files.append(file)
             continue
-        text = _merge(file.path.read_text("utf-8"), as_written[file.path], file.text)
-        if text != file.path.read_text("utf-8"):
+        if file.path not in as_written:
+            raise UsageError(
+                f"{project.display(file.path)} is there already, and is no part of op '{op}'.",
+                hint="delete or rename it; what you need of it can go into the new one",
+            )
+        mine = _read(project, file.path)
+        text = _merge(mine, as_written[file.path], file.text)
+        if text != mine:
             files.files.append(File(file.path, text, edits=True))
         conflicts += [
             Place(file.path, number)
             for number, line in enumerate(text.splitlines(), start=1)
             if line.startswith("<<<<<<< ")
         ]
-    return Scaffold(op, new.project, files, new.places, new.notes), conflicts
+    written = {file.path for file in new.files.files}
+    left = [path for path in as_written if path not in written and path.exists()]
+    notes = [f"{project.display(path)} is no longer part of op '{op}', and stays until you delete it" for path in left]
+    return Scaffold(op, new.project, files, new.places, (*new.notes, *notes)), conflicts
+
+
+def _read(project: Project, path: Path) -> str:
+    """The text of a file in which nothing is left to decide."""
+    text = path.read_text("utf-8")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith("<<<<<<< "):
+            raise UsageError(
+                f"{project.display(path)}:{number} has git's markers of a merge before this one.",
+                hint="decide there first, and remove the markers",
+            )
+    return text
 
 
 def _recipe(project: Project, op: str) -> _Recipe:
     path = project.wrapper_path(op)
     shown = project.display(path)
     try:
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = ast.parse(_read(project, path))
     except SyntaxError as error:
         raise UsageError(f"{shown}:{error.lineno} is not Python: {error.msg}.", hint="mend it first") from None
     told = ast.get_docstring(tree) or ""
@@ -120,10 +148,27 @@ def _recipe(project: Project, op: str) -> _Recipe:
             f"{shown} does not say what it was made from: its docstring has no 'Signature: ...' or no 'Pattern: ...'.",
             hint=f"`kjit new {op} SIGNATURE --force --dry-run` shows what a new scaffold has otherwise",
         )
-    devices = tuple(side for side, suffix in SUFFIXES.items() if (project.csrc_dir / f"{op}{suffix}").is_file())
+    spec = _spec(tree)
+    # Not the files that there are: one that the op had before may have stayed.
+    devices = tuple(side for side, keyword in _KERNELS.items() if keyword in spec)
     if not devices:
-        raise UsageError(f"op '{op}' has no kernel {op}.cuh or {op}.cpp in {project.display(project.csrc_dir)}.")
-    return _Recipe(" ".join(found["Signature"]), " ".join(found["Pattern"]), devices, _dtypes(tree), _simd(tree))
+        raise UsageError(
+            f"{shown} does not say what the op's kernels are: it has no Spec with cuda_files= or cpp_files=.",
+            hint=f"`kjit new {op} SIGNATURE --force --dry-run` shows what a new scaffold has otherwise",
+        )
+    simd: Simd = "highway" if spec.get("simd") == "'highway'" else "compiler"
+    return _Recipe(" ".join(found["Signature"]), " ".join(found["Pattern"]), devices, _dtypes(tree), simd)
+
+
+def _spec(tree: ast.Module) -> dict[str, str]:
+    """What the wrapper gives its `Spec` by keyword."""
+    return {
+        keyword.arg: ast.unparse(keyword.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Spec"
+        for keyword in node.keywords
+        if keyword.arg is not None
+    }
 
 
 def _dtypes(tree: ast.Module) -> tuple[DType, ...] | None:
@@ -133,15 +178,6 @@ def _dtypes(tree: ast.Module) -> tuple[DType, ...] | None:
             names = [each.attr for each in ast.walk(node.value) if isinstance(each, ast.Attribute)]
             return tuple(dtype for name in names if (dtype := find_dtype(name)) is not None) or None
     return None
-
-
-def _simd(tree: ast.Module) -> Simd:
-    """What the wrapper's `Spec` says."""
-    keywords = (keyword for node in ast.walk(tree) if isinstance(node, ast.Call) for keyword in node.keywords)
-    is_highway = any(
-        k.arg == "simd" and isinstance(k.value, ast.Constant) and k.value.value == "highway" for k in keywords
-    )
-    return "highway" if is_highway else "compiler"
 
 
 def _has_variable(signature: str) -> bool:

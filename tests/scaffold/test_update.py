@@ -91,6 +91,60 @@ def test_a_kernel_for_another_device_is_added(project: Path) -> None:
     assert "cpp_files" in changed["scale.py"]
 
 
+def test_a_kernel_that_an_update_left_behind_is_named_and_is_no_part_of_the_op(project: Path) -> None:
+    scaffold, _ = update_op("scale", devices=parse_devices("cpu"), start=project)
+    assert scaffold.notes == ("kernels/csrc/scale.cuh is no longer part of op 'scale', and stays until you delete it",)
+    scaffold.files.write()
+    left = (project / "kernels" / "csrc" / "scale.cuh").read_text()
+    scaffold, conflicts = update_op("scale", MORE, start=project)
+    assert conflicts == []
+    assert scaffold.notes == ()
+    scaffold.files.write()
+    assert "cuda" not in (project / "kernels" / "scale.py").read_text()
+    assert (project / "kernels" / "csrc" / "scale.cuh").read_text() == left
+
+
+def test_an_op_can_lose_its_kernel_for_the_cpu_and_with_it_the_vectors_by_highway(tmp_path: Path) -> None:
+    scaffold_op("scale", devices=parse_devices("cuda,cpu"), simd="highway", start=tmp_path).files.write()
+    assert "simd" not in update(tmp_path, devices=parse_devices("cuda"))["scale.py"]
+
+
+def test_the_command_says_which_kernel_is_no_longer_part_of_the_op(project: Path) -> None:
+    command = [sys.executable, "-m", "kjit", "new", "scale", "--device", "cpu", "--update"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True)
+    assert "note: kernels/csrc/scale.cuh is no longer part of op 'scale'" in done.stdout + done.stderr
+
+
+def test_a_kernel_that_was_left_behind_is_not_overwritten(project: Path) -> None:
+    scaffold, _ = update_op("scale", devices=parse_devices("cpu"), start=project)
+    scaffold.files.write()
+    with pytest.raises(UsageError, match=r"kernels/csrc/scale\.cuh is there already, and is no part of op 'scale'"):
+        update(project, devices=parse_devices("cuda,cpu"))
+
+
+def test_a_kernel_that_is_part_of_the_op_and_was_deleted_is_written_anew(project: Path) -> None:
+    (project / "kernels" / "csrc" / "scale.cuh").unlink()
+    assert "beta" in update(project, MORE)["scale.cuh"]
+
+
+@pytest.mark.parametrize("name", ["kernels/csrc/scale.cuh", "kernels/scale.py", "tests/test_scale.py"])
+def test_a_file_in_which_markers_still_stand_is_refused_with_the_line(project: Path, name: str) -> None:
+    path = project / name
+    lines = path.read_text().splitlines(keepends=True)
+    lines[8:8] = ["<<<<<<< yours\n", "\n", "=======\n", ">>>>>>> as scaffolded now\n"]
+    path.write_text("".join(lines))
+    for signature in (MORE, None):
+        with pytest.raises(UsageError, match=rf"{name}:9 has git's markers") as error:
+            update_op("scale", signature, start=project)
+        assert "remove the markers" in (error.value.hint or "")
+
+
+def test_a_wrapper_that_names_no_kernel_is_refused(project: Path) -> None:
+    change(project / "kernels" / "scale.py", "kjit.Spec(", "kjit.Other(")
+    with pytest.raises(UsageError, match=r"no Spec with cuda_files= or cpp_files="):
+        update(project, MORE)
+
+
 def test_dtypes_can_be_given_anew(project: Path) -> None:
     changed = update(project, dtypes=parse_dtypes("fp64"))
     assert list(changed) == ["scale.py"]
@@ -128,6 +182,12 @@ def test_a_wrapper_that_is_no_python_is_named_with_its_line(project: Path) -> No
 def test_an_op_that_does_not_exist_is_refused(project: Path) -> None:
     with pytest.raises(UsageError, match="there is no op 'scales'"):
         update_op("scales", start=project)
+
+
+def test_a_name_that_no_op_can_have_is_refused_before_one_is_looked_for(project: Path) -> None:
+    with pytest.raises(UsageError, match="an op named 'd' would hide a name") as error:
+        update_op("d", start=project)
+    assert error.value.hint == "for example: d_op"
 
 
 def test_without_git_it_is_said_that_git_is_missing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
