@@ -12,6 +12,7 @@ from calling a tensor.
 from __future__ import annotations
 
 import builtins
+import errno
 import keyword
 import re
 import unicodedata
@@ -59,7 +60,7 @@ CPP_NAMES = _words(
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     uintptr_t size_t KJIT_DEVICE
 
-    errno math_errhandling stderr stdin stdout BUFSIZ EOF INFINITY MAXFLOAT NAN NFDBITS NULL NZERO
+    errno math_errhandling sched_priority stderr stdin stdout BUFSIZ EOF INFINITY MAXFLOAT NAN NFDBITS NULL NZERO
     """
 )
 """What a kernel uses: local names, types, and the macros of the C library that are spelt like a name."""
@@ -93,10 +94,15 @@ _NUMBERED = re.compile(r"(?:matcher|member)\d+|dtype_\w+")
 _MACRO_FAMILIES = re.compile(
     r"(?:M|FP|NV|STA|CUDA|CUDART|ADJ|MOD|CLOCK|KJIT|TVM|DLPACK|HUGE|NL|SEEK|FD|CHAR|U?INT\d*|U?INTMAX|U?INTPTR|U?LONG"
     r"|U?LLONG|U?SHRT|[SU]CHAR|WCHAR|WINT|PTRDIFF|SIZE|BC|XATTR|SIG|RENAME|PTHREAD|L|P|MB|MAX|MATH|EXIT|CHECK|BOOL|WORD"
-    r"|HWY|TTY|TMP|TIMER|TIME|RAND|BIG|LITTLE|PDP|BYTE|FILENAME|FOPEN|CU)_\w+"
-    r"|SNAN\w*|W[A-Z]{4,}|CUDARTAPI|(?:cuda|CUDA)[A-Z]\w*"
+    r"|HWY|HIGHWAY|TTY|TMP|TIMER|TIME|RAND|BIG|LITTLE|PDP|BYTE|FILENAME|FOPEN|CU|ATOMIC|CLOCKS|CLONE|CLOSE_RANGE|LC"
+    r"|SCHED|SYS)_\w+"
+    r"|SNAN\w*|W[A-Z]{4,}|WEOF|CUDARTAPI|(?:cuda|CUDA)[A-Z]\w*"
+    r"|(?:AIO_PRIO_DELTA|CHARCLASS_NAME|COLL_WEIGHTS|DELAYTIMER|EXPR_NEST|HOST_NAME|IOV|LINE|LOGIN_NAME|MQ_PRIO|NAME"
+    r"|NGROUPS|PATH|RE_DUP|RTSIG|SEM_VALUE|SSIZE)_MAX"
+    r"|[FRWX]_OK|F_[TU]?LOCK|F_TEST|STD(?:IN|OUT|ERR)_FILENO|PIPE_BUF|CPU_SETSIZE|CSIGNAL"
 )
-"""Macros of the C library, CUDA and kjit that a dimension could be named like."""
+_ERROR_MACROS = frozenset(name for name in dir(errno) if name.startswith("E")) | {"EHWPOISON", "ERFKILL"}
+"""Macros of the C library, CUDA and kjit that a dimension could be named like; Python knows those for errors."""
 
 CPP_TYPES = _words(
     """
@@ -188,7 +194,7 @@ def _why_no_parameter(name: str, dimension: bool) -> str | None:
     if not dimension and name != name.lower():
         return f"'{name}' has capital letters, which name dimensions and dtypes; a parameter has none."
     hidden = name in CPP_NAMES | WRAPPER_NAMES | REFERENCE_NAMES or _NUMBERED.fullmatch(name)
-    if hidden or (dimension and _MACRO_FAMILIES.fullmatch(name)):
+    if hidden or (dimension and (name in _ERROR_MACROS or _MACRO_FAMILIES.fullmatch(name))):
         return f"{what} named '{name}' would hide a name that the op's code uses."
     return None
 

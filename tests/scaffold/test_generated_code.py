@@ -392,6 +392,36 @@ def test_no_parameter_can_have_a_name_that_the_kernels_use(rendered: list[tuple[
     assert free <= {"Ts"} | {name for name in free if re.fullmatch(r"[A-Z]\d?", name)}  # kept apart as dtype variables
 
 
+@pytest.mark.parametrize(
+    ("device", "simd"),
+    [
+        ("cpu", "compiler"),
+        pytest.param("cpu", "highway", marks=pytest.mark.highway),
+        pytest.param("cuda", "compiler", marks=pytest.mark.nvcc),
+    ],
+)
+def test_no_name_can_be_that_of_a_macro(project: Path, device: str, simd: str) -> None:
+    target = Target.cpu() if device == "cpu" else Target.cuda("9.0a")
+    sources = []
+    for number, (pattern, signature) in enumerate((p, s) for p in PATTERNS for s in (None, SENTINELS[p][-1])):
+        op = Op(f"op{number}", signature, pattern=pattern, devices=device, simd=simd)
+        op.write(project)
+        spec = variants_of(project, op.name, target)[0].spec
+        sources += [*spec.cpp_files, *spec.cuda_files]
+    unit = project / ("unit.cc" if device == "cpu" else "unit.cu")
+    unit.write_text("".join(f'#include "{path}"\n' for path in ("kjit/ffi.h", *sources)))
+    toolchain = Toolchain.for_target(target)
+    command = [toolchain.cxx.path, *toolchain.cxx_flags(spec), "-E", "-dM", unit]
+    if device == "cuda":
+        assert toolchain.cuda is not None
+        command = [toolchain.cuda.nvcc.path, *toolchain.nvcc_flags(spec), "-E", "-Xcompiler", "-dM", unit]
+    # Not those with parameters, which stand for something before a parenthesis only.
+    macros = set(re.findall(r"^#define ([A-Za-z]\w*)(?= |$)", run(*command, cwd=project).stdout, re.MULTILINE))
+    assert len(macros) > 100
+    assert {name for name in macros if names.parameter_problem(name, dimension=True) is None} == set()
+    assert {name for name in macros if names.parameter_problem(name) is None} == set()
+
+
 def python_names(text: str) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(ast.parse(text)):

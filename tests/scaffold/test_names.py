@@ -102,7 +102,7 @@ def test_ordinary_parameters_are_accepted(name: str) -> None:
     assert parameter_problem(name) is None
 
 
-@pytest.mark.parametrize("name", ["N", "D", "n", "HEAD_DIM", "head_dim", "Rows"])
+@pytest.mark.parametrize("name", ["N", "D", "n", "HEAD_DIM", "head_dim", "Rows", "E", "EXPERTS", "F_IN", "SEQ_MAX"])
 def test_ordinary_dimensions_are_accepted(name: str) -> None:
     assert parameter_problem(name, dimension=True) is None
 
@@ -128,7 +128,25 @@ def test_a_parameter_that_the_code_uses_itself_is_refused(name: str) -> None:
     assert parameter_problem(name) is not None
 
 
-@pytest.mark.parametrize("name", ["NULL", "EOF", "INT_MAX", "M_PI", "CUDART_VERSION", "shape", "i"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NULL",
+        "EOF",
+        "INT_MAX",
+        "LINE_MAX",
+        "PATH_MAX",
+        "EPIPE",
+        "ERFKILL",
+        "LC_ALL",
+        "F_OK",
+        "sched_priority",
+        "M_PI",
+        "CUDART_VERSION",
+        "shape",
+        "i",
+    ],
+)
 def test_a_dimension_that_is_a_macro_or_a_local_name_is_refused(name: str) -> None:
     assert parameter_problem(name, dimension=True) is not None
 
