@@ -16,7 +16,9 @@ import errno
 import keyword
 import re
 import unicodedata
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain, count
 
 from kjit.errors import UsageError
 
@@ -157,6 +159,13 @@ def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
     short = near[: MAX_PARAMETER_LENGTH - 5].rstrip("_")
     candidates = (near, short, f"{short}_size" if dimension else f"{short}_in", "rows" if dimension else "x")
     return Problem(reason, _suggest(next(c for c in candidates if _why_no_parameter(c, dimension) is None)))
+
+
+def free_name(name: str, taken: Collection[str], *, suffix: str = "") -> str:
+    """A name for a parameter that is like `name` and none of `taken`: `x_in` with that suffix, else `x2`, `x3`, ..."""
+    endings = chain([suffix] if suffix else [], map(str, count(2)))
+    names = (f"{name[: MAX_PARAMETER_LENGTH - len(ending)].rstrip('_')}{ending}" for ending in endings)
+    return next(near for near in names if near not in taken and parameter_problem(near) is None)
 
 
 def camel(name: str) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kjit.errors import UsageError
-from kjit.scaffold.names import camel, cpp_stem
+from kjit.scaffold.names import camel, cpp_stem, free_name
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Signature, SignatureError, Tensor
 
 Kind = Literal["element", "column", "number", "table", "index"]
@@ -141,7 +141,7 @@ def _check_names(signature: Signature, op: str) -> None:
             raise signature.error(
                 parameter,
                 f"'{parameter.name}' is a parameter and, in the code of op '{op}', a function.",
-                f"for example: {parameter.name}_in",
+                f"for example: {free_name(parameter.name, signature.names, suffix='_in')}",
             )
         for suffix in SUFFIXES:
             other = parameter.name.removesuffix(suffix)
@@ -190,7 +190,8 @@ def _moved(tensor: Tensor) -> str:
 
 
 def _typed(tensor: Tensor, shape: tuple[Dimension, ...]) -> str:
-    return Tensor(tensor.name, tensor.dtype, shape).type
+    """What stands behind the name of a tensor in a signature, for another shape: `mut T[B, D]`."""
+    return str(replace(tensor, shape=shape)).removeprefix(f"{tensor.name}: ")
 
 
 def _first(signature: Signature) -> Tensor:
@@ -243,11 +244,16 @@ def _place_rows(signature: Signature, pattern: str) -> Kinds:
                 f"give the dimensions of '{main.name}' two names",
             )
         if kind is None:
+            *first, last = [
+                _typed(tensor, shape)
+                for shape, kind in shapes.items()
+                if kind != "column" or not (tensor.mutable or tensor in signature.outputs)
+            ]
             raise signature.error(
                 tensor,
                 f"pattern {pattern} takes tensors like '{main.name}', which is {main.type}, or with an element for each"
                 f" of its rows or columns; '{tensor.name}' is {tensor.type}.",
-                f"write {_typed(tensor, main.shape)}, {_typed(tensor, tuple(leading))} or {_typed(tensor, (columns,))}",
+                f"write {tensor.name}: {', '.join(first)} or {last}",
             )
         if kind == "column" and (tensor.mutable or tensor in signature.outputs):
             raise signature.error(
@@ -301,7 +307,7 @@ def _place_gather(signature: Signature, pattern: str) -> Kinds:
         results[0],
         f"pattern {pattern} makes a row of '{results[0].name}' for each number in '{index.name}', which is"
         f" {index.type}, and a table to take the rows from is not found.",
-        f"for example: src: T[M, D], {index.name}: {_typed(index, index.shape or ('N',))} -> out: T[{leads}, D]",
+        f"for example: src: T[M, D], {index.name}: {index.dtype}[{leads}] -> out: T[{leads}, D]",
     )
 
 

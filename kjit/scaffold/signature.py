@@ -26,7 +26,7 @@ from typing import Literal
 
 from kjit.errors import UsageError
 from kjit.scaffold.dtypes import DType, find_dtype, suggest_dtype
-from kjit.scaffold.names import parameter_problem
+from kjit.scaffold.names import free_name, parameter_problem
 
 ELLIPSIS = "..."
 """The dimension that stands for any number of dimensions."""
@@ -34,12 +34,13 @@ ELLIPSIS = "..."
 ScalarKind = Literal["float", "int", "bool"]
 Dimension = str | int
 
+_DIGITS = r"\d+(?:_\d+)*"
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
     r"|(?P<arrow>->)"
     r"|(?P<broken>-\s+>|[=~]>|--+>)"
     r"|(?P<ellipsis>\.\.\.)"
-    r"|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    rf"|(?P<number>(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?)"
     r"|(?P<name>(?:torch\.)?[^\W\d]\w*)"
     r"|(?P<mark>[:,=\[\]+-])"
 )
@@ -161,6 +162,11 @@ class Signature:
         names = (d for tensor in self.tensors for d in tensor.shape if isinstance(d, str) and d != ELLIPSIS)
         return tuple(dict.fromkeys(names))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of parameters, outputs and dimensions."""
+        return frozenset((*(parameter.name for parameter in (*self.parameters, *self.outputs)), *self.dimensions))
+
     def error(self, at: Parameter, reason: str, hint: str) -> SignatureError:
         """The error that says why this signature will not do, pointing at one of its parameters."""
         text = self.text or str(self)
@@ -213,7 +219,8 @@ class _Parser:
                 raise self.error(f"'{match.group()}' is no arrow.", column=column, hint="an arrow is written '->'")
             if match.lastgroup != "space":
                 kind = match.group() if match.lastgroup == "mark" else match.lastgroup
-                tokens.append(_Token(kind, match.group(), column))
+                text = match.group().replace("_", "") if kind == "number" else match.group()
+                tokens.append(_Token(kind, text, column))
             column = match.end()
         tokens.append(_Token("end", "", len(self.text)))
         return tokens
@@ -278,7 +285,7 @@ class _Parser:
     def separator_hint(self, last: Parameter) -> str:
         if self.token.kind == "-":
             return "an arrow is written '->'"
-        if self.token.kind == "name":
+        if self.token.kind == "name" and parameter_problem(self.token.text) is None:
             return f"separate parameters with ',': {last}, {self.token.text}: ..."
         return f"for example: {_EXAMPLE}"
 
@@ -298,7 +305,7 @@ class _Parser:
             raise self.error(
                 "these words do not go together in that order.",
                 column=name.column,
-                hint=f"{name.text}: const int, {name.text}: mut T[N] or {name.text}: mut Optional T[N] = None",
+                hint=f"{name.text}: const int = 1, {name.text}: mut T[N] or {name.text}: Optional T[N] = None",
             )
         type_token = self.expect("name", f"a type for '{name.text}'", f"{name.text}: T[N] or {name.text}: float")
         if self.token.kind == "[":
@@ -321,11 +328,13 @@ class _Parser:
         dtype = self.dtype(type_token)
         shape = self.shape()
         tensor = Tensor(name.text, dtype, shape, mutable, optional, name.column)
+        # What is changed in place is always there: no pattern serves another.
+        served = Tensor(name.text, dtype, shape, mutable, optional=not mutable)
         equals = self.token
         if not self.takes("="):
             if optional:
                 raise self.error(
-                    f"'{name.text}' is Optional and has no default.", column=equals.column, hint=f"{tensor}"
+                    f"'{name.text}' is Optional and has no default.", column=equals.column, hint=str(served)
                 )
             return tensor
         none = self.take()
@@ -333,17 +342,21 @@ class _Parser:
             raise self.error(
                 f"the default of a tensor can only be None, found {none.text or 'the end'}.",
                 column=none.column,
-                hint=str(Tensor(name.text, dtype, shape, mutable, optional=True)),
+                hint=str(served),
             )
         if not optional:
             raise self.error(
-                f"'{name.text}' has the default None and is not Optional.",
-                column=equals.column,
-                hint=str(Tensor(name.text, dtype, shape, mutable, optional=True)),
+                f"'{name.text}' has the default None and is not Optional.", column=equals.column, hint=str(served)
             )
         return tensor
 
     def output(self) -> Tensor:
+        if self.token.text.lower() in ("none", "void"):
+            raise self.error(
+                f"'{self.token.text}' is no output: an output has a name and a type.",
+                column=self.token.column,
+                hint=f"leave '-> {self.token.text}' away: an op may change its mut tensors only",
+            )
         name = self.name("an output")
         self.expect(":", f"':' and a tensor type after '{name.text}'", f"{name.text}: T[N]")
         type_token = self.expect("name", f"a tensor type for '{name.text}'", f"{name.text}: T[N]")
@@ -435,13 +448,14 @@ class _Parser:
                     column=type_token.column,
                     hint=f"{name.text}: {kind}",
                 )
-            default = self.default(name, _SCALARS[kind]) if self.takes("=") else None
+            default = self.default(name, _SCALARS[kind], constant=constant) if self.takes("=") else None
             return Scalar(name.text, _SCALARS[kind], constant, default, name.column)
         if constant:
             raise self.error(
                 f"only int and bool can be const, not '{kind}'.",
                 column=type_token.column,
-                hint=f"{name.text}: const int" + (f", or {name.text}: float at run time" if kind == "float" else ""),
+                hint=f"{name.text}: const int = 1"
+                + (f", or {name.text}: float at run time" if kind == "float" else ""),
             )
         if find_dtype(kind) is not None or _VARIABLE.fullmatch(kind):
             raise self.error(
@@ -458,8 +472,9 @@ class _Parser:
             else f"{name.text}: T[N] (a tensor), or {name.text}: float, int, bool, const int or const bool",
         )
 
-    def default(self, name: _Token, kind: ScalarKind) -> float | int | bool:
+    def default(self, name: _Token, kind: ScalarKind, *, constant: bool) -> float | int | bool:
         start = self.token
+        declared = f"{name.text}: {'const ' if constant else ''}{kind}"
         if kind == "bool":
             token = self.take()
             if token.text not in ("True", "False"):
@@ -467,14 +482,14 @@ class _Parser:
                 raise self.error(
                     f"expected True or False, found {token.text or 'the end'}.",
                     column=start.column,
-                    hint=f"{name.text}: bool = {hint}",
+                    hint=f"{declared} = {hint}",
                 )
             return token.text == "True"
         sign = "-" if self.takes("-") else ""
         if not sign:
             self.takes("+")
         what = "a whole number" if kind == "int" else "a number"
-        example = f"{name.text}: {kind} = {'1' if kind == 'int' else '1e-6'}"
+        example = f"{declared} = {'1' if kind == 'int' else '1e-6'}"
         number = self.expect("number", what, example)
         if kind == "float":
             value = float(sign + number.text)
@@ -482,10 +497,14 @@ class _Parser:
                 raise self.error(f"{number.text} is too large for a float.", column=start.column, hint=example)
             return value
         if not number.text.isdecimal():
+            value = float(sign + number.text)
+            # The nearest float to 2**63 is that itself, which does not fit.
+            whole = [f"{declared} = {int(value)}"] if abs(value) < 2**63 else []
+            real = [f"{name.text}: float = {value!r}"] if math.isfinite(value) else []
             raise self.error(
                 f"expected {what}, found {sign}{number.text}.",
                 column=start.column,
-                hint=f"{name.text}: int = {sign}{number.text.split('.')[0] or '0'}, or {name.text}: float",
+                hint=", or ".join([*whole, *real]) or example,
             )
         integer = int(sign + number.text)
         if integer not in _INT64:
@@ -524,7 +543,7 @@ def _check(signature: Signature) -> None:
             raise signature.error(
                 parameter,
                 f"the name '{parameter.name}' is used twice.",
-                f"give one of them another name, such as {parameter.name}2",
+                f"give one of them another name, such as {free_name(parameter.name, signature.names)}",
             )
         seen[parameter.name] = "parameter"
     for tensor in signature.tensors:
@@ -560,10 +579,11 @@ def _check(signature: Signature) -> None:
             f"for example: {_EXAMPLE}",
         )
     if not signature.outputs and not signature.mutated:
+        out = "out" if "out" not in signature.names else free_name("out", signature.names)
         raise signature.error(
             first,
             "the op changes nothing: it has no output and no mut tensor.",
-            f"add an output ({signature} -> out: {always[0].type}), or write {always[0].name}: mut {always[0].type}",
+            f"add an output ({signature} -> {out}: {always[0].type}), or write {always[0].name}: mut {always[0].type}",
         )
 
     dimensions = {dimension for tensor in always for dimension in tensor.shape}

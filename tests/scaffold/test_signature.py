@@ -62,6 +62,16 @@ def test_a_dtype_may_be_named_as_in_torch_in_cpp_or_for_short(name: str) -> None
     assert parse_signature(f"x: {name}[N] -> y: {name}[N]").tensors[0].dtype == DTYPES["float32"]
 
 
+@pytest.mark.parametrize(("text", "value"), [("1_000", 1000), ("-1_0", -10), ("2_147_483_648", 2**31)])
+def test_a_number_may_have_underscores_as_in_python(text: str, value: int) -> None:
+    signature = parse_signature(f"x: T[N, 4_096], n: int = {text}, a: float = 1_0.5e1_0 -> out: T[N, 4096]")
+    assert [scalar.default for scalar in signature.scalars] == [value, 10.5e10]
+    assert signature.inputs[0].shape == signature.outputs[0].shape
+
+
+LONG = "a_name_with_letters_up_to_28"
+
+
 @pytest.mark.parametrize(
     ("text", "caret_at", "reason", "hint"),
     [
@@ -95,11 +105,28 @@ def test_a_dtype_may_be_named_as_in_torch_in_cpp_or_for_short(name: str) -> None
         ("x: const T[N] -> out: T[N]", "T[N] ->", "cannot be const", "x: T[...]"),
         ("x: const float -> out: T[N]", "float", "only int and bool", "x: const int"),
         ("x: mut float -> out: T[N]", "float", "only a tensor", "x: float"),
-        ("x: Optional mut T[N] = None -> out: T[N]", "x:", "in that order", "mut Optional"),
+        ("x: Optional mut T[N] = None -> out: T[N]", "x:", "in that order", "x: Optional T[N] = None"),
         ("x: T[N], b: Optional T[N] -> out: T[N]", "->", "no default", "= None"),
         ("x: T[N], b: T[N] = None -> out: T[N]", "= None", "not Optional", "Optional T[N] = None"),
         ("x: T[N] = 3 -> out: T[N]", "3", "only be None", "Optional"),
         ("x: T[N], n: int = 2.5 -> out: T[N]", "2.5", "whole number", "n: int = 2"),
+        ("y: T[N], x: mut T[N] = None", "= None", "not Optional", "x: mut T[N]"),
+        ("y: T[N], x: mut T[N] = 3", "3", "only be None", "x: mut T[N]"),
+        ("y: T[N], x: mut Optional T[N] -> out: T[N]", "->", "no default", "x: mut T[N]"),
+        ("x: mut T[N] -> None", "None", "'None' is no output", "leave '-> None' away"),
+        ("x: mut T[N] -> void", "void", "'void' is no output", "leave '-> void' away"),
+        (
+            "x: T[N], k: const int = 1e3 -> out: T[N]",
+            "1e3",
+            "whole number",
+            "k: const int = 1000, or k: float = 1000.0",
+        ),
+        ("x: T[N], n: int = -1.5e3 -> out: T[N]", "-1.5e3", "whole number", "n: int = -1500, or n: float = -1500.0"),
+        ("x: T[N], n: int = 1e30 -> out: T[N]", "1e30", "whole number", "n: float = 1e+30"),
+        ("x: T[N], n: const int = 1e999 -> out: T[N]", "1e999", "whole number", "n: const int = 1"),
+        ("x: T[N], n: const int = one -> out: T[N]", "one", "whole number", "n: const int = 1"),
+        ("x: T[N], f: const bool = yes -> out: T[N]", "yes", "True or False", "f: const bool = True"),
+        ("x: T[N], n: int = 1 _k -> out: T[N]", "_k", "expected ',' or '->'", "for example"),
         ("x: T[N], n: int = one -> out: T[N]", "one", "whole number", "n: int = 1"),
         ("x: T[N], f: bool = true -> out: T[N]", "true", "True or False", "True"),
         ("x: T[N], a: float = 1e999 -> out: T[N]", "1e999", "too large", "1e-6"),
@@ -107,11 +134,16 @@ def test_a_dtype_may_be_named_as_in_torch_in_cpp_or_for_short(name: str) -> None
         ("class: T[N] -> out: T[N]", "class", "keyword of Python", "class_in"),
         ("x: T[N], X: T[N] -> out: T[N]", "X:", "capital letters", "x"),
         ("x: T[N], x: T[N] -> out: T[N]", "x: T[N] ->", "used twice", "x2"),
+        ("x: T[N], x2: T[N], x: T[N] -> out: T[N]", "x: T[N] ->", "used twice", "such as x3"),
+        ("x: T[x2], x: T[N] -> out: T[N]", "x: T[N] ->", "used twice", "such as x3"),
+        (f"{LONG}: T[N], {LONG}: T[N]", f"{LONG}: T[N]", "used twice", f"such as {LONG[:27]}2"),
         ("x: T[N], y: N[N] -> out: T[N]", "y:", "dtype variable here and a dimension elsewhere", "another name"),
         ("x: T[N], a: float = 1, y: T[N] -> out: T[N]", "y:", "no default and follows 'a'", "move 'y'"),
         ("alpha: float -> out: float32[4]", "alpha", "no tensor that is always there", "for example"),
         ("x: Optional T[N] = None -> out: T[4]", "x:", "no tensor that is always there", "for example"),
         ("x: T[N]", "x:", "changes nothing", "x: mut T[N]"),
+        ("out: T[N]", "out:", "changes nothing", "(out: T[N] -> out2: T[N])"),
+        ("x: T[out]", "x:", "changes nothing", "(x: T[out] -> out2: T[out])"),
         ("x: T[N] -> out: T[M]", "out:", "dimension 'M' of 'out' is not known", "(N)"),
         ("x: T[N] -> out: T[...]", "out:", "dimension '...'", "(N)"),
         ("x: T[N] -> out: U[N]", "out:", "'U' of 'out'", "(T)"),
