@@ -56,6 +56,15 @@ _told: set[Refusal] = set()
 _told_warnings: set[str] = set()
 
 
+def _renew_lock_in_child() -> None:
+    """Of a forked process only one thread goes on in the child: what another one held there, nobody will release."""
+    global _loading
+    _loading = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock_in_child)
+
+
 def load_jit(
     *args: str,
     cpp_files: Iterable[StrPath] = (),

@@ -17,7 +17,9 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import os
 import threading
+import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
@@ -93,6 +95,12 @@ class _Calls:
         self.slots: dict[Hashable, str] = {}
         # The same for positional arguments of simple types, with the types to compare: no key has to be made.
         self.simple: dict[Hashable, tuple[tuple[type, ...], str]] = {}
+        _every.add(self)
+
+    def renew_locks(self) -> None:
+        """In a forked child: calls that other threads were in have no end there. Whoever asks for one calls anew."""
+        self.lock = threading.Lock()
+        self.running = {}
 
     def clear(self) -> None:
         with self.lock:
@@ -141,6 +149,17 @@ class _Calls:
         if not kwargs and not any(isinstance(arg, COMPOUND) for arg in args):
             simple[args] = (*map(type, args),), slot
         return slot
+
+
+_every: weakref.WeakSet[_Calls] = weakref.WeakSet()
+
+
+def _renew_locks_in_child() -> None:
+    for calls in _every:
+        calls.renew_locks()
+
+
+os.register_at_fork(after_in_child=_renew_locks_in_child)
 
 
 COMPOUND = (float, tuple, frozenset)

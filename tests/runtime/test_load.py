@@ -57,6 +57,36 @@ class TestLoadJit:
         spec = answer_op(tmp_path)
         assert kjit.load_jit("answer", cpp_files=spec.cpp_files) is kjit.load_jit("answer", cpp_files=spec.cpp_files)
 
+    def test_a_child_that_is_forked_while_a_thread_loads_a_module_loads_its_own(
+        self, tmp_path: Path, answer_op: WriteOp, cache_dir: Path
+    ) -> None:
+        del cache_dir
+        answer, other = answer_op(tmp_path), answer_op(tmp_path, "other", 7)
+        for spec in (answer, other):
+            plan.build(Variant(spec, Target.cpu()), Store.open())
+        done = run(f"""
+            import os, signal, threading
+            import kjit, tvm_ffi
+            real, loads = tvm_ffi.load_module, threading.Event()
+            def load_module(path):
+                loads.set()
+                threading.Event().wait()
+            tvm_ffi.load_module = load_module
+            load = lambda name, file: getattr(kjit.load_jit(name, cpp_files=[file]), name)()
+            threading.Thread(target=load, args=("answer", {answer.cpp_files[0]!r}), daemon=True).start()
+            loads.wait()
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)  # else a child that hangs would do so for ever
+                tvm_ffi.load_module = real
+                answers = load("other", {other.cpp_files[0]!r}), load("answer", {answer.cpp_files[0]!r})
+                os.write(1, repr(answers).encode())
+                os._exit(0)
+            os.waitpid(child, 0)
+            os._exit(0)
+        """)
+        assert done.stdout == "(7, 42)", done.stderr
+
     @pytest.mark.usefixtures("cache_dir")
     def test_arguments_mark_the_module(self, tmp_path: Path, answer_op: WriteOp) -> None:
         files = answer_op(tmp_path).cpp_files

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -297,3 +299,33 @@ class TestUnderTorchCompile:
             same(n)
         compiled(torch.ones(2))
         assert traced == [1]
+
+
+_FORK = """
+import os, signal, threading
+import kjit
+
+parent, called = os.getpid(), threading.Event()
+
+@kjit.cache_once
+def slow(x):
+    if os.getpid() == parent:
+        called.set()
+        threading.Event().wait()
+    return x
+
+threading.Thread(target=slow, args=(1,), daemon=True).start()
+called.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # else a child that hangs would do so for ever
+    os.write(1, str(slow(1)).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+os._exit(0)
+"""
+
+
+def test_a_forked_child_does_not_wait_for_a_call_that_a_thread_of_its_parent_is_in() -> None:
+    done = subprocess.run([sys.executable, "-c", _FORK], capture_output=True, text=True, check=False)
+    assert done.stdout == "1", done.stderr
