@@ -14,7 +14,6 @@ at most.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import secrets
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kjit import env
+from kjit.build import locks
 from kjit.build.artifact import Artifact
 from kjit.errors import CacheError
 
@@ -71,14 +71,10 @@ def _add(count: Path, size: int, limit: int | None) -> int | None:
 
 def _reduce(store: Store, count: Path, limit: int, keep: Path) -> None:
     """Count the artifacts, and remove some if they take more than `limit`."""
-    handle = os.open(count, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    handle = locks.open_file(count, os.O_CREAT | os.O_NOFOLLOW)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if locks.try_lock(handle) is False:
             return  # another process is at it
-        except OSError as error:
-            _log.debug("working without a lock: %s", error)
         entries = sorted(store.entries(), key=lambda entry: entry.used)
         total = sum(entry.size for entry in entries)
         if total > limit:
@@ -90,7 +86,7 @@ def _reduce(store: Store, count: Path, limit: int, keep: Path) -> None:
         finally:
             beside.unlink(missing_ok=True)
     finally:
-        os.close(handle)
+        locks.release(handle)
 
 
 def _remove_oldest(store: Store, entries: list[Entry], total: int, limit: int, keep: Path) -> int:

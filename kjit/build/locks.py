@@ -2,6 +2,10 @@
 
 With `flock` on files that stay open: the kernel releases such a lock however its holder ends. The file itself stays,
 and whoever removes it first takes its lock; so a lock counts only while its file still is the one at the path.
+
+A child that is forked (a worker of a DataLoader) has its parent's open files, and for the kernel a lock is held until
+nobody has the file open any more. So a child closes them before it does anything else: also those that still wait for
+their lock, which the parent may get later.
 """
 
 from __future__ import annotations
@@ -24,6 +28,22 @@ _ATTEMPTS = 10
 
 _log = logging.getLogger("kjit")
 
+_open_files: set[int] = set()
+# Held while one is opened or closed, and during a fork: what is open and what is known to be open are the same then.
+# Reentrant for the sake of a signal handler that forks.
+_changing = threading.RLock()
+
+
+def _close_in_child() -> None:
+    for handle in _open_files:
+        with contextlib.suppress(OSError):
+            os.close(handle)  # and not unlocked: it is the parent's lock
+    _open_files.clear()
+    _changing.release()
+
+
+os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_close_in_child)
+
 
 @contextlib.contextmanager
 def hold(path: Path, label: str, cancel: threading.Event | None = None) -> Iterator[None]:
@@ -40,13 +60,25 @@ def hold(path: Path, label: str, cancel: threading.Event | None = None) -> Itera
 
 
 def open_lock(path: Path) -> int:
-    """The file of a lock, made where it is missing."""
+    """The file of a lock, made where it is missing. It is closed by `release`."""
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return open_file(path, os.O_CREAT)
         with contextlib.suppress(FileNotFoundError):
             make_private(path.parent)  # the cache was removed while in use
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return open_file(path, os.O_CREAT)
+
+
+def open_file(path: Path, flags: int) -> int:
+    """A file to lock, opened with `flags` besides those that all have. It is closed by `release`.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    with _changing:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+        _open_files.add(handle)
+    return handle
 
 
 def _acquire(path: Path, label: str, cancel: threading.Event) -> int:
@@ -60,9 +92,9 @@ def _acquire(path: Path, label: str, cancel: threading.Event) -> int:
                     os.pwrite(handle, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
                 return handle
         except BaseException:
-            os.close(handle)
+            release(handle)
             raise
-        os.close(handle)  # somebody removed the file between `open` and the lock
+        release(handle)  # somebody removed the file between `open` and the lock
 
 
 def _wait(handle: int, label: str, cancel: threading.Event) -> None:
@@ -99,7 +131,11 @@ def is_current(handle: int, path: Path) -> bool:
 
 def release(handle: int) -> None:
     """Give a lock back and close its file."""
-    with contextlib.suppress(OSError):  # a file system without locks
-        # Explicitly, because a child that was forked meanwhile keeps the file open.
-        fcntl.flock(handle, fcntl.LOCK_UN)
-    os.close(handle)
+    with _changing:
+        if handle not in _open_files:
+            return  # this is a child, which was forked meanwhile and has closed it
+        _open_files.remove(handle)
+        with contextlib.suppress(OSError):  # a file system without locks
+            # Explicitly: a program that this process starts has the file open until it runs.
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kjit.build.folders import NO_SPACE, disk_full, make_private, scan
-from kjit.build.locks import is_current, open_lock, release, try_lock
+from kjit.build.locks import is_current, open_file, open_lock, release, try_lock
 from kjit.errors import CacheError
 
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -112,7 +112,7 @@ def sweep(staging: Path) -> int:
         # A lock that was just here is not made again: its build has ended by itself.
         create = 0 if lock.name in names else os.O_CREAT
         try:
-            handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | create, 0o600)
+            handle = open_file(lock, os.O_NOFOLLOW | create)
         except OSError:
             continue
         try:
@@ -125,7 +125,7 @@ def sweep(staging: Path) -> int:
         except OSError as error:
             _log.debug("%s is not swept: %s", lock, error)
         finally:
-            os.close(handle)
+            release(handle)
     return swept
 
 
@@ -144,10 +144,10 @@ def _make(staging: Path) -> tuple[Path, int]:
             pass  # the cache was removed between the two calls
         except OSError:
             lock.unlink(missing_ok=True)
-            os.close(handle)
+            release(handle)
             raise
         lock.unlink(missing_ok=True)
-        os.close(handle)
+        release(handle)
     raise CacheError(f"No folder to build in can be made in '{staging}': it is being removed all the time.")
 
 

@@ -521,12 +521,12 @@ class Store:
         if path.parent.is_symlink():
             return
         with contextlib.suppress(OSError):
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            handle = locks.open_file(path, os.O_NOFOLLOW)
             try:
                 if locks.try_lock(handle):
                     path.unlink()
             finally:
-                os.close(handle)
+                locks.release(handle)
 
 
 @lru_cache(maxsize=64)
