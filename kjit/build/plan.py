@@ -231,7 +231,8 @@ def build_all(
     """Build many variants at once. One that fails does not stop the others.
 
     An exception that is no `KjitError`, Ctrl-C above all, ends every compile that is under way, leaves the cache
-    as if they had not begun, and is raised again.
+    as if they had not begun, and is raised again. This takes some seconds, and is not to be interrupted: a second
+    Ctrl-C is for the caller to hold back.
 
     Args:
         jobs: at most so many at once; by default as `parallel_jobs` says. Free memory may allow fewer.

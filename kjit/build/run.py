@@ -77,25 +77,25 @@ def run(
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+    watcher: subprocess.Popen[bytes] | None = None
     try:
-        with _watched(process):
-            output = _wait(process, cancel)
+        watcher = _watch(process)
+        output = _wait(process, cancel)
     except BaseException:
-        _end(process)
+        _end(process, watcher)
         raise
     if process.returncode < 0:
-        _kill_session(process.pid)  # it was killed and could not end its commands
+        _signal_session(process.pid, signal.SIGKILL)  # it was killed and could not end its commands
+    _dismiss(watcher)
     return subprocess.CompletedProcess(command, process.returncode, output.decode(errors="replace"))
 
 
-@contextlib.contextmanager
-def _watched(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """While the block runs, `process` and its session end if this process dies."""
+def _watch(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes] | None:
+    """Start the shell that ends `process` and its session if this process dies; None where there is no /proc."""
     if not os.path.isdir("/proc/self"):
-        yield
-        return
+        return None
     # In a session of its own: what kills this process may be meant for its whole group.
-    watcher = subprocess.Popen(
+    return subprocess.Popen(
         ["/bin/sh", "-c", _WATCH, "sh", str(os.getpid()), str(process.pid)],
         cwd="/",
         stdin=subprocess.DEVNULL,
@@ -103,9 +103,10 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[None]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    try:
-        yield
-    finally:
+
+
+def _dismiss(watcher: subprocess.Popen[bytes] | None) -> None:
+    if watcher is not None:
         watcher.terminate()
         watcher.wait()
 
@@ -119,26 +120,29 @@ def _wait(process: subprocess.Popen[bytes], cancel: threading.Event | None) -> b
             raise CancelledError
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], watcher: subprocess.Popen[bytes] | None) -> None:
     """End the build and everything that it started.
 
-    ninja passes a SIGTERM on to its commands; what does not listen is found by its session, which it cannot leave
-    unnoticed.
+    All of its session is asked to end, which nothing can leave unnoticed: ninja passes a SIGTERM on to no command whose
+    output it does not read. What does not listen is killed; a second Ctrl-C takes away the time that it is given to
+    listen. Until all is done the watcher stays, in case that this is broken off even so.
     """
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_GRACE_S)
-    _kill_session(process.pid)
-    process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+    try:
+        _signal_session(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+    finally:
+        _signal_session(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+        _dismiss(watcher)
 
 
-def _kill_session(leader: int) -> None:
+def _signal_session(leader: int, number: signal.Signals) -> None:
     for pid in _session(leader):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
 
 
 def _session(leader: int) -> Iterator[int]:

@@ -179,13 +179,26 @@ def _build(variants: list[Variant], store: Store, jobs: int | None, verbose: boo
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """End the compilers, too, when this process is asked to end (by CI, by a terminal that closes)."""
+    """End the compilers, too, when this process is asked to end (by Ctrl-C, by CI, by a terminal that closes).
+
+    Once: to end them takes some seconds at most (run.py), and a second signal would break it off half done.
+    """
+    is_ending = False
 
     def leave(number: int, frame: object) -> None:
+        nonlocal is_ending
         del frame
+        if is_ending:
+            return
+        is_ending = True
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
         sys.exit(_ENDED_BY + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # What is ignored stays so: SIGHUP under nohup, SIGINT of what a script starts in the background.
+    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in heard}
     try:
         yield
     finally:

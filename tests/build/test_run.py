@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 
 from kjit.build import plan
+from kjit.build import run as run_file
 from kjit.build.run import run
 from kjit.build.store import Store
 from kjit.spec import Spec, Target, Variant
@@ -128,6 +129,52 @@ def test_nothing_of_a_killed_build_runs_on_and_the_next_build_sweeps_what_it_lef
 def test_what_a_killed_ninja_has_started_is_ended(mark: str, tmp_path: Path) -> None:
     done = run(["/bin/sh", "-c", "sleep 600 >out 2>&1 & kill -9 $$"], tmp_path, os.environ, None)
     assert done.returncode < 0
+    wait_until(lambda: not running(mark), f"still running: {running(mark)}")
+
+
+class Interrupt(threading.Event):
+    """Not set, but a Ctrl-C whenever it is asked."""
+
+    def is_set(self) -> bool:
+        raise KeyboardInterrupt
+
+
+def test_a_second_interrupt_takes_the_grace_away_and_leaves_nothing(
+    mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = subprocess.Popen.wait
+
+    def wait(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        if timeout == run_file._GRACE_S:
+            raise KeyboardInterrupt
+        return real(process, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait)
+    with pytest.raises(KeyboardInterrupt):
+        run(["/bin/sh", "-c", "trap '' TERM; sleep 600; sleep 600"], tmp_path, os.environ, Interrupt())
+    assert running(mark) == {}
+
+
+_INTERRUPTED = """
+import os, threading
+from pathlib import Path
+from kjit.build import run
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+run._end = interrupt
+cancel = threading.Event()
+cancel.is_set = interrupt
+try:
+    run.run(["/bin/sh", "-c", "sleep 600; sleep 600"], Path("/"), os.environ, cancel)
+except KeyboardInterrupt:
+    pass
+"""
+
+
+def test_what_could_not_be_ended_for_interrupts_ends_with_this_process(mark: str) -> None:
+    subprocess.run([sys.executable, "-c", _INTERRUPTED], check=True)
     wait_until(lambda: not running(mark), f"still running: {running(mark)}")
 
 

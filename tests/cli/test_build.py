@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ import pytest
 
 from kjit.build import cpu
 from kjit.build.store import Store
+from kjit.build.toolchain import Toolchain
+from kjit.cli.build import _ended_by_signals
+from kjit.spec import Target
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -363,6 +367,55 @@ def test_an_interrupted_build_leaves_no_compiler_and_nothing_half_done(
     assert list(Store.open(cache_dir).entries()) == []
     assert list((cache_dir / "v1" / "staging").iterdir()) == []
     assert [pid for pid in os.listdir("/proc") if pid.isdecimal() and works_in(pid, cache_dir)] == []
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
+    project: Path, cache_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: signal.Signals
+) -> None:
+    # A compiler that says when it begins and when it is asked to end, and does not end.
+    says, compiler, real = tmp_path / "says", tmp_path / "c++", Toolchain.for_target(Target.cpu()).cxx.path
+    os.mkfifo(says)
+    compiler.write_text(
+        textwrap.dedent(f"""\
+        #!/bin/sh
+        case "$*" in *answer.cpp*)
+          trap 'echo asked >"{says}"' TERM
+          echo begun >"{says}"
+          while :; do sleep 600 & wait $!; done ;;
+        esac
+        exec '{real}' "$@"
+        """)
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kjit", "build", "-j1"],
+        cwd=project,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("compiling answer<")
+    assert says.read_text() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    assert says.read_text() == "asked\n"
+    process.send_signal(second)
+    _, rest = process.communicate(timeout=120)
+    assert (process.returncode, rest) == (130, "Interrupted. What was finished is kept.\n")
+    assert list((cache_dir / "v1" / "staging").iterdir()) == []
+    assert [pid for pid in os.listdir("/proc") if pid.isdecimal() and works_in(pid, cache_dir)] == []
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with _ended_by_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def on_terminal(command: list[str], folder: Path) -> str:
