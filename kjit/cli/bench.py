@@ -105,13 +105,13 @@ def bench(
 
 
 def _run(sweeps: list[Sweep]) -> Report:
-    """Run with a progress bar on a terminal, and a line a sweep in a pipe."""
+    """Run with a progress bar on a terminal, and a line a sweep in a pipe or CI."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from kjit.bench.sweep import run_sweeps
 
     total = sum(sweep.size for sweep in sweeps)
-    if not console.err().is_terminal:
+    if not console.is_live():
         begun: set[int] = set()
 
         def say_once(sweep: Sweep, _: str) -> None:

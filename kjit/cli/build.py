@@ -208,7 +208,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
-    """What to call with each event: a live display on a terminal, else a line each."""
+    """What to call with each event: a live display on a terminal, else (in a pipe, in CI) a line each."""
     from kjit.build.plan import Estimate, Queued, Started
 
     done = 0
@@ -230,7 +230,7 @@ def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
         if verbose and event.artifact is not None and event.state == "built":
             _print_commands(event)
 
-    if not console.err().is_terminal or verbose or not total:
+    if not console.is_live() or verbose or not total:
         yield log
         return
 

@@ -7,6 +7,8 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
+from kjit import env
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -27,6 +29,16 @@ def err() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def is_terminal() -> bool:
+    """Whether results go to a terminal, and not only to something that wants colours (`FORCE_COLOR`)."""
+    return sys.stdout.isatty()
+
+
+def is_live() -> bool:
+    """Whether progress can be drawn over and over: somebody looks at a terminal that can move its cursor."""
+    return sys.stderr.isatty() and err().is_interactive and not env.is_in_ci()
 
 
 def say(text: str = "") -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_NO_WIDTH = 10_000
+_MIN_WORDS = 24
+_BETWEEN = 2  # blanks between columns
 
 
 def table(left: tuple[str, ...], right: tuple[str, ...] = (), last: tuple[str, ...] = ()) -> Table:
@@ -29,10 +32,25 @@ def table(left: tuple[str, ...], right: tuple[str, ...] = (), last: tuple[str, .
 
 
 def print_table(made: Table) -> None:
-    """Print a table. In a pipe nothing is cut off or wrapped: who reads it has no width."""
-    from rich.console import Console
+    """Print a table. Nothing is cut off: a terminal that is too narrow for it wraps the lines, and a pipe has no width.
 
-    (console.out() if console.out().is_terminal else Console(width=10_000, highlight=False)).print(made)
+    The words of the `last` columns are wrapped within their column, as far as a terminal has room for them.
+    """
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    width = _NO_WIDTH
+    if console.is_terminal():
+        # Of columns that are too wide together rich would take away from each, down to nothing.
+        wide = Console(width=_NO_WIDTH)
+        needed = [
+            max(Measurement.get(wide, wide.options, cell).maximum for cell in (column.header, *column.cells))
+            if column.no_wrap
+            else _MIN_WORDS
+            for column in made.columns
+        ]
+        width = max(console.out().width, sum(needed) + _BETWEEN * (len(needed) - 1))
+    Console(width=width, highlight=False).print(made)
 
 
 def print_rows(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], right: tuple[str, ...] = ()) -> None:

@@ -223,3 +223,13 @@ def test_a_limit_that_is_no_percentage_is_wrong_usage(bench: Callable[..., Done]
     done = bench(f"--max-regression={text}")
     assert (done.status, done.out) == (2, "")
     assert done.err == f"error: --max-regression is '{text}', not a percentage.\nhint: write it like 5%\n"
+
+
+def test_a_pipe_that_wants_colours_gets_a_line_a_sweep(
+    bench: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(cli.console, "err", cli.console.err.__wrapped__)
+    shown = bench("add").err
+    assert "bench_add.py: add: 4 measurements" in shown
+    assert "\x1b[?25l" not in shown  # how a live display hides the cursor
