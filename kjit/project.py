@@ -15,6 +15,7 @@ line of configuration, and a sub-project of a larger tree still finds the table 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import keyword
@@ -22,6 +23,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +35,13 @@ DEFAULT_PACKAGE = "kernels"
 DEFAULT_TESTS = "tests"
 DEFAULT_BENCHMARKS = "benchmarks"
 KEYS = ("package", "csrc", "include", "tests", "benchmarks")
+
+
+@contextlib.contextmanager
+def prints_to_stderr() -> Iterator[None]:
+    """Around code of the project: what it prints is no result of the command that runs it (`--json`)."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,8 @@ class Project:
     def import_wrapper(self, op: str) -> ModuleType:
         """Import the wrapper of `op`, with the project first on `sys.path` (where it stays: wrappers may import late).
 
+        What it prints goes to stderr.
+
         Raises:
             UsageError: there is no such wrapper.
             KjitError: it fails to import, or Python has another package of that name loaded already.
@@ -117,8 +128,11 @@ class Project:
             sys.path.insert(0, entry)
             importlib.invalidate_caches()
         try:
-            module = importlib.import_module(self.module_name(op))
-        except (Exception, SystemExit) as error:
+            with prints_to_stderr():
+                module = importlib.import_module(self.module_name(op))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also what `sys.exit` and `pytest.skip` raise
             loaded = sys.modules.get(self.package)
             if isinstance(error, ModuleNotFoundError) and loaded is not None and not self._owns(loaded):
                 raise self._shadowed(loaded) from error

@@ -189,6 +189,21 @@ def test_a_wrapper_that_exits_does_not_take_us_along(tmp_path: Path) -> None:
         project.import_wrapper("bad")
 
 
+def test_a_wrapper_that_skips_itself_as_a_test_is_an_error_like_others(tmp_path: Path) -> None:
+    project = find_project(write(tmp_path, '[tool.kjit]\npackage = "skipping_kernels"\n'))
+    # As pytest's own, which this test would pass on to pytest if it came through.
+    add_wrapper(project, "bad", "class Skipped(BaseException): ...\nraise Skipped('no GPU')\n")
+    with pytest.raises(KjitError, match=r"bad\.py fails to import: Skipped: no GPU \(line 2\)"):
+        project.import_wrapper("bad")
+
+
+def test_ctrl_c_during_an_import_is_no_error_of_the_wrapper(tmp_path: Path) -> None:
+    project = find_project(write(tmp_path, '[tool.kjit]\npackage = "interrupted_kernels"\n'))
+    add_wrapper(project, "slow", "raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        project.import_wrapper("slow")
+
+
 @pytest.mark.parametrize("taken_has_the_op", [False, True])
 def test_another_package_of_the_same_name_is_an_error_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken_has_the_op: bool

@@ -13,7 +13,7 @@ from types import ModuleType
 from kjit.bench.sweep import Failure, Sweep, describe_error
 from kjit.benchmark import load_file
 from kjit.errors import UsageError
-from kjit.project import Project
+from kjit.project import Project, prints_to_stderr
 
 _PREFIX = "bench_"
 
@@ -51,8 +51,11 @@ def load_sweeps(project: Project, files: Sequence[Path]) -> tuple[list[Sweep], l
     failures: list[Failure] = []
     for file in files:
         try:
-            found = _sweeps_of(load_file(file))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever the user's file raises is what there is to report)
+            with prints_to_stderr():
+                found = _sweeps_of(load_file(file))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 (whatever the user's file raises is what there is to report)
             failures.append(Failure(project.display(file), f"it fails to import: {describe_error(error, file)}"))
             continue
         if not found:

@@ -35,7 +35,7 @@ from kjit.build.staging import is_taken_away
 from kjit.build.store import Artifact, Lookup, Store
 from kjit.build.toolchain import Toolchain, find_cuda, resolve_archs
 from kjit.errors import CacheError, KjitError, ToolchainError, UsageError
-from kjit.project import Project
+from kjit.project import Project, prints_to_stderr
 from kjit.runtime.declared import DeclaredModule, declared_in
 from kjit.spec import Side, Spec, Target, TargetKind, Variant
 
@@ -303,9 +303,11 @@ class Collected:
     failures: list[tuple[str, KjitError]]
     without: list[str]
 
+    @prints_to_stderr()
     def specs(self) -> list[Spec]:
         return list(dict.fromkeys(spec for _, module in self.modules for spec in module.specs()))
 
+    @prints_to_stderr()
     def variants(self, targets: Sequence[Target]) -> list[Variant]:
         every = (each for _, module in self.modules for each in module.variants(targets))
         return list(dict.fromkeys(each for each in every if is_built_for(each.spec, each.target)))
@@ -313,6 +315,8 @@ class Collected:
 
 def collect(project: Project, ops: Sequence[str] = ()) -> Collected:
     """Import the wrappers of `ops` (default: all of the project) and find the declared ops in them.
+
+    What they print goes to stderr.
 
     Raises:
         UsageError: there is no such op.
@@ -333,7 +337,8 @@ def collect(project: Project, ops: Sequence[str] = ()) -> Collected:
                 continue
             known.add(id(declared))
             try:
-                declared.specs()
+                with prints_to_stderr():
+                    declared.specs()
             except Exception as error:  # noqa: BLE001 (the project's own code, which may raise anything)
                 collected.failures.append((op, _failed_declaration(op, declared, error)))
             else:

@@ -41,7 +41,7 @@ def bench(
     Exit status 1: a benchmark failed, or is slower than the baseline by more than --max-regression and noise explain.
     """
     from kjit.bench import collect, compare, report
-    from kjit.project import find_project
+    from kjit.project import find_project, prints_to_stderr
 
     if json and markdown:
         raise UsageError("--json and --markdown exclude each other.")
@@ -64,7 +64,8 @@ def bench(
 
     with quickly() if quick else nullcontext():
         sweeps, failures = collect.load_sweeps(project, files)
-        measured = _run(sweeps)
+        with prints_to_stderr():
+            measured = _run(sweeps)
     measured.failures[:0] = failures
     comparisons = compare.compare(measured, known, allowed) if known is not None else []
 

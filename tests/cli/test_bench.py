@@ -233,3 +233,21 @@ def test_a_pipe_that_wants_colours_gets_a_line_a_sweep(
     shown = bench("add").err
     assert "bench_add.py: add: 4 measurements" in shown
     assert "\x1b[?25l" not in shown  # how a live display hides the cursor
+
+
+def test_what_a_benchmark_prints_is_no_part_of_the_json(project: Path, bench: Callable[..., Done]) -> None:
+    _break(project, "add", "print('measuring')")
+    path = project / "benchmarks" / "bench_add.py"
+    path.write_text(f"print('imported')\n{path.read_text()}")
+    shown = bench("add", "--json")
+    assert len(json.loads(shown.out)["measurements"]) == 4
+    assert {"imported", "measuring"} <= set(shown.err.splitlines())
+
+
+def test_a_benchmark_file_that_skips_itself_hides_no_other(project: Path, bench: Callable[..., Done]) -> None:
+    # As pytest's own, which this test would pass on to pytest if it came through.
+    (project / "benchmarks" / "bench_add.py").write_text("class Skipped(BaseException): ...\nraise Skipped('no')\n")
+    shown = bench("--json")
+    assert shown.status == 1
+    assert "benchmarks/bench_add.py: it fails to import: Skipped: no (line 2)" in shown.err
+    assert len(json.loads(shown.out)["measurements"]) == 4

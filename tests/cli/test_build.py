@@ -253,6 +253,15 @@ class TestJson:
         assert first["seconds"] >= first["build_seconds"] > 0
         assert document["wrappers"] == document["left_out"] == []
 
+    def test_what_a_wrapper_prints_is_no_part_of_it(self, kjit: Kjit, project: Path) -> None:
+        wrapper = project / "kernels" / "answer.py"
+        text = wrapper.read_text().replace("    return", "    print('declared')\n    return")
+        wrapper.write_text(f"print('imported')\n{text}")
+        done = kjit("build", "--json")
+        assert {variant["state"] for variant in json.loads(done.stdout)["variants"]} == {"built"}
+        assert {"imported", "declared"} <= set(done.stderr.splitlines())
+        assert json.loads(kjit("clean-cache", "--stale", "--yes", "--json").stdout)["artifacts"] == []
+
     def test_it_tells_failures(self, kjit: Kjit, project: Path) -> None:
         (project / "csrc" / "answer.h").write_text("#define ANSWER oops\n")
         (project / "kernels" / "broken.py").write_text("import no_such_module\n")
