@@ -85,6 +85,7 @@ _Unreadable = typer.BadParameter.mro()[2]
 def main() -> None:
     """Run the command line and leave with its exit status: 0 done, 1 the work failed, 2 wrong usage."""
     debug = "--debug" in sys.argv[1:]
+    _open_closed_streams()
     try:
         status = app(standalone_mode=False)
     except Exception as error:  # noqa: BLE001 (the edge of the program: whatever arrives here has to be said)
@@ -94,6 +95,13 @@ def main() -> None:
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
     sys.exit(status)
+
+
+def _open_closed_streams() -> None:
+    """What is written to a closed stream (`>&-`) goes nowhere, and not into the next file that is opened."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open until the end)
 
 
 def _report(error: Exception) -> int:
@@ -132,6 +140,8 @@ def _report_usage(error: Exception) -> int:
 
 
 def _explain(error: OSError) -> tuple[str, str | None]:
+    if error.errno == errno.ENOENT and error.filename is None and not _is_anywhere():
+        return "the current folder does not exist any more.", "cd to one that does"
     where = error.filename if error.filename is not None else "a file"
     if error.errno == errno.ENOSPC:
         return (
@@ -141,3 +151,11 @@ def _explain(error: OSError) -> tuple[str, str | None]:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"'{where}' may not be written or read by this user.", "check its permissions, or work in another folder"
     return f"{error.strerror or error} ('{where}').", None
+
+
+def _is_anywhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True

@@ -119,6 +119,29 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&-"])
+def test_what_is_written_to_a_closed_stream_goes_nowhere(closing: str, tmp_path: Path) -> None:
+    script = f'"{SCRIPT}" cache size {closing}; echo $? >status; "{SCRIPT}" cache ls --json {closing}; echo $? >>status'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "KJIT_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (tmp_path / "status").read_text() == "0\n0\n"
+    assert done.stderr == ""
+    assert ("0 artifacts" in done.stdout) == (closing == "2>&-")
+
+
+def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
+    script = f'mkdir gone; cd gone; rmdir ../gone; "{SCRIPT}" build'
+    done = subprocess.run(["/bin/sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: the current folder does not exist any more.\nhint: cd to one that does\n"
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_shell_completes_commands(shell: str) -> None:
     words = {"COMP_WORDS": "kjit cl", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "kjit cl"}
