@@ -405,9 +405,7 @@ class Store:
         except FileNotFoundError:
             pass  # somebody else removes it
         except OSError as error:
-            raise CacheError(
-                f"'{entry.folder}' cannot be removed: {error.strerror}.", hint="check its permissions and its owner"
-            ) from None
+            raise _not_removed(entry.folder, error) from None
         self._remove_lock(entry.folder.parent.name)
         with contextlib.suppress(OSError):  # not empty, or gone already
             for folder in (entry.folder, *entry.folder.parents[:3]):
@@ -424,13 +422,21 @@ class Store:
         ]
 
     def remove_support_code(self) -> int:
-        """Delete the code that all modules share, and return the bytes that were freed."""
+        """Delete the code that all modules share, and return the bytes that were freed.
+
+        Raises:
+            CacheError: it may not be deleted.
+        """
         freed = 0
         for path in self.support_code():
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 size = path.stat().st_size
                 path.unlink()
                 freed += size
+            except FileNotFoundError:
+                pass  # somebody else removes it
+            except OSError as error:
+                raise _not_removed(path, error) from None
             with contextlib.suppress(OSError):  # not empty yet
                 path.parent.rmdir()
         return freed
@@ -533,6 +539,10 @@ class Store:
 def _store(root: Path, asks_shared: bool) -> Store:
     """Stores know nothing but where they are; to put their paths together again took as long as to look into one."""
     return Store(root, asks_shared=asks_shared)
+
+
+def _not_removed(path: Path, error: OSError) -> CacheError:
+    return CacheError(f"'{path}' cannot be removed: {error.strerror}.", hint="check its permissions and its owner")
 
 
 def _note_use(folder: str) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kjit.cli import console, text
+from kjit.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kjit.build.store import Entry, Store
 
@@ -114,6 +116,7 @@ def verify(ops: _Ops = None, json: _Json = False) -> None:
     from kjit.build.store import Store
 
     store = Store.open()
+    check_ops(ops or (), (entry for _, entry in _chosen(store, None)))
     checked = [(cache, entry, cache.read(entry)) for cache, entry in _chosen(store, ops)]
     damaged = [(cache, entry, artifact) for cache, entry, artifact in checked if isinstance(artifact, str)]
     distrusted = [(cache, why) for cache in store.shared_caches() if (why := cache.distrusted()) is not None]
@@ -129,6 +132,22 @@ def verify(ops: _Ops = None, json: _Json = False) -> None:
         console.say(f"{text.count(len(checked), 'artifact')} checked, {len(damaged)} damaged")
     if damaged or distrusted:
         raise typer.Exit(1)
+
+
+def check_ops(ops: Sequence[str], entries: Iterable[Entry]) -> None:
+    """Refuse ops that are named and have nothing among `entries`.
+
+    Raises:
+        UsageError: there is one.
+    """
+    known = sorted({entry.op for entry in entries}) if ops else []
+    for op in ops:
+        if op not in known:
+            near = difflib.get_close_matches(op, known, n=3)
+            raise UsageError(
+                f"nothing of an op '{op}' is in the cache.",
+                hint=f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(known) or 'nothing'}",
+            )
 
 
 def _chosen(store: Store, ops: list[str] | None) -> Iterator[tuple[Store, Entry]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kjit.cli import console, text
-from kjit.errors import UsageError
+from kjit.cli.cache import check_ops
+from kjit.errors import CacheError, UsageError
 
 if TYPE_CHECKING:
     from kjit.build.store import Entry, Store
@@ -33,6 +33,8 @@ def clean_cache(
 
     Programs that run keep what they have loaded. What kjit did not put into the folder stays, and nothing is ever
     removed from a shared cache.
+
+    Exit status 1: something may not be deleted; the rest is gone.
     """
     from kjit.build.store import Store
 
@@ -63,27 +65,43 @@ def clean_cache(
             console.note("Nothing was removed.")
             return
     freed = 0
+    errors: list[CacheError] = []
     if not dry_run:
-        freed = sum(store.remove(entry) for entry in chosen)
-        if is_all:
-            freed += store.remove_support_code()
+        freed, chosen, errors = _remove(store, chosen, is_all)
         _sweep(store, dry_run)
     if json:
         removed = [{"key": entry.key, "bytes": entry.size, "reason": reasons.get(entry.path)} for entry in chosen]
-        console.print_json({"path": str(store.root), "dry_run": dry_run, "artifacts": removed, "freed": freed})
-        return
-    console.say(f"removed {text.count(len(chosen), 'artifact')}, {text.size(freed)}, from {store.root}")
+        document = {"path": str(store.root), "dry_run": dry_run, "artifacts": removed, "freed": freed}
+        console.print_json({**document, "errors": [error.message for error in errors]})
+    else:
+        console.say(f"removed {text.count(len(chosen), 'artifact')}, {text.size(freed)}, from {store.root}")
+    for error in errors:
+        console.print_error(error.message, error.hint)
+    if errors:
+        raise typer.Exit(1)
+
+
+def _remove(store: Store, chosen: list[Entry], is_all: bool) -> tuple[int, list[Entry], list[CacheError]]:
+    """Remove what can be removed: the bytes that were freed, the artifacts that are gone, and why others are not."""
+    freed = 0
+    gone: list[Entry] = []
+    errors: list[CacheError] = []
+    for entry in chosen:
+        try:
+            freed += store.remove(entry)
+            gone.append(entry)
+        except CacheError as error:
+            errors.append(error)
+    if is_all:
+        try:
+            freed += store.remove_support_code()
+        except CacheError as error:
+            errors.append(error)
+    return freed, gone, errors
 
 
 def _choose(entries: list[Entry], ops: list[str], older_than: str | None) -> list[Entry]:
-    known = sorted({entry.op for entry in entries})
-    for op in ops:
-        if op not in known:
-            near = difflib.get_close_matches(op, known, n=3)
-            raise UsageError(
-                f"nothing of an op '{op}' is in the cache.",
-                hint=f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(known) or 'nothing'}",
-            )
+    check_ops(ops, entries)
     latest = time.time() - text.duration(older_than) if older_than is not None else float("inf")
     return [entry for entry in entries if (not ops or entry.op in ops) and entry.used <= latest]
 

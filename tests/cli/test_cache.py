@@ -115,3 +115,11 @@ def test_an_artifact_in_the_place_of_another_is_damaged(kjit: Kjit, cache_dir: P
     done = kjit("cache", "verify")
     assert done.returncode == 1
     assert f"{two}: the artifact in the cache is damaged: its record belongs to another artifact" in done.stdout
+
+
+def test_verify_of_an_op_that_has_nothing_is_wrong_usage(kjit: Kjit) -> None:
+    kjit("build")
+    done = kjit("cache", "verify", "answr")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: nothing of an op 'answr' is in the cache.\nhint: did you mean answer?\n"
+    assert kjit("cache", "verify", "answer").stdout == "2 artifacts checked, 0 damaged\n"

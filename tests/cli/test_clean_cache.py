@@ -179,3 +179,23 @@ def test_as_json_it_says_what_goes_and_never_asks(kjit: Kjit, filled: Path) -> N
 def test_nothing_goes_from_a_shared_cache(kjit: Kjit, filled: Path, tmp_path: Path) -> None:
     kjit("clean-cache", "--yes", KJIT_CACHE_DIR=str(tmp_path / "mine"), KJIT_SHARED_CACHE_DIR=str(filled))
     assert len(ops_in(filled)) == 4
+
+
+@pytest.mark.parametrize("json_output", [False, True])
+def test_what_may_not_be_deleted_is_an_error_that_stops_nothing_else(
+    kjit: Kjit, filled: Path, json_output: bool
+) -> None:
+    entry = next(iter(Store.open(filled).entries()))
+    (entry.folder / "answer.so").unlink()
+    (entry.folder / "answer.so").mkdir()  # not even root deletes it as a file
+    done = kjit("clean-cache", "--yes", *(["--json"] if json_output else []))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: '{entry.folder}' cannot be removed: ")
+    assert ops_in(filled) == ["answer"]
+    assert Store.open(filled).support_code() == []
+    if json_output:
+        document = json.loads(done.stdout)
+        assert len(document["artifacts"]) == 3
+        assert [str(entry.folder) in error for error in document["errors"]] == [True]
+    else:
+        assert "removed 3 artifacts, " in done.stdout
