@@ -227,6 +227,7 @@ def build_all(
     jobs: int | None = None,
     on_event: Callable[[Event], None] | None = None,
     verbose: bool = False,
+    must_last: bool = False,
 ) -> list[Outcome]:
     """Build many variants at once. One that fails does not stop the others.
 
@@ -238,9 +239,13 @@ def build_all(
         jobs: at most so many at once; by default as `parallel_jobs` says. Free memory may allow fewer.
         on_event: called with each event, one at a time and not from this thread.
         verbose: put the compilers' whole output into errors' messages.
+        must_last: what is built has to be there when this process has ended.
 
     Returns:
         One outcome a variant, in their order; a variant that is given twice has one.
+
+    Raises:
+        CacheError: with `must_last`, something has to be built and the cache cannot be written. Nothing was compiled.
     """
     todo = list(dict.fromkeys(variants))
     reporting = threading.Lock()
@@ -267,6 +272,8 @@ def build_all(
         if outcomes[variant].state != "stale":
             report(outcomes[variant])
     stale = [variant for variant in todo if outcomes[variant].state == "stale"]
+    if stale and must_last:
+        store.writable(must_last=True)
     at_once = parallel_jobs(stale, jobs)
     expected = expected_seconds(stale, store)
     order = sorted(stale, key=lambda variant: expected[variant] or _usual_seconds(variant.target), reverse=True)

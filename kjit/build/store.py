@@ -145,18 +145,29 @@ class Store:
         refuse_unsafe(store._v1, follow=False)
         return store
 
-    def writable(self) -> Store:
+    def writable(self, *, must_last: bool = False) -> Store:
         """This store if something can be put into it, else a private temporary one that lives as long as the process.
 
+        Args:
+            must_last: no temporary one will do.
+
         Raises:
-            CacheError: the disk is full, or there is a file or a link where the folder should be.
+            CacheError: the disk is full, or there is a file or a link where the folder should be; with `must_last`,
+                whatever else keeps something from being put there.
             UsageError: `KJIT_CACHE_MAX_SIZE` is no size.
         """
-        env.cache_max_size()  # a mistake in it is told before something is compiled
         refused = self._why_not_writable()
-        return self if refused is None else _temporary_store(os.getpid(), str(self.root), refused)
+        if refused is None:
+            return self
+        if must_last:
+            raise CacheError(
+                f"The cache '{self.root}' cannot be written ({refused}), and what is built would be lost at once.",
+                hint=f"set {env.CACHE_DIR} to a folder that can be written, or write a bundle with --out",
+            )
+        return _temporary_store(os.getpid(), str(self.root), refused)
 
     def _why_not_writable(self) -> str | None:
+        env.cache_max_size()  # a mistake in it is told before something is compiled or copied
         try:
             for folder in (self._v1 / _LOCKS, self._v1 / _STAGING):
                 make_private(folder)

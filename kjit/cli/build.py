@@ -74,7 +74,8 @@ def build(
     With --out kernels/prebuilt the libraries are written beside the wrappers, which look there first: whoever installs
     the package needs neither nvcc nor g++.
 
-    Exit status 1: a variant does not compile, or a wrapper fails to import.
+    Exit status 1: a variant does not compile, a wrapper fails to import, or nothing can be kept: the cache cannot be
+    written, and there is no --out.
     """
     from kjit.build import bundle, plan
     from kjit.build.store import Store
@@ -100,7 +101,7 @@ def build(
         console.note("Nothing to build: no wrapper here declares a module (kjit.module).")
 
     store = Store.open()
-    outcomes = plan.look_up_all(variants, store) if dry_run else _build(variants, store, jobs, verbose)
+    outcomes = plan.look_up_all(variants, store) if dry_run else _build(variants, store, jobs, verbose, out is None)
     failures = [outcome.error for outcome in outcomes if outcome.error is not None]
     is_done = not failures and not collected.failures
     written = _write_bundle(out, outcomes) if out is not None and is_done and outcomes and not dry_run else None
@@ -163,7 +164,7 @@ def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
     return list(dict.fromkeys(known[name] for name in names)) or None
 
 
-def _build(variants: list[Variant], store: Store, jobs: int | None, verbose: bool) -> list[Outcome]:
+def _build(variants: list[Variant], store: Store, jobs: int | None, verbose: bool, must_last: bool) -> list[Outcome]:
     from kjit.build import plan
 
     at_once = plan.parallel_jobs(variants, jobs)
@@ -171,7 +172,7 @@ def _build(variants: list[Variant], store: Store, jobs: int | None, verbose: boo
         console.note(f"{text.count(at_once, 'compile')} at once instead of {jobs}: there is not enough free memory.")
     with _ended_by_signals(), _progress(len(variants), verbose) as on_event:
         try:
-            return plan.build_all(variants, store, jobs=jobs, on_event=on_event, verbose=verbose)
+            return plan.build_all(variants, store, jobs=jobs, on_event=on_event, verbose=verbose, must_last=must_last)
         except KeyboardInterrupt:
             console.note("Interrupted. What was finished is kept.")
             raise typer.Exit(_ENDED_BY + signal.SIGINT) from None

@@ -16,7 +16,7 @@ from stores import LIBRARY, everything_in, key_of, publish
 from kjit.build import store as store_module
 from kjit.build.key import Key
 from kjit.build.store import Artifact, Store
-from kjit.errors import CacheError
+from kjit.errors import CacheError, UsageError
 from kjit.runtime import load
 from kjit.spec import Spec, Target, Variant
 
@@ -108,6 +108,17 @@ def test_a_disk_that_is_full_does_not_stop_a_hit(team: Artifact, key: Key, monke
     found = Store.open().fetch(key).artifact
     assert found is not None
     assert found.folder == team.folder
+
+
+def test_a_limit_that_is_no_size_is_an_error_before_anything_is_copied(
+    team: Artifact, key: Key, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del team
+    monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", "plenty")
+    for _ in range(2):
+        with pytest.raises(UsageError, match="KJIT_CACHE_MAX_SIZE is 'plenty'"):
+            Store.open().fetch(key)
+    assert list(Store.open(cache_dir).entries()) == []
 
 
 def test_a_copy_that_went_wrong_is_not_loaded(team: Artifact, key: Key, monkeypatch: pytest.MonkeyPatch) -> None:

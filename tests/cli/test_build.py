@@ -200,6 +200,12 @@ class TestBundle:
         assert kjit("build", "--out", "ship").returncode == 1
         assert not (project / "ship").exists()
 
+    def test_it_needs_no_cache_that_can_be_written(self, kjit: Kjit, project: Path) -> None:
+        done = kjit("build", "--out", "ship", "--json", KJIT_CACHE_DIR="/proc/kjit")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["bundle"]["modules"] == 2
+        assert (project / "ship" / "index.json").is_file()
+
     def test_a_dry_run_writes_nothing(self, kjit: Kjit, project: Path) -> None:
         done = kjit("build", "--out", "ship", "--dry-run")
         assert done.returncode == 0
@@ -221,6 +227,22 @@ class TestBundle:
         done = kjit("build", "gpu", "--target", "sim", "--out", "ship")
         assert done.returncode == 2
         assert "a bundle is for GPUs and CPUs, and 'sim' is neither" in done.stderr
+
+
+class TestUnwritableCache:
+    """`/proc` is one, even for root."""
+
+    def test_what_would_be_lost_is_not_built(self, kjit: Kjit) -> None:
+        done = kjit("build", KJIT_CACHE_DIR="/proc/kjit")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("error: The cache '/proc/kjit' cannot be written (")
+        assert done.stderr.endswith("to a folder that can be written, or write a bundle with --out\n")
+
+    def test_what_is_built_already_needs_none(self, kjit: Kjit, cache_dir: Path) -> None:
+        kjit("build")
+        done = kjit("build", KJIT_CACHE_DIR="/proc/kjit", KJIT_SHARED_CACHE_DIR=str(cache_dir))
+        assert done.returncode == 0
+        assert set(states(done).values()) == {"hit"}
 
 
 class TestDryRun:
