@@ -534,7 +534,7 @@ def artifact_of(folder: Path, spec: Spec, target: Target, files: str = "a") -> A
         "size": (home / f"{spec.name}.so").stat().st_size,
         "digest": digest((home / f"{spec.name}.so").read_bytes()),
         "inputs": {"module": sources},
-        "reads": {"headers": [], "system": "", "roots": [], "folders": [], "present": []},
+        "reads": {"headers": [], "system": "", "roots": [], "folders": [], "present": [], "sought": []},
     }
     return Artifact(str(home), record, 0.0)
 
