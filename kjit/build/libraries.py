@@ -43,11 +43,15 @@ def linked_by(flags: Sequence[str]) -> tuple[str, ...]:
 
 
 def sought_by(flags: Sequence[str], toolchain: Toolchain) -> tuple[str, ...]:
-    """Where the linker may look for the libraries that an op's flags name."""
+    """Where the linker may look for the libraries that an op's flags name.
+
+    A shared one that is there is left out: where it goes, the module does not load, and the loader says why.
+    """
     folders, names = _libraries(flags)
     folders += [each for each in toolchain.environment().get("LIBRARY_PATH", "").split(os.pathsep) if each]
     folders += _LIBRARY_FOLDERS
-    return tuple(dict.fromkeys(os.path.normpath(f"{folder}/{name}") for folder in folders for name in names))
+    places = dict.fromkeys(os.path.normpath(f"{folder}/{name}") for folder in folders for name in names)
+    return tuple(place for place in places if not _is_shared(place))
 
 
 def _libraries(flags: Sequence[str]) -> tuple[list[str], list[str]]:
