@@ -97,7 +97,8 @@ class Built:
     """A built library and what the build told.
 
     Attributes:
-        headers: every file that the compilers and the linker read for this op, except generated ones; absolute.
+        headers: every file that the compilers read, except generated ones; absolute.
+        others: files that flags and the linker brought in besides.
         sought: where the linker may look for the libraries that the op's flags name.
         commands: the shell commands that ran, in order.
         resources: what each CUDA kernel uses.
@@ -106,6 +107,7 @@ class Built:
 
     library: Path
     headers: tuple[str, ...]
+    others: tuple[str, ...]
     sought: tuple[str, ...]
     commands: tuple[str, ...]
     seconds: float
@@ -214,7 +216,8 @@ def compile_variant(
             _keep_support(folder, made, done)
             if done.returncode != 0:
                 raise _explain(variant, toolchain, folder, steps, made, logs, links, done.stdout, verbose)
-            headers = _headers(folder, steps, links, toolchain)
+            headers = _headers(folder, steps, links)
+            linked = brought_in(links.restore(_read(folder / steps[-1].depfile)), toolchain)
             if folder != staging:
                 shutil.copyfile(folder / library.name, library)
     except OSError as error:
@@ -226,6 +229,7 @@ def compile_variant(
     return Built(
         library=library,
         headers=headers,
+        others=tuple(dict.fromkeys(map(_absolute, [*(path for step in steps for path in step.reads), *linked]))),
         sought=sought_by(variant.spec.extra_ldflags, toolchain),
         commands=tuple(step.command for step in made),
         seconds=time.perf_counter() - started,
@@ -450,13 +454,11 @@ def _run(
         ) from None
 
 
-def _headers(folder: Path, steps: list[_Step], links: _Links, toolchain: Toolchain) -> tuple[str, ...]:
+def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[str, ...]:
     generated = {name for step in steps for name, _ in step.generated}
     found: dict[str, None] = {}  # and no Path for each: a CUDA unit reads four hundred files
-    for step in steps:
+    for step in steps[:-1]:  # the last one links
         names = diagnostics.parse_depfile(_read(folder / step.depfile))
-        if step is steps[-1]:
-            names = brought_in(names, toolchain)
         if not names and "-MD" in step.arguments:
             # Without the list no later look-up could tell that a header changed.
             raise ToolchainError(
@@ -464,7 +466,6 @@ def _headers(folder: Path, steps: list[_Step], links: _Links, toolchain: Toolcha
                 hint=f"unset {env.COMPILER_LAUNCHER}, or use a launcher that leaves the compiler's options alone",
             )
         found.update(dict.fromkeys(_absolute(links.restore(name)) for name in names if name not in generated))
-        found.update(dict.fromkeys(map(_absolute, step.reads)))
     return tuple(found)
 
 

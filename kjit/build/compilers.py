@@ -142,30 +142,6 @@ def inspect(path: Path, role: Role) -> Compiler:
     return Compiler(path, family, version, text, seen[1], seen[2], tuple(features))
 
 
-def always_linked(cxx: Compiler) -> list[str]:
-    """The files that are part of every library that this compiler links: its own, and the C library's.
-
-    Returns:
-        Normal paths; nothing where the linker cannot write what it reads (GNU ld before 2.35, Apple's).
-    """
-
-    def link() -> list[str]:
-        import tempfile
-
-        from kjit.build.diagnostics import parse_depfile
-
-        with tempfile.TemporaryDirectory() as folder:
-            listing = Path(folder, "listing")
-            flags = ["-shared", "-o", f"{folder}/library", f"-Wl,--dependency-file={listing}"]
-            flags += ["-fopenmp"] if "openmp" in cxx.features else []
-            if not _compiles(cxx.path, flags, "int nothing;"):
-                return []
-            names = parse_depfile(listing.read_text(encoding="utf-8", errors="surrogateescape"))
-        return [os.path.normpath(name) for name in names if not name.startswith(tempfile.gettempdir())]
-
-    return open_memo().recall((str(cxx.path), cxx.size, cxx.mtime_ns), "always linked", link)
-
-
 def ask(command: list[str], *, stderr: bool = False) -> str:
     """What a short command prints to stdout (or to stderr), in English.
 
@@ -249,14 +225,15 @@ def _cxx_features(path: Path, family: Family) -> list[str]:
         if os.path.isabs(ask([str(path), "-print-file-name=libgomp.spec"]).strip()):
             features.append("openmp")
         return features
-    if _compiles(path, ["-march=native", "-fsyntax-only"], "int main() {}"):
+    if compiles(path, ["-march=native", "-fsyntax-only"], "int main() {}"):
         features.append("native")
-    if _compiles(path, ["-fopenmp", "-o", os.devnull], "#include <omp.h>\nint main() { return omp_get_num_procs(); }"):
+    if compiles(path, ["-fopenmp", "-o", os.devnull], "#include <omp.h>\nint main() { return omp_get_num_procs(); }"):
         features.append("openmp")
     return features
 
 
-def _compiles(path: Path, flags: list[str], source: str) -> bool:
+def compiles(path: Path, flags: list[str], source: str) -> bool:
+    """Whether the compiler takes these flags and this source; what it makes is where the flags say."""
     import subprocess
 
     done = subprocess.run(

@@ -58,7 +58,9 @@ _GONE = -1
 _SEPARATOR = "//"
 
 _CONTINUED = re.compile(rb"\\\r?\n")
-_HAS_INCLUDE = re.compile(rb"__has_include(?:_next)?\s*\(\s*(?:[<\"]([^>\"\n]+)[>\"])?")
+# A macro with a parameter that stands for it, as CCCL's `_CCCL_HAS_INCLUDE(x)`.
+_HAS_INCLUDE_MACRO = re.compile(rb"#\s*define\s+(\w+)\([^)\n]*\)[^\n]*__has_include[^\n]*")
+_HAS_INCLUDE = rb"\b(?:__has_include(?:_next)?|\w+_HAS_INCLUDE%s)\s*\(\s*(?:[<\"]([^>\"\n]+)[>\"])?"
 _CLIMBING_INCLUDE = re.compile(rb"#\s*(?:include|include_next|import)\s*[<\"]([^>\"\n]*\.\./[^>\"\n]*)[>\"]")
 # A macro that may name a header: in a file, and among flags.
 _DEFINED = re.compile(rb"#\s*define\b[^\n]*?[<\"]([^<>\"\n]+)[>\"]")
@@ -264,10 +266,19 @@ class Observation:
     states: Mapping[str, FileState]
 
     @classmethod
-    def of(cls, files: Iterable[str], key: Key, toolchain: Toolchain, sought: Iterable[str] = ()) -> Observation:
+    def of(
+        cls,
+        files: Iterable[str],
+        key: Key,
+        toolchain: Toolchain,
+        *,
+        others: Iterable[str] = (),
+        sought: Iterable[str] = (),
+    ) -> Observation:
         """Look at the files that the compiler says it read.
 
         Args:
+            others: what was read besides, and is compared wherever it is.
             sought: where the linker looks for libraries.
         """
         spec = key.variant.spec
@@ -282,13 +293,14 @@ class Observation:
                 system[system_folders.name_of(path)] = None
             else:
                 headers[path] = _state(path)
+        asked, climbing = _names_in((*sources, *headers), (*spec.extra_cflags, *spec.extra_cuda_cflags))
+        headers.update((path, _state(path)) for path in others)
         anchors = key.anchors
         recorded = tuple(
             Header(*anchors.relative(state.path), state.size, state.inode, _telling(state.ctime_ns), state.digest)
             for state in headers.values()
         )
         named = [*spec.extra_include_paths, str(kjit_include()), _LOCAL_INCLUDE, *searched_folders(toolchain, spec)]
-        asked, climbing = _names_in((*sources, *headers), (*spec.extra_cflags, *spec.extra_cuda_cflags))
         system.update((f"/{name}", None) for name in asked)
         places = [
             *sought,
@@ -323,8 +335,10 @@ class Observation:
         moved: dict[str, bool] = {}
         for path, state in self.states.items():
             known = before.get(path)
-            if known is None:
-                if state.ctime_ns >= start_ns or state.size == _GONE or _has_moved(path, start_ns, moved):
+            if state.size == _GONE:  # and never recorded: it would be a miss each time
+                changed.append(path)
+            elif known is None:
+                if state.ctime_ns >= start_ns or _has_moved(path, start_ns, moved):
                     changed.append(path)
             elif (known.ctime_ns, known.digest) != (state.ctime_ns, state.digest):
                 changed.append(path)
@@ -434,16 +448,21 @@ def _names_in(paths: Iterable[str], flags: Iterable[str]) -> tuple[list[str], li
     included: dict[tuple[str, str], None] = {}
     defined: dict[str, None] = dict.fromkeys(name for flag in flags for name in _DEFINED_BY_FLAG.findall(flag))
     by_macro: dict[str, None] = {}
+    contents: list[tuple[str, bytes]] = []
+    stand_ins: set[bytes] = set()
     for path in paths:
         try:
             with open(path, "rb") as file:
                 content = _CONTINUED.sub(b"", file.read())
         except OSError:
             continue  # whoever compares it will notice
-        folder = os.path.dirname(path)
+        stand_ins.update(_HAS_INCLUDE_MACRO.findall(content))
+        contents.append((os.path.dirname(path), _HAS_INCLUDE_MACRO.sub(b"", content)))
+    asks = re.compile(_HAS_INCLUDE % b"".join(b"|" + name for name in sorted(stand_ins)))
+    for folder, content in contents:
         defined.update((os.fsdecode(name), None) for name in _DEFINED.findall(content))
         included.update(((folder, os.fsdecode(name)), None) for name in _CLIMBING_INCLUDE.findall(content))
-        for name in map(os.fsdecode, _HAS_INCLUDE.findall(content)):
+        for name in map(os.fsdecode, asks.findall(content)):
             if name:
                 asked[folder, name] = None
             else:

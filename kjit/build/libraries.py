@@ -9,19 +9,28 @@ from __future__ import annotations
 import os
 import platform
 import re
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
-from kjit.build.compilers import always_linked
+from kjit.build.compilers import Compiler, compiles
+from kjit.build.diagnostics import parse_depfile
 from kjit.build.flags import parse
+from kjit.build.memo import open_memo
 from kjit.build.toolchain import Toolchain
 from kjit.spec import Spec
 
-# Where a linker looks besides: a package may put a library there that comes before another.
-_LIBRARY_FOLDERS = [
-    f"{root}/{folder}"
-    for root in ("/usr/local", "/usr", "")
-    for folder in (f"lib/{platform.machine()}-linux-gnu", "lib64", "lib")
-]
+# Where a linker looks besides: a package may put a library there that comes before another. Some are others by name.
+_LIBRARY_FOLDERS = tuple(
+    dict.fromkeys(
+        os.path.realpath(f"{root}/{folder}")
+        for root in ("/usr/local", "/usr", "/")
+        for folder in (f"lib/{platform.machine()}-linux-gnu", "lib64", "lib")
+    )
+)
+
+# What decides which linker runs, and what it finds.
+_LINKER_ENVIRONMENT = ("COMPILER_PATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH", "PATH")
 
 _ELF_TYPE_AT = 16  # in a file's head; 3 is a shared object
 
@@ -48,9 +57,9 @@ def sought_by(flags: Sequence[str], toolchain: Toolchain) -> tuple[str, ...]:
     A shared one that is there is left out: where it goes, the module does not load, and the loader says why.
     """
     folders, names = _libraries(flags)
-    folders += [each for each in toolchain.environment().get("LIBRARY_PATH", "").split(os.pathsep) if each]
-    folders += _LIBRARY_FOLDERS
-    places = dict.fromkeys(os.path.normpath(f"{folder}/{name}") for folder in folders for name in names)
+    named = [*folders, *toolchain.environment().get("LIBRARY_PATH", "").split(os.pathsep)]
+    searched = [*filter(os.path.isabs, named), *_LIBRARY_FOLDERS]
+    places = dict.fromkeys(os.path.normpath(f"{folder}/{name}") for folder in searched for name in names)
     return tuple(place for place in places if not _is_shared(place))
 
 
@@ -70,7 +79,66 @@ def _libraries(flags: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def lists_what_it_links(spec: Spec, toolchain: Toolchain) -> bool:
     """Whether to ask the linker what it reads: for flags of the op's own, and where it knows how to answer."""
-    return bool(spec.extra_ldflags) and bool(always_linked(toolchain.cxx))
+    return bool(spec.extra_ldflags) and bool(always_linked(toolchain))
+
+
+def brought_in(listing: str, toolchain: Toolchain) -> list[str]:
+    """The files that an op's flags made part of its library.
+
+    Args:
+        listing: what the linker wrote for `--dependency-file`; empty where it was not asked.
+    """
+    names = read_listing(listing)
+    always = {*always_linked(toolchain)} if names else set()
+    read = [name for name in names if os.path.isabs(name) and os.path.normpath(name) not in always]
+    # What is gone was made for the link alone, by `-flto` for example.
+    return [name for name in read if os.path.isfile(name) and not _is_shared(name)]
+
+
+def read_listing(text: str) -> list[str]:
+    """The files in what a linker wrote for `--dependency-file`.
+
+    A Make rule, with a name on each line: GNU ld and gold write names as they are, with spaces, and lld in the way of
+    Make. mold writes one line.
+    """
+    lines = text.partition("\n\n")[0].split("\\\n")[1:]
+    if not lines:
+        return parse_depfile(text)
+    names = [line.strip() for line in lines]
+    return [name if os.path.exists(name) else (parse_depfile(f":{name}") or [name])[0] for name in names]
+
+
+def always_linked(toolchain: Toolchain) -> list[str]:
+    """The files that are part of every library that a toolchain links: the compiler's, and the C library's.
+
+    Returns:
+        Normal paths; nothing where the linker cannot write what it reads (GNU ld before 2.35, Apple's).
+    """
+    cxx = toolchain.cxx
+    environment = {name: os.environ.get(name) for name in _LINKER_ENVIRONMENT}
+    try:
+        # Remembered where it works: what fails may be a full disk.
+        return open_memo().recall(
+            (str(cxx.path), cxx.size, cxx.mtime_ns), f"always linked {environment}", lambda: _link_nothing(cxx)
+        )
+    except _CannotListError:
+        return []
+
+
+class _CannotListError(Exception):
+    pass
+
+
+def _link_nothing(cxx: Compiler) -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        listing = Path(folder, "listing")
+        flags = ["-shared", "-o", f"{folder}/library", f"-Wl,--dependency-file={listing}"]
+        flags += ["-fopenmp"] if "openmp" in cxx.features else []
+        if not compiles(cxx.path, flags, "int nothing;") or not listing.exists():
+            raise _CannotListError
+        names = read_listing(listing.read_text(encoding="utf-8", errors="surrogateescape"))
+    # The object that was linked is gone by now.
+    return [os.path.normpath(name) for name in names if os.path.exists(name)]
 
 
 def _is_shared(path: str) -> bool:
@@ -83,10 +151,3 @@ def _is_shared(path: str) -> bool:
     except OSError:
         return False
     return head.startswith(b"\x7fELF") and head[_ELF_TYPE_AT:] in (b"\x03\0", b"\0\x03")
-
-
-def brought_in(names: list[str], toolchain: Toolchain) -> list[str]:
-    """Of the files that a linker read, those that an op's flags made part of its library."""
-    always = {*always_linked(toolchain.cxx)} if names else set()
-    outside = [name for name in names if os.path.isabs(name) and os.path.normpath(name) not in always]
-    return [name for name in outside if not _is_shared(name)]

@@ -196,7 +196,7 @@ def build(
                 start = Start.now()
                 try:
                     built = compile_variant(variant, toolchain, staging, verbose=verbose, cancel=cancel)
-                    observed = Observation.of(built.headers, key, toolchain, built.sought)
+                    observed = Observation.of(built.headers, key, toolchain, others=built.others, sought=built.sought)
                     known = {**before, **{state.path: state for state in key.sources}}
                     changed = observed.changed_since(start.earliest_ns(), known)
                     if Toolchain.for_target(variant.target) != toolchain:

@@ -1,7 +1,8 @@
 """Which headers come with a compiler, a toolkit or tvm-ffi?
 
-They come and go with versions that are part of every key, and so need not be compared on each load. All others are
-somebody's to edit or to exchange: the project's, and those of other packages, wherever they are installed.
+They come and go with versions that are part of every key, or like the C library's with the system, and so need not be
+compared on each load. All others are somebody's to edit or to exchange: the project's, and those of other packages,
+wherever they are installed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _OF_ALL_PACKAGES = re.compile(r"/usr/include/(?:\w+-linux-\w+/)?")
 _OF_THE_C_LIBRARY = re.compile(
     r"""
     (?:arpa|asm|asm-generic|bits|c\+\+|finclude|gnu|linux|misc|mtd|net|netash|netatalk|netax25|neteconet|netinet|netipx
-    |netiucv|netpacket|netrom|netrose|nfs|protocols|rdma|scsi|sound|sys|video|xen)/.*
+    |netiucv|netpacket|netrom|netrose|nfs|protocols|sound|sys(?!/(?:acl|capability|sdt)\.h)|video|xen)/.*
     |(?:a\.out|aio|aliases|alloca|ar|argp|argz|assert|byteswap|complex|cpio|crypt|ctype|dirent|dlfcn|elf|endian|envz|err
     |errno|error|execinfo|fcntl|features|features-time64|fenv|fmtmsg|fnmatch|fpu_control|fstab|fts|ftw|gconv|getopt|glob
     |gnu-versions|grp|gshadow|iconv|ieee754|ifaddrs|inttypes|langinfo|lastlog|libc-symbols|libgen|libintl|limits|link
@@ -39,6 +40,8 @@ _OF_THE_C_LIBRARY = re.compile(
     """,
     re.VERBOSE,
 )
+
+_SHARED_BY_ALL = ("/usr/include", "/usr/local/include")
 
 # Where those are searched: what follows is how an `#include` can name them.
 _SEARCHED_BY_COMPILER = re.compile(
@@ -57,29 +60,30 @@ class SystemFolders(NamedTuple):
         own: folders of the op, whose headers are compared.
         covered: folders whose headers are not.
         searched: folders that flags and variables name.
-        compiler: the folder of the compiler, in which its headers are to be told from others.
+        compilers: the folder of the compiler, by its name and where a link leads, in which its headers are to be told
+            from others.
     """
 
     own: tuple[str, ...]
     covered: tuple[str, ...]
     searched: tuple[str, ...]
-    compiler: str
+    compilers: tuple[str, ...]
 
     @classmethod
     def of(cls, key: Key, toolchain: Toolchain) -> SystemFolders:
         spec = key.variant.spec
         own = (*spec.extra_include_paths, *key.anchors.projects, str(kjit_include()))
         covered = (str(tvm_ffi_include()), *_cuda_folders(toolchain))
-        compiler = str(toolchain.cxx.path.parent.parent)
-        searched = searched_folders(toolchain, spec)
-        return cls(_with_slash(own), _with_slash(covered), _with_slash(searched), f"{compiler}/")
+        searched = [folder for folder in searched_folders(toolchain, spec) if folder not in _SHARED_BY_ALL]
+        compilers = (str(path.parent.parent) for path in (toolchain.cxx.path, toolchain.cxx.path.resolve()))
+        return cls(*map(_with_slash, (own, covered, searched, compilers)))
 
     def have(self, path: str) -> bool:
         """Whether the header at `path` comes with one of them."""
         if _innermost(path, self.covered) > _innermost(path, self.own):
             return True
         named = _innermost(path, (*self.own, *self.searched))
-        if named and not (path.startswith(self.compiler) and named < len(self.compiler)):
+        if named and named >= _innermost(path, self.compilers):
             return False
         return _is_of_the_compiler(path)
 
@@ -121,16 +125,18 @@ def searched_folders(toolchain: Toolchain, spec: Spec) -> list[str]:
 
 
 def _cuda_folders(toolchain: Toolchain) -> Iterator[str]:
-    """The folders of CUDA's headers, the deepest first; all of its home, unless others live there too."""
+    """The folders of CUDA's headers, the deepest first; not those that have headers of other packages, too."""
     folders: set[Path] = set()
     if toolchain.cuda_headers is not None:
         folders.update(toolchain.cuda_headers.include_dirs)
     elif toolchain.cuda is not None:
         folders.update(toolchain.cuda.include_dirs)
-    alone = {folder for folder in folders if not _is_shared(folder.parent)}
-    if toolchain.cuda is not None and not _is_shared(toolchain.cuda.home):
-        alone.add(toolchain.cuda.home)
-    yield from sorted(map(str, alone), key=len, reverse=True)
+        for home in (toolchain.cuda.home, toolchain.cuda.home.resolve()):
+            folders.update([home / "include", *home.glob("targets/*/include")])
+    # nvcc names them by where links lead.
+    folders.update([folder.resolve() for folder in folders])
+    alone = (str(folder) for folder in folders if not _is_shared(folder.parent))
+    yield from sorted(alone, key=len, reverse=True)
 
 
 def _is_shared(home: Path) -> bool:

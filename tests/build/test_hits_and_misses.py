@@ -99,7 +99,7 @@ def answer(number: int) -> str:
 
 def make_library(road: Road, path: Path, number: int) -> None:
     """Have the op answer with what a static library says, and make one that says `number`."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     text = road.source.read_text()
     if "more()" not in text:
         road.source.write_text('extern "C" int more();\n' + text.replace("= ANSWER", "= more()"))
@@ -337,6 +337,18 @@ class TestOtherInputs:
         assert road.ask(extra_ldflags=flags) == (BUILT, 43)
         shutil.rmtree(first)
         assert road.ask(extra_ldflags=flags) == (HIT, 42)
+
+    def test_a_static_library_in_a_folder_with_an_odd_name_is_a_hit_until_it_changes(self, road: Road) -> None:
+        folder = road.project / "my sysroot" / "lib" / "gcc" / "it's $1"
+        make_library(road, folder / "libmore.a", 42)
+        flags = [f"-L{folder}", "-lmore"]
+        assert [road.ask(extra_ldflags=flags) for _ in range(2)] == [(BUILT, 42), (HIT, 42)]
+        make_library(road, folder / "libmore.a", 43)
+        assert [road.ask(extra_ldflags=flags) for _ in range(2)] == [(BUILT, 43), (HIT, 43)]
+
+    def test_an_op_that_is_optimised_when_it_is_linked_is_a_hit(self, road: Road) -> None:
+        flags = {"extra_cflags": ["-flto"], "extra_ldflags": ["-flto"]}
+        assert [road.ask(**flags) for _ in range(2)] == [(BUILT, 42), (HIT, 42)]
 
     def test_where_the_linker_cannot_tell_its_flags_do(self, road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(libraries, "always_linked", lambda _: [])

@@ -217,6 +217,38 @@ def test_a_folder_that_a_variable_names_is_compared_whatever_it_is_called(
     assert path in {header.path for header in project.observe(path).reads.headers}
 
 
+def test_what_flags_and_the_linker_bring_in_is_compared_wherever_it_is(project: Project, tmp_path: Path) -> None:
+    library = tmp_path / "sysroot" / "lib" / "libmore.a"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    toolchain = Toolchain.for_target(Target.cpu())
+    reads = Observation.of([], project.key, toolchain, others=[str(library)]).reads
+    assert [header.path for header in reads.headers] == [str(library)]
+
+
+def test_a_compiler_behind_a_link_keeps_its_headers(project: Project, tmp_path: Path) -> None:
+    real, link = tmp_path / "gcc-13" / "bin" / "g++", project.root / "tools" / "bin" / "c++"
+    for path in (real, link):
+        path.parent.mkdir(parents=True)
+    real.touch()
+    link.symlink_to(real)
+    toolchain = Toolchain.for_target(Target.cpu())
+    linked = replace(toolchain, cxx=replace(toolchain.cxx, path=link))
+    spec = Spec("op", cpp_files=[project.source], extra_include_paths=[tmp_path])
+    key = Key.of(Variant(spec, Target.cpu()), toolchain)
+    its_own = f"{real.parent.parent}/lib/gcc/x86_64-linux-gnu/13/include/stddef.h"
+    reads = Observation.of([its_own, str(tmp_path / "mine.h")], key, linked).reads
+    assert [Path(header.path).name for header in reads.headers] == ["mine.h"]
+
+
+def test_a_variable_that_names_usr_include_does_not_make_the_c_library_s_headers_others(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CPATH", "/usr/include:/usr/local/include")
+    reads = project.observe("/usr/include/stdio.h", "/usr/local/include/c++/13/vector", "/usr/include/zlib.h").reads
+    assert [header.path for header in reads.headers if header.anchor == ""] == ["/usr/include/zlib.h"]
+
+
 def test_a_compiler_in_a_folder_of_the_project_keeps_its_headers(project: Project) -> None:
     home = project.root / ".pixi" / "env"
     toolchain = Toolchain.for_target(Target.cpu())
@@ -339,6 +371,9 @@ class TestNewFiles:
             "#define TUNED <{}>\n#if __has_include( TUNED )",
             '#if __has_include \\\n("{}")',
             "#if __has_include(\\\r\n<{}>)",
+            '#define HAS(x) __has_include(x)\n#if HAS("{}")',
+            "#define HAS(x) defined(X) && __has_include(x)\n#define TUNED <{}>\n#if HAS( TUNED )",
+            "#if _CCCL_HAS_INCLUDE(<{}>)",
         ],
     )
     def test_a_name_from_a_macro_or_on_the_next_line_counts(self, project: Project, asks: str, name: str) -> None:
@@ -348,6 +383,13 @@ class TestNewFiles:
         reads = project.recorded()
         project.write(f"first/{name}", "mine")
         assert str(reads.compare(project.key.anchors)).startswith(f"first/{name} is new")
+
+    def test_a_macro_that_only_passes_a_name_on_asks_for_no_other(self, project: Project) -> None:
+        project.near.write_text('#define HAS(x) __has_include(x)\n#define OTHER "other.h"\n#if HAS("tuned.h")')
+        next_tick()
+        reads = project.recorded()
+        project.write("first/other.h", "mine")
+        assert isinstance(reads.compare(project.key.anchors), Reads)
 
     def test_a_name_that_a_flag_defines_counts(self, project: Project) -> None:
         project.near.write_text("#if __has_include(TUNED)")
@@ -391,7 +433,8 @@ class TestNewFiles:
         there, missing = project.write("csrc/libb.a", "b"), project.root / "csrc" / "liba.a"
         next_tick()
         files = [str(project.source), str(project.near)]
-        observed = Observation.of(files, project.key, Toolchain.for_target(Target.cpu()), [str(missing), str(there)])
+        sought = [str(missing), str(there)]
+        observed = Observation.of(files, project.key, Toolchain.for_target(Target.cpu()), sought=sought)
         reads = Reads.from_json(json.loads(json.dumps(observed.reads.to_json())))
         assert reads.compare(project.key.anchors) is reads
         missing.touch()
@@ -441,7 +484,9 @@ class TestChangesDuringTheCompile:
     def test_a_header_that_is_removed_meanwhile_has_changed(self, project: Project) -> None:
         gone = str(project.root / "csrc" / "gone.h")
         next_tick()
-        assert project.observe(gone).changed_since(now_ns(), {}) == [gone]
+        first = project.observe(gone)
+        assert first.changed_since(now_ns(), {}) == [gone]
+        assert project.observe(gone).changed_since(now_ns(), first.states) == [gone]
 
     def test_a_file_that_appears_meanwhile_under_the_name_of_a_header_has_changed(self, project: Project) -> None:
         next_tick()

@@ -1,0 +1,78 @@
+"""kjit.build.libraries: what a linker says that it read, in each linker's way, and where it may look."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kjit.build import libraries
+from kjit.build.libraries import always_linked, brought_in, files_named, read_listing, sought_by
+from kjit.build.toolchain import Toolchain
+from kjit.spec import Target
+
+
+@pytest.fixture
+def toolchain(cache_dir: Path) -> Toolchain:
+    del cache_dir
+    return Toolchain.for_target(Target.cpu())
+
+
+@pytest.mark.parametrize(
+    ("name", "of_make"),
+    [("liba.a", "liba.a"), ("my libs/liba.a", "my\\ libs/liba.a"), ("cost$/liba.a", "cost$$/liba.a")],
+)
+def test_names_are_read_in_the_way_of_each_linker(tmp_path: Path, name: str, of_make: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    folder = tmp_path
+    as_gnu = f"op.so: \\\n  a.o \\\n  {path}\n\na.o:\n\n{path}:\n"
+    as_lld = f"op.so: \\\n  a.o \\\n  {folder}/{of_make}\n\na.o:\n\n{folder}/{of_make}:\n"
+    as_mold = f"op.so: a.o {folder}/{of_make}\n"
+    assert read_listing(as_gnu) == read_listing(as_lld) == read_listing(as_mold) == ["a.o", str(path)]
+
+
+def test_nothing_is_read_where_the_linker_was_not_asked(toolchain: Toolchain) -> None:
+    assert read_listing("") == []
+    assert brought_in("", toolchain) == []
+
+
+def test_what_was_made_for_the_link_alone_is_not_brought_in(tmp_path: Path, toolchain: Toolchain) -> None:
+    (tmp_path / "liba.a").touch()
+    listing = f"op.so: \\\n  cpp0.o \\\n  {tmp_path}/gone.ltrans0.o \\\n  {tmp_path}/liba.a\n"
+    assert brought_in(listing, toolchain) == [f"{tmp_path}/liba.a"]
+
+
+def test_what_the_compiler_always_links_is_there(toolchain: Toolchain) -> None:
+    assert all(os.path.exists(name) for name in always_linked(toolchain))
+
+
+def test_that_a_linker_cannot_tell_is_not_remembered(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(libraries, "compiles", lambda *_: False)
+        assert always_linked(toolchain) == []
+    monkeypatch.setattr(libraries, "_link_nothing", lambda _: ["/crt.o"])
+    assert always_linked(toolchain) == ["/crt.o"]
+
+
+def test_a_linker_looks_in_absolute_folders_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIBRARY_PATH", "lib:/env/lib::.")
+    places = sought_by(["-L/flags/lib", "-lmore", "-l:exact.a"], Toolchain.for_target(Target.cpu()))
+    assert all(map(os.path.isabs, places))
+    assert {"/flags/lib/libmore.so", "/flags/lib/libmore.a", "/flags/lib/exact.a", "/env/lib/exact.a"} <= {*places}
+    assert len(places) == len(set(places))
+
+
+def test_files_that_flags_name_are_read(tmp_path: Path) -> None:
+    names = ("options.txt", "script.ld", "data.profile")
+    for name in names:
+        (tmp_path / name).touch()
+    flags = [
+        f"@{tmp_path}/options.txt",
+        f"-Wl,-T,{tmp_path}/script.ld",
+        f"-fprofile-use={tmp_path}/data.profile",
+        "-O3",
+    ]
+    assert files_named(flags) == tuple(f"{tmp_path}/{name}" for name in names)
