@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import stat
 import sys
 import time
@@ -42,6 +41,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from kjit.build.include_names import names_in
 from kjit.build.key import Anchors, FileState, Key, digest_of
 from kjit.build.system_headers import SystemFolders, searched_folders
 from kjit.build.toolchain import Toolchain, kjit_include
@@ -56,15 +56,6 @@ _ABSENT = -1
 _GONE = -1
 # Between paths in one string; no path has it inside. One long string is read faster than hundreds of short ones.
 _SEPARATOR = "//"
-
-_CONTINUED = re.compile(rb"\\\r?\n")
-# A macro with a parameter that stands for it, as CCCL's `_CCCL_HAS_INCLUDE(x)`.
-_HAS_INCLUDE_MACRO = re.compile(rb"#\s*define\s+(\w+)\([^)\n]*\)[^\n]*__has_include[^\n]*")
-_HAS_INCLUDE = rb"\b(?:__has_include(?:_next)?|\w+_HAS_INCLUDE%s)\s*\(\s*(?:[<\"]([^>\"\n]+)[>\"])?"
-_CLIMBING_INCLUDE = re.compile(rb"#\s*(?:include|include_next|import)\s*[<\"]([^>\"\n]*\.\./[^>\"\n]*)[>\"]")
-# A macro that may name a header: in a file, and among flags.
-_DEFINED = re.compile(rb"#\s*define\b[^\n]*?[<\"]([^<>\"\n]+)[>\"]")
-_DEFINED_BY_FLAG = re.compile(r"[<\"]([^<>\"]+)[>\"]")
 
 # Searched before `/usr/include` by every compiler that searches that.
 _LOCAL_INCLUDE = "/usr/local/include"
@@ -293,7 +284,7 @@ class Observation:
                 system[system_folders.name_of(path)] = None
             else:
                 headers[path] = _state(path)
-        asked, climbing = _names_in((*sources, *headers), (*spec.extra_cflags, *spec.extra_cuda_cflags))
+        asked, climbing = names_in((*sources, *headers), (*spec.extra_cflags, *spec.extra_cuda_cflags))
         headers.update((path, _state(path)) for path in others)
         anchors = key.anchors
         recorded = tuple(
@@ -436,40 +427,6 @@ def _undigested(path: str) -> FileState:
     except OSError:
         return FileState(path, _GONE, _YOUNG, _YOUNG, "")
     return FileState(path, status.st_size, status.st_ino, status.st_ctime_ns, "")
-
-
-def _names_in(paths: Iterable[str], flags: Iterable[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """The names that files ask for by `__has_include`; and those with a `../` that they ask for or include, with the
-    folder of the file.
-
-    A name that comes from a macro may be any that a file or a flag defines.
-    """
-    asked: dict[tuple[str, str], None] = {}
-    included: dict[tuple[str, str], None] = {}
-    defined: dict[str, None] = dict.fromkeys(name for flag in flags for name in _DEFINED_BY_FLAG.findall(flag))
-    by_macro: dict[str, None] = {}
-    contents: list[tuple[str, bytes]] = []
-    stand_ins: set[bytes] = set()
-    for path in paths:
-        try:
-            with open(path, "rb") as file:
-                content = _CONTINUED.sub(b"", file.read())
-        except OSError:
-            continue  # whoever compares it will notice
-        stand_ins.update(_HAS_INCLUDE_MACRO.findall(content))
-        contents.append((os.path.dirname(path), _HAS_INCLUDE_MACRO.sub(b"", content)))
-    asks = re.compile(_HAS_INCLUDE % b"".join(b"|" + name for name in sorted(stand_ins)))
-    for folder, content in contents:
-        defined.update((os.fsdecode(name), None) for name in _DEFINED.findall(content))
-        included.update(((folder, os.fsdecode(name)), None) for name in _CLIMBING_INCLUDE.findall(content))
-        for name in map(os.fsdecode, asks.findall(content)):
-            if name:
-                asked[folder, name] = None
-            else:
-                by_macro[folder] = None
-    asked.update(((folder, name), None) for folder in by_macro for name in defined)
-    straight = dict.fromkeys(os.path.normpath(name).lstrip("/") for _, name in asked if "../" not in name)
-    return list(straight), [pair for pair in (*asked, *included) if "../" in pair[1]]
 
 
 def _has_moved(path: str, start_ns: int, known: dict[str, bool]) -> bool:
