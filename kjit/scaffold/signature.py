@@ -351,7 +351,8 @@ class _Parser:
         return tensor
 
     def output(self) -> Tensor:
-        if self.token.text.lower() in ("none", "void"):
+        # Before a type it is a name, good or bad: to leave it away would lose the output.
+        if self.token.text.lower() in ("none", "void") and self.tokens[self.next + 1].kind != ":":
             raise self.error(
                 f"'{self.token.text}' is no output: an output has a name and a type.",
                 column=self.token.column,

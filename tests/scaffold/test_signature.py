@@ -30,6 +30,7 @@ EXAMPLES = [
     "y: T[N], x: mut Optional T[N] = None -> out: T[N]",
     "x: T[..., 128] -> out: bf16[..., 128]",
     "x: T[], n: int = -3, flag: bool = True -> out: T[]",
+    "x: T[N] -> none: T[N]",
 ]
 
 
@@ -115,6 +116,9 @@ LONG = "a_name_with_letters_up_to_28"
         ("y: T[N], x: mut Optional T[N] -> out: T[N]", "->", "no default", "x: mut T[N]"),
         ("x: mut T[N] -> None", "None", "'None' is no output", "leave '-> None' away"),
         ("x: mut T[N] -> void", "void", "'void' is no output", "leave '-> void' away"),
+        ("x: mut T[N] -> none", "none", "'none' is no output", "leave '-> none' away"),
+        ("x: mut T[N] -> None: T[N]", "None", "keyword of Python", "for example: none"),
+        ("x: T[N] -> void: T[N]", "void", "keyword of C++", "for example: void_in"),
         (
             "x: T[N], k: const int = 1e3 -> out: T[N]",
             "1e3",
