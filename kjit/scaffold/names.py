@@ -12,13 +12,12 @@ from calling a tensor.
 from __future__ import annotations
 
 import builtins
-import errno
 import keyword
 import re
 import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain
 
 from kjit.errors import UsageError
 
@@ -103,8 +102,24 @@ _MACRO_FAMILIES = re.compile(
     r"|NGROUPS|PATH|RE_DUP|RTSIG|SEM_VALUE|SSIZE)_MAX"
     r"|[FRWX]_OK|F_[TU]?LOCK|F_TEST|STD(?:IN|OUT|ERR)_FILENO|PIPE_BUF|CPU_SETSIZE|CSIGNAL"
 )
-_ERROR_MACROS = frozenset(name for name in dir(errno) if name.startswith("E")) | {"EHWPOISON", "ERFKILL"}
-"""Macros of the C library, CUDA and kjit that a dimension could be named like; Python knows those for errors."""
+"""Macros of the C library, CUDA and kjit that a dimension could be named like, by what their names begin with."""
+
+_ERROR_MACROS = _words(
+    """
+    E2BIG EACCES EADDRINUSE EADDRNOTAVAIL EADV EAFNOSUPPORT EAGAIN EALREADY EBADE EBADF EBADFD EBADMSG EBADR EBADRQC
+    EBADSLT EBFONT EBUSY ECANCELED ECHILD ECHRNG ECOMM ECONNABORTED ECONNREFUSED ECONNRESET EDEADLK EDEADLOCK
+    EDESTADDRREQ EDOM EDOTDOT EDQUOT EEXIST EFAULT EFBIG EHOSTDOWN EHOSTUNREACH EHWPOISON EIDRM EILSEQ EINPROGRESS
+    EINTR EINVAL EIO EISCONN EISDIR EISNAM EKEYEXPIRED EKEYREJECTED EKEYREVOKED EL2HLT EL2NSYNC EL3HLT EL3RST
+    ELIBACC ELIBBAD ELIBEXEC ELIBMAX ELIBSCN ELNRNG ELOOP EMEDIUMTYPE EMFILE EMLINK EMSGSIZE EMULTIHOP ENAMETOOLONG
+    ENAVAIL ENETDOWN ENETRESET ENETUNREACH ENFILE ENOANO ENOBUFS ENOCSI ENODATA ENODEV ENOENT ENOEXEC ENOKEY ENOLCK
+    ENOLINK ENOMEDIUM ENOMEM ENOMSG ENONET ENOPKG ENOPROTOOPT ENOSPC ENOSR ENOSTR ENOSYS ENOTBLK ENOTCONN ENOTDIR
+    ENOTEMPTY ENOTNAM ENOTRECOVERABLE ENOTSOCK ENOTSUP ENOTTY ENOTUNIQ ENXIO EOPNOTSUPP EOVERFLOW EOWNERDEAD EPERM
+    EPFNOSUPPORT EPIPE EPROTO EPROTONOSUPPORT EPROTOTYPE ERANGE EREMCHG EREMOTE EREMOTEIO ERESTART ERFKILL EROFS
+    ESHUTDOWN ESOCKTNOSUPPORT ESPIPE ESRCH ESRMNT ESTALE ESTRPIPE ETIME ETIMEDOUT ETOOMANYREFS ETXTBSY EUCLEAN
+    EUNATCH EUSERS EWOULDBLOCK EXDEV EXFULL
+    """
+)
+"""The errors of Linux, macros as well. Fixed, so that a signature that is valid on one machine is valid on all."""
 
 CPP_TYPES = _words(
     """
@@ -163,8 +178,11 @@ def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
 
 def free_name(name: str, taken: Collection[str], *, suffix: str = "") -> str:
     """A name for a parameter that is like `name` and none of `taken`: `x_in` with that suffix, else `x2`, `x3`, ..."""
-    endings = chain([suffix] if suffix else [], map(str, count(2)))
-    names = (f"{name[: MAX_PARAMETER_LENGTH - len(ending)].rstrip('_')}{ending}" for ending in endings)
+    # One number more than there are names, so that one is free; `x` may have any number, and `member` none.
+    numbers = [str(number) for number in range(2, len(taken) + 3)]
+    endings = [*([suffix] if suffix else []), *numbers, "_in", "_b"]
+    like = (f"{name[: MAX_PARAMETER_LENGTH - len(ending)].rstrip('_')}{ending}" for ending in endings)
+    names = chain(like, ["other"], (f"x{number}" for number in numbers))
     return next(near for near in names if near not in taken and parameter_problem(near) is None)
 
 
