@@ -56,10 +56,18 @@ _INDEX = "index.json"
 _FORMAT = 3
 _LIBRARY = re.compile(r"\w+-[0-9a-f]{16}\.so")
 _GLIBC_NEEDED = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
-_INSTALLED = tuple(
-    f"{prefix}/{name}/" for prefix in ("/usr", "/usr/local", sys.prefix) for name in ("include", "lib", "lib64")
+_INSTALLED = frozenset(
+    f"{prefix}/{name}"
+    for prefix in ("/usr", "/usr/local", sys.prefix, os.environ.get("CONDA_PREFIX", "").rstrip("/"))
+    if prefix
+    for name in ("include", "lib", "lib64")
 )
+"""Folders of installed headers that are known by their names; those of other environments have a file that tells."""
+
+_ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
+_PROJECT = ("pyproject.toml", ".git")
 _PACKAGES = re.compile(r"(?:^|/)(?:site|dist)-packages/")
+_PACKAGE = re.compile(r".*/(?:site|dist)-packages/[^/]+")
 _SHOWN = 4
 
 _File = tuple[str | int, str, str]
@@ -439,13 +447,14 @@ def _files_of(spec: Spec, artifact: Artifact) -> list[_File]:
     ]
     anchors = Anchors.of(spec)
     own, _ = anchors.relative(home)
+    installed = _Installed(home, (anchors.absolute(own, "") or "") if own else "")
     for header in Reads.from_json(record["reads"]).headers:
         if header.anchor == "kjit":
             rows.append(("kjit", header.path, header.digest))
             continue
         path = anchors.absolute(header.anchor, header.path)
         is_own = own != "" and header.anchor == own
-        if path is None or header.anchor == "tvm_ffi" or _is_installed(path, home, is_own):
+        if path is None or header.anchor == "tvm_ffi" or installed.has(path):
             continue
         number = None if is_own else _include_folder(spec, path)
         if number is not None:
@@ -462,16 +471,42 @@ def _include_folder(spec: Spec, path: str) -> int | None:
     return max(around, key=lambda number: len(folders[number]), default=None)
 
 
-def _is_installed(path: str, home: str, is_own: bool) -> bool:
-    """Whether a file came with a package: another version of it, on another machine, is nobody's edit.
+class _Installed:
+    """Which headers came with a package: another version of one, on another machine, is nobody's edit.
 
-    Args:
-        is_own: it is in the op's own project, where a virtual environment may lie, too.
+    An environment may lie in a project, and a project in an environment. So the innermost folder decides.
     """
-    if not is_own and path.startswith(_INSTALLED):
-        return True
-    # As seen from the op, which may be installed itself.
-    return _PACKAGES.search(os.path.relpath(path, home) if home else path) is not None
+
+    def __init__(self, home: str, project: str) -> None:
+        """For an op whose first source is in `home`, in the folder `project`."""
+        self._home = home
+        # The op may be installed itself: its own package is as good as a project.
+        package = _PACKAGE.match(home)
+        self._own = {project, package[0] if package else home}
+        self._known: dict[str, bool] = {}
+
+    def has(self, path: str) -> bool:
+        if _PACKAGES.search(os.path.relpath(path, self._home) if self._home else path):
+            return True
+        folder = os.path.dirname(path)
+        if folder not in self._known:
+            self._known[folder] = self._is_in_environment(folder)
+        return self._known[folder]
+
+    def _is_in_environment(self, folder: str) -> bool:
+        while True:
+            if folder in self._own or _has_any(folder, _PROJECT):
+                return False
+            above = os.path.dirname(folder)
+            if _has_any(folder, _ENVIRONMENT) or (folder in _INSTALLED and above not in self._own):
+                return True
+            if above == folder:
+                return False
+            folder = above
+
+
+def _has_any(folder: str, names: Iterable[str]) -> bool:
+    return any(os.path.exists(f"{folder}/{name}") for name in names)
 
 
 @lru_cache(maxsize=4096)

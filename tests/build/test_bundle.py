@@ -313,10 +313,53 @@ class TestFilesOutsideOfTheProject:
         header.write_text("#define FACTOR 2\n")
         assert self.refused(mono, spec) == []
 
+    @pytest.mark.parametrize(
+        ("folder", "sign", "is_compared"),
+        [
+            ("package/.venv/include", "package/.venv/pyvenv.cfg", False),
+            ("package/.pixi/envs/default/include", "package/.pixi/envs/default/conda-meta", False),
+            ("env/targets/x86_64-linux/include", "env/conda-meta", False),
+            ("package/include", "package/.venv/pyvenv.cfg", True),
+            ("package/include", "package/pyvenv.cfg", True),
+            ("package/include", "conda-meta", True),
+            ("package/kernels/csrc/deep", "conda-meta", True),
+        ],
+    )
+    def test_of_environments_and_projects_that_a_header_is_in_the_innermost_decides(
+        self, mono: Path, folder: str, sign: str, is_compared: bool
+    ) -> None:
+        for made in (mono / folder, (mono / sign).parent):
+            made.mkdir(parents=True, exist_ok=True)
+        (mono / sign).touch()
+        header = (mono / "common" / "level.h").rename(mono / folder / "level.h")
+        spec = self.spec(mono, header.parent)
+        self.build(mono, spec)
+        header.write_text("#define FACTOR 2\n")
+        assert len(self.refused(mono, spec)) == is_compared
+
+    def test_an_installed_op_has_the_headers_of_its_own_package_compared(self, mono: Path) -> None:
+        (mono / "package" / "pyproject.toml").unlink()
+        (mono / "env" / "pyvenv.cfg").touch()
+        package = mono / "env" / "lib" / "site-packages" / "op"
+        (mono / "package" / "kernels").rename(package)
+        (package / "include").mkdir()
+        own, other = package / "include" / "level.h", package.parent / "other" / "other.h"
+        (mono / "common" / "level.h").rename(own)
+        other.touch()
+        source = package / "csrc" / "level.cpp"
+        source.write_text('#include "other.h"\n' + _SOURCE)
+        spec = Spec("level", cpp_files=[source], extra_include_paths=[own.parent, other.parent])
+        variant = Variant(spec, Target.cpu(cpu.levels()[0].name))
+        (outcome,) = build_all([variant], Store.open())
+        assert outcome.artifact is not None
+        bundle.write(package / bundle.FOLDER, [(variant, outcome.artifact)])
+        files = json.loads((package / bundle.FOLDER / "index.json").read_text())["files"]
+        assert sorted(path for anchor, path, _ in files if anchor != "kjit") == ["level.cpp", "level.h"]
+
     def test_what_a_package_manager_installed_for_all_is_not_compared(
         self, mono: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(bundle, "_INSTALLED", (f"{mono}/common/",))
+        monkeypatch.setattr(bundle, "_INSTALLED", {f"{mono}/common"})
         spec = self.spec(mono, mono / "common")
         self.build(mono, spec)
         (mono / "common" / "level.h").write_text("#define FACTOR 2\n")
