@@ -23,11 +23,11 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from kjit.errors import KjitError, UsageError
 
@@ -36,12 +36,38 @@ DEFAULT_TESTS = "tests"
 DEFAULT_BENCHMARKS = "benchmarks"
 KEYS = ("package", "csrc", "include", "tests", "benchmarks")
 
+T = TypeVar("T")
+
 
 @contextlib.contextmanager
 def prints_to_stderr() -> Iterator[None]:
     """Around code of the project: what it prints is no result of the command that runs it (`--json`)."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What code of the project raised instead of coming to an end."""
+
+    error: BaseException
+
+
+def run_of_project(code: Callable[[], T]) -> T | Raised:
+    """What code of the project returns or raises, be it what `sys.exit` or `pytest.skip` raise: it ends no command.
+
+    What it prints goes to stderr.
+
+    Raises:
+        KeyboardInterrupt: somebody pressed Ctrl-C, which is no failure of the code.
+    """
+    try:
+        with prints_to_stderr():
+            return code()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 (whatever the user's code raises is what there is to report)
+        return Raised(error)
 
 
 @dataclass(frozen=True)
@@ -127,12 +153,9 @@ class Project:
         if entry not in sys.path:
             sys.path.insert(0, entry)
             importlib.invalidate_caches()
-        try:
-            with prints_to_stderr():
-                module = importlib.import_module(self.module_name(op))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # also what `sys.exit` and `pytest.skip` raise
+        module = run_of_project(lambda: importlib.import_module(self.module_name(op)))
+        if isinstance(module, Raised):
+            error = module.error
             loaded = sys.modules.get(self.package)
             if isinstance(error, ModuleNotFoundError) and loaded is not None and not self._owns(loaded):
                 raise self._shadowed(loaded) from error

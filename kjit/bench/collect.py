@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 from kjit.bench.sweep import Failure, Sweep, describe_error
 from kjit.benchmark import load_file
 from kjit.errors import UsageError
-from kjit.project import Project, prints_to_stderr
+from kjit.project import Project, Raised, run_of_project
 
 _PREFIX = "bench_"
 
@@ -50,19 +51,19 @@ def load_sweeps(project: Project, files: Sequence[Path]) -> tuple[list[Sweep], l
     sweeps: list[Sweep] = []
     failures: list[Failure] = []
     for file in files:
-        try:
-            with prints_to_stderr():
-                found = _sweeps_of(load_file(file))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 (whatever the user's file raises is what there is to report)
-            failures.append(Failure(project.display(file), f"it fails to import: {describe_error(error, file)}"))
+        found = run_of_project(partial(_sweeps_in, file))
+        if isinstance(found, Raised):
+            failures.append(Failure(project.display(file), f"it fails to import: {describe_error(found.error, file)}"))
             continue
         if not found:
             reason = "it has no benchmark: no function is decorated with triton.testing.perf_report"
             failures.append(Failure(project.display(file), reason))
         sweeps += found
     return sweeps, failures
+
+
+def _sweeps_in(file: Path) -> list[Sweep]:
+    return _sweeps_of(load_file(file))
 
 
 def _sweeps_of(module: ModuleType) -> list[Sweep]:

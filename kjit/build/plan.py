@@ -35,7 +35,7 @@ from kjit.build.staging import is_taken_away
 from kjit.build.store import Artifact, Lookup, Store
 from kjit.build.toolchain import Toolchain, find_cuda, resolve_archs
 from kjit.errors import CacheError, KjitError, ToolchainError, UsageError
-from kjit.project import Project, prints_to_stderr
+from kjit.project import Project, Raised, prints_to_stderr, run_of_project
 from kjit.runtime.declared import DeclaredModule, declared_in
 from kjit.spec import Side, Spec, Target, TargetKind, Variant
 
@@ -343,11 +343,9 @@ def collect(project: Project, ops: Sequence[str] = ()) -> Collected:
             if id(declared) in known:
                 continue
             known.add(id(declared))
-            try:
-                with prints_to_stderr():
-                    declared.specs()
-            except Exception as error:  # noqa: BLE001 (the project's own code, which may raise anything)
-                collected.failures.append((op, _failed_declaration(op, declared, error)))
+            specs = run_of_project(declared.specs)
+            if isinstance(specs, Raised):
+                collected.failures.append((op, _failed_declaration(op, declared, specs.error)))
             else:
                 collected.modules.append((op, declared))
     return collected
@@ -464,7 +462,7 @@ def _add_source(specs: Sequence[Spec]) -> str | None:
     return f"they have sources for {' and '.join(specs[0].kinds)}" if specs else None
 
 
-def _failed_declaration(op: str, declared: DeclaredModule[Any], error: Exception) -> KjitError:
+def _failed_declaration(op: str, declared: DeclaredModule[Any], error: BaseException) -> KjitError:
     if isinstance(error, KjitError):
         return KjitError(f"{op}: {error.message}", hint=error.hint)
     return KjitError(

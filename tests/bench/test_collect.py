@@ -59,6 +59,12 @@ def test_a_file_that_fails_to_import_hides_no_other(project: Project, source: st
     assert [(f.where, f.reason) for f in failures] == [("benchmarks/bench_broken.py", f"it fails to import: {reason}")]
 
 
+def test_ctrl_c_during_an_import_is_no_failure_of_the_file(project: Project) -> None:
+    _write(project, "bench_slow.py", "raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        load_sweeps(project, find_files(project))
+
+
 def test_a_file_without_a_benchmark_says_what_makes_one(project: Project) -> None:
     _write(project, "bench_empty.py", "x = 1\n")
     _, failures = load_sweeps(project, [project.benchmarks_dir / "bench_empty.py"])

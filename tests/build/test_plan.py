@@ -307,6 +307,32 @@ class TestCollect:
             "broken: the declaration _module fails: ZeroDivisionError: division by zero",
         )
 
+    @pytest.mark.parametrize(
+        ("statement", "reason"),
+        [
+            ("sys.exit(3)", "SystemExit: 3"),
+            # As pytest's own, which this test would pass on to pytest if it came through.
+            ("raise type('Skipped', (BaseException,), {})('no GPU')", "Skipped: no GPU"),
+        ],
+    )
+    def test_a_declaration_that_exits_or_skips_does_not_end_the_command(
+        self, tmp_path: Path, write: Callable[[str, str], None], statement: str, reason: str
+    ) -> None:
+        write("broken", f"import sys\n@kjit.module()\ndef _module():\n    {statement}\n")
+        write("one", self.ONE)
+        collected = self.collect(tmp_path)
+        assert [op for op, _ in collected.modules] == ["one"]
+        assert [error.message for _, error in collected.failures] == [
+            f"broken: the declaration _module fails: {reason}"
+        ]
+
+    def test_ctrl_c_in_a_declaration_is_no_failure_of_it(
+        self, tmp_path: Path, write: Callable[[str, str], None]
+    ) -> None:
+        write("slow", "@kjit.module()\ndef _module():\n    raise KeyboardInterrupt\n")
+        with pytest.raises(KeyboardInterrupt):
+            self.collect(tmp_path)
+
     def test_a_wrapper_without_a_declaration_is_named(self, tmp_path: Path, write: Callable[[str, str], None]) -> None:
         write("plain", "x = 1\n")
         assert self.collect(tmp_path).without == ["plain"]
