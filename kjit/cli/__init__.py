@@ -28,6 +28,7 @@ from kjit.cli.test import Command as TestCommand
 from kjit.cli.test import test
 from kjit.errors import KjitError
 
+_STDERR = 2  # the last of the three numbers that every program takes for open
 _UNSET = {"help": False, "install_completion": False, "show_completion": False}
 
 app = typer.Typer(
@@ -98,10 +99,16 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """What is written to a closed stream (`>&-`) goes nowhere, and not into the next file that is opened."""
-    for name in ("stdout", "stderr"):
+    """What is written to a closed stream (`>&-`) goes nowhere, and not into the next file that is opened.
+
+    A new file gets the lowest number that is free: so 0, 1 and 2 are filled in order, whichever of them are closed.
+    """
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(handle, True)  # as those of a shell: they are for what this process starts, too
+    os.close(handle)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (open until the end)
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (open until the end)
 
 
 def _report(error: Exception) -> int:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_what_is_written_to_a_closed_stream_goes_nowhere(closing: str, tmp_path: Path) -> None:
     script = f'"{SCRIPT}" cache size {closing}; echo $? >status; "{SCRIPT}" cache ls --json {closing}; echo $? >>status'
     done = subprocess.run(
@@ -133,6 +134,36 @@ def test_what_is_written_to_a_closed_stream_goes_nowhere(closing: str, tmp_path:
     assert (tmp_path / "status").read_text() == "0\n0\n"
     assert done.stderr == ""
     assert ("0 artifacts" in done.stdout) == (closing == "2>&-")
+
+
+@pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_no_file_gets_the_number_of_a_closed_stream(closing: str, tmp_path: Path) -> None:
+    code = """
+    import os
+    import subprocess
+    import sys
+
+    from kjit.cli import _open_closed_streams
+
+    _open_closed_streams()
+    file = os.open("file", os.O_RDWR | os.O_CREAT)
+    os.set_inheritable(file, True)
+    os.write(1, b"x")
+    os.write(2, b"x")
+    status = subprocess.call("read x; echo x && echo x >&2", shell=True, close_fds=False)
+    print(sys.stdin.read(), flush=True)
+    print(file=sys.stderr, flush=True)
+    os.write(file, b"%d %d" % (file > 2, status))
+    """
+    (tmp_path / "code.py").write_text(textwrap.dedent(code))
+    subprocess.run(
+        ["/bin/sh", "-c", f'"{sys.executable}" code.py {closing}'],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert (tmp_path / "file").read_text() == "1 0"
 
 
 def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
