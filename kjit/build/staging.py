@@ -3,7 +3,8 @@
     <staging>/<id>/         a build in progress
     <staging>/<id>.lock     held by whoever works there; it says on which machine
 
-A folder whose lock is free belongs to nobody any more and is removed by the next build. What has another name was not
+A folder whose lock is free, or that has none (store.py moves damaged artifacts here), belongs to nobody any more and is
+removed by the next build. What has another name was not
 made here and stays.
 
 There is one such place in each cache, on its disk, so that an artifact can be renamed into its place; and one among the
@@ -109,14 +110,19 @@ def sweep(staging: Path) -> int:
         if _ID.fullmatch(name) is None:
             continue
         lock = staging / f"{name}.lock"
-        # A lock that was just here is not made again: its build has ended by itself.
-        create = 0 if lock.name in names else os.O_CREAT
+        # A lock that was just here is not made again: its build has ended by itself. And a folder without one is
+        # nobody's (`_make` makes the lock first, `_remove` removes it last), unless the lock came while the names were
+        # read: then there is one now.
+        is_nobodys = lock.name not in names
         try:
-            handle = open_file(lock, os.O_NOFOLLOW | create)
+            handle = open_file(lock, os.O_NOFOLLOW | (os.O_CREAT | os.O_EXCL if is_nobodys else 0))
         except OSError:
             continue
         try:
-            if try_lock(handle) and is_current(handle, lock) and _is_local(handle):
+            if is_nobodys:
+                with contextlib.suppress(OSError):  # a full disk: only another sweep that takes the lock reads it
+                    _sign(handle)
+            if try_lock(handle) and is_current(handle, lock) and (is_nobodys or _is_local(handle)):
                 shutil.rmtree(staging / name, ignore_errors=True)
                 # Its compilers may be dying still and have put another file there: the next build finds it by its lock.
                 if not os.path.lexists(staging / name):
@@ -137,7 +143,7 @@ def _make(staging: Path) -> tuple[Path, int]:
         try:
             # A sweep may have come between the two calls, and have taken the lock for a dead one.
             if try_lock(handle) is not False and is_current(handle, lock):
-                os.pwrite(handle, os.uname().nodename.encode(), 0)
+                _sign(handle)
                 folder.mkdir(mode=0o700)
                 return folder, handle
         except FileNotFoundError:
@@ -176,6 +182,11 @@ def _temporary_home(root: str) -> Path:
         f"'{Path(root, names[0])}', where temporary files would be kept, is not this user's alone.",
         hint="remove it, or set TMPDIR to a folder of yours",
     )
+
+
+def _sign(handle: int) -> None:
+    """Say in a staging lock on which machine it was made."""
+    os.pwrite(handle, os.uname().nodename.encode(), 0)
 
 
 def _is_local(handle: int) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kjit.build import staging
 from kjit.build.staging import make_temporary_folder, sweep, temporary_folder
 from kjit.errors import CacheError
 
@@ -88,5 +89,36 @@ def test_a_folder_in_which_something_stays_keeps_its_lock_and_goes_later(
         patch.setattr("shutil.rmtree", lambda *_, **__: None)  # as where a compiler is just dying
         assert sweep(tmp_path) == 0
     assert lock.exists()
+    assert sweep(tmp_path) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_a_lock_is_nobodys_and_goes_at_once(tmp_path: Path) -> None:
+    (tmp_path / ("d" * 16) / "deep").mkdir(parents=True)
+    assert sweep(tmp_path) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_whose_lock_came_while_the_names_were_read_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = tmp_path / ("a" * 16)
+    live.mkdir()
+    folder_alone = list(os.scandir(tmp_path))
+    lock = Path(f"{live}.lock")
+    lock.touch()  # free for `flock` as seen from here: on a network mount, a build of another machine
+    monkeypatch.setattr(staging, "scan", lambda _: folder_alone)
+    assert sweep(tmp_path) == 0
+    assert live.is_dir()
+    assert lock.exists()
+
+
+def test_a_sweep_that_loses_its_new_lock_to_another_one_leaves_it_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ("d" * 16)).mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(staging, "try_lock", lambda _: False)
+        assert sweep(tmp_path) == 0
     assert sweep(tmp_path) == 1
     assert list(tmp_path.iterdir()) == []

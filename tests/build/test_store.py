@@ -236,6 +236,14 @@ class TestDamage:
         assert found is not None
         assert found.library.read_bytes() == LIBRARY
 
+    def test_a_damaged_artifact_that_was_replaced_goes_with_the_next_build(
+        self, store: Store, key: Key, damage: Callable[[Artifact], None]
+    ) -> None:
+        damage(publish(store, key))
+        publish(store, key)
+        store.sweep()
+        assert list((store.root / "v1" / "staging").iterdir()) == []
+
 
 class TestFolders:
     def test_folders_that_kjit_makes_are_for_the_user_alone(self, tmp_path: Path, key: Key) -> None:
