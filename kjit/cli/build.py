@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _ENDED_BY = 128  # plus the signal's number, as shells say it
 _WORTH_TELLING_S = 10.0
+_DEAF_S = 10.0  # to a second signal: the grace of run.py, and time to spare
 
 
 def build(
@@ -182,16 +183,18 @@ def _build(variants: list[Variant], store: Store, jobs: int | None, verbose: boo
 def _ended_by_signals() -> Iterator[None]:
     """End the compilers, too, when this process is asked to end (by Ctrl-C, by CI, by a terminal that closes).
 
-    Once: to end them takes some seconds at most (run.py), and a second signal would break it off half done.
+    Once: to end them takes some seconds at most (run.py), and a second signal would break it off half done. Later it is
+    heard: Python drops an exception that comes in a `__del__` or a callback of a weak reference, and nothing has ended.
     """
-    is_ending = False
+    heard_at: float | None = None
 
     def leave(number: int, frame: object) -> None:
-        nonlocal is_ending
+        nonlocal heard_at
         del frame
-        if is_ending:
+        now = time.monotonic()
+        if heard_at is not None and now - heard_at < _DEAF_S:
             return
-        is_ending = True
+        heard_at = now
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         sys.exit(_ENDED_BY + number)
