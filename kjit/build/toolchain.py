@@ -1,10 +1,10 @@
 """With which compilers, for which architecture and with which flags is a module built, and what identifies all that?
 
-This is the one file that chooses flags. It has six neighbours, each of which answers one question: compilers.py
-(which C++ compiler), cuda.py (which CUDA toolkit), cpu.py (which CPU), gpus.py (which GPUs), highway.py (where
-Highway's headers are), flags.py (what a flag that somebody else chose says). A `Toolchain` is a value: it is found once
-a process for each environment, costs a handful of `stat` calls after that, and starts a subprocess only for a compiler
-that was never seen before.
+This is the one file that chooses flags. Each of its neighbours answers one question: compilers.py (which C++ compiler),
+cuda.py (which CUDA toolkit), cpu.py (which CPU), gpus.py (which GPUs), highway.py (where Highway's headers are),
+flags.py (what a flag that somebody else chose says). A `Toolchain` is a value: it is found once a process for each
+environment, costs a handful of `stat` calls after that, and starts a subprocess only for a compiler that was never seen
+before.
 
 The flags follow one rule: what is the same for every op is decided here and cannot be forgotten by one; what an op
 adds comes after it and so wins.
