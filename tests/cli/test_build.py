@@ -164,7 +164,9 @@ class TestBundle:
             "from kjit.build import cpu\n"
             "cpu._LEVELS = {machine: levels[:1] for machine, levels in cpu._LEVELS.items()}\n"
         )
-        return lambda *arguments, **environment: kjit(*arguments, PYTHONPATH=str(project), **environment)
+        # Before what is there already, which may say where kjit is.
+        path = os.pathsep.join([str(project), *filter(None, [os.environ.get("PYTHONPATH")])])
+        return lambda *arguments, **environment: kjit(*arguments, PYTHONPATH=path, **environment)
 
     def test_it_is_written_told_and_used_without_a_compiler(self, kjit: Kjit, project: Path) -> None:
         done = kjit("build", "--out", "kernels/prebuilt")
