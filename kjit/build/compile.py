@@ -98,7 +98,7 @@ class Built:
 
     Attributes:
         headers: every file that the compilers read, except generated ones; absolute.
-        others: files that flags and the linker brought in besides.
+        others: what was read besides: files that flags name, what the linker brought in, kjit's rewriter.
         sought: where the linker may look for the libraries that the op's flags name.
         commands: the shell commands that ran, in order.
         resources: what each CUDA kernel uses.

@@ -126,7 +126,7 @@ def test_the_simulator_and_the_rewriter_are_recorded(op: Spec, tmp_path: Path) -
     staging = tmp_path / "staging"
     staging.mkdir()
     built = compile_variant(Variant(op, SIM), Toolchain.for_target(SIM), staging)
-    names = set(built.headers)
+    names = {*built.headers, *built.others}
     kjit = kjit_include().parent
     assert f"{kjit_include()}/kjit_sim/sim.h" in names
     assert f"{kjit}/build/rewrite.py" in names
