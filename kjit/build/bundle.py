@@ -44,7 +44,7 @@ from kjit.build.artifact import describe, differs
 from kjit.build.flags import map_folders
 from kjit.build.folders import NO_SPACE
 from kjit.build.headers import Reads, read_state
-from kjit.build.key import Anchors, differences, digest, digest_of, tvm_ffi_version
+from kjit.build.key import PROJECT_FILES, Anchors, differences, digest, digest_of, has_any, tvm_ffi_version
 from kjit.build.store import Artifact
 from kjit.errors import KjitError, UsageError
 from kjit.spec import CudaArch, Spec, Target, Variant
@@ -65,7 +65,6 @@ _INSTALLED = frozenset(
 """Folders of installed headers that are known by their names; those of other environments have a file that tells."""
 
 _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
-_PROJECT = ("pyproject.toml", ".git")
 _PACKAGES = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 _PACKAGE = re.compile(r".*/(?:site|dist)-packages/[^/]+")
 _SHOWN = 4
@@ -495,18 +494,14 @@ class _Installed:
 
     def _is_in_environment(self, folder: str) -> bool:
         while True:
-            if folder in self._own or _has_any(folder, _PROJECT):
+            if folder in self._own or has_any(folder, PROJECT_FILES):
                 return False
             above = os.path.dirname(folder)
-            if _has_any(folder, _ENVIRONMENT) or (folder in _INSTALLED and above not in self._own):
+            if has_any(folder, _ENVIRONMENT) or (folder in _INSTALLED and above not in self._own):
                 return True
             if above == folder:
                 return False
             folder = above
-
-
-def _has_any(folder: str, names: Iterable[str]) -> bool:
-    return any(os.path.exists(f"{folder}/{name}") for name in names)
 
 
 @lru_cache(maxsize=4096)

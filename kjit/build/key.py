@@ -34,6 +34,9 @@ from kjit.spec import Spec, Variant
 FORMAT = 3
 """Changes when the same inputs would be built differently, or a record is written differently."""
 
+PROJECT_FILES = ("pyproject.toml", ".git")
+"""What the folder of a project has one of."""
+
 _KEY_DIGITS = 32
 _AT_ONCE = 65536
 _TVM_FFI, _DIST_INFO = "apache_tvm_ffi-", ".dist-info"
@@ -380,13 +383,18 @@ def _anchors(installed: tuple[tuple[str, str], ...], files: tuple[str, ...], inc
     return Anchors(folders)
 
 
+def has_any(folder: str, names: Iterable[str]) -> bool:
+    """Whether one of these is in the folder."""
+    # Not Path.exists, which raises where a folder may not be looked into.
+    return any(os.path.exists(f"{folder}/{name}") for name in names)
+
+
 @lru_cache(maxsize=1024)
 def _project(folder: str) -> str:
-    """The nearest folder above with a `pyproject.toml` or a `.git`, else `folder` itself."""
+    """The nearest folder above with one of `PROJECT_FILES`, else `folder` itself."""
     parent = folder
     while True:
-        # Not Path.exists, which raises where a folder may not be looked into.
-        if os.path.exists(f"{parent}/pyproject.toml") or os.path.exists(f"{parent}/.git"):
+        if has_any(parent, PROJECT_FILES):
             return parent
         above = os.path.dirname(parent)
         if above == parent:

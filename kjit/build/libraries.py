@@ -44,7 +44,7 @@ def files_named(flags: Sequence[str]) -> tuple[str, ...]:
 def linked_by(flags: Sequence[str]) -> tuple[str, ...]:
     """The files that an op's flags for the linker bring into its library: static libraries above all.
 
-    This is what the flags say. Where the linker tells what it read, that is added (`_headers`).
+    This is what the flags say. Where the linker tells what it read, that is added (`brought_in`).
     """
     folders, names = _libraries(flags)
     found = [*files_named(flags), *(os.path.join(folder, name) for folder in folders for name in names)]

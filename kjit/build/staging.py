@@ -4,8 +4,7 @@
     <staging>/<id>.lock     held by whoever works there; it says on which machine
 
 A folder whose lock is free, or that has none (store.py moves damaged artifacts here), belongs to nobody any more and is
-removed by the next build. What has another name was not
-made here and stays.
+removed by the next build. What has another name was not made here and stays.
 
 There is one such place in each cache, on its disk, so that an artifact can be renamed into its place; and one among the
 system's temporary files, `/tmp/kjit-<user id>`, for what compilers write beside it.

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kjit.scaffold.patterns import Kind, Placed
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
-from kjit.scaffold.start import Start
+from kjit.scaffold.patterns import Kind
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor
+from kjit.scaffold.start import View
 
 Role = Literal["in", "mut", "out"]
 
@@ -84,26 +84,17 @@ class Check:
 
 
 @dataclass(frozen=True)
-class CppView:
+class CppView(View):
     """An op in C++.
 
     Args:
         start: what it computes.
     """
 
-    start: Start
     tensors: tuple[TensorView, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", tuple(self._tensor_view(tensor) for tensor in self.signature.tensors))
-
-    @property
-    def placed(self) -> Placed:
-        return self.start.placed
-
-    @property
-    def signature(self) -> Signature:
-        return self.placed.signature
 
     def _tensor_view(self, tensor: Tensor) -> TensorView:
         role: Role = "out" if tensor in self.signature.outputs else "mut" if tensor.mutable else "in"
@@ -315,9 +306,13 @@ class CppView:
     @property
     def element_call_vectors(self) -> list[str]:
         """The arguments of the function for one element, which are parts of vectors."""
+        return self._of_vectors(column="[i % kColumns]")
+
+    def _of_vectors(self, column: str) -> list[str]:
+        """`column`: which of the vectors of a tensor for columns."""
         tensors = []
         for tensor in self.of_element:
-            part = "" if tensor.role == "out" else "[i % kColumns]" if tensor.kind == "column" else "[i]"
+            part = "" if tensor.role == "out" else column if tensor.kind == "column" else "[i]"
             tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec{part}[j]")
         return [*tensors, *self._element_numbers("params.")]
 
@@ -355,11 +350,7 @@ class CppView:
     @property
     def gather_call(self) -> list[str]:
         """The arguments of the function for one element: vectors that were read before, or right now."""
-        tensors = []
-        for tensor in self.of_element:
-            part = "" if tensor.role == "out" or tensor.kind == "column" else "[i]"
-            tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec{part}[j]")
-        return [*tensors, *self.scalar_names("params.")]
+        return self._of_vectors(column="")
 
     @property
     def vector_pointers(self) -> list[str]:

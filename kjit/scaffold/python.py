@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from kjit.scaffold.dtypes import DType
 from kjit.scaffold.patterns import Placed
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Signature, Tensor
-from kjit.scaffold.start import Start
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Tensor
+from kjit.scaffold.start import View
 
 
 @dataclass(frozen=True)
-class PythonView:
+class PythonView(View):
     """An op in Python.
 
     Args:
@@ -21,16 +21,7 @@ class PythonView:
         dtypes: what the dtype variables stand for.
     """
 
-    start: Start
     dtypes: tuple[DType, ...]
-
-    @property
-    def placed(self) -> Placed:
-        return self.start.placed
-
-    @property
-    def signature(self) -> Signature:
-        return self.placed.signature
 
     @property
     def variables(self) -> list[str]:

@@ -198,6 +198,25 @@ class Start:
         return text
 
 
+@dataclass(frozen=True)
+class View:
+    """An op as the templates of one language see it.
+
+    Args:
+        start: what it computes.
+    """
+
+    start: Start
+
+    @property
+    def placed(self) -> Placed:
+        return self.start.placed
+
+    @property
+    def signature(self) -> Signature:
+        return self.placed.signature
+
+
 def _broadcast(number: str, language: Language) -> str:
     """A number in an expression of vectors: in all lanes of one."""
     return f"hn::Set(tag, {number})" if language == "highway" else number
