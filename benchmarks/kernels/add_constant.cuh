@@ -1,7 +1,5 @@
 // dst = src + kConstant for int32 tensors on a GPU: one vector a thread where both are aligned, else one element.
 
-#include "early_start.cuh"
-
 #include <kjit/launch.h>
 #include <kjit/tensor.h>
 
@@ -18,9 +16,9 @@ constexpr int64_t kVector = device::kMaxVecBytes / sizeof(int32_t);
 
 template <int32_t kConstant>
 __global__ void __launch_bounds__(kBlock)
-    add_constant_kernel(int32_t* dst, const int32_t* src, int64_t n, int64_t vectors, bool early) {
+    add_constant_kernel(int32_t* dst, const int32_t* src, int64_t n, int64_t vectors) {
+  device::PDLBegin();
   const int64_t i = int64_t{blockIdx.x} * kBlock + threadIdx.x;
-  follow_closely(early);
   if (i < vectors) {
     device::AlignedVector<int32_t, kVector> values;
     values.load(src, i);
@@ -44,9 +42,8 @@ void add_constant(TensorView dst, TensorView src) {
   const auto misaligned = (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % device::kMaxVecBytes;
   const int64_t vectors = misaligned != 0 ? 0 : n.unwrap() / kVector;
   const int64_t threads = vectors + (n.unwrap() - vectors * kVector);
-  const bool early = starts_early(2 * n.unwrap() * int64_t{sizeof(int32_t)});
   LaunchKernel(div_ceil(threads, kBlock), kBlock, gpu.unwrap())
-      .enable_pdl(early)(add_constant_kernel<kConstant>, to, from, n.unwrap(), vectors, early);
+      .enable_pdl()(add_constant_kernel<kConstant>, to, from, n.unwrap(), vectors);
 }
 
 }  // namespace

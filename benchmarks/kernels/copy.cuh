@@ -7,7 +7,6 @@
 
 #include <cstdint>
 
-#include "early_start.cuh"
 #include "split.cuh"
 
 namespace {
@@ -18,10 +17,10 @@ constexpr int kBlock = 128;
 
 /// Aligned vectors are read. They are written whole where `dst` is aligned with `src`, else element by element.
 template <typename T, bool kWhole>
-__global__ void __launch_bounds__(kBlock) copy_kernel(T* dst, const T* src, const Split split, bool early) {
+__global__ void __launch_bounds__(kBlock) copy_kernel(T* dst, const T* src, const Split split) {
   constexpr int kVec = 16 / sizeof(T);
+  device::PDLBegin();
   const int64_t i = int64_t{blockIdx.x} * kBlock + threadIdx.x;
-  follow_closely(early);
   if (i < split.vectors) {
     device::AlignedVector<T, kVec> values;
     values.load(src + split.head, i);
@@ -48,9 +47,8 @@ struct Copy {
     const auto* from = static_cast<const T*>(src.data_ptr());
     const Split split = Split::of(from, shape.numel(), sizeof(T), 16 / sizeof(T));
     const bool whole = reinterpret_cast<uintptr_t>(to + split.head) % 16 == 0;
-    const bool early = starts_early(2 * split.numel * int64_t{sizeof(T)});
     LaunchKernel(div_ceil(split.items(), kBlock), kBlock, gpu.unwrap())
-        .enable_pdl(early)(whole ? copy_kernel<T, true> : copy_kernel<T, false>, to, from, split, early);
+        .enable_pdl()(whole ? copy_kernel<T, true> : copy_kernel<T, false>, to, from, split);
   }
 };
 

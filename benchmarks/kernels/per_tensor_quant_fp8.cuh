@@ -14,7 +14,6 @@
 
 #include <cstdint>
 
-#include "early_start.cuh"
 #include "split.cuh"
 
 namespace {
@@ -26,7 +25,7 @@ constexpr int kAbsmaxBlocksPerSM = 4;
 
 template <typename T>
 __global__ void __launch_bounds__(kBlock, kAbsmaxBlocksPerSM)
-    absmax_kernel(const T* input, float* scale, const Split split, bool early) {
+    absmax_kernel(const T* input, float* scale, const Split split) {
   using namespace device;
   using Pair = packed_t<T>;
   constexpr int kPairs = 16 / sizeof(Pair);
@@ -36,7 +35,7 @@ __global__ void __launch_bounds__(kBlock, kAbsmaxBlocksPerSM)
   const int64_t items = split.items();
   int64_t i = int64_t{blockIdx.x} * kBlock + threadIdx.x;
 
-  follow_closely(early);
+  PDLBegin();
   Pair largest = cast<Pair>(fp32x2_t{0.0f, 0.0f});
 #pragma unroll 1
   for (; i < split.vectors; i += kUnroll * step) {
@@ -70,12 +69,12 @@ KJIT_DEVICE fp8_e4m3_t quantised(T x, float factor) {
 /// From the last block to the first: what the search for the maximum has read last is still in the cache.
 template <typename T>
 __global__ void __launch_bounds__(kBlock)
-    quant_kernel(const T* input, fp8_e4m3_t* output, const float* scale, const Split split, bool whole, bool early) {
+    quant_kernel(const T* input, fp8_e4m3_t* output, const float* scale, const Split split, bool whole) {
   using namespace device;
   constexpr int kVec = 16 / sizeof(T);
   const int64_t i = int64_t{gridDim.x - 1 - blockIdx.x} * kBlock + threadIdx.x;
 
-  follow_closely(early);
+  PDLBegin();
   const float divisor = *scale;
   const float factor = divisor == 0.0f ? 0.0f : 1.0f / divisor;
   if (i < split.vectors) {
@@ -114,14 +113,13 @@ void per_tensor_quant_fp8(TensorView input, TensorView output, TensorView scale)
   auto* factor = static_cast<float*>(scale.data_ptr());
   const Split split = Split::of(from, shape.numel(), sizeof(T), kVec);
   const int64_t blocks = div_ceil(split.items(), kBlock);
-  const bool early = starts_early(split.numel * int64_t{sizeof(T) + 1});
   if constexpr (!kIsStatic) {
     const int64_t at_a_time = int64_t{runtime::get_sm_count(gpu.unwrap().device_id)} * kAbsmaxBlocksPerSM;
     LaunchKernel(blocks < at_a_time ? blocks : at_a_time, kBlock, gpu.unwrap())
-        .enable_pdl(early)(absmax_kernel<T>, from, factor, split, early);
+        .enable_pdl()(absmax_kernel<T>, from, factor, split);
   }
   const bool whole = reinterpret_cast<uintptr_t>(to + split.head) % kVec == 0;
-  LaunchKernel(blocks, kBlock, gpu.unwrap()).enable_pdl(early)(quant_kernel<T>, from, to, factor, split, whole, early);
+  LaunchKernel(blocks, kBlock, gpu.unwrap()).enable_pdl()(quant_kernel<T>, from, to, factor, split, whole);
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 
 #define KJIT_LIGHT_TYPES
 
-#include "early_start.cuh"
-
 #include <kjit/tensor.h>
 
 #include <kjit/impl/norm.cuh>
@@ -27,7 +25,6 @@ struct QKNormParams {
   uint32_t rows;                           // heads of all tokens
   device::math::fast_mod_div_u32_t heads;  // of q and k together
   float eps;
-  bool early;
 };
 
 template <typename T, int64_t kHeadDim>
@@ -54,7 +51,7 @@ __global__ void __launch_bounds__(kBlock) qk_norm_kernel(const __grid_constant__
            : pointer::offset<T>(params.k, token * params.k_stride + int64_t{place.y - params.q_heads} * kHeadDim);
 
   Row x, weight;
-  follow_closely(params.early);
+  PDLBegin();
   x.load(head, thread, kAligned);
   weight.load(is_q ? params.q_weight : params.k_weight, thread, kAligned);
   x.scale(x.inverse_rms(params.eps), weight);
@@ -104,13 +101,11 @@ void QKNorm<T, kHeadDim>::run(TensorView q, TensorView k, TensorView q_weight, T
       .rows = static_cast<uint32_t>(rows),
       .heads = device::math::fast_mod_div_u32_t(static_cast<uint32_t>(heads)),
       .eps = eps,
-      .early = starts_early(2 * rows * kHeadDim * int64_t{sizeof(T)}),
   };
   // Every head, and the weights, start at a multiple of 16 bytes.
   const bool aligned = addresses % 16 == 0 && kHeadDim * sizeof(T) % 16 == 0;
   LaunchKernel(div_ceil(rows, int64_t{kRows}), kBlock, gpu.unwrap())
-      .enable_pdl(params.early)(aligned ? qk_norm_kernel<T, kHeadDim, true> : qk_norm_kernel<T, kHeadDim, false>,
-                                params);
+      .enable_pdl()(aligned ? qk_norm_kernel<T, kHeadDim, true> : qk_norm_kernel<T, kHeadDim, false>, params);
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 
 #define KJIT_LIGHT_TYPES
 
-#include "early_start.cuh"
-
 #include <kjit/launch.h>
 #include <kjit/tensor.h>
 
@@ -23,7 +21,6 @@ struct RMSNormParams {
   int64_t output_stride;
   int64_t rows;
   float eps;
-  bool early;
 };
 
 template <typename T, int64_t kDim>
@@ -51,7 +48,7 @@ __global__ void __launch_bounds__(RMSNorm<T, kDim>::kBlock, kAligned ? RMSNorm<T
   const int64_t row = wanted < params.rows ? wanted : params.rows - 1;
 
   Row x, weight;
-  follow_closely(params.early);
+  PDLBegin();
   x.load(pointer::offset<T>(params.input, row * params.input_stride), thread, kAligned);
   weight.load(params.weight, thread, kAligned);
   x.scale(x.inverse_rms(params.eps, smem), weight);
@@ -90,13 +87,10 @@ void RMSNorm<T, kDim>::run(TensorView input, TensorView weight, TensorView outpu
       .output_stride = output_stride.unwrap(),
       .rows = rows.unwrap(),
       .eps = eps,
-      // Only where a row is a block of two warps are there too many blocks for a large launch to be a dependent one.
-      .early =
-          KJIT_ARCH_HOPPER_OR_GREATER && (kBlock >= 128 || starts_early(2 * rows.unwrap() * kDim * int64_t{sizeof(T)})),
   };
   const bool aligned = addresses % 16 == 0;  // every row, and the weight, starts at a multiple of 16 bytes
   LaunchKernel(div_ceil(params.rows, int64_t{kRows}), kBlock, gpu.unwrap())
-      .enable_pdl(params.early)(aligned ? rmsnorm_kernel<T, kDim, true> : rmsnorm_kernel<T, kDim, false>, params);
+      .enable_pdl()(aligned ? rmsnorm_kernel<T, kDim, true> : rmsnorm_kernel<T, kDim, false>, params);
 }
 
 }  // namespace

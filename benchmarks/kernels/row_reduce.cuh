@@ -4,8 +4,6 @@
 
 #define KJIT_LIGHT_TYPES
 
-#include "early_start.cuh"
-
 #include <kjit/tensor.h>
 #include <kjit/runtime.cuh>
 
@@ -32,7 +30,6 @@ struct RowReduceParams {
   int64_t rows;
   int64_t columns;
   int64_t vectors;  // of 16 bytes at the start of each row, none where rows are not aligned
-  bool early;
 };
 
 /// `kThreads` threads take a row: a power of two of lanes, or the block.
@@ -49,7 +46,7 @@ __global__ void __launch_bounds__(kBlock, kBlocksPerSM)
   const uint32_t thread = threadIdx.x % kThreads;
   const int64_t step = int64_t{gridDim.x} * (kBlock / kThreads);
 
-  follow_closely(params.early);
+  device::PDLBegin();
   // `first` is the same in the whole block, so that all its threads come to the reduction together.
   for (int64_t first = int64_t{blockIdx.x} * (kBlock / kThreads); first < params.rows; first += step) {
     const int64_t row = first + threadIdx.x / kThreads;
@@ -115,7 +112,6 @@ struct RowReduce {
         .rows = rows.unwrap(),
         .columns = columns.unwrap(),
         .vectors = aligned ? columns.unwrap() / int64_t{16 / sizeof(T)} : 0,
-        .early = starts_early(rows.unwrap() * columns.unwrap() * int64_t{sizeof(T)}),
     };
     // Short rows are read by few lanes each, so that every load instruction is a full one. A warp needs no barrier and
     // is right for longer ones, as long as there are enough of them to fill the GPU.
@@ -132,8 +128,7 @@ struct RowReduce {
     }
     const int64_t blocks = div_ceil(params.rows, int64_t{kBlock / threads});
     const int64_t at_a_time = sms * kBlocksPerSM;
-    LaunchKernel(blocks < at_a_time ? blocks : at_a_time, kBlock, gpu.unwrap())
-        .enable_pdl(params.early)(kernel, params);
+    LaunchKernel(blocks < at_a_time ? blocks : at_a_time, kBlock, gpu.unwrap()).enable_pdl()(kernel, params);
   }
 };
 

@@ -36,6 +36,7 @@ struct AddConstantParams {
 /// Threads beyond the last vector take one element each, of those before the first vector and behind the last.
 template <typename T, int64_t constant, int kVec, int kUnroll>
 __global__ void __launch_bounds__(kBlock) add_constant_kernel(const AddConstantParams<T> params) {
+  device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
   const int64_t first = int64_t{blockIdx.x} * (kBlock * kUnroll) + threadIdx.x;
   device::AlignedVector<T, kVec> x_vec[kUnroll];
 #pragma unroll
@@ -103,7 +104,7 @@ struct AddConstant {
       params.vectors = (numel - params.head) / kVec;
       threads = numel - params.vectors * (kVec - 1);
     }
-    LaunchKernel(div_ceil(threads, kBlock), kBlock, gpu.unwrap())(kernel, params);
+    LaunchKernel(div_ceil(threads, kBlock), kBlock, gpu.unwrap()).enable_pdl()(kernel, params);
   }
 };
 

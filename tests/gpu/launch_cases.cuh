@@ -50,19 +50,31 @@ void reverse(TensorView data) {
 }
 
 // Writes what the kernel before it in the stream has written, plus one: wrong unless the wait waits.
+template <bool kBegins>
 __global__ void after_kernel(float* out, const float* in, std::int64_t n) {
-  device::PDLWaitPrimary<true>();
+  if constexpr (kBegins) {
+    device::PDLBegin();
+  } else {
+    device::PDLWaitPrimary<true>();
+  }
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) out[i] = in[i] + 1.0f;
-  device::PDLTriggerSecondary<true>();
+  if constexpr (!kBegins) device::PDLTriggerSecondary<true>();
 }
 
+template <bool kBegins>
 void chain(TensorView a, TensorView b, std::int64_t length) {
   const auto n = a.numel();
   auto* first = static_cast<float*>(a.data_ptr());
   auto* second = static_cast<float*>(b.data_ptr());
   for (std::int64_t i = 0; i < length; ++i) {
-    LaunchKernel(div_ceil(n, 256), 256, a.device()).config({.use_pdl = true})(after_kernel, second, first, n);
+    LaunchKernel launch(div_ceil(n, 256), 256, a.device());
+    if (kBegins) {
+      launch.enable_pdl();
+    } else {
+      launch.config({.use_pdl = true});
+    }
+    launch(after_kernel<kBegins>, second, first, n);
     auto* swapped = first;
     first = second;
     second = swapped;

@@ -20,7 +20,6 @@ EXPORTS = [
             "fill_on_stream",
             "launch_sizes",
             "reverse",
-            "chain",
             "cluster_sizes",
             "cooperative",
             "lanes",
@@ -28,6 +27,8 @@ EXPORTS = [
             "check_cuda",
         )
     ),
+    ("chain", "chain<false>"),
+    ("begun_chain", "chain<true>"),
     ("add_float32", "add_vectors<fp32_t, 4>"),
     ("add_float16", "add_vectors<fp16_t, 8>"),
     ("add_bfloat16", "add_vectors<bf16_t, 2>"),
@@ -139,9 +140,11 @@ def test_a_launch_is_captured_into_a_graph(module: Any) -> None:
     assert out.min().item() == 4.0
 
 
-def test_dependent_launches_wait_for_each_other(module: Any) -> None:
-    a, b = torch.zeros(1 << 18, device=DEVICE), torch.zeros(1 << 18, device=DEVICE)
-    module.chain(a, b, 101)
+@pytest.mark.parametrize("chain", ["chain", "begun_chain"])
+@pytest.mark.parametrize("blocks", [1024, 4096, 4097])
+def test_dependent_launches_wait_for_each_other(module: Any, chain: str, blocks: int) -> None:
+    a, b = torch.zeros(blocks * 256, device=DEVICE), torch.zeros(blocks * 256, device=DEVICE)
+    getattr(module, chain)(a, b, 101)
     assert torch.equal(b, torch.full_like(b, 101.0))
 
 

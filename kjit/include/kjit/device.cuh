@@ -87,6 +87,17 @@ KJIT_DEVICE void PDLTriggerSecondary() {
 #endif
 }
 
+/// The first line of a kernel that is launched with `enable_pdl()`: waits until what ran before it in the stream has
+/// ended, and lets the next kernel be made ready while this one runs. Nothing may be read or written ahead of it, and
+/// all threads call. Saves the time of a launch. With more than `kMostBlocks` blocks nothing is let: each block that
+/// does takes about a nanosecond of the whole GPU then, and short blocks would have to wait for that (an H200).
+KJIT_DEVICE void PDLBegin() {
+  constexpr std::uint64_t kMostBlocks = 4096;
+  PDLWaitPrimary<true>();
+  const std::uint64_t blocks = std::uint64_t{gridDim.x} * (gridDim.y * gridDim.z);
+  if (threadIdx.x == 0 && blocks <= kMostBlocks) PDLTriggerSecondary<true>();  // one thread speaks for its block
+}
+
 /// The smallest integer not below `a / b`, for a positive `b`.
 template <std::integral A, std::integral B>
 KJIT_DEVICE constexpr std::common_type_t<A, B> div_ceil(A a, B b) {

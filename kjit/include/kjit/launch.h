@@ -139,10 +139,15 @@ class LaunchKernel {
   /// The stream that PyTorch uses on `device` at this call.
   static cudaStream_t resolve_device(DLDevice device);
 
-  /// Lets the kernel start before the one ahead of it in the stream has ended (programmatic dependent launch; sm_90 and
-  /// later). The kernel must call `PDLWaitPrimary` before it reads what that one wrote.
+  /// Lets the kernel start before the one ahead of it in the stream has ended (programmatic dependent launch). The
+  /// kernel must call `PDLBegin` or `PDLWaitPrimary` (kjit/device.cuh) before it reads or writes any memory that the
+  /// other uses. Nothing where the unit is compiled for GPUs before sm_90, for which those do nothing either.
   LaunchKernel& enable_pdl(bool enabled = true) noexcept {
+#if defined(KJIT_CUDA_ARCH) && KJIT_CUDA_ARCH >= 900
     config_.use_pdl = enabled;
+#else
+    static_cast<void>(enabled);
+#endif
     return *this;
   }
   /// Blocks run in clusters of this size (sm_90 and later).
