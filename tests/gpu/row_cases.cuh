@@ -49,7 +49,7 @@ __global__ void move_kernel(int32_t* aligned, int32_t* streamed, int32_t* absent
   device::row::store_streaming(vector, streamed);
   device::row::load_or_zero(vector, static_cast<const int32_t*>(nullptr), 4);
   device::row::store_streaming(vector, absent);
-  device::row::load_unaligned(vector, static_cast<const int32_t*>(nullptr), 3, 8);
+  device::row::Column<int32_t, 4, false, true>(nullptr, 3).load(vector, 3);
   device::row::store_streaming(vector, absent + 4);
 }
 
@@ -58,20 +58,25 @@ void move(TensorView x, TensorView aligned, TensorView streamed, TensorView abse
                                        x.data_ptr());
 }
 
-template <typename T>
-__global__ void unaligned_kernel(T* out, const T* x, int64_t size) {
-  constexpr int64_t kVec = 16 / sizeof(T);
-  for (int64_t at = threadIdx.x; at <= size - kVec; at += blockDim.x) {
-    device::AlignedVector<T, kVec> vector;
-    device::row::load_unaligned(vector, x, at, size);
-    vector.store(out, at);
+template <typename T, int N>
+__global__ void column_kernel(T* cut, T* whole, const T* x, int64_t vectors) {
+  for (int64_t at = threadIdx.x; at < vectors; at += blockDim.x) {
+    const int head = static_cast<int>(at) % N;
+    device::AlignedVector<T, N> vector;
+    device::row::Column<T, N, false>(x, head).load(vector, at);
+    vector.store(cut, at);
+    if (reinterpret_cast<uintptr_t>(x + at) % sizeof(vector) != 0) continue;
+    device::row::Column<T, N, true, true>(x, head).load(vector, at);
+    vector.store(whole, at);
   }
 }
 
-/// Every vector of `x`, wherever it starts, one below the other.
-template <typename T>
-void unaligned(TensorView x, TensorView out) {
-  host::LaunchKernel(1, 64, x.device())(unaligned_kernel<T>, out.data_ptr(), x.data_ptr(), x.size(0));
+/// The vectors of `x` that start with its first, second, ... element, one below the other. `whole` has those of them
+/// that are aligned.
+template <typename T, int N>
+void column(TensorView x, TensorView cut, TensorView whole) {
+  host::LaunchKernel(1, 64, x.device())(column_kernel<T, N>, cut.data_ptr(), whole.data_ptr(), x.data_ptr(),
+                                        cut.size(0));
 }
 
 constexpr int kParts = 2;
@@ -95,8 +100,9 @@ __global__ void reverse_kernel(int32_t* out, const int32_t* x, int64_t chunks, i
 /// Moves a row of `size` elements, and asks for one that ends where the tensor does, and for none.
 __global__ void fetch_kernel(int32_t* out, const int32_t* x, int64_t size) {
   const int lane = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  device::row::fetch_ahead(x, size, size, 1, lane, threads);
-  device::row::fetch_ahead(static_cast<const int32_t*>(nullptr), size, size, 1, lane, threads);
+  device::row::fetch_ahead(x, size, size, 65536, lane, threads);
+  device::row::fetch_ahead(x, size, size, 1000, lane, threads);
+  device::row::fetch_ahead(static_cast<const int32_t*>(nullptr), size, size, 65536, lane, threads);
   for (int64_t i = lane; i < size; i += threads) out[i] = x[i];
 }
 
@@ -113,17 +119,14 @@ void fetch(TensorView x, TensorView out) {
   host::LaunchKernel(1, 128, x.device())(fetch_kernel, out.data_ptr(), x.data_ptr(), x.size(1));
 }
 
-/// What `row::ahead` says of a launch of one of the two kernels.
-int64_t ahead(TensorView x, bool roomy, int64_t rows, int64_t vectors, int64_t inputs, int64_t kept) {
+/// What `row::ahead` says of a launch of one of the two kernels: rows, or bytes.
+int64_t ahead(TensorView x, bool roomy, int64_t rows, int64_t vectors, int64_t inputs, int64_t kept, bool bytes) {
   using namespace host;
   const row::Spread spread = row::spread(rows, vectors, 4);
   const row::Kept in_shared{static_cast<int>(kept), 0};
-  return row::ahead(roomy ? roomy_kernel : fetch_kernel, spread, in_shared, rows, vectors, static_cast<int>(inputs),
-                    x.device());
-}
-
-int64_t fetched() {
-  return host::row::kFetched;
+  const row::Ahead ahead =
+      row::ahead(roomy ? roomy_kernel : fetch_kernel, spread, in_shared, rows, static_cast<int>(inputs), x.device());
+  return bytes ? ahead.bytes : ahead.rows;
 }
 
 /// How many blocks of so many threads an SM runs.

@@ -12,12 +12,16 @@ from machine import DEVICE, properties, synchronize
 import kjit
 
 CASES = Path(__file__).parent / "row_cases.cuh"
+COLUMNS = [
+    *(("int8", size) for size in (1, 2, 4, 8, 16)),
+    *(("int16", size) for size in (2, 4, 8)),
+    *(("int32", size) for size in (1, 2, 4)),
+    *(("int64", size) for size in (1, 2)),
+]
+"""Types and elements of a vector: from one element to 16 bytes."""
 EXPORTS = [
-    *(
-        (name, name)
-        for name in ("reduce_rows", "move", "fetch", "ahead", "fetched", "blocks_per_sm", "through_shared_memory")
-    ),
-    *((f"unaligned_{name}", f"unaligned<{name}_t>") for name in ("int8", "int16", "int32", "int64")),
+    *((name, name) for name in ("reduce_rows", "move", "fetch", "ahead", "blocks_per_sm", "through_shared_memory")),
+    *((f"column_{name}_{size}", f"column<{name}_t, {size}>") for name, size in COLUMNS),
 ]
 
 
@@ -71,14 +75,21 @@ def test_vectors_are_read_with_any_hint_and_absent_ones_are_zero(module: Any) ->
     assert absent.tolist() == [0] * 8
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize(("name", "size"), COLUMNS)
 @pytest.mark.parametrize("offset", [0, 1, 3])
-def test_a_vector_may_start_anywhere(module: Any, dtype: torch.dtype, offset: int) -> None:
-    per_vector = 16 // dtype.itemsize
-    x = torch.arange(offset + 5 * per_vector + 1, device=DEVICE).to(dtype)[offset:]
-    out = torch.empty(len(x) - per_vector + 1, per_vector, dtype=dtype, device=DEVICE)
-    getattr(module, f"unaligned_{str(dtype).removeprefix('torch.')}")(x, out)
-    assert torch.equal(out, x.unfold(0, per_vector, 1))
+def test_a_vector_of_a_column_may_start_anywhere(module: Any, name: str, size: int, offset: int) -> None:
+    dtype = getattr(torch, name)
+    x = torch.arange(offset + 101, device=DEVICE).to(dtype)[offset:]
+    vectors = len(x) - 2 * (size - 1)  # behind the last one there are `size - 1` elements more
+    cut, whole = torch.zeros(vectors, size, dtype=dtype, device=DEVICE), torch.zeros(vectors, size, dtype=dtype)
+    whole = whole.to(DEVICE)
+    getattr(module, f"column_{name}_{size}")(x, cut, whole)
+    expected = x.unfold(0, size, 1)[:vectors]
+    assert torch.equal(cut, expected)
+    starts = x.data_ptr() + dtype.itemsize * torch.arange(vectors, device=DEVICE)
+    aligned = starts % (dtype.itemsize * size) == 0
+    assert bool(aligned.any())
+    assert torch.equal(whole[aligned], expected[aligned])
 
 
 def test_what_is_fetched_ahead_may_end_with_the_tensor_or_be_absent(module: Any) -> None:
@@ -90,18 +101,20 @@ def test_what_is_fetched_ahead_may_end_with_the_tensor_or_be_absent(module: Any)
 
 
 class TestAhead:
-    """Rows of 512 vectors get a block of 128 threads, those of 4,096 one of 1,024."""
+    """Rows of 512 vectors get a block of 128 threads, those of 4,096 and more one of 1,024."""
 
     @pytest.fixture
     def at_a_time(self, module: Any) -> int:
         blocks: int = module.blocks_per_sm(False, 128)
         return properties().multi_processor_count * blocks
 
-    def ahead(
-        self, module: Any, rows: int, vectors: int, *, roomy: bool = False, inputs: int = 1, kept: int = 0
-    ) -> int:
-        rows_ahead: int = module.ahead(torch.empty(1, device=DEVICE), roomy, rows, vectors, inputs, kept)
+    def ahead(self, module: Any, rows: int, vectors: int, *, roomy: bool = False, kept: int = 0) -> int:
+        rows_ahead: int = module.ahead(torch.empty(1, device=DEVICE), roomy, rows, vectors, 1, kept, False)
         return rows_ahead
+
+    def fetched(self, module: Any, rows: int, vectors: int, *, inputs: int = 1) -> int:
+        fetched: int = module.ahead(torch.empty(1, device=DEVICE), False, rows, vectors, inputs, 0, True)
+        return fetched
 
     def test_it_is_as_many_rows_as_the_gpu_works_on_at_a_time(self, module: Any, at_a_time: int) -> None:
         assert self.ahead(module, 100_000, 512) == at_a_time
@@ -120,16 +133,18 @@ class TestAhead:
     def test_short_rows_have_none_ahead(self, module: Any) -> None:
         assert self.ahead(module, 100_000, 128) == 100_000
 
-    def test_rows_that_have_an_sm_to_themselves_are_fetched_ahead_in_a_short_run_only(self, module: Any) -> None:
+    def test_rows_that_registers_cannot_hold_are_fetched_ahead_in_a_short_run_only(self, module: Any) -> None:
         sms = properties().multi_processor_count
         at_a_time = sms * module.blocks_per_sm(False, 1024)
-        assert module.fetched() == 4096 * 16  # bytes: a longer row leaves no room for another
-        assert self.ahead(module, 8 * at_a_time, 4097) == at_a_time
-        assert self.ahead(module, 8 * at_a_time + 1, 4097) == 8 * at_a_time + 1
-        assert self.ahead(module, 8 * at_a_time + 1, 4096) == at_a_time
-        assert self.ahead(module, 8 * at_a_time + 1, 4096, inputs=2) == 8 * at_a_time + 1
+        assert self.ahead(module, 1000 * at_a_time, 8192) == at_a_time
         assert self.ahead(module, 8 * sms, 16384, kept=1) == sms
         assert self.ahead(module, 8 * sms + 1, 16384, kept=1) == 8 * sms + 1
+
+    def test_more_is_fetched_where_many_rows_follow_each_other(self, module: Any, at_a_time: int) -> None:
+        assert self.fetched(module, 8 * at_a_time, 512) == 65536
+        assert self.fetched(module, 8 * at_a_time + 1, 512) == 2 * 65536
+        assert self.fetched(module, 8 * at_a_time, 512, inputs=2) == 32768
+        assert self.fetched(module, 7, 512) == 0
 
 
 @pytest.mark.parametrize(("chunks", "kept"), [(1, 0), (2, 1), (5, 4)])

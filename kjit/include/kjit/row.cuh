@@ -7,7 +7,8 @@
 //   const float total = device::row::reduce_sum(x, threads);         // the same in all threads of the row
 //
 // What a block's registers cannot hold of a long row, `put` keeps in shared memory; `host::row::keep` says how much.
-// While a row is written, `fetch_ahead` lets the memory already be read that the next block will need.
+// While a row is written, `fetch_ahead` lets the memory already be read that the next block will need;
+// `host::row::ahead` says which.
 //
 // How many threads a row gets is known at run time only, so that one kernel serves rows of every length. Nearly free to
 // compile.
@@ -43,7 +44,7 @@ struct Spread {
 /// Of few rows it has fewer than `parts`: most of the GPU is idle then, and the more threads a row has, the sooner it
 /// is done.
 inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxBlock) {
-  constexpr int kSmallBlock = 128;
+  constexpr int kSmallBlock = 64;  // threads: the fewer rows a block has, the sooner the SM has room for others
   constexpr std::int64_t kShort = 64, kMedium = 256, kFew = 65536;
   const bool few = rows * vectors <= kFew;
   const int most = few && kShort < vectors && vectors <= kMedium ? 1 : few || vectors <= kShort ? 2 : parts;
@@ -77,8 +78,11 @@ inline Kept keep(const Spread& spread, std::int64_t vectors, int parts, int inpu
   return {kept, chunk * static_cast<std::size_t>(kept)};
 }
 
-/// Bytes that `fetch_ahead` asks for, of the rows of all inputs together.
-inline constexpr int kFetched = 65536;
+/// Which row a block asks for while it writes its own, so that the memory is never without reads.
+struct Ahead {
+  std::int64_t rows;  // how many rows further it lies
+  int bytes;          // of its beginning, in each of the inputs
+};
 
 namespace details {
 
@@ -103,24 +107,27 @@ inline int blocks_per_sm(const void* kernel, int block, DLDevice device) {
 
 }  // namespace details
 
-/// How many rows further the row lies that is begun about when this one is done: as many as the GPU works on at a time,
-/// when `kernel` is launched as `spread` and `kept` say, on rows of `vectors` vectors in each of `inputs` tensors. What
-/// is returned is `rows`, behind all of them, where fetching ahead gains nothing: where there are so few rows or they
-/// are short, and where many of them have an SM to themselves (the SMs get out of step then, and always some read).
+/// What is fetched ahead when `kernel` is launched as `spread` and `kept` say, on `rows` rows of each of `inputs`
+/// tensors: of the row that is begun about when this one is done, as many rows further as the GPU works on at a time,
+/// 64 KiB, and twice that where many rows follow each other on an SM. No row has one ahead, as `rows` says then, where
+/// that gains nothing: where there are so few rows or they are short, and where many of them are so long that `kept`
+/// has a part (the SMs get out of step then, and always some read).
 template <typename... P>
-std::int64_t ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::int64_t rows,
-                   std::int64_t vectors, int inputs, DLDevice device) {
-  using namespace details;
-  constexpr int kFewestThreads = 128, kLongRun = 8;
-  if (spread.threads < kFewestThreads) return rows;
+Ahead ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::int64_t rows, int inputs,
+            DLDevice device) {
+  constexpr int kFewestThreads = 128, kLongRun = 8, kBytes = 65536;
+  const Ahead none = {rows, 0};
+  if (spread.threads < kFewestThreads) return none;
   int sms = 0;
   RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
-  if (rows <= sms) return rows;
-  const bool alone = vectors * 16 * inputs > kFetched;  // on its SM
+  if (rows <= sms) return none;
+  const bool long_rows = kept.chunks > 0;
   const void* const address = reinterpret_cast<const void*>(kernel);
   const std::int64_t at_a_time =
-      kept.chunks > 0 ? sms : std::int64_t{sms} * blocks_per_sm(address, spread.block, device);
-  return rows <= at_a_time || (alone && rows > kLongRun * at_a_time) ? rows : at_a_time;
+      long_rows ? sms : std::int64_t{sms} * details::blocks_per_sm(address, spread.block, device);
+  const bool long_run = rows > kLongRun * at_a_time;
+  if (rows <= at_a_time || (long_rows && long_run)) return none;
+  return {at_a_time, (long_run ? 2 * kBytes : kBytes) / inputs};
 }
 
 }  // namespace host::row
@@ -196,55 +203,64 @@ KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, std::i
   }
 }
 
-namespace details {
-
-/// Four words that lie `kFirst` words and `bits` bits further than the first.
-template <int kFirst>
-KJIT_DEVICE void shift(unsigned (&to)[4], const unsigned (&words)[8], unsigned bits) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) to[i] = __funnelshift_r(words[kFirst + i], words[kFirst + i + 1], bits);
-}
-
-}  // namespace details
-
-/// Reads the elements from `data[index]` on, wherever they lie in an array of `size` elements; zeros where `data` is
-/// null. Fast where all threads of a warp are equally far from an aligned address.
-template <typename T, std::size_t N>
-KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* data, std::int64_t index, std::int64_t size) {
-  if (data == nullptr) return vector.fill(T{});
-  if constexpr (sizeof(T) * N == 16) {
-    // Two aligned vectors have all of the elements between them.
-    const unsigned bytes = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(data + index)) % 16;
-    const std::int64_t before = bytes / sizeof(T);
-    if (bytes == 0) return vector.load(data + index);
-    if (index >= before && index - before + static_cast<std::int64_t>(2 * N) <= size) {
-      AlignedVector<T, N> two[2];
-      two[0].load(data + index - before);
-      two[1].load(data + index - before, 1);
-      using namespace details;
-      unsigned words[8], wanted[4];
-      std::memcpy(words, &two, sizeof(words));
-      const unsigned bits = sizeof(T) % 4 == 0 ? 0 : bytes % 4 * 8;
-      switch (bytes / 4) {  // the same in all threads of a row
-        case 0:
-          shift<0>(wanted, words, bits);
-          break;
-        case 1:
-          shift<1>(wanted, words, bits);
-          break;
-        case 2:
-          shift<2>(wanted, words, bits);
-          break;
-        default:
-          shift<3>(wanted, words, bits);
-      }
-      std::memcpy(vector.data(), wanted, sizeof(vector));
-      return;
+/// A tensor of one row, read beside rows whose vectors of `N` elements start `head` elements behind the first. Where
+/// not `kAligned`, its own elements may lie anywhere: a vector is cut out of the two aligned ones that it lies in, so
+/// that up to `N - 1` elements behind it have to be there too. Zeros where `data` is null, if `kOptional`.
+template <typename T, int N, bool kAligned, bool kOptional = false>
+class Column {
+ public:
+  KJIT_DEVICE Column(const T* data, int head) : data_(data) {
+    if constexpr (kCut) {
+      const unsigned bytes = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(data + head)) % kBytes;
+      if (!kOptional || data != nullptr) data_ -= bytes / sizeof(T);
+      second_ = bytes == 0 ? 0 : 1;
+      by_two_words_ = (bytes & 8) != 0;
+      by_a_word_ = (bytes & 4) != 0;
+      by_bits_ = bytes % 4 * 8;
     }
   }
+
+  /// The vector from element `index` on, which lies a multiple of `N` elements behind `head`.
+  template <typename Index>
+  KJIT_DEVICE void load(AlignedVector<T, N>& vector, Index index) const {
+    if (kOptional && data_ == nullptr) return vector.fill(T{});
+    if constexpr (kAligned) {
+      vector.load(data_ + index);
+    } else if constexpr (kCut) {
+      AlignedVector<T, N> two[2];
+      two[0].load(data_ + index);
+      two[1].load(data_ + index, second_);
+      // No branch, and no index that is known at run time only: both would cost more than all the words here.
+      unsigned words[2 * kWords];
+      std::memcpy(words, &two, sizeof(words));
+      if constexpr (kWords == 4) {
 #pragma unroll
-  for (std::size_t i = 0; i < N; ++i) vector[i] = data[index + static_cast<std::int64_t>(i)];
-}
+        for (int i = 0; i < kWords + 2; ++i) words[i] = by_two_words_ ? words[i + 2] : words[i];
+      }
+      if constexpr (kWords >= 2) {
+#pragma unroll
+        for (int i = 0; i < kWords + 1; ++i) words[i] = by_a_word_ ? words[i + 1] : words[i];
+      }
+      if constexpr (sizeof(T) < 4) {
+#pragma unroll
+        for (int i = 0; i < kWords; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], by_bits_);
+      }
+      std::memcpy(vector.data(), words, sizeof(vector));
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; ++i) vector[i] = data_[index + i];
+    }
+  }
+
+ private:
+  static constexpr int kBytes = static_cast<int>(sizeof(T)) * N, kWords = kBytes / 4;
+  static constexpr bool kCut = !kAligned && N > 1 && kWords > 0 && kBytes <= 16;
+
+  const T* data_;   // where vectors are cut, moved to where the aligned ones lie that they start in
+  int second_ = 0;  // which aligned vector has the elements behind those of the first one
+  bool by_two_words_ = false, by_a_word_ = false;
+  unsigned by_bits_ = 0;
+};
 
 /// Writes a vector to where `to` points, aligned, and lets it be the first to leave the caches (`st.global.cs`): for
 /// what is not read again soon.
@@ -260,20 +276,29 @@ KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
 }
 
 /// Lets the beginning of another row, `size` elements from `row[offset]` on, be read into the GPU's L2 cache while this
-/// row is worked on: `host::row::kFetched` bytes at most, of the rows of `inputs` tensors. All threads of this row
-/// call, after their last read, from which it would take the memory's time. Nothing where `row` is null.
+/// row is worked on: at most `most` bytes. All threads of this row call, after their last read, from which it would
+/// take the memory's time. Nothing where `row` is null.
 template <typename T>
-KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t size, int inputs, int lane, int threads) {
+KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t size, int most, int lane, int threads) {
 #if !KJIT_SIM
   if (row == nullptr) return;
-  constexpr int kLine = 128;
-  const std::int64_t most = host::row::kFetched / inputs;
   const std::int64_t bytes = size * static_cast<std::int64_t>(sizeof(T));
   const int end = static_cast<int>(bytes < most ? bytes : most);
   const char* const first = reinterpret_cast<const char*>(row + offset);
+#if KJIT_ARCH_HOPPER_OR_GREATER
+  constexpr int kVec = 16, kWarp = static_cast<int>(kWarpThreads);
+  // A warp asks once, for its share in one piece, which has to be of whole vectors.
+  const int each = end / (threads / kWarp) / kVec * kVec;
+  const char* const from = first - reinterpret_cast<std::uintptr_t>(first) % kVec + lane / kWarp * each;
+  if (lane % kWarp == 0 && each > 0) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(each) : "memory");
+  }
+#else
+  constexpr int kLine = 128;
   for (int at = lane * kLine; at < end; at += threads * kLine) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(first + at));
   }
+#endif
 #endif
 }
 
@@ -310,8 +335,9 @@ namespace details {
 template <typename S, typename Combine>
 KJIT_DEVICE S reduce(S value, S neutral, int threads, Combine combine) {
   constexpr int kWarp = static_cast<int>(kWarpThreads);
-  for (int offset = (threads < kWarp ? threads : kWarp) / 2; offset > 0; offset /= 2) {
-    value = combine(value, __shfl_xor_sync(0xffffffffu, value, offset));
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    if (offset < threads) value = combine(value, __shfl_xor_sync(0xffffffffu, value, offset));
   }
   if (threads <= kWarp) return value;
 
