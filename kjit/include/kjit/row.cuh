@@ -205,7 +205,8 @@ KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, std::i
 
 /// A tensor of one row, read beside rows whose vectors of `N` elements start `head` elements behind the first. Where
 /// not `kAligned`, its own elements may lie anywhere: a vector is cut out of the two aligned ones that it lies in, so
-/// that up to `N - 1` elements behind it have to be there too. Zeros where `data` is null, if `kOptional`.
+/// that up to `N - 1` elements behind it have to be there too (those ahead of it are: memory is allocated in aligned
+/// pieces). Zeros where `data` is null, if `kOptional`.
 template <typename T, int N, bool kAligned, bool kOptional = false>
 class Column {
  public:
