@@ -115,6 +115,7 @@ inline int blocks_per_sm(const void* kernel, int block, DLDevice device) {
 template <typename... P>
 Ahead ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::int64_t rows, int inputs,
             DLDevice device) {
+  using namespace details;
   constexpr int kFewestThreads = 128, kLongRun = 8, kBytes = 65536;
   const Ahead none = {rows, 0};
   if (spread.threads < kFewestThreads) return none;
@@ -123,8 +124,7 @@ Ahead ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::i
   if (rows <= sms) return none;
   const bool long_rows = kept.chunks > 0;
   const void* const address = reinterpret_cast<const void*>(kernel);
-  const std::int64_t at_a_time =
-      long_rows ? sms : std::int64_t{sms} * details::blocks_per_sm(address, spread.block, device);
+  const std::int64_t at_a_time = long_rows ? sms : std::int64_t{sms} * blocks_per_sm(address, spread.block, device);
   const bool long_run = rows > kLongRun * at_a_time;
   if (rows <= at_a_time || (long_rows && long_run)) return none;
   return {at_a_time, (long_run ? 2 * kBytes : kBytes) / inputs};
@@ -209,8 +209,11 @@ KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, std::i
 /// pieces). Zeros where `data` is null, if `kOptional`.
 template <typename T, int N, bool kAligned, bool kOptional = false>
 class Column {
+  static constexpr int kBytes = static_cast<int>(sizeof(T)) * N, kWords = kBytes / 4;
+  static constexpr bool kCut = !kAligned && N > 1 && kWords > 0 && kBytes <= 16;
+
  public:
-  KJIT_DEVICE Column(const T* data, int head) : data_(data) {
+  explicit __device__ Column(const T* data, int head) : data_(data) {
     if constexpr (kCut) {
       const unsigned bytes = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(data + head)) % kBytes;
       if (!kOptional || data != nullptr) data_ -= bytes / sizeof(T);
@@ -223,7 +226,7 @@ class Column {
 
   /// The vector from element `index` on, which lies a multiple of `N` elements behind `head`.
   template <typename Index>
-  KJIT_DEVICE void load(AlignedVector<T, N>& vector, Index index) const {
+  __device__ void load(AlignedVector<T, N>& vector, Index index) const {
     if (kOptional && data_ == nullptr) return vector.fill(T{});
     if constexpr (kAligned) {
       vector.load(data_ + index);
@@ -254,9 +257,6 @@ class Column {
   }
 
  private:
-  static constexpr int kBytes = static_cast<int>(sizeof(T)) * N, kWords = kBytes / 4;
-  static constexpr bool kCut = !kAligned && N > 1 && kWords > 0 && kBytes <= 16;
-
   const T* data_;   // where vectors are cut, moved to where the aligned ones lie that they start in
   int second_ = 0;  // which aligned vector has the elements behind those of the first one
   bool by_two_words_ = false, by_a_word_ = false;
