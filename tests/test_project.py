@@ -168,32 +168,31 @@ def test_a_wrapper_is_imported_from_the_project(tmp_path: Path) -> None:
     assert module.__name__ == "imported_kernels.answer"
 
 
-def test_a_wrapper_that_raises_is_an_error_with_its_line(tmp_path: Path) -> None:
-    project = find_project(write(tmp_path, '[tool.kjit]\npackage = "raising_kernels"\n'))
-    add_wrapper(project, "bad", "\n\nimport does_not_exist_at_all\n")
-    with pytest.raises(KjitError, match=r"bad\.py fails to import: ModuleNotFoundError: .* \(line 3\)"):
-        project.import_wrapper("bad")
-
-
-def test_a_wrapper_with_a_syntax_error_is_an_error_with_its_line(tmp_path: Path) -> None:
-    project = find_project(write(tmp_path, '[tool.kjit]\npackage = "syntax_kernels"\n'))
-    add_wrapper(project, "bad", "x = 1\ndef f(:\n")
-    with pytest.raises(KjitError, match=r"SyntaxError at bad\.py:2"):
-        project.import_wrapper("bad")
-
-
-def test_a_wrapper_that_exits_does_not_take_us_along(tmp_path: Path) -> None:
-    project = find_project(write(tmp_path, '[tool.kjit]\npackage = "exiting_kernels"\n'))
-    add_wrapper(project, "bad", "raise SystemExit(3)\n")
-    with pytest.raises(KjitError, match="SystemExit: 3"):
-        project.import_wrapper("bad")
-
-
-def test_a_wrapper_that_skips_itself_as_a_test_is_an_error_like_others(tmp_path: Path) -> None:
-    project = find_project(write(tmp_path, '[tool.kjit]\npackage = "skipping_kernels"\n'))
-    # As pytest's own, which this test would pass on to pytest if it came through.
-    add_wrapper(project, "bad", "class Skipped(BaseException): ...\nraise Skipped('no GPU')\n")
-    with pytest.raises(KjitError, match=r"bad\.py fails to import: Skipped: no GPU \(line 2\)"):
+@pytest.mark.parametrize(
+    ("package", "source", "message"),
+    [
+        (
+            "raising_kernels",
+            "\n\nimport does_not_exist_at_all\n",
+            r"bad\.py fails to import: ModuleNotFoundError: .* \(line 3\)",
+        ),
+        ("syntax_kernels", "x = 1\ndef f(:\n", r"SyntaxError at bad\.py:2"),
+        ("exiting_kernels", "raise SystemExit(3)\n", "SystemExit: 3"),
+        # As pytest's own, which this test would pass on to pytest if it came through.
+        (
+            "skipping_kernels",
+            "class Skipped(BaseException): ...\nraise Skipped('no GPU')\n",
+            r"bad\.py fails to import: Skipped: no GPU \(line 2\)",
+        ),
+    ],
+    ids=["raises", "syntax", "exits", "skips_itself"],
+)
+def test_a_wrapper_that_cannot_be_imported_is_an_error_with_its_line(
+    tmp_path: Path, package: str, source: str, message: str
+) -> None:
+    project = find_project(write(tmp_path, f'[tool.kjit]\npackage = "{package}"\n'))
+    add_wrapper(project, "bad", source)
+    with pytest.raises(KjitError, match=message):
         project.import_wrapper("bad")
 
 
