@@ -55,8 +55,8 @@ CPP_NAMES = _words(
     vec_total vectors wanted warpSize whole widen
 
     Index Lane LaunchKernel Optional Params Part Size Staged StagedRow SymbolicDevice SymbolicShape SymbolicSize T Tag
-    TensorMatcher TensorView Ts U Widest kAligned kBlock kColumns kDLCPU kDLCUDA kKeep kParallel kParts kStaged
-    kStreaming kUnroll kVec kWhole
+    TensorMatcher TensorView Ts U Widest kAligned kBlock kClusters kColumns kDLCPU kDLCUDA kKeep kParallel kParts
+    kStaged kStreaming kUnroll kVec kWhole
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     uintptr_t size_t KJIT_DEVICE
@@ -125,11 +125,11 @@ CPP_TYPES = _words(
     """
     Ahead AlignedVector AllLanes Any AnyView Binding Blob CacheEntry CacheMap CacheSet Callable Column Conversion
     Converted CopyTrait DLDataTypeTrait DTypeTrait DataType DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard
-    Error Event Export Extent FactoryLock FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait IntegerRange Kept
-    LargestSmem LaunchKernel LoadStoreBytes LoadStorePattern Matching MaybeDevice Memory Message NoDeleter Optional
-    Options PackedTrait Panic PanicError Piece Place Position ReductionTrait Row RuntimeCheck RuntimeDeviceCheck
-    ScalarTrait ShapeView SizeRef Spread Staged StagedRow StorageType StrideView StringView SymbolicDType SymbolicDevice
-    SymbolicShape SymbolicSize Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
+    Error Event Exchange Export Extent FactoryLock FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait
+    IntegerRange Kept LargestSmem LaunchKernel LoadStoreBytes LoadStorePattern Matching MaybeDevice Memory Message
+    NoDeleter Optional Options PackedTrait Panic PanicError Piece Place Position ReductionTrait Row RuntimeCheck
+    RuntimeDeviceCheck ScalarTrait ShapeView SizeRef Spread Staged StagedRow StorageType StrideView StringView
+    SymbolicDType SymbolicDevice SymbolicShape SymbolicSize Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""

@@ -10,7 +10,7 @@ namespace {
 
 using namespace kjit;
 
-__global__ void row_kernel(float* sums, float* peaks, int32_t* shared_by, const float* x, int64_t rows, int64_t columns,
+__global__ void row_kernel(float* sums, float* peaks, int64_t* counts, const float* x, int64_t rows, int64_t columns,
                            int threads) {
   const device::row::Place place = device::row::place(threads);
   float sum = 0.0f, peak = -1e30f;
@@ -21,24 +21,38 @@ __global__ void row_kernel(float* sums, float* peaks, int32_t* shared_by, const 
       peak = peak < value ? value : peak;
     }
   }
-  sum = device::row::reduce_sum(sum, threads);
+  const float total = device::row::reduce_sum(sum, threads);
   peak = device::row::reduce_max(peak, -1e30f, threads);
+  // More of them one after another, of another type too: none sees what an earlier one has left.
+  int64_t count = 0;
+  for (int turn = 0; turn < 5; ++turn) {
+    count += device::row::reduce_sum(int64_t{turn == 0}, threads);
+    const double again = device::row::reduce_sum(static_cast<double>(sum) + turn, threads);
+    if (again != static_cast<double>(total) + static_cast<double>(turn) * threads) count = -1000000;
+  }
   if (place.row < rows && place.lane == threads - 1) {
-    sums[place.row] = sum;
+    sums[place.row] = total;
     peaks[place.row] = peak;
-    shared_by[place.row] = threads;
+    counts[place.row] = count;
   }
 }
 
-int64_t reduce_rows(TensorView x, TensorView sums, TensorView peaks, TensorView shared_by, int64_t parts,
-                    int64_t max_block) {
+/// The sum and the maximum of each row, and how many threads have worked on it. The result says how many should have,
+/// and in how many blocks.
+int64_t reduce_rows(TensorView x, TensorView sums, TensorView peaks, TensorView counts, TensorView shape, int64_t parts,
+                    int64_t max_block, int64_t max_cluster) {
   using namespace host;
-  const row::Spread spread = row::spread(x.size(0), x.size(1), static_cast<int>(parts), static_cast<int>(max_block));
+  const int most = static_cast<int>(max_cluster < row::kMaxCluster ? max_cluster : row::kMaxCluster);
+  const row::Spread spread =
+      row::spread(x.size(0), x.size(1), static_cast<int>(parts), static_cast<int>(max_block), most);
   RuntimeCheck(spread.block <= row::kMaxBlock && spread.block % 32 == 0, "a block of ", spread.block);
-  LaunchKernel(spread.grid, spread.block, x.device())(row_kernel, sums.data_ptr(), peaks.data_ptr(),
-                                                      shared_by.data_ptr(), x.data_ptr(), x.size(0), x.size(1),
-                                                      spread.threads);
-  return spread.threads;
+  const row::Kept shared = row::keep(spread, x.size(1), static_cast<int>(parts), 1, x.device());
+  LaunchKernel(spread.grid, spread.block, x.device(), shared.bytes)
+      .config(row::config(spread))(row_kernel, sums.data_ptr(), peaks.data_ptr(), counts.data_ptr(), x.data_ptr(),
+                                   x.size(0), x.size(1), spread.threads);
+  static_cast<int32_t*>(shape.data_ptr())[0] = spread.threads;
+  static_cast<int32_t*>(shape.data_ptr())[1] = spread.cluster;
+  return row::kMaxCluster;
 }
 
 __global__ void move_kernel(int32_t* aligned, int32_t* streamed, int32_t* absent, const int32_t* x) {
@@ -79,6 +93,18 @@ void column(TensorView x, TensorView cut, TensorView whole) {
                                         cut.size(0));
 }
 
+/// Four vectors of a column, from every third one on, of which those behind the last one stay as they are.
+__global__ void columns_kernel(int32_t* out, const int32_t* x, int64_t size) {
+  device::AlignedVector<int32_t, 4> vectors[4];
+  for (auto& vector : vectors) vector.fill(-1);
+  device::row::Column<int32_t, 4, true>(x, 0).load(vectors, int64_t{4}, int64_t{12}, size);
+  for (int i = 0; i < 4; ++i) vectors[i].store(out, i);
+}
+
+void columns(TensorView x, TensorView out) {
+  host::LaunchKernel(1, 1, x.device())(columns_kernel, out.data_ptr(), x.data_ptr(), x.size(0));
+}
+
 constexpr int kParts = 2;
 
 __global__ void reverse_kernel(int32_t* out, const int32_t* x, int64_t chunks, int kept) {
@@ -100,9 +126,8 @@ __global__ void reverse_kernel(int32_t* out, const int32_t* x, int64_t chunks, i
 /// Moves a row of `size` elements, and asks for one that ends where the tensor does, and for none.
 __global__ void fetch_kernel(int32_t* out, const int32_t* x, int64_t size) {
   const int lane = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  device::row::fetch_ahead(x, size, size, 65536, lane, threads);
-  device::row::fetch_ahead(x, size, size, 1000, lane, threads);
-  device::row::fetch_ahead(static_cast<const int32_t*>(nullptr), size, size, 65536, lane, threads);
+  for (const int bytes : {0, 16, 256, 65536}) device::row::fetch_ahead(x, size, size, bytes, lane, threads);
+  device::row::fetch_ahead(static_cast<const int32_t*>(nullptr), size, size, 256, lane, threads);
   for (int64_t i = lane; i < size; i += threads) out[i] = x[i];
 }
 
@@ -119,14 +144,14 @@ void fetch(TensorView x, TensorView out) {
   host::LaunchKernel(1, 128, x.device())(fetch_kernel, out.data_ptr(), x.data_ptr(), x.size(1));
 }
 
-/// What `row::ahead` says of a launch of one of the two kernels: rows, or bytes.
+/// What `row::ahead` says of a launch of one of the two kernels: rows, or bytes of all warps of a row.
 int64_t ahead(TensorView x, bool roomy, int64_t rows, int64_t vectors, int64_t inputs, int64_t kept, bool bytes) {
   using namespace host;
   const row::Spread spread = row::spread(rows, vectors, 4);
   const row::Kept in_shared{static_cast<int>(kept), 0};
-  const row::Ahead ahead =
-      row::ahead(roomy ? roomy_kernel : fetch_kernel, spread, in_shared, rows, static_cast<int>(inputs), x.device());
-  return bytes ? ahead.bytes : ahead.rows;
+  const row::Ahead ahead = row::ahead(roomy ? roomy_kernel : fetch_kernel, spread, in_shared, rows, vectors,
+                                      static_cast<int>(inputs), x.device());
+  return bytes ? ahead.bytes * (spread.threads / 32) : ahead.rows;
 }
 
 /// How many blocks of so many threads an SM runs.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from machine import DEVICE, properties, synchronize
+from machine import DEVICE, SIMULATOR, properties, synchronize
 
 import kjit
 
@@ -20,7 +20,10 @@ COLUMNS = [
 ]
 """Types and elements of a vector: from one element to 16 bytes."""
 EXPORTS = [
-    *((name, name) for name in ("reduce_rows", "move", "fetch", "ahead", "blocks_per_sm", "through_shared_memory")),
+    *(
+        (name, name)
+        for name in ("reduce_rows", "move", "columns", "fetch", "ahead", "blocks_per_sm", "through_shared_memory")
+    ),
     *((f"column_{name}_{size}", f"column<{name}_t, {size}>") for name, size in COLUMNS),
 ]
 
@@ -33,6 +36,20 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
         cuda_wrappers=EXPORTS,
         build_directory=tmp_path_factory.mktemp("row"),
     )
+
+
+def reduce(module: Any, x: torch.Tensor, parts: int, max_block: int, max_cluster: int) -> tuple[int, int]:
+    """Checks sums and maxima of the rows; how many threads and blocks share a row."""
+    rows = len(x)
+    sums, peaks = torch.empty(rows, device=DEVICE), torch.empty(rows, device=DEVICE)
+    counts = torch.empty(rows, dtype=torch.int64, device=DEVICE)
+    shape = torch.zeros(2, dtype=torch.int32)
+    module.reduce_rows(x, sums, peaks, counts, shape, parts, max_block, max_cluster)
+    assert torch.equal(sums, x.sum(-1))
+    assert torch.equal(peaks, x.amax(-1))
+    threads, blocks = shape.tolist()
+    assert bool((counts == threads).all())
+    return threads, blocks
 
 
 @pytest.mark.parametrize(
@@ -57,12 +74,32 @@ def test_a_row_is_reduced_by_the_threads_that_share_it(
     module: Any, rows: int, columns: int, parts: int, max_block: int, threads: int
 ) -> None:
     x = torch.randint(-50, 50, (rows, columns), device=DEVICE).float()
-    sums, peaks = torch.empty(rows, device=DEVICE), torch.empty(rows, device=DEVICE)
-    shared_by = torch.empty(rows, dtype=torch.int32, device=DEVICE)
-    assert module.reduce_rows(x, sums, peaks, shared_by, parts, max_block) == threads
-    assert torch.equal(sums, x.sum(-1))
-    assert torch.equal(peaks, x.amax(-1))
-    assert bool((shared_by == threads).all())
+    assert reduce(module, x, parts, max_block, 1) == (threads, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "parts", "max_block", "max_cluster", "threads", "blocks"),
+    [
+        (300, 512, 4, 128, 8, 128, 1),
+        (300, 513, 4, 128, 8, 192, 2),
+        (300, 1024, 4, 128, 8, 256, 2),
+        (300, 1025, 4, 128, 8, 384, 4),
+        (300, 4096, 4, 128, 8, 1024, 8),
+        (300, 4097, 4, 128, 8, 128, 1),  # more than a cluster can hold
+        (300, 1025, 4, 128, 2, 128, 1),
+        (20, 20000, 8, 1024, 8, 2560, 4),
+        (9, 16384, 8, 1024, 8, 4096, 4),  # of few rows, a thread has fewer
+        (8, 16384, 8, 1024, 8, 8192, 8),
+        (1, 9000, 8, 1024, 8, 4608, 8),
+    ],
+)
+def test_a_cluster_of_blocks_shares_a_row_that_one_cannot_hold(
+    module: Any, rows: int, columns: int, parts: int, max_block: int, max_cluster: int, threads: int, blocks: int
+) -> None:
+    x = torch.randint(-50, 50, (rows, columns), device=DEVICE).float()
+    alone = min(max_block, threads)
+    has_clusters = SIMULATOR is None and properties().major >= 9
+    assert reduce(module, x, parts, max_block, max_cluster) == ((threads, blocks) if has_clusters else (alone, 1))
 
 
 def test_vectors_are_read_with_any_hint_and_absent_ones_are_zero(module: Any) -> None:
@@ -73,6 +110,13 @@ def test_vectors_are_read_with_any_hint_and_absent_ones_are_zero(module: Any) ->
     assert aligned.tolist() == [5, 6, 7, 8]
     assert streamed.tolist() == [5, 6, 7, 8]
     assert absent.tolist() == [0] * 8
+
+
+def test_vectors_of_a_column_are_read_together_up_to_its_end(module: Any) -> None:
+    x = torch.arange(36, dtype=torch.int32, device=DEVICE)
+    out = torch.empty(4, 4, dtype=torch.int32, device=DEVICE)
+    module.columns(x, out)
+    assert out.tolist() == [[4, 5, 6, 7], [16, 17, 18, 19], [28, 29, 30, 31], [-1] * 4]
 
 
 @pytest.mark.parametrize(("name", "size"), COLUMNS)
@@ -140,11 +184,15 @@ class TestAhead:
         assert self.ahead(module, 8 * sms, 16384, kept=1) == sms
         assert self.ahead(module, 8 * sms + 1, 16384, kept=1) == 8 * sms + 1
 
-    def test_more_is_fetched_where_many_rows_follow_each_other(self, module: Any, at_a_time: int) -> None:
-        assert self.fetched(module, 8 * at_a_time, 512) == 65536
-        assert self.fetched(module, 8 * at_a_time + 1, 512) == 2 * 65536
-        assert self.fetched(module, 8 * at_a_time, 512, inputs=2) == 32768
-        assert self.fetched(module, 7, 512) == 0
+    def test_more_is_fetched_where_many_rows_follow_each_other(self, module: Any) -> None:
+        at_a_time = properties().multi_processor_count * module.blocks_per_sm(False, 1024)
+        assert self.fetched(module, 8 * at_a_time, 8192) == 65536
+        assert self.fetched(module, 8 * at_a_time + 1, 8192) == 2 * 65536
+        assert self.fetched(module, 8 * at_a_time, 8192, inputs=2) == 32768
+        assert self.fetched(module, 7, 8192) == 0
+
+    def test_no_more_is_fetched_than_a_row_has(self, module: Any) -> None:
+        assert self.fetched(module, 100_000, 512) == 512 * 16
 
 
 @pytest.mark.parametrize(("chunks", "kept"), [(1, 0), (2, 1), (5, 4)])

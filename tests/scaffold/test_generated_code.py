@@ -227,7 +227,7 @@ def test_a_kernel_keeps_its_arrays_in_registers(project: Path, op: Op) -> None:
     built = compile_variant(variant, Toolchain.for_target(variant.target), staging)
     assert built.warnings == ""
     # An array that does not fit into registers would be hundreds of bytes.
-    assert all(kernel.spill_stores <= 32 for kernel in built.resources)
+    assert all(kernel.spill_stores <= 64 for kernel in built.resources)
 
 
 @pytest.mark.nvcc

@@ -87,7 +87,7 @@ KJIT_DEVICE void PDLTriggerSecondary() {
 #endif
 }
 
-/// The first line of a kernel that is launched with `enable_pdl()`: waits until what ran before it in the stream has
+/// The beginning of a kernel that is launched with `enable_pdl()`: waits until what ran before it in the stream has
 /// ended, and lets the next kernel be made ready while this one runs. Nothing may be read or written ahead of it, and
 /// all threads call. Saves the time of a launch. With more than `kMostBlocks` blocks nothing is let: each block that
 /// does takes about a nanosecond of the whole GPU then, and short blocks would have to wait for that (an H200).

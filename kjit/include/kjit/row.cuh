@@ -1,4 +1,5 @@
-// Kernels that share every row of a tensor among a few threads: lanes of a warp where rows are short, else a block.
+// Kernels that share every row of a tensor among a few threads: lanes of a warp where rows are short, else a block, or
+// a cluster of blocks where one cannot hold the row (from sm_90 on).
 //
 //   const row::Spread spread = row::spread(num_rows, vectors, 4);   // host: at most 4 vectors a thread
 //   LaunchKernel(spread.grid, spread.block, device)(kernel, spread.threads, ...);
@@ -19,6 +20,7 @@
 #include <kjit/launch.h>
 #include <kjit/utils.h>
 #include <kjit/device.cuh>
+#include <kjit/mbarrier.cuh>
 
 #include <cstddef>
 #include <cstdint>
@@ -32,56 +34,93 @@ namespace host::row {
 /// Threads of the largest block that `spread` asks for.
 inline constexpr int kMaxBlock = 1024;
 
+/// Blocks of the largest cluster that shares a row: what every GPU with clusters can run, or one, where the unit is
+/// compiled for others.
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
+inline constexpr int kMaxCluster = 8;
+#else
+inline constexpr int kMaxCluster = 1;
+#endif
+
 /// How rows are spread over a GPU.
 struct Spread {
-  int threads;        // that share a row: a power of two up to 32, or the block
+  int threads;        // that share a row: a power of two up to 32, or those of a cluster
   int block;          // threads of a block
   std::int64_t grid;  // blocks
+  int cluster;        // blocks that share a row: one, but where that cannot hold it
 };
 
-/// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row, and of a
-/// row that is too long for a block of `max_block` threads, a multiple of 32, more. Of short rows it has at most two.
-/// Of few rows it has fewer than `parts`: most of the GPU is idle then, and the more threads a row has, the sooner it
-/// is done.
-inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxBlock) {
+/// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row. Where a
+/// block of `max_block` threads, a multiple of 32, cannot hold the row so, a cluster of up to `max_cluster` shares it,
+/// a power of two; where that cannot either, a block has it, and a thread more. Of short rows a thread has at most two
+/// vectors, and of few rows fewer than `parts`: most of the GPU is idle then, and the more threads a row has, the
+/// sooner it is done.
+inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxBlock,
+                     int max_cluster = 1) {
   constexpr int kSmallBlock = 64;  // threads: the fewer rows a block has, the sooner the SM has room for others
   constexpr std::int64_t kShort = 64, kMedium = 256, kFew = 65536;
-  const bool few = rows * vectors <= kFew;
+  constexpr std::int64_t kFewBlocks = 64;                     // half of a large GPU, so that all clusters find a place
+  const std::int64_t held = std::int64_t{parts} * max_block;  // by a block
+  int cluster = 1;
+  if (vectors > held && vectors <= max_cluster * held) {
+    while (vectors > cluster * held || (cluster < max_cluster && 2 * cluster * rows <= kFewBlocks)) cluster *= 2;
+  }
+  const bool few = rows * vectors <= kFew || (cluster > 1 && cluster * rows <= kFewBlocks);
   const int most = few && kShort < vectors && vectors <= kMedium ? 1 : few || vectors <= kShort ? 2 : parts;
   const std::int64_t wanted = div_ceil(vectors, std::int64_t{most < parts ? most : parts});
   if (wanted <= 32) {
     int threads = 1;
     while (threads < wanted) threads *= 2;
-    return {threads, kSmallBlock, div_ceil(rows, std::int64_t{kSmallBlock / threads})};
+    return {threads, kSmallBlock, div_ceil(rows, std::int64_t{kSmallBlock / threads}), 1};
   }
-  const int block = static_cast<int>(wanted < max_block ? div_ceil(wanted, std::int64_t{32}) * 32 : max_block);
-  return {block, block, rows};
+  const std::int64_t share = div_ceil(wanted, std::int64_t{cluster});
+  const int block = static_cast<int>(share < max_block ? div_ceil(share, std::int64_t{32}) * 32 : max_block);
+  return {cluster * block, block, cluster * rows, cluster};
+}
+
+namespace details {
+
+/// What the blocks of a cluster tell each other while they reduce a row, at the end of each block's dynamic shared
+/// memory. Two reductions in turn have places of their own: a block may be ahead of another by one.
+struct Exchange {
+  std::uint64_t complete[2];  // barriers: the values of all warps of the cluster have come
+  std::uint64_t values[2][kMaxCluster * kMaxBlock / 32];
+  unsigned turns[kMaxBlock / 32];  // how many reductions each warp has done
+};
+
+}  // namespace details
+
+/// How the launch of a kernel is configured whose rows are spread so: blocks that share a row are a cluster.
+inline LaunchKernel::Config config(const Spread& spread) {
+  return {.cluster_dim = dim3(spread.cluster > 1 ? static_cast<unsigned>(spread.cluster) : 0)};
 }
 
 /// What of a row stays in a block's dynamic shared memory.
 struct Kept {
   int chunks;         // vectors of all threads, `parts` of them each; the first ones of the row
-  std::size_t bytes;  // of shared memory
+  std::size_t bytes;  // of shared memory, with what the blocks of a cluster need to reduce a row
 };
 
 /// How much of a row of `vectors` vectors fits into shared memory, when the `parts` vectors of each thread that come
 /// last stay in registers. `inputs` tensors have such rows.
 inline Kept keep(const Spread& spread, std::int64_t vectors, int parts, int inputs, DLDevice device) {
   constexpr int kReserved = 2048;  // for static arrays, such as those of `reduce_sum`, and the system
+  using namespace details;
+  const std::size_t exchange = spread.cluster > 1 ? sizeof(Exchange) : 0;
   const std::int64_t chunks = div_ceil(vectors, std::int64_t{spread.threads} * parts);
-  if (chunks <= 1) return {0, 0};
+  if (chunks <= 1) return {0, exchange};
   int most = 0;
   RuntimeDeviceCheck(::cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.device_id));
   const std::size_t chunk = std::size_t{16} * static_cast<std::size_t>(inputs * parts * spread.block);
-  const auto fit = static_cast<std::int64_t>(static_cast<std::size_t>(most - kReserved) / chunk);
+  const auto fit = static_cast<std::int64_t>((static_cast<std::size_t>(most - kReserved) - exchange) / chunk);
   const int kept = static_cast<int>(fit < chunks - 1 ? fit : chunks - 1);
-  return {kept, chunk * static_cast<std::size_t>(kept)};
+  return {kept, chunk * static_cast<std::size_t>(kept) + exchange};
 }
 
 /// Which row a block asks for while it writes its own, so that the memory is never without reads.
 struct Ahead {
   std::int64_t rows;  // how many rows further it lies
-  int bytes;          // of its beginning, in each of the inputs
+  int bytes;          // of its beginning, that each warp asks for in each of the inputs
 };
 
 namespace details {
@@ -107,32 +146,145 @@ inline int blocks_per_sm(const void* kernel, int block, DLDevice device) {
 
 }  // namespace details
 
-/// What is fetched ahead when `kernel` is launched as `spread` and `kept` say, on `rows` rows of each of `inputs`
-/// tensors: of the row that is begun about when this one is done, as many rows further as the GPU works on at a time,
-/// 64 KiB, and twice that where many rows follow each other on an SM. No row has one ahead, as `rows` says then, where
-/// that gains nothing: where there are so few rows or they are short, and where many of them are so long that `kept`
-/// has a part (the SMs get out of step then, and always some read).
+/// What is fetched ahead when `kernel` is launched as `spread` and `kept` say, on `rows` rows of `vectors` vectors of
+/// each of `inputs` tensors: of the row that is begun about when this one is done, as many rows further as the GPU
+/// works on at a time, 64 KiB, and twice that where many rows follow each other on an SM. No row has one ahead, as
+/// `rows` says then, where that gains nothing: where there are so few rows or they are short, and where many of them
+/// are so long that `kept` has a part (the SMs get out of step then, and always some read).
 template <typename... P>
-Ahead ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::int64_t rows, int inputs,
-            DLDevice device) {
+Ahead ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::int64_t rows, std::int64_t vectors,
+            int inputs, DLDevice device) {
   using namespace details;
-  constexpr int kFewestThreads = 128, kLongRun = 8, kBytes = 65536;
+  constexpr int kFewestThreads = 128, kLongRun = 8, kBytes = 65536, kVec = 16;
   const Ahead none = {rows, 0};
   if (spread.threads < kFewestThreads) return none;
   int sms = 0;
   RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
-  if (rows <= sms) return none;
+  if (spread.grid <= sms) return none;
   const bool long_rows = kept.chunks > 0;
   const void* const address = reinterpret_cast<const void*>(kernel);
-  const std::int64_t at_a_time = long_rows ? sms : std::int64_t{sms} * blocks_per_sm(address, spread.block, device);
+  const std::int64_t blocks = long_rows ? sms : std::int64_t{sms} * blocks_per_sm(address, spread.block, device);
+  const std::int64_t at_a_time = blocks / spread.cluster;
   const bool long_run = rows > kLongRun * at_a_time;
   if (rows <= at_a_time || (long_rows && long_run)) return none;
-  return {at_a_time, (long_run ? 2 * kBytes : kBytes) / inputs};
+  const std::int64_t most = (long_run ? 2 * kBytes : kBytes) / inputs * spread.cluster;
+  const std::int64_t bytes = most < vectors * kVec ? most : vectors * kVec;
+  return {at_a_time, static_cast<int>(div_ceil(bytes, std::int64_t{spread.threads / 32 * kVec})) * kVec};
 }
 
 }  // namespace host::row
 
 namespace device::row {
+
+namespace details {
+
+/// `value`, combined over the lanes of a warp.
+template <typename S, typename Combine>
+KJIT_DEVICE S reduce_in_warp(S value, Combine combine) {
+#pragma unroll
+  for (unsigned offset = kWarpThreads / 2; offset > 0; offset /= 2) {
+    value = combine(value, __shfl_xor_sync(0xffffffffu, value, offset));
+  }
+  return value;
+}
+
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM  // which has no clusters
+
+using namespace host::row::details;
+
+/// This block's number in its cluster, and how many there are.
+KJIT_DEVICE unsigned cluster_block() {
+  unsigned block;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(block));
+  return block;
+}
+KJIT_DEVICE unsigned cluster_blocks() {
+  unsigned blocks;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  return blocks;
+}
+
+/// Where block `block` of the cluster has what this one has at `here` in shared memory.
+KJIT_DEVICE std::uint32_t of_block(unsigned block, void* here) {
+  using namespace ptx;
+  std::uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to_shared(here)), "r"(block));
+  return there;
+}
+
+/// Writes `value` to where block `block` has `here`, and its bytes are counted by the barrier `complete` there.
+template <typename S>
+KJIT_DEVICE void store_in_block(unsigned block, S* here, S value, std::uint64_t* complete) {
+  static_assert(sizeof(S) == 4 || sizeof(S) == 8);
+  const std::uint32_t to = of_block(block, here), counter = of_block(block, complete);
+  if constexpr (sizeof(S) == 4) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(bits),
+                 "r"(counter)
+                 : "memory");
+  } else {
+    std::uint64_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(to), "l"(bits),
+                 "r"(counter)
+                 : "memory");
+  }
+}
+
+/// Where this block learns the values of the others of its cluster.
+KJIT_DEVICE Exchange& exchange() {
+  extern __shared__ __align__(16) unsigned char kjit_row_slots[];
+  unsigned bytes;
+  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+  return *reinterpret_cast<Exchange*>(&kjit_row_slots[bytes - sizeof(Exchange)]);
+}
+
+/// Lets the other blocks of the cluster know that this one is there, before `reduce_in_cluster`.
+KJIT_DEVICE void enter_cluster() {
+  using namespace ptx;
+  Exchange& here = exchange();
+  if (threadIdx.x % kWarpThreads == 0) here.turns[threadIdx.x / kWarpThreads] = 0;
+  if (threadIdx.x == 0) {
+    for (std::uint64_t& complete : here.complete) mbar_init(&complete, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncwarp();
+  // Relaxed: an arrival that releases would let each warp wait for its reads, and empty the SM's cache.
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+/// `value`, combined over all threads of the cluster: the same in each of them, bit by bit. Every warp tells every
+/// block what it has, and nobody waits for more than that: a barrier of the cluster would wait for all memory.
+template <typename S, typename Combine>
+KJIT_DEVICE S reduce_in_cluster(S value, S neutral, Combine combine) {
+  using namespace ptx;
+  constexpr unsigned kWarp = kWarpThreads;
+  const unsigned warps = blockDim.x / kWarp, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const unsigned blocks = cluster_blocks();
+  Exchange& here = exchange();
+  const unsigned turn = here.turns[warp];
+  __syncwarp();
+  if (lane == 0) here.turns[warp] = turn + 1;
+  S* const values = reinterpret_cast<S*>(here.values[turn % 2]);
+  std::uint64_t* const complete = &here.complete[turn % 2];
+  if (threadIdx.x == 0) mbar_arrive_expect_tx(complete, blocks * warps * static_cast<unsigned>(sizeof(S)));
+  if (turn == 0) asm volatile("barrier.cluster.wait.aligned;" ::: "memory");  // for the barriers of the others
+
+  value = reduce_in_warp(value, combine);
+  if (lane < blocks) store_in_block(lane, &values[cluster_block() * kWarp + warp], value, complete);
+  mbar_wait_parity(complete, turn / 2 % 2);
+  value = neutral;
+#pragma unroll 1
+  for (unsigned i = lane; lane < warps && i < blocks * kWarp; i += 2 * kWarp) {  // the number of blocks is even
+    value = combine(value, combine(values[i], values[i + kWarp]));
+  }
+  return reduce_in_warp(value, combine);
+}
+
+#endif
+
+}  // namespace details
 
 /// A thread's row, and its number among the threads of that row. The row may lie behind the last one.
 struct Place {
@@ -140,9 +292,20 @@ struct Place {
   int lane;
 };
 
-/// Where this thread works when `threads` threads share a row, in a grid that `host::row::spread` laid out.
+/// Where this thread works when `threads` threads share a row, in a grid that `host::row::spread` laid out. Every
+/// thread calls, once. A kernel whose rows are never shared by a cluster is smaller without `kClusters`.
+template <bool kClusters = true>
 KJIT_DEVICE Place place(int threads) {
   const int thread = static_cast<int>(threadIdx.x);
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM  // which has no clusters
+  if (kClusters && threads > static_cast<int>(blockDim.x)) {
+    using namespace details;
+    enter_cluster();
+    unsigned cluster;
+    asm("mov.u32 %0, %%clusterid.x;" : "=r"(cluster));
+    return {std::int64_t{cluster}, static_cast<int>(cluster_block() * blockDim.x) + thread};
+  }
+#endif
   if (threads > static_cast<int>(kWarpThreads)) return {std::int64_t{blockIdx.x}, thread};
   const int shift = __ffs(threads) - 1;  // a power of two
   return {std::int64_t{blockIdx.x} * (blockDim.x >> shift) + (thread >> shift), thread & (threads - 1)};
@@ -256,6 +419,17 @@ class Column {
     }
   }
 
+  /// The vectors from the elements `first`, `first + step`, ... on, those that lie before `end`.
+  template <std::size_t kCount, typename Index>
+  __device__ void load(AlignedVector<T, N> (&vectors)[kCount], Index first, Index step, Index end) const {
+#pragma unroll
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const Index at = first + static_cast<Index>(i) * step;
+      if (at >= end) break;
+      load(vectors[i], at);
+    }
+  }
+
  private:
   const T* data_;   // where vectors are cut, moved to where the aligned ones lie that they start in
   int second_ = 0;  // which aligned vector has the elements behind those of the first one
@@ -276,27 +450,26 @@ KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
   for (std::size_t i = 0; i < kBytes / sizeof(Store); ++i) __stcs(reinterpret_cast<Store*>(to) + i, words[i]);
 }
 
-/// Lets the beginning of another row, `size` elements from `row[offset]` on, be read into the GPU's L2 cache while this
-/// row is worked on: at most `most` bytes. All threads of this row call, after their last read, from which it would
-/// take the memory's time. Nothing where `row` is null.
+/// Lets the beginning of a row, `size` elements from `row[offset]` on, be read into the GPU's L2 cache: `bytes` for
+/// each warp of the `threads` threads, as far as the row has so many. All threads of a row call: for another row after
+/// their last read, from which it would take the memory's time; for their own before `PDLBegin`, where nothing may be
+/// read, but asked for. Nothing where `row` is null or `bytes` is 0.
 template <typename T>
-KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t size, int most, int lane, int threads) {
+KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t size, int bytes, int lane, int threads) {
 #if !KJIT_SIM
-  if (row == nullptr) return;
-  const std::int64_t bytes = size * static_cast<std::int64_t>(sizeof(T));
-  const int end = static_cast<int>(bytes < most ? bytes : most);
+  if (row == nullptr || bytes == 0) return;
   const char* const first = reinterpret_cast<const char*>(row + offset);
+  const std::int64_t end = size * static_cast<std::int64_t>(sizeof(T));
+  constexpr int kWarp = static_cast<int>(kWarpThreads);
 #if KJIT_ARCH_HOPPER_OR_GREATER
-  constexpr int kVec = 16, kWarp = static_cast<int>(kWarpThreads);
-  // A warp asks once, for its share in one piece, which has to be of whole vectors.
-  const int each = end / (threads / kWarp) / kVec * kVec;
-  const char* const from = first - reinterpret_cast<std::uintptr_t>(first) % kVec + lane / kWarp * each;
-  if (lane % kWarp == 0 && each > 0) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(each) : "memory");
-  }
+  constexpr int kVec = 16;
+  const int at = lane / kWarp * bytes;  // of whole vectors
+  if (lane % kWarp != 0 || at + bytes > end) return;
+  const char* const from = first - reinterpret_cast<std::uintptr_t>(first) % kVec + at;
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 #else
   constexpr int kLine = 128;
-  for (int at = lane * kLine; at < end; at += threads * kLine) {
+  for (int at = lane * kLine; at < threads / kWarp * bytes && at < end; at += threads * kLine) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(first + at));
   }
 #endif
@@ -333,8 +506,11 @@ KJIT_DEVICE void take(AlignedVector<T, N>& vector, int slot) {
 
 namespace details {
 
-template <typename S, typename Combine>
+template <bool kClusters, typename S, typename Combine>
 KJIT_DEVICE S reduce(S value, S neutral, int threads, Combine combine) {
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM  // which has no clusters
+  if (kClusters && threads > static_cast<int>(blockDim.x)) return reduce_in_cluster(value, neutral, combine);
+#endif
   constexpr int kWarp = static_cast<int>(kWarpThreads);
 #pragma unroll
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
@@ -347,26 +523,22 @@ KJIT_DEVICE S reduce(S value, S neutral, int threads, Combine combine) {
   __syncthreads();  // what an earlier call has put there is read
   if (lane == 0) of_warp[threadIdx.x / kWarpThreads] = value;
   __syncthreads();
-  value = lane < threads / kWarp ? of_warp[lane] : neutral;
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    value = combine(value, __shfl_xor_sync(0xffffffffu, value, offset));
-  }
-  return value;
+  return reduce_in_warp(lane < threads / kWarp ? of_warp[lane] : neutral, combine);
 }
 
 }  // namespace details
 
 /// The sum of `value` over the threads that share a row, in all of them, and the same bit by bit. `S` is float, double
 /// or an integer of 32 or 64 bits. All threads of the block call, those whose row lies behind the last one too.
-template <typename S>
+template <bool kClusters = true, typename S>
 KJIT_DEVICE S reduce_sum(S value, int threads) {
-  return details::reduce(value, S{}, threads, [](S a, S b) { return a + b; });
+  return details::reduce<kClusters>(value, S{}, threads, [](S a, S b) { return a + b; });
 }
 
 /// The maximum of `value` in the same way; it is at least `smallest`, also where all values are NaN.
-template <typename S>
+template <bool kClusters = true, typename S>
 KJIT_DEVICE S reduce_max(S value, S smallest, int threads) {
-  return details::reduce(value, smallest, threads, [](S a, S b) { return a < b ? b : a; });
+  return details::reduce<kClusters>(value, smallest, threads, [](S a, S b) { return a < b ? b : a; });
 }
 
 }  // namespace device::row

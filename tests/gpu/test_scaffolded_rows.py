@@ -1,0 +1,55 @@
+"""What `kjit new --pattern rowwise` writes, on rows that are longer than those of the test that comes with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from machine import DEVICE, many
+
+import kjit
+from kjit.scaffold.new import parse_devices, scaffold_op
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("rows")
+    signature = "x: T[B, D], weight: T[D], eps: float = 1e-6 -> out: T[B, D]"
+    scaffold = scaffold_op("long_norm", signature, pattern="rowwise", devices=parse_devices("cuda"), start=folder)
+    source = folder / "long_norm.cuh"
+    source.write_text(next(file.text for file in scaffold.files.files if file.path.name == source.name))
+    return kjit.load_jit(
+        "long_norm",
+        cuda_files=[source],
+        cuda_wrappers=[(name, f"LongNorm<{name}_t>::run") for name in DTYPES],
+        build_directory=folder,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("rows", "columns", "offset"),
+    [
+        (1, 250_000, 0),  # few rows: as many blocks for each as can share one
+        (many(300), 65_536, 0),  # more than the GPU works on at a time, fetched ahead
+        (many(300), 65_539, 0),
+        (3, 600_000, 0),  # more than a cluster can hold
+        (3, 600_003, 0),
+        (3, 30_001, 1),  # the tensors are never aligned at the same time
+        (3, 50_001, 1),
+    ],
+)
+def test_long_rows_are_right(module: Any, dtype: str, rows: int, columns: int, offset: int) -> None:
+    x = torch.randn(rows, columns, device=DEVICE).to(DTYPES[dtype])
+    weight = torch.randn(columns, device=DEVICE).to(DTYPES[dtype])
+    memory = torch.full((rows * columns + 2 * offset,), 7.0, dtype=DTYPES[dtype], device=DEVICE)
+    out = memory[offset : offset + rows * columns].view(rows, columns)
+    for _ in range(3):  # the later ones begin while the one before still runs
+        getattr(module, dtype)(x, weight, 1e-6, out)
+    scale = (x.double().square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+    expected = (x.double() * scale * weight.double()).to(DTYPES[dtype])
+    torch.testing.assert_close(out, expected)
+    assert memory[:offset].tolist() + memory[len(memory) - offset :].tolist() == [7.0] * (2 * offset)
