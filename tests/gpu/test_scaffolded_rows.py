@@ -53,3 +53,17 @@ def test_long_rows_are_right(module: Any, dtype: str, rows: int, columns: int, o
     expected = (x.double() * scale * weight.double()).to(DTYPES[dtype])
     torch.testing.assert_close(out, expected)
     assert memory[:offset].tolist() + memory[len(memory) - offset :].tolist() == [7.0] * (2 * offset)
+
+
+def test_rows_are_read_as_the_kernel_ahead_has_left_them(module: Any) -> None:
+    """They are asked for before that kernel has ended."""
+    rows, columns = many(300), 65_536
+    weight = torch.randn(columns, device=DEVICE)
+    middle, out = torch.zeros(rows, columns, device=DEVICE), torch.empty(rows, columns, device=DEVICE)
+    for _ in range(5):
+        x = torch.randn(rows, columns, device=DEVICE)
+        module.fp32(x, weight, 1e-6, middle)
+        module.fp32(middle, weight, 1e-6, out)
+        expected = x.double() * weight.double() * (x.double().square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+        scale = (expected.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+        torch.testing.assert_close(out, (expected * weight.double() * scale).float())
