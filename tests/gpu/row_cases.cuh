@@ -37,10 +37,10 @@ __global__ void row_kernel(float* sums, float* peaks, int64_t* counts, const flo
   }
 }
 
-/// The sum and the maximum of each row, and how many threads have worked on it. The result says how many should have,
-/// and in how many blocks.
-int64_t reduce_rows(TensorView x, TensorView sums, TensorView peaks, TensorView counts, TensorView shape, int64_t parts,
-                    int64_t max_block, int64_t max_cluster) {
+/// The sum and the maximum of each row, and how many threads have worked on it. `shape`, on the CPU, is told how many
+/// should have, and in how many blocks.
+void reduce_rows(TensorView x, TensorView sums, TensorView peaks, TensorView counts, TensorView shape, int64_t parts,
+                 int64_t max_block, int64_t max_cluster) {
   using namespace host;
   const int most = static_cast<int>(max_cluster < row::kMaxCluster ? max_cluster : row::kMaxCluster);
   const row::Spread spread =
@@ -52,7 +52,6 @@ int64_t reduce_rows(TensorView x, TensorView sums, TensorView peaks, TensorView 
                                    x.size(0), x.size(1), spread.threads);
   static_cast<int32_t*>(shape.data_ptr())[0] = spread.threads;
   static_cast<int32_t*>(shape.data_ptr())[1] = spread.cluster;
-  return row::kMaxCluster;
 }
 
 __global__ void move_kernel(int32_t* aligned, int32_t* streamed, int32_t* absent, const int32_t* x) {
