@@ -3,8 +3,11 @@
 What was not used for longest goes, after something was added, until there is some air below `KJIT_CACHE_MAX_SIZE`. To
 count ten thousand artifacts each time would take longer than many a compile, so there is a running sum: a file to which
 everyone who adds an artifact adds one line, the bytes of it. That needs no lock. Where the sum is above the limit, the
-artifacts are counted, some go, and the file begins anew with what is left. Whoever deletes otherwise writes nothing
-there: a sum that is too high costs one count and is right again.
+artifacts are counted, some go, and a new file with what is left takes the place of the old. One process counts at a
+time, and the others go on: what they add meanwhile is carried over into the new file, and whoever has written to a file
+that was replaced by then writes once more. So nothing that is added is missing in the sum, unless a process is killed
+just between the two. Whoever deletes otherwise writes nothing there: a sum that is too high costs one count and is
+right again.
 
 What was used within the last hour stays, even above the limit: other programs may be about to load it, and a build
 whose parts do not fit together would remove its own beginning. A use is noted by the date of the record, each half hour
@@ -44,37 +47,49 @@ def make_room(store: Store, count: Path, added: Artifact) -> None:
     """
     limit = env.cache_max_size()
     try:
-        total = _add(count, added.size + os.path.getsize(added.folder / "record.json"), limit)
+        total = _add(count, added.size + os.path.getsize(added.folder / "record.json"))
         if limit is not None and (total is None or total > limit):
-            _reduce(store, count, limit, added.folder)
+            while _reduce(store, count, limit, added.folder):
+                pass
     except (OSError, CacheError) as error:
         # It is about space only: what was built is there, and the next one that is added tries again.
         _log.debug("the cache %s is not kept under %s: %s", store.root, env.CACHE_MAX_SIZE, error)
 
 
-def _add(count: Path, size: int, limit: int | None) -> int | None:
+def _add(count: Path, size: int) -> int | None:
     """Add to the running sum and return it; None where there is none."""
-    try:
-        handle = os.open(count, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    with open(handle, "r+b", buffering=0) as file:
-        file.write(b"%d\n" % size)
-        if limit is None:
-            return None
-        file.seek(0)
+    while True:
         try:
-            return sum(map(int, file.read().split()))
-        except ValueError:
-            return None  # garbage: it is counted anew
+            handle = os.open(count, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        with open(handle, "r+b", buffering=0) as file:
+            file.write(b"%d\n" % size)
+            if locks.is_current(handle, count):
+                file.seek(0)
+                return _sum(file.read())
 
 
-def _reduce(store: Store, count: Path, limit: int, keep: Path) -> None:
-    """Count the artifacts, and remove some if they take more than `limit`."""
+def _sum(lines: bytes) -> int | None:
+    try:
+        return sum(map(int, lines.split()))
+    except ValueError:
+        return None  # garbage: it is counted anew
+
+
+def _reduce(store: Store, count: Path, limit: int, keep: Path) -> bool:
+    """Count the artifacts, and remove some if they take more than `limit`.
+
+    Returns:
+        whether it has to be done once more: others have added too much meanwhile, and left it to this process.
+    """
     handle = locks.open_file(count, os.O_CREAT | os.O_NOFOLLOW)
     try:
         if locks.try_lock(handle) is False:
-            return  # another process is at it
+            return False  # another process is at it, and will see what was added
+        if not locks.is_current(handle, count):
+            return True
+        known = os.fstat(handle).st_size
         entries = sorted(store.entries(), key=lambda entry: entry.used)
         total = sum(entry.size for entry in entries)
         if total > limit:
@@ -85,6 +100,15 @@ def _reduce(store: Store, count: Path, limit: int, keep: Path) -> None:
             os.replace(beside, count)
         finally:
             beside.unlink(missing_ok=True)
+        lines = os.pread(handle, os.fstat(handle).st_size - known, known)
+        if not lines:
+            return False
+        meanwhile = _sum(lines)
+        if meanwhile is None:
+            return True
+        with_others = _add(count, meanwhile)
+        # Where it was too much before that, nothing more can go.
+        return total <= limit and (with_others is None or with_others > limit)
     finally:
         locks.release(handle)
 
