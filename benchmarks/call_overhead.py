@@ -4,8 +4,10 @@
 
 All sides add a constant to one int32 element with the output given, so that the call is all that there is to measure:
 the wrapper (`kjit.torch_op` over a declared op), the raw export, `torch.add(out=)`, and a `torch.library.custom_op`
-around the raw export. CPU tensors, and CUDA tensors where there is a GPU (launches are asynchronous: what is measured
-is the CPU's part). Each in two modes: as PyTorch starts, and in `torch.inference_mode()`, as models are served.
+around the raw export. The wrapper twice: as it is after a compile or `kjit build`, and as it is where it has to ask in
+Python what it asks of its tensors (kjit/runtime/op_questions.py). CPU tensors, and CUDA tensors where there is a GPU
+(launches are asynchronous: what is measured is the CPU's part). Each in two modes: as PyTorch starts, and in
+`torch.inference_mode()`, as models are served.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import common
 import torch
 
 import kjit
+from kjit.runtime import op_questions
 
 _CONSTANT = 7
 _CALLS = 500
@@ -77,22 +80,35 @@ def _compare(device: str, repeat: int) -> None:
     def custom_call() -> None:
         custom(src, out)
 
+    questions = op_questions.build()
+    assert questions is not None, "it cannot be compiled here: `kjit doctor` says why"
+
+    def python_call() -> None:
+        add_constant(src, out=out)
+
     sides = {
         "raw export": export_call,
         "kjit wrapper": wrapper_call,
+        "kjit wrapper, Python": python_call,
         "torch.add(out=)": torch_call,
         "torch.library.custom_op": custom_call,
     }
+
+    def timed(call: Callable[[], None]) -> float:
+        op_questions.use(None if call is python_call else questions)
+        return _time(call, device)
+
     for mode in (torch.enable_grad, torch.inference_mode):
         for call in sides.values():
             out.zero_()
             call()
             assert int(out) == 1 + _CONSTANT
         with mode():
-            medians = common.alternate({name: lambda c=call: _time(c, device) for name, call in sides.items()}, repeat)
+            medians = common.alternate({name: lambda c=call: timed(c) for name, call in sides.items()}, repeat)
         title = f"{device}, {mode.__name__}: CPU time a call"
         common.print_sides(title, medians, "us", "torch.add(out=)")
-        print(f"  the wrapper costs {medians['kjit wrapper'] - medians['raw export']:.3f} us over the raw export")
+        for name in ("kjit wrapper", "kjit wrapper, Python"):
+            print(f"  {name}: {medians[name] - medians['raw export']:.3f} us over the raw export")
 
 
 def _time(call: Callable[[], None], device: str) -> float:

@@ -28,6 +28,7 @@ from kjit.build.folders import is_noexec
 from kjit.build.highway import find_highway
 from kjit.build.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
 from kjit.errors import KjitError, ToolchainError
+from kjit.runtime.op_questions import python_header
 from kjit.spec import CudaArch
 
 State = Literal["ok", "problem", "absent"]
@@ -78,6 +79,7 @@ def examine() -> list[Check]:
         _run("simulator", _simulator, needed=False),
         _run("GPUs", _gpus, needed=False),
         _run("Highway", _highway, needed=False),
+        _run("Python.h", _python_header, needed=False),
         _run("triton", _triton, needed=False),
         _run("clangd", _clangd, needed=False),
     ]
@@ -291,6 +293,17 @@ def _highway() -> _Finding:
     except ToolchainError as error:
         return _Finding(f"{error.message} `kjit new --simd highway` needs it.", "absent", error.hint)
     return _Finding(f"{highway.version} ({highway.include})")
+
+
+def _python_header() -> _Finding:
+    header = python_header()
+    if not header.is_file():
+        return _Finding(
+            f"not at '{header}'; eager calls of ops are slower without what is compiled with it.",
+            "absent",
+            "install python3-dev (python3-devel on Fedora)",
+        )
+    return _Finding(str(header))
 
 
 def _triton() -> _Finding:

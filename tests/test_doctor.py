@@ -32,6 +32,7 @@ NAMES = [
     "simulator",
     "GPUs",
     "Highway",
+    "Python.h",
     "triton",
     "clangd",
 ]
@@ -299,3 +300,12 @@ class TestSharedCache:
 def test_the_limit_of_the_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", "5M")
     assert "of at most 5.0 MiB" in check("cache").detail
+
+
+def test_a_python_without_headers_is_told_with_what_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check("Python.h").state == "ok"
+    monkeypatch.setattr(doctor, "python_header", lambda: Path("/nowhere/Python.h"))
+    found = check("Python.h")
+    assert (found.state, found.mend) == ("absent", "install python3-dev (python3-devel on Fedora)")
+    assert "/nowhere/Python.h" in found.detail
+    assert is_fit(examine())

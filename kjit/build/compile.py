@@ -51,7 +51,8 @@ from kjit.build.toolchain import EXPORTS_SCRIPT, NVCC_FLAGS, Toolchain, find_lau
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
 from kjit.spec import Export, Spec, Variant
 
-_EXPORTS = "{ global: __tvm_ffi_*; local: *; };\n"
+# `PyInit_` begins a module that Python loads itself (csrc/torch/).
+_EXPORTS = "{ global: __tvm_ffi_*; PyInit_*; local: *; };\n"
 
 # What each compiler takes as part of a path. C++ has no way to write a quote in the name of an include; nvcc hands its
 # arguments to a shell, splits lists at commas, and writes some characters differently in its list of dependencies.

@@ -173,10 +173,22 @@ def _build(variants: list[Variant], store: Store, jobs: int | None, verbose: boo
         console.note(f"{text.count(at_once, 'compile')} at once instead of {jobs}: there is not enough free memory.")
     with _ended_by_signals(), _progress(len(variants), verbose) as on_event:
         try:
-            return plan.build_all(variants, store, jobs=jobs, on_event=on_event, verbose=verbose, must_last=must_last)
+            with _beside() if must_last else contextlib.nullcontext():
+                return plan.build_all(
+                    variants, store, jobs=jobs, on_event=on_event, verbose=verbose, must_last=must_last
+                )
         except KeyboardInterrupt:
             console.note("Interrupted. What was finished is kept.")
             raise typer.Exit(_ENDED_BY + signal.SIGINT) from None
+
+
+def _beside() -> contextlib.AbstractContextManager[None]:
+    """Compile what ops need besides their modules, if any wrapper has made a function an op."""
+    if "kjit.runtime.torch_op" not in sys.modules:
+        return contextlib.nullcontext()
+    from kjit.runtime import op_questions
+
+    return op_questions.building()
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
 
 from kjit import env
 from kjit.build import bundle
@@ -54,6 +54,7 @@ _loaded: dict[str, tvm_ffi.Module] = {}
 _loading = threading.Lock()
 _told: set[Refusal] = set()
 _told_warnings: set[str] = set()
+_origins: set[Literal["cache", "compiler"]] = set()
 
 
 def _renew_lock_in_child() -> None:
@@ -233,6 +234,7 @@ def ensure_built(
         KjitError: as for `load_jit`.
     """
     attach_log()
+    _origins.add("cache")
     store = Store.open(None if build_directory is None else Path(os.path.abspath(build_directory)))
     found = _look_up(variant, store, refusals)
     if found.artifact is not None:
@@ -258,6 +260,7 @@ def ensure_built(
 
     outcome = plan.build(variant, store, on_start=say)
     took = time.perf_counter() - began
+    _origins.add("compiler")
     if outcome.state == "built" and took > _LONG_S:
         _log.warning("kjit compiled %s in %.1f s", variant.label, took)
     # The next variant of the op would say the same.
@@ -267,6 +270,16 @@ def ensure_built(
         _log.warning("what the compiler warns of in %s:\n%s", variant.label, "\n\n".join(warnings))
     assert outcome.artifact is not None  # `build` raises where there is none
     return outcome.artifact
+
+
+def has_used_cache() -> bool:
+    """Whether this process has asked for a module that was in no bundle."""
+    return "cache" in _origins
+
+
+def has_compiled() -> bool:
+    """Whether this process has compiled a module that it was asked for."""
+    return "compiler" in _origins
 
 
 def target_of(spec: Spec, device: torch.device | str | None) -> Target:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
+from kjit.runtime import op_questions
 from kjit.runtime.op_layout import OpLayout
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def generate_call(
         "top_transform": torch._C._functorch.peek_interpreter_stack,
         "increment_version": torch._C._increment_version,
         "forward_mode": torch.autograd.forward_ad,
+        "are_plain": None,
+        "count_changes": None,
     }
     source = _source(layout)
     # What the source uses comes as the parameters of a factory, so that it is a closure: faster than globals, and there
@@ -62,7 +65,9 @@ def generate_call(
     body = "\n".join(f"    {line}" for line in source.splitlines())
     space: dict[str, Any] = {}
     exec(compile(f"def factory({names}):\n{body}\n    return call\n", f"<kjit.torch_op {layout.op}>", "exec"), space)
-    return cast("FunctionType", space["factory"](*known.values()))
+    call = cast("FunctionType", space["factory"](*known.values()))
+    op_questions.connect(call, function)
+    return call
 
 
 def _require_tensors(op: str, arguments: dict[str, object]) -> None:
@@ -106,30 +111,32 @@ def _source(layout: OpLayout) -> str:
     def is_meta(name: str) -> str:
         return given_and(name, "is_meta")
 
+    level = "_kjit_forward_mode._current_level < 0"
     direct = [
         *map(plain, tensors),
         "not _kjit_count_dispatch_modes()",
         # Of torch.jit.trace, which shows in no tensor. No one call of PyTorch answers this question and another.
         "not _kjit_is_jit_tracing()",
-        "_kjit_forward_mode._current_level < 0",
+        level,
     ]
+    is_direct = " and ".join(direct)
+    in_order = sorted(tensors, key=lambda name: name in optional)
     # One question about the thread costs less than those about three tensors.
-    needed = " or ".join(f"({requires_grad(name)})" for name in tensors)
-    gradient = [f"if {needed}:", "    if _kjit_is_grad_enabled():"]
+    unneeded = [f"not ({' or '.join(f'({requires_grad(name)})' for name in tensors)})", "not _kjit_is_grad_enabled()"]
     if len(tensors) > 2:
-        gradient = ["if _kjit_is_grad_enabled():", f"    if {needed}:"]
+        unneeded.reverse()
+    is_direct_in_cpp = f"_kjit_are_plain({len(in_order) - len(optional)}, {', '.join(in_order)}) and {level}"
 
     given_inputs = [name for name in tensors if name not in outs]
     named = ", ".join(f"'{name}': {name}" for name in tensors)
     required = ", ".join(f"'{name}': {name}" for name in tensors if name not in optional)
     written = [*layout.mutated, *outs]
-    if len(written) == 1:
-        count = [f"_kjit_increment_version(({written[0]},))"]
-        if written[0] in optional:
-            count = [f"if {written[0]} is not None:", f"    {count[0]}"]
-    else:
-        given = f"[_kjit_t for _kjit_t in ({', '.join(written)}) if _kjit_t is not None]"
-        count = [f"_kjit_increment_version({given})"]
+    count = [f"_kjit_increment_version(({', '.join(written)},))"]
+    if may_be_missing := [f"{name} is not None" for name in written if name in optional]:
+        count = [f"if {' and '.join(may_be_missing)}:", f"    {count[0]}"]
+        if len(written) > 1:
+            given = f"[_kjit_t for _kjit_t in ({', '.join(written)}) if _kjit_t is not None]"
+            count += ["else:", f"    _kjit_increment_version({given})"]
 
     record = []
     if outs and not layout.mutated and given_inputs:
@@ -149,10 +156,7 @@ def _source(layout: OpLayout) -> str:
         f"def call({layout.parameters}):",
         "    if _kjit_is_dynamo_compiling():",
         f"        return _kjit_call_op({layout.arguments})",
-        f"    if {' and '.join(direct)}:",
-        *(f"        {line}" for line in gradient),
-        *(f"                {line}" for line in record),
-        f"                _kjit_refuse_gradient({{{named}}})",
+        f"    if ({is_direct_in_cpp}) if _kjit_are_plain is not None else ({is_direct} and ({' or '.join(unneeded)})):",
         "        try:",
         f"            _kjit_result = _kjit_function({layout.arguments})",
         # A kernel cannot have run on a tensor without data, such as one on the meta device and what a transformation of
@@ -162,8 +166,15 @@ def _source(layout: OpLayout) -> str:
         f"            if _kjit_top_transform() is None and not ({' or '.join(map(is_meta, tensors))}):",
         "                raise",
         "        else:",
-        *(f"            {line}" for line in count),
+        "            if _kjit_count_changes is not None:",
+        f"                _kjit_count_changes({', '.join(written)})",
+        "            else:",
+        *(f"                {line}" for line in count),
         "            return _kjit_result",
+        # A gradient is needed: there was no other reason.
+        f"    elif {is_direct}:",
+        *(f"        {line}" for line in record),
+        f"        _kjit_refuse_gradient({{{named}}})",
         f"    _kjit_require_tensors({layout.op!r}, {{{required}}})",
         f"    return _kjit_call_op({layout.arguments})",
     ]

@@ -49,7 +49,10 @@ def test_what_the_compiler_always_links_is_there(toolchain: Toolchain) -> None:
     assert all(os.path.exists(name) for name in always_linked(toolchain))
 
 
-def test_that_a_linker_cannot_tell_is_not_remembered(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_a_linker_cannot_tell_is_not_remembered(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "cache that remembers nothing"))
     with monkeypatch.context() as patch:
         patch.setattr(libraries, "compiles", lambda *_: False)
         assert always_linked(toolchain) == []

@@ -27,6 +27,14 @@ from kjit.spec import Target
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
+_TORCH_OP = """
+import torch
+
+
+@kjit.torch_op(mutates_args=("x",))
+def touch(x: torch.Tensor) -> None:
+    _module(1, device="cpu")
+"""
 _DEADLINE_S = 120.0  # longer than any of it takes on a busy machine
 
 
@@ -109,6 +117,21 @@ class TestBuilding:
         assert (done.stdout, done.stderr) == ("42\n", "")
 
     @pytest.mark.nvcc
+    def test_what_eager_calls_ask_is_compiled_beside_the_first_op_of_pytorch(self, kjit: Kjit, project: Path) -> None:
+        def cached() -> set[str]:
+            return {entry.op for entry in Store.open().entries()}
+
+        kjit("build")
+        assert cached() == {"answer"}
+        wrapper = project / "kernels" / "answer.py"
+        wrapper.write_text(wrapper.read_text() + _TORCH_OP)
+        kjit("build", "--dry-run")
+        assert cached() == {"answer"}
+        assert states(kjit("build")) == {"answer<1>": "hit", "answer<2>": "hit"}
+        assert cached() == {"answer", "eager_calls"}
+        third = kjit("build")
+        assert (third.returncode, third.stderr) == (0, "")
+
     def test_several_architectures_need_no_gpu(self, kjit: Kjit, project: Path) -> None:
         (project / "csrc" / "fill.cu").write_text(
             "namespace two {\n__global__ void fill(float* p) { p[threadIdx.x] = 1; }\n"

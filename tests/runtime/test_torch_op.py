@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import kjit
 from kjit.errors import KjitError, UsageError
 from kjit.ops.add_constant import add_constant
+from kjit.runtime import op_questions
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -63,10 +64,19 @@ def halves(
     return low, high
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
+@pytest.fixture(autouse=True, params=["asks in Python", "asks in C++"])
+def _fresh(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = op_questions._questions
+    if request.param == "asks in C++":
+        questions = op_questions.build()
+        assert questions is not None
+        op_questions.use(questions)
+    else:
+        op_questions.use(None)
     calls.clear()
     torch._dynamo.reset()
+    yield
+    op_questions.use(before)
 
 
 @pytest.fixture(params=["eager", "aot_eager"])
