@@ -137,6 +137,7 @@ def _compile(cancel: threading.Event | None = None) -> Questions | None:
     except KjitError as error:
         _log.info("eager calls ask in Python: %s", error)
         return None
+    _log.info("kjit compiles what eager calls ask: %s", _variant().label)
     try:
         outcome = plan.build(_variant(), store, cancel=cancel)
     except KjitError as error:
@@ -177,7 +178,7 @@ def _variant() -> Variant:
     spec = Spec(
         "eager_calls",
         torch.__version__,
-        str(sysconfig.get_config_var("SOABI")),
+        "-".join(str(sysconfig.get_config_var("SOABI")).split("-")[:2]),  # cpython-312, cpython-313t
         cpp_files=[_SOURCE],
         extra_cflags=["-isystem", str(home / "include"), "-isystem", str(python_header().parent)],
         extra_ldflags=["-Wl,-z,undefs", f"-L{home / 'lib'}", "-lc10"],
