@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
+from kjit.errors import KjitError
 from kjit.runtime import op_questions
 from kjit.runtime.op_layout import OpLayout
 
@@ -45,6 +46,7 @@ def generate_call(
         "recording": recording,
         "refuse_gradient": refuse_gradient,
         "require_tensors": _require_tensors,
+        "refuse_negative": _refuse_negative,
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
         "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
@@ -76,6 +78,16 @@ def _require_tensors(op: str, arguments: dict[str, object]) -> None:
     for name, value in arguments.items():
         if not torch.overrides.is_tensor_like(value):  # type: ignore[no-untyped-call]
             raise TypeError(f"{op}(): argument '{name}' must be a tensor, not {type(value).__name__}")
+
+
+def _refuse_negative(op: str, written: dict[str, torch.Tensor | None]) -> None:
+    for name, tensor in written.items():
+        # PyTorch can tell an op which reads such a tensor what it holds, but not one that writes to it.
+        if tensor is not None and tensor.is_neg():
+            raise KjitError(
+                f"op '{op}' cannot write to '{name}', which has the negative bit.",
+                hint="write to another tensor and copy it there (`copy_`)",
+            )
 
 
 def _source(layout: OpLayout) -> str:
@@ -118,6 +130,8 @@ def _source(layout: OpLayout) -> str:
         # Of torch.jit.trace, which shows in no tensor. No one call of PyTorch answers this question and another.
         "not _kjit_is_jit_tracing()",
         level,
+        # Such a tensor has the opposite of what lies in memory: the imaginary part of a conjugate.
+        *(f"not ({given_and(name, 'is_neg()')})" for name in tensors),
     ]
     is_direct = " and ".join(direct)
     in_order = sorted(tensors, key=lambda name: name in optional)
@@ -176,6 +190,7 @@ def _source(layout: OpLayout) -> str:
         *(f"        {line}" for line in record),
         f"        _kjit_refuse_gradient({{{named}}})",
         f"    _kjit_require_tensors({layout.op!r}, {{{required}}})",
+        f"    _kjit_refuse_negative({layout.op!r}, {{{', '.join(f'{name!r}: {name}' for name in written)}}})",
         f"    return _kjit_call_op({layout.arguments})",
     ]
     return "\n".join(lines)

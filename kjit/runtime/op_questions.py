@@ -45,9 +45,9 @@ class Questions(Protocol):
     """What is compiled."""
 
     def are_plain(self, required: int, /, *values: object) -> bool:
-        """Whether no part of PyTorch but the kernel has to see these: they are tensors and of no subclass, need no
-        gradient that is recorded now, and neither a dispatch mode nor `torch.jit.trace` is at work in this thread. All
-        but the first `required` may be None instead."""
+        """Whether no part of PyTorch but the kernel has to see these: they are tensors and of no subclass, none has the
+        negative bit or needs a gradient that is recorded now, and neither a dispatch mode nor `torch.jit.trace` is at
+        work in this thread. All but the first `required` may be None instead."""
 
     def count_changes(self, *values: torch.Tensor | None) -> None:
         """Add one to the version of each tensor, as PyTorch's own ops do that write to it. All were found plain."""

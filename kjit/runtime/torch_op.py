@@ -66,10 +66,11 @@ No gradient is ever wrong without a word: where an input requires one and there 
 besides, and in forward mode (`torch.func.jvp`), a call is an error; and whatever a call writes to counts as changed, so
 that autograd notices where it had saved the old values.
 
-What is given up, as each question about a tensor would cost an eager call 0.1 us of the 1 us that it may cost: a tensor
-with the negative bit (`torch._neg_view`, the imaginary part of a conjugate) is read as it lies in memory, without its
-sign; the caller passes `x.resolve_neg()`. And what was made in inference mode can be written to outside of it. Besides,
-a `TorchFunctionMode` and the profiler's list of ATen ops do not see eager calls (the GPU's timeline does).
+A tensor with the negative bit (`torch._neg_view`, the imaginary part of a conjugate) holds the opposite of what lies in
+memory. As an input it takes the road through PyTorch, which knows that; to write to one is an error.
+
+What is given up: what was made in inference mode can be written to outside of it. And a `TorchFunctionMode` and the
+profiler's list of ATen ops do not see eager calls (the GPU's timeline does).
 '''
 
 from __future__ import annotations

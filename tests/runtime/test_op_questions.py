@@ -87,6 +87,12 @@ def test_what_is_no_plain_tensor_is_not(questions: Questions, value: object) -> 
     assert questions.are_plain(0, value) is (value is None)
 
 
+def test_the_opposite_of_what_lies_in_memory_is_not_plain(questions: Questions) -> None:
+    assert not questions.are_plain(1, torch._neg_view(X))
+    assert not questions.are_plain(1, torch.complex(X, X).conj().imag)
+    assert questions.are_plain(1, torch.complex(X, X).conj().real)
+
+
 def test_a_gradient_counts_where_it_is_recorded(questions: Questions) -> None:
     leaf = X.clone().requires_grad_()
     for tensor in (leaf, leaf * 2, torch.nn.Parameter(X.clone())):

@@ -57,7 +57,10 @@ bool is_plain(PyObject* value, bool records_gradients) {
     return false;
   }
   const c10::TensorImpl* impl = impl_of(value);
-  return impl != nullptr && !(records_gradients && impl->requires_grad());
+  if (impl == nullptr || impl->key_set().has(c10::DispatchKey::Negative)) {
+    return false;
+  }
+  return !(records_gradients && impl->requires_grad());
 }
 
 PyObject* are_plain(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
