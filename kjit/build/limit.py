@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _SPARED_S = 3600.0
 _AFTERWARDS = 0.9
+_ATTEMPTS = 20  # file systems that give a file a new number each time it is opened should not end in a loop
 
 _log = logging.getLogger("kjit")
 
@@ -49,16 +50,17 @@ def make_room(store: Store, count: Path, added: Artifact) -> None:
     try:
         total = _add(count, added.size + os.path.getsize(added.folder / "record.json"))
         if limit is not None and (total is None or total > limit):
-            while _reduce(store, count, limit, added.folder):
-                pass
+            for _ in range(_ATTEMPTS):
+                if not _reduce(store, count, limit, added.folder):
+                    break
     except (OSError, CacheError) as error:
         # It is about space only: what was built is there, and the next one that is added tries again.
         _log.debug("the cache %s is not kept under %s: %s", store.root, env.CACHE_MAX_SIZE, error)
 
 
 def _add(count: Path, size: int) -> int | None:
-    """Add to the running sum and return it; None where there is none."""
-    while True:
+    """Add to the running sum and return it; None where there is none that can be relied on."""
+    for _ in range(_ATTEMPTS):
         try:
             handle = os.open(count, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -68,6 +70,7 @@ def _add(count: Path, size: int) -> int | None:
             if locks.is_current(handle, count):
                 file.seek(0)
                 return _sum(file.read())
+    return None
 
 
 def _sum(lines: bytes) -> int | None:

@@ -268,6 +268,16 @@ def test_what_is_added_to_a_sum_that_was_just_replaced_is_added_to_the_new_one(
     assert recorded_sum(cache.store) == 100 + size_of(cache.store) - before
 
 
+def test_a_file_system_where_no_file_is_the_one_that_was_opened_ends_no_build(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limit(monkeypatch, "150K")
+    cache.add("a", 10)
+    monkeypatch.setattr(limit.locks, "is_current", lambda _, path: path.name != "size")
+    assert cache.add("b", 10).library.is_file()
+    assert cache.ops == {"a", "b"}
+
+
 def test_the_lock_of_a_sum_that_was_replaced_is_not_the_right_to_count(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, counts: list[int]
 ) -> None:
