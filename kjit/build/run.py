@@ -22,12 +22,15 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
 
 _GRACE_S = 3.0
 _POLL_S = 0.1
+_LOOK_S = 0.01
+_LOOKS = 200
 
 # $1 is this process, $2 the leader of the build's session. While one of a session is left, its number is no other's.
 _WATCH = r"""
@@ -132,11 +135,30 @@ def _end(process: subprocess.Popen[bytes], watcher: subprocess.Popen[bytes] | No
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_S)
     finally:
-        _signal_session(process.pid, signal.SIGKILL)
+        _kill_session(process.pid)
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
         _dismiss(watcher)
+
+
+def _kill_session(leader: int) -> None:
+    """Kill a session, and look until nothing of it runs: what one of them starts while the others are killed is found
+    the next time, and nobody here can wait for those that are no children of this process."""
+    for _ in range(_LOOKS):
+        _signal_session(leader, signal.SIGKILL)
+        if not any(map(_runs, _session(leader))):
+            break
+        time.sleep(_LOOK_S)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process is there, and no zombie; unknown without /proc, and then no."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
 
 
 def _signal_session(leader: int, number: signal.Signals) -> None:
