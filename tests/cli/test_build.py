@@ -116,7 +116,6 @@ class TestBuilding:
         )
         assert (done.stdout, done.stderr) == ("42\n", "")
 
-    @pytest.mark.nvcc
     def test_what_eager_calls_ask_is_compiled_beside_the_first_op_of_pytorch(self, kjit: Kjit, project: Path) -> None:
         def cached() -> set[str]:
             return {entry.op for entry in Store.open().entries()}
@@ -132,6 +131,7 @@ class TestBuilding:
         third = kjit("build")
         assert (third.returncode, third.stderr) == (0, "")
 
+    @pytest.mark.nvcc
     def test_several_architectures_need_no_gpu(self, kjit: Kjit, project: Path) -> None:
         (project / "csrc" / "fill.cu").write_text(
             "namespace two {\n__global__ void fill(float* p) { p[threadIdx.x] = 1; }\n"
