@@ -4,8 +4,8 @@
 
 All sides add a constant to one int32 element with the output given, so that the call is all that there is to measure:
 the wrapper (`kjit.torch_op` over a declared op), the raw export, `torch.add(out=)`, and a `torch.library.custom_op`
-around the raw export. The wrapper twice: as it is after a compile or `kjit build`, and as it is where it has to ask in
-Python what it asks of its tensors (kjit/runtime/op_questions.py). CPU tensors, and CUDA tensors where there is a GPU
+around the raw export. The wrapper twice: as it is after a compile or `kjit build`, and as it is where nothing was
+compiled and all that it does is Python (kjit/runtime/native.py). CPU tensors, and CUDA tensors where there is a GPU
 (launches are asynchronous: what is measured is the CPU's part). Each in two modes: as PyTorch starts, and in
 `torch.inference_mode()`, as models are served.
 """
@@ -21,7 +21,7 @@ import common
 import torch
 
 import kjit
-from kjit.runtime import op_questions
+from kjit.runtime import eager_calls, native
 
 _CONSTANT = 7
 _CALLS = 500
@@ -80,8 +80,8 @@ def _compare(device: str, repeat: int) -> None:
     def custom_call() -> None:
         custom(src, out)
 
-    questions = op_questions.build()
-    assert questions is not None, "it cannot be compiled here: `kjit doctor` says why"
+    compiled = eager_calls.build()
+    assert compiled is not None, "it cannot be compiled here: `kjit doctor` says why"
 
     def python_call() -> None:
         add_constant(src, out=out)
@@ -95,7 +95,7 @@ def _compare(device: str, repeat: int) -> None:
     }
 
     def timed(call: Callable[[], None]) -> float:
-        op_questions.use(None if call is python_call else questions)
+        native.use(None if call is python_call else compiled)
         return _time(call, device)
 
     for mode in (torch.enable_grad, torch.inference_mode):

@@ -28,7 +28,7 @@ from kjit.build.folders import is_noexec
 from kjit.build.highway import find_highway
 from kjit.build.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
 from kjit.errors import KjitError, ToolchainError
-from kjit.runtime.op_questions import python_header
+from kjit.runtime.eager_calls import python_header
 from kjit.spec import CudaArch
 
 State = Literal["ok", "problem", "absent"]

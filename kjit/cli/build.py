@@ -186,9 +186,9 @@ def _beside() -> contextlib.AbstractContextManager[None]:
     """Compile what ops need besides their modules, if any wrapper has made a function an op."""
     if "kjit.runtime.torch_op" not in sys.modules:
         return contextlib.nullcontext()
-    from kjit.runtime import op_questions
+    from kjit.runtime import eager_calls
 
-    return op_questions.building()
+    return eager_calls.building()
 
 
 @contextlib.contextmanager

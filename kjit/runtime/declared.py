@@ -26,7 +26,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 from kjit.errors import UsageError
-from kjit.runtime import simulation
+from kjit.runtime import native, simulation
+from kjit.runtime.native import TYPED
 from kjit.runtime.once import COMPOUND, typed
 from kjit.spec import Spec, Target, Variant
 
@@ -375,6 +376,7 @@ def factory({", ".join(f"_kjit_{name}" for name in known)}):
     call.__defaults__ = tuple(p.default for p in parameters if p.name in plain and p.default is not p.empty)
     call.__kwdefaults__ = {p.name: p.default for p in parameters if p.name in named and p.default is not p.empty}
     call.__kwdefaults__["device"] = None
+    native.add_declared(call, by_index, {p.name: TYPED for p in parameters if not _is_dtype(p)})
     return call
 
 

@@ -11,7 +11,6 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
 from kjit.errors import KjitError
-from kjit.runtime import op_questions
 from kjit.runtime.op_layout import OpLayout
 
 if TYPE_CHECKING:
@@ -56,8 +55,8 @@ def generate_call(
         "top_transform": torch._C._functorch.peek_interpreter_stack,
         "increment_version": torch._C._increment_version,
         "forward_mode": torch.autograd.forward_ad,
-        "are_plain": None,
-        "count_changes": None,
+        "direct": None,
+        "through_pytorch": NotImplemented,
     }
     source = _source(layout)
     # What the source uses comes as the parameters of a factory, so that it is a closure: faster than globals, and there
@@ -67,9 +66,7 @@ def generate_call(
     body = "\n".join(f"    {line}" for line in source.splitlines())
     space: dict[str, Any] = {}
     exec(compile(f"def factory({names}):\n{body}\n    return call\n", f"<kjit.torch_op {layout.op}>", "exec"), space)
-    call = cast("FunctionType", space["factory"](*known.values()))
-    op_questions.connect(call, function)
-    return call
+    return cast("FunctionType", space["factory"](*known.values()))
 
 
 def _require_tensors(op: str, arguments: dict[str, object]) -> None:
@@ -123,23 +120,20 @@ def _source(layout: OpLayout) -> str:
     def is_meta(name: str) -> str:
         return given_and(name, "is_meta")
 
-    level = "_kjit_forward_mode._current_level < 0"
     direct = [
         *map(plain, tensors),
         "not _kjit_count_dispatch_modes()",
         # Of torch.jit.trace, which shows in no tensor. No one call of PyTorch answers this question and another.
         "not _kjit_is_jit_tracing()",
-        level,
+        "_kjit_forward_mode._current_level < 0",
         # Such a tensor has the opposite of what lies in memory: the imaginary part of a conjugate.
         *(f"not ({given_and(name, 'is_neg()')})" for name in tensors),
     ]
     is_direct = " and ".join(direct)
-    in_order = sorted(tensors, key=lambda name: name in optional)
     # One question about the thread costs less than those about three tensors.
     unneeded = [f"not ({' or '.join(f'({requires_grad(name)})' for name in tensors)})", "not _kjit_is_grad_enabled()"]
     if len(tensors) > 2:
         unneeded.reverse()
-    is_direct_in_cpp = f"_kjit_are_plain({len(in_order) - len(optional)}, {', '.join(in_order)}) and {level}"
 
     given_inputs = [name for name in tensors if name not in outs]
     named = ", ".join(f"'{name}': {name}" for name in tensors)
@@ -170,7 +164,11 @@ def _source(layout: OpLayout) -> str:
         f"def call({layout.parameters}):",
         "    if _kjit_is_dynamo_compiling():",
         f"        return _kjit_call_op({layout.arguments})",
-        f"    if ({is_direct_in_cpp}) if _kjit_are_plain is not None else ({is_direct} and ({' or '.join(unneeded)})):",
+        "    if _kjit_direct is not None:",
+        f"        _kjit_result = _kjit_direct({layout.arguments})",
+        "        if _kjit_result is not _kjit_through_pytorch:",
+        "            return _kjit_result",
+        f"    if {is_direct} and ({' or '.join(unneeded)}):",
         "        try:",
         f"            _kjit_result = _kjit_function({layout.arguments})",
         # A kernel cannot have run on a tensor without data, such as one on the meta device and what a transformation of
@@ -180,10 +178,7 @@ def _source(layout: OpLayout) -> str:
         f"            if _kjit_top_transform() is None and not ({' or '.join(map(is_meta, tensors))}):",
         "                raise",
         "        else:",
-        "            if _kjit_count_changes is not None:",
-        f"                _kjit_count_changes({', '.join(written)})",
-        "            else:",
-        *(f"                {line}" for line in count),
+        *(f"            {line}" for line in count),
         "            return _kjit_result",
         # A gradient is needed: there was no other reason.
         f"    elif {is_direct}:",

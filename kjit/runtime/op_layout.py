@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import GenericAlias
 
 from kjit.errors import UsageError
+from kjit.runtime.native import OPTIONAL, TENSOR, WRITTEN
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,15 @@ class OpLayout:
     def optional(self) -> tuple[str, ...]:
         """Those of `tensors` that may be None."""
         return (*(p.name for p in self.inputs if _is_optional_tensor(p.annotation)), *self.outputs)
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """What each of `tensors` is, as `native.py` has it."""
+        written = {*self.mutated, *self.outputs}
+        return {
+            name: TENSOR | (OPTIONAL if name in self.optional else 0) | (WRITTEN if name in written else 0)
+            for name in self.tensors
+        }
 
     @property
     def parameters(self) -> str:

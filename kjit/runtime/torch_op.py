@@ -84,6 +84,8 @@ from types import FunctionType, GenericAlias
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from kjit.errors import KjitError, UsageError
+from kjit.runtime import native
+from kjit.runtime.eager_calls import settle_after_first_call
 from kjit.runtime.op_call import generate_call
 from kjit.runtime.op_layout import OpLayout, read_layout
 
@@ -165,6 +167,9 @@ def torch_op(
         called.__kwdefaults__ = dict.fromkeys(layout.outputs)
         called.__dict__["op"] = overload
         gradient.functions.add(called)
+        # Last, for all that a function has in its `__dict__` came with `update_wrapper`.
+        native.add_op(called, function, layout.kinds)
+        settle_after_first_call(called, function)
 
         def register_autograd(
             backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import kjit
 from kjit.errors import KjitError, UsageError
 from kjit.ops.add_constant import add_constant
-from kjit.runtime import op_questions
+from kjit.runtime import eager_calls, native
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -64,19 +64,19 @@ def halves(
     return low, high
 
 
-@pytest.fixture(autouse=True, params=["asks in Python", "asks in C++"])
+@pytest.fixture(autouse=True, params=["Python", "C++"])
 def _fresh(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = op_questions._questions
-    if request.param == "asks in C++":
-        questions = op_questions.build()
-        assert questions is not None
-        op_questions.use(questions)
+    before = native.in_use()
+    if request.param == "C++":
+        compiled = eager_calls.build()
+        assert compiled is not None
+        native.use(compiled)
     else:
-        op_questions.use(None)
+        native.use(None)
     calls.clear()
     torch._dynamo.reset()
     yield
-    op_questions.use(before)
+    native.use(before)
 
 
 @pytest.fixture(params=["eager", "aot_eager"])
