@@ -58,7 +58,7 @@ _LIBRARY = re.compile(r"\w+-[0-9a-f]{16}\.so")
 _GLIBC_NEEDED = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
 _INSTALLED = frozenset(
     f"{prefix}/{name}"
-    for prefix in ("/usr", "/usr/local", sys.prefix, os.environ.get("CONDA_PREFIX", "").rstrip("/"))
+    for prefix in ("/usr", "/usr/local", sys.prefix, sys.base_prefix, os.environ.get("CONDA_PREFIX", "").rstrip("/"))
     if prefix
     for name in ("include", "lib", "lib64")
 )

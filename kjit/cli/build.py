@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.progress import Task
     from rich.text import Text
 
+    from kjit.build.artifact import Artifact
     from kjit.build.bundle import Written
     from kjit.build.diagnostics import KernelResources
     from kjit.build.plan import Event, Outcome
@@ -102,10 +103,15 @@ def build(
         console.note("Nothing to build: no wrapper here declares a module (kjit.module).")
 
     store = Store.open()
-    outcomes = plan.look_up_all(variants, store) if dry_run else _build(variants, store, jobs, verbose, out is None)
+    outcomes, beside = (
+        (plan.look_up_all(variants, store), []) if dry_run else _build(variants, store, jobs, verbose, out is not None)
+    )
     failures = [outcome.error for outcome in outcomes if outcome.error is not None]
     is_done = not failures and not collected.failures
-    written = _write_bundle(out, outcomes) if out is not None and is_done and outcomes and not dry_run else None
+    written = None
+    if out is not None and is_done and outcomes and not dry_run:
+        built = [(each.variant, each.artifact) for each in outcomes if each.artifact is not None]
+        written = bundle.write(out, [*built, *beside])
     if json:
         wrappers = [{"op": op, "error": error.message} for op, error in collected.failures]
         document: dict[str, object] = {"variants": [*map(_to_json, outcomes)], "wrappers": wrappers}
@@ -125,12 +131,6 @@ def build(
         if out is not None and not dry_run:
             console.note(f"The bundle {out} is not written: what it ships must be complete.")
         raise typer.Exit(1)
-
-
-def _write_bundle(folder: Path, outcomes: Iterable[Outcome]) -> Written:
-    from kjit.build import bundle
-
-    return bundle.write(folder, ((each.variant, each.artifact) for each in outcomes if each.artifact is not None))
 
 
 def _of_bundle(written: Written) -> dict[str, object]:
@@ -165,7 +165,10 @@ def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
     return list(dict.fromkeys(known[name] for name in names)) or None
 
 
-def _build(variants: list[Variant], store: Store, jobs: int | None, verbose: bool, must_last: bool) -> list[Outcome]:
+def _build(
+    variants: list[Variant], store: Store, jobs: int | None, verbose: bool, to_ship: bool
+) -> tuple[list[Outcome], list[tuple[Variant, Artifact]]]:
+    """What came of each variant, and what ops need besides their modules."""
     from kjit.build import plan
 
     at_once = plan.parallel_jobs(variants, jobs)
@@ -173,22 +176,23 @@ def _build(variants: list[Variant], store: Store, jobs: int | None, verbose: boo
         console.note(f"{text.count(at_once, 'compile')} at once instead of {jobs}: there is not enough free memory.")
     with _ended_by_signals(), _progress(len(variants), verbose) as on_event:
         try:
-            with _beside() if must_last else contextlib.nullcontext():
-                return plan.build_all(
-                    variants, store, jobs=jobs, on_event=on_event, verbose=verbose, must_last=must_last
+            with _beside(store, to_ship) as beside:
+                outcomes = plan.build_all(
+                    variants, store, jobs=jobs, on_event=on_event, verbose=verbose, must_last=not to_ship
                 )
+            return outcomes, beside
         except KeyboardInterrupt:
             console.note("Interrupted. What was finished is kept.")
             raise typer.Exit(_ENDED_BY + signal.SIGINT) from None
 
 
-def _beside() -> contextlib.AbstractContextManager[None]:
+def _beside(store: Store, to_ship: bool) -> contextlib.AbstractContextManager[list[tuple[Variant, Artifact]]]:
     """Compile what ops need besides their modules, if any wrapper has made a function an op."""
     if "kjit.runtime.torch_op" not in sys.modules:
-        return contextlib.nullcontext()
+        return contextlib.nullcontext([])
     from kjit.runtime import eager_calls
 
-    return eager_calls.building()
+    return eager_calls.building(store, to_ship=to_ship)
 
 
 @contextlib.contextmanager

@@ -5,10 +5,12 @@ dictionaries. In Python that is more than what the call of the kernel takes. In 
 a third: compiled in a second and a half, once for each version of torch and of Python, like an op's module and kept in
 the same cache. What calls do is the same, and so all works without it.
 
-Calls run in Python at first. The first call of an op looks whether the C++ is in the cache, and compiles it in a
-process that had to compile a module; `kjit build` does it ahead of use. So they stay in Python where nothing else is
-compiled either (in a process whose modules come from a bundle, with `KJIT_NO_COMPILE`), and where this cannot be
-(without `Python.h`, and in a Python without a global lock, on which the C++ relies).
+Calls run in Python at first. The first call of each op, until one finds it, looks where its own modules may come from:
+in the bundle beside its wrapper, in the cache if this process uses that, and compiles it if this process compiles.
+`kjit build` does that ahead of use, and `kjit build --out` puts what fits the torch and the Python of then into the
+bundle. So calls stay in Python where nothing else is compiled either (with another torch than the bundle's, with
+`KJIT_NO_COMPILE`), and where this cannot be (without `Python.h`, and in a Python without a global lock, on which the
+C++ relies).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import contextlib
 import importlib.machinery
 import importlib.util
 import logging
+import os
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +29,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
 
+from kjit.build import bundle, cpu
+from kjit.build.artifact import Artifact
 from kjit.build.key import Key
 from kjit.build.store import Store
 from kjit.build.toolchain import Toolchain
@@ -40,47 +45,69 @@ _MODULE = "kjit_eager_calls"
 
 _log = logging.getLogger("kjit")
 
-
-_is_settled = False
+# Where this process has looked, and need not again: folders of wrappers, "cache", "compiler".
+_tried: set[str] = set()
 
 
 def settle_after_first_call(call: FunctionType, function: Callable[..., object]) -> None:
-    """Have an op's function look for the C++ once it has run, if none in this process has.
+    """Have an op's function look for the C++ once it has run, unless that is found by then.
 
     Args:
         call: what is generated; calls its variable `_kjit_function`.
         function: that.
     """
-    if _is_settled:
+    if native.in_use() is not None:
         return
     cell = native.cell_of(call, "_kjit_function")
 
     def first_call(*args: object, **named: object) -> object:
         result = function(*args, **named)
         cell.cell_contents = function
-        if not _is_settled:
-            settle()
+        if native.in_use() is None:
+            settle(function.__globals__.get("__file__"))
         return result
 
     cell.cell_contents = first_call
 
 
-def settle() -> None:
-    """Look for what was compiled, compile it in a process that compiles anyway, and run all calls so."""
-    global _is_settled
-    found = find() if has_used_cache() else None
-    if found is None and has_compiled():
-        found = _compile()
-    _is_settled = True
-    native.use(found)
+def settle(wrapper: str | None) -> None:
+    """Run all calls in C++, if that is where the modules of an op may come from.
+
+    Args:
+        wrapper: the path of the file that the op is in; None (a notebook) has no bundle.
+    """
+    ways: list[tuple[str, Callable[[], Native | None]]] = []
+    if wrapper is not None:
+        ways.append((os.path.dirname(wrapper), lambda: find_in_bundle(wrapper)))
+    if has_used_cache():
+        ways.append(("cache", find))
+    if has_compiled():
+        ways.append(("compiler", build))
+    for name, way in ways:
+        if name not in _tried:
+            _tried.add(name)
+            found = way()
+            if found is not None:
+                native.use(found)
+                return
+
+
+def find_in_bundle(wrapper: str) -> Native | None:
+    """The C++ that was shipped beside a wrapper for this torch and this Python."""
+    try:
+        found = bundle.find(_variant_for(Target.cpu()), wrapper)
+    except KjitError as error:
+        _log.debug("eager calls run in Python: %s", error)
+        return None
+    for refusal in found.refusals:
+        _log.debug("what runs eager calls is in no bundle:%s", refusal)
+    return None if found.library is None else _load(found.library)
 
 
 def find() -> Native | None:
-    """The C++ if it was compiled before; no compiler runs."""
-    if _has_no_lock():
-        return None
+    """The C++ in the cache; no compiler runs."""
+    variant = _variant_for(Target.cpu())
     try:
-        variant = _variant()
         artifact = Store.open().fetch(Key.of(variant, Toolchain.for_target(variant.target))).artifact
     except KjitError as error:
         _log.debug("eager calls run in Python: %s", error)
@@ -88,16 +115,18 @@ def find() -> Native | None:
     return None if artifact is None else _load(artifact.library_path)
 
 
-def build(cancel: threading.Event | None = None) -> Native | None:
-    """The C++, compiled if it was not; None where that cannot be done, and the log says why.
+def build() -> Native | None:
+    """The C++, compiled if it is not in the cache; None where that cannot be done, and the log says why."""
+    found = find()
+    if found is not None:
+        return found
+    artifact = _compile(Target.cpu(), Store.open(), must_last=True)
+    return None if artifact is None else _load(artifact.library_path)
 
-    Args:
-        cancel: set by another thread, ends the compile.
-    """
-    return find() or _compile(cancel)
 
-
-def _compile(cancel: threading.Event | None = None) -> Native | None:
+def _compile(
+    target: Target, store: Store, *, must_last: bool, cancel: threading.Event | None = None
+) -> Artifact | None:
     if _has_no_lock():
         _log.info("eager calls run in Python, as this Python has no global lock")
         return None
@@ -107,32 +136,48 @@ def _compile(cancel: threading.Event | None = None) -> Native | None:
         return None
     from kjit.build import plan  # needed for a compile only
 
+    def say(started: plan.Started) -> None:
+        _log.info("kjit compiles what runs eager calls: %s", started.variant.label)
+
     try:
         # Not worth two seconds of each process: a cache that is lost with it.
-        store = Store.open().writable(must_last=True)
+        store = store.writable(must_last=must_last)
     except KjitError as error:
         _log.info("eager calls run in Python: %s", error)
         return None
-    _log.info("kjit compiles what runs eager calls: %s", _variant().label)
     try:
-        outcome = plan.build(_variant(), store, cancel=cancel)
+        return plan.build(_variant_for(target), store, on_start=say, cancel=cancel).artifact
     except KjitError as error:
         _log.warning("eager calls run in Python, which is slower: %s", error)
-        return None
     except CancelledError:
-        return None
-    assert outcome.artifact is not None  # `build` raises where there is none
-    return _load(outcome.artifact.library_path)
+        pass
+    return None
 
 
 @contextlib.contextmanager
-def building() -> Iterator[None]:
-    """Compile the C++ side by side with what is done here, and cancel that if this fails."""
+def building(store: Store, *, to_ship: bool) -> Iterator[list[tuple[Variant, Artifact]]]:
+    """Compile the C++ side by side with what is done here, and cancel that if this fails.
+
+    Args:
+        to_ship: for every CPU of this kind, and a cache that does not last will do.
+
+    Yields:
+        a list that has it in the end, if it can be compiled.
+    """
+    level = cpu.lowest_level() if to_ship else None
+    target = Target.cpu() if level is None else Target.cpu(level.name)
     cancel = threading.Event()
-    thread = threading.Thread(target=build, args=(cancel,))
+    built: list[tuple[Variant, Artifact]] = []
+
+    def work() -> None:
+        artifact = _compile(target, store, must_last=not to_ship, cancel=cancel)
+        if artifact is not None:
+            built.append((_variant_for(target), artifact))
+
+    thread = threading.Thread(target=work)
     thread.start()
     try:
-        yield
+        yield built
     except BaseException:
         cancel.set()
         raise
@@ -149,8 +194,9 @@ def python_header() -> Path:
     return Path(sysconfig.get_path("include"), "Python.h")
 
 
-@lru_cache(maxsize=1)
-def _variant() -> Variant:
+@lru_cache(maxsize=2)
+def _variant_for(target: Target) -> Variant:
+    """The C++ for the torch and the Python that run now."""
     import torch
 
     home = Path(torch.__file__).parent
@@ -158,12 +204,12 @@ def _variant() -> Variant:
     spec = Spec(
         "eager_calls",
         torch.__version__,
-        "-".join(str(sysconfig.get_config_var("SOABI")).split("-")[:2]),  # cpython-312
+        "-".join(str(sysconfig.get_config_var("SOABI")).split("-")[:2]),  # cpython-312, cpython-313t
         cpp_files=[_SOURCE],
         extra_cflags=["-isystem", str(home / "include"), "-isystem", str(python_header().parent)],
         extra_ldflags=["-Wl,-z,undefs", f"-L{home / 'lib'}", "-lc10"],
     )
-    return Variant(spec, Target.cpu())
+    return Variant(spec, target)
 
 
 @lru_cache(maxsize=1)
@@ -183,7 +229,7 @@ def _load(library: str) -> Native | None:
     tensor = torch.empty(0, device="cpu")
     known = (torch.Tensor, torch.nn.Parameter, tensor, tensor._cdata, vars(torch.autograd.forward_ad))
     get_callback = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)
-    if not module.learn(*known, get_callback, find):
+    if not module.learn(*known, get_callback, native.use):
         _log.warning("eager calls run in Python, as torch %s keeps its tensors elsewhere", torch.__version__)
         return None
     return cast("Native", module)

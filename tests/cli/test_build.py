@@ -207,6 +207,23 @@ class TestBundle:
         assert (used.stdout, used.stderr) == ("42\n", "")
         assert not (project / "empty").exists()
 
+    def test_what_runs_eager_calls_is_in_it(self, kjit: Kjit, project: Path) -> None:
+        wrapper = project / "kernels" / "answer.py"
+        wrapper.write_text(wrapper.read_text() + _TORCH_OP)
+        done = kjit("build", "--out", "kernels/prebuilt")
+        assert (done.returncode, "bundle kernels/prebuilt: 3 modules, 2 libraries, " in done.stdout) == (0, True)
+        script = (
+            "import torch; from kernels.answer import touch; from kjit.runtime import native\n"
+            "touch(torch.ones(1)); print(native.in_use().__file__)"
+        )
+        environment = {"PATH": "/nonexistent", "KJIT_CACHE_DIR": str(project / "empty"), "KJIT_NO_COMPILE": "1"}
+        used = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=project, env=os.environ | environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert used.stdout.startswith(f"{project}/kernels/prebuilt/eager_calls-")
+        assert used.stderr == ""
+
     def test_the_place_that_the_wrappers_look_in_is_named_where_it_is_another(self, kjit: Kjit) -> None:
         done = kjit("build", "--out", "ship", "--json")
         assert done.stderr.splitlines()[-1] == (

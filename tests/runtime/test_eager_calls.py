@@ -9,8 +9,10 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
+import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
@@ -20,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import kjit
-from kjit.build import plan
+from kjit.build import bundle, plan
 from kjit.build.store import Store
 from kjit.errors import CompileError
 from kjit.ops.add_constant import add_constant
@@ -44,7 +46,7 @@ def _unsettled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = native.in_use()
     native.use(None)
     monkeypatch.setattr(load, "_origins", set())
-    monkeypatch.setattr(eager_calls, "_is_settled", False)
+    monkeypatch.setattr(eager_calls, "_tried", set())
     yield
     monkeypatch.undo()
     native.use(before)
@@ -366,7 +368,6 @@ def test_an_op_runs_in_cpp_after_a_first_call_that_compiled(cache_dir: Path, mon
     assert not runs_in_cpp(op)
     op(X)
     assert not runs_in_cpp(op)  # nothing was compiled, and so this is not
-    monkeypatch.setattr(eager_calls, "_is_settled", False)
     monkeypatch.setattr(load, "_origins", {"cache", "compiler"})
     op = make_op()
     out = torch.empty(2)
@@ -412,7 +413,7 @@ def test_what_is_in_no_cache_is_not_compiled_by_a_process_that_compiles_nothing(
     assert not runs_in_cpp(op)
 
 
-def test_a_process_that_runs_from_a_bundle_does_not_even_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_runs_from_a_bundle_does_not_look_into_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eager_calls, "find", None)
     op = make_op()
     assert op(X).tolist() == [1.0, 2.0]
@@ -485,14 +486,77 @@ def test_building_goes_on_side_by_side_and_ends_with_what_it_accompanies(
     cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del cache_dir
-    with eager_calls.building():
+    with eager_calls.building(Store.open(), to_ship=False) as built:
         pass
+    assert [(variant.label, artifact.op) for variant, artifact in built] == [(f"{_LABEL} cpu", "eager_calls")]
     assert eager_calls.find() is not None
     cancelled: list[bool] = []
-    monkeypatch.setattr(eager_calls, "build", lambda cancel: cancelled.append(cancel.wait(60)))
-    with pytest.raises(KeyboardInterrupt), eager_calls.building():
+
+    def wait(*_: object, cancel: threading.Event, **__: object) -> None:
+        cancelled.append(cancel.wait(60))
+        raise CancelledError
+
+    monkeypatch.setattr(plan, "build", wait)
+    with pytest.raises(KeyboardInterrupt), eager_calls.building(Store.open(), to_ship=False) as built:
         raise KeyboardInterrupt
     assert cancelled == [True]
+    assert built == []
+
+
+# -- what is shipped
+
+
+_LABEL = f"eager_calls<{torch.__version__}, {sys.implementation.cache_tag}>"
+
+
+@pytest.fixture
+def shipped_op(compiled: Native, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An op whose wrapper lies beside a bundle, in a process that may use nothing else."""
+    del compiled  # is compiled in another cache, for this CPU
+    with eager_calls.building(Store.open(), to_ship=True) as built:
+        pass
+    bundle.write(tmp_path / "prebuilt", built)
+    monkeypatch.setattr(eager_calls, "find", None)
+    monkeypatch.setattr(plan, "build", None)
+    wrapper = {"make_op": FunctionType(make_op.__code__, globals() | {"__file__": str(tmp_path / "copy.py")})}
+    return wrapper["make_op"]()
+
+
+def test_it_is_taken_from_the_bundle_beside_a_wrapper(shipped_op: Any, tmp_path: Path) -> None:
+    other = make_op()
+    assert other(X).tolist() == [1.0, 2.0]
+    assert native.in_use() is None  # there is no bundle beside this file
+    assert shipped_op(X).tolist() == [1.0, 2.0]
+    assert runs_in_cpp(shipped_op)
+    assert runs_in_cpp(other)
+    assert Path(cast("Any", native.in_use()).__file__).parent == tmp_path / "prebuilt"
+
+
+def test_that_of_another_torch_is_not_taken(
+    shipped_op: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "kjit")
+    monkeypatch.setattr(torch, "__version__", "2.999")
+    eager_calls._variant_for.cache_clear()
+    try:
+        assert shipped_op(X).tolist() == [1.0, 2.0]
+        assert not runs_in_cpp(shipped_op)
+    finally:
+        eager_calls._variant_for.cache_clear()
+    (record,) = caplog.records
+    assert record.levelno == logging.DEBUG
+    assert f"it has {_LABEL}, and not eager_calls<2.999, " in caplog.text
+
+
+def test_a_bundle_that_cannot_be_read_is_no_error_of_an_eager_call(
+    shipped_op: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KJIT_CPU_LEVEL", "x87")
+    assert shipped_op(X).tolist() == [1.0, 2.0]
+    assert not runs_in_cpp(shipped_op)
+
+
+# -- what stays as it was
 
 
 def test_both_ways_keep_the_rules(compiled: Native) -> None:
