@@ -164,6 +164,7 @@ def _source(layout: OpLayout) -> str:
         f"def call({layout.parameters}):",
         "    if _kjit_is_dynamo_compiling():",
         f"        return _kjit_call_op({layout.arguments})",
+        # On Python 3.11 only (native.py). On others, this function runs where that could not tell.
         "    if _kjit_direct is not None:",
         f"        _kjit_result = _kjit_direct({layout.arguments})",
         "        if _kjit_result is not _kjit_through_pytorch:",

@@ -55,7 +55,7 @@ The rules:
 Why two roads: PyTorch's dispatcher costs several microseconds a call, more than most small kernels run, and brings
 nothing to plain tensors outside a transformation. Whatever does need it takes the registered op: `torch.compile`,
 `torch.export` and `torch.jit.trace`, fake and meta tensors, tensor subclasses, dispatch modes, functorch transforms.
-`op_call.py` generates the function that decides.
+`op_call.py` generates the function that decides, and for plain tensors C++ does its work (`native.py`).
 
 Why one registered op, the one that writes to `out`: PyTorch makes it functional by itself where it must and reuses
 buffers where it can, and one schema cannot disagree with another. Only autograd takes nothing that writes to its

@@ -91,9 +91,16 @@ def test_a_row_is_reduced_by_the_threads_that_share_it(
         (9, 16384, 8, 1024, 8, 4096, 4),  # of few rows, a thread has fewer
         (8, 16384, 8, 1024, 8, 8192, 8),
         (1, 9000, 8, 1024, 8, 4608, 8),
+        (8, 2048, 8, 1024, 8, 1024, 8),  # few rows are shared, too
+        (8, 2047, 8, 1024, 8, 1024, 4),
+        (8, 1024, 8, 1024, 8, 512, 4),
+        (8, 1023, 8, 1024, 8, 512, 1),
+        (32, 1024, 8, 1024, 8, 512, 2),
+        (33, 1024, 8, 1024, 8, 512, 1),
+        (8, 2048, 8, 1024, 2, 1024, 2),
     ],
 )
-def test_a_cluster_of_blocks_shares_a_row_that_one_cannot_hold(
+def test_a_cluster_of_blocks_shares_a_row_that_one_cannot_hold_and_few_long_ones(
     module: Any, rows: int, columns: int, parts: int, max_block: int, max_cluster: int, threads: int, blocks: int
 ) -> None:
     x = torch.randint(-50, 50, (rows, columns), device=DEVICE).float()

@@ -34,12 +34,16 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ("rows", "columns", "offset"),
     [
         (1, 250_000, 0),  # few rows: as many blocks for each as can share one
+        (8, 16_384, 0),
+        (32, 16_387, 0),
+        (33, 16_384, 0),
         (many(300), 65_536, 0),  # more than the GPU works on at a time, fetched ahead
         (many(300), 65_539, 0),
         (3, 600_000, 0),  # more than a cluster can hold
         (3, 600_003, 0),
         (3, 30_001, 1),  # the tensors are never aligned at the same time
         (3, 50_001, 1),
+        (3, 5_001, 1),
     ],
 )
 def test_long_rows_are_right(module: Any, dtype: str, rows: int, columns: int, offset: int) -> None:

@@ -47,23 +47,38 @@ struct Spread {
   int threads;        // that share a row: a power of two up to 32, or those of a cluster
   int block;          // threads of a block
   std::int64_t grid;  // blocks
-  int cluster;        // blocks that share a row: one, but where that cannot hold it
+  int cluster;        // blocks that share a row
 };
+
+namespace details {
+
+inline constexpr std::int64_t kFewBlocks = 64;  // half of a large GPU, so that all clusters find a place
+
+}  // namespace details
+
+/// Whether a cluster should share each of `rows` rows of `vectors` vectors, though a block could hold one: where they
+/// are so few that most of the GPU is idle, and so long that it takes less time to exchange sums than to read them.
+constexpr bool worth_sharing(std::int64_t rows, std::int64_t vectors) {
+  using namespace details;
+  constexpr std::int64_t kLong = 1024;
+  return kMaxCluster > 1 && vectors >= kLong && 2 * rows <= kFewBlocks;
+}
 
 /// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row. Where a
 /// block of `max_block` threads, a multiple of 32, cannot hold the row so, a cluster of up to `max_cluster` shares it,
 /// a power of two; where that cannot either, a block has it, and a thread more. Of short rows a thread has at most two
 /// vectors, and of few rows fewer than `parts`: most of the GPU is idle then, and the more threads a row has, the
-/// sooner it is done.
+/// sooner it is done. A cluster shares those that are `worth_sharing`, too.
 inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxBlock,
                      int max_cluster = 1) {
+  using namespace details;
   constexpr int kSmallBlock = 64;  // threads: the fewer rows a block has, the sooner the SM has room for others
   constexpr std::int64_t kShort = 64, kMedium = 256, kFew = 65536;
-  constexpr std::int64_t kFewBlocks = 64;                     // half of a large GPU, so that all clusters find a place
   const std::int64_t held = std::int64_t{parts} * max_block;  // by a block
   int cluster = 1;
-  if (vectors > held && vectors <= max_cluster * held) {
-    while (vectors > cluster * held || (cluster < max_cluster && 2 * cluster * rows <= kFewBlocks)) cluster *= 2;
+  if (vectors <= max_cluster * held && (vectors > held || worth_sharing(rows, vectors))) {
+    const auto gains = [&](int blocks) { return blocks * rows <= kFewBlocks && vectors >= blocks * kMedium; };
+    while (vectors > cluster * held || (cluster < max_cluster && gains(2 * cluster))) cluster *= 2;
   }
   const bool few = rows * vectors <= kFew || (cluster > 1 && cluster * rows <= kFewBlocks);
   const int most = few && kShort < vectors && vectors <= kMedium ? 1 : few || vectors <= kShort ? 2 : parts;
