@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import kjit
-from kjit.build import bundle, plan
+from kjit.build import bundle, cpu, plan
 from kjit.build.store import Store
 from kjit.errors import CompileError
 from kjit.ops.add_constant import add_constant
@@ -507,6 +507,14 @@ def test_building_goes_on_side_by_side_and_ends_with_what_it_accompanies(
 
 
 _LABEL = f"eager_calls<{torch.__version__}, {sys.implementation.cache_tag}>"
+
+
+def test_nothing_is_shipped_for_a_cpu_that_bundles_do_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "_LEVELS", {})
+    monkeypatch.setattr(plan, "build", None)
+    with eager_calls.building(Store.open(), to_ship=True) as built:
+        pass
+    assert built == []
 
 
 @pytest.fixture
