@@ -25,7 +25,12 @@ EXPORTS = [
         for name in ("reduce_rows", "move", "columns", "fetch", "ahead", "blocks_per_sm", "through_shared_memory")
     ),
     *((f"column_{name}_{size}", f"column<{name}_t, {size}>") for name, size in COLUMNS),
+    ("worth_sharing", "host::row::worth_sharing"),
 ]
+
+
+def has_clusters() -> bool:
+    return SIMULATOR is None and properties().major >= 9
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +110,17 @@ def test_a_cluster_of_blocks_shares_a_row_that_one_cannot_hold_and_few_long_ones
 ) -> None:
     x = torch.randint(-50, 50, (rows, columns), device=DEVICE).float()
     alone = min(max_block, threads)
-    has_clusters = SIMULATOR is None and properties().major >= 9
-    assert reduce(module, x, parts, max_block, max_cluster) == ((threads, blocks) if has_clusters else (alone, 1))
+    assert reduce(module, x, parts, max_block, max_cluster) == ((threads, blocks) if has_clusters() else (alone, 1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "vectors", "is_worth_it"),
+    [(0, 1024, True), (1, 1023, False), (32, 1024, True), (33, 1024, False), (33, 10**6, False), (2**62, 1024, False)],
+)
+def test_few_long_rows_are_worth_sharing_where_there_are_clusters(
+    module: Any, rows: int, vectors: int, is_worth_it: bool
+) -> None:
+    assert module.worth_sharing(rows, vectors) is (is_worth_it and has_clusters())
 
 
 def test_vectors_are_read_with_any_hint_and_absent_ones_are_zero(module: Any) -> None:

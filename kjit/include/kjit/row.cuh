@@ -61,7 +61,7 @@ inline constexpr std::int64_t kFewBlocks = 64;  // half of a large GPU, so that 
 constexpr bool worth_sharing(std::int64_t rows, std::int64_t vectors) {
   using namespace details;
   constexpr std::int64_t kLong = 1024;
-  return kMaxCluster > 1 && vectors >= kLong && 2 * rows <= kFewBlocks;
+  return kMaxCluster > 1 && vectors >= kLong && rows <= kFewBlocks / 2;
 }
 
 /// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row. Where a
