@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kjit.runtime import eager_calls, load, native
+from kjit.runtime.native import Native
+
+
+@pytest.fixture(scope="session")
+def compiled() -> Native:
+    """What runs eager calls in C++."""
+    built = eager_calls.build()
+    assert built is not None
+    return built
+
+
+@pytest.fixture
+def unsettled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test begins as a process does: nothing was looked for, and all runs in Python."""
+    before = native.in_use()
+    native.use(None)
+    monkeypatch.setattr(load, "_origins", set())
+    monkeypatch.setattr(eager_calls, "_tried", set())
+    yield
+    monkeypatch.undo()
+    native.use(before)
