@@ -8,8 +8,7 @@ The second call for the same values is on the path of every launch. So a declare
 of object that Python calls without packing arguments, generated for the declared parameters: it looks a module up in
 two dictionaries, by device and by values. A tensor tells its device as a number (`get_device`), where `tensor.device`
 would be a new object to hash and compare. Only where values of another type could be equal (`1`, `True` and `1.0` are)
-do the types belong to the key.
-Where there is C++ for it (`native.py`), that looks into the same dictionaries.
+do the types belong to the key. Where there is C++ for it (`native.py`), that looks into the same dictionaries.
 
 What is given up: the number is the same for the CPU and for a tensor without data, and for GPUs of CUDA and of another
 make. Such a tensor is refused by the module that is called with it, not here.

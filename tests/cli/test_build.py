@@ -116,7 +116,7 @@ class TestBuilding:
         )
         assert (done.stdout, done.stderr) == ("42\n", "")
 
-    def test_what_eager_calls_ask_is_compiled_beside_the_first_op_of_pytorch(self, kjit: Kjit, project: Path) -> None:
+    def test_what_runs_eager_calls_is_compiled_beside_the_first_op_of_pytorch(self, kjit: Kjit, project: Path) -> None:
         def cached() -> set[str]:
             return {entry.op for entry in Store.open().entries()}
 

@@ -141,6 +141,10 @@ PyObject* kept_of(PyObject* function, PyObject* name) {
   return kept != nullptr && is_kept(kept) ? Py_NewRef(kept) : nullptr;
 }
 
+bool is_given(PyObject* value) {
+  return value != nullptr && value != Py_None;
+}
+
 bool are_plain(const Values& values, const char* kinds, Py_ssize_t count) {
   if (is_thread_watched()) {
     return false;
@@ -148,8 +152,7 @@ bool are_plain(const Values& values, const char* kinds, Py_ssize_t count) {
   const bool records_gradients = c10::GradMode::is_enabled();
   for (Py_ssize_t i = 0; i < count; ++i) {
     if (kinds[i] & kTensor) {
-      const bool is_missing = values[i] == nullptr || values[i] == Py_None;
-      if (is_missing ? !(kinds[i] & kOptional) : !is_plain(values[i], records_gradients)) {
+      if (is_given(values[i]) ? !is_plain(values[i], records_gradients) : !(kinds[i] & kOptional)) {
         return false;
       }
     }
@@ -160,7 +163,7 @@ bool are_plain(const Values& values, const char* kinds, Py_ssize_t count) {
 // Adds one to the version of what was written, as PyTorch's own ops do.
 void count_changes(const Values& values, const char* kinds, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; ++i) {
-    if ((kinds[i] & kWritten) && values[i] != nullptr && values[i] != Py_None) {
+    if ((kinds[i] & kWritten) && is_given(values[i])) {
       c10::TensorImpl* impl = impl_of(values[i]);
       if (!impl->is_inference()) {  // which has no such count
         impl->bump_version();
