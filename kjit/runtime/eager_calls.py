@@ -82,7 +82,7 @@ def settle(wrapper: str | None) -> None:
     if has_used_cache():
         ways.append(("cache", find))
     if has_compiled():
-        ways.append(("compiler", build))
+        ways.append(("compiler", _compile_and_load))
     for name, way in ways:
         if name not in _tried:
             _tried.add(name)
@@ -117,9 +117,10 @@ def find() -> Native | None:
 
 def build() -> Native | None:
     """The C++, compiled if it is not in the cache; None where that cannot be done, and the log says why."""
-    found = find()
-    if found is not None:
-        return found
+    return find() or _compile_and_load()
+
+
+def _compile_and_load() -> Native | None:
     artifact = _compile(Target.cpu(), Store.open(), must_last=True)
     return None if artifact is None else _load(artifact.library_path)
 
