@@ -300,7 +300,7 @@ class CppView(View):
     def row_call(self) -> list[str]:
         """The arguments of the function for what becomes of a row's sum."""
         tensors = [f"{tensor.name}_row" for tensor in self.of_row]
-        count = f"static_cast<{self.scalar}>(params.row_size)"
+        count = f"static_cast<{self.scalar}>(row_size)"
         return ["row_total", count, *tensors, *self.scalar_names("params.", self.start.row_scalars)]
 
     @property

@@ -16,7 +16,8 @@ def cpp_list(head: str, items: Sequence[str], tail: str) -> str:
     """`head(items) tail` as clang-format's Google style breaks it: filled lines, aligned behind the bracket.
 
     `head` ends with the opening bracket and begins with its indentation; `tail` begins with the closing one. An
-    initialisation rather breaks behind the `=`, if that is enough, and a call behind the bracket, if that saves a line.
+    initialisation rather breaks behind the `=`, if that is enough, and a call behind the bracket, if that saves a line
+    or keeps one within the width.
     """
     whole = head + ", ".join(items) + tail
     if len(whole) <= CPP_WIDTH:
@@ -29,7 +30,8 @@ def cpp_list(head: str, items: Sequence[str], tail: str) -> str:
     if tail != ");":
         return "\n".join(aligned)
     hanging = [head, *_fill(below, below, items, tail)]
-    return "\n".join(hanging if len(hanging) < len(aligned) else aligned)
+    too_wide = any(len(line) > CPP_WIDTH for line in aligned)
+    return "\n".join(hanging if too_wide or len(hanging) < len(aligned) else aligned)
 
 
 def _fill(first: str, indent: str, items: Sequence[str], tail: str) -> list[str]:

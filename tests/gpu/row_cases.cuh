@@ -13,6 +13,7 @@ using namespace kjit;
 __global__ void row_kernel(float* sums, float* peaks, int64_t* counts, const float* x, int64_t rows, int64_t columns,
                            int threads) {
   const device::row::Place place = device::row::place(threads);
+  device::row::await_cluster(threads);
   float sum = 0.0f, peak = -1e30f;
   if (place.row < rows) {
     for (int64_t i = place.lane; i < columns; i += threads) {
@@ -47,7 +48,7 @@ void reduce_rows(TensorView x, TensorView sums, TensorView peaks, TensorView cou
       row::spread(x.size(0), x.size(1), static_cast<int>(parts), static_cast<int>(max_block), most);
   RuntimeCheck(spread.block <= row::kMaxBlock && spread.block % 32 == 0, "a block of ", spread.block);
   const row::Kept shared = row::keep(spread, x.size(1), static_cast<int>(parts), 1, x.device());
-  LaunchKernel(spread.grid, spread.block, x.device(), shared.bytes)
+  LaunchKernel({spread.grid, spread.cluster}, spread.block, x.device(), shared.bytes)
       .config(row::config(spread))(row_kernel, sums.data_ptr(), peaks.data_ptr(), counts.data_ptr(), x.data_ptr(),
                                    x.size(0), x.size(1), spread.threads);
   static_cast<int32_t*>(shape.data_ptr())[0] = spread.threads;
@@ -90,6 +91,57 @@ template <typename T, int N>
 void column(TensorView x, TensorView cut, TensorView whole) {
   host::LaunchKernel(1, 64, x.device())(column_kernel<T, N>, cut.data_ptr(), whole.data_ptr(), x.data_ptr(),
                                         cut.size(0));
+}
+
+/// A row whose beginning was asked for, `bytes` for each warp, read with and without a place in the SM's cache.
+__global__ void fetched_kernel(int32_t* streamed, int32_t* cached, const int32_t* x, int64_t size, int bytes) {
+  const int lane = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  device::row::fetch_ahead<4>(x, 0, size, bytes, lane, threads);
+  const device::row::Fetched<4> fetched(bytes, threads);
+  device::AlignedVector<int32_t, 4> vector;
+  for (int64_t i = lane * 4; i < size; i += threads * 4) {
+    device::row::load<true>(vector, x, i, fetched);
+    vector.store(streamed + i);
+    device::row::load_or_zero(vector, x, i, fetched);
+    vector.store(cached + i);
+  }
+}
+
+void fetched(TensorView x, TensorView streamed, TensorView cached, int64_t bytes) {
+  host::LaunchKernel(1, 64, x.device())(fetched_kernel, streamed.data_ptr(), cached.data_ptr(), x.data_ptr(), x.size(0),
+                                        bytes);
+}
+
+/// Vectors of a column go through shared memory, as far as they lie before `end`, and zeros where there is no column.
+template <typename T, int N>
+__global__ void put_kernel(T* out, const T* x, int64_t end) {
+  constexpr int kCount = 3;
+  const int64_t first = threadIdx.x * N, step = blockDim.x * N;
+  device::row::put_columns<kCount>(device::row::Column<T, N, true>(x, 0), 0, first, step, end);
+  device::row::put_columns<kCount>(device::row::Column<T, N, true, true, true>(nullptr, 0), kCount, first, step, end);
+  device::row::await_columns();
+  for (int i = 0; i < 2 * kCount; ++i) {
+    if (i < kCount && i * step + first >= end) continue;
+    device::AlignedVector<T, N> vector;
+    device::row::take(vector, i);
+    vector.store(out + i * step + first);
+  }
+}
+
+template <typename T, int N>
+void put_columns(TensorView x, TensorView out, int64_t end) {
+  using namespace host;
+  const row::Kept kept = row::keep({32, 32, 1, 1}, 6 * 32, 6, 1, x.device(), 6);
+  LaunchKernel(1, 32, x.device(), kept.bytes)(put_kernel<T, N>, out.data_ptr(), x.data_ptr(), end);
+}
+
+bool async_columns() {
+  return host::row::kAsyncColumns;
+}
+
+/// Bytes of shared memory for a row of `vectors` vectors that 128 threads hold, at most four each, and three columns.
+int64_t room_for_columns(TensorView x, int64_t vectors) {
+  return static_cast<int64_t>(host::row::keep({128, 128, 1, 1}, vectors, 4, 1, x.device(), 3).bytes);
 }
 
 /// Four vectors of a column, from every third one on, of which those behind the last one stay as they are.
@@ -144,12 +196,13 @@ void fetch(TensorView x, TensorView out) {
 }
 
 /// What `row::ahead` says of a launch of one of the two kernels: rows, or bytes of all warps of a row.
-int64_t ahead(TensorView x, bool roomy, int64_t rows, int64_t vectors, int64_t inputs, int64_t kept, bool bytes) {
+int64_t ahead(TensorView x, bool roomy, int64_t rows, int64_t vectors, int64_t inputs, int64_t kept, bool stays,
+              bool bytes) {
   using namespace host;
   const row::Spread spread = row::spread(rows, vectors, 4);
   const row::Kept in_shared{static_cast<int>(kept), 0};
   const row::Ahead ahead = row::ahead(roomy ? roomy_kernel : fetch_kernel, spread, in_shared, rows, vectors,
-                                      static_cast<int>(inputs), x.device());
+                                      static_cast<int>(inputs), stays, x.device());
   return bytes ? ahead.bytes * (spread.threads / 32) : ahead.rows;
 }
 

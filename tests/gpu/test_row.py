@@ -19,12 +19,17 @@ COLUMNS = [
     *(("int64", size) for size in (1, 2)),
 ]
 """Types and elements of a vector: from one element to 16 bytes."""
+PUT = [("int32", 4), ("int32", 2), ("int8", 4), ("int64", 2)]
 EXPORTS = [
     *(
         (name, name)
-        for name in ("reduce_rows", "move", "columns", "fetch", "ahead", "blocks_per_sm", "through_shared_memory")
+        for name in (
+            *("reduce_rows", "move", "columns", "fetch", "fetched", "ahead", "blocks_per_sm", "room_for_columns"),
+            *("through_shared_memory", "async_columns"),
+        )
     ),
     *((f"column_{name}_{size}", f"column<{name}_t, {size}>") for name, size in COLUMNS),
+    *((f"put_columns_{name}_{size}", f"put_columns<{name}_t, {size}>") for name, size in PUT),
     ("worth_sharing", "host::row::worth_sharing"),
 ]
 
@@ -133,6 +138,36 @@ def test_vectors_are_read_with_any_hint_and_absent_ones_are_zero(module: Any) ->
     assert absent.tolist() == [0] * 8
 
 
+@pytest.mark.parametrize("nbytes", [0, 512, 1536, 65536])
+def test_what_was_fetched_is_read_like_the_rest_of_its_row(module: Any, nbytes: int) -> None:
+    x = torch.arange(1024, dtype=torch.int32, device=DEVICE)
+    streamed, cached = torch.zeros_like(x), torch.zeros_like(x)
+    module.fetched(x, streamed, cached, nbytes)
+    assert torch.equal(streamed, x)
+    assert torch.equal(cached, x)
+
+
+@pytest.mark.parametrize(("name", "size"), PUT)
+def test_columns_wait_in_shared_memory_up_to_their_end(module: Any, name: str, size: int) -> None:
+    dtype = getattr(torch, name)
+    step, end = 32 * size, 70 * size
+    x = torch.arange(3 * step, device=DEVICE).to(dtype)
+    out = torch.full((6 * step,), 7, dtype=dtype, device=DEVICE)
+    getattr(module, f"put_columns_{name}_{size}")(x, out, end)
+    assert torch.equal(out[:end], x[:end])
+    assert bool((out[end : 3 * step] == 7).all())
+    assert not out[3 * step :].any()
+
+
+def test_columns_come_meanwhile_from_compute_capability_8_on(module: Any) -> None:
+    assert module.async_columns() is (SIMULATOR is not None or properties().major >= 8)
+
+
+def test_columns_have_room_beside_the_second_half_of_what_a_thread_holds(module: Any) -> None:
+    x = torch.empty(1, device=DEVICE)
+    assert [module.room_for_columns(x, vectors) for vectors in (128, 256, 257, 512)] == [0, 0, *[3 * 128 * 16] * 2]
+
+
 def test_vectors_of_a_column_are_read_together_up_to_its_end(module: Any) -> None:
     x = torch.arange(36, dtype=torch.int32, device=DEVICE)
     out = torch.empty(4, 4, dtype=torch.int32, device=DEVICE)
@@ -174,11 +209,11 @@ class TestAhead:
         return properties().multi_processor_count * blocks
 
     def ahead(self, module: Any, rows: int, vectors: int, *, roomy: bool = False, kept: int = 0) -> int:
-        rows_ahead: int = module.ahead(torch.empty(1, device=DEVICE), roomy, rows, vectors, 1, kept, False)
+        rows_ahead: int = module.ahead(torch.empty(1, device=DEVICE), roomy, rows, vectors, 1, kept, True, False)
         return rows_ahead
 
-    def fetched(self, module: Any, rows: int, vectors: int, *, inputs: int = 1) -> int:
-        fetched: int = module.ahead(torch.empty(1, device=DEVICE), False, rows, vectors, inputs, 0, True)
+    def fetched(self, module: Any, rows: int, vectors: int, *, inputs: int = 1, stays: bool = False) -> int:
+        fetched: int = module.ahead(torch.empty(1, device=DEVICE), False, rows, vectors, inputs, 0, stays, True)
         return fetched
 
     def test_it_is_as_many_rows_as_the_gpu_works_on_at_a_time(self, module: Any, at_a_time: int) -> None:
@@ -211,6 +246,14 @@ class TestAhead:
         assert self.fetched(module, 8 * at_a_time + 1, 8192) == 2 * 65536
         assert self.fetched(module, 8 * at_a_time, 8192, inputs=2) == 32768
         assert self.fetched(module, 7, 8192) == 0
+
+    def test_what_stays_in_the_cache_until_it_is_read_is_not_more_of_a_long_run(self, module: Any) -> None:
+        at_a_time = properties().multi_processor_count * module.blocks_per_sm(False, 1024)
+        in_a_long_run = 65536 if has_clusters() else 2 * 65536
+        assert self.fetched(module, 8 * at_a_time + 1, 8192, stays=True) == in_a_long_run
+
+    def test_each_warp_fetches_whole_vectors_of_all_its_lanes(self, module: Any) -> None:
+        assert self.fetched(module, 100_000, 513) == 5 * 4 * 512  # five warps, four times
 
     def test_no_more_is_fetched_than_a_row_has(self, module: Any) -> None:
         assert self.fetched(module, 100_000, 512) == 512 * 16

@@ -22,6 +22,7 @@
 #include <kjit/device.cuh>
 #include <kjit/mbarrier.cuh>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -42,12 +43,22 @@ inline constexpr int kMaxCluster = 8;
 inline constexpr int kMaxCluster = 1;
 #endif
 
+namespace details {
+
+/// Whether the GPU's L2 cache can be told what to keep until it is read.
+inline constexpr bool kCanStay = kMaxCluster > 1;
+
+}  // namespace details
+
+/// Whether `put_columns` puts columns into shared memory while other things are done: from sm_80 on.
+inline constexpr bool kAsyncColumns = KJIT_CUDA_ARCH >= 800;
+
 /// How rows are spread over a GPU.
 struct Spread {
   int threads;        // that share a row: a power of two up to 32, or those of a cluster
   int block;          // threads of a block
-  std::int64_t grid;  // blocks
-  int cluster;        // blocks that share a row
+  std::int64_t grid;  // blocks, side by side in x
+  int cluster;        // blocks that share a row, side by side in y
 };
 
 namespace details {
@@ -90,7 +101,7 @@ inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max
   }
   const std::int64_t share = div_ceil(wanted, std::int64_t{cluster});
   const int block = static_cast<int>(share < max_block ? div_ceil(share, std::int64_t{32}) * 32 : max_block);
-  return {cluster * block, block, cluster * rows, cluster};
+  return {cluster * block, block, rows, cluster};
 }
 
 namespace details {
@@ -107,7 +118,8 @@ struct Exchange {
 
 /// How the launch of a kernel is configured whose rows are spread so: blocks that share a row are a cluster.
 inline LaunchKernel::Config config(const Spread& spread) {
-  return {.cluster_dim = dim3(spread.cluster > 1 ? static_cast<unsigned>(spread.cluster) : 0)};
+  if (spread.cluster == 1) return {};
+  return {.cluster_dim = dim3(1, static_cast<unsigned>(spread.cluster))};
 }
 
 /// What of a row stays in a block's dynamic shared memory.
@@ -117,16 +129,21 @@ struct Kept {
 };
 
 /// How much of a row of `vectors` vectors fits into shared memory, when the `parts` vectors of each thread that come
-/// last stay in registers. `inputs` tensors have such rows.
-inline Kept keep(const Spread& spread, std::int64_t vectors, int parts, int inputs, DLDevice device) {
+/// last stay in registers. `inputs` tensors have such rows. Where all of a row stays in registers, there is room for
+/// `columns` vectors of each thread that `put_columns` puts there, of columns beside the second half of its vectors.
+inline Kept keep(const Spread& spread, std::int64_t vectors, int parts, int inputs, DLDevice device, int columns = 0) {
   constexpr int kReserved = 2048;  // for static arrays, such as those of `reduce_sum`, and the system
   using namespace details;
   const std::size_t exchange = spread.cluster > 1 ? sizeof(Exchange) : 0;
   const std::int64_t chunks = div_ceil(vectors, std::int64_t{spread.threads} * parts);
-  if (chunks <= 1) return {0, exchange};
+  const std::size_t slot = std::size_t{16} * static_cast<std::size_t>(spread.block);
+  if (chunks <= 1) {
+    const bool has_half = 2 * vectors > std::int64_t{spread.threads} * parts;
+    return {0, (has_half ? slot * static_cast<std::size_t>(columns) : 0) + exchange};
+  }
   int most = 0;
   RuntimeDeviceCheck(::cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.device_id));
-  const std::size_t chunk = std::size_t{16} * static_cast<std::size_t>(inputs * parts * spread.block);
+  const std::size_t chunk = slot * static_cast<std::size_t>(inputs * parts);
   const auto fit = static_cast<std::int64_t>((static_cast<std::size_t>(most - kReserved) - exchange) / chunk);
   const int kept = static_cast<int>(fit < chunks - 1 ? fit : chunks - 1);
   return {kept, chunk * static_cast<std::size_t>(kept) + exchange};
@@ -163,28 +180,31 @@ inline int blocks_per_sm(const void* kernel, int block, DLDevice device) {
 
 /// What is fetched ahead when `kernel` is launched as `spread` and `kept` say, on `rows` rows of `vectors` vectors of
 /// each of `inputs` tensors: of the row that is begun about when this one is done, as many rows further as the GPU
-/// works on at a time, 64 KiB, and twice that where many rows follow each other on an SM. No row has one ahead, as
-/// `rows` says then, where that gains nothing: where there are so few rows or they are short, and where many of them
-/// are so long that `kept` has a part (the SMs get out of step then, and always some read).
+/// works on at a time, 64 KiB for each block. Twice that where many rows follow each other on an SM, unless it `stays`:
+/// the kernel fetches whole vectors, which stay in the cache until they are read. No row has one ahead, as `rows` says
+/// then, where that gains nothing: where there are so few rows or they are short, and where many of them are so long
+/// that `kept` has a part (the SMs get out of step then, and always some read).
 template <typename... P>
 Ahead ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::int64_t rows, std::int64_t vectors,
-            int inputs, DLDevice device) {
+            int inputs, bool stays, DLDevice device) {
   using namespace details;
   constexpr int kFewestThreads = 128, kLongRun = 8, kBytes = 65536, kVec = 16;
   const Ahead none = {rows, 0};
   if (spread.threads < kFewestThreads) return none;
   int sms = 0;
   RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
-  if (spread.grid <= sms) return none;
+  if (spread.grid * spread.cluster <= sms) return none;
   const bool long_rows = kept.chunks > 0;
   const void* const address = reinterpret_cast<const void*>(kernel);
   const std::int64_t blocks = long_rows ? sms : std::int64_t{sms} * blocks_per_sm(address, spread.block, device);
   const std::int64_t at_a_time = blocks / spread.cluster;
   const bool long_run = rows > kLongRun * at_a_time;
   if (rows <= at_a_time || (long_rows && long_run)) return none;
-  const std::int64_t most = (long_run ? 2 * kBytes : kBytes) / inputs * spread.cluster;
+  const bool twice = long_run && !(stays && kCanStay);
+  const std::int64_t most = (twice ? 2 * kBytes : kBytes) / inputs * spread.cluster;
   const std::int64_t bytes = most < vectors * kVec ? most : vectors * kVec;
-  return {at_a_time, static_cast<int>(div_ceil(bytes, std::int64_t{spread.threads / 32 * kVec})) * kVec};
+  constexpr int kOfWarp = 32 * kVec;  // what a warp reads at a time
+  return {at_a_time, static_cast<int>(div_ceil(bytes, std::int64_t{spread.threads / 32 * kOfWarp})) * kOfWarp};
 }
 
 }  // namespace host::row
@@ -206,18 +226,6 @@ KJIT_DEVICE S reduce_in_warp(S value, Combine combine) {
 #if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM  // which has no clusters
 
 using namespace host::row::details;
-
-/// This block's number in its cluster, and how many there are.
-KJIT_DEVICE unsigned cluster_block() {
-  unsigned block;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(block));
-  return block;
-}
-KJIT_DEVICE unsigned cluster_blocks() {
-  unsigned blocks;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
-  return blocks;
-}
 
 /// Where block `block` of the cluster has what this one has at `here` in shared memory.
 KJIT_DEVICE std::uint32_t of_block(unsigned block, void* here) {
@@ -255,7 +263,7 @@ KJIT_DEVICE Exchange& exchange() {
   return *reinterpret_cast<Exchange*>(&kjit_row_slots[bytes - sizeof(Exchange)]);
 }
 
-/// Lets the other blocks of the cluster know that this one is there, before `reduce_in_cluster`.
+/// Lets the other blocks of the cluster know that this one is there; `await_cluster` waits until they are.
 KJIT_DEVICE void enter_cluster() {
   using namespace ptx;
   Exchange& here = exchange();
@@ -276,7 +284,7 @@ KJIT_DEVICE S reduce_in_cluster(S value, S neutral, Combine combine) {
   using namespace ptx;
   constexpr unsigned kWarp = kWarpThreads;
   const unsigned warps = blockDim.x / kWarp, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const unsigned blocks = cluster_blocks();
+  const unsigned blocks = gridDim.y;
   Exchange& here = exchange();
   const unsigned turn = here.turns[warp];
   __syncwarp();
@@ -284,10 +292,9 @@ KJIT_DEVICE S reduce_in_cluster(S value, S neutral, Combine combine) {
   S* const values = reinterpret_cast<S*>(here.values[turn % 2]);
   std::uint64_t* const complete = &here.complete[turn % 2];
   if (threadIdx.x == 0) mbar_arrive_expect_tx(complete, blocks * warps * static_cast<unsigned>(sizeof(S)));
-  if (turn == 0) asm volatile("barrier.cluster.wait.aligned;" ::: "memory");  // for the barriers of the others
 
   value = reduce_in_warp(value, combine);
-  if (lane < blocks) store_in_block(lane, &values[cluster_block() * kWarp + warp], value, complete);
+  if (lane < blocks) store_in_block(lane, &values[blockIdx.y * kWarp + warp], value, complete);
   mbar_wait_parity(complete, turn / 2 % 2);
   value = neutral;
 #pragma unroll 1
@@ -316,14 +323,22 @@ KJIT_DEVICE Place place(int threads) {
   if (kClusters && threads > static_cast<int>(blockDim.x)) {
     using namespace details;
     enter_cluster();
-    unsigned cluster;
-    asm("mov.u32 %0, %%clusterid.x;" : "=r"(cluster));
-    return {std::int64_t{cluster}, static_cast<int>(cluster_block() * blockDim.x) + thread};
+    return {std::int64_t{blockIdx.x}, static_cast<int>(blockIdx.y * blockDim.x) + thread};
   }
 #endif
   if (threads > static_cast<int>(kWarpThreads)) return {std::int64_t{blockIdx.x}, thread};
   const int shift = __ffs(threads) - 1;  // a power of two
   return {std::int64_t{blockIdx.x} * (blockDim.x >> shift) + (thread >> shift), thread & (threads - 1)};
+}
+
+/// Waits until the other blocks that share this one's row have come, so that sums can be exchanged. In a kernel whose
+/// rows clusters may share, every thread calls it, once, between `place` and its first read: it empties the SM's cache,
+/// and takes time from reads that are under way.
+template <bool kClusters = true>
+KJIT_DEVICE void await_cluster(int threads) {
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM  // which has no clusters
+  if (kClusters && threads > static_cast<int>(blockDim.x)) asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
 }
 
 namespace details {
@@ -336,34 +351,95 @@ using Word = std::conditional_t<
         kBytes == 8, uint2,
         std::conditional_t<kBytes == 1, unsigned char, std::conditional_t<kBytes == 2, unsigned short, unsigned>>>>;
 
-/// Reads what the SM's cache has no use for. `__ldcs` would still let it take the place of something else there.
-template <typename Load>
-KJIT_DEVICE Load load_past_cache(const Load* from) {
-  return __ldcs(from);
-}
+/// Whether what `fetch_ahead` asks for of vectors of `N` elements stays in the L2 cache until it is read.
+template <typename T, std::size_t N>
+inline constexpr bool kStays = host::row::details::kCanStay && sizeof(T) * N % 16 == 0;
+
+/// Reads what the SM's cache has no use for, if `kStreaming`. `__ldcs` would still let it take the place of something
+/// else there.
+template <bool kStreaming, typename Load>
+KJIT_DEVICE Load load_word(const Load* from) {
 #if !KJIT_SIM
-KJIT_DEVICE uint4 load_past_cache(const uint4* from) {
+  if constexpr (kStreaming && sizeof(Load) == 16) {
+    uint4 words;
+    asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "l"(from));
+    return words;
+  } else
+#endif
+      if constexpr (kStreaming) {
+    return __ldcs(from);
+  } else {
+    return *from;
+  }
+}
+
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
+
+/// The same with a policy of the L2 cache.
+template <bool kStreaming>
+KJIT_DEVICE uint4 load_word(const uint4* from, std::uint64_t policy) {
   uint4 words;
-  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(from));
+  if constexpr (kStreaming) {
+    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "l"(from), "l"(policy));
+  } else {
+    asm volatile("ld.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "l"(from), "l"(policy));
+  }
   return words;
 }
+
 #endif
 
 }  // namespace details
 
+/// How much of each row was asked for by `fetch_ahead<N>`: the first `bytes` for each warp of the `threads` threads.
+template <int N = 1>
+class Fetched {
+ public:
+  Fetched() = default;
+  explicit __device__ Fetched(int bytes, int threads) : bytes_(threads / static_cast<int>(kWarpThreads) * bytes) {
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
+    if (N > 1) asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy_));
+#endif
+  }
+
+  /// Whether that includes byte `at` of a row.
+  template <std::integral Index>
+  __device__ bool has(Index at) const {
+    return at < bytes_;
+  }
+  /// The L2 cache's policy to read it with, which lets it go.
+  [[nodiscard]] __device__ std::uint64_t policy() const { return policy_; }
+
+ private:
+  int bytes_ = 0;
+  std::uint64_t policy_ = 0;
+};
+
 /// Reads the vector from `data[index]` on, aligned. Where `kStreaming`, it takes no place in the SM's cache: for what
-/// is read once, beside something that is read again for every row.
-template <bool kStreaming = false, typename T, std::size_t N>
-KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, std::int64_t index) {
-  if constexpr (kStreaming) {
-    using namespace details;
+/// is read once, beside something that is read again for every row. `fetched` says what of `data` was asked for by
+/// `fetch_ahead<N>`.
+template <bool kStreaming = false, typename T, std::size_t N, std::integral Index, int kFetched = 1>
+KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, Index index, Fetched<kFetched> fetched = {}) {
+  using namespace details;
+  constexpr bool kMayGo = kStays<T, N> && kFetched == N;
+  if constexpr (kStreaming || kMayGo) {
     using Load = Word<sizeof(T) * N>;
+    const Load* const from = reinterpret_cast<const Load*>(data + index);
     Load words[sizeof(T) * N / sizeof(Load)];
 #pragma unroll
     for (std::size_t i = 0; i < sizeof(T) * N / sizeof(Load); ++i) {
-      words[i] = load_past_cache(reinterpret_cast<const Load*>(data + index) + i);
+      if constexpr (kMayGo) {
+        const bool has_come = fetched.has(index * static_cast<Index>(sizeof(T)) + static_cast<Index>(i * sizeof(Load)));
+        words[i] = has_come ? load_word<kStreaming>(from + i, fetched.policy()) : load_word<kStreaming>(from + i);
+      } else {
+        words[i] = load_word<kStreaming>(from + i);
+      }
     }
     std::memcpy(vector.data(), words, sizeof(words));
   } else {
@@ -372,20 +448,35 @@ KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, std::int64_t i
 }
 
 /// The same, and zeros where `data` is null.
-template <bool kStreaming = false, typename T, std::size_t N>
-KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, std::int64_t index) {
+template <bool kStreaming = false, typename T, std::size_t N, std::integral Index, int kFetched = 1>
+KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, Index index, Fetched<kFetched> fetched = {}) {
   if (data == nullptr) {
     vector.fill(T{});
   } else {
-    load<kStreaming>(vector, data, index);
+    load<kStreaming>(vector, data, index, fetched);
   }
 }
+
+namespace details {
+
+/// This thread's place number `slot` in dynamic shared memory; no other thread uses it.
+KJIT_DEVICE unsigned char* slot_of(int slot) {
+#if KJIT_SIM
+  auto* const shared = static_cast<unsigned char*>(::kjit_sim::dynamic_shared());
+#else
+  extern __shared__ __align__(16) unsigned char kjit_row_slots[];
+  auto* const shared = &kjit_row_slots[0];
+#endif
+  return shared + std::size_t{16} * (static_cast<unsigned>(slot) * blockDim.x + threadIdx.x);
+}
+
+}  // namespace details
 
 /// A tensor of one row, read beside rows whose vectors of `N` elements start `head` elements behind the first. Where
 /// not `kAligned`, its own elements may lie anywhere: a vector is cut out of the two aligned ones that it lies in, so
 /// that up to `N - 1` elements behind it have to be there too (those ahead of it are: memory is allocated in aligned
-/// pieces). Zeros where `data` is null, if `kOptional`.
-template <typename T, int N, bool kAligned, bool kOptional = false>
+/// pieces). Zeros where `data` is null, if `kOptional`. Where `kEven`, no vector behind the last one is asked for.
+template <typename T, int N, bool kAligned, bool kOptional = false, bool kEven = false>
 class Column {
   static constexpr int kBytes = static_cast<int>(sizeof(T)) * N, kWords = kBytes / 4;
   static constexpr bool kCut = !kAligned && N > 1 && kWords > 0 && kBytes <= 16;
@@ -434,13 +525,32 @@ class Column {
     }
   }
 
+  /// Puts the vector from element `index` on into this thread's slot `slot` of shared memory; `await_columns` waits.
+  template <typename Index>
+  __device__ void put(int slot, Index index) const {
+    static_assert(kAligned);
+    using namespace details;
+#if !KJIT_SIM
+    if constexpr (host::row::kAsyncColumns && kBytes == 16) {
+      if (!kOptional || data_ != nullptr) {
+        const std::uint32_t to = ptx::to_shared(slot_of(slot));
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(data_ + index) : "memory");
+        return;
+      }
+    }
+#endif
+    AlignedVector<T, N> vector;
+    load(vector, index);
+    vector.store(slot_of(slot));
+  }
+
   /// The vectors from the elements `first`, `first + step`, ... on, those that lie before `end`.
   template <std::size_t kCount, typename Index>
   __device__ void load(AlignedVector<T, N> (&vectors)[kCount], Index first, Index step, Index end) const {
 #pragma unroll
     for (std::size_t i = 0; i < kCount; ++i) {
       const Index at = first + static_cast<Index>(i) * step;
-      if (at >= end) break;
+      if (!kEven && at >= end) break;
       load(vectors[i], at);
     }
   }
@@ -468,8 +578,9 @@ KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
 /// Lets the beginning of a row, `size` elements from `row[offset]` on, be read into the GPU's L2 cache: `bytes` for
 /// each warp of the `threads` threads, as far as the row has so many. All threads of a row call: for another row after
 /// their last read, from which it would take the memory's time; for their own before `PDLBegin`, where nothing may be
-/// read, but asked for. Nothing where `row` is null or `bytes` is 0.
-template <typename T>
+/// read, but asked for. Nothing where `row` is null or `bytes` is 0. With `N`, it stays in the cache until it is read
+/// there, which has to be by `load` of vectors of `N` elements that is told how much was fetched.
+template <int N = 1, typename T>
 KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t size, int bytes, int lane, int threads) {
 #if !KJIT_SIM
   if (row == nullptr || bytes == 0) return;
@@ -477,11 +588,19 @@ KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t siz
   const std::int64_t end = size * static_cast<std::int64_t>(sizeof(T));
   constexpr int kWarp = static_cast<int>(kWarpThreads);
 #if KJIT_ARCH_HOPPER_OR_GREATER
-  constexpr int kVec = 16;
-  const int at = lane / kWarp * bytes;  // of whole vectors
+  using namespace details;
+  constexpr std::uintptr_t kVec = 16;
+  const int at = static_cast<int>(static_cast<unsigned>(lane) / kWarpThreads) * bytes;  // of whole vectors
   if (lane % kWarp != 0 || at + bytes > end) return;
-  const char* const from = first - reinterpret_cast<std::uintptr_t>(first) % kVec + at;
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+  const std::uintptr_t from = (reinterpret_cast<std::uintptr_t>(first) & ~(kVec - 1)) + static_cast<unsigned>(at);
+  if constexpr (kStays<T, N> && N > 1) {
+    std::uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(from), "r"(bytes), "l"(policy)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+  }
 #else
   constexpr int kLine = 128;
   for (int at = lane * kLine; at < threads / kWarp * bytes && at < end; at += threads * kLine) {
@@ -490,21 +609,6 @@ KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t siz
 #endif
 #endif
 }
-
-namespace details {
-
-/// This thread's place number `slot` in dynamic shared memory; no other thread uses it.
-KJIT_DEVICE unsigned char* slot_of(int slot) {
-#if KJIT_SIM
-  auto* const shared = static_cast<unsigned char*>(::kjit_sim::dynamic_shared());
-#else
-  extern __shared__ __align__(16) unsigned char kjit_row_slots[];
-  auto* const shared = &kjit_row_slots[0];
-#endif
-  return shared + std::size_t{16} * (static_cast<unsigned>(slot) * blockDim.x + threadIdx.x);
-}
-
-}  // namespace details
 
 /// Keeps a vector in dynamic shared memory, where `take` gets it from, in the same thread. Slots count from 0, and
 /// `host::row::keep` makes room for `chunks * parts * inputs` of them.
@@ -517,6 +621,27 @@ template <typename T, std::size_t N>
 KJIT_DEVICE void take(AlignedVector<T, N>& vector, int slot) {
   using namespace details;
   vector.load(slot_of(slot));
+}
+
+/// Puts `kCount` vectors of a column, from element `first` on, each `step` elements further, as far as they lie before
+/// `end`, into the slots from `slot` on, where `take` finds them after `await_columns`: meanwhile other things are
+/// done.
+template <int kCount, typename T, int N, bool kOptional, bool kEven, typename Index>
+KJIT_DEVICE void put_columns(const Column<T, N, true, kOptional, kEven>& column, int slot, Index first, Index step,
+                             Index end) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const Index at = first + static_cast<Index>(i) * step;
+    if (!kEven && at >= end) break;
+    column.put(slot + i, at);
+  }
+}
+
+/// Waits until the columns that this thread has put into its slots are there.
+KJIT_DEVICE void await_columns() {
+#if !KJIT_SIM
+  if constexpr (host::row::kAsyncColumns) asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 
 namespace details {
