@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import logging
 import statistics
 import sys
 import time
@@ -198,9 +199,22 @@ def _device_of(result: object) -> torch.device:
     return torch.device("cpu")
 
 
+@contextmanager
+def _told_nothing_of_extensions() -> Iterator[None]:
+    """PyTorch's benchmarks import its compiler of extensions, which warns where there is nvcc and no GPU."""
+    logger = logging.getLogger("torch.utils.cpp_extension")
+    was_disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was_disabled
+
+
 def _sample_cpu(functions: list[Callable[[], object]]) -> list[float]:
     import torch
-    from torch.utils.benchmark import Timer
+
+    with _told_nothing_of_extensions():
+        from torch.utils.benchmark import Timer
 
     def all_of_them() -> None:
         for function in functions:

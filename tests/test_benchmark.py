@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -132,3 +135,18 @@ def test_the_example_of_the_docstring_runs(tmp_path: Path, capsys: pytest.Captur
         patch.setenv("CI", "1")
         exec(compile(code, str(path), "exec"), names)
     assert "GB/s" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(
+    torch.version.cuda is None or torch.cuda.is_available(), reason="PyTorch for CUDA warns, on a machine without a GPU"
+)
+def test_pytorch_does_not_warn_of_a_compiler_without_a_gpu(tmp_path: Path) -> None:
+    """As it does when it finds a CUDA toolkit."""
+    script = (
+        "import logging, torch\nfrom kjit.benchmark import quick, run_benchmark\n"
+        "with quick(): run_benchmark(lambda: torch.zeros(1))\n"
+        "assert not logging.getLogger('torch.utils.cpp_extension').disabled"
+    )
+    environment = {**os.environ, "CUDA_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -17,6 +17,7 @@ import kjit
 from kjit.errors import KjitError, UsageError
 from kjit.ops.add_constant import add_constant
 from kjit.runtime import eager_calls, native
+from kjit.runtime.native import Native
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -65,15 +66,10 @@ def halves(
 
 
 @pytest.fixture(autouse=True, params=["Python", "C++"])
-def _fresh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _fresh(request: pytest.FixtureRequest, compiled: Native, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(eager_calls, "settle", lambda _: None)  # it stays as it is here
     before = native.in_use()
-    if request.param == "C++":
-        compiled = eager_calls.build()
-        assert compiled is not None
-        native.use(compiled)
-    else:
-        native.use(None)
+    native.use(compiled if request.param == "C++" else None)
     calls.clear()
     torch._dynamo.reset()
     yield
@@ -81,7 +77,7 @@ def _fresh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.fixture(params=["eager", "aot_eager"])
-def compiled(request: pytest.FixtureRequest) -> Callable[[Callable[..., object]], Callable[..., object]]:
+def torch_compiled(request: pytest.FixtureRequest) -> Callable[[Callable[..., object]], Callable[..., object]]:
     return lambda function: torch.compile(function, fullgraph=True, backend=request.param)
 
 
@@ -160,7 +156,7 @@ def test_the_op_keeps_its_name_docstring_and_signature() -> None:
 
 
 def test_a_parameter_may_have_a_name_that_the_generated_function_could_have_used(
-    compiled: Callable[[Callable[..., object]], Callable[..., Any]],
+    torch_compiled: Callable[[Callable[..., object]], Callable[..., Any]],
 ) -> None:
     @kjit.torch_op(outputs=lambda registered: torch.empty_like(registered), name="kjit_tests::named")
     def named(
@@ -170,7 +166,7 @@ def test_a_parameter_may_have_a_name_that_the_generated_function_could_have_used
         return outputs.copy_(registered * call * factory)
 
     assert torch.equal(named(X, 2.0, 3.0), X * 6)
-    assert torch.equal(compiled(named)(X, 2.0, 3.0), X * 6)
+    assert torch.equal(torch_compiled(named)(X, 2.0, 3.0), X * 6)
     assert named(X.to("meta")).is_meta
 
 
@@ -216,10 +212,10 @@ def test_a_tensor_that_requires_a_gradient_is_refused_by_the_registered_op() -> 
 
 
 def test_a_tensor_that_requires_a_gradient_is_refused_by_torch_compile(
-    compiled: Callable[[Callable[..., object]], Callable[..., object]],
+    torch_compiled: Callable[[Callable[..., object]], Callable[..., object]],
 ) -> None:
     with pytest.raises(RuntimeError, match="op 'scale' has no gradient, but 'x' requires one"):
-        compiled(scale)(X.clone().requires_grad_())
+        torch_compiled(scale)(X.clone().requires_grad_())
 
 
 @pytest.mark.parametrize("guard", [torch.enable_grad, torch.no_grad, torch.inference_mode])
@@ -288,16 +284,16 @@ def test_an_op_with_a_backward_goes_straight_to_the_kernel_where_no_gradient_is_
 
 
 def test_torch_compile_takes_an_op_with_a_backward(
-    compiled: Callable[[Callable[..., object]], Callable[..., Any]],
+    torch_compiled: Callable[[Callable[..., object]], Callable[..., Any]],
 ) -> None:
     x = X.clone().requires_grad_()
-    y = compiled(lambda x: cube(x + 1, 2.0).sin())(x)
+    y = torch_compiled(lambda x: cube(x + 1, 2.0).sin())(x)
     assert torch.equal(y, (2 * (X + 1) ** 3).sin())
     y.sum().backward()
     expected = X.clone().requires_grad_()
     (2 * (expected + 1) ** 3).sin().sum().backward()
     torch.testing.assert_close(x.grad, expected.grad)
-    assert torch.equal(compiled(cube)(X), X**3)
+    assert torch.equal(torch_compiled(cube)(X), X**3)
 
 
 def test_inductor_compiles_the_backward_too() -> None:
@@ -319,7 +315,7 @@ def test_a_functional_transform_is_refused_as_pytorch_does_for_every_op_of_torch
 
 
 def test_a_gradient_and_an_output_that_is_given_do_not_go_together(
-    compiled: Callable[[Callable[..., object]], Callable[..., object]],
+    torch_compiled: Callable[[Callable[..., object]], Callable[..., object]],
 ) -> None:
     message = "op 'cube' cannot write to a tensor that it is given and record a gradient, and 'x' requires one"
     x, out = X.clone().requires_grad_(), torch.empty_like(X)
@@ -328,7 +324,7 @@ def test_a_gradient_and_an_output_that_is_given_do_not_go_together(
     assert error.value.hint is not None
     assert "leave out= away" in error.value.hint
     with pytest.raises(RuntimeError, match=message):
-        compiled(lambda x, out: cube(x, out=out))(x, out)
+        torch_compiled(lambda x, out: cube(x, out=out))(x, out)
 
 
 def test_an_op_with_several_outputs_and_an_absent_input_may_have_a_backward() -> None:
@@ -378,21 +374,21 @@ def test_opcheck_passes(op: torch._ops.OpOverload, args: tuple[object, ...], out
     assert set(result.values()) == {"SUCCESS"}
 
 
-def test_torch_compile_takes_it_whole(compiled: Callable[[Callable[..., object]], Callable[..., object]]) -> None:
-    result = compiled(lambda x: scale(x + 1, 3.0) - 1)(X)
+def test_torch_compile_takes_it_whole(torch_compiled: Callable[[Callable[..., object]], Callable[..., object]]) -> None:
+    result = torch_compiled(lambda x: scale(x + 1, 3.0) - 1)(X)
     assert torch.equal(result, (X + 1) * 3 - 1)
 
 
 def test_torch_compile_writes_to_the_output_that_it_is_given(
-    compiled: Callable[[Callable[..., object]], Callable[..., object]],
+    torch_compiled: Callable[[Callable[..., object]], Callable[..., object]],
 ) -> None:
     out = torch.empty_like(X)
-    assert compiled(lambda x, out: scale(x, out=out))(X, out) is out
+    assert torch_compiled(lambda x, out: scale(x, out=out))(X, out) is out
     assert torch.equal(out, X * 2)
 
 
 def test_torch_compile_sees_that_an_input_changes(
-    compiled: Callable[[Callable[..., object]], Callable[..., object]],
+    torch_compiled: Callable[[Callable[..., object]], Callable[..., object]],
 ) -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         before = x * 1
@@ -400,15 +396,15 @@ def test_torch_compile_sees_that_an_input_changes(
         return before + x
 
     x = X.clone()
-    assert torch.equal(compiled(step)(x), X + X + 1)
+    assert torch.equal(torch_compiled(step)(x), X + X + 1)
     assert torch.equal(x, X + 1)
 
 
 def test_torch_compile_fills_in_the_outputs_that_are_not_given(
-    compiled: Callable[[Callable[..., object]], Callable[..., object]],
+    torch_compiled: Callable[[Callable[..., object]], Callable[..., object]],
 ) -> None:
     mine = torch.empty_like(X)
-    low, high = compiled(lambda x, high: halves(x, high=high))(X, mine)
+    low, high = torch_compiled(lambda x, high: halves(x, high=high))(X, mine)
     assert high is mine
     assert torch.equal(low, X.floor())
     assert torch.equal(high, X.ceil())
