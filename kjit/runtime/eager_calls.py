@@ -165,11 +165,11 @@ def building(store: Store, *, to_ship: bool) -> Iterator[list[tuple[Variant, Art
     Yields:
         a list that has it in the end, if it can be compiled.
     """
-    level = cpu.lowest_level()
+    level = cpu.lowest_level() if to_ship else None
     if to_ship and level is None:  # a bundle serves no CPU of this kind
         yield []
         return
-    target = Target.cpu(level.name) if to_ship and level is not None else Target.cpu()
+    target = Target.cpu() if level is None else Target.cpu(level.name)
     cancel = threading.Event()
     built: list[tuple[Variant, Artifact]] = []
 

@@ -93,22 +93,22 @@ void column(TensorView x, TensorView cut, TensorView whole) {
                                         cut.size(0));
 }
 
-/// A row whose beginning was asked for, `bytes` for each warp, read with and without a place in the SM's cache.
-__global__ void fetched_kernel(int32_t* streamed, int32_t* cached, const int32_t* x, int64_t size, int bytes) {
+/// A row whose beginning was asked for, `bytes` for each warp, read as one that may be absent, too.
+__global__ void fetched_kernel(int32_t* read, int32_t* optional, const int32_t* x, int64_t size, int bytes) {
   const int lane = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   device::row::fetch_ahead<4>(x, 0, size, bytes, lane, threads);
   const device::row::Fetched<4> fetched(bytes, threads);
   device::AlignedVector<int32_t, 4> vector;
   for (int64_t i = lane * 4; i < size; i += threads * 4) {
     device::row::load<true>(vector, x, i, fetched);
-    vector.store(streamed + i);
-    device::row::load_or_zero(vector, x, i, fetched);
-    vector.store(cached + i);
+    vector.store(read + i);
+    device::row::load_or_zero<true>(vector, x, i, fetched);
+    vector.store(optional + i);
   }
 }
 
-void fetched(TensorView x, TensorView streamed, TensorView cached, int64_t bytes) {
-  host::LaunchKernel(1, 64, x.device())(fetched_kernel, streamed.data_ptr(), cached.data_ptr(), x.data_ptr(), x.size(0),
+void fetched(TensorView x, TensorView read, TensorView optional, int64_t bytes) {
+  host::LaunchKernel(1, 64, x.device())(fetched_kernel, read.data_ptr(), optional.data_ptr(), x.data_ptr(), x.size(0),
                                         bytes);
 }
 

@@ -141,10 +141,10 @@ def test_vectors_are_read_with_any_hint_and_absent_ones_are_zero(module: Any) ->
 @pytest.mark.parametrize("nbytes", [0, 512, 1536, 65536])
 def test_what_was_fetched_is_read_like_the_rest_of_its_row(module: Any, nbytes: int) -> None:
     x = torch.arange(1024, dtype=torch.int32, device=DEVICE)
-    streamed, cached = torch.zeros_like(x), torch.zeros_like(x)
-    module.fetched(x, streamed, cached, nbytes)
-    assert torch.equal(streamed, x)
-    assert torch.equal(cached, x)
+    read, optional = torch.zeros_like(x), torch.zeros_like(x)
+    module.fetched(x, read, optional, nbytes)
+    assert torch.equal(read, x)
+    assert torch.equal(optional, x)
 
 
 @pytest.mark.parametrize(("name", "size"), PUT)

@@ -355,44 +355,27 @@ using Word = std::conditional_t<
 template <typename T, std::size_t N>
 inline constexpr bool kStays = host::row::details::kCanStay && sizeof(T) * N % 16 == 0;
 
-/// Reads what the SM's cache has no use for, if `kStreaming`. `__ldcs` would still let it take the place of something
-/// else there.
-template <bool kStreaming, typename Load>
-KJIT_DEVICE Load load_word(const Load* from) {
-#if !KJIT_SIM
-  if constexpr (kStreaming && sizeof(Load) == 16) {
-    uint4 words;
-    asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-                 : "l"(from));
-    return words;
-  } else
-#endif
-      if constexpr (kStreaming) {
-    return __ldcs(from);
-  } else {
-    return *from;
-  }
+/// Reads what the SM's cache has no use for. `__ldcs` would still let it take the place of something else there.
+template <typename Load>
+KJIT_DEVICE Load load_past_cache(const Load* from) {
+  return __ldcs(from);
 }
-
-#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
-
-/// The same with a policy of the L2 cache.
-template <bool kStreaming>
-KJIT_DEVICE uint4 load_word(const uint4* from, std::uint64_t policy) {
+#if !KJIT_SIM
+KJIT_DEVICE uint4 load_past_cache(const uint4* from) {
   uint4 words;
-  if constexpr (kStreaming) {
-    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
-                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-                 : "l"(from), "l"(policy));
-  } else {
-    asm volatile("ld.global.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
-                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-                 : "l"(from), "l"(policy));
-  }
+  asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from));
   return words;
 }
-
+/// The same with a policy of the L2 cache.
+KJIT_DEVICE uint4 load_past_cache(const uint4* from, std::uint64_t policy) {
+  uint4 words;
+  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "l"(from), "l"(policy));
+  return words;
+}
 #endif
 
 }  // namespace details
@@ -423,22 +406,22 @@ class Fetched {
 
 /// Reads the vector from `data[index]` on, aligned. Where `kStreaming`, it takes no place in the SM's cache: for what
 /// is read once, beside something that is read again for every row. `fetched` says what of `data` was asked for by
-/// `fetch_ahead<N>`.
+/// `fetch_ahead<N>`, which is read in that way only.
 template <bool kStreaming = false, typename T, std::size_t N, std::integral Index, int kFetched = 1>
 KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, Index index, Fetched<kFetched> fetched = {}) {
-  using namespace details;
-  constexpr bool kMayGo = kStays<T, N> && kFetched == N;
-  if constexpr (kStreaming || kMayGo) {
+  static_assert(kStreaming || kFetched == 1);
+  if constexpr (kStreaming) {
+    using namespace details;
     using Load = Word<sizeof(T) * N>;
     const Load* const from = reinterpret_cast<const Load*>(data + index);
     Load words[sizeof(T) * N / sizeof(Load)];
 #pragma unroll
     for (std::size_t i = 0; i < sizeof(T) * N / sizeof(Load); ++i) {
-      if constexpr (kMayGo) {
+      if constexpr (kStays<T, N> && kFetched == N) {
         const bool has_come = fetched.has(index * static_cast<Index>(sizeof(T)) + static_cast<Index>(i * sizeof(Load)));
-        words[i] = has_come ? load_word<kStreaming>(from + i, fetched.policy()) : load_word<kStreaming>(from + i);
+        words[i] = has_come ? load_past_cache(from + i, fetched.policy()) : load_past_cache(from + i);
       } else {
-        words[i] = load_word<kStreaming>(from + i);
+        words[i] = load_past_cache(from + i);
       }
     }
     std::memcpy(vector.data(), words, sizeof(words));
