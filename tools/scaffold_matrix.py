@@ -23,11 +23,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "scaffold"))
 
 from matrix import OPS, Op, named, write_all  # noqa: E402
 
+from kjit import env  # noqa: E402
 from kjit.errors import KjitError  # noqa: E402
 from kjit.scaffold.patterns import PATTERNS  # noqa: E402
 
@@ -69,7 +72,7 @@ def _try(ops: Sequence[Op], folder: Path, jobs: int) -> bool:
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(":")]),
     }
-    build = [sys.executable, "-m", "kjit", "build", "--jobs", str(jobs)]
+    build = [sys.executable, "-m", "kjit", "build", "--jobs", str(jobs), "--target", _targets(ops)]
     subprocess.run(build, cwd=folder, env=environment, stdout=subprocess.DEVNULL, check=False)
     results = folder / "results.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "-p", "no:cacheprovider", f"--junitxml={results}"]
@@ -87,6 +90,13 @@ def _try(ops: Sequence[Op], folder: Path, jobs: int) -> bool:
             "\n".join(line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR", "E  ")))[:6000]
         )
     return done.returncode == 0
+
+
+def _targets(ops: Sequence[Op]) -> str:
+    """What the tests of the ops run, for `kjit build --target`."""
+    cuda = env.simulation() or ("cuda" if torch.cuda.is_available() else "sim")
+    devices = {device for op in ops for device in op.devices.split(",")}
+    return ",".join(cuda if device == "cuda" else device for device in sorted(devices))
 
 
 def _compile_random(number: int, first: int, devices: Sequence[str]) -> bool:
