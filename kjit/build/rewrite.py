@@ -13,7 +13,7 @@ the user wrote. No line is added or removed. Three things are rewritten:
     __shared__ alignas(16) float tile[32];   ->  alignas(16) __shared__ float tile[32];
 
 After the preprocessor there are no comments, no macros and no dead branches, so what a `#if KJIT_SIM` keeps away is not
-seen here. What is left and needs a GPU (inline PTX, TMA, tensor cores, clusters) is an error in a compiler's form.
+seen here. What is left and needs a GPU (inline PTX, TMA, tensor cores) is an error in a compiler's form.
 
 It imports nothing of kjit, because it starts once for every compiled unit.
 """
@@ -44,10 +44,7 @@ _LONGEST_QUOTE = 60
 _UNKNOWN_NAMES = (
     (re.compile(r"CUtensorMap\w*|cuTensorMap\w+|cp_async_bulk\w*|make_tma_\w+"), "TMA"),
     (re.compile(r"wgmma\w*|nvcuda|wmma|tcgen05\w*"), "tensor core instructions"),
-    (
-        re.compile(r"__cluster_dims__|this_cluster|cluster_group|enable_cluster|cudaLaunchAttributeClusterDimension"),
-        "thread block clusters",
-    ),
+    (re.compile(r"__cluster_dims__"), "clusters of a size that the kernel has, not the launch"),
     (re.compile(r"tex[123]D\w*|surf[123]D\w*|cudaTextureObject_t|cudaSurfaceObject_t"), "textures and surfaces"),
 )
 # Headers of CUDA whose contents are made of PTX.

@@ -101,7 +101,10 @@ def test_other_declarations_stay(text: str) -> None:
         ('__asm__("bar.sync 0;");', 'inline PTX (asm "bar.sync 0;")'),
         ("const CUtensorMap map;", "TMA (CUtensorMap)"),
         ("wgmma_fence();", "tensor core instructions (wgmma_fence)"),
-        ("auto c = cooperative_groups::this_cluster();", "thread block clusters (this_cluster)"),
+        (
+            "void __cluster_dims__(2, 1, 1) k();",
+            "clusters of a size that the kernel has, not the launch (__cluster_dims__)",
+        ),
         ("cuda::ptx::mbarrier_init(x, 1);", "PTX (cuda::ptx)"),
         ("float v = tex2D<float>(t, 0, 0);", "textures and surfaces (tex2D)"),
     ],

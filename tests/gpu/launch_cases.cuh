@@ -1,5 +1,6 @@
 // Exports for test_launch.py.
 
+#include <cooperative_groups.h>
 #include <kjit/tensor.h>
 #include <kjit/utils.cuh>
 #include <kjit/vec.cuh>
@@ -81,16 +82,10 @@ void chain(TensorView a, TensorView b, std::int64_t length) {
   }
 }
 
-#if KJIT_SIM  // which has no clusters
-
-void cluster_sizes(TensorView, std::int64_t) {}
-
-#else
-
 __global__ void cluster_kernel(int* out) {
   unsigned blocks = 0;
 #if KJIT_ARCH_HOPPER_OR_GREATER
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  blocks = cooperative_groups::this_cluster().num_blocks();
 #endif
   if (threadIdx.x == 0) out[blockIdx.x] = static_cast<int>(blocks);
 }
@@ -100,8 +95,6 @@ void cluster_sizes(TensorView out, std::int64_t blocks) {
   LaunchKernel(out.numel(), 32, out.device())
       .enable_cluster(cluster)(cluster_kernel, static_cast<int*>(out.data_ptr()));
 }
-
-#endif
 
 void cooperative(TensorView out, double value) {
   auto* data = static_cast<float*>(out.data_ptr());

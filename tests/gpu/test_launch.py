@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import tvm_ffi
-from machine import DEVICE, gpu_only, properties, synchronize
+from machine import CAPABILITY, DEVICE, gpu_only, properties, synchronize
 
 import kjit
 
@@ -148,9 +148,8 @@ def test_dependent_launches_wait_for_each_other(module: Any, chain: str, blocks:
     assert torch.equal(b, torch.full_like(b, 101.0))
 
 
-@gpu_only
 def test_blocks_run_in_clusters(module: Any) -> None:
-    if torch.cuda.get_device_capability() < (9, 0):
+    if CAPABILITY < (9, 0):
         pytest.skip("clusters need compute capability 9.0")
     out = torch.zeros(8, dtype=torch.int32, device=DEVICE)
     module.cluster_sizes(out, 4)

@@ -41,12 +41,8 @@ void body() {
 }  // namespace
 
 int main() {
-  char* stack = kjit_sim::map_stacks(kFibers);
-  for (void*& fiber : fibers) {
-    char* mine = stack;
-    stack = kjit_sim::next_stack(stack);
-    fiber = kjit_sim::new_context(mine, body);
-  }
+  kjit_sim::Stacks stacks;
+  for (void*& fiber : fibers) fiber = kjit_sim::new_context(stacks.take(), body);
   for (int turn = 0; turn <= kTurns; ++turn) {
     for (current = 0; current < kFibers; ++current) kjit_sim_switch(&scheduler, fibers[current]);
   }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+import resource
 from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
@@ -299,3 +300,32 @@ def test_a_child_process_launches_too(module: Any) -> None:
 def test_one_os_thread_does_it_too(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KJIT_SIM_THREADS", "1")
     test_barriers_order_shared_memory(module, 1024, 11)
+
+
+def test_a_launch_without_memory_for_stacks_is_an_error(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_SIM_THREADS", "1")
+    values = torch.arange(1024, dtype=torch.int32)
+    child = os.fork()
+    if child == 0:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (16 << 20), -1))
+        try:
+            module.reverse_1024(values, 1)
+        except RuntimeError as error:
+            os._exit(0 if "no memory for the stack of another thread" in str(error) else 2)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_launch_leaves_few_mappings_of_memory(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may have some 65,000, and a test suite loads many modules."""
+
+    def mappings() -> int:
+        return len(Path("/proc/self/maps").read_text().splitlines())
+
+    monkeypatch.setenv("KJIT_SIM_THREADS", "16")
+    before = mappings()
+    values = torch.arange(64 * 1024, dtype=torch.int32)
+    module.reverse_1024(values, 11)  # every thread waits on a stack of its own
+    assert torch.equal(values, torch.arange(64 * 1024, dtype=torch.int32).view(64, 1024).flip(1).flatten())
+    assert mappings() - before < 16 * 16

@@ -11,6 +11,9 @@
 // of different threads, one of which writes, are in order if something between them makes both threads wait for each
 // other: a barrier of the block, an operation of their warp, an mbarrier; or if both have used the same word with
 // atomic operations (a lock). Else it is a race, unless both are atomic; also where both write the same value.
+//
+// What a block does to the shared memory of another one of its cluster has to lie in it, while that block is there for
+// certain. In which order blocks do so is not looked at.
 
 #include <kjit_sim/memory.h>
 #include <sys/mman.h>
@@ -80,7 +83,8 @@ enum class Access : uint8_t { kRead, kWrite, kAtomic };
 /// A byte of shared memory.
 struct Cell {
   Stamp write;
-  Stamp reads[2];  // since the last write
+  Stamp reads[2];      // since the last write
+  uint32_t elsewhere;  // the epoch in which the block began that was there when another one wrote; atomic
 };
 
 /// When a thread last used an atomic operation, and on what.
@@ -408,7 +412,9 @@ void access_shared(Watch& w, Cell* cells, uintptr_t at, std::size_t size, Access
   const Stamp now = stamp_of(w, size, is_atomic, place);
   for (std::size_t i = 0; i < size; ++i) {
     Cell& cell = cells[i];
-    if (access != Access::kWrite && cell.write.epoch < w.first_epoch && w.unwritten.address == 0) {
+    const bool is_unwritten =
+        cell.write.epoch < w.first_epoch && __atomic_load_n(&cell.elsewhere, __ATOMIC_RELAXED) < w.first_epoch;
+    if (access != Access::kWrite && is_unwritten && w.unwritten.address == 0) {
       w.unwritten = {at + i, size, access, w.number, place};
     }
     if (!is_ordered(w, cell.write) && !(is_atomic && cell.write.is_atomic)) {
@@ -429,28 +435,62 @@ void access_shared(Watch& w, Cell* cells, uintptr_t at, std::size_t size, Access
   }
 }
 
-/// Variables of the module in thread-local storage: shared ones, and others.
-void access_variables(Watch& w, uintptr_t at, std::size_t size, Access access, bool is_atomic, const void* place) {
-  const std::size_t offset = at - reinterpret_cast<uintptr_t>(w.variables.begin);
+/// Whether the bytes at this offset of the module's thread-local storage are a block's memory; reports those between
+/// `__shared__` variables.
+bool is_shared_variable(std::size_t offset, std::size_t size, Access access, const void* place) {
   const Module& module = this_module();
-  if (module.is_own(offset)) return;
+  if (module.is_own(offset)) return false;
   const SharedVariable* const variable = module.shared_at(offset);
-  if (module.shared_count > 0 && (variable == nullptr || offset + size > variable->begin + variable->size)) {
-    // Between variables: past the one before.
-    const SharedVariable* before = variable;
-    for (std::size_t i = 0; before == nullptr && i < module.shared_count; ++i) {
-      const SharedVariable& each = module.shared[i];
-      if (each.begin <= offset && offset - each.begin - each.size < 64) before = &each;
-    }
-    if (before == nullptr) return;
-    char miss[64], what[300];
-    const auto begin = reinterpret_cast<uintptr_t>(w.variables.begin) + before->begin;
-    describe_miss(at, size, begin, begin + before->size, miss, sizeof(miss));
-    std::snprintf(what, sizeof(what), "%s %zu bytes, %s __shared__ %s (%zu bytes)", verb(access), size, miss,
-                  before->name, before->size);
+  if (module.shared_count == 0 || (variable != nullptr && offset + size <= variable->begin + variable->size)) {
+    return true;
+  }
+  // Between variables: past the one before.
+  const SharedVariable* before = variable;
+  for (std::size_t i = 0; before == nullptr && i < module.shared_count; ++i) {
+    const SharedVariable& each = module.shared[i];
+    if (each.begin <= offset && offset - each.begin - each.size < 64) before = &each;
+  }
+  if (before == nullptr) return false;
+  char miss[64], what[300];
+  describe_miss(offset, size, before->begin, before->begin + before->size, miss, sizeof(miss));
+  std::snprintf(what, sizeof(what), "%s %zu bytes, %s __shared__ %s (%zu bytes)", verb(access), size, miss,
+                before->name, before->size);
+  accuse(what, place);
+}
+
+/// An access to the shared memory of another block of the cluster.
+[[gnu::noinline]] void access_peer(const Worker& worker, const Worker& peer, uintptr_t at, std::size_t size,
+                                   Access access, const void* place) {
+  const bool may_be_new = __atomic_load_n(&worker.cluster->phases, __ATOMIC_ACQUIRE) == 0;
+  const bool has_ended = __atomic_load_n(&peer.live, __ATOMIC_ACQUIRE) == 0;
+  if (may_be_new || has_ended) {
+    char what[300];
+    std::snprintf(what, sizeof(what), "%s %zu bytes of the shared memory of block %u of its cluster, which %s",
+                  verb(access), size, peer.rank,
+                  may_be_new ? "may not have begun: no barrier of the cluster came before"
+                             : "has ended: no barrier of the cluster kept it");
     accuse(what, place);
   }
-  access_shared(w, w.static_cells + offset, at, size, access, is_atomic, place);
+  const Watch& there = *static_cast<const Watch*>(peer.checker);
+  Cell* cells = there.dynamic_cells;
+  std::size_t offset = at - there.dynamic;
+  if (offset < kMaxDynamicShared) {
+    if (offset + size > there.dynamic_size) {
+      char miss[64], what[300];
+      describe_miss(at, size, there.dynamic, there.dynamic + there.dynamic_size, miss, sizeof(miss));
+      std::snprintf(what, sizeof(what),
+                    "%s %zu bytes, %s the %zu bytes of dynamic shared memory of block %u of its cluster", verb(access),
+                    size, miss, there.dynamic_size, peer.rank);
+      accuse(what, place);
+    }
+  } else {
+    cells = there.static_cells;
+    offset = at - reinterpret_cast<uintptr_t>(there.variables.begin);
+    if (!is_shared_variable(offset, size, access, place)) return;
+  }
+  for (std::size_t i = 0; i < size && access != Access::kRead; ++i) {
+    __atomic_store_n(&cells[offset + i].elsewhere, there.first_epoch, __ATOMIC_RELAXED);
+  }
 }
 
 /// The region that holds the byte, or null.
@@ -472,8 +512,14 @@ const Region* find_region(const Reachable& reachable, uintptr_t at, std::size_t 
     if (in_dynamic + size > w.dynamic_size) return report_outside(w, at, size, access, place);
     return access_shared(w, w.dynamic_cells + in_dynamic, at, size, access, is_atomic, place);
   }
-  if (at - reinterpret_cast<uintptr_t>(w.variables.begin) < w.variables.size) {
-    return access_variables(w, at, size, access, is_atomic, place);
+  const uintptr_t in_variables = at - reinterpret_cast<uintptr_t>(w.variables.begin);
+  if (in_variables < w.variables.size) {
+    if (!is_shared_variable(in_variables, size, access, place)) return;
+    return access_shared(w, w.static_cells + in_variables, at, size, access, is_atomic, place);
+  }
+  if (w.worker->cluster->blocks > 1) {
+    const Worker* const peer = owner_of(*w.worker->cluster, reinterpret_cast<const void*>(at));
+    if (peer != nullptr) return access_peer(*w.worker, *peer, at, size, access, place);
   }
   if (const Region* const region = find_region(*w.reachable, at, size)) {
     w.found_begin = region->begin;
@@ -543,6 +589,7 @@ void block_begins(Worker& worker) {
   }
   Watch& w = *own_watch;
   w.worker = &worker;
+  worker.checker = &w;
   w.reachable = static_cast<const Reachable*>(worker.launch->checker);
   w.dynamic = reinterpret_cast<uintptr_t>(worker.dynamic_shared);
   w.dynamic_size = worker.launch->smem;

@@ -130,23 +130,62 @@ void* new_context(char* stack, void (*entry)()) {
 
 namespace kjit_sim {
 
-char* map_stacks(int count) {
-  // Below each stack lies a page that nobody may touch, so that one that overflows does not run into the next.
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  const std::size_t step = kStackBytes + page;
-  void* memory = mmap(nullptr, step * static_cast<std::size_t>(count), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return nullptr;
-  char* const begin = static_cast<char*>(memory);
-  char* list = nullptr;
-  for (int i = count - 1; i >= 0; --i) {
-    char* const guard = begin + step * static_cast<std::size_t>(i);
-    // Linux limits the number of mappings; a stack without its guard still serves.
-    static_cast<void>(mprotect(guard, page, PROT_NONE));
-    next_stack(guard + page) = list;
-    list = guard + page;
+namespace {
+
+/// Below each stack lies a page that nobody may touch, so that one that overflows does not run into the next.
+std::size_t guard_bytes() {
+  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return page;
+}
+
+char*& next_of(char* stack) {
+  return *reinterpret_cast<char**>(stack + kStackBytes - sizeof(char*));
+}
+
+}  // namespace
+
+char* Stacks::take() {
+  if (unused_ == nullptr) {
+    if (mapped_ == kGroups) return nullptr;
+    const int count = size_of(mapped_);
+    const std::size_t guard = guard_bytes(), step = kStackBytes + guard;
+    void* const memory = mmap(nullptr, step * static_cast<std::size_t>(count), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    groups_[mapped_++] = static_cast<char*>(memory);
+    for (int i = count - 1; i >= 0; --i) {
+      char* const below = static_cast<char*>(memory) + step * static_cast<std::size_t>(i);
+      // Where the system has no more mappings, a stack without its guard still serves.
+      static_cast<void>(mprotect(below, guard, PROT_NONE));
+      give_back(below + guard);
+    }
   }
-  return list;
+  char* const stack = unused_;
+  unused_ = next_of(stack);
+  return stack;
+}
+
+void Stacks::give_back(char* stack) {
+  next_of(stack) = unused_;
+  unused_ = stack;
+}
+
+void Stacks::shrink() {
+  if (mapped_ <= 1) return;
+  unmap(1);
+  unused_ = nullptr;
+  give_back(groups_[0] + guard_bytes());
+}
+
+void Stacks::unmap(int from) {
+  while (mapped_ > from) {
+    --mapped_;
+    munmap(groups_[mapped_], (kStackBytes + guard_bytes()) * static_cast<std::size_t>(size_of(mapped_)));
+  }
+}
+
+Stacks::~Stacks() {
+  unmap(0);
 }
 
 }  // namespace kjit_sim

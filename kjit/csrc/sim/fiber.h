@@ -17,13 +17,33 @@ inline constexpr std::size_t kStackBytes = 64 * 1024;
 /// A context that calls `entry`, which must not return, on an unused stack.
 void* new_context(char* stack, void (*entry)());
 
-/// Unused stacks are a list through their highest words.
-inline char*& next_stack(char* stack) {
-  return *reinterpret_cast<char**>(stack + kStackBytes - sizeof(char*));
-}
+/// Stacks for the threads of a block, mapped as they are asked for. With the page below it each is two mappings, of
+/// which a process may have some 65,000; every module has stacks of its own, for each OS thread.
+class Stacks {
+ public:
+  Stacks() = default;
+  ~Stacks();
+  Stacks(const Stacks&) = delete;
+  Stacks& operator=(const Stacks&) = delete;
 
-/// Maps stacks, as a list; null where there is no memory.
-char* map_stacks(int count);
+  /// One that nobody uses, or null where there is no memory, or none left of `kMost`.
+  char* take();
+  void give_back(char* stack);
+  /// Unmaps all but one. Nobody uses any.
+  void shrink();
+
+  static constexpr int kMost = 1024;
+
+ private:
+  // Mapped together: 1, 31, 32, 64, 128, 256 and 512.
+  static constexpr int kGroups = 7;
+  static constexpr int size_of(int group) { return group == 0 ? 1 : group == 1 ? 31 : 16 << (group - 1); }
+  void unmap(int from);
+
+  char* groups_[kGroups] = {};
+  int mapped_ = 0;          // groups
+  char* unused_ = nullptr;  // a list through the stacks' highest words
+};
 
 }  // namespace kjit_sim
 

@@ -1,5 +1,5 @@
-// Spreads the blocks of a launch over OS threads: those of a pool, which takes blocks in order, or one for each block
-// where blocks may wait for each other.
+// Spreads the blocks of a launch over OS threads: those of a pool, which takes blocks in order, or, where blocks may
+// wait for each other, one for each block of a cluster, or of the grid.
 
 #include "pool.h"
 
@@ -11,8 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-
-#include "fiber.h"
+#include <vector>
 
 namespace kjit_sim {
 
@@ -30,7 +29,6 @@ struct Pool {
   int running = 0;    // of them, in this launch
   int wanted = 0;     // that may still join
   Launch* launch = nullptr;
-  char* stacks = nullptr;
 
   pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER;  // held while the helpers are at a launch
 };
@@ -65,6 +63,7 @@ Worker& this_worker() {
         mmap(nullptr, kMaxDynamicShared, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     worker->dynamic_shared = memory;
+    worker->variables = shared_variables();
   }
   return *worker;
 }
@@ -72,14 +71,6 @@ Worker& this_worker() {
 void drop_worker() {
   Worker* const w = worker;
   if (w == nullptr) return;
-  pthread_mutex_lock(&pool.mutex);
-  while (w->free_stacks != nullptr) {
-    char* const stack = w->free_stacks;
-    w->free_stacks = next_stack(stack);
-    next_stack(stack) = pool.stacks;
-    pool.stacks = stack;
-  }
-  pthread_mutex_unlock(&pool.mutex);
   munmap(w->dynamic_shared, kMaxDynamicShared);
   delete w;
   worker = nullptr;
@@ -94,6 +85,7 @@ void take_blocks(Launch& launch) {
     w.random = seed_of(block);
     if (!run_block(w, block)) break;
   }
+  w.stacks.shrink();
 }
 
 void* help(void*) {
@@ -149,56 +141,115 @@ void run_with_pool(Launch& launch) {
   }
 }
 
-void run_one_of_all(Launch& launch) {
-  Worker& w = this_worker();
-  const std::uint64_t block = __atomic_fetch_add(&launch.next_block, 1, __ATOMIC_RELAXED);
-  begin_launch(w, launch, seed_of(block));
-  run_block(w, block);
-  pthread_mutex_lock(&launch.grid_mutex);
-  --launch.blocks_left;
-  pthread_cond_broadcast(&launch.grid_moved);
-  pthread_mutex_unlock(&launch.grid_mutex);
+/// OS threads that run the blocks of clusters, one cluster after another.
+struct Team {
+  Launch* launch;
+  std::uint64_t first;  // cluster, and how many further the next ones are
+  std::uint64_t step;
+  Cluster cluster;
+  pthread_barrier_t meeting;
+};
+
+struct Member {
+  Team* team;
+  std::uint32_t rank;
+};
+
+/// The block of this rank in a cluster, both by number.
+std::uint64_t block_of(const Launch& launch, std::uint64_t cluster, std::uint32_t rank) {
+  const dim3& dim = launch.cluster;
+  const std::uint64_t in_x = launch.grid.x / dim.x, in_y = launch.grid.y / dim.y;
+  const std::uint64_t x = cluster % in_x * dim.x + rank % dim.x;
+  const std::uint64_t y = cluster / in_x % in_y * dim.y + rank / dim.x % dim.y;
+  const std::uint64_t z = cluster / in_x / in_y * dim.z + rank / dim.x / dim.y;
+  return x + launch.grid.x * (y + launch.grid.y * z);
 }
 
-void* run_one_on_its_own(void* launch) {
-  run_one_of_all(*static_cast<Launch*>(launch));
+/// Whether all OS threads of the launch are there; waits until that is known.
+bool await_all(Launch& launch) {
+  pthread_mutex_lock(&launch.grid_mutex);
+  while (!launch.is_manned && !launch.failed) pthread_cond_wait(&launch.grid_moved, &launch.grid_mutex);
+  const bool is_manned = launch.is_manned;
+  pthread_mutex_unlock(&launch.grid_mutex);
+  return is_manned;
+}
+
+void run_as_member(const Member& member) {
+  Team& team = *member.team;
+  Launch& launch = *team.launch;
+  Worker& w = this_worker();
+  team.cluster.workers[member.rank] = &w;
+  if (!await_all(launch)) return;
+  begin_launch(w, launch, 0);
+  w.cluster = &team.cluster;
+  w.rank = member.rank;
+  for (std::uint64_t cluster = team.first; cluster < launch.blocks / team.cluster.blocks; cluster += team.step) {
+    if (w.rank == 0) begin_cluster(team.cluster, w.threads_in_block);
+    pthread_barrier_wait(&team.meeting);
+    const std::uint64_t block = block_of(launch, cluster, w.rank);
+    w.random = seed_of(block);
+    if (__atomic_load_n(&launch.failed, __ATOMIC_ACQUIRE)) {
+      end_in_cluster(w);  // others of it may have begun
+    } else {
+      run_block(w, block);
+    }
+    pthread_mutex_lock(&launch.grid_mutex);
+    --launch.blocks_left;
+    pthread_cond_broadcast(&launch.grid_moved);
+    pthread_mutex_unlock(&launch.grid_mutex);
+    pthread_barrier_wait(&team.meeting);
+  }
+  w.cluster = &w.own_cluster;
+  w.rank = 0;
+  w.stacks.shrink();
+}
+
+void* run_one_on_its_own(void* member) {
+  run_as_member(*static_cast<const Member*>(member));
   drop_worker();
   return nullptr;
 }
 
-void run_all_at_once(Launch& launch) {
+/// Runs a launch whose blocks may wait for each other: those of a cluster, or all of a cooperative launch.
+void run_in_teams(Launch& launch) {
+  const std::uint32_t size = launch.cluster.x * launch.cluster.y * launch.cluster.z;
+  const std::uint64_t clusters = launch.blocks / size;
+  std::uint64_t count = clusters;
+  if (!launch.cooperative) {
+    const std::uint64_t at_a_time = static_cast<std::uint64_t>(os_threads()) / size;
+    count = at_a_time < 1 ? 1 : at_a_time < clusters ? at_a_time : clusters;
+  }
   launch.blocks_left = launch.blocks;
-  const auto others = static_cast<std::size_t>(launch.blocks - 1);
-  auto* const threads = static_cast<pthread_t*>(std::calloc(others + 1, sizeof(pthread_t)));
+  std::vector<Team> teams(count);
+  std::vector<Member> members;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    Team& team = teams[i];
+    team.launch = &launch;
+    team.first = i;
+    team.step = count;
+    team.cluster.dim = launch.cluster;
+    team.cluster.blocks = size;
+    pthread_barrier_init(&team.meeting, nullptr, size);
+    for (std::uint32_t rank = 0; rank < size; ++rank) members.push_back({&team, rank});
+  }
+  std::vector<pthread_t> threads(members.size() - 1);
   std::size_t started = 0;
-  for (; started < others; ++started) {
-    if (pthread_create(&threads[started], nullptr, &run_one_on_its_own, &launch) != 0) {
-      report(launch, "no OS thread could be started for block %zu of a cooperative launch", started);
+  for (; started < threads.size(); ++started) {
+    if (pthread_create(&threads[started], nullptr, &run_one_on_its_own, &members[started + 1]) != 0) {
+      report(launch, "no OS thread could be started for block %zu of those that may wait for each other", started + 1);
       break;
     }
   }
-  if (started == others) run_one_of_all(launch);
   pthread_mutex_lock(&launch.grid_mutex);
+  launch.is_manned = started == threads.size();
   pthread_cond_broadcast(&launch.grid_moved);
   pthread_mutex_unlock(&launch.grid_mutex);
+  if (launch.is_manned) run_as_member(members[0]);
   for (std::size_t i = 0; i < started; ++i) pthread_join(threads[i], nullptr);
-  std::free(threads);
+  for (Team& team : teams) pthread_barrier_destroy(&team.meeting);
 }
 
 }  // namespace
-
-char* take_stacks() {
-  pthread_mutex_lock(&pool.mutex);
-  char* stacks = pool.stacks;
-  if (stacks != nullptr) {
-    pool.stacks = next_stack(stacks);
-    next_stack(stacks) = nullptr;
-  }
-  pthread_mutex_unlock(&pool.mutex);
-  if (stacks == nullptr) stacks = map_stacks(32);
-  if (stacks == nullptr) throw std::bad_alloc();
-  return stacks;
-}
 
 void* dynamic_shared_memory() {
   return this_worker().dynamic_shared;
@@ -211,8 +262,9 @@ bool run(Launch& launch) {
   launch.report[0] = '\0';
   if (launch.blocks == 0) return true;
   if (hooks.launch_begin != nullptr) hooks.launch_begin(launch);
-  if (launch.cooperative) {
-    run_all_at_once(launch);
+  const bool has_clusters = launch.cluster.x * launch.cluster.y * launch.cluster.z > 1;
+  if (launch.cooperative || has_clusters) {
+    run_in_teams(launch);
   } else {
     run_with_pool(launch);
   }

@@ -1,4 +1,4 @@
-// What OS threads share: stacks that nobody uses, and the work of a launch.
+// How an OS thread works on a launch.
 
 #pragma once
 
@@ -7,9 +7,6 @@
 #pragma GCC visibility push(hidden)
 
 namespace kjit_sim {
-
-/// A list of unused stacks (see fiber.h), at least one.
-char* take_stacks();
 
 /// Sets a worker up for a launch. `seed` other than 0 varies the order of threads.
 void begin_launch(Worker& w, Launch& launch, std::uint64_t seed);

@@ -22,6 +22,7 @@ constexpr std::size_t kSharedReserved = 1024;  // of each block, by the system
 constexpr int kThreadsPerSm = 2048;
 constexpr int kBlocksPerSm = 32;
 constexpr int kSmCount = 132;
+constexpr std::uint32_t kPortableCluster = 8;  // blocks
 
 /// What is known of a kernel: how to call it, and what was set for it.
 struct Kernel {
@@ -29,6 +30,7 @@ struct Kernel {
   Invoker invoker;
   int max_dynamic_shared;
   int carveout;
+  bool may_have_large_clusters;
 };
 
 // Open addressing; kernels are never forgotten, and a table of this size never fills in practice.
@@ -43,7 +45,7 @@ Kernel* entry_of(const void* address) {
     Kernel& kernel = kernels[place];
     if (kernel.address == address) return &kernel;
     if (kernel.address != nullptr) continue;
-    kernel = {address, nullptr, static_cast<int>(kSharedWithoutAsking), cudaSharedmemCarveoutDefault};
+    kernel = {address, nullptr, static_cast<int>(kSharedWithoutAsking), cudaSharedmemCarveoutDefault, false};
     return &kernel;
   }
   return nullptr;
@@ -95,8 +97,13 @@ int blocks_per_sm(int threads, std::size_t smem) {
   return blocks < kBlocksPerSm ? blocks : kBlocksPerSm;
 }
 
+/// Blocks of the largest cluster of a kernel.
+std::uint64_t max_cluster(const Kernel& kernel) {
+  return kernel.may_have_large_clusters ? kMaxCluster : kPortableCluster;
+}
+
 cudaError_t launch_kernel(const void* address, dim3 grid, dim3 block, void** parameters, std::size_t smem,
-                          bool cooperative) {
+                          bool cooperative = false, dim3 cluster = dim3()) {
   const Kernel kernel = find_kernel(address);
   if (kernel.address == nullptr) return set_error(cudaErrorInvalidDeviceFunction);
   if (kernel.invoker == nullptr) {
@@ -105,6 +112,13 @@ cudaError_t launch_kernel(const void* address, dim3 grid, dim3 block, void** par
   if (!is_possible(grid, block)) return set_error(cudaErrorInvalidConfiguration);
   if (smem > static_cast<std::size_t>(kernel.max_dynamic_shared)) return set_error(cudaErrorInvalidValue);
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+  if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0) return set_error(cudaErrorInvalidValue);
+  if (std::uint64_t{cluster.x} * cluster.y * cluster.z > max_cluster(kernel)) {
+    return set_error(cudaErrorInvalidClusterSize);
+  }
+  if (grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0) {
+    return set_error(cudaErrorInvalidConfiguration);
+  }
   if (cooperative) {
     const auto fit = static_cast<std::uint64_t>(blocks_per_sm(static_cast<int>(block.x * block.y * block.z), smem));
     if (blocks > fit * kSmCount) return set_error(cudaErrorCooperativeLaunchTooLarge);
@@ -115,9 +129,19 @@ cudaError_t launch_kernel(const void* address, dim3 grid, dim3 block, void** par
   launch.parameters = parameters;
   launch.grid = grid;
   launch.block = block;
+  launch.cluster = cluster;
   launch.smem = smem;
   launch.cooperative = cooperative;
   return run(launch) ? cudaSuccess : set_report(launch.report);
+}
+
+/// The blocks of a cluster that a launch asks for.
+dim3 cluster_of(const cudaLaunchConfig_t& config) {
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const auto& dim = config.attrs[i].val.clusterDim;
+    if (config.attrs[i].id == cudaLaunchAttributeClusterDimension) return dim3(dim.x, dim.y, dim.z);
+  }
+  return dim3();
 }
 
 }  // namespace
@@ -143,7 +167,7 @@ using kjit_sim::set_error;
 extern "C" {
 
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** parameters, size_t smem, cudaStream_t) {
-  return kjit_sim::launch_kernel(kernel, grid, block, parameters, smem, false);
+  return kjit_sim::launch_kernel(kernel, grid, block, parameters, smem);
 }
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** parameters, size_t smem,
                                         cudaStream_t) {
@@ -154,13 +178,9 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config->attrs[i];
     if (attribute.id == cudaLaunchAttributeCooperative) cooperative = attribute.val.cooperative != 0;
-    if (attribute.id == cudaLaunchAttributeClusterDimension) {
-      const auto& size = attribute.val.clusterDim;
-      if (size.x * size.y * size.z > 1) return kjit_sim::set_report("the simulator has no clusters of blocks");
-    }
   }
   return kjit_sim::launch_kernel(kernel, config->gridDim, config->blockDim, parameters, config->dynamicSmemBytes,
-                                 cooperative);
+                                 cooperative, kjit_sim::cluster_of(*config));
 }
 
 cudaError_t cudaGetLastError() {
@@ -298,6 +318,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = 6144;
       break;
     case cudaDevAttrCooperativeLaunch:
+    case cudaDevAttrClusterLaunch:
     case cudaDevAttrConcurrentKernels:
     case cudaDevAttrUnifiedAddressing:
     case cudaDevAttrManagedMemory:
@@ -326,6 +347,9 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   kjit_sim::Kernel* const entry = kjit_sim::entry_of(kernel);
   if (is_shared && entry != nullptr) entry->max_dynamic_shared = value;
   if (is_carveout && entry != nullptr) entry->carveout = value;
+  if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed && entry != nullptr) {
+    entry->may_have_large_clusters = value != 0;
+  }
   pthread_mutex_unlock(&kjit_sim::kernels_mutex);
   return cudaSuccess;
 }
@@ -341,6 +365,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ad
   attributes->ptxVersion = attributes->binaryVersion = 90;
   attributes->maxDynamicSharedSizeBytes = kernel.max_dynamic_shared;
   attributes->preferredShmemCarveout = kernel.carveout;
+  attributes->nonPortableClusterSizeAllowed = kernel.may_have_large_clusters ? 1 : 0;
   return cudaSuccess;
 }
 
@@ -374,6 +399,21 @@ cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void*
   if (blocks <= 0) return set_error(cudaErrorInvalidValue);
   const std::size_t each = kjit_sim::kSharedPerSm / static_cast<std::size_t>(blocks) - kjit_sim::kSharedReserved;
   *bytes = each < kjit_sim::kMaxDynamicShared ? each : kjit_sim::kMaxDynamicShared;
+  return cudaSuccess;
+}
+
+// An H200 has clusters of every size as often as their blocks fit.
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* kernel, const cudaLaunchConfig_t*) {
+  if (kernel == nullptr) return set_error(cudaErrorInvalidDeviceFunction);
+  *size = static_cast<int>(kjit_sim::max_cluster(kjit_sim::find_kernel(kernel)));
+  return cudaSuccess;
+}
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* kernel, const cudaLaunchConfig_t* config) {
+  if (kernel == nullptr) return set_error(cudaErrorInvalidDeviceFunction);
+  const dim3 cluster = kjit_sim::cluster_of(*config), block = config->blockDim;
+  const auto threads = static_cast<int>(block.x * block.y * block.z);
+  const int blocks = kjit_sim::kSmCount * kjit_sim::blocks_per_sm(threads, config->dynamicSmemBytes);
+  *clusters = blocks / static_cast<int>(cluster.x * cluster.y * cluster.z);
   return cudaSuccess;
 }
 

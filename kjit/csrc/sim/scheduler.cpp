@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <exception>
 
-#include "fiber.h"
 #include "pool.h"
 
 constinit thread_local uint3 threadIdx{};
@@ -32,11 +31,6 @@ std::uint32_t lane_of(const Thread& thread) {
 }
 Warp& warp_of(Worker& w, const Thread& thread) {
   return w.warp[thread.number / kLanes];
-}
-
-void make_ready(Worker& w, Thread& thread) {
-  thread.state = State::kReady;
-  w.queue[(w.queue_begin + w.queue_size++) % kMaxThreads] = static_cast<std::uint16_t>(thread.number);
 }
 
 std::uint64_t next_random(Worker& w) {  // xorshift64
@@ -77,33 +71,28 @@ void set_current(Worker& w, Thread& thread) {
 
 void thread_main();
 
-/// The context of a thread that is about to run: a new one gets a stack.
+/// The context of a thread that is about to run, where a new one gets a stack; null where there is no memory for one.
 void* context_of(Worker& w, Thread& thread) {
   if (thread.stack == nullptr) {
-    if (w.free_stacks == nullptr) w.free_stacks = take_stacks();
-    thread.stack = w.free_stacks;
-    w.free_stacks = next_stack(thread.stack);
+    thread.stack = w.stacks.take();
+    if (thread.stack == nullptr) return nullptr;
     thread.context = new_context(thread.stack, &thread_main);
   }
   return thread.context;
 }
+constexpr const char* kNoStack = "there is no memory for the stack of another thread of the block";
 
-void free_stack(Worker& w, Thread& thread) {
-  next_stack(thread.stack) = w.free_stacks;
-  w.free_stacks = thread.stack;
-  thread.stack = nullptr;
+/// Lets `next` run; comes back when `self`, which is set up to go on or to wait, can go on.
+void switch_to(Worker& w, Thread& self, Thread& next) {
+  void* const context = context_of(w, next);
+  if (context == nullptr) fail(kNoStack);
+  set_current(w, next);
+  kjit_sim_switch(&self.context, context);
 }
 
-/// Lets somebody else run; comes back when `self`, which is set up to wait, can go on.
-void suspend(Worker& w, Thread& self) {
-  Thread* next = pick(w);
-  if (next == nullptr) {
-    kjit_sim_switch(&self.context, w.main_context);
-  } else {
-    void* const context = context_of(w, *next);
-    set_current(w, *next);
-    kjit_sim_switch(&self.context, context);
-  }
+void free_stack(Worker& w, Thread& thread) {
+  w.stacks.give_back(thread.stack);
+  thread.stack = nullptr;
 }
 
 [[noreturn]] void leave_block(Worker& w) {
@@ -266,6 +255,7 @@ void exit_thread(Worker& w, Thread& thread) {
     Barrier& barrier = w.barriers[id];
     if (barrier.needed == 0 && barrier.arrived == w.live) complete_barrier(w, static_cast<int>(id));
   });
+  if (w.has_cluster_barrier) leave_cluster(w, thread);
 }
 
 void call_kernel(Launch& launch) {
@@ -340,7 +330,7 @@ void check_patience(Worker& w) {
   if (now.tv_sec - w.idle_since < kSeconds) return;
   fail(
       "a thread has waited for %d seconds for something in memory to change, and no thread of its block did anything "
-      "else (blocks that wait for each other need a cooperative launch)",
+      "else (blocks that wait for each other need a cooperative launch, or a cluster)",
       static_cast<int>(kSeconds));
 }
 
@@ -403,6 +393,9 @@ void report_deadlock(Worker& w) {
           text.add("wait%s at barrier %d", end - i == 1 ? "s" : "", first.barrier_id);
         }
         break;
+      case State::kCluster:
+        text.add("wait%s for the cluster", end - i == 1 ? "s" : "");
+        break;
       default: {
         text.add("wait%s in %s(0x%08x)", end - i == 1 ? "s" : "", name_of(first.op), first.mask);
         const Group& group = warp_of(w, first).groups[__builtin_ctz(first.mask)];
@@ -435,10 +428,13 @@ void begin_block(Worker& w, std::uint64_t number) {
   w.idle_yields = 0;
   w.block_epoch = 0;
   w.is_at_grid_sync = false;
+  w.has_cluster_barrier = w.cluster->blocks > 1;
+  w.cluster_waiters = 0;
   for (Barrier& barrier : w.barriers) barrier = {};
   for (std::uint32_t i = 0; i < w.threads_in_block; ++i) {
     w.threads[i].state = State::kNew;
     w.threads[i].warp_epoch = w.threads[i].block_epoch = 0;
+    w.threads[i].cluster_phase = 0;
   }
   if (w.random != 0) {
     for (std::uint32_t i = w.threads_in_block; i > 1; --i) {
@@ -457,6 +453,20 @@ void begin_block(Worker& w, std::uint64_t number) {
 }
 
 }  // namespace
+
+void make_ready(Worker& w, Thread& thread) {
+  thread.state = State::kReady;
+  w.queue[(w.queue_begin + w.queue_size++) % kMaxThreads] = static_cast<std::uint16_t>(thread.number);
+}
+
+void suspend(Worker& w, Thread& self) {
+  Thread* next = pick(w);
+  if (next == nullptr) {
+    kjit_sim_switch(&self.context, w.main_context);
+  } else {
+    switch_to(w, self, *next);
+  }
+}
 
 void begin_launch(Worker& w, Launch& launch, std::uint64_t seed) {
   w.launch = &launch;
@@ -482,15 +492,23 @@ bool run_block(Worker& w, std::uint64_t number) {
     if (next == nullptr) {
       if (w.live == 0) break;
       if (answer_active_masks(w)) continue;
-      report_deadlock(w);
+      if (w.cluster_waiters > 0 && await_cluster_barrier(w)) continue;
+      // Where all wait for their cluster, it is another of its blocks that has to say why they do so in vain.
+      if (w.cluster_waiters < w.live) report_deadlock(w);
       w.failed = true;
       break;
     }
     void* const context = context_of(w, *next);
+    if (context == nullptr) {
+      report(*w.launch, kNoStack);
+      w.failed = true;
+      break;
+    }
     set_current(w, *next);
     kjit_sim_switch(&w.main_context, context);
   }
   w.current = nullptr;
+  if (w.cluster->blocks > 1) end_in_cluster(w);
   if (hooks.block_end != nullptr) hooks.block_end(w);
   if (w.failed) {
     for (std::uint32_t i = 0; i < w.threads_in_block; ++i) {
@@ -619,14 +637,13 @@ void yield() {
   make_ready(w, self);
   if (++w.idle_yields % (w.live + 1) == 0) {
     answer_active_masks(w);
+    pass_cluster_barrier(w);
     sched_yield();  // other blocks may be what this one waits for
   }
   if (w.idle_yields % 4096 == 1) check_patience(w);
   Thread* const next = pick(w, true);
   if (next == &self) return set_current(w, self);
-  void* const context = context_of(w, *next);
-  set_current(w, *next);
-  kjit_sim_switch(&self.context, context);
+  switch_to(w, self, *next);
 }
 
 void released(const void* address) {

@@ -11,13 +11,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fiber.h"
+
 #pragma GCC visibility push(hidden)
 
 namespace kjit_sim {
 
-inline constexpr std::uint32_t kMaxThreads = 1024;
+inline constexpr std::uint32_t kMaxThreads = Stacks::kMost;
 inline constexpr std::uint32_t kLanes = 32;
 inline constexpr std::uint32_t kBarriers = 16;
+inline constexpr std::uint32_t kMaxCluster = 16;          // blocks; more than 8 have to be asked for
 inline constexpr std::size_t kMaxDynamicShared = 232448;  // bytes for a block of an H200
 
 /// One launch of a kernel.
@@ -27,6 +30,7 @@ struct Launch {
   void** parameters;
   dim3 grid;
   dim3 block;
+  dim3 cluster;  // blocks of one
   std::size_t smem = 0;
   bool cooperative = false;
 
@@ -36,6 +40,7 @@ struct Launch {
   char report[1400];
   void* checker = nullptr;  // what it keeps of this launch
 
+  bool is_manned = false;  // all OS threads of blocks that may wait for each other are there
   // Cooperative launches: blocks that have not ended, and those that wait at grid_sync.
   pthread_mutex_t grid_mutex = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t grid_moved = PTHREAD_COND_INITIALIZER;
@@ -44,7 +49,7 @@ struct Launch {
   std::uint64_t grid_epoch = 0;
 };
 
-enum class State : std::uint8_t { kNew, kReady, kRunning, kBarrier, kWarp, kActiveMask, kExited };
+enum class State : std::uint8_t { kNew, kReady, kRunning, kBarrier, kWarp, kActiveMask, kCluster, kExited };
 
 /// One thread of the block that runs on this OS thread.
 struct Thread {
@@ -63,6 +68,7 @@ struct Thread {
   std::uint32_t argument = 0;
   std::uint32_t width = 32;
   std::uint64_t result = 0;
+  std::uint64_t cluster_phase = 0;  // of the cluster's barrier, whose end it has to wait for; 0: it has not arrived
 
   // For a checker: how often its warp and its block have synchronised with it so far.
   std::uint32_t warp_epoch = 0;
@@ -88,6 +94,29 @@ struct Barrier {
   std::uint32_t votes = 0;
 };
 
+struct Worker;
+
+/// Blocks that run at the same time, each on an OS thread of its own, and reach each other's shared memory.
+struct Cluster {
+  dim3 dim;
+  std::uint32_t blocks = 1;
+  Worker* workers[kMaxCluster] = {};  // by rank
+
+  // The barrier of all its threads. Its phases count from 1.
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+  std::uint64_t phases = 0;   // that have ended; atomic
+  std::uint32_t missing = 0;  // threads that have neither arrived in this phase nor exited
+  std::uint32_t live = 0;     // threads that have not exited
+  std::uint32_t running = 0;  // blocks that have not ended
+  std::uint32_t asleep = 0;   // of those, the ones that can do nothing before this phase ends
+};
+
+struct Range {
+  const char* begin = nullptr;
+  std::size_t size = 0;
+};
+
 /// An OS thread that runs blocks, one at a time.
 struct Worker {
   Launch* launch = nullptr;
@@ -106,6 +135,14 @@ struct Worker {
   std::int64_t idle_since = 0;    // in seconds
   bool failed = false;            // this block has
 
+  Cluster own_cluster;               // of a block without others
+  Cluster* cluster = &own_cluster;   // that this block is in
+  std::uint32_t rank = 0;            // of the block in it
+  bool has_cluster_barrier = false;  // threads count at the cluster's barrier
+  std::uint32_t cluster_waiters = 0;
+  Range variables;          // the module's thread-local ones
+  void* checker = nullptr;  // what it keeps of this OS thread
+
   Thread threads[kMaxThreads];
   std::uint16_t order[kMaxThreads];  // in which threads start
   Warp warp[kMaxThreads / kLanes];
@@ -118,7 +155,7 @@ struct Worker {
   std::uint32_t queue_begin = 0;
   std::uint32_t queue_size = 0;
 
-  char* free_stacks = nullptr;  // a list through the stacks' highest words
+  Stacks stacks;
 };
 
 /// The worker of this OS thread; null where no launch has run yet.
@@ -156,12 +193,31 @@ bool run(Launch& launch);
 /// Sets the report of a launch that has none; the first one stays.
 void report(Launch& launch, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-struct Range {
-  const char* begin = nullptr;
-  std::size_t size = 0;
-};
+/// Lets a thread that waits go on when its turn comes.
+void make_ready(Worker& w, Thread& thread);
+/// Lets somebody else run; comes back when `self`, which is set up to wait, can go on.
+void suspend(Worker& w, Thread& self);
+
+//
+// Clusters (cluster.cpp)
+//
+
+/// Before the blocks of a cluster begin: each of them has so many threads.
+void begin_cluster(Cluster& cluster, std::uint32_t threads_in_block);
+/// The running thread exits: nobody waits for it any more.
+void leave_cluster(Worker& w, Thread& thread);
+/// Lets threads go on whose phase of the cluster's barrier has ended; whether there are any.
+bool pass_cluster_barrier(Worker& w);
+/// No thread of the block can go on, and some wait for their cluster: waits until they can. False: they never will.
+bool await_cluster_barrier(Worker& w);
+/// The block has ended, or failed.
+void end_in_cluster(Worker& w);
+
 /// The module's thread-local variables on this OS thread: `__shared__` ones, and the simulator's own few.
 const Range& shared_variables();
+
+/// The worker of the cluster whose block has the address in its shared memory, or null.
+const Worker* owner_of(const Cluster& cluster, const void* address);
 
 /// Where the block's dynamic shared memory can be: a place of the largest size, for this OS thread.
 void* dynamic_shared_memory();

@@ -15,6 +15,11 @@ bool is_in(const void* address, const void* begin, std::size_t size) {
   return at >= from && at - from < size;
 }
 
+/// Whether the address is in the shared memory of the worker's block.
+bool is_of(const Worker& w, const void* address) {
+  return is_in(address, w.dynamic_shared, kMaxDynamicShared) || is_in(address, w.variables.begin, w.variables.size);
+}
+
 }  // namespace
 
 const Range& shared_variables() {
@@ -42,9 +47,15 @@ const Range& shared_variables() {
 }
 
 bool is_shared(const void* address) {
-  if (worker == nullptr) return false;
-  const Range& range = shared_variables();
-  return is_in(address, worker->dynamic_shared, kMaxDynamicShared) || is_in(address, range.begin, range.size);
+  return worker != nullptr && is_of(*worker, address);
+}
+
+const Worker* owner_of(const Cluster& cluster, const void* address) {
+  for (std::uint32_t rank = 0; rank < cluster.blocks; ++rank) {
+    const Worker* const each = cluster.workers[rank];
+    if (each != nullptr && is_of(*each, address)) return each;
+  }
+  return nullptr;
 }
 
 std::uint32_t shared_offset(const void* address) {
@@ -52,7 +63,7 @@ std::uint32_t shared_offset(const void* address) {
   const char* const dynamic = static_cast<const char*>(worker->dynamic_shared);
   if (is_in(address, dynamic, kMaxDynamicShared)) return static_cast<std::uint32_t>(at - dynamic);
   // Behind the dynamic part.
-  return static_cast<std::uint32_t>(kMaxDynamicShared + static_cast<std::size_t>(at - shared_variables().begin));
+  return static_cast<std::uint32_t>(kMaxDynamicShared + static_cast<std::size_t>(at - worker->variables.begin));
 }
 
 }  // namespace kjit_sim

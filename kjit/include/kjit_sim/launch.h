@@ -153,6 +153,16 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, T* kernel
   return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void*>(kernel), block_size, smem);
 }
 template <typename T>
+  requires std::is_function_v<T>
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, T* kernel, const cudaLaunchConfig_t* config) {
+  return cudaOccupancyMaxPotentialClusterSize(size, reinterpret_cast<const void*>(kernel), config);
+}
+template <typename T>
+  requires std::is_function_v<T>
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, T* kernel, const cudaLaunchConfig_t* config) {
+  return cudaOccupancyMaxActiveClusters(clusters, reinterpret_cast<const void*>(kernel), config);
+}
+template <typename T>
   requires(!std::is_void_v<T>)
 cudaError_t cudaMalloc(T** pointer, std::size_t size) {
   return cudaMalloc(reinterpret_cast<void**>(pointer), size);

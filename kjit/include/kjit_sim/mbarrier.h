@@ -4,12 +4,13 @@
 //   kjit_sim::mbarrier_arrive(&bar);
 //   while (!kjit_sim::mbarrier_test(&bar, parity)) kjit_sim::yield();
 //
-// A block runs on one OS thread, so plain memory does.
+// Blocks of a cluster write to each other's from OS threads of their own, so that a change is an atomic one.
 
 #pragma once
 
 #include <kjit_sim/threads.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace kjit_sim {
@@ -23,38 +24,49 @@ struct MBarrier {
   std::uint64_t parity : 1;
 
   static MBarrier read(const std::uint64_t* word) { return from_bits<MBarrier>(*word); }
-  void write(std::uint64_t* word) {
-    if (missing == 0 && bytes == 0) {
-      missing = count;
-      parity ^= 1;
-    }
-    *word = to_bits(*this);
-  }
+  std::uint64_t bits() const { return to_bits(*this); }
 };
+
+/// Puts `after` where `before` still is. No access of the kernel: a checker takes those for atomic operations of its.
+__attribute__((no_sanitize("thread"))) inline bool mbarrier_replace(std::uint64_t* word, std::uint64_t before,
+                                                                    std::uint64_t after) {
+  return __atomic_compare_exchange_n(word, &before, after, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
+/// Counts `arrivals`, and bytes that have to come or, below 0, have come; returns the word as it was.
+inline std::uint64_t mbarrier_count(std::uint64_t* word, unsigned arrivals, std::int64_t bytes) {
+  std::uint64_t before;
+  MBarrier barrier;
+  do {
+    barrier = MBarrier::read(word);
+    before = barrier.bits();
+    barrier.missing -= arrivals;
+    barrier.bytes += bytes;
+    if (barrier.missing == 0 && barrier.bytes == 0) {
+      barrier.missing = barrier.count;
+      barrier.parity ^= 1;
+    }
+  } while (!mbarrier_replace(word, before, barrier.bits()));
+  return before;
+}
 
 inline void mbarrier_init(std::uint64_t* word, std::uint32_t count) {
   if (count == 0 || count >= 1u << 20) fail("an mbarrier counts 1 to %u arrivals, not %u", (1u << 20) - 1, count);
-  MBarrier{.missing = count, .count = count, .bytes = 0, .parity = 0}.write(word);
+  *word = MBarrier{.missing = count, .count = count, .bytes = 0, .parity = 0}.bits();
 }
 /// Counts one arrival, and `bytes` bytes that have to come; returns the word as it was.
 inline std::uint64_t mbarrier_arrive(std::uint64_t* word, std::uint32_t bytes = 0) {
   released(word);
-  const std::uint64_t before = *word;
-  MBarrier barrier = MBarrier::read(word);
-  barrier.bytes += bytes;
-  --barrier.missing;
-  barrier.write(word);
-  return before;
+  return mbarrier_count(word, 1, bytes);
 }
 /// `bytes` bytes have come.
-inline void mbarrier_complete(std::uint64_t* word, std::uint32_t bytes) {
-  MBarrier barrier = MBarrier::read(word);
-  barrier.bytes -= bytes;
-  barrier.write(word);
+inline void mbarrier_complete(std::uint64_t* word, std::size_t bytes) {
+  mbarrier_count(word, 0, -static_cast<std::int64_t>(bytes));
 }
 /// Whether the phase of this parity has ended.
 inline bool mbarrier_test(const std::uint64_t* word, std::uint32_t parity) {
   if (MBarrier::read(word).parity == parity) return false;
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
   acquired(word);
   return true;
 }

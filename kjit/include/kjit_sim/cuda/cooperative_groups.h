@@ -1,4 +1,5 @@
-// Cooperative groups for the simulator: the block, tiles of up to a warp, the lanes that are together, the grid.
+// Cooperative groups for the simulator: the block, tiles of up to a warp, the lanes that are together, the cluster, the
+// grid.
 //
 //   const auto tile = cg::tiled_partition<16>(cg::this_thread_block());
 //   for (int i = tile.size() / 2; i > 0; i /= 2) sum += tile.shfl_down(sum, i);
@@ -6,6 +7,7 @@
 
 #pragma once
 
+#include <kjit_sim/cluster.h>
 #include <kjit_sim/sim.h>
 
 #include <cstdint>
@@ -128,6 +130,56 @@ class thread_block_tile : public coalesced_group {
 
 template <unsigned Size, typename Parent>
 thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
+  return {};
+}
+
+/// All threads of the blocks that were launched as one cluster, or of a block alone.
+class cluster_group {
+ public:
+  using arrival_token = struct {};
+
+  static void sync() {
+    kjit_sim::cluster_arrive(true);
+    kjit_sim::cluster_wait();
+  }
+  static arrival_token barrier_arrive() {
+    kjit_sim::cluster_arrive(true);
+    return {};
+  }
+  static void barrier_wait() { kjit_sim::cluster_wait(); }
+  static void barrier_wait(arrival_token&&) { kjit_sim::cluster_wait(); }
+
+  static unsigned block_rank() { return kjit_sim::cluster_rank(); }
+  static dim3 block_index() {
+    const dim3 dim = dim_blocks();
+    const unsigned rank = block_rank();
+    return {rank % dim.x, rank / dim.x % dim.y, rank / dim.x / dim.y};
+  }
+  static dim3 dim_blocks() { return kjit_sim::cluster_dim(); }
+  static unsigned num_blocks() {
+    const dim3 dim = dim_blocks();
+    return dim.x * dim.y * dim.z;
+  }
+  static unsigned thread_rank() { return block_rank() * thread_block::num_threads() + thread_block::thread_rank(); }
+  static dim3 thread_index() {
+    const dim3 block = block_index();
+    return {block.x * blockDim.x + threadIdx.x, block.y * blockDim.y + threadIdx.y, block.z * blockDim.z + threadIdx.z};
+  }
+  static dim3 dim_threads() {
+    const dim3 dim = dim_blocks();
+    return {dim.x * blockDim.x, dim.y * blockDim.y, dim.z * blockDim.z};
+  }
+  static unsigned num_threads() { return num_blocks() * thread_block::num_threads(); }
+  static unsigned size() { return num_threads(); }
+
+  template <typename T>
+  static T* map_shared_rank(T* address, int rank) {
+    return kjit_sim::in_block(static_cast<unsigned>(rank), address);
+  }
+  static unsigned query_shared_rank(const void* address) { return kjit_sim::rank_of_shared(address); }
+};
+
+inline cluster_group this_cluster() {
   return {};
 }
 

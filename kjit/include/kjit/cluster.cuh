@@ -1,0 +1,93 @@
+// What the blocks of a cluster do together, beside cooperative_groups::this_cluster(): one inline PTX instruction each,
+// of which CUDA has no function.
+//
+//   device::ptx::mbar_init(&complete, 1);             // one thread of each block
+//   device::ptx::mbar_init_fence();
+//   device::ptx::cluster_arrive_relaxed();            // all threads; then what needs no other block
+//   device::ptx::cluster_wait();                      // from here on the other blocks are there
+//   device::ptx::store_async(rank, &sum, value, &complete);   // `sum` of block `rank`; who waits for `complete` sees
+//   it
+//
+// All need sm_90: a kernel that calls one is refused by the assembler for older GPUs.
+
+#pragma once
+
+#include <kjit/device.cuh>
+#include <kjit/mbarrier.cuh>
+#if KJIT_SIM
+#include <kjit_sim/cluster.h>
+#endif
+
+#include <cstdint>
+#include <cstring>
+
+namespace kjit::device::ptx {
+
+#if KJIT_SIM
+
+KJIT_DEVICE void mbar_init_fence() {
+  ::kjit_sim::cluster_release();
+}
+KJIT_DEVICE void cluster_arrive_relaxed() {
+  ::kjit_sim::cluster_arrive(false);
+}
+KJIT_DEVICE void cluster_wait() {
+  ::kjit_sim::cluster_wait();
+}
+template <typename T>
+KJIT_DEVICE void store_async(unsigned rank, T* here, T value, std::uint64_t* complete) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  ::kjit_sim::store_async(rank, here, value, complete);
+}
+
+#else
+
+/// Lets whoever has waited for the cluster see the mbarriers that this thread has initialised, also where it arrives
+/// relaxed.
+KJIT_DEVICE void mbar_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/// Arrives at the barrier of the cluster, once before each `cluster_wait`. What this thread wrote is not made visible
+/// by it: an arrival that does so lets each warp wait for its reads. Every thread of a warp calls.
+KJIT_DEVICE void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+/// Waits until all threads of the cluster have arrived. It empties the SM's cache. Every thread of a warp calls.
+KJIT_DEVICE void cluster_wait() {
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/// Where block `rank` of the cluster has what this one has at `here` in shared memory, as `.shared::cluster`
+/// instructions take it.
+KJIT_DEVICE std::uint32_t to_shared_of(unsigned rank, void* here) {
+  std::uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to_shared(here)), "r"(rank));
+  return there;
+}
+
+/// Writes `value`, of 4 or 8 bytes, to where block `rank` has `here`. Nobody waits for it but those of that block who
+/// wait for its mbarrier `complete`, which has to expect the bytes.
+template <typename T>
+KJIT_DEVICE void store_async(unsigned rank, T* here, T value, std::uint64_t* complete) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  const std::uint32_t to = to_shared_of(rank, here), counter = to_shared_of(rank, complete);
+  if constexpr (sizeof(T) == 4) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(bits),
+                 "r"(counter)
+                 : "memory");
+  } else {
+    std::uint64_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(to), "l"(bits),
+                 "r"(counter)
+                 : "memory");
+  }
+}
+
+#endif
+
+}  // namespace kjit::device::ptx

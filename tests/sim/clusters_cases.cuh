@@ -1,0 +1,249 @@
+// Kernels with clusters and one mistake each, and beside each the same without it. A line with a mistake says so: the
+// tests look for "MISTAKE: <name>".
+
+#include <cooperative_groups.h>
+#include <kjit/launch.h>
+#include <kjit/tensor.h>
+#include <kjit/cluster.cuh>
+
+#include <cstdint>
+
+namespace {
+
+using namespace kjit;
+namespace cg = cooperative_groups;
+
+constexpr unsigned kThreads = 64;
+
+/// Two clusters of four blocks.
+template <typename... P, typename... Args>
+void launch(void (*kernel)(P...), DLDevice device, Args... args) {
+  host::LaunchKernel(8, kThreads, device, kThreads * sizeof(float)).enable_cluster(dim3(4))(kernel, args...);
+}
+
+// The thread of one block waits at another barrier.
+template <bool kIsRight>
+__global__ void wait_for_others() {
+  if (!kIsRight && blockIdx.x == 6 && threadIdx.x == 40) {
+    __syncthreads();
+  } else {
+    cg::this_cluster().sync();  // MISTAKE: in_vain
+  }
+}
+template <bool kIsRight>
+void in_vain(DLDevice device) {
+  launch(wait_for_others<kIsRight>, device);
+}
+
+// The block alone, too.
+template <bool kIsRight>
+__global__ void wait_alone() {
+  if (kIsRight || threadIdx.x != 3) {
+    device::ptx::cluster_arrive_relaxed();
+    device::ptx::cluster_wait();  // MISTAKE: in_vain_alone
+  } else {
+    __syncthreads();
+  }
+}
+template <bool kIsRight>
+void in_vain_alone(DLDevice device) {
+  host::LaunchKernel(2, kThreads, device)(wait_alone<kIsRight>);
+}
+
+template <bool kIsRight>
+__global__ void arrive_again() {
+  cg::this_cluster().barrier_arrive();
+  if (!kIsRight) cg::this_cluster().barrier_arrive();
+  cg::this_cluster().barrier_wait();
+}
+template <bool kIsRight>
+void arrives_twice(DLDevice device) {
+  launch(arrive_again<kIsRight>, device);
+}
+
+template <bool kIsRight>
+__global__ void wait_at_once() {
+  if (kIsRight) cg::this_cluster().barrier_arrive();
+  cg::this_cluster().barrier_wait();
+}
+template <bool kIsRight>
+void waits_without_arrival(DLDevice device) {
+  launch(wait_at_once<kIsRight>, device);
+}
+
+template <bool kIsRight>
+__global__ void ask_for_block() {
+  __shared__ float x;
+  float local = 0;
+  cg::this_cluster().map_shared_rank(kIsRight ? &x : &local, 3);
+}
+template <bool kIsRight>
+void not_shared(DLDevice device) {
+  launch(ask_for_block<kIsRight>, device);
+}
+
+template <bool kIsRight>
+__global__ void ask_for_rank() {
+  __shared__ float x;
+  cg::this_cluster().map_shared_rank(&x, kIsRight ? 3 : 4);
+}
+template <bool kIsRight>
+void no_such_rank(DLDevice device) {
+  launch(ask_for_rank<kIsRight>, device);
+}
+
+// What only the checks find.
+
+template <bool kIsRight>
+__global__ void read_early() {
+  __shared__ float x[kThreads];
+  x[threadIdx.x] = 1.0f;
+  if (kIsRight) cg::this_cluster().sync();
+  const float* const theirs = cg::this_cluster().map_shared_rank(x, 1);
+  if (theirs[threadIdx.x] != 1.0f) __trap();  // MISTAKE: not_begun
+  cg::this_cluster().sync();
+}
+template <bool kIsRight>
+void not_begun(DLDevice device) {
+  launch(read_early<kIsRight>, device);
+}
+
+// Block 0 reads what block 1 has, which has left; what it waits for keeps it there until then in the simulator.
+template <bool kIsRight>
+__global__ void read_late(int32_t* ended) {
+  __shared__ alignas(64) float x[kThreads];  // nothing is just ahead of it
+  x[threadIdx.x] = 1.0f;
+  cg::this_cluster().sync();
+  const unsigned rank = cg::this_cluster().block_rank();
+  if (rank == 0) {
+    while (!kIsRight && atomicAdd(ended + blockIdx.x / 4, 0) < static_cast<int>(kThreads)) __nanosleep(100);
+    for (int i = 0; i < 100 && !kIsRight; ++i) __nanosleep(100);
+    if (cg::this_cluster().map_shared_rank(x, 1)[threadIdx.x] != 1.0f) __trap();  // MISTAKE: has_ended
+  }
+  if (kIsRight) cg::this_cluster().sync();
+  if (rank == 1) atomicAdd(ended + blockIdx.x / 4, 1);
+}
+template <bool kIsRight>
+void has_ended(DLDevice device) {
+  int32_t* ended = nullptr;
+  cudaMalloc(&ended, 2 * sizeof(int32_t));
+  cudaMemset(ended, 0, 2 * sizeof(int32_t));
+  launch(read_late<kIsRight>, device, ended);
+}
+
+template <bool kIsRight>
+__global__ void write_past_static() {
+  __shared__ float x[kThreads + 1];
+  cg::this_cluster().sync();
+  if (cg::this_cluster().block_rank() != 2) {
+    cg::this_cluster().map_shared_rank(x, 2)[threadIdx.x + (kIsRight ? 1 : 2)] = 1.0f;  // MISTAKE: past_static
+  }
+  cg::this_cluster().sync();
+}
+template <bool kIsRight>
+void past_static(DLDevice device) {
+  launch(write_past_static<kIsRight>, device);
+}
+
+template <bool kIsRight>
+__global__ void write_past_dynamic() {
+  extern __shared__ float y[];
+  cg::this_cluster().sync();
+  if (cg::this_cluster().block_rank() != 2) {
+    cg::this_cluster().map_shared_rank(y, 2)[threadIdx.x + (kIsRight ? 0 : 1)] = 1.0f;  // MISTAKE: past_dynamic
+  }
+  cg::this_cluster().sync();
+}
+template <bool kIsRight>
+void past_dynamic(DLDevice device) {
+  launch(write_past_dynamic<kIsRight>, device);
+}
+
+// Of the values that a block reads, another one has written all, or all but one.
+template <bool kIsRight>
+__global__ void read_written() {
+  __shared__ float z[kThreads];
+  const unsigned next = (cg::this_cluster().block_rank() + 1) % 4;
+  cg::this_cluster().sync();
+  if (kIsRight || threadIdx.x != 7) cg::this_cluster().map_shared_rank(z, static_cast<int>(next))[threadIdx.x] = 2.0f;
+  cg::this_cluster().sync();
+  if (z[threadIdx.x] > 2.0f) __trap();  // MISTAKE: unwritten
+}
+template <bool kIsRight>
+void unwritten(DLDevice device) {
+  launch(read_written<kIsRight>, device);
+}
+
+// The barrier of the cluster is one of the block as well.
+template <bool kIsRight>
+__global__ void reverse_in_block() {
+  __shared__ float tile[kThreads];
+  tile[threadIdx.x] = 1.0f;
+  cg::this_cluster().barrier_arrive();
+  if (!kIsRight) tile[threadIdx.x] = 2.0f;  // EARLIER: race
+  cg::this_cluster().barrier_wait();
+  if (tile[kThreads - 1 - threadIdx.x] > 2.0f) __trap();  // MISTAKE: race
+}
+template <bool kIsRight>
+void race(DLDevice device) {
+  launch(reverse_in_block<kIsRight>, device);
+}
+
+/// A launch of `grid` blocks in clusters, of a kernel that may have large ones or not.
+__global__ void nothing() {}
+void sizes(DLDevice device, int64_t grid, int64_t cluster, bool large) {
+  cudaFuncSetAttribute(nothing, cudaFuncAttributeNonPortableClusterSizeAllowed, large ? 1 : 0);
+  host::LaunchKernel(grid, 32, device).enable_cluster(dim3(static_cast<unsigned>(cluster)))(nothing);
+}
+
+/// How many clusters the GPU says that it runs at a time, and how many blocks one may have.
+int64_t clusters_at_a_time(int64_t cluster, int64_t threads) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(cluster));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(cluster);
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  host::RuntimeDeviceCheck(cudaOccupancyMaxActiveClusters(&clusters, nothing, &config));
+  return clusters;
+}
+int64_t largest_cluster(bool large) {
+  cudaFuncSetAttribute(nothing, cudaFuncAttributeNonPortableClusterSizeAllowed, large ? 1 : 0);
+  cudaLaunchConfig_t config{};
+  int size = 0;
+  host::RuntimeDeviceCheck(cudaOccupancyMaxPotentialClusterSize(&size, nothing, &config));
+  return size;
+}
+
+/// One of many clusters fails while the others wait for each other.
+__global__ void fail_in_one() {
+  for (int round = 0; round < 3; ++round) {
+    cg::this_cluster().sync();
+    if (blockIdx.x == 30 && threadIdx.x == 1) __trap();
+  }
+}
+void one_of_many(DLDevice device) {
+  host::LaunchKernel(80, kThreads, device).enable_cluster(dim3(4))(fail_in_one);
+}
+
+/// All blocks of all clusters meet, cluster by cluster and as a grid.
+__global__ void meet(int32_t* counts) {
+  for (int round = 1; round <= 3; ++round) {
+    if (threadIdx.x == 0) atomicAdd(counts, 1);
+    cg::this_cluster().sync();
+    cg::this_grid().sync();
+    if (threadIdx.x == 0 && atomicAdd(counts, 0) != round * static_cast<int>(gridDim.x)) atomicAdd(counts + 1, 1);
+    cg::this_grid().sync();
+  }
+}
+void grid_of_clusters(TensorView counts) {
+  host::LaunchKernel(12, kThreads, counts.device())
+      .enable_cluster(dim3(4))
+      .cooperative()(meet, static_cast<int32_t*>(counts.data_ptr()));
+}
+
+}  // namespace
