@@ -13,6 +13,7 @@ import torch
 import kjit
 from kjit.build.toolchain import Toolchain
 from kjit.errors import ToolchainError
+from kjit.scaffold.new import parse_devices, scaffold_op
 from kjit.spec import Target
 from kjit.testing import simulated
 
@@ -169,3 +170,30 @@ def test_many_threads_with_barriers_are_checked(module: Any) -> None:
     out = torch.zeros(2**16)
     module.many_barriers(out)
     assert out[0] != 0
+
+
+@pytest.mark.usefixtures("module")
+@pytest.mark.parametrize("columns", [37, 4099, 16387])
+def test_a_scaffolded_row_may_begin_anywhere(columns: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Vectors of its weight are cut out of aligned ones, of which the first begins ahead of the tensor."""
+    folder = tmp_path_factory.getbasetemp() / "rows"
+    folder.mkdir(exist_ok=True)
+    (kernel,) = [
+        file
+        for file in scaffold_op(
+            "norm", None, pattern="rowwise", devices=parse_devices("cuda"), start=folder
+        ).files.files
+        if file.path.suffix == ".cuh"
+    ]
+    (folder / "norm.cuh").write_text(kernel.text)
+    norm = kjit.load_jit(
+        "norm",
+        cuda_files=[folder / "norm.cuh"],
+        cuda_wrappers=[("norm", "Norm<fp32_t>::run")],
+        build_directory=folder,
+    )
+    for offset in range(4):
+        weight, x = torch.rand(columns + 4)[offset : offset + columns], torch.randn(2, columns)
+        out = torch.empty_like(x)
+        norm.norm(x, weight, 1e-6, out)
+        torch.testing.assert_close(out, torch.nn.functional.rms_norm(x, (columns,), weight, 1e-6))
