@@ -250,13 +250,21 @@ class _Declaration:
     def _keepers(self) -> list[dict[Any, Any]]:
         return [self._modules, self._by_index, self._by_device]
 
-    def _check_values(self, values: Mapping[str, object]) -> None:
-        """Refuse a value that is not what its parameter is annotated with; the compiler's error would name neither."""
+    def _checked(self, values: Mapping[str, object]) -> dict[str, object]:
+        """The values as the variant has them: True is 1 where a parameter is annotated with int.
+
+        Raises:
+            TypeError: a value is not what its parameter is annotated with; the compiler's error would name neither.
+        """
+        checked = dict(values)
         for name, value in values.items():
             annotation = self._signature.parameters[name].annotation
             for kind, accepted in ((bool, bool), (int, numbers.Integral)):
                 if annotation in (kind, kind.__name__) and not isinstance(value, accepted):
                     raise TypeError(f"{self.name}: {name} must be of type {kind.__name__}, not {value!r}")
+            if annotation in (int, "int") and isinstance(value, bool):
+                checked[name] = int(value)
+        return checked
 
     def _check_exports(self, exported: set[str]) -> None:
         if self._exports is None or not exported:
@@ -283,8 +291,7 @@ class _Declaration:
             found = self._modules.get(canonical)
             if found is None:
                 # Two threads may come here at once: below them one compiles and the other waits; both get one module.
-                named = dict(zip(self._signature.parameters, values, strict=True))
-                self._check_values(named)
+                named = self._checked(dict(zip(self._signature.parameters, values, strict=True)))
                 spec = self.spec(**named)
                 target = target_of(spec, where)
                 spec = spec.only(target.side)

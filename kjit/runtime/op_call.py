@@ -6,6 +6,7 @@ much as all its checks. The two roads that it chooses between are told in `torch
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
@@ -45,6 +46,7 @@ def generate_call(
         "recording": recording,
         "refuse_gradient": refuse_gradient,
         "require_tensors": _require_tensors,
+        "require_numbers": _require_numbers,
         "refuse_negative": _refuse_negative,
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
@@ -69,12 +71,35 @@ def generate_call(
     return cast("FunctionType", space["factory"](*known.values()))
 
 
-def _require_tensors(op: str, arguments: dict[str, object]) -> None:
+def _require_tensors(op: str, arguments: dict[str, object], optional: dict[str, object]) -> None:
     import torch
 
-    for name, value in arguments.items():
+    given = {name: value for name, value in optional.items() if value is not None}
+    for name, value in (arguments | given).items():
         if not torch.overrides.is_tensor_like(value):  # type: ignore[no-untyped-call]
             raise TypeError(f"{op}(): argument '{name}' must be a tensor, not {type(value).__name__}")
+
+
+def _require_numbers(op: str, arguments: dict[str, tuple[object, str]]) -> None:
+    """Take for a number what the kernel's export does: PyTorch would convert much more, tensors too, whose gradient
+    would be lost.
+
+    Args:
+        op: the function's name.
+        arguments: by name, each with its type's name.
+    """
+    import torch
+
+    accepted: dict[str, tuple[type, ...]] = {
+        "bool": (bool, torch.SymBool),
+        "int": (numbers.Integral, torch.SymInt),
+        "float": (numbers.Real, torch.SymInt, torch.SymFloat),
+    }
+    for name, (value, kind) in arguments.items():
+        is_flag = kind == "bool" and isinstance(value, numbers.Integral) and value in (0, 1)
+        if not isinstance(value, accepted[kind]) and not is_flag:
+            what = "a tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise TypeError(f"{op}(): argument '{name}' must be {kind}, not {what}")
 
 
 def _refuse_negative(op: str, written: dict[str, torch.Tensor | None]) -> None:
@@ -138,6 +163,9 @@ def _source(layout: OpLayout) -> str:
     given_inputs = [name for name in tensors if name not in outs]
     named = ", ".join(f"'{name}': {name}" for name in tensors)
     required = ", ".join(f"'{name}': {name}" for name in tensors if name not in optional)
+    possible = ", ".join(f"'{name}': {name}" for name in optional)
+    scalars = ", ".join(f"'{p.name}': ({p.name}, '{p.annotation.__name__}')" for p in layout.scalars)
+    require_numbers = [f"_kjit_require_numbers({layout.op!r}, {{{scalars}}})"] if scalars else []
     written = [*layout.mutated, *outs]
     count = [f"_kjit_increment_version(({', '.join(written)},))"]
     if may_be_missing := [f"{name} is not None" for name in written if name in optional]:
@@ -183,9 +211,10 @@ def _source(layout: OpLayout) -> str:
         "            return _kjit_result",
         # A gradient is needed: there was no other reason.
         f"    elif {is_direct}:",
-        *(f"        {line}" for line in record),
+        *(f"        {line}" for line in (*require_numbers, *record)),
         f"        _kjit_refuse_gradient({{{named}}})",
-        f"    _kjit_require_tensors({layout.op!r}, {{{required}}})",
+        f"    _kjit_require_tensors({layout.op!r}, {{{required}}}, {{{possible}}})",
+        *(f"    {line}" for line in require_numbers),
         f"    _kjit_refuse_negative({layout.op!r}, {{{', '.join(f'{name!r}: {name}' for name in written)}}})",
         f"    return _kjit_call_op({layout.arguments})",
     ]

@@ -41,6 +41,11 @@ class OpLayout:
         return (*(p.name for p in self.inputs if _is_optional_tensor(p.annotation)), *self.outputs)
 
     @property
+    def scalars(self) -> tuple[inspect.Parameter, ...]:
+        """The inputs that are a number, a whole one or a truth value."""
+        return tuple(p for p in self.inputs if p.annotation in (float, int, bool))
+
+    @property
     def kinds(self) -> dict[str, int]:
         """What each of `tensors` is, as `native.py` has it."""
         written = {*self.mutated, *self.outputs}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -177,6 +178,55 @@ def test_what_is_no_tensor_is_a_type_error_that_names_the_argument(value: object
         scale(value)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=expected):
         scale(value, out=torch.empty(3))  # type: ignore[arg-type]
+
+
+def test_an_output_that_is_no_tensor_is_a_type_error() -> None:
+    for value in (3, [1.0]):
+        with pytest.raises(TypeError, match=rf"scale\(\): argument 'out' must be a tensor, not {type(value).__name__}"):
+            scale(X, out=value)  # type: ignore[arg-type]
+
+
+@kjit.torch_op(outputs=lambda x: torch.empty_like(x), name="kjit_tests::numbers")
+def takes_numbers(
+    x: torch.Tensor, a: float, n: int = 1, flag: bool = False, *, out: torch.Tensor | None = None
+) -> torch.Tensor:
+    out = torch.empty_like(x) if out is None else out
+    return out.copy_(x * a + n + flag)
+
+
+takes_numbers.register_autograd(lambda _, grad: (grad, None, None, None))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "came"),
+    [
+        ("a", torch.tensor(2.5, requires_grad=True), "a tensor"),
+        ("a", None, "NoneType"),
+        ("a", np.bool_(True), type(np.bool_(True)).__name__),
+        ("n", torch.tensor(2.7), "a tensor"),
+        ("n", np.float32(2.0), "float32"),
+        ("n", 2.0, "float"),
+        ("flag", None, "NoneType"),
+        ("flag", 0.3, "float"),
+        ("flag", 2, "int"),
+        ("flag", torch.tensor(True), "a tensor"),
+    ],
+)
+@pytest.mark.parametrize("way", ["gradient", "subclass"])
+def test_a_number_is_not_converted_on_the_way_through_pytorch(name: str, value: object, came: str, way: str) -> None:
+    x = X.clone().requires_grad_() if way == "gradient" else X.as_subclass(type("Own", (torch.Tensor,), {}))
+    kind = {"a": "float", "n": "int", "flag": "bool"}[name]
+    with pytest.raises(TypeError, match=rf"takes_numbers\(\): argument '{name}' must be {kind}, not {came}"):
+        takes_numbers(x, **{"a": 1.0, name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("a", 2), ("a", True), ("a", np.float32(2.5)), ("a", np.int64(2)), ("n", True), ("n", np.int64(3)), ("flag", 1)],
+)
+def test_numbers_of_other_types_are_numbers(name: str, value: Any) -> None:
+    given: dict[str, Any] = {"a": 1.0, name: value}
+    assert torch.equal(takes_numbers(X.clone().requires_grad_(), **given), takes_numbers(X, **given))
 
 
 def test_an_error_of_the_kernel_reaches_the_caller() -> None:
