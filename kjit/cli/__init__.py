@@ -78,11 +78,6 @@ def options(
         attach_log()
 
 
-# The base of what typer raises for a command line that it cannot read. It comes from click, of which some versions of
-# typer have a copy of their own, and none gives it a name.
-_Unreadable = typer.BadParameter.mro()[2]
-
-
 def main() -> None:
     """Run the command line and leave with its exit status: 0 done, 1 the work failed, 2 wrong usage."""
     debug = "--debug" in sys.argv[1:]
@@ -116,7 +111,7 @@ def _report(error: Exception) -> int:
     if isinstance(error, KjitError):
         console.print_error(error.message, error.hint)
         return error.exit_code
-    if isinstance(error, _Unreadable):
+    if isinstance(error, console.Unreadable):
         return _report_usage(error)
     if isinstance(error, typer.Abort):
         console.print_error("stopped, as it was not confirmed.", None)

@@ -45,6 +45,8 @@ def bench(
 
     if json and markdown:
         raise UsageError("--json and --markdown exclude each other.")
+    if csv is not None and csv.is_dir():
+        raise UsageError(f"'{csv}' cannot be written: it is a folder.", hint=f"name a file in it: {csv / 'times.csv'}")
     if csv is not None and not csv.absolute().parent.is_dir():
         raise UsageError(f"'{csv}' cannot be written: its folder does not exist.", hint=f"mkdir -p '{csv.parent}'")
     if env.simulation() is not None:

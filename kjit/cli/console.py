@@ -7,12 +7,19 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
+import typer
+
 from kjit import env
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
+
+
+# The base of what typer raises for a command line that it cannot read. It comes from click, of which some versions of
+# typer have a copy of their own, and none gives it a name.
+Unreadable: type[Exception] = typer.BadParameter.mro()[2]
 
 
 @cache

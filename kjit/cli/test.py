@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from kjit.project import Project
 
 _FOR_PYTEST = "kjit.for_pytest"
+# `python -m pytest` would have the current folder first on sys.path, where an op may be named like a module of Python.
+_START_PYTEST = (
+    "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)];"
+    " import runpy; runpy.run_module('pytest', run_name='__main__', alter_sys=True)"
+)
 _USAGE, _NOTHING_RAN = 4, 5  # pytest's exit statuses
 
 
@@ -33,7 +38,14 @@ class Command(TyperCommand):
             at = args.index("--")
             ctx.meta[_FOR_PYTEST] = args[at + 1 :]
             args = args[:at]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except console.Unreadable as error:
+            if (option := getattr(error, "option_name", None)) is None:
+                raise
+            raise UsageError(
+                f"no such option: {option}.", hint=f"what is for pytest follows --: -- {option} ..."
+            ) from error
 
 
 def test(
@@ -65,7 +77,7 @@ def test(
         filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")])
     )
     shown = [os.path.relpath(file) for file in files]
-    command = [sys.executable, "-m", "pytest", *shown, *context.meta.get(_FOR_PYTEST, [])]
+    command = [sys.executable, "-c", _START_PYTEST, str(project.root), *shown, *context.meta.get(_FOR_PYTEST, [])]
     raise typer.Exit(_status(subprocess.run(command, env=environment, check=False).returncode))
 
 
@@ -75,6 +87,10 @@ def find_tests(project: Project, ops: Sequence[str]) -> list[Path]:
     Raises:
         UsageError: there is no such op, or no test.
     """
+    for op in ops:
+        stem = Path(op).stem.removeprefix("test_")
+        if Path(op).suffix == ".py" and stem in project.ops():
+            raise UsageError(f"'{op}' is a file, and ops are wanted here.", hint=f"kjit test {stem}")
     named = project.check_ops(list(ops))
     files = [project.test_path(op) for op in named]
     missing = [(op, file) for op, file in zip(named, files, strict=True) if not file.is_file()]

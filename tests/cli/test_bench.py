@@ -137,6 +137,12 @@ def test_a_csv_that_cannot_be_written_is_refused_before_anything_runs(bench: Cal
     )
 
 
+def test_a_folder_in_place_of_a_csv_is_refused_before_anything_runs(bench: Callable[..., Done]) -> None:
+    done = bench("--csv", "..")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "error: '..' cannot be written: it is a folder.\nhint: name a file in it: ../times.csv\n"
+
+
 def test_quick_runs_the_small_range(bench: Callable[..., Done]) -> None:
     assert len(json.loads(bench("scale", "--json", "--quick").out)["measurements"]) == 2
 

@@ -45,7 +45,7 @@ def kjit_test(project: Path) -> Run:
 
     def run(*arguments: str, folder: str = ".") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "kjit", "test", *arguments],
+            [Path(sys.executable).with_name("kjit"), "test", *arguments],
             cwd=project / folder,
             env={name: value for name, value in os.environ.items() if name not in hidden},
             stdin=subprocess.DEVNULL,
@@ -129,3 +129,33 @@ def test_a_process_that_dies_names_the_signal(kjit_test: Run, project: Path) -> 
     done = kjit_test("good")
     assert done.returncode == 1
     assert "error: pytest was ended by SIGKILL." in done.stderr
+
+
+def test_an_op_may_be_named_like_a_module_of_python(kjit_test: Run, project: Path) -> None:
+    for name in ("copy", "types", "random"):
+        (project / "src" / "ops" / f"{name}.py").write_text("VALUE = 1\n")
+    (project / "tests" / "test_copy.py").write_text(_TEST.format(op="copy", expected=1) + "import torch\n")
+    for folder in (".", "src/ops"):
+        done = kjit_test("copy", "--", "-q", folder=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_projects_root_can_be_imported_from(kjit_test: Run, project: Path) -> None:
+    """As with `python -m pytest` there."""
+    (project / "helpers.py").write_text("VALUE = 1\n")
+    (project / "tests" / "test_good.py").write_text("from helpers import VALUE\n\ndef test_value(): assert VALUE\n")
+    for folder in (".", "src/ops"):
+        assert kjit_test("good", folder=folder).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (["good", "-k", "agrees"], "no such option: -k.", "what is for pytest follows --: -- -k ..."),
+        (["tests/test_good.py"], "'tests/test_good.py' is a file, and ops are wanted here.", "kjit test good"),
+    ],
+)
+def test_how_to_say_it_is_told(kjit_test: Run, arguments: list[str], error: str, hint: str) -> None:
+    done = kjit_test(*arguments)
+    assert done.returncode == 2
+    assert f"error: {error}\nhint: {hint}\n" in done.stderr
