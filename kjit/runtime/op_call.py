@@ -48,6 +48,7 @@ def generate_call(
         "require_tensors": _require_tensors,
         "require_numbers": _require_numbers,
         "refuse_negative": _refuse_negative,
+        "refuse_layouts": _refuse_layouts,
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
         "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
@@ -110,6 +111,26 @@ def _refuse_negative(op: str, written: dict[str, torch.Tensor | None]) -> None:
                 f"op '{op}' cannot write to '{name}', which has the negative bit.",
                 hint="write to another tensor and copy it there (`copy_`)",
             )
+
+
+def _refuse_layouts(op: str, tensors: dict[str, torch.Tensor | None]) -> None:
+    """Raise a `KjitError` that names a tensor whose elements do not simply lie in memory, if there is one."""
+    import torch
+
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        layout, dense = str(tensor.layout).removeprefix("torch."), "to_dense()"
+        if tensor.is_nested:
+            layout, dense = "nested", "to_padded_tensor(0)"
+        elif tensor.is_quantized:
+            layout, dense = "quantized", "dequantize()"
+        elif tensor.layout is torch.strided:
+            continue
+        raise KjitError(
+            f"op '{op}' cannot use '{name}', which is not a dense tensor ({layout}).",
+            hint=f"{name}.{dense} makes a dense one of it",
+        ) from None
 
 
 def _source(layout: OpLayout) -> str:
@@ -205,6 +226,7 @@ def _source(layout: OpLayout) -> str:
         # question out of every other call.
         "        except RuntimeError:",
         f"            if _kjit_top_transform() is None and not ({' or '.join(map(is_meta, tensors))}):",
+        f"                _kjit_refuse_layouts({layout.op!r}, {{{named}}})",
         "                raise",
         "        else:",
         *(f"            {line}" for line in count),

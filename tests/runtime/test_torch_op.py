@@ -126,6 +126,27 @@ def test_a_tensor_with_the_negative_bit_is_not_written_to() -> None:
     assert torch.equal(memory, X)
 
 
+@pytest.mark.parametrize(
+    ("value", "what", "hint"),
+    [
+        (X.to_sparse(), "sparse_coo", "to_dense()"),
+        (torch.eye(3).to_sparse_csr(), "sparse_csr", "to_dense()"),
+        (X.to_mkldnn(), "_mkldnn", "to_dense()"),
+        (torch.nested.nested_tensor([X, X[:1]]), "nested", "to_padded_tensor(0)"),
+        (torch.quantize_per_tensor(X, 0.1, 0, torch.quint8), "quantized", "dequantize()"),
+    ],
+    ids=["sparse_coo", "sparse_csr", "mkldnn", "nested", "quantized"],
+)
+def test_a_tensor_that_is_not_dense_is_named(value: torch.Tensor, what: str, hint: str) -> None:
+    add_constant(X)
+    with pytest.raises(KjitError) as caught:
+        add_constant(X, out=value)
+    assert caught.value.message == f"op 'add_constant' cannot use 'out', which is not a dense tensor ({what})."
+    assert caught.value.hint == f"out.{hint} makes a dense one of it"
+    with pytest.raises((KjitError, TypeError), match=r"'x', which is not a dense tensor|quint8"):
+        add_constant(value)
+
+
 def test_a_default_may_be_left_out_or_given_by_name() -> None:
     assert torch.equal(scale(X, alpha=5.0), X * 5)
     assert torch.equal(scale(x=X), X * 2)

@@ -67,13 +67,18 @@ bool is_in_forward_mode() {
   return level == nullptr || PyLong_AsLong(level) >= 0;
 }
 
+// What a tensor has whose elements do not simply lie in memory.
+constexpr c10::DispatchKeySet kUnusual({c10::DispatchKey::Negative, c10::DispatchKey::NestedTensor,
+                                        c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
+                                        c10::DispatchKey::Quantized, c10::DispatchKey::MkldnnCPU});
+
 // Whether no part of PyTorch but the kernel has to see a tensor, and a kernel can.
 bool is_plain(PyObject* value, bool records_gradients) {
   if (!is_tensor(value)) {
     return false;
   }
   const c10::TensorImpl* impl = impl_of(value);
-  if (impl == nullptr || impl->key_set().has(c10::DispatchKey::Negative) || impl->is_meta()) {
+  if (impl == nullptr || impl->key_set().has_any(kUnusual) || impl->is_meta()) {
     return false;
   }
   if (impl->autograd_meta() == nullptr) {
