@@ -6,6 +6,7 @@ import math
 import operator
 import os
 import resource
+import time
 from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
@@ -329,3 +330,21 @@ def test_a_launch_leaves_few_mappings_of_memory(module: Any, monkeypatch: pytest
     module.reverse_1024(values, 11)  # every thread waits on a stack of its own
     assert torch.equal(values, torch.arange(64 * 1024, dtype=torch.int32).view(64, 1024).flip(1).flatten())
     assert mappings() - before < 16 * 16
+
+
+def test_os_threads_end_when_there_is_nothing_to_do(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each module has some, and a process may have no more than a few thousand."""
+
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    monkeypatch.setenv("KJIT_SIM_THREADS", "8")
+    values = torch.arange(256 * 200, dtype=torch.int32)
+    for _ in range(2):  # and others start when there is something again
+        module.reverse_256(values, 2)
+        began, busy = time.monotonic(), threads()
+        assert busy >= 8
+        while threads() > busy - 7 and time.monotonic() - began < 60:
+            time.sleep(0.1)
+        assert threads() <= busy - 7
+    assert torch.equal(values, torch.arange(256 * 200, dtype=torch.int32))

@@ -5,6 +5,7 @@
 
 #include <sched.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -88,10 +89,22 @@ void take_blocks(Launch& launch) {
   w.stacks.shrink();
 }
 
+/// Waits until there is work, with the pool's mutex held. False: there was none for a while.
+bool await_work() {
+  constexpr int kPatience = 1;  // seconds
+  timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_sec += kPatience;
+  while (pool.wanted == 0) {
+    if (pthread_cond_timedwait(&pool.work, &pool.mutex, &end) == ETIMEDOUT) return pool.wanted > 0;
+  }
+  return true;
+}
+
+/// Works on launches, and ends where none come: each module has a pool, and a process may load hundreds.
 void* help(void*) {
   pthread_mutex_lock(&pool.mutex);
-  for (;;) {
-    while (pool.wanted == 0) pthread_cond_wait(&pool.work, &pool.mutex);
+  while (await_work()) {
     --pool.wanted;
     ++pool.running;
     Launch& launch = *pool.launch;
@@ -100,6 +113,10 @@ void* help(void*) {
     pthread_mutex_lock(&pool.mutex);
     if (--pool.running == 0) pthread_cond_signal(&pool.done);
   }
+  --pool.helpers;
+  pthread_mutex_unlock(&pool.mutex);
+  drop_worker();
+  return nullptr;
 }
 
 void start_helpers(int wanted) {
