@@ -76,6 +76,7 @@ profiler's list of ATen ops do not see eager calls (the GPU's timeline does).
 from __future__ import annotations
 
 import inspect
+import re
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -270,7 +271,8 @@ _registered: dict[str, tuple[str, _Gradient]] = {}
 def _default_name(function: Callable[..., object]) -> str:
     """`kernels::scale` for `kernels/scale.py`, `my_package_kernels::scale` for `my_package/kernels/scale.py`."""
     module = function.__module__
-    return f"{(module.rpartition('.')[0] or module).replace('.', '_')}::{function.__name__}"
+    namespace = re.sub(r"\W", "_", module.rpartition(".")[0] or module)  # a module may be called `<run_path>`
+    return f"{namespace}::{function.__name__}"
 
 
 def _register(

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib
+import runpy
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -127,17 +128,19 @@ def test_a_tensor_with_the_negative_bit_is_not_written_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "what", "hint"),
+    ("make", "what", "hint"),
     [
-        (X.to_sparse(), "sparse_coo", "to_dense()"),
-        (torch.eye(3).to_sparse_csr(), "sparse_csr", "to_dense()"),
-        (X.to_mkldnn(), "_mkldnn", "to_dense()"),
-        (torch.nested.nested_tensor([X, X[:1]]), "nested", "to_padded_tensor(0)"),
-        (torch.quantize_per_tensor(X, 0.1, 0, torch.quint8), "quantized", "dequantize()"),
+        (lambda: X.to_sparse(), "sparse_coo", "to_dense()"),
+        (lambda: torch.eye(3).to_sparse_csr(), "sparse_csr", "to_dense()"),
+        (lambda: X.to_mkldnn(), "_mkldnn", "to_dense()"),
+        (lambda: torch.nested.nested_tensor([X, X[:1]]), "nested", "to_padded_tensor(0)"),
+        (lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.quint8), "quantized", "dequantize()"),
     ],
     ids=["sparse_coo", "sparse_csr", "mkldnn", "nested", "quantized"],
 )
-def test_a_tensor_that_is_not_dense_is_named(value: torch.Tensor, what: str, hint: str) -> None:
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of these tensors
+def test_a_tensor_that_is_not_dense_is_named(make: Callable[[], torch.Tensor], what: str, hint: str) -> None:
+    value = make()
     add_constant(X)
     with pytest.raises(KjitError) as caught:
         add_constant(X, out=value)
@@ -636,6 +639,15 @@ def test_inside_a_transform_an_op_takes_what_is_not_transformed() -> None:
 def test_the_default_name_is_the_package_and_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = _write_wrapper(tmp_path, monkeypatch, factor=2)
     assert module.twice.op is torch.ops.kjit_test_package.twice.default
+
+
+def test_a_wrapper_can_be_run_as_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch_compiled: Callable[..., Any]
+) -> None:
+    wrapper = _write_wrapper(tmp_path, monkeypatch, factor=2).__file__
+    assert wrapper is not None
+    twice = runpy.run_path(wrapper)["twice"]
+    assert torch.equal(torch_compiled(twice)(X), X * 2)
 
 
 def test_a_module_that_is_run_again_replaces_its_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
