@@ -21,6 +21,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -47,6 +48,9 @@ _TOKEN = re.compile(
 _VARIABLE = re.compile(r"[A-Z][0-9]?")
 _SCALARS: dict[str, ScalarKind] = {"float": "float", "int": "int", "bool": "bool"}
 _INT64 = range(-(2**63), 2**63)
+
+MAX_ARGUMENTS = 64
+"""How many arguments an op of PyTorch can have. Its outputs count, as a caller may pass them."""
 
 
 class SignatureError(UsageError):
@@ -404,7 +408,9 @@ class _Parser:
         self.take()  # the bracket, which every caller has seen
         dimensions: list[Dimension] = []
         while self.token.kind != "]":
+            column = self.token.column
             dimensions.append(self.dimension(dimensions))
+            self.check_size(dtype, dimensions, column)
             if not self.takes(","):
                 break
         shown = ", ".join(str(dimension) for dimension in dimensions)
@@ -412,6 +418,19 @@ class _Parser:
             shown += f", {self.token.text}"
         self.expect("]", "',' or ']' after a dimension", f"{dtype}[{shown}]")
         return tuple(dimensions)
+
+    def check_size(self, dtype: str, dimensions: list[Dimension], column: int) -> None:
+        """Refuse what no memory has room for: the bytes of a tensor are counted in 64 bits."""
+        known = find_dtype(dtype)
+        nbytes = math.prod((d for d in dimensions if isinstance(d, int)), start=1 if known is None else known.bytes)
+        if nbytes not in _INT64:
+            names = (f"N{number or ''}" for number in range(len(dimensions) + 1))
+            shown = [*map(str, dimensions[:-1]), next(name for name in names if name not in dimensions)]
+            raise self.error(
+                f"a tensor of these sizes has {nbytes} bytes or more, and 9223372036854775807 are the most.",
+                column=column,
+                hint=f"leave a dimension open: {dtype}[{', '.join(shown)}]",
+            )
 
     def dimension(self, before: list[Dimension]) -> Dimension:
         token = self.take()
@@ -496,6 +515,14 @@ class _Parser:
             value = float(sign + number.text)
             if math.isinf(value):
                 raise self.error(f"{number.text} is too large for a float.", column=start.column, hint=example)
+            is_zero = not re.search("[1-9]", number.text.lower().partition("e")[0])
+            if abs(value) < sys.float_info.min and not is_zero:
+                least = f"{sign}{sys.float_info.min!r}"
+                raise self.error(
+                    f"{sign}{number.text} is too close to 0: PyTorch cannot read it as a default.",
+                    column=start.column,
+                    hint=f"{declared} = 0.0, or {least}, the closest that it reads",
+                )
             return value
         if not number.text.isdecimal():
             value = float(sign + number.text)
@@ -558,6 +585,14 @@ def _check(signature: Signature) -> None:
                     f"'{name}' is a {role} here and a {seen[name]} elsewhere.",
                     f"give the {role} another name",
                 )
+
+    arguments = (*signature.parameters, *signature.outputs)
+    if len(arguments) > MAX_ARGUMENTS:
+        raise signature.error(
+            arguments[MAX_ARGUMENTS],
+            f"{len(arguments)} parameters and outputs are too many: an op of PyTorch has at most {MAX_ARGUMENTS}.",
+            "put several into one, as further rows of a tensor, or make two ops of it",
+        )
 
     with_default: Parameter | None = None
     for parameter in signature.parameters:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,6 +136,16 @@ LONG = "a_name_with_letters_up_to_28"
         ("x: T[N], n: int = one -> out: T[N]", "one", "whole number", "n: int = 1"),
         ("x: T[N], f: bool = true -> out: T[N]", "true", "True or False", "True"),
         ("x: T[N], a: float = 1e999 -> out: T[N]", "1e999", "too large", "1e-6"),
+        (
+            "x: T[N], a: float = 1e-320 -> out: T[N]",
+            "1e-320",
+            "close to 0",
+            "a: float = 0.0, or 2.2250738585072014e-308",
+        ),
+        ("x: T[N], a: float = -1e-310 -> out: T[N]", "-1e-310", "close to 0", "0.0, or -2.2250738585072014e-308"),
+        ("x: T[N], a: float = 1e-999 -> out: T[N]", "1e-999", "close to 0", "0.0, or 2.2250738585072014e-308"),
+        ("x: T[4294967296, 4294967296]", "4294967296]", "has 18446744073709551616 bytes", "T[4294967296, N]"),
+        ("x: float64[N, 1152921504606846976]", "1152921504606846976]", "9223372036854775808 bytes", "float64[N, N1]"),
         ("x: T[N], n: int = 9223372036854775808 -> out: T[N]", "9223372036854775808", "64 bits", "9223372036854775807"),
         ("class: T[N] -> out: T[N]", "class", "keyword of Python", "class_in"),
         ("x: T[N], X: T[N] -> out: T[N]", "X:", "capital letters", "x"),
@@ -173,7 +185,8 @@ def test_a_caret_stands_right_below_a_signature_of_several_lines() -> None:
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,3}", fullmatch=True).filter(lambda name: parameter_problem(name) is None)
 DIMENSIONS = st.one_of(st.sampled_from(["N", "D", "rows"]), st.integers(1, 2**40))
-SHAPES = st.lists(DIMENSIONS, max_size=3).map(tuple) | st.just(("...",))
+ANY_SHAPES = st.lists(DIMENSIONS, max_size=3).map(tuple) | st.just(("...",))
+SHAPES = ANY_SHAPES.filter(lambda shape: math.prod(d for d in shape if isinstance(d, int)) < 2**60)
 TENSOR_DTYPES = st.sampled_from(["T", "U", *DTYPES.values()])
 
 
@@ -192,7 +205,7 @@ def signatures(draw: st.DrawFn) -> Signature:
                     Scalar,
                     st.just(next(names)),
                     st.just("float"),
-                    default=st.floats(allow_nan=False, allow_infinity=False),
+                    default=st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False),
                 ),
                 st.builds(
                     Scalar, st.just(next(names)), st.just("int"), st.booleans(), st.integers(-(2**63), 2**63 - 1)
@@ -214,6 +227,55 @@ def signatures(draw: st.DrawFn) -> Signature:
 @given(signatures())
 def test_every_signature_survives_being_written_and_read(signature: Signature) -> None:
     assert parse_signature(str(signature)) == signature
+
+
+def of_many(inputs: int, numbers: int, outputs: int) -> str:
+    """A signature with so many of each."""
+    parts = [*(f"x{n}: T[N]" for n in range(inputs)), *(f"n{n}: int = {n}" for n in range(numbers))]
+    return f"{', '.join(parts)} -> {', '.join(f'out{n}: T[N]' for n in range(outputs))}"
+
+
+@pytest.mark.parametrize(("inputs", "numbers", "outputs"), [(63, 0, 1), (1, 62, 1), (1, 0, 63), (20, 20, 24)])
+def test_an_op_has_at_most_64_parameters_and_outputs(tmp_path: Path, inputs: int, numbers: int, outputs: int) -> None:
+    register(tmp_path, of_many(inputs, numbers, outputs), "elementwise")
+    for more in ((inputs + 1, numbers, outputs), (inputs, numbers + 1, outputs), (inputs, numbers, outputs + 1)):
+        text = of_many(*more)
+        with pytest.raises(SignatureError, match=r"65 parameters and outputs are too many: .* at most 64") as caught:
+            parse_signature(text)
+        assert text[caught.value.column :].startswith(f"out{more[2] - 1}:")
+
+
+def register(root: Path, text: str, pattern: str) -> None:
+    """Run the wrapper of an op with this signature, so that it becomes one of PyTorch's."""
+    scaffold = scaffold_op("an_op", text, pattern=pattern, start=root)
+    (wrapper,) = (file for file in scaffold.files.files if file.path.name == "an_op.py")
+    namespace = {"__name__": "registered.an_op", "__file__": str(wrapper.path)}
+    exec(compile(wrapper.text, str(wrapper.path), "exec", dont_inherit=True), namespace)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    defaults=st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**64), 2**64), max_size=3),
+    counts=st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(1, 3)) | st.just((2, 58, 2)),
+    shape=ANY_SHAPES.filter(bool),
+)
+def test_what_is_read_pytorch_takes_as_an_op(
+    tmp_path: Path, defaults: list[float | int], counts: tuple[int, int, int], shape: tuple[str | int, ...]
+) -> None:
+    numbers = "".join(f", a{n}: {type(each).__name__} = {each!r}" for n, each in enumerate(defaults))
+    tensor = f"T[{', '.join(map(str, shape))}]"
+    text = of_many(*counts).replace(" ->", f"{numbers} ->").replace("T[N]", tensor)
+    fits = (
+        all(each in range(-(2**63), 2**63) for each in defaults if isinstance(each, int))
+        and all(not 0 < abs(each) < sys.float_info.min for each in defaults if isinstance(each, float))
+        and sum(counts) + len(defaults) <= 64
+        and math.prod(dimension for dimension in shape if isinstance(dimension, int)) < 2**63
+    )
+    if fits:
+        register(tmp_path, text, "minimal")
+    else:
+        with pytest.raises(SignatureError):
+            parse_signature(text)
 
 
 @given(signatures(), st.data())
@@ -247,6 +309,7 @@ def test_a_pattern_serves_a_signature_or_says_why_not_and_what_would_do(tmp_path
             for file in scaffold.files.files:
                 if file.path.suffix == ".py":
                     compile(file.text, str(file.path), "exec")
+            register(tmp_path, str(signature), pattern)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
