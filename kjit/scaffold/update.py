@@ -13,14 +13,17 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 from kjit.build.staging import temporary_folder
 from kjit.errors import KjitError, UsageError
 from kjit.project import Project, find_project
-from kjit.scaffold.dtypes import DType, find_dtype
+from kjit.scaffold.dtypes import DTYPES, DType, find_dtype
 from kjit.scaffold.fileset import File, FileSet
 from kjit.scaffold.names import check_op_name
 from kjit.scaffold.new import DEFAULT_SIMD, Place, Scaffold, scaffold_op
@@ -28,6 +31,9 @@ from kjit.spec import Side, Simd
 
 _KERNELS: Mapping[Side, str] = {"cuda": "cuda_files", "cpu": "cpp_files"}
 """The keyword by which a `Spec` names the kernels for a device."""
+
+_OF_EACH_KIND = tuple(DTYPES[name] for name in ("float32", "float64", "float8_e4m3fn", "int32"))
+"""A dtype of each kind that tests and benchmarks have lines of their own for."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +78,16 @@ def update_op(
     project = find_project(start)
     project.check_ops([op])
     before = _recipe(project, op)
-    old = scaffold_op(
+    write = partial(
+        scaffold_op,
         op,
         before.signature,
         pattern=before.pattern,
         devices=before.devices,
-        dtypes=before.dtypes,
         simd=before.simd,
         start=start,
     )
+    as_written = _as_written(project, op, write, before.dtypes)
     sides = devices or before.devices
     new = scaffold_op(
         op,
@@ -91,7 +98,6 @@ def update_op(
         simd=simd or (before.simd if "cpu" in sides else DEFAULT_SIMD),
         start=start,
     )
-    as_written = {file.path: file.text for file in old.files.files}
     files = FileSet(new.files.root)
     conflicts: list[Place] = []
     for file in new.files.files:
@@ -116,6 +122,31 @@ def update_op(
     left = [path for path in as_written if path not in written and path.exists()]
     notes = [f"{project.display(path)} is no longer part of op '{op}', and stays until you delete it" for path in left]
     return Scaffold(op, new.project, files, new.places, (*new.notes, *notes)), conflicts
+
+
+def _as_written(
+    project: Project, op: str, write: Callable[..., Scaffold], dtypes: Sequence[DType] | None
+) -> dict[Path, str]:
+    """The files of an op as they were before anyone changed them; `write` makes those for some dtypes."""
+
+    def texts(dtypes: Sequence[DType] | None) -> dict[Path, str]:
+        return {file.path: file.text for file in write(dtypes=dtypes).files.files}
+
+    today = texts(dtypes)
+    follow = [path for path in (project.test_path(op), project.benchmark_path(op)) if path.exists()]
+    mine = {path: Counter(_read(project, path).splitlines()) for path in follow}
+
+    def changed(written: Mapping[Path, str]) -> int:
+        """How many lines came or went since."""
+        lines = {path: Counter(written[path].splitlines()) for path in follow}
+        return sum((lines[path] - mine[path]).total() + (mine[path] - lines[path]).total() for path in follow)
+
+    if dtypes is None or not changed(today):
+        return today
+    kinds = [chosen for count in range(len(_OF_EACH_KIND)) for chosen in combinations(_OF_EACH_KIND, count + 1)]
+    # The first dtype has a test of its own.
+    then = min((today, *map(texts, kinds), *(texts(chosen[::-1]) for chosen in kinds)), key=changed)
+    return today | {path: then[path] for path in follow}
 
 
 def _read(project: Project, path: Path) -> str:
@@ -172,11 +203,12 @@ def _spec(tree: ast.Module) -> dict[str, str]:
 
 
 def _dtypes(tree: ast.Module) -> tuple[DType, ...] | None:
-    """What the wrapper's `DTYPES` holds, so far as kjit knows it."""
+    """What the wrapper's `DTYPES` holds, so far as `kjit new` takes it."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["DTYPES"]:
             names = [each.attr for each in ast.walk(node.value) if isinstance(each, ast.Attribute)]
-            return tuple(dtype for name in names if (dtype := find_dtype(name)) is not None) or None
+            found = (find_dtype(name) for name in names)
+            return tuple(dtype for dtype in found if dtype is not None and dtype.kind != "bool") or None
     return None
 
 

@@ -151,6 +151,54 @@ def test_dtypes_can_be_given_anew(project: Path) -> None:
     assert "DTYPES = (torch.float64,)" in changed["scale.py"]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "written", "edited"),
+    [
+        ("rowwise", "fp32", "fp32,int32"),
+        ("rowwise", "fp32", "int32,fp32"),
+        ("rowwise", "fp32,bf16", "bf16,int64,fp64"),
+        ("rowwise", "fp32,int8", "fp32"),
+        ("elementwise", "fp16", "fp16,fp8_e5m2"),
+        ("elementwise", "fp8,fp32,int8", "int8,fp32"),
+        ("gather", "int8", "fp8,fp64"),
+    ],
+)
+def test_a_dtype_of_another_kind_that_was_put_into_the_wrapper_comes_into_test_and_benchmark(
+    tmp_path: Path, pattern: str, written: str, edited: str
+) -> None:
+    def files(dtypes: str) -> dict[Path, str]:
+        scaffold = scaffold_op("scale", pattern=pattern, dtypes=parse_dtypes(dtypes), start=tmp_path)
+        scaffold.files.write(force=True)
+        return {file.path: file.text for file in scaffold.files.files}
+
+    right = files(edited)
+    before = files(written)
+    wrapper = tmp_path / "kernels" / "scale.py"
+    wrapper.write_text(right[wrapper])
+    change(tmp_path / "tests" / "test_scale.py", "def make(", "def test_mine() -> None: ...\n\n\ndef make(")
+    scaffold, conflicts = update_op("scale", start=tmp_path)
+    assert conflicts == []
+    assert {file.path for file in scaffold.files.files} == {path for path in before if before[path] != right[path]} - {
+        wrapper
+    }
+    for file in scaffold.files.files:
+        assert file.text.replace("def test_mine() -> None: ...\n\n\n", "") == right[file.path]
+
+
+def test_lines_for_a_kind_of_dtypes_that_were_changed_stay_as_they_are(tmp_path: Path) -> None:
+    dtypes = parse_dtypes("fp32,int32,fp8")
+    scaffold_op("norm", pattern="rowwise", dtypes=dtypes, start=tmp_path).files.write()
+    change(tmp_path / "tests" / "test_norm.py", "x.square().double().mean(-1", "x.double().square().mean(-1")
+    change(tmp_path / "tests" / "test_norm.py", 'limits["atol"] + ', "")
+    assert update_op("norm", start=tmp_path)[0].files.files == []
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint16"])
+def test_a_dtype_for_which_no_op_is_written_stays_in_the_wrapper(project: Path, dtype: str) -> None:
+    change(project / "kernels" / "scale.py", "DTYPES = (torch.float32,", f"DTYPES = (torch.float32, torch.{dtype},")
+    assert f"torch.{dtype}" in update(project, MORE)["scale.py"]
+
+
 def test_the_way_to_vectors_is_kept_and_can_be_changed(tmp_path: Path) -> None:
     scaffold_op("scale", devices=parse_devices("cpu"), simd="highway", start=tmp_path).files.write()
     change(tmp_path / "kernels" / "scale.py", "    if out is None:", "    # mine\n    if out is None:")
