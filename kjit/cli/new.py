@@ -14,6 +14,7 @@ from kjit.errors import UsageError
 
 if TYPE_CHECKING:
     from kjit.scaffold.dtypes import DType
+    from kjit.scaffold.new import Place, Scaffold
     from kjit.spec import Side
 
 
@@ -89,19 +90,10 @@ def new(
         simd=simd,
     )
     if dry_run:
-        console.say(scaffold.files.tree())
-        console.say()
-        console.say(scaffold.files.diff().rstrip("\n"))
+        _show(scaffold)
         return
     scaffold.files.write(force=force)
-    for note in scaffold.notes:
-        console.note(f"note: {note}")
-    for file in scaffold.files.files:
-        console.say(_shown(file.path))
-    console.say()
-    console.say("Put your math in the place of the example's:")
-    for place in scaffold.places:
-        console.say(f"  {_shown(place.path)}:{place.line}")
+    _report(scaffold)
     console.say(f"Then: pytest {_shown(scaffold.project.test_path(op))}")
 
 
@@ -126,21 +118,38 @@ def _update(
         console.say(f"{op} is as it would be written; nothing to do.")
         return
     if dry_run:
-        console.say(scaffold.files.tree())
-        console.say()
-        console.say(scaffold.files.diff().rstrip("\n"))
-        return
-    scaffold.files.write()
+        _show(scaffold)
+    else:
+        scaffold.files.write()
+        _report(scaffold)
+    if conflicts:
+        shown = "would show" if dry_run else "show"
+        _list(f"What you changed and what the new signature changes meet here; git's markers {shown} both:", conflicts)
+        raise typer.Exit(1)
+
+
+def _show(scaffold: Scaffold) -> None:
+    """What would be written."""
+    console.say(scaffold.files.tree())
+    console.say()
+    console.say(scaffold.files.diff().rstrip("\n"))
+
+
+def _report(scaffold: Scaffold) -> None:
+    """What was written, and what of it is to be changed."""
     for note in scaffold.notes:
         console.note(f"note: {note}")
     for file in scaffold.files.files:
         console.say(_shown(file.path))
-    if conflicts:
-        console.say()
-        console.say("What you changed and what the new signature changes meet here; git's markers show both:")
-        for place in conflicts:
-            console.say(f"  {_shown(place.path)}:{place.line}")
-        raise typer.Exit(1)
+    if scaffold.places:
+        _list("Put your math in the place of the example's:", scaffold.places)
+
+
+def _list(heading: str, places: Sequence[Place]) -> None:
+    console.say()
+    console.say(heading)
+    for place in places:
+        console.say(f"  {_shown(place.path)}:{place.line}")
 
 
 def _shown(path: Path) -> str:

@@ -66,8 +66,8 @@ def update_op(
         start: a folder of the project.
 
     Returns:
-        The op with those of its files that change, and the places where both sides have changed: there git's markers
-        stand in the file.
+        The op with those of its files that change and the lines with the math in those that are new, and the places
+        where both sides have changed: there git's markers stand in the file.
 
     Raises:
         UsageError: there is no such op, it does not say what it was made from, markers of an update before still stand
@@ -121,7 +121,9 @@ def update_op(
     written = {file.path for file in new.files.files}
     left = [path for path in as_written if path not in written and path.exists()]
     notes = [f"{project.display(path)} is no longer part of op '{op}', and stays until you delete it" for path in left]
-    return Scaffold(op, new.project, files, new.places, (*new.notes, *notes)), conflicts
+    added = {file.path for file in files.files if not file.edits}
+    places = tuple(place for place in new.places if place.path in added)
+    return Scaffold(op, new.project, files, places, (*new.notes, *notes)), conflicts
 
 
 def _as_written(

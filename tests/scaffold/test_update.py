@@ -109,6 +109,17 @@ def test_an_op_can_lose_its_kernel_for_the_cpu_and_with_it_the_vectors_by_highwa
     assert "simd" not in update(tmp_path, devices=parse_devices("cuda"))["scale.py"]
 
 
+def test_the_command_says_where_the_math_of_a_new_kernel_is(tmp_path: Path) -> None:
+    scaffold_op("scale", devices=parse_devices("cpu"), start=tmp_path).files.write()
+    change(tmp_path / "kernels" / "csrc" / "scale.cpp", "x * alpha", "alpha - x")
+    command = [sys.executable, "-m", "kjit", "new", "scale", "--device", "cuda,cpu", "--update"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    (place,) = done.stdout.partition("Put your math in the place of the example's:")[2].split()
+    file, _, line = place.partition(":")
+    assert file == "kernels/csrc/scale.cuh"
+    assert "x * alpha" in (tmp_path / file).read_text().splitlines()[int(line) - 1]
+
+
 def test_the_command_says_which_kernel_is_no_longer_part_of_the_op(project: Path) -> None:
     command = [sys.executable, "-m", "kjit", "new", "scale", "--device", "cpu", "--update"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True)
@@ -252,8 +263,9 @@ def test_the_command_shows_a_diff_writes_the_files_and_names_what_meets(project:
     change(project / "tests" / "test_scale.py", "return x * alpha", "return alpha - x")
     before = (project / "kernels" / "scale.py").read_text()
     dry = run("--update", "--dry-run")
-    assert dry.returncode == 0
+    assert dry.returncode == 1
     assert "+    module.scale(x, alpha, beta, out)" in dry.stdout
+    assert "tests/test_scale.py:3" in dry.stdout.partition("git's markers would show both:")[2]
     assert (project / "kernels" / "scale.py").read_text() == before
     done = run("--update")
     assert done.returncode == 1
