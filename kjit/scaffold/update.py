@@ -26,7 +26,7 @@ from kjit.project import Project, find_project
 from kjit.scaffold.dtypes import DTYPES, DType, find_dtype
 from kjit.scaffold.fileset import File, FileSet
 from kjit.scaffold.names import check_op_name
-from kjit.scaffold.new import DEFAULT_SIMD, Place, Scaffold, scaffold_op
+from kjit.scaffold.new import DEFAULT_SIMD, MARKER, Place, Scaffold, scaffold_op
 from kjit.spec import Side, Simd
 
 _KERNELS: Mapping[Side, str] = {"cuda": "cuda_files", "cpu": "cpp_files"}
@@ -34,6 +34,9 @@ _KERNELS: Mapping[Side, str] = {"cuda": "cuda_files", "cpu": "cpp_files"}
 
 _OF_EACH_KIND = tuple(DTYPES[name] for name in ("float32", "float64", "float8_e4m3fn", "int32"))
 """A dtype of each kind that tests and benchmarks have lines of their own for."""
+
+_ABOVE_MATH = re.compile(rf"^ *(//|#) {MARKER},.*\n(?: *\1 .*\n)*", re.MULTILINE)
+"""A comment above what the user is to change."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +224,9 @@ def _has_variable(signature: str) -> bool:
 
 
 def _merge(mine: str, before: str, new: str) -> str:
+    # Such a comment names other files and stands next to the math: as a change of its own it would meet every other.
+    for old, now in zip(_ABOVE_MATH.finditer(before), _ABOVE_MATH.finditer(new), strict=False):
+        mine, before = (text.replace(old[0], now[0]) for text in (mine, before))
     with temporary_folder() as folder:
         paths = []
         for name, text in (("mine", mine), ("before", before), ("new", new)):

@@ -120,6 +120,20 @@ def test_the_command_says_where_the_math_of_a_new_kernel_is(tmp_path: Path) -> N
     assert "x * alpha" in (tmp_path / file).read_text().splitlines()[int(line) - 1]
 
 
+@pytest.mark.parametrize(("before", "after"), [("cpu", "cuda,cpu"), ("cuda,cpu", "cuda")])
+def test_math_that_was_changed_does_not_meet_the_names_of_the_kernels_above_it(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    scaffold_op("scale", devices=parse_devices(before), start=tmp_path).files.write()
+    change(tmp_path / "tests" / "test_scale.py", "return x * alpha", "# mine\n    return alpha - x")
+    scaffold, conflicts = update_op("scale", devices=parse_devices(after), start=tmp_path)
+    assert conflicts == []
+    scaffold.files.write()
+    text = (tmp_path / "tests" / "test_scale.py").read_text()
+    kernels = {"cuda": "kernels/csrc/scale.cuh", "cuda,cpu": "kernels/csrc/scale.cuh and kernels/csrc/scale.cpp"}
+    assert f"    # The math, as in {kernels[after]}.\n    # mine\n    return alpha - x\n" in text
+
+
 def test_the_command_says_which_kernel_is_no_longer_part_of_the_op(project: Path) -> None:
     command = [sys.executable, "-m", "kjit", "new", "scale", "--device", "cpu", "--update"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True)
