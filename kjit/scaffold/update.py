@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import get_args
 
 from kjit.build.staging import temporary_folder
 from kjit.errors import KjitError, UsageError
@@ -27,6 +28,7 @@ from kjit.scaffold.dtypes import DTYPES, DType, find_dtype
 from kjit.scaffold.fileset import File, FileSet
 from kjit.scaffold.names import check_op_name
 from kjit.scaffold.new import DEFAULT_SIMD, MARKER, Place, Scaffold, scaffold_op
+from kjit.scaffold.signature import ScalarKind, parse_signature
 from kjit.spec import Side, Simd
 
 _KERNELS: Mapping[Side, str] = {"cuda": "cuda_files", "cpu": "cpp_files"}
@@ -73,8 +75,9 @@ def update_op(
         where both sides have changed: there git's markers stand in the file.
 
     Raises:
-        UsageError: there is no such op, it does not say what it was made from, markers of an update before still stand
-            in one of its files, a kernel that would be added is there already, or as for `scaffold_op`.
+        UsageError: there is no such op, it does not say what it was made from or its function is another, markers of
+            an update before still stand in one of its files, a kernel that would be added is there already, or as for
+            `scaffold_op`.
         KjitError: git is not installed.
     """
     check_op_name(op)
@@ -91,6 +94,7 @@ def update_op(
         start=start,
     )
     as_written = _as_written(project, op, write, before.dtypes)
+    _check_recorded(project, op, as_written[project.wrapper_path(op)])
     sides = devices or before.devices
     new = scaffold_op(
         op,
@@ -196,6 +200,49 @@ def _recipe(project: Project, op: str) -> _Recipe:
     return _Recipe(" ".join(found["Signature"]), " ".join(found["Pattern"]), devices, _dtypes(tree), simd)
 
 
+def _check_recorded(project: Project, op: str, written: str) -> None:
+    """Refuse a wrapper whose function is not what its docstring says: someone has edited only one of the two.
+
+    Args:
+        written: the wrapper that belongs to the docstring.
+    """
+    path = project.wrapper_path(op)
+    tree, told = ast.parse(_read(project, path)), _parameters(ast.parse(written), op)
+    found, compiled = _parameters(tree, op), _parameters(tree, op, of="Exports")
+    # What is in Python alone does not concern the signature.
+    has = {name: shown for name, shown in found.items() if name in told or name in compiled}
+    if found and list(has.items()) != list(told.items()):
+        raise UsageError(
+            f"{project.display(path)} has another signature in its docstring, ({', '.join(told.values())}), than its"
+            f" function, ({', '.join(has.values())}).",
+            hint=f"let the docstring say what the function has; `kjit new {op} SIGNATURE --update` changes both",
+        )
+
+
+def _parameters(tree: ast.Module, op: str, of: str = "") -> dict[str, str]:
+    """The parameters of a wrapper's function, or of the method of that name in the class `of`, as they are written;
+    of a tensor, the name alone, as its type can be written in several ways."""
+    body: Sequence[ast.stmt] = tree.body
+    if of:
+        body = [each for node in body if isinstance(node, ast.ClassDef) and node.name == of for each in node.body]
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name == op:
+            arguments = [*node.args.posonlyargs, *node.args.args]
+            no_default = [None] * (len(arguments) - len(node.args.defaults))
+            values = [*no_default, *node.args.defaults, *node.args.kw_defaults]
+            return {
+                argument.arg: _parameter(argument, value)
+                for argument, value in zip([*arguments, *node.args.kwonlyargs], values, strict=True)
+            }
+    return {}
+
+
+def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
+    kind = "" if argument.annotation is None else ast.unparse(argument.annotation)
+    typed = f"{argument.arg}: {kind}" if kind in get_args(ScalarKind) else argument.arg
+    return typed if default is None else f"{typed} = {ast.unparse(default)}"
+
+
 def _spec(tree: ast.Module) -> dict[str, str]:
     """What the wrapper gives its `Spec` by keyword."""
     return {
@@ -218,8 +265,6 @@ def _dtypes(tree: ast.Module) -> tuple[DType, ...] | None:
 
 
 def _has_variable(signature: str) -> bool:
-    from kjit.scaffold.signature import parse_signature
-
     return bool(parse_signature(signature).variables)
 
 

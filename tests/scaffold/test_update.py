@@ -246,6 +246,32 @@ def test_a_wrapper_that_does_not_say_what_it_was_made_from_is_refused(project: P
     assert "--force --dry-run" in (error.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("alpha: float = 2.0 ->", "alpha: float = 2.0, beta: float = 0.0 ->"),
+        ("alpha: float = 2.0 ->", "alpha: float = 3.0 ->"),
+        ("alpha: float = 2.0 ->", "alpha: int = 2 ->"),
+        (", alpha: float = 2.0 ->", " ->"),
+        ("-> out: T[...]", "-> out: T[...], more: T[...]"),
+    ],
+)
+def test_a_signature_that_was_edited_in_the_docstring_alone_is_refused(project: Path, old: str, new: str) -> None:
+    change(project / "kernels" / "scale.py", old, new)
+    for signature in (MORE, None):
+        with pytest.raises(
+            UsageError, match=r"scale\.py has another signature in its docstring, \(x.*\(x.*\)\."
+        ) as error:
+            update_op("scale", signature, start=project)
+        assert "`kjit new scale SIGNATURE --update` changes both" in (error.value.hint or "")
+
+
+def test_a_parameter_that_only_the_function_in_python_has_is_no_part_of_the_signature(project: Path) -> None:
+    change(project / "kernels" / "scale.py", "alpha: float = 2.0, *,", "alpha: float = 2e0, fast: bool = True, *,")
+    change(project / "kernels" / "scale.py", "out: torch.Tensor | None = None", "out: Optional[torch.Tensor] = None")
+    assert update(project) == {}
+
+
 def test_a_wrapper_that_is_no_python_is_named_with_its_line(project: Path) -> None:
     change(project / "kernels" / "scale.py", "import torch\n", "import\n")
     with pytest.raises(UsageError, match=r"kernels/scale\.py:\d+ is not Python"):
