@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from kjit.cli import console
 from kjit.errors import UsageError
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from kjit.scaffold.dtypes import DType
     from kjit.scaffold.new import Place, Scaffold
     from kjit.spec import Side
+
+
+class Command(TyperCommand):
+    """A command that takes what begins with an arrow for a signature and not for an option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [f" {arg}" if arg.startswith("->") else arg for arg in args])
 
 
 def new(

@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import difflib
 import math
+import operator
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -36,15 +38,18 @@ ScalarKind = Literal["float", "int", "bool"]
 Dimension = str | int
 
 _DIGITS = r"\d+(?:_\d+)*"
+_NUMBER = rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?"
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
     r"|(?P<arrow>->)"
     r"|(?P<broken>-\s+>|[=~]>|--+>)"
     r"|(?P<ellipsis>\.\.\.)"
-    rf"|(?P<number>(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?)"
+    r"|(?P<based>0[xXoObB]\w*)"
+    rf"|(?P<number>{_NUMBER})"
     r"|(?P<name>(?:torch\.)?[^\W\d]\w*)"
     r"|(?P<mark>[:,=\[\]+-])"
 )
+_PRODUCT = re.compile(rf"(?<![\w.])(?P<left>{_NUMBER})\s*(?P<sign>/|\*\*?)\s*(?P<right>-?{_NUMBER})")
 _VARIABLE = re.compile(r"[A-Z][0-9]?")
 _SCALARS: dict[str, ScalarKind] = {"float": "float", "int": "int", "bool": "bool"}
 _INT64 = range(-(2**63), 2**63)
@@ -217,10 +222,14 @@ class _Parser:
                 raise self.error(
                     f"the character '{self.text[column]}' has no meaning in a signature.",
                     column=column,
-                    hint=_STRANGE.get(self.text[column], "remove it"),
+                    hint=_computed(self.text, column) or _STRANGE.get(self.text[column], "remove it"),
                 )
             if match.lastgroup == "broken":
                 raise self.error(f"'{match.group()}' is no arrow.", column=column, hint="an arrow is written '->'")
+            if match.lastgroup == "based":
+                raise self.error(
+                    f"'{match.group()}' is no decimal number.", column=column, hint=_decimal(match.group())
+                )
             if match.lastgroup != "space":
                 kind = match.group() if match.lastgroup == "mark" else match.lastgroup
                 text = match.group().replace("_", "") if kind == "number" else match.group()
@@ -259,7 +268,7 @@ class _Parser:
         if self.token.kind == "end":
             raise self.error("the signature is empty.", column=0, hint=f"for example: {_EXAMPLE}")
         while self.token.kind not in ("arrow", "end"):
-            parameters.append(self.parameter())
+            parameters.append(self.parameter(parameters))
             if not self.takes(","):
                 break
         if self.token.kind not in ("arrow", "end"):
@@ -275,7 +284,7 @@ class _Parser:
                     "expected an output after '->'.", column=self.token.column, hint="for example: -> out: T[N]"
                 )
             while self.token.kind != "end":
-                outputs.append(self.output())
+                outputs.append(self.output(parameters, outputs))
                 if not self.takes(","):
                     break
             if self.token.kind != "end":
@@ -293,15 +302,26 @@ class _Parser:
             return f"separate parameters with ',': {last}, {self.token.text}: ..."
         return f"for example: {_EXAMPLE}"
 
-    def name(self, what: str) -> _Token:
+    def name(self, what: str, taken: Iterable[Parameter], *, example: str, before: str = "") -> _Token:
+        """The name of something, such as `example`, with `before` in front of it."""
         token = self.expect("name", f"the name of {what}", f"for example: {_EXAMPLE}")
+        is_type = find_dtype(token.text) is not None or _VARIABLE.fullmatch(token.text) is not None
+        if is_type and self.token.kind != ":":
+            closed = self.text.find("]", token.column)
+            shape = self.text[self.token.column : closed + 1] if self.token.kind == "[" and closed >= 0 else "[N]"
+            free = example if example not in (names := [each.name for each in taken]) else free_name(example, names)
+            raise self.error(
+                f"expected the name of {what} and ':' before its type '{token.text}'.",
+                column=token.column,
+                hint=f"{before}{free}: {_sized(token.text)}{shape}",
+            )
         problem = parameter_problem(token.text)
         if problem is not None:
             raise self.error(problem.reason, column=token.column, hint=problem.hint)
         return token
 
-    def parameter(self) -> Parameter:
-        name = self.name("a parameter")
+    def parameter(self, before: Sequence[Parameter]) -> Parameter:
+        name = self.name("a parameter", before, example="x")
         self.expect(":", f"':' and a type after '{name.text}'", f"{name.text}: T[N] or {name.text}: float")
         words = {word: self.word(word) for word in ("const", "mut", "Optional")}
         mutable, optional = words["mut"], words["Optional"]
@@ -354,7 +374,7 @@ class _Parser:
             )
         return tensor
 
-    def output(self) -> Tensor:
+    def output(self, parameters: Sequence[Parameter], before: Sequence[Tensor]) -> Tensor:
         # Before a type it is a name, good or bad: to leave it away would lose the output.
         if self.token.text.lower() in ("none", "void") and self.tokens[self.next + 1].kind != ":":
             raise self.error(
@@ -362,7 +382,7 @@ class _Parser:
                 column=self.token.column,
                 hint=f"leave '-> {self.token.text}' away: an op may change its mut tensors only",
             )
-        name = self.name("an output")
+        name = self.name("an output", [*parameters, *before], example="out", before="" if before else "-> ")
         self.expect(":", f"':' and a tensor type after '{name.text}'", f"{name.text}: T[N]")
         type_token = self.expect("name", f"a tensor type for '{name.text}'", f"{name.text}: T[N]")
         if type_token.text in ("mut", "Optional", "const"):
@@ -375,7 +395,7 @@ class _Parser:
             raise self.error(
                 f"an output is a tensor: expected '[' after '{type_token.text}', found {self.found()}.",
                 column=self.token.column,
-                hint=f"{name.text}: {_tensor_of(type_token.text)}",
+                hint=f"{name.text}: {_sized(type_token.text)}[N]",
             )
         dtype = self.dtype(type_token)
         tensor = Tensor(name.text, dtype, self.shape(), column=name.column)
@@ -390,7 +410,7 @@ class _Parser:
             raise self.error(
                 f"the size of '{token.text}' elements is not said.",
                 column=token.column,
-                hint=f"write {_tensor_of(token.text)} for a tensor, {token.text} alone for a number",
+                hint=f"write {_sized(token.text)}[N] for a tensor, {token.text} alone for a number",
             )
         found = find_dtype(token.text)
         if found is not None:
@@ -558,9 +578,32 @@ _STRANGE = {
 }
 
 
-def _tensor_of(word: str) -> str:
-    """The tensor type that someone probably meant by `word`."""
-    return {"float": "float32[N]", "int": "int32[N]"}.get(word, f"{word}[N]")
+def _sized(word: str) -> str:
+    """The dtype that someone probably meant by `word`."""
+    return {"float": "float32", "int": "int32"}.get(word, word)
+
+
+def _decimal(number: str) -> str:
+    """A hint for a number such as 0x10."""
+    try:
+        return f"write {int(number, 0)}"
+    except ValueError:
+        return "for example: 16"
+
+
+def _computed(text: str, column: int) -> str | None:
+    """A hint for what has to be computed first, such as 1/3, where its sign stands at `column`."""
+    for match in _PRODUCT.finditer(text):
+        if match.start("sign") <= column < match.end("sign"):
+            try:
+                left, right = (float(match[side]) for side in ("left", "right"))
+                value = {"/": operator.truediv, "*": operator.mul, "**": math.pow}[match["sign"]](left, right)
+            except (ValueError, ArithmeticError):
+                break
+            whole = match["left"].isdecimal() and match["right"].isdecimal() and match["sign"] != "/"
+            if math.isfinite(value):
+                return f"write {int(value) if whole and value < 2**53 else repr(value)} in the place of {match.group()}"
+    return None
 
 
 def _check(signature: Signature) -> None:
@@ -607,6 +650,13 @@ def _check(signature: Signature) -> None:
             )
 
     first = (*signature.parameters, *signature.outputs)[0]
+    if not signature.parameters:
+        x = "x" if "x" not in signature.names else free_name("x", signature.names)
+        raise signature.error(
+            first,
+            "the op takes nothing: it has an output and no input.",
+            f"for example: {x}: {signature.outputs[0].type}{signature}",
+        )
     always = [tensor for tensor in signature.inputs if not tensor.optional]
     if not always:
         raise signature.error(

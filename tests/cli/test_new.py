@@ -86,6 +86,8 @@ def test_an_op_that_exists_needs_force(kjit_new: Run, tmp_path: Path) -> None:
         (["int"], "keyword of C++"),
         (["a b"], "a space in it"),
         (["f", "x T[N]"], "expected ':'"),
+        (["f", "-> out: T[N]"], "has an output and no input"),
+        (["f", "->"], "expected an output after '->'"),
         (["f", "x: T[N], w: T[M] -> out: T[N]"], "one shape"),
         (["f", "--pattern", "scatter"], "no pattern 'scatter'"),
         (["f", "--device", "tpu"], "'tpu' is none of cuda and cpu"),
@@ -104,9 +106,9 @@ def test_wrong_usage_is_one_sentence_a_hint_and_status_2(
 
 
 def test_the_caret_of_an_error_stands_below_the_signature(kjit_new: Run) -> None:
-    lines = kjit_new("f", "x: T[N} -> out: T[N]").stderr.splitlines()
-    excerpt, caret = lines[1:3]
-    assert excerpt[caret.index("^")] == "}"
+    for signature, pointed_at in (("x: T[N} -> out: T[N]", "}"), ("-> out: T[N]", "o")):
+        excerpt, caret = kjit_new("f", signature).stderr.splitlines()[1:3]
+        assert excerpt[caret.index("^")] == pointed_at
 
 
 def test_a_broken_pyproject_is_named_with_its_line(kjit_new: Run, tmp_path: Path) -> None:
