@@ -83,7 +83,7 @@ class FileSet:
         parts: list[str] = []
         for file in self.files:
             relative = file.path.relative_to(self.root).as_posix()
-            before = file.path.read_text("utf-8", "replace") if file.path.is_file() else None
+            before = file.path.read_bytes().decode("utf-8", "replace") if file.path.is_file() else None
             parts += difflib.unified_diff(
                 [] if before is None else before.splitlines(keepends=True),
                 file.text.splitlines(keepends=True),
@@ -182,7 +182,12 @@ class _Undo:
         if not above.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(above))
         for folder in reversed(missing):
-            folder.mkdir()
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                if not folder.is_dir():
+                    raise
+                continue  # someone else has made it meanwhile; it is theirs
             self.folders.append(folder)
 
     def temporary(self, path: Path) -> Path:

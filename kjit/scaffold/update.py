@@ -159,8 +159,13 @@ def _as_written(
 
 
 def _read(project: Project, path: Path) -> str:
-    """The text of a file in which nothing is left to decide."""
-    text = path.read_text("utf-8")
+    """The text of a file in which nothing is left to decide, with the line ends that it has."""
+    content = path.read_bytes()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        at = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{project.display(path)}:{at} is not UTF-8.", hint="save the file as UTF-8") from None
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("<<<<<<< "):
             raise UsageError(
@@ -269,6 +274,8 @@ def _has_variable(signature: str) -> bool:
 
 
 def _merge(mine: str, before: str, new: str) -> str:
+    ends = "\r\n" if 2 * mine.count("\r\n") > mine.count("\n") else "\n"
+    before, new = (text.replace("\n", ends) for text in (before, new))
     # Such a comment names other files and stands next to the math: as a change of its own it would meet every other.
     for old, now in zip(_ABOVE_MATH.finditer(before), _ABOVE_MATH.finditer(new), strict=False):
         mine, before = (text.replace(old[0], now[0]) for text in (mine, before))

@@ -122,6 +122,34 @@ def test_a_file_where_a_folder_is_needed_is_named(files: FileSet) -> None:
     assert "new.txt" not in snapshot(files.root)
 
 
+def test_a_folder_that_someone_else_makes_meanwhile_is_used_and_stays(
+    files: FileSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Path.mkdir
+
+    def mkdir(self: Path) -> None:
+        original(self)
+        if self.name == "a":
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with monkeypatch.context() as patch:
+        fail_at(patch, os, "replace", 1, OSError(errno.EIO, os.strerror(errno.EIO), str(files.root / "x")))
+        with pytest.raises(KjitError):
+            files.write(force=True)
+    assert set(snapshot(files.root)) == {"a", "old.txt"}
+    (files.root / "a").rmdir()
+    files.write(force=True)
+    assert (files.root / "a" / "b" / "new.py").exists()
+
+
+def test_the_diff_shows_line_ends_that_change(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_bytes(b"1\r\n2\r\n")
+    files = FileSet(tmp_path)
+    files.add(tmp_path / "x.txt", "1\r\n3\r\n", edits=True)
+    assert files.diff().splitlines(keepends=True)[3:] == [" 1\r\n", "-2\r\n", "+3\r\n"]
+
+
 def test_a_folder_where_a_file_belongs_is_not_replaced(files: FileSet) -> None:
     (files.root / "new.txt").mkdir()
     with pytest.raises(KjitError, match=r"'new\.txt' is a folder"):

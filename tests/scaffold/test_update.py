@@ -153,6 +153,35 @@ def test_a_kernel_that_is_part_of_the_op_and_was_deleted_is_written_anew(project
 
 
 @pytest.mark.parametrize("name", ["kernels/csrc/scale.cuh", "kernels/scale.py", "tests/test_scale.py"])
+def test_a_file_that_is_not_utf_8_is_refused_with_the_line(project: Path, name: str) -> None:
+    path = project / name
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], b"\xe9t\xe9\n", *lines[3:]]))
+    with pytest.raises(UsageError, match=rf"{name}:4 is not UTF-8"):
+        update(project, MORE)
+
+
+def test_line_ends_stay_as_they_are(project: Path) -> None:
+    kernel, wrapper, test = (
+        project / name for name in ("kernels/csrc/scale.cuh", "kernels/scale.py", "tests/test_scale.py")
+    )
+    change(test, "return x * alpha", "return alpha - x")
+    right = update(project, MORE)
+    for path in (kernel, test):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    wrapper.write_bytes(wrapper.read_bytes().replace(b"DTYPES", b"MINE = 1\r\nDTYPES", 1))
+    assert update(project) == {}
+    scaffold, conflicts = update_op("scale", MORE, start=project)
+    assert [place.path for place in conflicts] == [test]
+    assert "\n-DTYPES" not in scaffold.files.diff()
+    assert f"\n-{wrapper.read_text().splitlines()[0]}" not in scaffold.files.diff()
+    scaffold.files.write()
+    for path in (kernel, test):
+        assert path.read_bytes() == right[path.name].replace("\n", "\r\n").encode()
+    assert wrapper.read_bytes() == right[wrapper.name].replace("DTYPES", "MINE = 1\r\nDTYPES", 1).encode()
+
+
+@pytest.mark.parametrize("name", ["kernels/csrc/scale.cuh", "kernels/scale.py", "tests/test_scale.py"])
 def test_a_file_in_which_markers_still_stand_is_refused_with_the_line(project: Path, name: str) -> None:
     path = project / name
     lines = path.read_text().splitlines(keepends=True)
