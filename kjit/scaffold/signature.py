@@ -54,6 +54,9 @@ _VARIABLE = re.compile(r"[A-Z][0-9]?")
 _SCALARS: dict[str, ScalarKind] = {"float": "float", "int": "int", "bool": "bool"}
 _INT64 = range(-(2**63), 2**63)
 
+_LONGEST_NUMBER = 400
+"""In characters, of which the largest float has 309."""
+
 MAX_ARGUMENTS = 64
 """How many arguments an op of PyTorch can have. Its outputs count, as a caller may pass them."""
 
@@ -226,6 +229,12 @@ class _Parser:
                 )
             if match.lastgroup == "broken":
                 raise self.error(f"'{match.group()}' is no arrow.", column=column, hint="an arrow is written '->'")
+            if match.lastgroup == "number" and len(match.group()) > _LONGEST_NUMBER:
+                raise self.error(
+                    f"a number of {len(match.group())} characters is too long.",
+                    column=column,
+                    hint=f"for example: {match.group()[:3]}",
+                )
             if match.lastgroup == "based":
                 raise self.error(
                     f"'{match.group()}' is no decimal number.", column=column, hint=_decimal(match.group())

@@ -195,6 +195,13 @@ def test_what_is_wrong_is_said_and_pointed_at(text: str, caret_at: str, reason: 
     assert (excerpt, caret) == (f"    {text}", f"    {' ' * error.column}^")
 
 
+@pytest.mark.parametrize("before", ["n: int = ", "a: float = ", "y: T[N, "])
+def test_a_number_that_python_would_not_read_is_refused_in_one_place(before: str) -> None:
+    with pytest.raises(SignatureError, match="a number of 5000 characters is too long") as caught:
+        parse_signature(f"x: T[N], {before}{'9' * 5000}")
+    assert caught.value.column == len(f"x: T[N], {before}")
+
+
 def test_a_caret_stands_right_below_a_signature_of_several_lines() -> None:
     with pytest.raises(SignatureError) as caught:
         parse_signature("x: T[N],\n\ty: T[N} -> out: T[N]")
