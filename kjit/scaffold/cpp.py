@@ -7,6 +7,7 @@ of type T, the arguments of a call) is worked out here, and a template only plac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -450,10 +451,23 @@ def _argument(tensor: Tensor) -> str:
     return "Optional<TensorView>" if tensor.optional else "TensorView"
 
 
+_INT64_MAX = 2**63 - 1
+
+
 def _product(sizes: Sequence[Dimension]) -> str:
-    """The product of dimensions, as an expression of what the checks have read off."""
-    names = ["shape.numel()" if d == ELLIPSIS else f"{d}.unwrap()" if isinstance(d, str) else str(d) for d in sizes]
-    return " * ".join(names) or "1"
+    """The product of dimensions, as an expression of what the checks have read off.
+
+    Numbers are multiplied here: in C++ the product of two would be an `int`, which may be too small for it. One that no
+    `int64_t` holds is cut off. PyTorch has no such tensor, not even an empty one, and the checks are there to say so.
+    """
+    number = str(min(math.prod(size for size in sizes if isinstance(size, int)), _INT64_MAX))
+    factors: list[str] = []
+    for size in sizes:
+        if isinstance(size, str):
+            factors.append("shape.numel()" if size == ELLIPSIS else f"{size}.unwrap()")
+        elif number not in factors:
+            factors.append(number)
+    return " * ".join(factors) or "1"
 
 
 def _matcher_shape(shape: tuple[Dimension, ...]) -> str:

@@ -17,7 +17,7 @@ from typing import Literal
 
 import pytest
 import torch
-from matrix import GATHER, HIGHWAY, HUGE, LONG, OPS, RARE, ROWWISE, Op, named, write_all
+from matrix import GATHER, HIGHWAY, HUGE, LONG, OPS, PLANES, RARE, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
 from kjit.build.compile import compile_variant
@@ -43,7 +43,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("width", [88, 100, 120])
 def test_formatters_and_linter_have_nothing_to_say(tmp_path: Path, width: int) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.ruff]\nline-length = {width}\n\n[tool.kjit]\n")
-    write_all(tmp_path, [*OPS, *LONG, *HUGE, *RARE, *HIGHWAY])
+    write_all(tmp_path, [*OPS, *LONG, *HUGE, *PLANES, *RARE, *HIGHWAY])
     run(BIN / "ruff", "format", "--check", "--diff", ".", cwd=tmp_path)
     selected = "A,ARG,B,BLE,C4,E,F,I,ISC,N,PIE,PLE,PYI,RET,RUF,SIM,T20,UP,W"  # as kjit's own code
     run(BIN / "ruff", "check", "--select", selected, ".", cwd=tmp_path)
@@ -196,6 +196,15 @@ def test_nvcc_takes_what_random_signatures_become(project: Path, pattern: str) -
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_cpp_compiler_has_no_warning(project: Path, pattern: str) -> None:
     check_together(project, [op for op in [*OPS, *LONG] if op.pattern == pattern], "cpu", variants=2)
+
+
+def test_the_cpp_compiler_has_no_warning_of_large_sizes(project: Path) -> None:
+    check_together(project, PLANES, "cpu")
+
+
+@pytest.mark.nvcc
+def test_nvcc_has_no_warning_of_large_sizes(project: Path) -> None:
+    check_together(project, PLANES, "cuda")
 
 
 @pytest.mark.parametrize("level", [None, "x86-64-v3"])

@@ -68,6 +68,29 @@ def test_the_places_to_change_are_the_math(tmp_path: Path, pattern: str, devices
     )
 
 
+# What the kernels of ops take for the number of rows, and for the size of one.
+SIZES = [
+    ("rowwise", "x: uint8[65536, 65536, D] -> out: uint8[65536, 65536, D]", "4294967296", "D.unwrap()"),
+    ("rowwise", "x: T[2, N, 3, D] -> out: T[2, N, 3, D]", "6 * N.unwrap()", "D.unwrap()"),
+    ("gather", "x: T[M, 65536, 65536], idx: int64[N] -> out: T[N, 65536, 65536]", "N.unwrap()", "4294967296"),
+    ("gather", "x: T[M, H, 4, 4], idx: int64[...] -> out: T[..., H, 4, 4]", "shape.numel()", "H.unwrap() * 16"),
+    ("gather", "x: T[M], idx: int64[N] -> out: T[N]", "N.unwrap()", "1"),
+]
+
+
+@pytest.mark.parametrize("simd", ["compiler", "highway"])
+@pytest.mark.parametrize(("pattern", "signature", "num_rows", "row_size"), SIZES)
+def test_sizes_that_are_numbers_are_multiplied_in_the_scaffold(
+    tmp_path: Path, pattern: str, signature: str, num_rows: str, row_size: str, simd: str
+) -> None:
+    # In C++ the product of two would be an int.
+    scaffold = scaffold_op("take", signature, start=tmp_path, devices=("cuda", "cpu"), pattern=pattern, simd=simd)
+    for suffix in (".cuh", ".cpp"):
+        (text,) = (file.text for file in scaffold.files.files if file.path.suffix == suffix)
+        assert re.findall(r"(?:\.|int64_t )num_rows = (.*)[;,]", text) == [num_rows]
+        assert re.findall(r"(?:\.|int64_t )row_size = (.*)[;,]", text) == [row_size]
+
+
 def test_what_an_example_computes_is_in_no_comment_docstring_or_other_file(tmp_path: Path) -> None:
     scaffold = scaffold_op("scale", start=tmp_path, devices=("cuda", "cpu"))
     assert sum(text.count("* alpha") for file in scaffold.files.files for text in file.text.splitlines()) == 3
