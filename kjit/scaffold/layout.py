@@ -1,80 +1,14 @@
-"""How would clang-format and ruff lay out this list?
+"""How would ruff lay out this list, call or expression?
 
-The templates are written in their final layout; what no template can know is where a list whose length depends on the
-signature has to break. Running the formatters is no way out: they are tools of developers, and need not be installed.
-So the few rules that the templates need are here, and tests hold the results against the real formatters.
+The templates are written in their final layout; what no template can know is where a line whose length depends on the
+signature has to break. Running the formatter is no way out: it is a tool of developers, and need not be installed. So
+the few rules that the templates need are here, and tests hold the results against the real formatter. What clang-format
+does is in `cpp_layout.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-CPP_WIDTH = 120
-
-
-def cpp_list(head: str, items: Sequence[str], tail: str) -> str:
-    """`head(items) tail` as clang-format's Google style breaks it: filled lines, aligned behind the bracket.
-
-    `head` ends with the opening bracket and begins with its indentation; `tail` begins with the closing one. An
-    initialisation rather breaks behind the `=`, if that is enough, and a call behind the bracket, if that saves a line
-    or keeps one within the width.
-    """
-    whole = head + ", ".join(items) + tail
-    if len(whole) <= CPP_WIDTH:
-        return whole
-    left, equals, right = head.partition(" = ")
-    below = " " * (_indent(head) + 4)
-    if equals and len(f"{below}{right}{', '.join(items)}{tail}") <= CPP_WIDTH:
-        return f"{left} =\n{below}{right}{', '.join(items)}{tail}"
-    aligned = _fill(head, " " * len(head), items, tail)
-    if tail != ");":
-        return "\n".join(aligned)
-    hanging = [head, *_fill(below, below, items, tail)]
-    too_wide = any(len(line) > CPP_WIDTH for line in aligned)
-    return "\n".join(hanging if too_wide or len(hanging) < len(aligned) else aligned)
-
-
-def _fill(first: str, indent: str, items: Sequence[str], tail: str) -> list[str]:
-    lines = [first]
-    for index, item in enumerate(items):
-        piece = item + (tail if index == len(items) - 1 else ",")
-        fresh = lines[-1] in (first, indent)
-        if not fresh and len(lines[-1]) + 1 + len(piece) > CPP_WIDTH:
-            lines.append(indent + piece)
-        else:
-            lines[-1] += piece if fresh else f" {piece}"
-    return lines
-
-
-def cpp_assignment(left: str, right: str) -> str:
-    """`left = right;`, broken behind the `=` when it is too long for one line, and a sum that is too long for that as
-    well in lines that are filled and aligned behind the `=`."""
-    whole = f"{left} = {right};"
-    below = f"{' ' * (_indent(left) + 4)}{right};"
-    if len(whole) <= CPP_WIDTH:
-        return whole
-    if len(below) <= CPP_WIDTH or _break_sum(right, "") == right:
-        return f"{left} =\n{below}"
-    terms = _break_sum(right, "").replace("\n+ ", " +\n").splitlines()
-    lines = [f"{left} = {terms[0]}"]
-    for term in terms[1:]:
-        if len(lines[-1]) + 1 + len(term) <= CPP_WIDTH:
-            lines[-1] += f" {term}"
-        else:
-            lines.append(" " * (len(left) + 3) + term)
-    return "\n".join(lines) + ";"
-
-
-def cpp_chain(head: str, calls: Sequence[str], *, otherwise: str) -> str:
-    """`head.call().call();` on one line; where that is too long, `otherwise`, which has no list to break."""
-    whole = head + "".join(f".{call}" for call in calls) + ";"
-    return whole if len(whole) <= CPP_WIDTH else otherwise
-
-
-def cpp_split(first: str, second: str) -> str:
-    """Both on one line, or the second part on a line of its own."""
-    whole = f"{first} {second}"
-    return whole if len(whole) <= CPP_WIDTH else f"{first}\n{' ' * (_indent(first) + 4)}{second}"
 
 
 def python_list(head: str, items: Sequence[str], tail: str, *, width: int) -> str:

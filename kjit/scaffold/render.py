@@ -1,7 +1,8 @@
 """How does a template become text?
 
 Jinja, with everything undefined an error: a misspelt name in a template must not become a hole in someone's kernel. The
-few functions that templates may call are the layout rules of `layout.py`; everything else comes in the context.
+few functions that templates may call are the layout rules of `layout.py`; everything else comes in the context. C++
+needs none: a statement that has become too long for its line is broken afterwards.
 """
 
 from __future__ import annotations
@@ -11,12 +12,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kjit.scaffold.cpp_layout import CPP_WIDTH, break_cpp, cpp_chain
 from kjit.scaffold.layout import (
-    CPP_WIDTH,
-    cpp_assignment,
-    cpp_chain,
-    cpp_list,
-    cpp_split,
     python_items,
     python_list,
     python_sum,
@@ -36,7 +33,10 @@ def render(template: str, context: Mapping[str, object], *, python_width: int = 
     Args:
         python_width: the line length that the project's Python code is formatted to.
     """
-    return _environment(python_width).get_template(template).render(context)
+    text = _environment(python_width).get_template(template).render(context)
+    if template.startswith("op/csrc/"):
+        text = "".join(f"{break_cpp(line)}\n" for line in text.splitlines())
+    return text
 
 
 @cache
@@ -53,10 +53,7 @@ def _environment(python_width: int) -> Environment:
         autoescape=False,
     )
     environment.globals.update(
-        cpp_assignment=cpp_assignment,
         cpp_chain=cpp_chain,
-        cpp_list=cpp_list,
-        cpp_split=cpp_split,
         comment=_cpp_comment,
         python_items=partial(python_items, width=python_width),
         python_list=partial(python_list, width=python_width),

@@ -114,8 +114,14 @@ LONG = [
         " the_output_has_28_letters_xx: float32[Chosen, Columns]",
         pattern="gather",
     ),
+    Op(
+        "embed_tokens",
+        "weight: T[vocabulary_size, embedding_width], tokens: int64[number_of_tokens] ->"
+        " out: T[number_of_tokens, embedding_width]",
+        pattern="gather",
+    ),
 ]
-"""Ops whose names are as long as names may be."""
+"""Ops whose names are as long as names may be, or as long as names often are."""
 
 HUGE = [
     Op("hidden", "x: T[B, S, 4096], weight: T[4096] -> out: T[B, S, 4096]", pattern="rowwise"),
