@@ -22,7 +22,7 @@ def python_list(head: str, items: Sequence[str], tail: str, *, width: int) -> st
     # The only parameter of a definition is one a line, and so gets a comma.
     alone = len(items) == 1 and head.lstrip().startswith("def ")
     if len(inner) > width or alone:
-        return _one_a_line(head, items, tail)
+        return _one_a_line(head, items, tail, width)
     return f"{head}\n{inner}\n{indent}{tail}"
 
 
@@ -30,36 +30,108 @@ def python_items(head: str, items: Sequence[str], tail: str, *, width: int) -> s
     """The elements of a list or tuple, as ruff breaks them: on one line, else one a line."""
     comma = "," if len(items) == 1 and tail == ")" else ""
     whole = f"{head}{', '.join(items)}{comma}{tail}"
-    return whole if len(whole) <= width else _one_a_line(head, items, tail)
+    return whole if len(whole) <= width else _one_a_line(head, items, tail, width)
 
 
 def python_tuple(head: str, items: Sequence[str], *, width: int) -> str:
     """`head` and a tuple without brackets, which gets some when it is too long for one line."""
     whole = head + ", ".join(items)
-    if len(whole) <= width:
-        return whole
-    indent = " " * (_indent(head) + 4)
-    fitting = [item if len(indent) + len(item) < width else _break_sum(item, indent) for item in items]
-    return _one_a_line(f"{head}(", fitting, ")")
+    return whole if len(whole) <= width else _one_a_line(f"{head}(", items, ")", width)
 
 
-def python_sum(head: str, text: str, *, width: int) -> str:
-    """`head` and an expression: on one line, else in brackets on one of its own, else broken before every `+` that is
-    not in brackets."""
+def python_unpacked(names: Sequence[str], call: str, arguments: str, *, indent: int, width: int) -> str:
+    """Names that get the results of a call: on one line; else the arguments on a line of their own; else the call in
+    brackets; else the names."""
+    space = " " * indent
+    left = f"{space}{', '.join(names)} = "
+    if len(left) + len(f"{call}({arguments})") <= width:
+        return f"{left}{call}({arguments})"
+    if len(left) + len(call) + 1 <= width:
+        return f"{left}{call}(\n{space}    {arguments}\n{space})"
+    if len(left) + 1 <= width:
+        return f"{left}(\n{space}    {call}({arguments})\n{space})"
+    return _one_a_line(f"{space}(", names, f") = {call}({arguments})", width)
+
+
+def python_expression(head: str, text: str, *, width: int) -> str:
+    """`head` and an expression: on one line; else broken within the brackets that it begins or ends with, if the
+    weakest operator is there once; else in brackets, with a line for each operand of that operator if need be."""
     if len(head) + len(text) <= width:
         return head + text
-    indent = " " * (_indent(head) + 4)
-    broken = text if len(indent) + len(text) <= width else _break_sum(text, indent)
-    return f"{head}(\n{indent}{broken}\n{' ' * _indent(head)})"
+    indent = _indent(head)
+    if len(_operands(text)) == 2 and (text.startswith("(") or text.endswith(")")):
+        pieces = _outer_brackets(text)
+        # What is left outside of brackets must fit.
+        lines = [head + pieces[0], *(" " * indent + piece for piece in pieces[2::2])]
+        if all(len(line) <= width for line in lines):
+            return _break_brackets(head, pieces, indent, width)
+    inner = _python_terms(text, indent + 4, width)
+    return f"{head}(\n{' ' * (indent + 4)}{inner}\n{' ' * indent})"
 
 
-def _break_sum(text: str, indent: str) -> str:
+def _break_brackets(head: str, pieces: list[str], indent: int, width: int) -> str:
+    """The pieces between brackets and within them, in turn: brackets are broken where what is behind them, up to the
+    next ones, does not fit."""
+    done = head + pieces[0]
+    for within, behind in zip(pieces[1::2], pieces[2::2], strict=True):
+        if len(done) - done.rfind("\n") - 1 + len(within) + len(behind) <= width:
+            done += within + behind
+        else:
+            inner = _python_terms(within, indent + 4, width)
+            done += f"\n{' ' * (indent + 4)}{inner}\n{' ' * indent}{behind}"
+    return done
+
+
+def _outer_brackets(text: str) -> list[str]:
+    """What is outside of all brackets and what within, in turn; the brackets themselves are outside."""
+    pieces = [""]
     depth = 0
-    broken = ""
-    for index, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        broken += f"\n{indent}" if depth == 0 and text.startswith(" + ", index) else letter
-    return broken
+    for letter in text:
+        if letter in ")]":
+            depth -= 1
+            if depth == 0:
+                pieces.append("")
+        pieces[-1] += letter
+        if letter in "([":
+            depth += 1
+            if depth == 1:
+                pieces.append("")
+    return pieces
+
+
+def _python_terms(text: str, indent: int, width: int, *, before: str = "", behind: int = 0) -> str:
+    """An expression in brackets, with an operator before it and some letters behind it: on one line; else with a line
+    for each operand."""
+    if indent + len(before) + len(text) + behind <= width:
+        return before + text
+    space = " " * indent
+    operands = _operands(text)
+    if len(operands) > 1:
+        operands[0] = (before, operands[0][1])
+        last = len(operands) - 1
+        return f"\n{space}".join(
+            _python_terms(operand, indent, width, before=operator, behind=behind if number == last else 0)
+            for number, (operator, operand) in enumerate(operands)
+        )
+    if not text.startswith("("):
+        return before + text
+    return f"{before}(\n{space}    {_python_terms(text[1:-1], indent + 4, width)}\n{space})"
+
+
+def _operands(text: str) -> list[tuple[str, str]]:
+    """The operands of the weakest operator outside of brackets, each with the operator before it: `+ `."""
+    for operator in (" != ", " | ", " + ", " * "):
+        depth = start = 0
+        before = ""
+        operands = []
+        for at, letter in enumerate(text):
+            depth += (letter in "([") - (letter in ")]")
+            if depth == 0 and text.startswith(operator, at):
+                operands.append((before, text[start:at]))
+                before, start = operator.lstrip(), at + len(operator)
+        if operands:
+            return [*operands, (before, text[start:])]
+    return [("", text)]
 
 
 def wrap_text(text: str, *, prefix: str, width: int, hanging: str = "") -> str:
@@ -74,9 +146,17 @@ def wrap_text(text: str, *, prefix: str, width: int, hanging: str = "") -> str:
     return "\n".join(lines)
 
 
-def _one_a_line(head: str, items: Sequence[str], tail: str) -> str:
-    indent = " " * _indent(head)
-    return "\n".join([head, *(f"{indent}    {item}," for item in items), f"{indent}{tail}"])
+def _one_a_line(head: str, items: Sequence[str], tail: str, width: int) -> str:
+    indent = _indent(head) + 4
+    space = " " * indent
+    lines = []
+    for item in items:
+        pieces = _outer_brackets(item)
+        if indent + len(item) + 1 > width and [pieces[0], *pieces[2:]] in (["(", ")"], ["[", "]"]):  # a tuple or a list
+            lines.append(_one_a_line(space + pieces[0], pieces[1].split(", "), f"{pieces[2]},", width))
+        else:
+            lines.append(f"{space}{_python_terms(item, indent, width, behind=1)},")
+    return "\n".join([head, *lines, f"{' ' * (indent - 4)}{tail}"])
 
 
 def _indent(line: str) -> int:

@@ -203,7 +203,7 @@ def _python_parameter(parameter: Parameter) -> str:
     if isinstance(parameter, Tensor):
         default = " = None" if parameter.optional else ""
     elif parameter.default is not None:
-        default = f" = {parameter.default!r}"
+        default = f" = {parameter.default!r}".replace("e+", "e")  # as ruff writes 1e+300
     return f"{parameter.name}: {_python_type(parameter)}{default}"
 
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from kjit.scaffold.cpp_layout import CPP_WIDTH, break_cpp, cpp_chain
 from kjit.scaffold.layout import (
+    python_expression,
     python_items,
     python_list,
-    python_sum,
     python_tuple,
+    python_unpacked,
     wrap_text,
 )
 
@@ -58,7 +59,8 @@ def _environment(python_width: int) -> Environment:
         python_items=partial(python_items, width=python_width),
         python_list=partial(python_list, width=python_width),
         python_tuple=partial(python_tuple, width=python_width),
-        python_sum=partial(python_sum, width=python_width),
+        python_unpacked=partial(python_unpacked, width=python_width),
+        python_expression=partial(python_expression, width=python_width),
         python_width=python_width,
         prose=partial(wrap_text, width=python_width),
     )

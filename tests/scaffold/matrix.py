@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from signatures import signature_for
+
+from kjit.scaffold.names import parameter_problem
 from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
 
 
@@ -120,6 +125,12 @@ LONG = [
         " out: T[number_of_tokens, embedding_width]",
         pattern="gather",
     ),
+    Op(
+        "norm_rows",
+        "hidden_states: T[batch, features], attention_row_scales: fp32[batch], normalisation_weights: T[features] ->"
+        " normalised: T[batch, features], row_norms: fp32[batch]",
+        pattern="rowwise",
+    ),
 ]
 """Ops whose names are as long as names may be, or as long as names often are."""
 
@@ -168,3 +179,25 @@ def write_all(root: Path, ops: Sequence[Op]) -> None:
     """Write ops into one project."""
     for op in ops:
         op.write(root)
+
+
+def ops_with_long_names(pattern: str, numbers: Iterable[int]) -> list[Op]:
+    """Ops with the random signatures of these numbers, and names of every length that is allowed."""
+    ops = []
+    for number in numbers:
+        source = random.Random(f"{pattern} {number}")
+        signature = signature_for(pattern, number)
+        longest = source.choice((12, 20, 28))
+        parameters = [parameter.name for parameter in (*signature.parameters, *signature.outputs)]
+        names: dict[str, str] = {}
+        for old in (*parameters, *signature.dimensions):
+            while old not in names:
+                letters = source.choices("abcdefghijklmnopqrstuvwxyz_", k=source.randint(1, longest - 1))
+                name = source.choice("abcdefghijklmnopqrstuvwxyz") + "".join(letters)
+                if name not in names.values() and parameter_problem(name, dimension=old not in parameters) is None:
+                    names[old] = name
+        text = re.sub(r"[A-Za-z]\w*", lambda found, names=names: names.get(found[0], found[0]), str(signature))
+        suffix = "x" * source.randint(0, 16)
+        simd = source.choice(("compiler", "highway"))
+        ops.append(Op(f"{pattern}{number}_{suffix}", text, pattern=pattern, simd=simd))
+    return ops
