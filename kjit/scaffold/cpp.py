@@ -451,16 +451,12 @@ def _argument(tensor: Tensor) -> str:
     return "Optional<TensorView>" if tensor.optional else "TensorView"
 
 
-_INT64_MAX = 2**63 - 1
-
-
 def _product(sizes: Sequence[Dimension]) -> str:
     """The product of dimensions, as an expression of what the checks have read off.
 
-    Numbers are multiplied here: in C++ the product of two would be an `int`, which may be too small for it. One that no
-    `int64_t` holds is cut off. PyTorch has no such tensor, not even an empty one, and the checks are there to say so.
+    Numbers are multiplied here: in C++ the product of two would be an `int`, which may be too small for it.
     """
-    number = str(min(math.prod(size for size in sizes if isinstance(size, int)), _INT64_MAX))
+    number = str(math.prod(size for size in sizes if isinstance(size, int)))
     factors: list[str] = []
     for size in sizes:
         if isinstance(size, str):

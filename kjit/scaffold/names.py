@@ -196,6 +196,9 @@ def cpp_stem(name: str) -> str:
     return name.rstrip("_")
 
 
+_AMBIGUOUS = "'l' looks like the digit 1, for which ruff refuses it."
+
+
 def _why_no_op(name: str) -> str | None:
     if "/" in name or "\\" in name or name in (".", ".."):
         return f"'{name}' is a path, and an op has a name."
@@ -208,6 +211,8 @@ def _why_no_op(name: str) -> str | None:
         return f"an op named '{name}' would hide a name that its own code uses."
     if camel(name) in CPP_TYPES:
         return f"an op named '{name}' would hide {camel(name)} of kjit's C++ headers."
+    if name == "l":
+        return _AMBIGUOUS
     if name in TOOL_FILES or _PYTEST_NAMES.fullmatch(name):
         return f"pytest and packaging tools would take '{name}' for something else than an op."
     return None
@@ -220,6 +225,8 @@ def _why_no_parameter(name: str, dimension: bool) -> str | None:
         return reason
     if not dimension and name != name.lower():
         return f"'{name}' has capital letters, which name dimensions and dtypes; a parameter has none."
+    if not dimension and name == "l":
+        return _AMBIGUOUS
     hidden = name in CPP_NAMES | WRAPPER_NAMES | REFERENCE_NAMES or _NUMBERED.fullmatch(name)
     if hidden or (dimension and (name in _ERROR_MACROS or _MACRO_FAMILIES.fullmatch(name))):
         return f"{what} named '{name}' would hide a name that the op's code uses."

@@ -146,9 +146,8 @@ PLANES = [
     Op("sum_planes", "x: T[N, 65536, 8, 65536, D] -> out: float32[N, 65536, 8, 65536]", "fp32", pattern="rowwise"),
     Op("take_planes", "src: T[M, 65536, 65536], index: int64[N] -> out: T[N, 65536, 65536]", pattern="gather"),
     Op("fill_planes", "src: T[M, D], index: int64[65536, 65536] -> out: T[65536, 65536, D]", pattern="gather"),
-    Op("no_tensor", "x: T[4294967296, 4294967296, D] -> out: T[4294967296, 4294967296, D]", pattern="rowwise"),
 ]
-"""Ops with sizes whose product is more than an `int` holds, and one for which there can be no tensor."""
+"""Ops with sizes whose product is more than an `int` holds."""
 
 RARE = [
     Op("accumulate", "a: float32[N], b: float32[N], c: float32[N] -> out: float64[N]"),

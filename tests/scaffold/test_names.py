@@ -50,6 +50,7 @@ def test_ordinary_names_are_accepted(name: str) -> None:
         ("xor", "keyword of C\\+\\+"),
         ("concept", "keyword of C\\+\\+"),
         ("print", "builtin of Python"),
+        ("l", "looks like the digit 1"),
         ("torch", "would hide a name"),
         ("kjit", "would hide a name"),
         ("pathlib", "would hide a name"),
@@ -102,6 +103,13 @@ def test_the_suggested_parameter_would_do(name: str, dimension: bool) -> None:
     problem = parameter_problem(name, dimension=dimension)
     if problem is not None:
         assert parameter_problem(suggested(problem.hint), dimension=dimension) is None
+
+
+def test_a_letter_that_ruff_refuses_is_no_parameter() -> None:
+    problem = parameter_problem("l")
+    assert problem is not None
+    assert "looks like the digit 1" in problem.reason
+    assert parameter_problem("l", dimension=True) is None
 
 
 @pytest.mark.parametrize("name", ["x", "src", "index", "weight", "eps", "scale", "num_tokens_per_expert", "offset"])
