@@ -59,6 +59,8 @@ KJIT_DEVICE void cluster_wait() {
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 
+namespace details {
+
 /// Where block `rank` of the cluster has what this one has at `here` in shared memory, as `.shared::cluster`
 /// instructions take it.
 KJIT_DEVICE std::uint32_t to_shared_of(unsigned rank, void* here) {
@@ -67,11 +69,14 @@ KJIT_DEVICE std::uint32_t to_shared_of(unsigned rank, void* here) {
   return there;
 }
 
+}  // namespace details
+
 /// Writes `value`, of 4 or 8 bytes, to where block `rank` has `here`. Nobody waits for it but those of that block who
 /// wait for its mbarrier `complete`, which has to expect the bytes.
 template <typename T>
 KJIT_DEVICE void store_async(unsigned rank, T* here, T value, std::uint64_t* complete) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  using namespace details;
   const std::uint32_t to = to_shared_of(rank, here), counter = to_shared_of(rank, complete);
   if constexpr (sizeof(T) == 4) {
     std::uint32_t bits;
