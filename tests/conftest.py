@@ -93,7 +93,8 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _shared_cache: Pa
     for name in ("compilers.json", "support"):
         source = _shared_cache / "v1" / name
         if source.is_dir():
-            shutil.copytree(source, known / name)
+            # Another process may be at work in a temporary folder.
+            shutil.copytree(source, known / name, ignore=shutil.ignore_patterns("tmp*"))
         elif source.is_file():
             shutil.copy2(source, known / name)
     monkeypatch.setenv("KJIT_CACHE_DIR", str(folder))
