@@ -514,6 +514,7 @@ def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
     ) as process:
         try:
             wait_for(begun, process)
+            time.sleep(1.0)  # by then it waits: Python drops an interrupt that comes in a callback, as of an import
             process.send_signal(signal.SIGINT)
             wait_for(asked, process)
             process.send_signal(second)
