@@ -135,7 +135,7 @@ void start_helpers(int wanted) {
 }
 
 void run_with_pool(Launch& launch) {
-  const std::uint64_t threads = launch.blocks * launch.block.x * launch.block.y * launch.block.z;
+  const std::uint64_t threads = launch.blocks * count_of(launch.block);
   int helpers = threads < kThreadsWorthHelp ? 0 : os_threads() - 1;
   if (launch.blocks - 1 < static_cast<std::uint64_t>(helpers)) helpers = static_cast<int>(launch.blocks - 1);
   // A launch from another thread while the helpers are busy does without them.
@@ -229,7 +229,7 @@ void* run_one_on_its_own(void* member) {
 
 /// Runs a launch whose blocks may wait for each other: those of a cluster, or all of a cooperative launch.
 void run_in_teams(Launch& launch) {
-  const std::uint32_t size = launch.cluster.x * launch.cluster.y * launch.cluster.z;
+  const auto size = static_cast<std::uint32_t>(count_of(launch.cluster));
   const std::uint64_t clusters = launch.blocks / size;
   std::uint64_t count = clusters;
   if (!launch.cooperative) {
@@ -273,14 +273,13 @@ void* dynamic_shared_memory() {
 }
 
 bool run(Launch& launch) {
-  launch.blocks = std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
+  launch.blocks = count_of(launch.grid);
   launch.next_block = 0;
   launch.failed = false;
   launch.report[0] = '\0';
   if (launch.blocks == 0) return true;
   if (hooks.launch_begin != nullptr) hooks.launch_begin(launch);
-  const bool has_clusters = launch.cluster.x * launch.cluster.y * launch.cluster.z > 1;
-  if (launch.cooperative || has_clusters) {
+  if (launch.cooperative || count_of(launch.cluster) > 1) {
     run_in_teams(launch);
   } else {
     run_with_pool(launch);

@@ -83,7 +83,7 @@ class LaunchError : public std::exception {
 };
 
 bool is_possible(dim3 grid, dim3 block) {
-  const auto threads = std::uint64_t{block.x} * block.y * block.z;
+  const std::uint64_t threads = count_of(block);
   return threads > 0 && threads <= kMaxThreads && block.z <= 64 && grid.x > 0 && grid.y > 0 && grid.z > 0 &&
          grid.x <= 0x7fffffff && grid.y <= 65535 && grid.z <= 65535;
 }
@@ -111,16 +111,14 @@ cudaError_t launch_kernel(const void* address, dim3 grid, dim3 block, void** par
   }
   if (!is_possible(grid, block)) return set_error(cudaErrorInvalidConfiguration);
   if (smem > static_cast<std::size_t>(kernel.max_dynamic_shared)) return set_error(cudaErrorInvalidValue);
-  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+  const std::uint64_t blocks = count_of(grid);
   if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0) return set_error(cudaErrorInvalidValue);
-  if (std::uint64_t{cluster.x} * cluster.y * cluster.z > max_cluster(kernel)) {
-    return set_error(cudaErrorInvalidClusterSize);
-  }
+  if (count_of(cluster) > max_cluster(kernel)) return set_error(cudaErrorInvalidClusterSize);
   if (grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0) {
     return set_error(cudaErrorInvalidConfiguration);
   }
   if (cooperative) {
-    const auto fit = static_cast<std::uint64_t>(blocks_per_sm(static_cast<int>(block.x * block.y * block.z), smem));
+    const auto fit = static_cast<std::uint64_t>(blocks_per_sm(static_cast<int>(count_of(block)), smem));
     if (blocks > fit * kSmCount) return set_error(cudaErrorCooperativeLaunchTooLarge);
   }
   Launch launch;
@@ -410,10 +408,9 @@ cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* kernel, 
 }
 cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* kernel, const cudaLaunchConfig_t* config) {
   if (kernel == nullptr) return set_error(cudaErrorInvalidDeviceFunction);
-  const dim3 cluster = kjit_sim::cluster_of(*config), block = config->blockDim;
-  const auto threads = static_cast<int>(block.x * block.y * block.z);
+  const auto threads = static_cast<int>(kjit_sim::count_of(config->blockDim));
   const int blocks = kjit_sim::kSmCount * kjit_sim::blocks_per_sm(threads, config->dynamicSmemBytes);
-  *clusters = blocks / static_cast<int>(cluster.x * cluster.y * cluster.z);
+  *clusters = blocks / static_cast<int>(kjit_sim::count_of(kjit_sim::cluster_of(*config)));
   return cudaSuccess;
 }
 

@@ -472,7 +472,7 @@ void begin_launch(Worker& w, Launch& launch, std::uint64_t seed) {
   w.launch = &launch;
   w.failed = false;
   w.random = seed;
-  w.threads_in_block = launch.block.x * launch.block.y * launch.block.z;
+  w.threads_in_block = static_cast<std::uint32_t>(count_of(launch.block));
   w.warps = (w.threads_in_block + kLanes - 1) / kLanes;
   blockDim = launch.block;
   gridDim = launch.grid;

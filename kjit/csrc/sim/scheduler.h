@@ -23,6 +23,11 @@ inline constexpr std::uint32_t kBarriers = 16;
 inline constexpr std::uint32_t kMaxCluster = 16;          // blocks; more than 8 have to be asked for
 inline constexpr std::size_t kMaxDynamicShared = 232448;  // bytes for a block of an H200
 
+/// How many blocks or threads a size stands for.
+inline std::uint64_t count_of(const dim3& size) {
+  return std::uint64_t{size.x} * size.y * size.z;
+}
+
 /// One launch of a kernel.
 struct Launch {
   const void* kernel;
