@@ -228,6 +228,7 @@ def build_all(
     on_event: Callable[[Event], None] | None = None,
     verbose: bool = False,
     must_last: bool = False,
+    cancel: threading.Event | None = None,
 ) -> list[Outcome]:
     """Build many variants at once. One that fails does not stop the others.
 
@@ -240,16 +241,18 @@ def build_all(
         on_event: called with each event, one at a time and not from this thread.
         verbose: put the compilers' whole output into errors' messages.
         must_last: what is built has to be there when this process has ended.
+        cancel: set by another thread or a signal's handler, ends the compiles as an exception does.
 
     Returns:
         One outcome a variant, in their order; a variant that is given twice has one.
 
     Raises:
+        CancelledError: `cancel` was set.
         CacheError: with `must_last`, something has to be built and the cache cannot be written. Nothing was compiled.
     """
     todo = list(dict.fromkeys(variants))
     reporting = threading.Lock()
-    cancel = threading.Event()
+    cancel = threading.Event() if cancel is None else cancel
 
     def report(event: Event) -> None:
         if on_event is not None:

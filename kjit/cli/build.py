@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -174,16 +177,15 @@ def _build(
     at_once = plan.parallel_jobs(variants, jobs)
     if jobs is not None and at_once < min(jobs, len(variants)):
         console.note(f"{text.count(at_once, 'compile')} at once instead of {jobs}: there is not enough free memory.")
-    with _ended_by_signals(), _progress(len(variants), verbose) as on_event:
-        try:
-            with _beside(store, to_ship) as beside:
-                outcomes = plan.build_all(
-                    variants, store, jobs=jobs, on_event=on_event, verbose=verbose, must_last=not to_ship
-                )
-            return outcomes, beside
-        except KeyboardInterrupt:
-            console.note("Interrupted. What was finished is kept.")
-            raise typer.Exit(_ENDED_BY + signal.SIGINT) from None
+    with (
+        _ended_by_signals() as cancel,
+        _progress(len(variants), verbose) as on_event,
+        _beside(store, to_ship) as beside,
+    ):
+        outcomes = plan.build_all(
+            variants, store, jobs=jobs, on_event=on_event, verbose=verbose, must_last=not to_ship, cancel=cancel
+        )
+    return outcomes, beside
 
 
 def _beside(store: Store, to_ship: bool) -> contextlib.AbstractContextManager[list[tuple[Variant, Artifact]]]:
@@ -196,31 +198,36 @@ def _beside(store: Store, to_ship: bool) -> contextlib.AbstractContextManager[li
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def _ended_by_signals() -> Iterator[threading.Event]:
     """End the compilers, too, when this process is asked to end (by Ctrl-C, by CI, by a terminal that closes).
 
-    Once: to end them takes some seconds at most (run.py), and a second signal would break it off half done. Later it is
-    heard: Python drops an exception that comes in a `__del__` or a callback of a weak reference, and nothing has ended.
+    Once: to end them takes some seconds at most (run.py), and a second signal would break it off half done; it is heard
+    later, in case that something hangs. Gives an event that is set with the signal: Python drops an exception that
+    comes in a `__del__` or a callback of a weak reference, and who waits for compilers hears of it by the event then.
     """
-    heard_at: float | None = None
+    cancel = threading.Event()
+    heard, heard_at = signal.SIGINT, -math.inf
 
     def leave(number: int, frame: object) -> None:
-        nonlocal heard_at
+        nonlocal heard, heard_at
         del frame
         now = time.monotonic()
-        if heard_at is not None and now - heard_at < _DEAF_S:
+        if now - heard_at < _DEAF_S:
             return
-        heard_at = now
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        sys.exit(_ENDED_BY + number)
+        heard, heard_at = signal.Signals(number), now
+        cancel.set()
+        raise KeyboardInterrupt
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     # What is ignored stays so: SIGHUP under nohup, SIGINT of what a script starts in the background.
-    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, leave) for number in heard}
+    listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in listened}
     try:
-        yield
+        yield cancel
+    except (KeyboardInterrupt, CancelledError):
+        if heard == signal.SIGINT:
+            console.note("Interrupted. What was finished is kept.")
+        raise typer.Exit(_ENDED_BY + heard) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

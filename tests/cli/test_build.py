@@ -533,13 +533,50 @@ def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
 
 
 def test_a_further_signal_is_heard_where_the_first_one_ended_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with _ended_by_signals():
-        with contextlib.suppress(SystemExit):  # as Python does in a `__del__`
+    with _ended_by_signals() as cancel:
+        assert not cancel.is_set()
+        with contextlib.suppress(KeyboardInterrupt):  # as Python does in a `__del__`
             signal.raise_signal(signal.SIGTERM)
+        assert cancel.is_set()
         signal.raise_signal(signal.SIGTERM)  # too early: the compilers may be ending still
         monkeypatch.setattr(sys.modules["kjit.cli.build"], "_DEAF_S", 0.0)
-        with pytest.raises(SystemExit):
+        with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_whose_exception_python_drops_ends_the_build(project: Path, number: str, status: int) -> None:
+    os.mkfifo(project / "csrc" / "never")
+    (project / "csrc" / "answer.h").write_text('#include "never"\n')  # nobody writes into the pipe: compilers wait
+    code = f"""
+    import signal
+    from kjit.cli import main
+
+    class Last:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.{number})
+            signal.getsignal(signal.{number})  # by now the handler has raised
+
+    signal.signal(signal.SIGALRM, lambda *_: Last() and None)
+    main()
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), "build", "-j1"],
+        cwd=project,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("compiling answer<")
+        process.send_signal(signal.SIGALRM)
+        try:
+            _, rest = process.communicate(timeout=_DEADLINE_S)
+        finally:
+            process.kill()
+    assert rest.startswith("Exception ignored in: <function Last.__del__")
+    assert "KeyboardInterrupt" in rest
+    assert process.returncode == status
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
