@@ -324,7 +324,7 @@ def _print_table(outcomes: list[Outcome]) -> None:
         kernels = _kernels(outcome)
         if is_cuda:
             row += _of_kernel(kernels[0]) if len(kernels) == 1 else ["-"] * len(of_kernels)
-        table.add_row(*row, *([outcome.reason] if is_dry else []))
+        table.add_row(*row, *([escape(outcome.reason)] if is_dry else []))
         if is_cuda and len(kernels) > 1:
             names = short_names([kernel.kernel for kernel in kernels])
             for name, kernel in zip(names, kernels, strict=True):

@@ -13,6 +13,7 @@ from kjit.cli import console
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
@@ -39,6 +40,12 @@ def print_table(made: Table) -> None:
     from rich.console import Console
     from rich.measure import Measurement
 
+    if not console.out().is_terminal:  # and nothing that wants colours: there is no need for what takes rich long
+        columns = [[_plain(cell) for cell in (column.header, *column.cells)] for column in made.columns]
+        header, *rows = zip(*columns, strict=True)
+        is_right = [column.justify == "right" for column in made.columns]
+        print_rows(header, rows, tuple(itertools.compress(header, is_right)))
+        return
     width = _NO_WIDTH
     if console.is_terminal():
         # Of columns that are too wide together rich would take away from each, down to nothing.
@@ -53,8 +60,16 @@ def print_table(made: Table) -> None:
     Console(width=width, highlight=False).print(made)
 
 
+def _plain(cell: RenderableType) -> str:
+    """What a cell of a table says, without its colours."""
+    from rich.text import Text
+
+    assert isinstance(cell, str), cell
+    return Text.from_markup(cell).plain if "[" in cell else cell
+
+
 def print_rows(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], right: tuple[str, ...] = ()) -> None:
-    """Print a table of plain text as `print_table` does in a pipe; for thousands of rows, which take rich seconds.
+    """Print a table of plain text, as wide as it is; of thousands of rows, which would take rich seconds.
 
     Args:
         rows: those that are shorter than the header are empty at the end.

@@ -86,6 +86,14 @@ class TestBuilding:
         assert table[0].split() == ["variant", "target", "state", "seconds", "size"]
         assert [line.split()[0] for line in table[1:]] == ["answer<1>", "answer<2>"]
 
+    @pytest.mark.parametrize("options", [[], ["--dry-run"]])
+    def test_a_pipe_shows_the_same_table_with_colours_and_without(self, kjit: Kjit, options: list[str]) -> None:
+        if not options:
+            kjit("build")  # seconds differ
+        colored, plain = (kjit("build", *options, FORCE_COLOR=wanted).stdout for wanted in ("1", ""))
+        assert "\x1b" in colored
+        assert plain.splitlines() == [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", colored).splitlines()]
+
     @pytest.mark.parametrize("columns", [30, 60, 80])
     def test_a_narrow_terminal_cuts_nothing_off_a_table(self, tmp_path: Path, columns: int) -> None:
         script = (
@@ -308,6 +316,13 @@ class TestDryRun:
         assert states(kjit("build", "--dry-run")) == {"answer<1>": "hit", "answer<2>": "hit"}
         (project / "csrc" / "answer.h").write_text("#define ANSWER 43\n")
         assert "csrc/answer.h changed" in kjit("build", "--dry-run").stdout
+
+    def test_a_name_in_brackets_is_told_as_it_is(self, kjit: Kjit, project: Path) -> None:
+        (project / "csrc" / "answer.h").write_text('#include "[b].h"\n')
+        (project / "csrc" / "[b].h").write_text("#define ANSWER 42\n")
+        kjit("build")
+        (project / "csrc" / "[b].h").write_text("#define ANSWER 43\n")
+        assert "csrc/[b].h changed" in kjit("build", "--dry-run").stdout
 
 
 class TestJson:
