@@ -21,6 +21,11 @@ from pathlib import Path
 from kjit.errors import KjitError, UsageError
 
 
+def with_line_ends_of(text: str, new: str) -> str:
+    """`new`, whose lines end in newlines, with such ends as most lines of `text` have."""
+    return new.replace("\n", "\r\n") if 2 * text.count("\r\n") > text.count("\n") else new
+
+
 @dataclass(frozen=True)
 class File:
     """A file to be written. `edits`: it is the changed text of a file that exists, and may replace it."""

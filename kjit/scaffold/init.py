@@ -30,7 +30,7 @@ from kjit.project import (
     parse_toml,
     read_project,
 )
-from kjit.scaffold.fileset import FileSet
+from kjit.scaffold.fileset import FileSet, with_line_ends_of
 from kjit.scaffold.render import render
 
 
@@ -160,8 +160,11 @@ def _missing_tables(project: Project) -> dict[str, str]:
 
 
 def _with_tables(pyproject: Path, tables: Mapping[str, str]) -> str:
-    before = pyproject.read_text("utf-8")
-    text = "\n".join([*([before if before.endswith("\n") else f"{before}\n"] if before else []), *tables.values()])
+    before = pyproject.read_bytes().decode("utf-8")  # with its line ends
+    added = "\n".join(tables.values())
+    if before:
+        added = f"\n{added}" if before.endswith("\n") else f"\n\n{added}"
+    text = before + with_line_ends_of(before, added)
     try:
         old, new = parse_toml(before, pyproject), parse_toml(text, pyproject)
         kept = all(new.get(key) == value for key, value in old.items() if key != "tool")

@@ -25,7 +25,7 @@ from kjit.build.staging import temporary_folder
 from kjit.errors import KjitError, UsageError
 from kjit.project import Project, find_project
 from kjit.scaffold.dtypes import DTYPES, DType, find_dtype
-from kjit.scaffold.fileset import File, FileSet
+from kjit.scaffold.fileset import File, FileSet, with_line_ends_of
 from kjit.scaffold.names import check_op_name
 from kjit.scaffold.new import DEFAULT_SIMD, MARKER, Place, Scaffold, scaffold_op
 from kjit.scaffold.signature import ScalarKind, parse_signature
@@ -274,8 +274,7 @@ def _has_variable(signature: str) -> bool:
 
 
 def _merge(mine: str, before: str, new: str) -> str:
-    ends = "\r\n" if 2 * mine.count("\r\n") > mine.count("\n") else "\n"
-    before, new = (text.replace("\n", ends) for text in (before, new))
+    before, new = (with_line_ends_of(mine, text) for text in (before, new))
     # Such a comment names other files and stands next to the math: as a change of its own it would meet every other.
     for old, now in zip(_ABOVE_MATH.finditer(before), _ABOVE_MATH.finditer(new), strict=False):
         mine, before = (text.replace(old[0], now[0]) for text in (mine, before))

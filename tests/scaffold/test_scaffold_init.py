@@ -84,6 +84,17 @@ def test_an_existing_pyproject_gets_what_it_lacks_and_loses_nothing(tmp_path: Pa
     assert pytest_finds_package(tmp_path)
 
 
+@pytest.mark.parametrize("end", ["\r\n", ""])
+def test_a_pyproject_keeps_its_line_ends(tmp_path: Path, end: str) -> None:
+    before = f'[project]\r\nname = "x"{end}'.encode()
+    (tmp_path / "pyproject.toml").write_bytes(before)
+    init(tmp_path)
+    after = (tmp_path / "pyproject.toml").read_bytes()
+    assert after.startswith(before)
+    assert after.count(b"\n") == after.count(b"\r\n")
+    assert load_toml(tmp_path / "pyproject.toml")["tool"]["kjit"] == {"package": "kernels"}
+
+
 def test_a_pyproject_that_cannot_be_added_to_is_left_alone(tmp_path: Path) -> None:
     text = "tool = {ruff = {line-length = 100}}\n"
     (tmp_path / "pyproject.toml").write_text(text)
