@@ -85,6 +85,7 @@ def print_rows(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], right: 
         ]
         lines.append("  ".join(cells).rstrip())
     sys.stdout.write("\n".join([*lines, ""]))
+    sys.stdout.flush()  # ahead of what is said on stderr after it
 
 
 def size(count: int) -> str:
