@@ -37,15 +37,15 @@ def print_table(made: Table) -> None:
 
     The words of the `last` columns are wrapped within their column, as far as a terminal has room for them.
     """
-    from rich.console import Console
-    from rich.measure import Measurement
-
     if not console.out().is_terminal:  # and nothing that wants colours: there is no need for what takes rich long
         columns = [[_plain(cell) for cell in (column.header, *column.cells)] for column in made.columns]
         header, *rows = zip(*columns, strict=True)
         is_right = [column.justify == "right" for column in made.columns]
         print_rows(header, rows, tuple(itertools.compress(header, is_right)))
         return
+    from rich.console import Console
+    from rich.measure import Measurement
+
     width = _NO_WIDTH
     if console.is_terminal():
         # Of columns that are too wide together rich would take away from each, down to nothing.

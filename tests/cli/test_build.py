@@ -466,8 +466,7 @@ class TestFailures:
 def test_an_interrupted_build_leaves_no_compiler_and_nothing_half_done(
     project: Path, cache_dir: Path, number: signal.Signals, status: int
 ) -> None:
-    os.mkfifo(project / "csrc" / "never")
-    (project / "csrc" / "answer.h").write_text('#include "never"\n')  # nobody writes into the pipe: compilers wait
+    let_compilers_wait(project)
     command = [sys.executable, "-m", "kjit", "build", "-j2"]
     process = subprocess.Popen(
         command,
@@ -520,13 +519,7 @@ def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
     run._GRACE_S = sys.modules["kjit.cli.build"]._DEAF_S = {2 * _DEADLINE_S}
     main()
     """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), "build", "-j1"],
-        cwd=project,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
+    with start_build(code, project) as process:
         try:
             wait_for(begun, process)
             time.sleep(1.0)  # by then it waits: Python drops an interrupt that comes in a callback, as of an import
@@ -561,8 +554,7 @@ def test_a_further_signal_is_heard_where_the_first_one_ended_nothing(monkeypatch
 
 @pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_whose_exception_python_drops_ends_the_build(project: Path, number: str, status: int) -> None:
-    os.mkfifo(project / "csrc" / "never")
-    (project / "csrc" / "answer.h").write_text('#include "never"\n')  # nobody writes into the pipe: compilers wait
+    let_compilers_wait(project)
     code = f"""
     import signal
     from kjit.cli import main
@@ -575,13 +567,7 @@ def test_a_signal_whose_exception_python_drops_ends_the_build(project: Path, num
     signal.signal(signal.SIGALRM, lambda *_: Last() and None)
     main()
     """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), "build", "-j1"],
-        cwd=project,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
+    with start_build(code, project) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("compiling answer<")
         process.send_signal(signal.SIGALRM)
@@ -618,6 +604,23 @@ def on_terminal(command: list[str], folder: Path, **variables: str) -> str:
     os.close(ours)
     assert process.returncode == 0, written.decode()
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode())
+
+
+def let_compilers_wait(project: Path) -> None:
+    """Let every compile of `answer` wait for ever."""
+    os.mkfifo(project / "csrc" / "never")
+    (project / "csrc" / "answer.h").write_text('#include "never"\n')  # nobody writes into the pipe
+
+
+def start_build(code: str, project: Path) -> subprocess.Popen[str]:
+    """Start `kjit build -j1` in a Python that runs `code`, which calls kjit's main, and hears Ctrl-C."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), "build", "-j1"],
+        cwd=project,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def wait_for(file: Path, process: subprocess.Popen[str]) -> None:
