@@ -28,7 +28,8 @@ __global__ void row_kernel(float* sums, float* peaks, int64_t* counts, const flo
   int64_t count = 0;
   for (int turn = 0; turn < 5; ++turn) {
     count += device::row::reduce_sum(int64_t{turn == 0}, threads);
-    const double again = device::row::reduce_sum(static_cast<double>(sum) + turn, threads);
+    const auto pending = device::row::begin_sum(static_cast<double>(sum) + turn, threads);
+    const double again = device::row::finish_sum(pending, threads);
     if (again != static_cast<double>(total) + static_cast<double>(turn) * threads) count = -1000000;
   }
   if (place.row < rows && place.lane == threads - 1) {
@@ -94,22 +95,25 @@ void column(TensorView x, TensorView cut, TensorView whole) {
 }
 
 /// A row whose beginning was asked for, `bytes` for each warp, read as one that may be absent, too.
+template <int kStaying>
 __global__ void fetched_kernel(int32_t* read, int32_t* optional, const int32_t* x, int64_t size, int bytes) {
   const int lane = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  device::row::fetch_ahead<4>(x, 0, size, bytes, lane, threads);
-  const device::row::Fetched<4> fetched(bytes, threads);
+  device::row::fetch_ahead<4, kStaying, 4>(x, 0, size, bytes, lane, threads);
   device::AlignedVector<int32_t, 4> vector;
+  int part = 0;
   for (int64_t i = lane * 4; i < size; i += threads * 4) {
-    device::row::load<true>(vector, x, i, fetched);
+    device::row::load<true>(vector, x, i, part < kStaying);
     vector.store(read + i);
-    device::row::load_or_zero<true>(vector, x, i, fetched);
+    device::row::load_or_zero<true>(vector, x, i, part < kStaying);
     vector.store(optional + i);
+    ++part;
   }
 }
 
-void fetched(TensorView x, TensorView read, TensorView optional, int64_t bytes) {
-  host::LaunchKernel(1, 64, x.device())(fetched_kernel, read.data_ptr(), optional.data_ptr(), x.data_ptr(), x.size(0),
-                                        bytes);
+/// Of each thread's four vectors, the first `staying` stay in the L2 cache.
+void fetched(TensorView x, TensorView read, TensorView optional, int64_t bytes, int64_t staying) {
+  const auto kernel = staying == 0 ? fetched_kernel<0> : staying == 2 ? fetched_kernel<2> : fetched_kernel<4>;
+  host::LaunchKernel(1, 64, x.device())(kernel, read.data_ptr(), optional.data_ptr(), x.data_ptr(), x.size(0), bytes);
 }
 
 /// Vectors of a column go through shared memory, as far as they lie before `end`, and zeros where there is no column.

@@ -138,11 +138,13 @@ def test_vectors_are_read_with_any_hint_and_absent_ones_are_zero(module: Any) ->
     assert absent.tolist() == [0] * 8
 
 
-@pytest.mark.parametrize("nbytes", [0, 512, 1536, 65536])
-def test_what_was_fetched_is_read_like_the_rest_of_its_row(module: Any, nbytes: int) -> None:
+@pytest.mark.parametrize(
+    ("nbytes", "staying"), [(0, 4), (512, 2), (512, 4), (1536, 0), (1536, 2), (2048, 4), (65536, 0), (65536, 2)]
+)
+def test_what_was_fetched_is_read_like_the_rest_of_its_row(module: Any, nbytes: int, staying: int) -> None:
     x = torch.arange(1024, dtype=torch.int32, device=DEVICE)
     read, optional = torch.zeros_like(x), torch.zeros_like(x)
-    module.fetched(x, read, optional, nbytes)
+    module.fetched(x, read, optional, nbytes, staying)
     assert torch.equal(read, x)
     assert torch.equal(optional, x)
 

