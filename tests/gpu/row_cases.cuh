@@ -28,7 +28,7 @@ __global__ void row_kernel(float* sums, float* peaks, int64_t* counts, const flo
   int64_t count = 0;
   for (int turn = 0; turn < 5; ++turn) {
     count += device::row::reduce_sum(int64_t{turn == 0}, threads);
-    const auto pending = device::row::begin_sum(static_cast<double>(sum) + turn, threads);
+    const device::row::Pending<double> pending = device::row::begin_sum(static_cast<double>(sum) + turn, threads);
     const double again = device::row::finish_sum(pending, threads);
     if (again != static_cast<double>(total) + static_cast<double>(turn) * threads) count = -1000000;
   }
@@ -208,6 +208,10 @@ int64_t ahead(TensorView x, bool roomy, int64_t rows, int64_t vectors, int64_t i
   const row::Ahead ahead = row::ahead(roomy ? roomy_kernel : fetch_kernel, spread, in_shared, rows, vectors,
                                       static_cast<int>(inputs), stays, x.device());
   return bytes ? ahead.bytes * (spread.threads / 32) : ahead.rows;
+}
+
+bool worth_fetching(int64_t rows, int64_t vectors) {
+  return host::row::worth_fetching(host::row::spread(rows, vectors, 4));
 }
 
 /// How many blocks of so many threads an SM runs.

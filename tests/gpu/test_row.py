@@ -25,12 +25,13 @@ EXPORTS = [
         (name, name)
         for name in (
             *("reduce_rows", "move", "columns", "fetch", "fetched", "ahead", "blocks_per_sm", "room_for_columns"),
-            *("through_shared_memory", "async_columns"),
+            *("through_shared_memory", "async_columns", "worth_fetching"),
         )
     ),
     *((f"column_{name}_{size}", f"column<{name}_t, {size}>") for name, size in COLUMNS),
     *((f"put_columns_{name}_{size}", f"put_columns<{name}_t, {size}>") for name, size in PUT),
     ("worth_sharing", "host::row::worth_sharing"),
+    ("fetched_parts", "host::row::fetched_parts"),
 ]
 
 
@@ -234,6 +235,9 @@ class TestAhead:
 
     def test_short_rows_have_none_ahead(self, module: Any) -> None:
         assert self.ahead(module, 100_000, 128) == 100_000
+        assert [module.worth_fetching(100_000, vectors) for vectors in (64, 128, 384, 385, 512)] == [False] * 3 + [
+            True
+        ] * 2
 
     def test_rows_that_registers_cannot_hold_are_fetched_ahead_in_a_short_run_only(self, module: Any) -> None:
         sms = properties().multi_processor_count
@@ -256,6 +260,16 @@ class TestAhead:
 
     def test_each_warp_fetches_whole_vectors_of_all_its_lanes(self, module: Any) -> None:
         assert self.fetched(module, 100_000, 513) == 5 * 4 * 512  # five warps, four times
+
+    @pytest.mark.parametrize(("inputs", "parts"), [(1, 4), (2, 2), (3, 2), (4, 1), (9, 1)])
+    def test_how_many_vectors_of_each_thread_it_is_can_be_known_ahead(
+        self, module: Any, inputs: int, parts: int
+    ) -> None:
+        assert module.fetched_parts(8, inputs) == parts
+        assert module.fetched_parts(1, inputs) == 1
+        one_of_each_thread = 1024 * 16
+        at_a_time = properties().multi_processor_count * module.blocks_per_sm(False, 1024)
+        assert self.fetched(module, 8 * at_a_time, 4096, inputs=inputs) == parts * one_of_each_thread
 
     def test_no_more_is_fetched_than_a_row_has(self, module: Any) -> None:
         assert self.fetched(module, 100_000, 512) == 512 * 16
