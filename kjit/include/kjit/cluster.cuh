@@ -72,8 +72,8 @@ KJIT_DEVICE std::uint32_t to_shared_of(unsigned rank, void* here) {
 }  // namespace details
 
 /// Writes `value`, of 4 or 8 bytes, to where block `rank` has `here`. Nobody waits for it but those of that block who
-/// wait for its mbarrier `complete`, which has to expect the bytes. It works in a block without a cluster too, where
-/// compute-sanitizer's memcheck takes it for a mistake ("Cluster needs to have at least 2 blocks").
+/// wait for its mbarrier `complete`, which has to expect the bytes. For clusters of two blocks and more: elsewhere
+/// compute-sanitizer calls it a mistake.
 template <typename T>
 KJIT_DEVICE void store_async(unsigned rank, T* here, T value, std::uint64_t* complete) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
