@@ -87,8 +87,8 @@ KJIT_DEVICE uint4 load_and_let_go(const uint4* from) {
 
 /// Reads the vector from `data[index]` on, aligned. Where `kStreaming`, it takes no place in the SM's cache: for what
 /// is read once, beside something that is read again for every row. `fetched`: it was let stay in the L2 cache by
-/// `fetch_ahead<N, kStaying>`, and may leave that now. To be known when the kernel is compiled; a choice between two
-/// reads takes more time than it saves.
+/// `fetch_ahead<N, kStaying>`, and may leave that now (with `kStreaming` only). To be known when the kernel is
+/// compiled; a choice between two reads takes more time than it saves.
 template <bool kStreaming = false, typename T, std::size_t N, std::integral Index>
 KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, Index index, bool fetched = false) {
   if constexpr (kStreaming) {
