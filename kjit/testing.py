@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from kjit import env
+from kjit.build.staging import temporary_lock
 from kjit.env import is_in_ci as is_in_ci
 from kjit.runtime.simulation import simulated as simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pytest
     import torch
 
 DeviceKind = Literal["cpu", "cuda"]
 
-__all__ = ["Tolerances", "device_fixture", "devices", "is_in_ci", "simulated", "tolerances"]
+__all__ = ["Tolerances", "device_fixture", "devices", "gpu_memory_fixture", "is_in_ci", "simulated", "tolerances"]
 
 
 class Tolerances(TypedDict):
@@ -131,6 +132,39 @@ def device_fixture(*kinds: DeviceKind) -> Any:
             yield request.param
 
     return pytest.fixture(params=parameters)(device)
+
+
+def gpu_memory_fixture() -> Any:
+    """A pytest fixture for tests that need much of the GPU's memory: a function that they tell how many bytes.
+
+        gpu_memory = kjit.testing.gpu_memory_fixture()
+
+        def test_indexes_past_two_to_the_31(gpu_memory: Callable[[int], None]) -> None:
+            gpu_memory(2 * 2**31)
+            x = torch.zeros(2**31, dtype=torch.int8, device="cuda")
+
+    Of all tests that ask for it, in all processes of this user (those of pytest-xdist, say), one runs at a time: the
+    others wait. What PyTorch holds of tensors that are gone is given back to the GPU before and afterwards. Where fewer
+    bytes than that are free on the current GPU even so, the test is skipped, and the reason says how many there are.
+
+    Returns:
+        The fixture; its value is the function.
+    """
+    import pytest
+    import torch
+
+    def gpu_memory() -> Iterator[Callable[[int], None]]:
+        def require(needed: int) -> None:
+            free, _ = torch.cuda.mem_get_info()
+            if free < needed:
+                pytest.skip(f"needs {needed / 1e9:.0f} GB of GPU memory, and {free / 1e9:.0f} GB are free")
+
+        with temporary_lock("gpu-memory", "needs much of the GPU's memory"):
+            torch.cuda.empty_cache()
+            yield require
+            torch.cuda.empty_cache()
+
+    return pytest.fixture(gpu_memory)
 
 
 _NO_GPU = "needs an NVIDIA GPU, and PyTorch sees none here"

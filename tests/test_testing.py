@@ -122,3 +122,47 @@ def test_it(device):
         said = self.run(tmp_path, KJIT_SIM="0")
         assert "1 passed, 1 skipped" in said
         assert "needs an NVIDIA GPU, and PyTorch sees none here" in said
+
+
+class TestGpuMemoryFixture:
+    """With the numbers of a GPU that may not be there."""
+
+    TEST = """
+import os, time
+from pathlib import Path
+import pytest, torch, kjit.testing
+log = Path("log")
+torch.cuda.mem_get_info = lambda: (10 * 10**9, 80 * 10**9)
+torch.cuda.empty_cache = lambda: print("EMPTIED")
+gpu_memory = kjit.testing.gpu_memory_fixture()
+@pytest.mark.parametrize("number", range(4))
+def test_it(gpu_memory, number):
+    gpu_memory(10 * 10**9)
+    with log.open("a") as file:
+        print("begin", number, file=file, flush=True)
+        time.sleep(0.05)
+        print("end", number, file=file)
+def test_too_large(gpu_memory):
+    gpu_memory(11 * 10**9)
+"""
+
+    def run(self, folder: Path, *arguments: str) -> str:
+        (folder / "test_it.py").write_text(self.TEST)
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, "test_it.py"]
+        environment = {**os.environ, "TMPDIR": str(folder)}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        return done.stdout
+
+    def test_one_test_at_a_time_has_it_in_all_processes(self, tmp_path: Path) -> None:
+        assert "4 passed, 1 skipped" in self.run(tmp_path, "-n", "4")
+        lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+        assert [what for what, _ in lines] == ["begin", "end"] * 4
+        assert all(begun == ended for (_, begun), (_, ended) in zip(lines[::2], lines[1::2], strict=True))
+
+    def test_a_test_that_needs_more_than_is_free_is_skipped_with_both_numbers(self, tmp_path: Path) -> None:
+        said = self.run(tmp_path, "-rs", "-k", "too_large")
+        assert "1 skipped" in said
+        assert "needs 11 GB of GPU memory, and 10 GB are free" in said
+
+    def test_what_pytorch_holds_unused_is_given_back_before_and_afterwards(self, tmp_path: Path) -> None:
+        assert self.run(tmp_path, "-s", "-k", "test_it and 0").count("EMPTIED") == 2

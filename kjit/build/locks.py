@@ -46,13 +46,16 @@ os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release,
 
 
 @contextlib.contextmanager
-def hold(path: Path, label: str, cancel: threading.Event | None = None) -> Iterator[None]:
-    """Hold the lock at `path`. A wait of more than a second is logged, with who holds it to build `label`.
+def hold(path: Path, doing: str, cancel: threading.Event | None = None) -> Iterator[None]:
+    """Hold the lock at `path`. A wait of more than a second is logged, with who holds it.
+
+    Args:
+        doing: what is done under the lock, for that line: "builds scale".
 
     Raises:
         CancelledError: `cancel` was set while this waited.
     """
-    handle = _acquire(path, label, cancel or threading.Event())
+    handle = _acquire(path, doing, cancel or threading.Event())
     try:
         yield
     finally:
@@ -81,11 +84,11 @@ def open_file(path: Path, flags: int) -> int:
     return handle
 
 
-def _acquire(path: Path, label: str, cancel: threading.Event) -> int:
+def _acquire(path: Path, doing: str, cancel: threading.Event) -> int:
     while True:
         handle = open_lock(path)
         try:
-            _wait(handle, label, cancel)
+            _wait(handle, doing, cancel)
             if is_current(handle, path):
                 with contextlib.suppress(OSError):  # a full disk: then those who wait are not told for whom
                     os.ftruncate(handle, 0)
@@ -97,7 +100,7 @@ def _acquire(path: Path, label: str, cancel: threading.Event) -> int:
         release(handle)  # somebody removed the file between `open` and the lock
 
 
-def _wait(handle: int, label: str, cancel: threading.Event) -> None:
+def _wait(handle: int, doing: str, cancel: threading.Event) -> None:
     # Asking again and again, because a thread that the kernel has put to sleep cannot be called back.
     patience: float | None = time.monotonic() + _PATIENCE_S
     while try_lock(handle) is False:
@@ -105,7 +108,7 @@ def _wait(handle: int, label: str, cancel: threading.Event) -> None:
             raise CancelledError
         if patience is not None and time.monotonic() > patience:
             holder = os.pread(handle, 200, 0).decode(errors="replace") or "another process"
-            _log.warning("waiting for %s, which builds %s", holder, label)
+            _log.warning("waiting for %s, which %s", holder, doing)
             patience = None
 
 

@@ -7,7 +7,7 @@ A folder whose lock is free, or that has none (store.py moves damaged artifacts 
 removed by the next build. What has another name was not made here and stays.
 
 There is one such place in each cache, on its disk, so that an artifact can be renamed into its place; and one among the
-system's temporary files, `/tmp/kjit-<user id>`, for what compilers write beside it.
+system's temporary files, `/tmp/kjit-<user id>`, for what compilers write beside it and for locks that are of no cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kjit.build.folders import NO_SPACE, disk_full, make_private, scan
-from kjit.build.locks import is_current, open_file, open_lock, release, try_lock
+from kjit.build.locks import hold, is_current, open_file, open_lock, release, try_lock
 from kjit.errors import CacheError
 
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -84,6 +84,27 @@ def make_temporary_folder(root: str | None = None) -> tuple[Path, Callable[[], N
             home.rmdir()
 
     return folder, remove
+
+
+@contextlib.contextmanager
+def temporary_lock(name: str, doing: str) -> Iterator[None]:
+    """Hold a lock that all processes of this user on this machine know by its name.
+
+    Args:
+        doing: as in `locks.hold`.
+
+    Raises:
+        CacheError: there is no place for temporary files that is this user's alone.
+    """
+    home = _temporary_home(tempfile.gettempdir())
+    path = home / f"{name}.lock"
+    with hold(path, doing):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)  # those who wait for it see that, and make it anew
+    with contextlib.suppress(OSError):  # others work in it
+        home.rmdir()
 
 
 def is_taken_away(folder: Path, error: Exception) -> bool:

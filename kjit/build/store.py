@@ -264,7 +264,7 @@ class Store:
         Raises:
             CancelledError: `cancel` was set while this waited.
         """
-        with locks.hold(self._v1 / _LOCKS / f"{key.key1}.lock", key.variant.label, cancel):
+        with locks.hold(self._v1 / _LOCKS / f"{key.key1}.lock", f"builds {key.variant.label}", cancel):
             yield
 
     @contextlib.contextmanager

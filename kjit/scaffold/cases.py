@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Literal
 
-from kjit.scaffold.dtypes import DType
+from kjit.scaffold.dtypes import DTYPES, DType
 from kjit.scaffold.patterns import Kind, Placed
 from kjit.scaffold.python import PythonView
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
@@ -155,7 +155,12 @@ class CasesView:
         if self.placed.index is None:
             return ""
         rows = self.placed.inputs("table")[0].shape[0]
-        return str(rows) if isinstance(rows, int) else f"max(1, math.prod({self._shape_of(self.placed.index)}))"
+        if isinstance(rows, int):
+            return str(rows)
+        chosen = f"math.prod({self._shape_of(self.placed.index)})"
+        if self.placed.index.dtype == DTYPES["int32"] and set(self.placed.row) <= {1}:
+            chosen = f"min({chosen}, 2**31 - 1)"  # the test of 2**31 elements has as many rows
+        return f"max(1, {chosen})"
 
     @property
     def differentiable(self) -> str:
@@ -311,22 +316,32 @@ class CasesView:
 
     @property
     def past_shape(self) -> str:
-        """The shape of a tensor with `size` rows that together are more than an int can count."""
+        """The shape of a tensor with more elements than an int can count, for a `size`; nothing where it is fixed."""
+        if self.fixed_elements >= 2**31:
+            return ""  # all tests have more
+        if not self.placed.row_rank:
+            return self.bench_shape
         rows = self._free_leading[:1]
         if not rows or self.placed.main.shape[0] != rows[0]:
             return ""
         return self._filled({rows[0]: "size", **dict.fromkeys(self._free_row[-1:], "1024")}, "1")
 
     @property
-    def past_columns(self) -> int:
-        """The elements of each of those rows."""
-        return self.fixed_elements * (1024 if self._free_row else 1)
+    def past_size(self) -> str:
+        """That `size`: of the elements, or of the rows."""
+        if not self.placed.row_rank:
+            return "2**31 + 11"
+        return f"2**31 // {self.fixed_elements * (1024 if self._free_row else 1)} + 3"
 
     @property
-    def past_ends(self) -> list[str]:
-        """The arguments for the last rows of it."""
-        ends = self.placed.inputs("element", "number", "index")
-        return [f'"{tensor.name}": inputs["{tensor.name}"][-9:]' for tensor in ends]
+    def past_end(self) -> str:
+        """What takes the end of such a tensor."""
+        return "[-9:]" if self.placed.row_rank else ".flatten()[-99:]"
+
+    @property
+    def past_inputs(self) -> list[str]:
+        """The inputs that are as long, or have as many rows: all but tables and what belongs to columns."""
+        return [tensor.name for tensor in self.placed.inputs("element", "number", "index")]
 
     @property
     def fixed_elements(self) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kjit.build import staging
-from kjit.build.staging import make_temporary_folder, sweep, temporary_folder
+from kjit.build.staging import make_temporary_folder, sweep, temporary_folder, temporary_lock
 from kjit.errors import CacheError
 
 _HOLD = """
@@ -121,4 +121,32 @@ def test_a_sweep_that_loses_its_new_lock_to_another_one_leaves_it_signed(
         patch.setattr(staging, "try_lock", lambda _: False)
         assert sweep(tmp_path) == 0
     assert sweep(tmp_path) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+_COUNT = """
+import sys, tempfile
+from pathlib import Path
+from kjit.build.staging import temporary_lock
+tempfile.tempdir = sys.argv[1]
+count = Path(sys.argv[1]) / "count"
+for _ in range(50):
+    with temporary_lock("counting", "counts"):
+        count.write_text(str(int(count.read_text()) + 1))
+"""
+
+
+def test_one_process_at_a_time_holds_a_temporary_lock_and_nothing_is_left_of_it(tmp_path: Path) -> None:
+    (tmp_path / "count").write_text("0")
+    command = [sys.executable, "-c", _COUNT, str(tmp_path)]
+    processes = [subprocess.Popen(command) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
+    assert (tmp_path / "count").read_text() == "200"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["count"]
+
+
+def test_a_temporary_lock_that_another_name_holds_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging.tempfile, "tempdir", str(tmp_path))
+    with temporary_lock("one", "tries"), temporary_lock("other", "tries"):
+        assert {lock.name for lock in tmp_path.glob("kjit-*/*")} == {"one.lock", "other.lock"}
     assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kjit.runtime.load import ensure_built
 # Without a GPU, the CUDA kernel runs in the simulator, on tensors of the CPU.
 device = kjit.testing.device_fixture("cuda", "cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+gpu_memory = kjit.testing.gpu_memory_fixture()
 INPUTS = ["x"]
 TENSORS = [*INPUTS, "out"]
 SHAPE = (1001,)
@@ -219,11 +221,9 @@ def test_runs_on_a_gpu_that_is_not_the_current_one() -> None:
 
 
 @needs_gpu
-def test_indexes_past_two_to_the_31() -> None:
+def test_indexes_past_two_to_the_31(gpu_memory: Callable[[int], None]) -> None:
+    gpu_memory(8 * 2**31 * (len(TENSORS) + 1))
     size = 2**31 + 11
-    needed = 8 * size * (len(TENSORS) + 1)
-    if torch.cuda.mem_get_info()[0] < needed:
-        pytest.skip(f"needs {needed / 1e9:.0f} GB of free GPU memory")
     inputs = make_inputs((size,), DTYPES[0], "cuda")
     ends = inputs | {name: inputs[name].flatten()[-99:] for name in INPUTS}
     expected = expect(ends)

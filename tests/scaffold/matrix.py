@@ -156,6 +156,7 @@ RARE = [
     Op("number", "x: T[1] -> out: T[1]"),
     Op("pick_row", "src: T[M, D], index: int64[1] -> out: T[1, D]", pattern="gather"),
     Op("pick_one", "src: T[M], index: int64[1] -> out: T[1]", pattern="gather"),
+    Op("pick_few", "src: T[M], index: int32[N, 8] -> out: T[N, 8]", pattern="gather"),
     Op("square_matrix", "x: T[N, N] -> out: T[N, N]", pattern="rowwise"),
 ]
 """Ops whose tests have lines that those of others have not, or lack some."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from matrix import OPS, RARE, Op
 
 import kjit.testing
 from kjit.scaffold.cases import MANY
+from kjit.scaffold.dtypes import DEFAULT_DTYPES
 from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
 
 
@@ -31,7 +33,8 @@ def generated_test(root: Path, op: Op) -> str:
 
 def defined_in(text: str, *names: str) -> dict[str, Any]:
     """What of these names a generated test defines at its top."""
-    namespace: dict[str, Any] = {"Any": Any, "kjit": kjit, "torch": torch}
+    modules = {"itertools": itertools, "kjit": kjit, "math": math, "torch": torch}
+    namespace: dict[str, Any] = {"Any": Any, "Callable": Callable, **modules}
     chosen = ast.parse(text)
     chosen.body = [node for node in chosen.body if _name_of(node) in names]
     exec(compile(chosen, "test", "exec"), namespace)
@@ -83,6 +86,45 @@ def test_an_op_whose_own_sizes_are_too_large_is_tested_with_few_rows(tmp_path: P
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_an_op_with_small_sizes_is_tested_around_every_length(tmp_path: Path, op: Op) -> None:
     assert "if size <=" not in generated_test(tmp_path, op)
+
+
+@pytest.mark.parametrize("op", [*OPS, *RARE], ids=lambda op: op.name)
+def test_the_end_of_a_large_result_is_what_the_ends_of_large_inputs_give(tmp_path: Path, op: Op) -> None:
+    """The test of 2**31 elements, with 2**20, on the CPU, and with the reference in the place of the op."""
+    text = generated_test(tmp_path, op)
+    name = "test_indexes_past_two_to_the_31"
+    fixed = ("square", "square_min", "number", "pick_row", "pick_one", "square_matrix")
+    assert (name in text) == (op.name not in fixed)
+    if op.name in fixed:
+        return
+    small = text.replace("@needs_gpu\n", "").replace('"cuda"', '"cpu"').replace("2**31", "2**20")
+    helpers = ("reference", "make_inputs", "make", "choose", "expect", "wide", "check", "check_one")
+    names = defined_in(small, name, "INPUTS", "TENSORS", "OPTIONAL", *helpers)
+    dtypes = DEFAULT_DTYPES if op.dtypes is None else parse_dtypes(op.dtypes)
+    asked: list[int] = []
+    ran: list[torch.Tensor] = []
+
+    def run(inputs: dict[str, Any]) -> Any:
+        results = names["expect"](inputs)
+        ran.extend(results if isinstance(results, tuple) else [results])
+        return results
+
+    names.update(DTYPES=[getattr(torch, dtype.name) for dtype in dtypes], run=run)
+    names[name](asked.append)
+    assert max(result.numel() for result in ran) > 2**20 / 1024
+    assert asked == [8 * 2**20 * (len(names["TENSORS" if "TENSORS" in names else "INPUTS"]) + 1)]
+
+
+def test_the_numbers_of_more_rows_than_an_int32_counts_fit_it(tmp_path: Path) -> None:
+    assert "rows = max(1, min(math.prod(shape), 2**31 - 1))\n" in generated_test(tmp_path, rare("pick_few"))
+
+
+def test_an_op_with_more_elements_in_every_test_has_no_test_for_as_many(tmp_path: Path) -> None:
+    signature = "src: T[M, 65536, 65536], index: int64[N] -> out: T[N, 65536, 65536]"
+    text = generated_test(tmp_path, Op("take_planes", signature, pattern="gather"))
+    assert "two_to_the_31" not in text
+    assert "gpu_memory" not in text
+    assert "Callable" not in text
 
 
 def rare(name: str) -> Op:
