@@ -126,7 +126,7 @@ CPP_TYPES = _words(
     Ahead AlignedVector AllLanes Any AnyView Binding Blob CacheEntry CacheMap CacheSet Callable Column Conversion
     Converted CopyTrait DLDataTypeTrait DTypeTrait DataType DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard
     Error Event Exchange Export Extent FactoryLock FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait
-    IntegerRange Kept LargestSmem LaunchKernel LoadStoreBytes LoadStorePattern Matching MaybeDevice Memory Message
+    IntegerRange Kept LaunchKernel LoadStoreBytes LoadStorePattern Matching MaybeDevice Memory Message
     NoDeleter Optional Options PackedTrait Panic PanicError Pending Piece Place Position ReductionTrait Row RuntimeCheck
     RuntimeDeviceCheck ScalarTrait ShapeView SizeRef Spread Staged StagedRow StorageType StrideView StringView
     SymbolicDType SymbolicDevice SymbolicShape SymbolicSize Tensor TensorMatcher TensorView TvmTraits TypeTraits Word

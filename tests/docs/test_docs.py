@@ -292,7 +292,7 @@ PARTS = {
     "impl/norm.cuh": {"inverse_root_of_mean"},
     "launch.h": {"Extent"},
     "math.cuh": {"Functions"},
-    "runtime.cuh": {"LargestSmem", "MaybeDevice", "run_on_device"},
+    "runtime.cuh": {"MaybeDevice", "run_on_device"},
     "type.cuh": {"Conversion", "Fp8Trait", "HalfPairTrait", "HalfPairs", "HalfTrait", "PackedTrait", "ScalarTrait"},
     "utils.cuh": {"CUDA_VERSION"},
     "utils.h": {"Error", "IntegerRange", "KJIT_COLD", "KJIT_IMPL", "KJIT_PANIC", "Message", "Piece"},

@@ -50,6 +50,27 @@ void reverse(TensorView data) {
   LaunchKernel(1, 256, data.device(), bytes)(reverse_kernel, static_cast<float*>(data.data_ptr()), static_cast<int>(n));
 }
 
+/// Each test has a kernel of its own: what one was allowed stays.
+template <int kTest, int kStatic>
+__global__ void reverse_with_static_kernel(float* data, int n) {
+  extern __shared__ float shared[];
+  __shared__ float added[kStatic];
+  for (int i = static_cast<int>(threadIdx.x); i < kStatic; i += static_cast<int>(blockDim.x)) added[i] = 1.0f;
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) shared[i] = data[i];
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) {
+    data[i] = shared[n - 1 - i] + added[i % kStatic];
+  }
+}
+
+template <int kTest, int kStatic>
+void reverse_with_static(TensorView data) {
+  const auto n = data.numel();
+  const auto bytes = static_cast<std::size_t>(n) * sizeof(float);
+  LaunchKernel(1, 256, data.device(), bytes)(reverse_with_static_kernel<kTest, kStatic>,
+                                             static_cast<float*>(data.data_ptr()), static_cast<int>(n));
+}
+
 // Writes what the kernel before it in the stream has written, plus one: wrong unless the wait waits.
 template <bool kBegins>
 __global__ void after_kernel(float* out, const float* in, std::int64_t n) {

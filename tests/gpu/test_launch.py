@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ EXPORTS = [
             "check_cuda",
         )
     ),
+    ("reverse_beside_128_bytes", "reverse_with_static<0, 32>"),
+    ("reverse_beside_40_kib", "reverse_with_static<1, 10240>"),
+    ("reverse_in_threads", "reverse_with_static<2, 32>"),
     ("chain", "chain<false>"),
     ("begun_chain", "chain<true>"),
     ("add_float32", "add_vectors<fp32_t, 4>"),
@@ -98,6 +102,28 @@ def test_dynamic_shared_memory_is_enabled_as_far_as_the_gpu_has_it(module: Any, 
     expected = data.flip(0)
     module.reverse(data)
     assert torch.equal(data, expected)
+
+
+@pytest.mark.parametrize(("static", "kib"), [("128_bytes", 48), ("40_kib", 8), ("40_kib", 9), ("40_kib", 64)])
+def test_static_shared_memory_counts_towards_what_is_enabled(module: Any, static: str, kib: int) -> None:
+    data = torch.arange(kib * 256, dtype=torch.float32, device=DEVICE)
+    expected = data.flip(0) + 1
+    module[f"reverse_beside_{static}"](data)
+    assert torch.equal(data, expected)
+
+
+def test_threads_that_need_more_and_less_shared_memory_do_not_disturb_each_other(module: Any) -> None:
+    def launch(kib: int) -> bool:
+        for _ in range(200):
+            data = torch.arange(kib * 256, dtype=torch.float32, device=DEVICE)
+            expected = data.flip(0) + 1
+            module.reverse_in_threads(data)
+            if not torch.equal(data, expected):
+                return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(launch, [49, 64, 56, 48, 1, 60, 52, 63])) == [True] * 8
 
 
 def test_too_much_shared_memory_is_an_error_that_leaves_no_trace(module: Any) -> None:

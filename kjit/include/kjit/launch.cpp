@@ -3,6 +3,7 @@
 #pragma once
 
 #include <kjit/launch.h>
+#include <kjit/once.h>
 #include <tvm/ffi/extra/c_env_api.h>
 
 namespace kjit::host {
@@ -28,6 +29,38 @@ KJIT_IMPL const char* details::driver_error_string(int result) noexcept {
 KJIT_IMPL const char* details::take_cuda_error(cudaError_t error) noexcept {
   static_cast<void>(::cudaGetLastError());
   return ::cudaGetErrorString(error);
+}
+
+KJIT_IMPL cudaError_t details::allow_dynamic_smem(const void* kernel, std::size_t bytes, int device, DebugInfo where) {
+  struct Known {
+    const void* kernel;
+    int device;
+    std::size_t bytes;
+  };
+  constexpr std::size_t kKnown = 16;
+  static thread_local Known all_known[kKnown];
+  if (device < 0) RuntimeDeviceCheck(::cudaGetDevice(&device), where);
+  Known& known = all_known[reinterpret_cast<std::uintptr_t>(kernel) / 16 % kKnown];
+  if (known.kernel == kernel && known.device == device && bytes <= known.bytes) return cudaSuccess;
+
+  constexpr std::size_t kSmemWithoutAsking = 48 * 1024;
+  static FactoryMutex asking;  // a smaller size must not be set after a larger one
+  const FactoryLock<true> lock(asking);
+  const DeviceGuard guard(device, where);
+  cudaFuncAttributes attributes{};
+  RuntimeDeviceCheck(::cudaFuncGetAttributes(&attributes, kernel), where);
+  auto allowed = static_cast<std::size_t>(attributes.maxDynamicSharedSizeBytes);
+  if (bytes > allowed || (allowed <= kSmemWithoutAsking && bytes + attributes.sharedSizeBytes > kSmemWithoutAsking)) {
+    if (bytes > allowed) allowed = bytes;
+    const auto error =
+        ::cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(allowed));
+    if (error != cudaSuccess) {
+      static_cast<void>(::cudaGetLastError());
+      return error;
+    }
+  }
+  known = {kernel, device, allowed};
+  return cudaSuccess;
 }
 
 using details::take_cuda_error;
@@ -100,12 +133,9 @@ KJIT_IMPL void LaunchKernel::launch_pointers(const void* kernel, void** paramete
   if (device < 0) RuntimeDeviceCheck(::cudaGetDevice(&device), where_);
   const DeviceGuard guard(device, where_);
 
-  constexpr std::size_t kSmemWithoutAsking = 48 * 1024;
-  if (dynamic_smem_bytes_ > kSmemWithoutAsking) {
-    const auto error = ::cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                              static_cast<int>(dynamic_smem_bytes_));
+  if (dynamic_smem_bytes_ > 0) {
+    const auto error = details::allow_dynamic_smem(kernel, dynamic_smem_bytes_, device, where_);
     if (error != cudaSuccess) {
-      static_cast<void>(::cudaGetLastError());
       int limit = 0;
       RuntimeDeviceCheck(::cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), where_);
       panic(where_, dynamic_smem_bytes_, " bytes of dynamic shared memory are not possible here: the GPU has ", limit,

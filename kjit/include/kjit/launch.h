@@ -54,6 +54,13 @@ namespace details {
 /// The words for a `CUresult`. The driver is asked through the runtime, so that nothing has to be linked with libcuda.
 KJIT_COLD const char* driver_error_string(int result) noexcept;
 
+/// Lets `kernel` be launched with so many bytes of dynamic shared memory on `device`, or the current one where that is
+/// negative. Without asking, a block may have 48 KiB, static shared memory included. What was allowed stays so, and is
+/// known to the thread that has asked: asking again costs next to nothing. Any number of threads may ask at a time.
+///
+/// Returns an error where the GPU has less; it is cleared.
+cudaError_t allow_dynamic_smem(const void* kernel, std::size_t bytes, int device, DebugInfo where);
+
 /// As `get_cuda_error_string`; a pending error of the runtime is cleared, so that nobody else trips over it later.
 KJIT_COLD const char* take_cuda_error(cudaError_t error) noexcept;
 template <runtime::DriverResult T>
@@ -119,9 +126,9 @@ class DeviceGuard {
 
 /// One launch: configured by the constructor and the chained calls, done by the call operator.
 ///
-/// An empty grid is no launch. A grid or block past the hardware's limits is an error before the launch. More than 48
-/// KB of dynamic shared memory is enabled for the kernel. With a `DLDevice`, that device is made current for the launch
-/// and the stream is the one that PyTorch uses at the call.
+/// An empty grid is no launch. A grid or block past the hardware's limits is an error before the launch. Where a block
+/// needs more than 48 KiB of shared memory, static and dynamic, that is enabled for the kernel. With a `DLDevice`, that
+/// device is made current for the launch and the stream is the one that PyTorch uses at the call.
 class LaunchKernel {
  public:
   struct Config {

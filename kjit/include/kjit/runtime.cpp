@@ -76,16 +76,8 @@ KJIT_IMPL std::size_t get_max_smem_per_block(int device_id, bool opt_in, bool us
 
 KJIT_IMPL std::uint32_t get_blocks_per_sm(const void* kernel, int block_dim, std::size_t dynamic_smem, int device_id) {
   const DeviceGuard guard(resolve(device_id));
-  constexpr std::size_t kSmemWithoutAsking = 48 * 1024;
-  if (dynamic_smem > kSmemWithoutAsking) {
-    cudaFuncAttributes attributes{};
-    RuntimeDeviceCheck(::cudaFuncGetAttributes(&attributes, kernel));
-    if (dynamic_smem > static_cast<std::size_t>(attributes.maxDynamicSharedSizeBytes) &&
-        ::cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_smem)) !=
-            cudaSuccess) {
-      static_cast<void>(::cudaGetLastError());
-      return 0;  // more than a block can have
-    }
+  if (dynamic_smem > 0 && host::details::allow_dynamic_smem(kernel, dynamic_smem, -1, {}) != cudaSuccess) {
+    return 0;  // more than a block can have
   }
   int blocks = 0;
   RuntimeDeviceCheck(::cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, block_dim, dynamic_smem));
@@ -101,9 +93,7 @@ KJIT_IMPL std::size_t get_available_dynamic_smem_per_block(const void* kernel, i
 }
 
 KJIT_IMPL void set_max_dynamic_smem(const void* kernel, std::size_t dyn_smem_bytes, int device_id) {
-  const DeviceGuard guard(resolve(device_id));
-  const auto bytes = static_cast<int>(dyn_smem_bytes);
-  RuntimeDeviceCheck(::cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  RuntimeDeviceCheck(host::details::allow_dynamic_smem(kernel, dyn_smem_bytes, device_id, {}));
 }
 
 KJIT_IMPL void set_smem_carveout(const void* kernel, int percent, int device_id) {
@@ -138,17 +128,6 @@ KJIT_IMPL L1Carveout set_prefer_l1_carveout(const void* kernel, std::uint32_t bl
   const std::uint32_t occupancy = get_blocks_per_sm(kernel, static_cast<int>(block_threads), dyn_smem_bytes, device);
   return set_prefer_l1_carveout_with_occupancy(cudaSharedmemCarveoutMaxL1, cudaSharedmemCarveoutMaxShared, occupancy,
                                                kernel, block_threads, dyn_smem_bytes, device);
-}
-
-KJIT_IMPL void LargestSmem::raise(const void* kernel, std::size_t dyn_smem_bytes, int device_id) {
-  const int device = resolve(device_id);
-  std::size_t& largest = bytes_.get_cached(device, [] { return std::size_t{0}; });
-  if (__atomic_load_n(&largest, __ATOMIC_ACQUIRE) >= dyn_smem_bytes) return;
-  // Under a lock from the comparison to the record: otherwise a smaller size could be set after a larger one.
-  const host::details::FactoryLock<true> lock(mutex_);
-  if (__atomic_load_n(&largest, __ATOMIC_RELAXED) >= dyn_smem_bytes) return;
-  set_max_dynamic_smem(kernel, dyn_smem_bytes, device);
-  __atomic_store_n(&largest, dyn_smem_bytes, __ATOMIC_RELEASE);
 }
 
 }  // namespace kjit::host::runtime

@@ -92,8 +92,8 @@ struct L1Carveout {
   std::uint32_t blocks_per_sm;
 };
 
-/// How many blocks of `kernel` an SM can run at a time. More than 48 KB of dynamic shared memory is enabled for the
-/// kernel first, as a launch would.
+/// How many blocks of `kernel` an SM can run at a time. More than 48 KiB of shared memory are enabled for the kernel
+/// first, as a launch would.
 ///
 /// 0 where not even one block fits: a grid of that many blocks is empty, and launching it does nothing.
 std::uint32_t get_blocks_per_sm(const void* kernel, std::int32_t block_dim, std::size_t dynamic_smem = 0,
@@ -113,7 +113,9 @@ std::size_t get_available_dynamic_smem_per_block(T kernel, int num_blocks, int b
   return get_available_dynamic_smem_per_block(reinterpret_cast<const void*>(kernel), num_blocks, block_size, device_id);
 }
 
-/// Allows launches of `kernel` with up to this many bytes of dynamic shared memory. `LaunchKernel` does it by itself.
+/// Allows launches of `kernel` with up to this many bytes of dynamic shared memory, and with as many as were allowed
+/// before. A call that changes nothing costs next to nothing: the right thing ahead of every launch with `<<<...>>>`.
+/// `LaunchKernel` does it by itself.
 void set_max_dynamic_smem(const void* kernel, std::size_t dyn_smem_bytes, int device_id = kCurrentDevice);
 template <typename T>
 void set_max_dynamic_smem(T kernel, std::size_t dyn_smem_bytes, int device_id = kCurrentDevice) {
@@ -153,16 +155,6 @@ L1Carveout set_prefer_l1_carveout(T kernel, std::uint32_t block_threads, std::si
   return set_prefer_l1_carveout(reinterpret_cast<const void*>(kernel), block_threads, dyn_smem_bytes, device_id);
 }
 
-/// The largest size of dynamic shared memory that a kernel was given, for each device.
-class LargestSmem {
- public:
-  void raise(const void* kernel, std::size_t dyn_smem_bytes, int device_id);
-
- private:
-  CacheMap<int, std::size_t> bytes_;
-  host::details::FactoryMutex mutex_;
-};
-
 /// Runs `fn` with `device_id` as the current device.
 template <std::invocable Fn>
 void run_on_device(int device_id, Fn&& fn) {
@@ -184,12 +176,10 @@ void init_per_device(MaybeDevice device, Fn&& fn) {
   init_per_device<Tag>(device.device_id, true, std::forward<Fn>(fn));
 }
 
-/// As `set_max_dynamic_smem`, on `device`, and only when it is more than at any earlier call: the right thing ahead of
-/// every launch with `<<<...>>>`.
+/// As `set_max_dynamic_smem`, for a kernel that is named by a template argument.
 template <auto kernel>
 void set_max_dynamic_smem_per_device(MaybeDevice device, std::size_t dyn_smem_bytes) {
-  static LargestSmem largest;
-  largest.raise(reinterpret_cast<const void*>(kernel), dyn_smem_bytes, device.device_id);
+  set_max_dynamic_smem(kernel, dyn_smem_bytes, device.device_id);
 }
 
 }  // namespace kjit::host::runtime
