@@ -169,8 +169,9 @@ class Toolchain:
         if not self.target.is_simulated:
             raise ValueError(f"a toolchain for {self.target} simulates nothing")
         # Debug information: a debugger and the checks find source lines; addr2line reads version 4 better than 5.
-        # Products and sums become one operation, as on a GPU.
-        flags = ["-std=c++20", "-O2", "-gdwarf-4", "-ffp-contract=fast"]
+        # Products and sums become one operation, as on a GPU. A vector at a misaligned address is an error of the
+        # launch, as there, and not the end of the process.
+        flags = ["-std=c++20", "-O2", "-gdwarf-4", "-ffp-contract=fast", "-fsanitize=alignment"]
         if _has_fma():
             flags.append("-mfma")
         flags += self._simulated

@@ -308,6 +308,12 @@ class CasesView:
         return self._shape(dict(zip(named, sizes, strict=False)))
 
     @property
+    def even_shape(self) -> str:
+        """A shape whose rows are whole vectors, where the signature leaves that open."""
+        named = [dimension for dimension in self.placed.main.shape if isinstance(dimension, str)]
+        return repr(self._shape({**dict.fromkeys(named, 3), **dict.fromkeys(named[-1:], 256)}))
+
+    @property
     def sample_counts(self) -> dict[str, int]:
         """How many elements, columns and rows that shape has."""
         behind = len(self.placed.leading)

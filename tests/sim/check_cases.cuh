@@ -3,6 +3,7 @@
 
 #include <kjit/launch.h>
 #include <kjit/tensor.h>
+#include <kjit/device.cuh>
 #include <kjit/mbarrier.cuh>
 #include <kjit/utils.cuh>
 
@@ -54,6 +55,19 @@ __global__ void shift(float* out, int n) {
 template <bool kIsRight>
 void negative_index(TensorView out) {
   launch(shift<kIsRight>, out, 1, 32, 0, data_of(out), size_of(out));
+}
+
+// Vectors of four from the second element on.
+template <bool kIsRight>
+__global__ void fill_fours(float* out) {
+  float* const from = out + (kIsRight ? 4 : 1);
+  device::AlignedVector<float, 4> four;
+  four.fill(1.0f);
+  four.store(from, threadIdx.x);  // MISTAKE: misaligned
+}
+template <bool kIsRight>
+void misaligned(TensorView out) {
+  launch(fill_fours<kIsRight>, out, 1, size_of(out) / 4 - 1, 0, data_of(out));
 }
 
 template <bool kIsRight>

@@ -3,6 +3,7 @@
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 #include <kjit/tensor.h>
+#include <kjit/device.cuh>
 #include <kjit/utils.cuh>
 
 #include <cassert>
@@ -274,6 +275,23 @@ __global__ void assert_kernel(int n) {
 }
 void check(DLDevice device, std::int64_t n) {
   LaunchKernel(1, 32, device)(assert_kernel, static_cast<int>(n));
+}
+
+__global__ void move_four_kernel(float4* out, const float* x) {
+  out[threadIdx.x] = *reinterpret_cast<const float4*>(x + 4 * threadIdx.x);
+}
+void move_four(TensorView out, TensorView x) {
+  LaunchKernel(1, 8, x.device())(move_four_kernel, static_cast<float4*>(out.data_ptr()),
+                                 static_cast<const float*>(x.data_ptr()));
+}
+
+__global__ void move_vector_kernel(void* out, const void* x) {
+  device::AlignedVector<fp16_t, 8> vector;
+  vector.load(x, threadIdx.x);
+  vector.store(out, threadIdx.x);
+}
+void move_vector(TensorView out, TensorView x) {
+  LaunchKernel(1, 4, x.device())(move_vector_kernel, out.data_ptr(), x.data_ptr());
 }
 
 __global__ void throw_kernel() {

@@ -39,6 +39,11 @@ MISTAKES: dict[str, tuple[str, int, list[str]]] = {
             "block (0, 0, 0), thread (0, 0, 0)",
         ],
     ),
+    "misaligned": (
+        "fill_fours",
+        32,
+        ["AlignedVector' at the misaligned address 0x", "which is no multiple of 16", "thread (0, 0, 0)"],
+    ),
     "null_pointer": ("store_through", 32, ["writes 4 bytes at 0xc", "null pointer", "thread (3, 0, 0)"]),
     "past_dynamic_shared": (
         "stage_dynamic",

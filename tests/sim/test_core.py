@@ -39,6 +39,8 @@ MISTAKES = (
     "check",
     "throw_out",
     "half_a_grid",
+    "move_four",
+    "move_vector",
 )
 EXPORTS = [
     *((f"reverse_{threads}", f"reverse<{threads}>") for threads in (1, 33, 256, 1024)),
@@ -269,6 +271,20 @@ def test_an_assertion_that_fails_is_an_exception(module: Any) -> None:
         RuntimeError, match=r"core_cases\.cuh:\d+: .*assertion .*too many threads.* failed .*thread \(20"
     ):
         module.check(gpu(), 20)
+
+
+@pytest.mark.parametrize("export", ["move_four", "move_vector"])
+@pytest.mark.parametrize(("to", "since"), [(0, 1), (0, 2), (1, 0), (2, 2)])
+def test_a_vector_at_an_address_that_is_none_of_its_own_is_an_error(
+    module: Any, export: str, to: int, since: int
+) -> None:
+    room = torch.arange(36.0)
+    out = torch.zeros(36)
+    module[export](out[:32], room[:32])
+    assert torch.equal(out[:16], room[:16])
+    message = r"\w+\.cuh:\d+: a thread (reads|writes|uses) '.*' at the misaligned address 0x.*no multiple of 16 \(block"
+    with pytest.raises(RuntimeError, match=message):
+        module[export](out[to : to + 32], room[since : since + 32])
 
 
 def test_an_exception_in_a_kernel_is_one_of_the_launch(module: Any) -> None:

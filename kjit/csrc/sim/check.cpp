@@ -699,6 +699,7 @@ __attribute__((constructor)) void set_hooks() {
   hooks.allocated = &memory_allocated;
   hooks.freed = &memory_freed;
   hooks.describe = &place_of;
+  hooks.accuse = &accuse;
 }
 
 /// "float32[2, 3]", as torch calls it.

@@ -699,6 +699,36 @@ void grid_sync() {
 
 }  // namespace kjit_sim
 
+// What -fsanitize=alignment calls for a pointer that is not aligned as its type needs. The layouts are those of the
+// interface that GCC and Clang share: compiler-rt, ubsan_handlers.h and ubsan_value.h.
+namespace {
+
+struct TypeName {
+  std::uint16_t kind, info;
+  char name[1];  // with quotation marks
+};
+
+struct Misaligned {
+  const char* file;
+  std::uint32_t line, column;
+  const TypeName* type;
+  std::uint8_t log_alignment;
+  std::uint8_t use;
+};
+
+}  // namespace
+
+extern "C" void __ubsan_handle_type_mismatch_v1(const Misaligned* found, const void* address) {
+  constexpr std::uint8_t kLoad = 0, kStore = 1, kReference = 2;  // others need not touch the whole of it
+  if (kjit_sim::worker == nullptr || kjit_sim::worker->current == nullptr || found->use > kReference) return;
+  const char* const verb = found->use == kLoad ? "reads" : found->use == kStore ? "writes" : "uses";
+  char what[400];
+  std::snprintf(what, sizeof(what), "%s %s at the misaligned address %p, which is no multiple of %u", verb,
+                found->type->name, address, 1u << found->log_alignment);
+  if (kjit_sim::hooks.accuse != nullptr) kjit_sim::hooks.accuse(what, __builtin_return_address(0));
+  kjit_sim::fail("%s:%u: a thread %s", found->file, found->line, what);
+}
+
 // What `assert` calls.
 extern "C" void __assert_fail(const char* assertion, const char* file, unsigned line, const char* function) noexcept {
   if (kjit_sim::worker != nullptr && kjit_sim::worker->current != nullptr) {

@@ -189,6 +189,8 @@ struct Hooks {
   void (*freed)(const void* memory) = nullptr;
   /// Writes a place in the code for people: function, file, line.
   void (*describe)(const void* address, char* text, std::size_t size) = nullptr;
+  /// Fails, with a report that the running thread does `what` ("reads ...") at a place in the code.
+  void (*accuse)(const char* what, const void* place) = nullptr;
 };
 extern constinit Hooks hooks;
 
