@@ -299,10 +299,18 @@ def pass_their_tests(
     assert re.search(r"\d+ passed", done.stdout)
 
 
+def agree_in_random_cases(project: Path, device: str) -> None:
+    tool = REPOSITORY / "tools" / "scaffold_fuzz.py"
+    options = ["--device", device, "--cases", "20", "--elements", "20000"]
+    done = run(sys.executable, tool, "--project", project, *options, cwd=project)
+    assert re.search(r"^\w+: 20 cases, 0 failed$", done.stdout, re.MULTILINE)
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_tests_of_all_ops_pass_on_the_cpu(project: Path, pattern: str) -> None:
     ops = [replace(op, devices="cpu") for op in OPS if op.pattern == pattern]
     pass_their_tests(project, ops, WITH_TORCH_COMPILE)
+    agree_in_random_cases(project, "cpu")
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -323,6 +331,7 @@ def test_the_tests_of_all_ops_pass_in_the_simulator(project: Path, pattern: str)
     # The wrapper, which is what PyTorch compiles, is the same as for the CPU.
     ops = [replace(op, name=f"sim_{op.name}", devices="cuda") for op in OPS if op.pattern == pattern]
     pass_their_tests(project, ops)
+    agree_in_random_cases(project, "cuda")
 
 
 @pytest.mark.nvcc

@@ -1,0 +1,216 @@
+"""Call scaffolded ops with random shapes, dtypes and alignments, and hold what they give against their references.
+
+    python tools/scaffold_fuzz.py [--device cuda] [--ops rms_norm,scale] [--cases 200] [--seed 0] [--elements 1000000]
+    python tools/scaffold_fuzz.py --project FOLDER ...
+
+The ops are those of `tests/scaffold/matrix.py`, or those of a project: whatever has a wrapper, a test and a signature
+as `kjit new` writes them. Sizes are mostly around powers of two and multiples of vectors; most cases have tensors
+that begin anywhere, and some have outputs given or optional inputs left out. Around each tensor lie bytes that must not
+change. CUDA kernels run on a GPU where there is one, else in the simulator. Prints each case that fails, and a line for
+each op. Exit status 1: one has failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import math
+import random
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "scaffold")]
+
+from matrix import OPS, RARE, write_all  # noqa: E402
+
+import kjit.testing  # noqa: E402
+from kjit.project import find_project  # noqa: E402
+from kjit.scaffold.patterns import Placed, check_signature, find_pattern  # noqa: E402
+from kjit.scaffold.signature import ELLIPSIS, parse_signature  # noqa: E402
+
+_GUARD_BYTES = 256
+_GUARD = 0x5A
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of an op."""
+
+    shape: tuple[int, ...]
+    dtypes: tuple[torch.dtype, ...]
+    absent: tuple[str, ...]
+    given_outputs: bool
+    offsets: tuple[int, ...]  # elements before each tensor in turn
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A tensor inside of memory that is otherwise full of one byte."""
+
+    tensor: torch.Tensor
+    memory: torch.Tensor
+    begin: int
+
+    @classmethod
+    def copy_of(cls, tensor: torch.Tensor, offset: int) -> Guarded:
+        begin, size = _GUARD_BYTES + offset * tensor.element_size(), tensor.numel() * tensor.element_size()
+        memory = torch.full((begin + size + _GUARD_BYTES,), _GUARD, dtype=torch.uint8, device=tensor.device)
+        inside = memory[begin : begin + size].view(tensor.dtype).view(tensor.shape)
+        return cls(inside.copy_(tensor), memory, begin)
+
+    def is_intact(self) -> bool:
+        end = self.begin + self.tensor.numel() * self.tensor.element_size()
+        return bool((self.memory[: self.begin] == _GUARD).all() and (self.memory[end:] == _GUARD).all())
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--project", type=Path, help="a folder with scaffolded ops; default: those of the matrix")
+    parser.add_argument("--ops", help="some of the ops, with commas between")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--cases", type=int, default=200, help="of each op")
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--elements", type=int, default=1_000_000, help="of the largest tensor, at most")
+    options = parser.parse_args(args)
+    with contextlib.ExitStack() as stack:
+        folder = options.project or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        chosen = options.ops.split(",") if options.ops else None
+        if options.project is None:
+            _write_matrix(folder, chosen, options.device)
+        if options.device == "cuda" and not torch.cuda.is_available():
+            stack.enter_context(kjit.testing.simulated())
+            options.device = "cpu"
+        project = find_project(folder)
+        sys.path[:0] = [str(project.root), str(project.root / "tests")]
+        failed = 0
+        for path in sorted((project.root / "tests").glob("test_*.py")):
+            op = path.stem.removeprefix("test_")
+            wrapper = project.package_dir / f"{op}.py"
+            if (chosen is None or op in chosen) and wrapper.exists():
+                failed += _try(op, wrapper, options)
+    return failed > 0
+
+
+def _write_matrix(folder: Path, chosen: Sequence[str] | None, device: str) -> None:
+    package = f"fuzzed_{device}"
+    (folder / "pyproject.toml").write_text(f'[tool.kjit]\npackage = "{package}"\n')
+    write_all(folder, [replace(op, devices=device) for op in [*OPS, *RARE] if chosen is None or op.name in chosen])
+
+
+def _try(op: str, wrapper: Path, options: argparse.Namespace) -> int:
+    """Call an op many times; how many calls went wrong."""
+    placed = _placed(op, wrapper.read_text())
+    test = importlib.import_module(f"test_{op}")
+    source = random.Random(f"{op} {options.seed}")
+    torch.manual_seed(source.getrandbits(32))
+    failed = 0
+    for _ in range(options.cases):
+        case = _random_case(source, placed, test, options.elements)
+        problem = _problem(test, case, options.device)
+        if problem is not None:
+            failed += 1
+            print(f"{op}: {case}\n    {problem}", flush=True)
+    print(f"{op}: {options.cases} cases, {failed} failed", flush=True)
+    return failed
+
+
+def _placed(op: str, wrapper: str) -> Placed:
+    """What the docstring of a wrapper says of its op."""
+    signature = re.search(r"^Signature: (.*?)\n\n", wrapper, re.MULTILINE | re.DOTALL)
+    pattern = re.search(r"^Pattern: (\w+)$", wrapper, re.MULTILINE)
+    if signature is None or pattern is None:
+        raise SystemExit(
+            f"the wrapper of '{op}' has no signature and pattern in its docstring, as `kjit new` writes them"
+        )
+    return check_signature(parse_signature(" ".join(signature[1].split())), find_pattern(pattern[1]), op)
+
+
+def _random_case(source: random.Random, placed: Placed, test: ModuleType, elements: int) -> Case:
+    variables = {str(tensor.dtype) for tensor in placed.signature.tensors if isinstance(tensor.dtype, str)}
+    return Case(
+        _random_shape(source, placed, elements),
+        tuple(source.choice(test.DTYPES) for _ in variables),
+        tuple(name for name in getattr(test, "OPTIONAL", ()) if source.random() < 0.2),
+        hasattr(test, "add_outputs") and source.random() < 0.7,
+        _random_offsets(source, len(placed.signature.tensors)),
+    )
+
+
+def _random_offsets(source: random.Random, tensors: int) -> tuple[int, ...]:
+    """None, that of one tensor, or most of them the same."""
+    offsets = [0] * tensors
+    kind = source.random()
+    if 0.4 < kind < 0.7:
+        offsets[source.randrange(tensors)] = source.randint(1, 17)
+    elif kind > 0.7:
+        common = source.choice((1, 2, 3, 4, 5, 8))
+        offsets = [source.choice((common, common, source.randint(0, 17))) for _ in offsets]
+    return tuple(offsets)
+
+
+def _random_shape(source: random.Random, placed: Placed, elements: int) -> tuple[int, ...]:
+    """A shape of the main tensor."""
+    dimensions: list[int | str] = []
+    for dimension in placed.main.shape:
+        more = [f"more{number}" for number in range(source.randint(0, 3))]
+        dimensions += more if dimension == ELLIPSIS else [dimension]
+    left = elements // max(1, math.prod(dimension for dimension in dimensions if isinstance(dimension, int)))
+    named = list({dimension for dimension in dimensions if isinstance(dimension, str)})
+    sizes: dict[int | str, int] = {}
+    for name in source.sample(sorted(named), len(named)):
+        times = dimensions.count(name)
+        largest = max(1, int(left ** (source.uniform(0.3, 1) / times)))
+        # A row of no elements has no mean, and as an integer that is nothing certain.
+        smallest = 1 if placed.sums and name in placed.row else 0
+        sizes[name] = max(smallest, min(_random_size(source, largest), largest))
+        left //= max(1, sizes[name] ** times)
+    return tuple(sizes.get(dimension, dimension) for dimension in dimensions)  # type: ignore[misc]
+
+
+def _random_size(source: random.Random, largest: int) -> int:
+    kind = source.random()
+    if kind < 0.03:
+        return 0
+    if kind < 0.4:
+        return 2 ** source.randint(0, largest.bit_length()) + source.choice((0, 0, 0, -1, 1, 2, -2, 4, 8, -8))
+    if kind < 0.8:
+        unit = source.choice((8, 16, 64, 512))
+        return unit * source.randint(1, max(1, largest // unit))
+    return source.randint(1, largest)
+
+
+def _problem(test: ModuleType, case: Case, device: str) -> str | None:
+    """What is wrong with what a call gives; None where nothing is."""
+    inputs: dict[str, Any] = test.make_inputs(case.shape, *case.dtypes, device)
+    absent = dict.fromkeys(case.absent)
+    expected = test.expect(inputs | absent)
+    if case.given_outputs:
+        inputs = test.add_outputs(inputs)
+    inputs |= absent
+    tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    guarded = {
+        name: Guarded.copy_of(tensor, offset)
+        for (name, tensor), offset in zip(tensors.items(), case.offsets, strict=False)
+    }
+    inputs |= {name: each.tensor for name, each in guarded.items()}
+    widens = test.check.__code__.co_argcount == 3
+    try:
+        test.check(test.run(inputs), expected, *([inputs] if widens else []))
+    except (AssertionError, RuntimeError, kjit.KjitError) as error:
+        return " ".join(str(error).split())[:600]
+    beside = [name for name, each in guarded.items() if not each.is_intact()]
+    return f"wrote beside {', '.join(beside)}" if beside else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
