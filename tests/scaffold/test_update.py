@@ -334,11 +334,11 @@ def test_the_command_shows_a_diff_writes_the_files_and_names_what_meets(project:
     dry = run("--update", "--dry-run")
     assert dry.returncode == 1
     assert "+    module.scale(x, alpha, beta, out)" in dry.stdout
-    assert "tests/test_scale.py:3" in dry.stdout.partition("git's markers would show both:")[2]
+    assert "tests/test_scale.py:4" in dry.stdout.partition("git's markers would show both:")[2]
     assert (project / "kernels" / "scale.py").read_text() == before
     done = run("--update")
     assert done.returncode == 1
-    assert "tests/test_scale.py:3" in done.stdout.partition("git's markers")[2]
+    assert "tests/test_scale.py:4" in done.stdout.partition("git's markers")[2]
     assert "beta" in (project / "kernels" / "scale.py").read_text()
     both = run("--update", "--force")
     assert both.returncode == 2
