@@ -124,6 +124,15 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def shared_project(tmp_path: Path) -> Path:
+    """A project like those of other tests that ask for it: what one has built, the others find. Not to be imported."""
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.kjit]\npackage = "kernels_of_all"\n\n[tool.pytest.ini_options]\npythonpath = ["."]\n'
+    )
+    return tmp_path
+
+
 def random_ops(pattern: str, numbers: Iterable[int]) -> list[Op]:
     """Ops with the signatures of these numbers."""
     return [Op(f"op{number}", str(signature_for(pattern, number)), pattern=pattern) for number in numbers]
@@ -180,7 +189,7 @@ def test_the_cpp_compiler_has_no_warning_with_highway(project: Path, op: Op) -> 
 
 @pytest.mark.highway
 def test_the_tests_of_ops_pass_with_highway(project: Path) -> None:
-    pass_their_tests(project, named("add_norm_hwy", "embed_hwy", "move_hwy"))
+    pass_their_tests(project, with_one_dtype(named("add_norm_hwy", "embed_hwy", "move_hwy")))
 
 
 @pytest.mark.highway
@@ -292,7 +301,7 @@ LARGE = ("0000", "0003")
 def pass_their_tests(
     project: Path, ops: Sequence[Op], with_torch_compile: Sequence[str] = (), without: Sequence[str] = ()
 ) -> None:
-    write_all(project, with_one_dtype(ops))
+    write_all(project, ops)
     others = " and ".join(f"not {word}" for word in ("compile", "torch_library", *without))
     chosen = " or ".join([others, *with_torch_compile])
     done = run(BIN / "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, cwd=project)
@@ -307,31 +316,36 @@ def agree_in_random_cases(project: Path, device: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_the_tests_of_all_ops_pass_on_the_cpu(project: Path, pattern: str) -> None:
+def test_the_tests_of_all_ops_pass_on_the_cpu(shared_project: Path, pattern: str) -> None:
     ops = [replace(op, devices="cpu") for op in OPS if op.pattern == pattern]
-    pass_their_tests(project, ops, WITH_TORCH_COMPILE)
-    agree_in_random_cases(project, "cpu")
+    pass_their_tests(shared_project, ops, WITH_TORCH_COMPILE)
+    agree_in_random_cases(shared_project, "cpu")
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_tests_of_random_signatures_pass_on_the_cpu(project: Path, pattern: str) -> None:
     ops = [replace(op, devices="cpu") for op in random_ops(pattern, range(200, 203))]
-    pass_their_tests(project, ops, without=LARGE)
+    pass_their_tests(project, with_one_dtype(ops), without=LARGE)
 
 
 def test_the_tests_of_rare_ops_pass_on_the_cpu(project: Path) -> None:
-    pass_their_tests(project, [replace(op, devices="cpu") for op in RARE], without=LARGE)
+    pass_their_tests(project, with_one_dtype([replace(op, devices="cpu") for op in RARE]), without=LARGE)
 
 
 @pytest.mark.skipif(
     torch.cuda.is_available(), reason="the tests of kjit's own ops and tools/scaffold_matrix.py use the GPU"
 )
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_the_tests_of_all_ops_pass_in_the_simulator(project: Path, pattern: str) -> None:
+def test_the_tests_of_all_ops_pass_in_the_simulator(shared_project: Path, pattern: str) -> None:
     # The wrapper, which is what PyTorch compiles, is the same as for the CPU.
-    ops = [replace(op, name=f"sim_{op.name}", devices="cuda") for op in OPS if op.pattern == pattern]
-    pass_their_tests(project, ops)
-    agree_in_random_cases(project, "cuda")
+    pass_their_tests(shared_project, [replace(op, devices="cuda") for op in OPS if op.pattern == pattern])
+    agree_in_random_cases(shared_project, "cuda")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about the simulator beside the CPU")
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_tests_of_all_ops_with_kernels_for_both_devices_pass(shared_project: Path, pattern: str) -> None:
+    pass_their_tests(shared_project, [op for op in OPS if op.pattern == pattern], without=LARGE)
 
 
 @pytest.mark.nvcc
