@@ -132,9 +132,9 @@ def _rowwise(dtype: torch.dtype, quick: bool) -> Iterator[Case]:
 
 
 def _gather(dtype: torch.dtype, quick: bool) -> Iterator[Case]:
-    sizes = (64, 512, 2048, 16384, 131072)
-    shapes = [(rows, size) for size in sizes for rows in (1, 64, 64 * _MIB // size)]
-    for rows, size in [(64, 512), (64 * _MIB // 512, 512)] if quick else [*shapes, (_LARGEST // 512, 512)]:
+    sizes = (64, 128, 256, 512, 2048, 16384, 131072)
+    shapes = [(rows, size) for size in sizes for rows in (1, 64, 64 * _MIB // size, _LARGEST // size)]
+    for rows, size in [(64, 512), (64 * _MIB // 512, 512)] if quick else shapes:
         src = torch.randn(rows, size // dtype.itemsize).to(dtype)
         index = torch.randperm(rows)
         label = f"{rows:,} rows of {_size(size)}"

@@ -28,6 +28,23 @@ void through_floats(TensorView x, TensorView out) {
   });
 }
 
+/// The sizes of the parts of so many elements; negative where the compiler does not know them. Returns how many.
+int64_t parts(TensorView sizes, int64_t size, bool smaller) {
+  auto* out = static_cast<int32_t*>(sizes.data_ptr());
+  int64_t count = 0, expected = 0;
+  const auto note = [&]<typename Size>(int64_t at, Size part) {
+    if (at != expected) throw host::PanicError(host::Message() << "a part begins at " << at << ", not at " << expected);
+    expected += part;
+    out[count++] = static_cast<int32_t>(std::is_same_v<Size, int64_t> ? -part : part);
+  };
+  if (smaller) {
+    for_parts<32>(0, size, note);
+  } else {
+    for_parts(0, size, note);
+  }
+  return count;
+}
+
 /// Doubles the elements of `x`, row by row, and copies the doubled rows to `out`; false where no tensor became one.
 template <typename T>
 bool double_rows(TensorView x, TensorView out) {
@@ -58,6 +75,7 @@ int64_t fetch(TensorView x) {
 
 KJIT_EXPORT(count, count)
 KJIT_EXPORT(through_floats, through_floats)
+KJIT_EXPORT(parts, parts)
 KJIT_EXPORT(fetch, fetch)
 KJIT_EXPORT(double_rows_fp16, double_rows<fp16_t>)
 KJIT_EXPORT(double_rows_bf16, double_rows<bf16_t>)

@@ -35,7 +35,18 @@ def test_halves_that_are_staged_stay_what_they_are() -> None:
     out = torch.empty_like(halves)
     module.through_floats(halves, out)
     assert torch.equal(out.view(torch.int16), halves.view(torch.int16))
-    assert [module.fetch(torch.zeros(size)) for size in (0, 1, 24, 1000, 10**6)] == [16, 16, 10, 4, 4]
+    assert [module.fetch(torch.zeros(size)) for size in (0, 1, 100, 1000, 10**6)] == [16, 16, 11, 4, 4]
+
+
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 95, 127, 128, 129, 300])
+def test_parts_are_all_elements_in_order_and_the_last_alone_has_any_size(size: int) -> None:
+    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+    for smaller in (0, 32):
+        parts = torch.zeros(400, dtype=torch.int32)
+        count = module.parts(parts, size, smaller > 0)
+        known = [128] * (size // 128) + [32] * (size % 128 // 32 if smaller else 0)
+        left = size - sum(known)
+        assert parts[:count].tolist() == [*known, *([-left] if left else [])]
 
 
 @pytest.mark.parametrize("row_size", [0, 1, 7, 8, 16, 33, 1001])

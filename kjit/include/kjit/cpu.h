@@ -52,11 +52,14 @@ void parallel_ranges(std::int64_t total, std::int64_t grain, bool is_parallel, c
 constexpr std::int64_t kStaged = 128;
 
 /// Calls `work(at, size)` for the elements from `first` up to `last` in parts of kStaged, whose size the compiler
-/// knows, and a last one.
-template <typename Work>
+/// knows, and a last one. With `kSmaller`, what is left is done in parts of that size first: for many short rows.
+template <std::int64_t kSmaller = 0, typename Work>
 inline void for_parts(std::int64_t first, std::int64_t last, const Work& work) {
   std::int64_t at = first;
   for (; at + kStaged <= last; at += kStaged) work(at, std::integral_constant<std::int64_t, kStaged>());
+  if constexpr (kSmaller > 0) {
+    for (; at + kSmaller <= last; at += kSmaller) work(at, std::integral_constant<std::int64_t, kSmaller>());
+  }
   if (at < last) work(at, last - at);
 }
 
@@ -78,11 +81,12 @@ constexpr std::int64_t kAheadBytes = 2048;  // how far ahead of what is done mem
 }  // namespace details
 
 /// Asks for the memory that will be needed soon, where these `size` elements are done: the hardware, which follows a
-/// tensor by itself, asks too late for what is only written, and stops at each page.
-template <typename T, typename Size>
+/// tensor by itself, asks too late for what is only written, and stops at each page. It lies `kBytes` further; fewer
+/// are better beside reads of memory in no order, which take their time.
+template <std::int64_t kBytes = details::kAheadBytes, typename T, typename Size>
 inline void fetch_ahead(T* data, Size size) {
   constexpr std::int64_t kLineBytes = 64;
-  constexpr std::int64_t kLine = kLineBytes / sizeof(T), kAhead = details::kAheadBytes / sizeof(T);
+  constexpr std::int64_t kLine = kLineBytes / sizeof(T), kAhead = kBytes / sizeof(T);
   if (data == nullptr) return;
   const T* line = data + kAhead;
   for (std::int64_t i = 0; i < size; i += kLine) __builtin_prefetch(line + i, std::is_const_v<T> ? 0 : 1);
@@ -196,7 +200,7 @@ class StagedRow<T, kLoad, staged_t<T>> {
 /// How many rows ahead `fetch_row` is called: more where rows are short, since each is done sooner.
 template <typename T>
 constexpr std::int64_t rows_ahead(const T*, std::int64_t row_size) {
-  constexpr std::int64_t kMost = 16, kLeast = 4, kBytes = 1024;
+  constexpr std::int64_t kMost = 16, kLeast = 4, kBytes = 4608;
   const std::int64_t rows = kBytes / (row_size * static_cast<std::int64_t>(sizeof(T)) + 1);
   return rows < kLeast ? kLeast : rows > kMost ? kMost : rows;
 }

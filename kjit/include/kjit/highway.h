@@ -293,12 +293,13 @@ HWY_INLINE hn::Vec<D> only(D d, hn::Vec<D> vector, std::size_t count) {
   return hn::IfThenElseZero(hn::FirstN(d, count), vector);
 }
 
-/// Asks for the memory of tensors that will be needed soon, where these lanes are done: it goes on behind them.
-template <typename... Ts>
+/// Asks for the memory of tensors that will be needed soon, where these lanes are done: it goes on behind them. As
+/// `kjit::fetch_ahead` for the elements of a vector.
+template <std::int64_t kBytes = kjit::details::kAheadBytes, typename... Ts>
 HWY_INLINE void fetch_ahead(AllLanes, Ts*... tensors) {
-  (__builtin_prefetch(tensors + kjit::details::kAheadBytes / sizeof(Ts), std::is_const_v<Ts> ? 0 : 1), ...);
+  (__builtin_prefetch(tensors + kBytes / sizeof(Ts), std::is_const_v<Ts> ? 0 : 1), ...);
 }
-template <typename... Ts>
+template <std::int64_t kBytes = kjit::details::kAheadBytes, typename... Ts>
 HWY_INLINE void fetch_ahead(std::size_t, Ts*...) {}
 
 /// Calls `work(at, count)` for every vector of the elements from `first` up to `last`: `AllLanes` for all but the last,
