@@ -165,9 +165,9 @@ def _random_shape(source: random.Random, placed: Placed, elements: int) -> tuple
         more = [f"more{number}" for number in range(source.randint(0, 3))]
         dimensions += more if dimension == ELLIPSIS else [dimension]
     left = elements // max(1, math.prod(dimension for dimension in dimensions if isinstance(dimension, int)))
-    named = list({dimension for dimension in dimensions if isinstance(dimension, str)})
+    named = sorted({dimension for dimension in dimensions if isinstance(dimension, str)})
     sizes: dict[int | str, int] = {}
-    for name in source.sample(sorted(named), len(named)):
+    for name in source.sample(named, len(named)):
         times = dimensions.count(name)
         largest = max(1, int(left ** (source.uniform(0.3, 1) / times)))
         # A row of no elements has no mean, and as an integer that is nothing certain.
