@@ -193,11 +193,17 @@ def _temporary_home(root: str) -> Path:
     names = [f"kjit-{user}", *(f"kjit-{user}-{number}" for number in range(1, _ATTEMPTS))]
     for name in names:
         home = Path(root, name)
-        with contextlib.suppress(FileExistsError):
-            make_private(home)
-            status = home.lstat()
+        for _ in range(_ATTEMPTS):
+            try:
+                make_private(home)
+                status = home.lstat()
+            except FileExistsError:
+                break
+            except FileNotFoundError:
+                continue  # the last process that worked in it has removed it
             if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o022:
                 return home
+            break
     raise CacheError(
         f"'{Path(root, names[0])}', where temporary files would be kept, is not this user's alone.",
         hint="remove it, or set TMPDIR to a folder of yours",

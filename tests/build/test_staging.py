@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kjit.build import staging
+from kjit.build.folders import make_private
 from kjit.build.staging import make_temporary_folder, sweep, temporary_folder, temporary_lock
 from kjit.errors import CacheError
 
@@ -143,6 +144,24 @@ def test_one_process_at_a_time_holds_a_temporary_lock_and_nothing_is_left_of_it(
     assert [process.wait() for process in processes] == [0] * 4
     assert (tmp_path / "count").read_text() == "200"
     assert [entry.name for entry in tmp_path.iterdir()] == ["count"]
+
+
+def test_a_home_that_another_process_removes_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def make_and_lose(folder: Path) -> None:
+        make_private(folder)
+        made.append(folder)
+        if len(made) <= 3:
+            folder.rmdir()
+
+    monkeypatch.setattr(staging, "make_private", make_and_lose)
+    with temporary_folder(str(tmp_path)) as folder:
+        assert folder.parent.name == f"kjit-{os.geteuid()}"
+    assert len(made) > 3
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_temporary_lock_that_another_name_holds_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
