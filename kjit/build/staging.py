@@ -80,8 +80,7 @@ def make_temporary_folder(root: str | None = None) -> tuple[Path, Callable[[], N
 
     def remove() -> None:
         _remove(folder, handle)
-        with contextlib.suppress(OSError):  # others work in it
-            home.rmdir()
+        _leave(home)
 
     return folder, remove
 
@@ -103,8 +102,7 @@ def temporary_lock(name: str, doing: str) -> Iterator[None]:
             yield
         finally:
             path.unlink(missing_ok=True)  # those who wait for it see that, and make it anew
-    with contextlib.suppress(OSError):  # others work in it
-        home.rmdir()
+    _leave(home)
 
 
 def is_taken_away(folder: Path, error: Exception) -> bool:
@@ -208,6 +206,12 @@ def _temporary_home(root: str) -> Path:
         f"'{Path(root, names[0])}', where temporary files would be kept, is not this user's alone.",
         hint="remove it, or set TMPDIR to a folder of yours",
     )
+
+
+def _leave(home: Path) -> None:
+    """Remove the user's place where nothing is in it any more."""
+    with contextlib.suppress(OSError):  # others work in it
+        home.rmdir()
 
 
 def _sign(handle: int) -> None:

@@ -536,7 +536,7 @@ void fail(const char* format, ...) {
   va_start(arguments, format);
   std::vsnprintf(message, sizeof(message), format, arguments);
   va_end(arguments);
-  if (worker == nullptr || worker->current == nullptr) {
+  if (!is_in_kernel()) {
     std::fprintf(stderr, "kjit simulator: outside of a kernel: %s\n", message);
     __builtin_trap();
   }
@@ -630,7 +630,7 @@ __attribute__((noinline)) std::uint32_t active_mask() {
 }
 
 void yield() {
-  if (worker == nullptr || worker->current == nullptr) return;
+  if (!is_in_kernel()) return;
   Worker& w = *worker;
   Thread& self = *w.current;
   if (__atomic_load_n(&w.launch->failed, __ATOMIC_RELAXED)) leave_block(w);  // what it waits for may never come
@@ -720,7 +720,7 @@ struct Misaligned {
 
 extern "C" void __ubsan_handle_type_mismatch_v1(const Misaligned* found, const void* address) {
   constexpr std::uint8_t kLoad = 0, kStore = 1, kReference = 2;  // others need not touch the whole of it
-  if (kjit_sim::worker == nullptr || kjit_sim::worker->current == nullptr || found->use > kReference) return;
+  if (!kjit_sim::is_in_kernel() || found->use > kReference) return;
   const char* const verb = found->use == kLoad ? "reads" : found->use == kStore ? "writes" : "uses";
   char what[400];
   std::snprintf(what, sizeof(what), "%s %s at the misaligned address %p, which is no multiple of %u", verb,
@@ -731,7 +731,7 @@ extern "C" void __ubsan_handle_type_mismatch_v1(const Misaligned* found, const v
 
 // What `assert` calls.
 extern "C" void __assert_fail(const char* assertion, const char* file, unsigned line, const char* function) noexcept {
-  if (kjit_sim::worker != nullptr && kjit_sim::worker->current != nullptr) {
+  if (kjit_sim::is_in_kernel()) {
     kjit_sim::fail("%s:%u: %s: assertion `%s' failed", file, line, function, assertion);
   }
   std::fprintf(stderr, "%s:%u: %s: assertion `%s' failed.\n", file, line, function, assertion);

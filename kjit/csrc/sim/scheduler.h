@@ -166,6 +166,11 @@ struct Worker {
 /// The worker of this OS thread; null where no launch has run yet.
 extern constinit thread_local Worker* worker;
 
+/// Whether a thread of a kernel runs on this OS thread now.
+inline bool is_in_kernel() {
+  return worker != nullptr && worker->current != nullptr;
+}
+
 /// Called at the turns of a launch where set. `thread_changed` comes before a thread runs, with the builtin variables
 /// set. A hook that finds a mistake calls `fail` (only where a thread runs) or writes the launch's report.
 struct Hooks {

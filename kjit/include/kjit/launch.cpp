@@ -39,7 +39,6 @@ KJIT_IMPL cudaError_t details::allow_dynamic_smem(const void* kernel, std::size_
   };
   constexpr std::size_t kKnown = 16;
   static thread_local Known all_known[kKnown];
-  if (device < 0) RuntimeDeviceCheck(::cudaGetDevice(&device), where);
   Known& known = all_known[reinterpret_cast<std::uintptr_t>(kernel) / 16 % kKnown];
   if (known.kernel == kernel && known.device == device && bytes <= known.bytes) return cudaSuccess;
 

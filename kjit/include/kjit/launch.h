@@ -54,9 +54,9 @@ namespace details {
 /// The words for a `CUresult`. The driver is asked through the runtime, so that nothing has to be linked with libcuda.
 KJIT_COLD const char* driver_error_string(int result) noexcept;
 
-/// Lets `kernel` be launched with so many bytes of dynamic shared memory on `device`, or the current one where that is
-/// negative. Without asking, a block may have 48 KiB, static shared memory included. What was allowed stays so, and is
-/// known to the thread that has asked: asking again costs next to nothing. Any number of threads may ask at a time.
+/// Lets `kernel` be launched with so many bytes of dynamic shared memory on `device`. Without asking, a block may have
+/// 48 KiB, static shared memory included. What was allowed stays so, and is known to the thread that has asked: asking
+/// again costs next to nothing. Any number of threads may ask at a time.
 ///
 /// Returns an error where the GPU has less; it is cleared.
 cudaError_t allow_dynamic_smem(const void* kernel, std::size_t bytes, int device, DebugInfo where);

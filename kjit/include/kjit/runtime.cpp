@@ -75,8 +75,9 @@ KJIT_IMPL std::size_t get_max_smem_per_block(int device_id, bool opt_in, bool us
 }
 
 KJIT_IMPL std::uint32_t get_blocks_per_sm(const void* kernel, int block_dim, std::size_t dynamic_smem, int device_id) {
-  const DeviceGuard guard(resolve(device_id));
-  if (dynamic_smem > 0 && host::details::allow_dynamic_smem(kernel, dynamic_smem, -1, {}) != cudaSuccess) {
+  const int device = resolve(device_id);
+  const DeviceGuard guard(device);
+  if (dynamic_smem > 0 && host::details::allow_dynamic_smem(kernel, dynamic_smem, device, {}) != cudaSuccess) {
     return 0;  // more than a block can have
   }
   int blocks = 0;
@@ -93,7 +94,7 @@ KJIT_IMPL std::size_t get_available_dynamic_smem_per_block(const void* kernel, i
 }
 
 KJIT_IMPL void set_max_dynamic_smem(const void* kernel, std::size_t dyn_smem_bytes, int device_id) {
-  RuntimeDeviceCheck(host::details::allow_dynamic_smem(kernel, dyn_smem_bytes, device_id, {}));
+  RuntimeDeviceCheck(host::details::allow_dynamic_smem(kernel, dyn_smem_bytes, resolve(device_id), {}));
 }
 
 KJIT_IMPL void set_smem_carveout(const void* kernel, int percent, int device_id) {
