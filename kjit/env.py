@@ -25,6 +25,7 @@ SHARED_CACHE_DIR = "KJIT_SHARED_CACHE_DIR"
 CACHE_MAX_SIZE = "KJIT_CACHE_MAX_SIZE"
 COMPILER_LAUNCHER = "KJIT_COMPILER_LAUNCHER"
 CPU_LEVEL = "KJIT_CPU_LEVEL"
+CPU_CACHE_BYTES = "KJIT_CPU_CACHE_BYTES"
 NO_COMPILE = "KJIT_NO_COMPILE"
 LOG = "KJIT_LOG"
 SIM = "KJIT_SIM"
@@ -73,6 +74,12 @@ VARIABLES = (
         CPU_LEVEL,
         "A lower level of CPU (`x86-64-v2`) than this one has: of a bundle, and of an op with `--simd highway`, what "
         "runs there is taken, so that you can try it.",
+    ),
+    # Kernels read this one themselves, at their first call.
+    Variable(
+        CPU_CACHE_BYTES,
+        "How large a kernel for the CPU takes the last-level cache to be: what it writes goes past the caches if all "
+        "of its tensors are larger than this. By default what the CPU says; 0: never.",
     ),
     Variable(NO_COMPILE, "Set to 1, a module that has not been built is an error and is never compiled at run time."),
     Variable(

@@ -271,7 +271,7 @@ class CppView(View):
         """What holds some elements of a tensor: converted, where the function for one element is a template over their
         type."""
         arguments = [tensor.pointee, *(["false"] if tensor.role == "out" else [])]
-        if tensor.element == "fp16_t":
+        if tensor.element in ("fp16_t", "bf16_t"):
             arguments = [tensor.pointee, "false" if tensor.role == "out" else "true", tensor.pointee]
         return f"{name}<{', '.join(arguments)}>"
 
@@ -327,10 +327,17 @@ class CppView(View):
         factor = [self.start.factor] if self.start.factor else []
         return [*self.scalar_names(prefix, self.start.element_scalars), *factor]
 
-    def _cpu_element(self, tensor: TensorView) -> str:
+    @property
+    def streamed_types(self) -> list[str]:
+        """The element types of all tensors that are read or written whole, if some are only written; else none."""
+        has_output = bool(self.of("element", roles=("out",)))
+        return [tensor.element for tensor in self.of("element", "table")] if has_output else []
+
+    @staticmethod
+    def _cpu_element(tensor: TensorView, index: str) -> str:
         if tensor.kind == "number":
             return f"{tensor.name}_row"
-        return tensor.at(f"{tensor.name}_ptr" if tensor.kind == "column" else f"{tensor.name}_row", "i")
+        return tensor.at(f"{tensor.name}_ptr" if tensor.kind == "column" else f"{tensor.name}_row", index)
 
     @property
     def cpu_row_call(self) -> list[str]:
@@ -340,12 +347,16 @@ class CppView(View):
 
     @property
     def cpu_element_call(self) -> list[str]:
-        return [*(self._cpu_element(tensor) for tensor in self.of_element), *self.scalar_names()]
+        """The arguments of the function for one element, `i` elements into a part of a row."""
+        tensors = [
+            f"{t.name}_data[i]" if t.role == "out" else self._cpu_element(t, "part + i") for t in self.of_element
+        ]
+        return [*tensors, *self.scalar_names()]
 
     @property
     def cpu_zero_call(self) -> list[str]:
         """The same where the table has no such row."""
-        tensors = [f"{t.name}_zero" if t.kind == "table" else self._cpu_element(t) for t in self.of_element]
+        tensors = [f"{t.name}_zero" if t.kind == "table" else self._cpu_element(t, "i") for t in self.of_element]
         return [*tensors, *self.scalar_names()]
 
     @property

@@ -46,17 +46,17 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    addresses ahead aligned_head all_aligned at at_row bits_t blockDim blockIdx blocks chunk columns_aligned compute_t
-    data_of device div_ceil element_or_zero fetch_ahead fetch_row fetched first for_parts for_vectors given gpu gridDim
-    head heads held hn host hwy i in_shared inside inverse_rms j kept_chunks kernel kjit lane lane_t last late later
-    launch least load load_one load_or_zero matcher maybe_unused next num_rows numel only parallel_ranges params part
-    parts pending per_row pointers row row_at row_size row_total rows_ahead rsqrt run scalar_t shape size spread sqrt
-    staged_t std step store store_one summed table_at table_size tag term threadIdx threads totals vec_end vec_total
-    vectors wanted warpSize whole widen
+    addresses ahead aligned_head all_aligned are_aligned at at_row bits_t blockDim blockIdx blocks chunk
+    columns_aligned compute_t data_of device div_ceil element_or_zero exceeds_caches fetch_ahead fetch_row fetched
+    first for_parts for_vectors given gpu gridDim head heads held hn host hwy i in_shared inside inverse_rms j
+    kept_chunks kernel kjit lane lane_t last late later launch least load load_one load_or_zero matcher maybe_unused
+    next num_rows numel only parallel_ranges params part parts pending per_row pointers row row_at row_size
+    row_total rows_ahead rsqrt run scalar_t shape size spread sqrt staged_t std step store store_one streams summed
+    table_at table_size tag term threadIdx threads totals vec_end vec_total vectors wanted warpSize whole widen
 
-    Index Lane LaunchKernel Optional Params Part Size Staged StagedRow SymbolicDevice SymbolicShape SymbolicSize T Tag
-    TensorMatcher TensorView Ts U Widest kAhead kAligned kBlock kClusters kColumns kDLCPU kDLCUDA kEven kKeep
-    kLate kLong kParallel kParts kStaged kStaying kStreaming kUnroll kVec kWhole
+    Index Lane LaunchKernel Optional Params Part Size Staged StagedRow Streamed SymbolicDevice SymbolicShape
+    SymbolicSize T Tag TensorMatcher TensorView Ts U Widest kAhead kAligned kBlock kClusters kColumns kDLCPU kDLCUDA
+    kEven kKeep kLate kLong kParallel kParts kStaged kStaying kStreaming kUnroll kVec kWhole
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     uintptr_t size_t KJIT_DEVICE
@@ -128,7 +128,7 @@ CPP_TYPES = _words(
     Error Event Exchange Export Extent FactoryLock FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait
     IntegerRange Kept LaunchKernel LoadStoreBytes LoadStorePattern Matching MaybeDevice Memory Message
     NoDeleter Optional Options PackedTrait Panic PanicError Pending Piece Place Position ReductionTrait Row RuntimeCheck
-    RuntimeDeviceCheck ScalarTrait ShapeView SizeRef Spread Staged StagedRow StorageType StrideView StringView
+    RuntimeDeviceCheck ScalarTrait ShapeView SizeRef Spread Staged StagedRow StorageType Streamed StrideView StringView
     SymbolicDType SymbolicDevice SymbolicShape SymbolicSize Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
     """
 )

@@ -15,13 +15,13 @@ void count(TensorView out, int64_t grain, bool is_parallel) {
 }
 
 /// Copies halves through what they are computed as.
-void through_floats(TensorView x, TensorView out) {
+void through_floats(TensorView x, TensorView out, bool streams) {
   const auto* from = static_cast<const fp16_t*>(x.data_ptr());
   auto* to = static_cast<fp16_t*>(out.data_ptr());
   for_parts(0, x.numel(), [=]<typename Size>(int64_t at, Size size) {
     static_assert(kStaged > 0);
     Staged<const fp16_t> x_part(from, at, size);
-    Staged<fp16_t, false> out_part(to, at, size);
+    Staged<fp16_t, false> out_part(to, at, size, streams);
     const staged_t<const fp16_t>* x_data = x_part.data();
     for (int64_t i = 0; i < size; ++i) out_part.data()[i] = x_data[i];
     out_part.store();
@@ -45,12 +45,32 @@ int64_t parts(TensorView sizes, int64_t size, bool smaller) {
   return count;
 }
 
+/// Copies bytes in parts, past the caches where that can be, and returns how many parts were streamed.
+int64_t stream(TensorView x, TensorView out, bool streams) {
+  const auto* from = static_cast<const uint8_t*>(x.data_ptr());
+  auto* to = static_cast<uint8_t*>(out.data_ptr());
+  int64_t streamed = 0;
+  for_parts<64>(0, x.numel(), [&]<typename Size>(int64_t at, Size size) {
+    Streamed<uint8_t> part(to + at, size, streams);
+    for (int64_t i = 0; i < size; ++i) part.data()[i] = from[at + i];
+    part.store();
+    streamed += part.streams() ? 1 : 0;
+  });
+  stream_fence();
+  return streamed;
+}
+
+/// Whether floats and doubles, so many of each, are more than the caches hold.
+bool exceeds(int64_t numel) {
+  return exceeds_caches<float, double>(numel);
+}
+
 /// Doubles the elements of `x`, row by row, and copies the doubled rows to `out`; false where no tensor became one.
 template <typename T>
-bool double_rows(TensorView x, TensorView out) {
+bool double_rows(TensorView x, TensorView out, bool streams) {
   const int64_t row_size = x.size(1);
   StagedRow<T> x_rows(row_size);
-  StagedRow<T, false> out_rows(row_size);
+  StagedRow<T, false> out_rows(row_size, streams);
   for (int64_t at = 0; at < x.size(0); ++at) {
     staged_t<T>* x_data = x_rows.move(static_cast<T*>(x.data_ptr()) + at * row_size);
     staged_t<T>* out_data = out_rows.move(static_cast<T*>(out.data_ptr()) + at * row_size);
@@ -76,6 +96,8 @@ int64_t fetch(TensorView x) {
 KJIT_EXPORT(count, count)
 KJIT_EXPORT(through_floats, through_floats)
 KJIT_EXPORT(parts, parts)
+KJIT_EXPORT(stream, stream)
+KJIT_EXPORT(exceeds, exceeds)
 KJIT_EXPORT(fetch, fetch)
 KJIT_EXPORT(double_rows_fp16, double_rows<fp16_t>)
 KJIT_EXPORT(double_rows_bf16, double_rows<bf16_t>)

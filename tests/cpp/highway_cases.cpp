@@ -15,17 +15,19 @@ namespace hn = hwy::HWY_NAMESPACE;
 using namespace kjit::HWY_NAMESPACE;
 
 /// Copies halves through lanes, and returns their sum.
-float through_lanes(const kjit::fp16_t* from, kjit::fp16_t* to, int64_t numel) {
+float through_lanes(const kjit::fp16_t* from, kjit::fp16_t* to, int64_t numel, bool wants_streams) {
   using Tag = hn::ScalableTag<kjit::lane_t<kjit::fp16_t>>;
   const Tag tag;
   hn::Vec<Tag> totals = hn::Zero(tag);
-  for_vectors(tag, 0, numel, [&]<typename Part>(int64_t at, Part part) HWY_ATTR {
+  const bool streams = wants_streams && are_aligned(tag, to);
+  for_vectors(tag, 0, numel, streams, [&]<typename Part>(int64_t at, Part part) HWY_ATTR {
     fetch_ahead(part, from + at, to + at);
     const hn::Vec<Tag> x = load(tag, from + at, part);
     const hn::Vec<Tag> zeros = load_or_zero(tag, static_cast<const float*>(nullptr), at, part);
     totals = totals + only(tag, x + zeros + hn::Set(tag, 1.0f), part);
     store(tag, x, to + at, part);
   });
+  for_vectors(tag, 0, 0, [&]<typename Part>(int64_t, Part) HWY_ATTR { totals = hn::Zero(tag); });
   static_assert(kConvertsHalves || !kConvertsHalves);
   static_assert(kIsNarrowInt<int8_t> && sizeof(kjit::bits_t<double>) == 8);
   static_assert(!std::is_same_v<kjit::AllLanes, size_t>);
@@ -44,9 +46,9 @@ namespace {
 
 HWY_EXPORT(through_lanes);
 
-double copy(kjit::TensorView x, kjit::TensorView out) {
+double copy(kjit::TensorView x, kjit::TensorView out, bool streams) {
   const auto* from = static_cast<const kjit::fp16_t*>(x.data_ptr());
-  return HWY_DYNAMIC_DISPATCH(through_lanes)(from, static_cast<kjit::fp16_t*>(out.data_ptr()), x.numel());
+  return HWY_DYNAMIC_DISPATCH(through_lanes)(from, static_cast<kjit::fp16_t*>(out.data_ptr()), x.numel(), streams);
 }
 
 }  // namespace

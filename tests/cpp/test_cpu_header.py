@@ -1,13 +1,19 @@
-"""kjit/cpu.h and kjit/highway.h: work in ranges, and halves that are computed with as floats."""
+"""kjit/cpu.h, kjit/streaming.h and kjit/highway.h: work in ranges, halves that are computed with as floats, and stores
+that go past the caches."""
 
 from __future__ import annotations
 
+import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import kjit
+from kjit import env
 from kjit.spec import Spec, Target, Variant
 
 HERE = Path(__file__).parent
@@ -29,11 +35,12 @@ def test_each_element_is_in_one_range(size: int, grain: int) -> None:
         assert (out == 1).all()
 
 
-def test_halves_that_are_staged_stay_what_they_are() -> None:
+@pytest.mark.parametrize("streams", [False, True])
+def test_halves_that_are_staged_stay_what_they_are(streams: bool) -> None:
     module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
     halves = every_half()
     out = torch.empty_like(halves)
-    module.through_floats(halves, out)
+    module.through_floats(halves, out, streams)
     assert torch.equal(out.view(torch.int16), halves.view(torch.int16))
     assert [module.fetch(torch.zeros(size)) for size in (0, 1, 100, 1000, 10**6)] == [16, 16, 11, 4, 4]
 
@@ -49,22 +56,62 @@ def test_parts_are_all_elements_in_order_and_the_last_alone_has_any_size(size: i
         assert parts[:count].tolist() == [*known, *([-left] if left else [])]
 
 
-@pytest.mark.parametrize("row_size", [0, 1, 7, 8, 16, 33, 1001])
+@pytest.mark.parametrize("size", [0, 63, 64, 127, 128, 129, 128 + 64 + 1])
+@pytest.mark.parametrize("offset", [0, 1, 64])
+def test_whole_aligned_parts_are_streamed_and_the_others_are_written_as_usual(size: int, offset: int) -> None:
+    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+    x = torch.randint(0, 255, (size,), dtype=torch.uint8)
+    memory = torch.full((1024,), 255, dtype=torch.uint8)
+    begin = -memory.data_ptr() % 64 + 64 + offset
+    for streams in (False, True):
+        memory.fill_(255)
+        count = module.stream(x, memory[begin : begin + size], streams)
+        assert count == (size // 128 + size % 128 // 64 if streams and offset % 64 == 0 else 0)
+        assert torch.equal(memory[begin : begin + size], x)
+        assert (memory[:begin] == 255).all()
+        assert (memory[begin + size :] == 255).all()
+
+
+@pytest.mark.parametrize(
+    ("cache", "exceeded"), [("1200", [False, False, True, True]), ("0", [False] * 4), ("", [False, None, None, True])]
+)
+def test_the_size_of_the_caches_is_what_the_cpu_says_or_the_environment(
+    cache: str, exceeded: list[bool | None]
+) -> None:
+    if not cache and not Path("/sys/devices/system/cpu/cpu0/cache/index2/size").exists():
+        pytest.skip("the CPU says nothing of its caches")
+    source = str(HERE / "cpu_cases.cpp")
+    program = f"""
+import kjit
+module = kjit.load_jit("cpu_cases", cpp_files=[{source!r}])
+print([module.exceeds(numel) for numel in (1, 100, 101, 2**50)])
+"""
+    environment = {**os.environ, env.CPU_CACHE_BYTES: cache}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    found = ast.literal_eval(done.stdout)
+    assert [left for left, right in zip(found, exceeded, strict=True) if right is not None] == [
+        right for right in exceeded if right is not None
+    ]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("row_size", [0, 1, 7, 8, 16, 33, 256, 1001])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_rows_that_are_staged_are_changed_and_written(dtype: torch.dtype, row_size: int) -> None:
+def test_rows_that_are_staged_are_changed_and_written(dtype: torch.dtype, row_size: int, streams: bool) -> None:
     module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
     # With an element before and behind the rows, which belong to somebody else.
     x, out = (torch.arange(3 * row_size + 2).to(dtype) for _ in range(2))
     expected = x * 2
     expected[0], expected[-1] = x[0], x[-1]
     double_rows = module.double_rows_fp16 if dtype == torch.float16 else module.double_rows_bf16
-    assert double_rows(*(tensor[1:-1].view(3, row_size) for tensor in (x, out)))
+    assert double_rows(*(tensor[1:-1].view(3, row_size) for tensor in (x, out)), streams)
     assert torch.equal(x, expected)
     assert torch.equal(out, expected)
 
 
 @pytest.mark.highway
-def test_halves_in_lanes_stay_what_they_are_and_lanes_that_are_not_there_are_not_counted() -> None:
+@pytest.mark.parametrize("streams", [False, True])
+def test_halves_in_lanes_stay_what_they_are_and_lanes_that_are_not_there_are_not_counted(streams: bool) -> None:
     from kjit.runtime.load import load_variant
 
     module = load_variant(
@@ -72,7 +119,7 @@ def test_halves_in_lanes_stay_what_they_are_and_lanes_that_are_not_there_are_not
     )
     halves = every_half()
     out = torch.empty_like(halves)
-    module.copy(halves, out)
+    module.copy(halves, out, streams)
     assert torch.equal(out.view(torch.int16), halves.view(torch.int16))
     few = torch.tensor([2.0, 3.0, 5.0], dtype=torch.float16)
-    assert module.copy(few, torch.empty_like(few)) == 10 + 3 + 2
+    assert module.copy(few, torch.empty_like(few), streams) == 10 + 3 + 2

@@ -3,5 +3,6 @@
 
 #include <kjit/ffi.cpp>
 #include <kjit/once.cpp>
+#include <kjit/streaming.cpp>
 #include <kjit/tensor.cpp>
 #include <kjit/utils.cpp>

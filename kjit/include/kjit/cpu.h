@@ -7,6 +7,7 @@
 #pragma once
 
 #include <kjit/dtype.h>
+#include <kjit/streaming.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -24,8 +25,8 @@ namespace kjit {
 /// Splits `total` elements into a range for each thread and calls `work(first, last)` for each at the same time; there
 /// is one range where `is_parallel` is false. Ranges begin at multiples of `grain`.
 ///
-/// As many threads as OpenMP has, which in a process with PyTorch is PyTorch's (`torch.set_num_threads`). `work` must
-/// not throw.
+/// As many threads as OpenMP has, which in a process with PyTorch is PyTorch's (`torch.set_num_threads`). What `work`
+/// wrote past the caches is written when this returns. `work` must not throw.
 template <typename Work>
 void parallel_ranges(std::int64_t total, std::int64_t grain, bool is_parallel, const Work& work) {
 #if defined(_OPENMP)
@@ -38,6 +39,7 @@ void parallel_ranges(std::int64_t total, std::int64_t grain, bool is_parallel, c
       const std::int64_t first = omp_get_thread_num() * size;
       const std::int64_t last = first + size < total ? first + size : total;
       if (first < last) work(first, last);
+      stream_fence();
     }
     return;
   }
@@ -46,10 +48,8 @@ void parallel_ranges(std::int64_t total, std::int64_t grain, bool is_parallel, c
   static_cast<void>(is_parallel);
 #endif
   if (total > 0) work(std::int64_t{0}, total);
+  stream_fence();
 }
-
-/// How many elements are staged at once: some tensors' fit into the first-level cache.
-constexpr std::int64_t kStaged = 128;
 
 /// Calls `work(at, size)` for the elements from `first` up to `last` in parts of kStaged, whose size the compiler
 /// knows, and a last one. With `kSmaller`, what is left is done in parts of that size first: for many short rows.
@@ -63,16 +63,30 @@ inline void for_parts(std::int64_t first, std::int64_t last, const Work& work) {
   if (at < last) work(at, last - at);
 }
 
-/// The type of an element while it is staged: float for fp16_t on an x86 CPU that converts halves itself. Compilers
-/// before GCC 13 use those instructions for one half at a time, if at all. Every other type stays what it is.
+namespace details {
+
+/// Whether elements of type `T` are floats while they are staged: those that this x86 CPU converts in vectors, and for
+/// which compilers use slower instructions: for fp16_t before GCC 13 one half at a time, if they do at all; for bf16_t
+/// on AVX2 many.
 #if defined(__F16C__)
 template <typename T>
-using staged_t = std::conditional_t<std::is_same_v<std::remove_const_t<T>, fp16_t>,
-                                    std::conditional_t<std::is_const_v<T>, const float, float>, T>;
+constexpr bool kIsWidened = std::is_same_v<T, fp16_t>;
 #else
 template <typename T>
-using staged_t = T;
+constexpr bool kIsWidened = false;
 #endif
+#if defined(__AVX2__) && !defined(__AVX512F__)
+template <>
+constexpr bool kIsWidened<bf16_t> = true;
+#endif
+
+}  // namespace details
+
+/// The type of an element while it is staged: float for fp16_t and bf16_t where that is faster, for every other type
+/// what it is.
+template <typename T>
+using staged_t = std::conditional_t<details::kIsWidened<std::remove_const_t<T>>,
+                                    std::conditional_t<std::is_const_v<T>, const float, float>, T>;
 
 namespace details {
 
@@ -92,8 +106,9 @@ inline void fetch_ahead(T* data, Size size) {
   for (std::int64_t i = 0; i < size; i += kLine) __builtin_prefetch(line + i, std::is_const_v<T> ? 0 : 1);
 }
 
-/// `size` elements of a tensor, at most kStaged, from `at` on. Without `kLoad` they are only written. Changed elements
-/// are in the tensor after `store()`. Where there is no tensor, `data()` is null.
+/// `size` elements of a tensor, at most kStaged, from `at` on. Without `kLoad` they are only written, and past the
+/// caches if `streams` says so. Changed elements are in the tensor after `store()`. Where there is no tensor, `data()`
+/// is null.
 template <typename T, bool kLoad = true, typename = staged_t<T>>
 class Staged {
  public:
@@ -105,6 +120,16 @@ class Staged {
 
  private:
   T* data_;
+};
+
+template <typename T>
+class Staged<T, false, T> : public Streamed<T> {
+ public:
+  template <typename Size>
+  Staged(T* tensor, std::int64_t at, Size size, bool streams = false)
+      : Streamed<T>(tensor == nullptr ? nullptr : tensor + at, size, streams) {
+    if (!this->streams()) fetch_ahead(this->data(), size);
+  }
 };
 
 #if defined(__F16C__)
@@ -125,46 +150,130 @@ inline void widen_vector(const fp16_t* from, float* to) {
 }
 #endif
 
-inline void widen_halves(const fp16_t* from, float* to, std::int64_t size) {
-  const std::int64_t whole = size / kWidened * kWidened;
-  for (std::int64_t i = 0; i < whole; i += kWidened) widen_vector(from + i, to + i);
-  for (std::int64_t i = 0; i < size % kWidened; ++i) to[whole + i] = static_cast<float>(from[whole + i]);
+/// Rounds 16 floats to elements of type `T` at a time.
+template <typename T>
+class Narrow;
+
+template <>
+class Narrow<fp16_t> {
+ public:
+  __m256i operator()(const float* from) {
+    const __m128i first = _mm256_cvtps_ph(_mm256_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT);
+    const __m128i second = _mm256_cvtps_ph(_mm256_loadu_ps(from + 8), _MM_FROUND_TO_NEAREST_INT);
+    return _mm256_insertf128_si256(_mm256_castsi128_si256(first), second, 1);
+  }
+  bool met_nan() const { return false; }
+};
+
+#if defined(__AVX2__) && !defined(__AVX512F__)
+inline void widen_vector(const bf16_t* from, float* to) {
+  const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  _mm256_storeu_ps(to, _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)));
 }
 
-inline void narrow_to_halves(const float* from, fp16_t* to, std::int64_t size) {
-  constexpr std::int64_t kNarrowed = 8;
-  const std::int64_t whole = size / kNarrowed * kNarrowed;
-  for (std::int64_t i = 0; i < whole; i += kNarrowed) {
-    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), halves);
+// As in kjit/dtype.h: to the nearest, ties to even. A NaN may become an infinity here, and is only noted.
+template <>
+class Narrow<bf16_t> {
+ public:
+  Narrow() { asm("" : "+x"(one_), "+x"(below_half_)); }  // kept in registers: g++ makes them anew for each vector
+  __m256i operator()(const float* from) {
+    const __m256 first = _mm256_loadu_ps(from), second = _mm256_loadu_ps(from + 8);
+    nan_ = _mm256_or_ps(nan_, _mm256_cmp_ps(first, second, _CMP_UNORD_Q));
+    const __m256i words = _mm256_packus_epi32(round(first), round(second));
+    return _mm256_permute4x64_epi64(words, 0xd8);  // which the packing has interleaved
   }
-  for (std::int64_t i = 0; i < size % kNarrowed; ++i) to[whole + i] = static_cast<fp16_t>(from[whole + i]);
+  bool met_nan() const { return _mm256_movemask_ps(nan_) != 0; }
+
+ private:
+  __m256i round(__m256 values) const {
+    const __m256i bits = _mm256_castps_si256(values);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), one_);
+    return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, below_half_), odd), 16);
+  }
+
+  __m256i one_ = _mm256_set1_epi32(1), below_half_ = _mm256_set1_epi32(0x7fff);
+  __m256 nan_ = _mm256_setzero_ps();
+};
+#endif
+
+/// `size` elements of a tensor as floats.
+template <typename T>
+inline void widen_elements(const T* from, float* to, std::int64_t size) {
+  const std::int64_t whole = size / kWidened * kWidened;
+  for (std::int64_t i = 0; i < whole; i += kWidened) widen_vector(from + i, to + i);
+  for (std::int64_t i = whole; i < size; ++i) to[i] = static_cast<float>(from[i]);
+}
+
+/// `size` floats as elements of a tensor; with `streams`, past the caches, to whole aligned vectors.
+template <typename T>
+inline void narrow_elements(const float* from, T* to, std::int64_t size, bool streams) {
+  constexpr std::int64_t kNarrowed = 16;
+  const std::int64_t whole = size / kNarrowed * kNarrowed;
+  Narrow<T> narrow;
+  if (streams) {
+    for (std::int64_t i = 0; i < whole; i += kNarrowed)
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), narrow(from + i));
+  } else {
+    for (std::int64_t i = 0; i < whole; i += kNarrowed)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), narrow(from + i));
+  }
+  std::int64_t done = whole;
+  if (narrow.met_nan()) {  // rare: all of them once more, one at a time
+    if (streams) stream_fence();
+    done = 0;
+  }
+  for (std::int64_t i = done; i < size; ++i) to[i] = static_cast<T>(from[i]);
+}
+
+/// Whether `narrow_elements` may stream to this address.
+inline bool is_aligned_vector(const void* to) {
+  return reinterpret_cast<std::uintptr_t>(to) % sizeof(__m256i) == 0;
 }
 
 }  // namespace details
 
-template <typename T, bool kLoad>
-  requires std::is_same_v<std::remove_const_t<T>, fp16_t>
-class Staged<T, kLoad, staged_t<T>> {
+template <typename T>
+  requires details::kIsWidened<std::remove_const_t<T>>
+class Staged<T, true, staged_t<T>> {
  public:
   Staged(T* tensor, std::int64_t at, std::int64_t size)
       : tensor_(tensor == nullptr ? nullptr : tensor + at), size_(size) {
     fetch_ahead(tensor_, size);
-    if (kLoad && tensor != nullptr) details::widen_halves(tensor_, floats_, size);
+    if (tensor != nullptr) details::widen_elements(tensor_, floats_, size);
   }
   staged_t<T>* data() { return tensor_ == nullptr ? nullptr : floats_; }
-  void store() { details::narrow_to_halves(floats_, tensor_, size_); }
+  void store() { details::narrow_elements(floats_, tensor_, size_, false); }
 
  private:
   alignas(64) float floats_[kStaged];
   T* tensor_;
   std::int64_t size_;
 };
+
+template <typename T>
+  requires details::kIsWidened<T>
+class Staged<T, false, float> {
+ public:
+  Staged(T* tensor, std::int64_t at, std::int64_t size, bool streams = false)
+      : tensor_(tensor == nullptr ? nullptr : tensor + at),
+        size_(size),
+        streams_(streams && details::is_aligned_vector(tensor_)) {
+    if (!streams_) fetch_ahead(tensor_, size);
+  }
+  float* data() { return tensor_ == nullptr ? nullptr : floats_; }
+  void store() { details::narrow_elements(floats_, tensor_, size_, streams_); }
+
+ private:
+  alignas(64) float floats_[kStaged];
+  T* tensor_;
+  std::int64_t size_;
+  bool streams_;
+};
 #endif
 
 /// The rows of a tensor, one after another: as `Staged`, for rows of any length. `move(row)` goes to another row, or to
-/// none where it is null, and gives its elements; without `kLoad` they are only written. Changed elements are in the
-/// tensor after `store()`.
+/// none where it is null, and gives its elements; without `kLoad` they are only written, and past the caches if
+/// `streams` says so. Changed elements are in the tensor after `store()`.
 template <typename T, bool kLoad = true, typename = staged_t<T>>
 class StagedRow {
  public:
@@ -173,26 +282,55 @@ class StagedRow {
   void store() {}
 };
 
+template <typename T>
+class StagedRow<T, false, T> {
+ public:
+  explicit StagedRow(std::int64_t row_size, bool streams = false)
+      : buffer_(streams ? new T[static_cast<std::size_t>(row_size)] : nullptr), size_(row_size) {}
+  ~StagedRow() { delete[] buffer_; }
+  StagedRow(const StagedRow&) = delete;
+  StagedRow& operator=(const StagedRow&) = delete;
+  T* move(T* row) {
+    row_ = row;
+    return buffer_ == nullptr ? row : buffer_;
+  }
+  void store() {
+    if (buffer_ == nullptr) return;
+    for_parts(0, size_, [this]<typename Size>(std::int64_t at, Size size) {
+      Streamed<T> part(row_ + at, size, true);
+      __builtin_memcpy(part.data(), buffer_ + at, static_cast<std::size_t>(size) * sizeof(T));
+      part.store();
+    });
+  }
+
+ private:
+  T* buffer_;
+  std::int64_t size_;
+  T* row_ = nullptr;
+};
+
 #if defined(__F16C__)
 template <typename T, bool kLoad>
-  requires std::is_same_v<std::remove_const_t<T>, fp16_t>
+  requires details::kIsWidened<std::remove_const_t<T>>
 class StagedRow<T, kLoad, staged_t<T>> {
  public:
-  explicit StagedRow(std::int64_t row_size) : floats_(new float[static_cast<std::size_t>(row_size)]), size_(row_size) {}
+  explicit StagedRow(std::int64_t row_size, bool streams = false)
+      : floats_(new float[static_cast<std::size_t>(row_size)]), size_(row_size), streams_(streams) {}
   ~StagedRow() { delete[] floats_; }
   StagedRow(const StagedRow&) = delete;
   StagedRow& operator=(const StagedRow&) = delete;
   staged_t<T>* move(T* row) {
     row_ = row;
     if (row == nullptr) return nullptr;
-    if (kLoad) details::widen_halves(row, floats_, size_);
+    if (kLoad) details::widen_elements(row, floats_, size_);
     return floats_;
   }
-  void store() { details::narrow_to_halves(floats_, row_, size_); }
+  void store() { details::narrow_elements(floats_, row_, size_, streams_ && details::is_aligned_vector(row_)); }
 
  private:
   float* floats_;
   std::int64_t size_;
+  bool streams_;
   T* row_ = nullptr;
 };
 #endif

@@ -42,8 +42,11 @@
 
 namespace kjit {
 
-/// All lanes of a vector, where `load` and `store` would else be told how many.
-struct AllLanes {};
+/// All lanes of a vector, where `load` and `store` would else be told how many. What is stored goes past the caches
+/// where `streams` says so (kjit/streaming.h), to whole aligned vectors alone.
+struct AllLanes {
+  bool streams = false;
+};
 
 namespace details {
 
@@ -221,6 +224,16 @@ HWY_INLINE hn::Vec<D> load_or_zero(D d, const T* from, std::int64_t at, Count co
   return from == nullptr ? hn::Zero(d) : load(d, from + at, count);
 }
 
+/// A vector to memory as it is.
+template <class D, typename T>
+HWY_INLINE void store_vector(D d, hn::Vec<D> vector, T* to, AllLanes all) {
+  constexpr std::size_t kLeastBytes = 16;  // a narrower one would be streamed with what is behind it
+  if constexpr (hn::MaxLanes(D()) * sizeof(T) >= kLeastBytes) {
+    if (all.streams) return hn::Stream(vector, d, to);
+  }
+  hn::StoreU(vector, d, to);
+}
+
 /// All lanes to as many elements of any type, converted as C++ does: floats to integers towards zero, integers by their
 /// lowest bits, to a narrower floating type to the nearest; to a bool whether it is another than zero.
 template <class D, typename T, typename Lane = hn::TFromD<D>>
@@ -228,12 +241,12 @@ HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, AllLanes all) {
   const hn::Rebind<std::int32_t, D> d32;
   const hn::Rebind<std::uint32_t, D> du32;
   if constexpr (std::is_same_v<T, Lane>) {
-    hn::StoreU(vector, d, to);
+    store_vector(d, vector, to, all);
   } else if constexpr (std::is_same_v<Lane, bits_t<T>> && !std::is_integral_v<T>) {
-    hn::StoreU(vector, d, reinterpret_cast<Lane*>(to));
+    store_vector(d, vector, reinterpret_cast<Lane*>(to), all);
   } else if constexpr (std::is_same_v<T, fp16_t> && std::is_same_v<Lane, float> && kConvertsHalves) {
     const hn::Rebind<hwy::float16_t, D> d16;
-    hn::StoreU(hn::DemoteTo(d16, vector), d16, reinterpret_cast<hwy::float16_t*>(to));
+    store_vector(d16, hn::DemoteTo(d16, vector), reinterpret_cast<hwy::float16_t*>(to), all);
   } else if constexpr (std::is_same_v<T, bf16_t> && std::is_same_v<Lane, float>) {
     // As in kjit/dtype.h: to the nearest, ties to even; a NaN stays one.
     const auto bits = hn::BitCast(du32, vector);
@@ -242,11 +255,11 @@ HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, AllLanes all) {
     const auto nan = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du32, 0x40));
     const auto result = hn::IfThenElse(hn::RebindMask(du32, vector != vector), nan, rounded);
     const hn::Rebind<std::uint16_t, D> d16;
-    hn::StoreU(hn::TruncateTo(d16, result), d16, reinterpret_cast<std::uint16_t*>(to));
+    store_vector(d16, hn::TruncateTo(d16, result), reinterpret_cast<std::uint16_t*>(to), all);
   } else if constexpr (kIsNarrowInt<T> && !std::is_same_v<T, bool> && std::is_same_v<Lane, std::int32_t>) {
     const hn::Rebind<std::make_unsigned_t<T>, D> narrow;
-    hn::StoreU(hn::TruncateTo(narrow, hn::BitCast(du32, vector)), narrow,
-               reinterpret_cast<std::make_unsigned_t<T>*>(to));
+    store_vector(narrow, hn::TruncateTo(narrow, hn::BitCast(du32, vector)),
+                 reinterpret_cast<std::make_unsigned_t<T>*>(to), all);
   } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 4 &&
                        std::is_same_v<Lane, float>) {
     store(d32, hn::ConvertTo(d32, vector), to, all);
@@ -255,7 +268,7 @@ HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, AllLanes all) {
     store(d, ones, reinterpret_cast<std::uint8_t*>(to), all);
   } else if constexpr (std::is_same_v<T, float> && std::is_same_v<Lane, double>) {
     const hn::Rebind<float, D> df;
-    hn::StoreU(hn::DemoteTo(df, vector), df, to);
+    store_vector(df, hn::DemoteTo(df, vector), to, all);
   } else {
     HWY_ALIGN Lane lanes[hn::MaxLanes(d)];
     hn::Store(vector, d, lanes);
@@ -293,24 +306,38 @@ HWY_INLINE hn::Vec<D> only(D d, hn::Vec<D> vector, std::size_t count) {
   return hn::IfThenElseZero(hn::FirstN(d, count), vector);
 }
 
+/// Whether vectors of as many elements as `d` has lanes may be streamed to these addresses.
+template <class D, typename... Ts>
+HWY_INLINE bool are_aligned(D, const Ts*... tensors) {
+  return ((reinterpret_cast<std::uintptr_t>(tensors) % (hn::MaxLanes(D()) * sizeof(Ts)) == 0) && ...);
+}
+
 /// Asks for the memory of tensors that will be needed soon, where these lanes are done: it goes on behind them. As
-/// `kjit::fetch_ahead` for the elements of a vector.
+/// `kjit::fetch_ahead` for the elements of a vector; not for what is written past the caches.
 template <std::int64_t kBytes = kjit::details::kAheadBytes, typename... Ts>
-HWY_INLINE void fetch_ahead(AllLanes, Ts*... tensors) {
-  (__builtin_prefetch(tensors + kBytes / sizeof(Ts), std::is_const_v<Ts> ? 0 : 1), ...);
+HWY_INLINE void fetch_ahead(AllLanes all, Ts*... tensors) {
+  const auto fetch = [all](auto* ahead) HWY_ATTR {
+    constexpr bool kIsRead = std::is_const_v<std::remove_pointer_t<decltype(ahead)>>;
+    if (kIsRead || !all.streams) __builtin_prefetch(ahead, kIsRead ? 0 : 1);
+  };
+  (fetch(tensors + kBytes / sizeof(Ts)), ...);
 }
 template <std::int64_t kBytes = kjit::details::kAheadBytes, typename... Ts>
 HWY_INLINE void fetch_ahead(std::size_t, Ts*...) {}
 
 /// Calls `work(at, count)` for every vector of the elements from `first` up to `last`: `AllLanes` for all but the last,
-/// and for that how many are left. A lambda says HWY_ATTR behind its parameters.
+/// and for that how many are left. With `streams`, what is stored goes past the caches. A lambda says HWY_ATTR behind
+/// its parameters.
+template <class D, typename Work>
+HWY_INLINE void for_vectors(D, std::int64_t first, std::int64_t last, bool streams, const Work& work) {
+  constexpr std::int64_t kLanes = hn::MaxLanes(D());
+  std::int64_t at = first;
+  for (; at + kLanes <= last; at += kLanes) work(at, AllLanes{streams});
+  if (at < last) work(at, static_cast<std::size_t>(last - at));
+}
 template <class D, typename Work>
 HWY_INLINE void for_vectors(D d, std::int64_t first, std::int64_t last, const Work& work) {
-  constexpr std::int64_t kLanes = hn::MaxLanes(D());
-  static_cast<void>(d);
-  std::int64_t at = first;
-  for (; at + kLanes <= last; at += kLanes) work(at, AllLanes{});
-  if (at < last) work(at, static_cast<std::size_t>(last - at));
+  for_vectors(d, first, last, false, work);
 }
 
 }  // namespace HWY_NAMESPACE
