@@ -117,26 +117,56 @@ void fetched(TensorView x, TensorView read, TensorView optional, int64_t bytes, 
 }
 
 /// Vectors of a column go through shared memory, as far as they lie before `end`, and zeros where there is no column.
-template <typename T, int N>
+template <typename T, int N, bool kAligned>
 __global__ void put_kernel(T* out, const T* x, int64_t end) {
   constexpr int kCount = 3;
   const int64_t first = threadIdx.x * N, step = blockDim.x * N;
-  device::row::put_columns<kCount>(device::row::Column<T, N, true>(x, 0), 0, first, step, end);
-  device::row::put_columns<kCount>(device::row::Column<T, N, true, true, true>(nullptr, 0), kCount, first, step, end);
+  const device::row::Column<T, N, kAligned> column(x, 0);
+  const device::row::Column<T, N, kAligned, true, true> absent(nullptr, 0);
+  device::row::put_columns<kCount>(column, 0, first, step, end);
+  device::row::put_columns<kCount>(absent, kCount, first, step, end);
   device::row::await_columns();
   for (int i = 0; i < 2 * kCount; ++i) {
     if (i < kCount && i * step + first >= end) continue;
     device::AlignedVector<T, N> vector;
-    device::row::take(vector, i);
+    i < kCount ? column.take(vector, i) : absent.take(vector, i);
     vector.store(out + i * step + first);
   }
 }
 
 template <typename T, int N>
-void put_columns(TensorView x, TensorView out, int64_t end) {
+void put_columns(TensorView x, TensorView out, int64_t end, bool aligned) {
   using namespace host;
-  const row::Kept kept = row::keep({32, 32, 1, 1}, 6 * 32, 6, 1, x.device(), 6);
-  LaunchKernel(1, 32, x.device(), kept.bytes)(put_kernel<T, N>, out.data_ptr(), x.data_ptr(), end);
+  const row::Kept kept = row::keep({32, 32, 1, 1}, 6 * 32, 6, 1, x.device(), 6 * row::column_slots(aligned));
+  const auto kernel = aligned ? put_kernel<T, N, true> : put_kernel<T, N, false>;
+  LaunchKernel(1, 32, x.device(), kept.bytes)(kernel, out.data_ptr(), x.data_ptr(), end);
+}
+
+/// Up to five vectors of a column, one after another, and zeros where there is no column.
+template <typename T, int N, bool kAligned>
+__global__ void in_turn_kernel(T* out, T* zeros, const T* x, int64_t end) {
+  constexpr int kCount = 5, kAtOnce = kAligned ? 2 : 1;
+  const int64_t first = threadIdx.x * N, step = blockDim.x * N;
+  device::row::Column<T, N, kAligned> column(x, 0);
+  device::row::Column<T, N, kAligned, true> absent(nullptr, 0);
+  device::AlignedVector<T, N> vectors[kAtOnce], nothing[kAtOnce];
+  column.begin(vectors, first, step, end);
+  absent.begin(nothing, first, step, end);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int64_t at = first + i * step;
+    if (at >= end) break;
+    column.next(vectors, i, at, step, end, i + 1 == kCount);
+    absent.next(nothing, i, at, step, end, i + 1 == kCount);
+    vectors[i % kAtOnce].store(out + at);
+    nothing[i % kAtOnce].store(zeros + at);
+  }
+}
+
+template <typename T, int N>
+void in_turn(TensorView x, TensorView out, TensorView zeros, int64_t end, bool aligned) {
+  const auto kernel = aligned ? in_turn_kernel<T, N, true> : in_turn_kernel<T, N, false>;
+  host::LaunchKernel(1, 32, x.device())(kernel, out.data_ptr(), zeros.data_ptr(), x.data_ptr(), end);
 }
 
 bool async_columns() {

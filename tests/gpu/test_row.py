@@ -29,7 +29,11 @@ EXPORTS = [
         )
     ),
     *((f"column_{name}_{size}", f"column<{name}_t, {size}>") for name, size in COLUMNS),
-    *((f"put_columns_{name}_{size}", f"put_columns<{name}_t, {size}>") for name, size in PUT),
+    *(
+        (f"{what}_{name}_{size}", f"{what}<{name}_t, {size}>")
+        for what in ("put_columns", "in_turn")
+        for name, size in PUT
+    ),
     ("worth_sharing", "host::row::worth_sharing"),
     ("fetched_parts", "host::row::fetched_parts"),
 ]
@@ -150,16 +154,34 @@ def test_what_was_fetched_is_read_like_the_rest_of_its_row(module: Any, nbytes: 
     assert torch.equal(optional, x)
 
 
+@pytest.mark.parametrize("offset", [None, 0, 1])
 @pytest.mark.parametrize(("name", "size"), PUT)
-def test_columns_wait_in_shared_memory_up_to_their_end(module: Any, name: str, size: int) -> None:
+def test_columns_wait_in_shared_memory_up_to_their_end(module: Any, name: str, size: int, offset: int | None) -> None:
+    """`offset`: where a column begins that may lie anywhere."""
     dtype = getattr(torch, name)
     step, end = 32 * size, 70 * size
-    x = torch.arange(3 * step, device=DEVICE).to(dtype)
+    x = torch.arange(3 * step + 1, device=DEVICE).to(dtype)[offset or 0 :]
     out = torch.full((6 * step,), 7, dtype=dtype, device=DEVICE)
-    getattr(module, f"put_columns_{name}_{size}")(x, out, end)
+    getattr(module, f"put_columns_{name}_{size}")(x, out, end, offset is None)
     assert torch.equal(out[:end], x[:end])
     assert bool((out[end : 3 * step] == 7).all())
     assert not out[3 * step :].any()
+
+
+@pytest.mark.parametrize("offset", [None, 0, 1])
+@pytest.mark.parametrize(("name", "size"), PUT)
+def test_vectors_of_a_column_are_read_in_turn_up_to_its_end(
+    module: Any, name: str, size: int, offset: int | None
+) -> None:
+    dtype = getattr(torch, name)
+    step, end = 32 * size, 135 * size
+    x = torch.arange(5 * step + 1, device=DEVICE).to(dtype)[offset or 0 :]
+    out, zeros = (torch.full((5 * step,), 7, dtype=dtype, device=DEVICE) for _ in range(2))
+    getattr(module, f"in_turn_{name}_{size}")(x, out, zeros, end, offset is None)
+    assert torch.equal(out[:end], x[:end])
+    assert not zeros[:end].any()
+    assert bool((out[end:] == 7).all())
+    assert bool((zeros[end:] == 7).all())
 
 
 def test_columns_come_meanwhile_from_compute_capability_8_on(module: Any) -> None:

@@ -28,6 +28,12 @@ namespace host::row {
 /// Whether `put_columns` puts columns into shared memory while other things are done: from sm_80 on.
 inline constexpr bool kAsyncColumns = KJIT_CUDA_ARCH >= 800;
 
+/// How many slots of shared memory a vector of a column has there: where columns are not aligned, for both aligned
+/// vectors that it lies in.
+constexpr int column_slots(bool aligned) {
+  return aligned ? 1 : 2;
+}
+
 namespace details {
 
 /// Whether the GPU's L2 cache can be told what to keep until it is read.
@@ -143,10 +149,12 @@ KJIT_DEVICE unsigned char* slot_of(int slot) {
 /// not `kAligned`, its own elements may lie anywhere: a vector is cut out of the two aligned ones that it lies in, so
 /// that up to `N - 1` elements behind it have to be there too (those ahead of it are: memory is allocated in aligned
 /// pieces). Zeros where `data` is null, if `kOptional`. Where `kEven`, no vector behind the last one is asked for.
-template <typename T, int N, bool kAligned, bool kOptional = false, bool kEven = false>
+/// Where not `kAligned` and `kReadsOn`, `next` has the following vector in registers already.
+template <typename T, int N, bool kAligned, bool kOptional = false, bool kEven = false, bool kReadsOn = true>
 class Column {
   static constexpr int kBytes = static_cast<int>(sizeof(T)) * N, kWords = kBytes / 4;
   static constexpr bool kCut = !kAligned && N > 1 && kWords > 0 && kBytes <= 16;
+  static constexpr int kPieces = host::row::column_slots(kAligned);
 
  public:
   explicit __device__ Column(const T* data, int head) : data_(data) {
@@ -166,53 +174,47 @@ class Column {
     if (kOptional && data_ == nullptr) return vector.fill(T{});
     if constexpr (kAligned) {
       vector.load(data_ + index);
-    } else if constexpr (kCut) {
-      AlignedVector<T, N> two[2];
-#if KJIT_SIM  // whose checks would say that it may begin ahead of the tensor
-      two[0] = ::kjit_sim::read_unchecked(reinterpret_cast<const AlignedVector<T, N>*>(data_ + index));
-#else
-      two[0].load(data_ + index);
-#endif
-      two[1].load(data_ + index, second_);
-      // No branch, and no index that is known at run time only: both would cost more than all the words here.
-      unsigned words[2 * kWords];
-      std::memcpy(words, &two, sizeof(words));
-      if constexpr (kWords == 4) {
-#pragma unroll
-        for (int i = 0; i < kWords + 2; ++i) words[i] = by_two_words_ ? words[i + 2] : words[i];
-      }
-      if constexpr (kWords >= 2) {
-#pragma unroll
-        for (int i = 0; i < kWords + 1; ++i) words[i] = by_a_word_ ? words[i + 1] : words[i];
-      }
-      if constexpr (sizeof(T) < 4) {
-#pragma unroll
-        for (int i = 0; i < kWords; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], by_bits_);
-      }
-      std::memcpy(vector.data(), words, sizeof(vector));
     } else {
-#pragma unroll
-      for (int i = 0; i < N; ++i) vector[i] = data_[index + i];
+      AlignedVector<T, N> pieces[kPieces];
+      read(pieces, index);
+      join(vector, pieces);
     }
   }
 
-  /// Puts the vector from element `index` on into this thread's slot `slot` of shared memory; `await_columns` waits.
+  /// Puts the vector from element `index` on into this thread's slots of shared memory, of which it has the one that is
+  /// number `slot`, or where not `kAligned` two from `2 * slot` on. `await_columns` waits, and `take` gets it.
   template <typename Index>
   __device__ void put(int slot, Index index) const {
-    static_assert(kAligned);
     using namespace details;
+    if (kOptional && data_ == nullptr) return;
 #if !KJIT_SIM
     if constexpr (host::row::kAsyncColumns && kBytes == 16) {
-      if (!kOptional || data_ != nullptr) {
-        const std::uint32_t to = ptx::to_shared(slot_of(slot));
+      const std::uint32_t to = ptx::to_shared(slot_of(kPieces * slot));
+      if constexpr (kAligned) {
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(data_ + index) : "memory");
-        return;
+      } else {  // by way of the SM's cache: a neighbour reads the second vector too
+        const std::uint32_t second = ptx::to_shared(slot_of(kPieces * slot + 1));
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(data_ + index) : "memory");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(second), "l"(data_ + index + second_ * N)
+                     : "memory");
       }
+      return;
     }
 #endif
-    AlignedVector<T, N> vector;
-    load(vector, index);
-    vector.store(slot_of(slot));
+    AlignedVector<T, N> pieces[kPieces];
+    read(pieces, index);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) pieces[i].store(slot_of(kPieces * slot + i));
+  }
+
+  /// What `put` has put there.
+  __device__ void take(AlignedVector<T, N>& vector, int slot) const {
+    using namespace details;
+    if (kOptional && data_ == nullptr) return vector.fill(T{});
+    AlignedVector<T, N> pieces[kPieces];
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) pieces[i].load(slot_of(kPieces * slot + i));
+    join(vector, pieces);
   }
 
   /// The vectors from the elements `first`, `first + step`, ... on, those that lie before `end`.
@@ -226,9 +228,80 @@ class Column {
     }
   }
 
+  /// Begins to read vectors that are used one after another: from the elements `first`, `first + step`, ... on, those
+  /// that lie before `end`. `next` gives them.
+  template <std::size_t kCount, typename Index>
+  __device__ void begin(AlignedVector<T, N> (&vectors)[kCount], Index first, Index step, Index end) {
+    if constexpr (kAligned) {
+      load(vectors, first, step, end);
+    } else if (kReadsOn && first < end && !(kOptional && data_ == nullptr)) {
+      read(pieces_, first);
+    }
+  }
+
+  /// Lets `vectors[i % kCount]` be the vector from element `at` on, number `i` of those that `begin` has begun, and
+  /// reads on where that is not the `last`. `i` is known when the kernel is compiled.
+  template <std::size_t kCount, typename Index>
+  __device__ void next(AlignedVector<T, N> (&vectors)[kCount], int i, Index at, Index step, Index end, bool last) {
+    if constexpr (kAligned) {
+      if (i > 0 && i % static_cast<int>(kCount) == 0) load(vectors, at, step, end);
+    } else if constexpr (!kReadsOn) {
+      load(vectors, at, step, end);
+    } else if (kOptional && data_ == nullptr) {
+      vectors[0].fill(T{});
+    } else {
+      static_assert(kCount == 1);
+      join(vectors[0], pieces_);
+      if (!last && at + step < end) read(pieces_, at + step);
+    }
+  }
+
  private:
-  const T* data_;   // where vectors are cut, moved to where the aligned ones lie that they start in
-  int second_ = 0;  // which aligned vector has the elements behind those of the first one
+  /// The vectors of memory in which the one from element `index` on lies.
+  template <typename Index>
+  __device__ void read(AlignedVector<T, N> (&pieces)[kPieces], Index index) const {
+    if constexpr (kAligned) {
+      pieces[0].load(data_ + index);
+    } else if constexpr (kCut) {
+#if KJIT_SIM  // whose checks would say that it may begin ahead of the tensor
+      pieces[0] = ::kjit_sim::read_unchecked(reinterpret_cast<const AlignedVector<T, N>*>(data_ + index));
+#else
+      pieces[0].load(data_ + index);
+#endif
+      pieces[1].load(data_ + index, second_);
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; ++i) pieces[0][i] = data_[index + i];
+    }
+  }
+
+  /// Cuts a vector out of them.
+  __device__ void join(AlignedVector<T, N>& vector, const AlignedVector<T, N> (&pieces)[kPieces]) const {
+    if constexpr (!kCut) {
+      vector = pieces[0];
+    } else {
+      // No branch, and no index that is known at run time only: both would cost more than all the words here.
+      unsigned words[2 * kWords];
+      std::memcpy(words, &pieces, sizeof(words));
+      if constexpr (kWords == 4) {
+#pragma unroll
+        for (int i = 0; i < kWords + 2; ++i) words[i] = by_two_words_ ? words[i + 2] : words[i];
+      }
+      if constexpr (kWords >= 2) {
+#pragma unroll
+        for (int i = 0; i < kWords + 1; ++i) words[i] = by_a_word_ ? words[i + 1] : words[i];
+      }
+      if constexpr (sizeof(T) < 4) {
+#pragma unroll
+        for (int i = 0; i < kWords; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], by_bits_);
+      }
+      std::memcpy(vector.data(), words, sizeof(vector));
+    }
+  }
+
+  const T* data_;  // where vectors are cut, moved to where the aligned ones lie that they start in
+  AlignedVector<T, N> pieces_[kPieces];  // of the vector that `next` gives, where not `kAligned`
+  int second_ = 0;                       // which aligned vector has the elements behind those of the first one
   bool by_two_words_ = false, by_a_word_ = false;
   unsigned by_bits_ = 0;
 };
@@ -317,11 +390,11 @@ KJIT_DEVICE void take(AlignedVector<T, N>& vector, int slot) {
 }
 
 /// Puts `kCount` vectors of a column, from element `first` on, each `step` elements further, as far as they lie before
-/// `end`, into the slots from `slot` on, where `take` finds them after `await_columns`: meanwhile other things are
-/// done.
-template <int kCount, typename T, int N, bool kOptional, bool kEven, typename Index>
-KJIT_DEVICE void put_columns(const Column<T, N, true, kOptional, kEven>& column, int slot, Index first, Index step,
-                             Index end) {
+/// `end`, into the slots from `slot` on, where `column.take` finds them after `await_columns`: meanwhile other things
+/// are done.
+template <int kCount, typename T, int N, bool kAligned, bool kOptional, bool kEven, bool kReadsOn, typename Index>
+KJIT_DEVICE void put_columns(const Column<T, N, kAligned, kOptional, kEven, kReadsOn>& column, int slot, Index first,
+                             Index step, Index end) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const Index at = first + static_cast<Index>(i) * step;
