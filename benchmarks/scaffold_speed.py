@@ -141,7 +141,8 @@ def _row_shapes(dtype: torch.dtype, short: bool) -> list[tuple[int, int]]:
     sizes = _sizes(short)
     lengths = [64, 4096, 65536] if short else [2**k for k in range(6, 17)]
     middle = sizes[len(sizes) // 2]
-    others = [] if short else [5120, 14336, 40960, 1001, 4097, 50257]  # no full blocks; and rows that are not aligned
+    # Rows that fill no blocks, and rows that are not aligned.
+    others = [] if short else [5120, 14336, 40960, 1001, 4097, 20001, 50257, 65535]
     shapes = [(middle // n // dtype.itemsize, n) for n in [*lengths, *others]]
     of_ends = (64, 1024, 16384, 40960, 65536)
     ends = [(size // n // dtype.itemsize, n) for size in sizes if size != middle for n in of_ends]

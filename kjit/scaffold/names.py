@@ -125,12 +125,13 @@ _ERROR_MACROS = _words(
 CPP_TYPES = _words(
     """
     Ahead AlignedVector AllLanes Any AnyView Binding Blob CacheEntry CacheMap CacheSet Callable Column Conversion
-    Converted CopyTrait DLDataTypeTrait DTypeTrait DataType DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard
-    Error Event Exchange Export Extent FactoryLock FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait
-    IntegerRange Kept LaunchKernel LoadStoreBytes LoadStorePattern Matching MaybeDevice Memory Message
-    NoDeleter Optional Options PackedTrait Panic PanicError Pending Piece Place Position ReductionTrait Row RuntimeCheck
-    RuntimeDeviceCheck ScalarTrait ShapeView SizeRef Spread Staged StagedRow StorageType Streamed StrideView StringView
-    SymbolicDType SymbolicDevice SymbolicShape SymbolicSize Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
+    Converted CopyTrait CpuId DLDataTypeTrait DTypeTrait DataType DebugInfo Device DeviceArray DeviceCacheMap
+    DeviceGuard Error Event Exchange Export Extent FactoryLock FactoryMutex Functions HalfPairTrait HalfPairs
+    HalfTrait IntegerRange Kept LastLevelCache LaunchKernel LoadStoreBytes LoadStorePattern Matching MaybeDevice
+    Memory Message Narrowing NoDeleter Optional Options PackedTrait Panic PanicError Pending Piece Place Position
+    ReductionTrait Row RuntimeCheck RuntimeDeviceCheck ScalarTrait ShapeView SizeRef Spread Staged StagedRow
+    StorageType Streamed StrideView StringView SymbolicDType SymbolicDevice SymbolicShape SymbolicSize Tensor
+    TensorMatcher TensorView TvmTraits TypeTraits Word
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""

@@ -28,6 +28,9 @@ float through_lanes(const kjit::fp16_t* from, kjit::fp16_t* to, int64_t numel, b
     store(tag, x, to + at, part);
   });
   for_vectors(tag, 0, 0, [&]<typename Part>(int64_t, Part) HWY_ATTR { totals = hn::Zero(tag); });
+  HWY_ALIGN float lanes[hn::MaxLanes(Tag())];
+  store_vector(tag, totals, lanes, kjit::AllLanes{streams});
+  totals = hn::Load(tag, lanes);
   static_assert(kConvertsHalves || !kConvertsHalves);
   static_assert(kIsNarrowInt<int8_t> && sizeof(kjit::bits_t<double>) == 8);
   static_assert(!std::is_same_v<kjit::AllLanes, size_t>);

@@ -152,10 +152,10 @@ inline void widen_vector(const fp16_t* from, float* to) {
 
 /// Rounds 16 floats to elements of type `T` at a time.
 template <typename T>
-class Narrow;
+class Narrowing;
 
 template <>
-class Narrow<fp16_t> {
+class Narrowing<fp16_t> {
  public:
   __m256i operator()(const float* from) {
     const __m128i first = _mm256_cvtps_ph(_mm256_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT);
@@ -173,9 +173,9 @@ inline void widen_vector(const bf16_t* from, float* to) {
 
 // As in kjit/dtype.h: to the nearest, ties to even. A NaN may become an infinity here, and is only noted.
 template <>
-class Narrow<bf16_t> {
+class Narrowing<bf16_t> {
  public:
-  Narrow() { asm("" : "+x"(one_), "+x"(below_half_)); }  // kept in registers: g++ makes them anew for each vector
+  Narrowing() { asm("" : "+x"(one_), "+x"(below_half_)); }  // kept in registers: g++ makes them anew for each vector
   __m256i operator()(const float* from) {
     const __m256 first = _mm256_loadu_ps(from), second = _mm256_loadu_ps(from + 8);
     nan_ = _mm256_or_ps(nan_, _mm256_cmp_ps(first, second, _CMP_UNORD_Q));
@@ -209,7 +209,7 @@ template <typename T>
 inline void narrow_elements(const float* from, T* to, std::int64_t size, bool streams) {
   constexpr std::int64_t kNarrowed = 16;
   const std::int64_t whole = size / kNarrowed * kNarrowed;
-  Narrow<T> narrow;
+  Narrowing<T> narrow;
   if (streams) {
     for (std::int64_t i = 0; i < whole; i += kNarrowed)
       _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), narrow(from + i));

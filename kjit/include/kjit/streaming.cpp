@@ -28,16 +28,16 @@ KJIT_IMPL LastLevelCache find_last_level_cache() noexcept {
   constexpr std::uint32_t kLeaves[] = {0x4, 0x8000001d}, kNone = 0, kInstructions = 2, kCaches = 8;
   std::uint32_t highest = 0;
   for (const std::uint32_t leaf : kLeaves) {
-    if (CpuId(leaf & 0x80000000, 0).a < leaf) continue;  // the last leaf that there is
-    for (std::uint32_t i = 0; i < kCaches; ++i) {
+    const bool is_there = CpuId(leaf & 0x80000000, 0).a >= leaf;  // which is the last one
+    for (std::uint32_t i = 0; is_there && i < kCaches; ++i) {
       const CpuId cache(leaf, i);
       const std::uint32_t kind = cache.a & 31, level = cache.a >> 5 & 7;
-      if (kind == kNone) break;
-      if (kind == kInstructions || level < highest) continue;
-      highest = level;
-      const std::int64_t ways = (cache.b >> 22) + 1, sets = std::int64_t{cache.c} + 1;
-      const std::int64_t partitions = (cache.b >> 12 & 0x3ff) + 1, line = (cache.b & 0xfff) + 1;
-      found = {ways * partitions * line * sets, (cache.a >> 14 & 0xfff) + 1};
+      if (kind != kNone && kind != kInstructions && level >= highest) {
+        highest = level;
+        const std::int64_t ways = (cache.b >> 22) + 1, sets = std::int64_t{cache.c} + 1;
+        const std::int64_t partitions = (cache.b >> 12 & 0x3ff) + 1, line = (cache.b & 0xfff) + 1;
+        found = {ways * partitions * line * sets, (cache.a >> 14 & 0xfff) + 1};
+      }
     }
   }
 #endif
