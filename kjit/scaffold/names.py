@@ -48,10 +48,10 @@ CPP_NAMES = _words(
     """
     addresses ahead aligned_head all_aligned are_aligned at at_row bits_t blockDim blockIdx blocks chunk
     columns_aligned compute_t data_of device div_ceil element_or_zero exceeds_caches fetch_ahead fetch_row fetched
-    first for_parts for_vectors given gpu gridDim head heads held has_late hn host hwy i in_shared inside
-    inverse_rms j kept_chunks kernel kjit lane lane_t last late later launch least line load load_one load_or_zero
-    matcher maybe_unused next num_rows numel only parallel_ranges params part parts pending per_row pointers row
-    row_at row_size row_total rows_ahead rsqrt run scalar_t shape size spread sqrt staged_t std step store store_one
+    first for_parts for_vectors given gpu gridDim head heads held hn host hwy i in_shared inside inverse_rms is_long
+    j kept_chunks kernel kjit lane lane_t last late later launch least line load load_one load_or_zero matcher
+    maybe_unused next num_rows numel only parallel_ranges params part parts pending per_row pointers row row_at
+    row_size row_total rows_ahead rsqrt run scalar_t shape size spread sqrt staged_t std step store store_one
     streams summed table_at table_size tag term threadIdx threads totals vec_end vec_total vectors wanted warpSize
     whole widen
 

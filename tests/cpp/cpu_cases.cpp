@@ -28,6 +28,20 @@ void through_floats(TensorView x, TensorView out, bool streams) {
   });
 }
 
+/// Rounds floats to elements of type `T`.
+template <typename T>
+void from_floats(TensorView x, TensorView out, bool streams) {
+  const auto* from = static_cast<const float*>(x.data_ptr());
+  auto* to = static_cast<T*>(out.data_ptr());
+  for_parts(0, x.numel(), [=]<typename Size>(int64_t at, Size size) {
+    Staged<T, false> part(to, at, size, streams);
+    staged_t<T>* data = part.data();
+    for (int64_t i = 0; i < size; ++i) data[i] = static_cast<staged_t<T>>(from[at + i]);
+    part.store();
+  });
+  stream_fence();
+}
+
 /// The sizes of the parts of so many elements; negative where the compiler does not know them. Returns how many.
 int64_t parts(TensorView sizes, int64_t size, bool smaller) {
   auto* out = static_cast<int32_t*>(sizes.data_ptr());
@@ -95,6 +109,8 @@ int64_t fetch(TensorView x) {
 
 KJIT_EXPORT(count, count)
 KJIT_EXPORT(through_floats, through_floats)
+KJIT_EXPORT(from_floats_fp16, from_floats<fp16_t>)
+KJIT_EXPORT(from_floats_bf16, from_floats<bf16_t>)
 KJIT_EXPORT(parts, parts)
 KJIT_EXPORT(stream, stream)
 KJIT_EXPORT(exceeds, exceeds)

@@ -45,6 +45,25 @@ def test_halves_that_are_staged_stay_what_they_are(streams: bool) -> None:
     assert [module.fetch(torch.zeros(size)) for size in (0, 1, 100, 1000, 10**6)] == [16, 16, 11, 4, 4]
 
 
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_floats_are_rounded_as_pytorch_does_it(dtype: torch.dtype, streams: bool) -> None:
+    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+    from_floats = module.from_floats_fp16 if dtype == torch.float16 else module.from_floats_bf16
+    # Numbers of all sizes, those halfway between two others, infinities, and parts with and without NaN.
+    x = torch.randint(-(2**31), 2**31 - 1, (40_000,), dtype=torch.int32)
+    x[::5] &= ~0xFFF if dtype == torch.float16 else ~0x7FFF
+    x = x.view(torch.float32)
+    x[::1000] = torch.inf
+    clean = x[~x.isnan()]
+    for values in (x, clean, torch.cat([clean[:512], x, clean])):
+        out = torch.empty(len(values), dtype=dtype)
+        from_floats(values, out, streams)
+        expected = values.to(dtype)
+        assert torch.equal(out.isnan(), values.isnan())
+        assert torch.equal(out[~values.isnan()], expected[~values.isnan()])
+
+
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 95, 127, 128, 129, 300])
 def test_parts_are_all_elements_in_order_and_the_last_alone_has_any_size(size: int) -> None:
     module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])

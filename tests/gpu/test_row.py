@@ -35,6 +35,7 @@ EXPORTS = [
         for name, size in PUT
     ),
     ("worth_sharing", "host::row::worth_sharing"),
+    ("late_columns", "host::row::late_columns"),
     ("fetched_parts", "host::row::fetched_parts"),
 ]
 
@@ -186,6 +187,14 @@ def test_vectors_of_a_column_are_read_in_turn_up_to_its_end(
 
 def test_columns_come_meanwhile_from_compute_capability_8_on(module: Any) -> None:
     assert module.async_columns() is (properties().major >= 8)
+
+
+def test_fewer_columns_come_meanwhile_where_they_are_not_aligned_and_blocks_have_less_memory(module: Any) -> None:
+    found = [module.late_columns(4, aligned) for aligned in (True, False)]
+    if properties().major < 8:
+        assert found == [0, 0]
+    else:
+        assert found == [4, 4 if 9 <= properties().major < 12 else 2]
 
 
 def test_columns_have_room_beside_the_second_half_of_what_a_thread_holds(module: Any) -> None:

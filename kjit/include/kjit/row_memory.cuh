@@ -34,6 +34,14 @@ constexpr int column_slots(bool aligned) {
   return aligned ? 1 : 2;
 }
 
+/// How many vectors of a column each thread puts there, of `most`, which take 16 KiB each for 1,024 threads: half of
+/// those that are not aligned where a block has no more than 99 KiB, and none where they would not come meanwhile.
+constexpr int late_columns(int most, bool aligned) {
+  constexpr bool kHasRoom = KJIT_CUDA_ARCH >= 900 && KJIT_CUDA_ARCH < 1200;
+  if (!kAsyncColumns) return 0;
+  return aligned || kHasRoom ? most : most / 2;
+}
+
 namespace details {
 
 /// Whether the GPU's L2 cache can be told what to keep until it is read.
