@@ -39,6 +39,15 @@ float through_lanes(const kjit::fp16_t* from, kjit::fp16_t* to, int64_t numel, b
   return hn::GetLane(hn::SumOfLanes(tag, totals)) + first;
 }
 
+/// Converts floats to bf16, and to whether they are another number than zero.
+void convert_lanes(const float* from, kjit::bf16_t* to, bool* is_set, int64_t numel) {
+  const hn::ScalableTag<float> tag;
+  for_vectors(tag, 0, numel, [&]<typename Part>(int64_t at, Part part) HWY_ATTR {
+    store(tag, load(tag, from + at, part), to + at, part);
+    store(tag, load(tag, from + at, part), is_set + at, part);
+  });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace
 HWY_AFTER_NAMESPACE();
@@ -48,14 +57,22 @@ HWY_AFTER_NAMESPACE();
 namespace {
 
 HWY_EXPORT(through_lanes);
+HWY_EXPORT(convert_lanes);
 
 double copy(kjit::TensorView x, kjit::TensorView out, bool streams) {
   const auto* from = static_cast<const kjit::fp16_t*>(x.data_ptr());
   return HWY_DYNAMIC_DISPATCH(through_lanes)(from, static_cast<kjit::fp16_t*>(out.data_ptr()), x.numel(), streams);
 }
 
+void convert(kjit::TensorView x, kjit::TensorView out, kjit::TensorView is_set) {
+  const auto* from = static_cast<const float*>(x.data_ptr());
+  auto* to = static_cast<kjit::bf16_t*>(out.data_ptr());
+  HWY_DYNAMIC_DISPATCH(convert_lanes)(from, to, static_cast<bool*>(is_set.data_ptr()), x.numel());
+}
+
 }  // namespace
 
 KJIT_EXPORT(copy, copy)
+KJIT_EXPORT(convert, convert)
 
 #endif

@@ -25,6 +25,24 @@ def every_half() -> torch.Tensor:
     return halves[~halves.isnan()]
 
 
+def floats_to_round(dtype: torch.dtype) -> list[torch.Tensor]:
+    """Floats of all sizes, those halfway between two numbers of the type, infinities; with NaN, without, and both."""
+    x = torch.randint(-(2**31), 2**31 - 1, (40_000,), dtype=torch.int32)
+    x[::5] &= ~0xFFF if dtype == torch.float16 else ~0x7FFF
+    x = x.view(torch.float32)
+    x[::1000], x[1::1000] = torch.inf, 0.0
+    x[2:6] = torch.tensor([-1, 0x7FFF8000, 0x7F800001, 0x7FC00000], dtype=torch.int32).view(torch.float32)  # NaN
+    clean = x[~x.isnan()]
+    return [x, clean, torch.cat([clean[:512], x, clean])]
+
+
+def assert_rounded(values: torch.Tensor, out: torch.Tensor) -> None:
+    """`out` is what PyTorch makes of the floats; one NaN is as good as another."""
+    is_nan = values.isnan()
+    assert torch.equal(out.isnan(), is_nan)
+    assert torch.equal(out[~is_nan], values.to(out.dtype)[~is_nan])
+
+
 @pytest.mark.parametrize("grain", [1, 7, 1000])
 @pytest.mark.parametrize("size", [0, 1, 6, 7, 8, 1001])
 def test_each_element_is_in_one_range(size: int, grain: int) -> None:
@@ -50,18 +68,10 @@ def test_halves_that_are_staged_stay_what_they_are(streams: bool) -> None:
 def test_floats_are_rounded_as_pytorch_does_it(dtype: torch.dtype, streams: bool) -> None:
     module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
     from_floats = module.from_floats_fp16 if dtype == torch.float16 else module.from_floats_bf16
-    # Numbers of all sizes, those halfway between two others, infinities, and parts with and without NaN.
-    x = torch.randint(-(2**31), 2**31 - 1, (40_000,), dtype=torch.int32)
-    x[::5] &= ~0xFFF if dtype == torch.float16 else ~0x7FFF
-    x = x.view(torch.float32)
-    x[::1000] = torch.inf
-    clean = x[~x.isnan()]
-    for values in (x, clean, torch.cat([clean[:512], x, clean])):
+    for values in floats_to_round(dtype):
         out = torch.empty(len(values), dtype=dtype)
         from_floats(values, out, streams)
-        expected = values.to(dtype)
-        assert torch.equal(out.isnan(), values.isnan())
-        assert torch.equal(out[~values.isnan()], expected[~values.isnan()])
+        assert_rounded(values, out)
 
 
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 95, 127, 128, 129, 300])
@@ -142,3 +152,17 @@ def test_halves_in_lanes_stay_what_they_are_and_lanes_that_are_not_there_are_not
     assert torch.equal(out.view(torch.int16), halves.view(torch.int16))
     few = torch.tensor([2.0, 3.0, 5.0], dtype=torch.float16)
     assert module.copy(few, torch.empty_like(few), streams) == 10 + 3 + 2
+
+
+@pytest.mark.highway
+def test_lanes_are_converted_as_pytorch_does_it() -> None:
+    from kjit.runtime.load import load_variant
+
+    module = load_variant(
+        Variant(Spec("highway_cases", cpp_files=[HERE / "highway_cases.cpp"], simd="highway"), Target.cpu())
+    )
+    for values in floats_to_round(torch.bfloat16):
+        out, is_set = torch.empty(len(values), dtype=torch.bfloat16), torch.empty(len(values), dtype=torch.bool)
+        module.convert(values, out, is_set)
+        assert_rounded(values, out)
+        assert torch.equal(is_set, values != 0)

@@ -252,8 +252,11 @@ HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, AllLanes all) {
     const auto bits = hn::BitCast(du32, vector);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du32, 1));
     const auto rounded = hn::ShiftRight<16>(bits + odd + hn::Set(du32, 0x7fff));
-    const auto nan = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du32, 0x40));
-    const auto result = hn::IfThenElse(hn::RebindMask(du32, vector != vector), nan, rounded);
+    const auto is_nan = hn::RebindMask(du32, hn::IsNaN(vector));  // `!=` is not true of a NaN from AVX2 on
+    auto result = rounded;                                        // of most vectors
+    if (!hn::AllFalse(du32, is_nan)) {
+      result = hn::IfThenElse(is_nan, hn::Or(hn::ShiftRight<16>(bits), hn::Set(du32, 0x40)), rounded);
+    }
     const hn::Rebind<std::uint16_t, D> d16;
     store_vector(d16, hn::TruncateTo(d16, result), reinterpret_cast<std::uint16_t*>(to), all);
   } else if constexpr (kIsNarrowInt<T> && !std::is_same_v<T, bool> && std::is_same_v<Lane, std::int32_t>) {
@@ -264,7 +267,7 @@ HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, AllLanes all) {
                        std::is_same_v<Lane, float>) {
     store(d32, hn::ConvertTo(d32, vector), to, all);
   } else if constexpr (std::is_same_v<T, bool>) {
-    const auto ones = hn::IfThenElseZero(vector != hn::Zero(d), hn::Set(d, 1));
+    const auto ones = hn::IfThenElseZero(hn::Not(vector == hn::Zero(d)), hn::Set(d, 1));  // a NaN is not zero
     store(d, ones, reinterpret_cast<std::uint8_t*>(to), all);
   } else if constexpr (std::is_same_v<T, float> && std::is_same_v<Lane, double>) {
     const hn::Rebind<float, D> df;
