@@ -180,13 +180,9 @@ class Column {
   template <typename Index>
   __device__ void load(AlignedVector<T, N>& vector, Index index) const {
     if (kOptional && data_ == nullptr) return vector.fill(T{});
-    if constexpr (kAligned) {
-      vector.load(data_ + index);
-    } else {
-      AlignedVector<T, N> pieces[kPieces];
-      read(pieces, index);
-      join(vector, pieces);
-    }
+    AlignedVector<T, N> pieces[kPieces];
+    read(pieces, index);
+    join(vector, pieces);
   }
 
   /// Puts the vector from element `index` on into this thread's slots of shared memory, of which it has the one that is
