@@ -141,12 +141,19 @@ def _row_shapes(dtype: torch.dtype, short: bool) -> list[tuple[int, int]]:
     sizes = _sizes(short)
     lengths = [64, 4096, 65536] if short else [2**k for k in range(6, 17)]
     middle = sizes[len(sizes) // 2]
-    # Rows that fill no blocks, and rows that are not aligned.
-    others = [] if short else [5120, 14336, 40960, 1001, 4097, 20001, 50257, 65535]
-    shapes = [(middle // n // dtype.itemsize, n) for n in [*lengths, *others]]
+    # Rows that fill no warps or blocks, and rows that are not aligned.
+    others = [72, 80, 192, 264, 1032, 5120, 10000, 14336, 40960, 100, 257, 300, 517, 1001, 4097, 20001, 50257, 65535]
+    shapes = [(middle // n // dtype.itemsize, n) for n in (lengths if short else [*lengths, *others])]
     of_ends = (64, 1024, 16384, 40960, 65536)
     ends = [(size // n // dtype.itemsize, n) for size in sizes if size != middle for n in of_ends]
     return shapes + ends
+
+
+def _gather_shapes(short: bool) -> list[tuple[int, int]]:
+    """How many rows there are, and of how many bytes."""
+    shapes = [(size // n, n) for size in _sizes(short) for n in (512, 2048, 16384, 131072)]
+    others = (528, 1040, 4112, 10000, 600, 1028, 4100, 40004)  # the last four are not aligned
+    return shapes if short else [*shapes, *((1024 * _MIB // n, n) for n in others)]
 
 
 def _small_shapes(short: bool) -> list[tuple[int, int]]:
@@ -156,9 +163,7 @@ def _small_shapes(short: bool) -> list[tuple[int, int]]:
 _LARGE: dict[str, Callable[[torch.dtype, bool], Iterator[Case]]] = {
     "elementwise": lambda dtype, short: _elementwise(dtype, _sizes(short)),
     "rowwise": lambda dtype, short: _rowwise(dtype, _row_shapes(dtype, short)),
-    "gather": lambda dtype, short: _gather(
-        dtype, [(size // n, n) for size in _sizes(short) for n in (512, 2048, 16384, 131072)]
-    ),
+    "gather": lambda dtype, short: _gather(dtype, _gather_shapes(short)),
 }
 """Of each pattern the cases to compare with `copy_`."""
 _SMALL: dict[str, Callable[[torch.dtype, bool], Iterator[Case]]] = {

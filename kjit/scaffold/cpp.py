@@ -307,13 +307,9 @@ class CppView(View):
     @property
     def element_call_vectors(self) -> list[str]:
         """The arguments of the function for one element, which are parts of vectors."""
-        return self._of_vectors(column="[i % kColumns]")
-
-    def _of_vectors(self, column: str) -> list[str]:
-        """`column`: which of the vectors of a tensor for columns."""
         tensors = []
         for tensor in self.of_element:
-            part = "" if tensor.role == "out" else column if tensor.kind == "column" else "[i]"
+            part = "" if tensor.role == "out" else "[i % kColumns]" if tensor.kind == "column" else "[i]"
             tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec{part}[j]")
         return [*tensors, *self._element_numbers("params.")]
 
@@ -361,18 +357,40 @@ class CppView(View):
 
     @property
     def gather_call(self) -> list[str]:
-        """The arguments of the function for one element: vectors that were read before, or right now."""
-        return self._of_vectors(column="")
+        """The arguments of the function for one element, which are parts of vectors."""
+        tensors = []
+        for tensor in self.of_element:
+            part = "[i]" if tensor.kind == "element" and tensor.role != "out" else ""
+            tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec{part}[j]")
+        return [*tensors, *self._element_numbers("params.")]
 
     @property
-    def vector_pointers(self) -> list[str]:
-        return [f"params.{tensor.name}" for tensor in self.of("element", "column", "table")]
+    def gather_call_singles(self) -> list[str]:
+        """The same where rows have only a part of a vector: of them, the elements in memory."""
+        tensors = []
+        for tensor in self.of_element:
+            if tensor.kind == "number":
+                tensors.append(f"{tensor.name}_row")
+            elif tensor.kind == "element":
+                tensors.append(self._row_element(tensor, "at + j"))
+            else:
+                tensors.append(f"{tensor.name}_vec[j]")
+        return [*tensors, *self._element_numbers("params.")]
+
+    @property
+    def table_pointers(self) -> list[str]:
+        return [f"params.{tensor.name}" for tensor in self.of("table")]
 
     @property
     def parts(self) -> int:
         """How many vectors of its row a thread holds, so that those of all inputs fit into its registers."""
         held = len(self.of("element", roles=("in", "mut"))) + len(self.of("column"))
         return 4 if held <= 2 else 2 if held <= 4 else 1
+
+    @property
+    def short_parts(self) -> int:
+        """The same where rows are short and not aligned, and columns are not held."""
+        return 3 * self.parts // 2
 
     @property
     def long_parts(self) -> int:

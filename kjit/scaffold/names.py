@@ -46,14 +46,14 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    addresses ahead aligned_head all_aligned are_aligned at at_row bits_t blockDim blockIdx blocks chunk
+    addresses ahead aligned_head all_aligned are_aligned at at_row beyond bits_t blockDim blockIdx blocks chunk
     columns_aligned compute_t data_of device div_ceil element_or_zero exceeds_caches fetch_ahead fetch_row fetched
-    first for_parts for_vectors given gpu gridDim head heads held hn host hwy i in_shared inside inverse_rms is_long
-    j kept_chunks kernel kjit lane lane_t last late later launch least line load load_one load_or_zero matcher
-    maybe_unused next num_rows numel only parallel_ranges params part parts pending per_row pointers row row_at
-    row_size row_total rows_ahead rsqrt run scalar_t shape size spread sqrt staged_t std step store store_one
-    streams summed table_at table_size tag term threadIdx threads totals vec_end vec_total vectors wanted warpSize
-    whole widen
+    first fits for_parts for_vectors given gpu gridDim head heads held hn host hwy i in_shared inside inverse_rms
+    is_long j kept_chunks kernel kjit lane lane_t last late later launch least line load load_one load_or_zero
+    lowest matcher max_block maybe_unused next num_rows numel only others_aligned parallel_ranges params part parts
+    pending piece pieces pointers readable row row_at row_size row_total rows_ahead rsqrt run scalar_t shape size
+    spread sqrt staged_t std step store store_one streams summed table_at table_size tag term threadIdx threads
+    totals vec vec_end vec_total vectors wanted warpSize whole widen
 
     Index Lane LaunchKernel Optional Params Part Size Staged StagedRow Streamed SymbolicDevice SymbolicShape
     SymbolicSize T Tag TensorMatcher TensorView Ts U Widest kAhead kAligned kBlock kClusters kColumns kDLCPU kDLCUDA
@@ -128,10 +128,10 @@ CPP_TYPES = _words(
     Converted CopyTrait CpuId DLDataTypeTrait DTypeTrait DataType DebugInfo Device DeviceArray DeviceCacheMap
     DeviceGuard Error Event Exchange Export Extent FactoryLock FactoryMutex Functions HalfPairTrait HalfPairs
     HalfTrait IntegerRange Kept LastLevelCache LaunchKernel LoadStoreBytes LoadStorePattern Matching MaybeDevice
-    Memory Message Narrowing NoDeleter Optional Options PackedTrait Panic PanicError Pending Piece Place Position
-    ReductionTrait Row RuntimeCheck RuntimeDeviceCheck ScalarTrait ShapeView SizeRef Spread Staged StagedRow
-    StorageType Streamed StrideView StringView SymbolicDType SymbolicDevice SymbolicShape SymbolicSize Tensor
-    TensorMatcher TensorView TvmTraits TypeTraits Word
+    Memory Message Narrowing NoDeleter Optional Options PackedTrait Panic PanicError Pending Piece Pieces Place
+    Position ReductionTrait Row RuntimeCheck RuntimeDeviceCheck ScalarTrait ShapeView SizeRef Spread Staged
+    StagedRow StorageType Streamed StrideView StringView SymbolicDType SymbolicDevice SymbolicShape SymbolicSize
+    Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""

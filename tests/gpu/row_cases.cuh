@@ -240,6 +240,13 @@ int64_t ahead(TensorView x, bool roomy, int64_t rows, int64_t vectors, int64_t i
   return bytes ? ahead.bytes * (spread.threads / 32) : ahead.rows;
 }
 
+/// How many threads share each of very many rows.
+int64_t threads_of_row(int64_t vectors, int64_t parts, int64_t line_threads) {
+  using namespace host;
+  return row::spread(1 << 20, vectors, static_cast<int>(parts), row::kMaxBlock, 1, static_cast<int>(line_threads))
+      .threads;
+}
+
 bool worth_fetching(int64_t rows, int64_t vectors) {
   return host::row::worth_fetching(host::row::spread(rows, vectors, 4));
 }

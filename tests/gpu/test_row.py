@@ -25,7 +25,7 @@ EXPORTS = [
         (name, name)
         for name in (
             *("reduce_rows", "move", "columns", "fetch", "fetched", "ahead", "blocks_per_sm", "room_for_columns"),
-            *("through_shared_memory", "async_columns", "worth_fetching"),
+            *("through_shared_memory", "async_columns", "worth_fetching", "threads_of_row"),
         )
     ),
     *((f"column_{name}_{size}", f"column<{name}_t, {size}>") for name, size in COLUMNS),
@@ -35,6 +35,8 @@ EXPORTS = [
         for name, size in PUT
     ),
     ("worth_sharing", "host::row::worth_sharing"),
+    ("short_parts", "host::row::short_parts"),
+    ("half_block", "host::row::half_block"),
     ("late_columns", "host::row::late_columns"),
     ("fetched_parts", "host::row::fetched_parts"),
 ]
@@ -132,6 +134,31 @@ def test_few_long_rows_are_worth_sharing_where_there_are_clusters(
     module: Any, rows: int, vectors: int, is_worth_it: bool
 ) -> None:
     assert module.worth_sharing(rows, vectors) is (is_worth_it and has_clusters())
+
+
+@pytest.mark.parametrize(
+    ("vectors", "parts", "threads"),
+    [(1, 2, 1), (8, 3, 4), (9, 3, 4), (9, 6, 4), (12, 6, 4), (13, 6, 8), (32, 6, 8), (49, 6, 16), (129, 6, 32)],
+)
+def test_a_thread_has_three_vectors_where_fewer_than_a_line_could_share_a_row(
+    module: Any, vectors: int, parts: int, threads: int
+) -> None:
+    assert module.threads_of_row(vectors, parts, 8) == threads
+    if vectors > 8:
+        assert module.threads_of_row(vectors, parts, 4) == max(4, 1 << (-(-vectors // parts) - 1).bit_length())
+
+
+def test_of_a_short_row_a_thread_has_as_many_vectors_as_leave_fewer_threads_idle(module: Any) -> None:
+    for vectors in range(1, 97):
+        threads = {parts: 1 << (-(-vectors // parts) - 1).bit_length() for parts in (2, 3)}
+        assert module.short_parts(vectors) == (3 if threads[3] < threads[2] else 2)
+
+
+def test_a_block_is_half_as_large_where_a_cluster_still_holds_the_row(module: Any) -> None:
+    most = 8 if has_clusters() else 0  # blocks
+    assert module.half_block(1, 4) == (512 if most else 1024)
+    assert module.half_block(most * 2048, 4) == (512 if most else 1024)
+    assert module.half_block(most * 2048 + 1, 4) == 1024
 
 
 def test_vectors_are_read_with_any_hint_and_absent_ones_are_zero(module: Any) -> None:

@@ -59,13 +59,28 @@ constexpr bool worth_sharing(std::int64_t rows, std::int64_t vectors) {
   return kMaxCluster > 1 && vectors >= kLong && rows <= kFewBlocks / 2;
 }
 
+/// Whether 2 or 3 vectors of a short row should be a thread's: with which fewer threads, a power of two, are enough.
+constexpr int short_parts(std::int64_t vectors) {
+  std::int64_t threads = 1;
+  while (3 * threads < vectors) threads *= 2;
+  return 2 * threads < vectors ? 3 : 2;
+}
+
+/// Half of the largest block, so that an SM has two, where a cluster can still hold a row of `vectors` vectors so, with
+/// `parts` of them for each thread; else the largest block.
+constexpr int half_block(std::int64_t vectors, int parts) {
+  constexpr int kHalf = kMaxBlock / 2;
+  return kMaxCluster > 1 && vectors <= std::int64_t{kMaxCluster} * kHalf * parts ? kHalf : kMaxBlock;
+}
+
 /// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row. Where a
 /// block of `max_block` threads, a multiple of 32, cannot hold the row so, a cluster of up to `max_cluster` shares it,
-/// a power of two; where that cannot either, a block has it, and a thread more. Of short rows a thread has at most two
-/// vectors, and of few rows fewer than `parts`: most of the GPU is idle then, and the more threads a row has, the
-/// sooner it is done. A cluster shares those that are `worth_sharing`, too.
-inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxBlock,
-                     int max_cluster = 1) {
+/// a power of two; where that cannot either, a block has it, and a thread more. A thread has at
+/// most three vectors where fewer than `line_threads` could share a row, as more of a line of the cache is read in one
+/// go then, and of few rows at most two: most of the GPU is idle, and the more threads a row has, the sooner it is
+/// done. A cluster shares those that are `worth_sharing`, too.
+inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxBlock, int max_cluster = 1,
+                     int line_threads = 8) {
   using namespace details;
   constexpr int kSmallBlock = 64;  // threads: the fewer rows a block has, the sooner the SM has room for others
   constexpr std::int64_t kShort = 64, kMedium = 256, kFew = 65536;
@@ -76,11 +91,11 @@ inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max
     while (vectors > cluster * held || (cluster < max_cluster && gains(2 * cluster))) cluster *= 2;
   }
   const bool few = rows * vectors <= kFew || (cluster > 1 && cluster * rows <= kFewBlocks);
-  const int most = few && kShort < vectors && vectors <= kMedium ? 1 : few || vectors <= kShort ? 2 : parts;
+  const int most = few && kShort < vectors && vectors <= kMedium ? 1 : few ? 2 : parts;
   const std::int64_t wanted = div_ceil(vectors, std::int64_t{most < parts ? most : parts});
   if (wanted <= 32) {
     int threads = 1;
-    while (threads < wanted) threads *= 2;
+    while (threads < wanted || (threads < line_threads && 3 * threads < vectors)) threads *= 2;
     return {threads, kSmallBlock, div_ceil(rows, std::int64_t{kSmallBlock / threads}), 1};
   }
   const std::int64_t share = div_ceil(wanted, std::int64_t{cluster});

@@ -28,8 +28,8 @@ namespace host::row {
 /// Whether `put_columns` puts columns into shared memory while other things are done: from sm_80 on.
 inline constexpr bool kAsyncColumns = KJIT_CUDA_ARCH >= 800;
 
-/// How many slots of shared memory a vector of a column has there: where columns are not aligned, for both aligned
-/// vectors that it lies in.
+/// In how many aligned vectors of memory one of a column lies that may lie anywhere, or that is aligned; so many slots
+/// of shared memory it has, too.
 constexpr int column_slots(bool aligned) {
   return aligned ? 1 : 2;
 }
@@ -134,6 +134,21 @@ KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, Index 
   }
 }
 
+/// Reads of the vector from `data[index]` on the elements 0 to `size` - 1 of `data`, one by one, for where nothing else
+/// may be read; zeros where `data` is null.
+template <typename T, std::size_t N, std::integral Index>
+KJIT_DEVICE void load_part(AlignedVector<T, N>& vector, const T* data, Index index, Index size) {
+  vector.fill(T{});
+  if (data == nullptr) return;
+  constexpr int kCount = static_cast<int>(N);
+  const int begin = index < 0 ? static_cast<int>(-index) : 0;
+  const int end = index + kCount <= size ? kCount : static_cast<int>(size - index);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if (i >= begin && i < end) vector[i] = data[index + i];
+  }
+}
+
 namespace details {
 
 /// The block's dynamic shared memory.
@@ -179,9 +194,19 @@ class Column {
   /// The vector from element `index` on, which lies a multiple of `N` elements behind `head`.
   template <typename Index>
   __device__ void load(AlignedVector<T, N>& vector, Index index) const {
-    if (kOptional && data_ == nullptr) return vector.fill(T{});
     AlignedVector<T, N> pieces[kPieces];
     read(pieces, index);
+    cut(vector, pieces);
+  }
+
+  /// The two halves of `load`: reads the vectors of memory in which that vector lies, and cuts it out of them. What is
+  /// read before anything is cut is on its way at the same time.
+  template <typename Index>
+  __device__ void read(AlignedVector<T, N> (&pieces)[kPieces], Index index) const {
+    if (!kOptional || data_ != nullptr) read_pieces(pieces, index);
+  }
+  __device__ void cut(AlignedVector<T, N>& vector, const AlignedVector<T, N> (&pieces)[kPieces]) const {
+    if (kOptional && data_ == nullptr) return vector.fill(T{});
     join(vector, pieces);
   }
 
@@ -206,7 +231,7 @@ class Column {
     }
 #endif
     AlignedVector<T, N> pieces[kPieces];
-    read(pieces, index);
+    read_pieces(pieces, index);
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) pieces[i].store(slot_of(kPieces * slot + i));
   }
@@ -239,7 +264,7 @@ class Column {
     if constexpr (kAligned) {
       load(vectors, first, step, end);
     } else if (kReadsOn && first < end && !(kOptional && data_ == nullptr)) {
-      read(pieces_, first);
+      read_pieces(pieces_, first);
     }
   }
 
@@ -256,14 +281,13 @@ class Column {
     } else {
       static_assert(kCount == 1);
       join(vectors[0], pieces_);
-      if (!last && at + step < end) read(pieces_, at + step);
+      if (!last && at + step < end) read_pieces(pieces_, at + step);
     }
   }
 
  private:
-  /// The vectors of memory in which the one from element `index` on lies.
   template <typename Index>
-  __device__ void read(AlignedVector<T, N> (&pieces)[kPieces], Index index) const {
+  __device__ void read_pieces(AlignedVector<T, N> (&pieces)[kPieces], Index index) const {
     if constexpr (kAligned) {
       pieces[0].load(data_ + index);
     } else if constexpr (kCut) {

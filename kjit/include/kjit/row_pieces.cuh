@@ -1,0 +1,105 @@
+// Kernels that work on rows vector by vector and add nothing up: however long rows are, all threads have a vector.
+//
+//   params.pieces = row::pieces(num_rows, row_size, kVec, head, aligned);                // host
+//   LaunchKernel(row::grid(params.pieces, kBlock * kParts), kBlock, device)(kernel, params);
+//   ...
+//   const unsigned first = blockIdx.x * (kBlock * kParts) + threadIdx.x;                 // in the kernel
+//   const auto piece = device::row::piece<kVec, kAligned>(pieces, first + i * kBlock);   // the thread's i-th of kParts
+//   if (piece.there) ...                                                                 // from element `piece.at` on
+//
+// A piece is a vector of a row, aligned; at the ends of rows that are not, it is the part of one that the row has. How
+// vectors are read and written is in kjit/row_memory.cuh. Nearly free to compile.
+
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <kjit/launch.h>
+#include <kjit/utils.h>
+#include <kjit/device.cuh>
+#include <kjit/row_memory.cuh>
+
+#include <cstdint>
+
+namespace kjit {
+
+namespace host::row {
+
+/// How rows are cut into pieces. Blocks side by side in x have `rows` rows and of each `of_row` pieces; those in y have
+/// the next rows, those in z the next pieces.
+struct Pieces {
+  std::int64_t num_rows;  // in all
+  std::int64_t row_size;  // elements
+  std::int64_t row_pieces;
+  std::int64_t head;  // elements before the first vector of the first row
+  unsigned rows;
+  unsigned of_row;
+  unsigned multiplier;  // with which `device::row::piece` divides by `of_row`
+  int shift;
+};
+
+namespace details {
+
+/// What `pieces` gives, with up to `most` of them side by side in x.
+inline Pieces up_to(std::int64_t most, std::int64_t num_rows, std::int64_t row_size, int vec, std::int64_t head,
+                    bool aligned) {
+  const std::int64_t row_pieces = row_size > 0 ? div_ceil(row_size, std::int64_t{vec}) + (aligned ? 0 : 1) : 0;
+  const std::int64_t of_row = row_pieces < 1 ? 1 : row_pieces < most ? row_pieces : most;
+  const std::int64_t rows = num_rows < 1 ? 1 : num_rows < most / of_row ? num_rows : most / of_row;
+  // Granlund, Montgomery: Division by invariant integers using multiplication (PLDI 1994). With bits such that
+  // 2^(bits - 1) < of_row <= 2^bits, and the multiplier rounded up, n / of_row is n * multiplier >> (31 + bits) for all
+  // n < 2^31.
+  int bits = 0;
+  while ((std::int64_t{1} << bits) < of_row) ++bits;
+  const std::uint64_t power = std::uint64_t{1} << (31 + bits);
+  const std::uint64_t multiplier = div_ceil(power, static_cast<std::uint64_t>(of_row));
+  return {num_rows,
+          row_size,
+          row_pieces,
+          head,
+          static_cast<unsigned>(rows),
+          static_cast<unsigned>(of_row),
+          static_cast<unsigned>(multiplier),
+          31 + bits};
+}
+
+}  // namespace details
+
+/// Cuts `num_rows` rows of `row_size` elements into vectors of `vec` elements. The first vector starts `head` elements
+/// behind the first row's start; where the rows are `aligned`, each starts and ends with a vector.
+inline Pieces pieces(std::int64_t num_rows, std::int64_t row_size, int vec, std::int64_t head, bool aligned) {
+  using namespace details;
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;  // so that numbers behind the last piece have 31 bits, too
+  return up_to(kMost, num_rows, row_size, vec, head, aligned);
+}
+
+/// The grid of a kernel whose blocks have `of_block` pieces each.
+inline Extent grid(const Pieces& pieces, std::int64_t of_block) {
+  const std::int64_t rows = pieces.rows, of_row = pieces.of_row;
+  return {div_ceil(rows * of_row, of_block), div_ceil(pieces.num_rows, rows), div_ceil(pieces.row_pieces, of_row)};
+}
+
+}  // namespace host::row
+
+namespace device::row {
+
+/// A piece: its row, and its first element in the row. At the ends of rows that are not aligned, it may begin before
+/// the row, or end behind it.
+struct Piece {
+  std::int64_t row;
+  std::int64_t at;
+  bool there;  // else there is no such piece
+};
+
+/// The piece that is number `number` of those that blocks side by side in x have.
+template <int kVec, bool kAligned>
+KJIT_DEVICE Piece piece(const host::row::Pieces& pieces, unsigned number) {
+  const unsigned of_x = static_cast<unsigned>(std::uint64_t{number} * pieces.multiplier >> pieces.shift);
+  const std::int64_t row = std::int64_t{blockIdx.y} * pieces.rows + of_x;
+  std::int64_t at = (std::int64_t{blockIdx.z} * pieces.of_row + (number - of_x * pieces.of_row)) * kVec;
+  if constexpr (!kAligned) at += static_cast<int>((pieces.head - row * pieces.row_size) & (kVec - 1)) - kVec;
+  return {row, at, of_x < pieces.rows && row < pieces.num_rows && at < pieces.row_size};
+}
+
+}  // namespace device::row
+
+}  // namespace kjit
