@@ -48,16 +48,16 @@ CPP_NAMES = _words(
     """
     addresses ahead aligned_head all_aligned are_aligned at at_row beyond bits_t blockDim blockIdx blocks chunk
     columns_aligned compute_t data_of device div_ceil element_or_zero exceeds_caches fetch_ahead fetch_row fetched
-    first fits for_parts for_vectors given gpu gridDim head heads held hn host hwy i in_shared inside inverse_rms
-    is_long j kept_chunks kernel kjit lane lane_t last late later launch least line load load_one load_or_zero
-    lowest matcher max_block maybe_unused next num_rows numel only others_aligned parallel_ranges params part parts
-    pending piece pieces pointers readable row row_at row_size row_total rows_ahead rsqrt run scalar_t shape size
-    spread sqrt staged_t std step store store_one streams summed table_at table_size tag term threadIdx threads
-    totals vec vec_end vec_total vectors wanted warpSize whole widen
+    first fits for_parts for_vectors given gpu gridDim halves_aligned head heads held hn host hwy i in_shared inside
+    inverse_rms is_long j kept_chunks kernel kjit lane lane_t last late later launch least line load load_one
+    load_or_zero lowest matcher max_block maybe_unused next num_rows numel only others_aligned parallel_ranges
+    params part parts pending piece pieces pointers readable row row_at row_size row_total rows_ahead rsqrt run
+    scalar_t shape size spread sqrt staged_t std step store store_one streams summed table_at table_size tag term
+    threadIdx threads totals vec vec_end vec_total vectors wanted warpSize whole widen
 
     Index Lane LaunchKernel Optional Params Part Size Staged StagedRow Streamed SymbolicDevice SymbolicShape
     SymbolicSize T Tag TensorMatcher TensorView Ts U Widest kAhead kAligned kBlock kClusters kColumns kDLCPU kDLCUDA
-    kEven kKeep kLate kLong kParallel kParts kStaged kStaying kStreaming kUnroll kVec kWhole
+    kEven kHalf kKeep kLate kLong kParallel kParts kStaged kStaying kStreaming kUnroll kVec kWhole
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     uintptr_t size_t KJIT_DEVICE

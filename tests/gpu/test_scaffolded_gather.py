@@ -13,13 +13,14 @@ import kjit
 from kjit.scaffold.new import parse_devices, scaffold_op
 
 DTYPES = {"fp32_t": torch.float32, "bf16_t": torch.bfloat16, "uint8_t": torch.uint8}
+OFFSETS = [(1, 0), (0, 1), (3, 3), (4, 4), (7, 2), (17, 5)]
 SHAPES = [
     *((many(2000), size, 0, 0) for size in (1, 3, 16, 31, 32, 64, 65, 257, 264, 300, 1001, 2056)),
     (many(40), 50_257, 0, 0),
     (many(40), 65_536, 0, 0),
     (3, 600_003, 0, 0),
-    # Tables and rows that begin anywhere: aligned at the same time, or never.
-    *((33, size, table, rows) for size in (64, 257) for table, rows in ((1, 0), (0, 1), (3, 3), (7, 2), (17, 5))),
+    # Aligned at the same time, in part, or never.
+    *((33, size, table, rows) for size in (64, 257) for table, rows in OFFSETS),
 ]
 """How many rows there are and of which size, and how many elements lie before the table and before the rows."""
 
