@@ -240,6 +240,18 @@ int64_t ahead(TensorView x, bool roomy, int64_t rows, int64_t vectors, int64_t i
   return bytes ? ahead.bytes * (spread.threads / 32) : ahead.rows;
 }
 
+__global__ void part_kernel(int32_t* out, const int32_t* x, int64_t index, int64_t size) {
+  device::AlignedVector<int32_t, 4> vector;
+  device::row::load_part(vector, x, index, size);
+  vector.store(out);
+}
+
+/// Of four elements from `x[index]` on those that `x` has; of nothing where it is absent.
+void part(Optional<TensorView> x, TensorView out, int64_t index, int64_t size) {
+  const void* const data = x.has_value() ? x.value().data_ptr() : nullptr;
+  host::LaunchKernel(1, 1, out.device())(part_kernel, out.data_ptr(), data, index, size);
+}
+
 /// How many threads share each of very many rows.
 int64_t threads_of_row(int64_t vectors, int64_t parts, int64_t line_threads) {
   using namespace host;

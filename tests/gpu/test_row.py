@@ -25,7 +25,7 @@ EXPORTS = [
         (name, name)
         for name in (
             *("reduce_rows", "move", "columns", "fetch", "fetched", "ahead", "blocks_per_sm", "room_for_columns"),
-            *("through_shared_memory", "async_columns", "worth_fetching", "threads_of_row"),
+            *("through_shared_memory", "async_columns", "worth_fetching", "threads_of_row", "part"),
         )
     ),
     *((f"column_{name}_{size}", f"column<{name}_t, {size}>") for name, size in COLUMNS),
@@ -159,6 +159,16 @@ def test_a_block_is_half_as_large_where_a_cluster_still_holds_the_row(module: An
     assert module.half_block(1, 4) == (512 if most else 1024)
     assert module.half_block(most * 2048, 4) == (512 if most else 1024)
     assert module.half_block(most * 2048 + 1, 4) == 1024
+
+
+def test_of_a_vector_at_a_rows_end_only_what_the_row_has_is_read(module: Any) -> None:
+    row = list(range(1, 8))
+    x, out = torch.tensor(row, dtype=torch.int32, device=DEVICE), torch.empty(4, dtype=torch.int32, device=DEVICE)
+    for index in range(-4, 8):
+        module.part(x, out, index, 7)
+        assert out.tolist() == [row[i] if 0 <= i < 7 else 0 for i in range(index, index + 4)]
+        module.part(None, out, index, 7)
+        assert out.tolist() == [0] * 4
 
 
 def test_vectors_are_read_with_any_hint_and_absent_ones_are_zero(module: Any) -> None:

@@ -14,17 +14,19 @@ import kjit
 
 CASES = Path(__file__).parent / "row_pieces_cases.cuh"
 VECTORS = (1, 4, 8)
+EXPORTS = [
+    *((f"visit_{vec}_{aligned}", f"visit<{vec}, {aligned}>") for vec in VECTORS for aligned in ("true", "false")),
+    ("divide", "divide"),
+    ("grid", "grid"),
+]
 
 
 @pytest.fixture(scope="module")
 def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    visits = [
-        (f"visit_{vec}_{aligned}", f"visit<{vec}, {aligned}>") for vec in VECTORS for aligned in ("true", "false")
-    ]
     return kjit.load_jit(
         "row_pieces_cases",
         cuda_files=[CASES],
-        cuda_wrappers=[*visits, ("divide", "divide"), ("grid", "grid")],
+        cuda_wrappers=EXPORTS,
         build_directory=tmp_path_factory.mktemp("row_pieces"),
     )
 
