@@ -75,10 +75,10 @@ constexpr int half_block(std::int64_t vectors, int parts) {
 
 /// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row. Where a
 /// block of `max_block` threads, a multiple of 32, cannot hold the row so, a cluster of up to `max_cluster` shares it,
-/// a power of two; where that cannot either, a block has it, and a thread more. A thread has at
-/// most three vectors where fewer than `line_threads` could share a row, as more of a line of the cache is read in one
-/// go then, and of few rows at most two: most of the GPU is idle, and the more threads a row has, the sooner it is
-/// done. A cluster shares those that are `worth_sharing`, too.
+/// a power of two; where that cannot either, a block has it, and a thread more. A thread has at most three vectors
+/// where fewer than `line_threads` could share a row, as more of a line of the cache is read in one go then, and of
+/// few rows at most two: most of the GPU is idle, and the more threads a row has, the sooner it is done. A cluster
+/// shares those that are `worth_sharing`, too.
 inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxBlock, int max_cluster = 1,
                      int line_threads = 8) {
   using namespace details;

@@ -28,8 +28,8 @@ namespace host::row {
 /// Whether `put_columns` puts columns into shared memory while other things are done: from sm_80 on.
 inline constexpr bool kAsyncColumns = KJIT_CUDA_ARCH >= 800;
 
-/// In how many aligned vectors of memory one of a column lies that may lie anywhere, or that is aligned; so many slots
-/// of shared memory it has, too.
+/// In how many aligned vectors of memory a vector of a column lies: two, where columns are not `aligned`. So many
+/// slots of shared memory it has, too.
 constexpr int column_slots(bool aligned) {
   return aligned ? 1 : 2;
 }
@@ -134,8 +134,8 @@ KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, Index 
   }
 }
 
-/// Reads of the vector from `data[index]` on the elements 0 to `size` - 1 of `data`, one by one, for where nothing else
-/// may be read; zeros where `data` is null.
+/// Reads those elements of the vector from `data[index]` on that are `data[0]` to `data[size - 1]`, one by one: for
+/// where nothing else may be read. The others are zeros, and all where `data` is null.
 template <typename T, std::size_t N, std::integral Index>
 KJIT_DEVICE void load_part(AlignedVector<T, N>& vector, const T* data, Index index, Index size) {
   vector.fill(T{});
