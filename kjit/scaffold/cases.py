@@ -19,6 +19,9 @@ MANY = 25_000_000
 """How many elements the largest tensor of a test may have: 200 MB, as references compute in float64. Without a limit an
 op with large sizes of its own would get tensors of many gigabytes."""
 
+PACKED = 4_400_000
+"""How many elements rows have together that a kernel packs, of whatever dtype."""
+
 _COUNTS: Mapping[Kind, str] = {
     "element": "elements",
     "table": "elements",  # of the rows that are chosen
@@ -278,6 +281,23 @@ class CasesView:
     @property
     def other_shapes(self) -> list[str]:
         """Shapes of another kind than `sized_shapes`, for the test."""
+        return [*self._small_shapes, *self._packed_shapes]
+
+    @property
+    def _packed_shapes(self) -> list[str]:
+        """Many short rows, aligned to vectors and not."""
+        if not self.start.sums or not self._free_leading or not self._free_row:
+            return []
+        fixed = math.prod(size for size in self.placed.main.shape if isinstance(size, int))
+        sizes = {length: PACKED // fixed // length | 1 for length in (101, 104)}
+        ends = self._free_leading[0], self._free_row[-1]
+        return [
+            self._filled(dict(zip(ends, (f"{rows:_}", str(length)), strict=True)), "1")
+            for length, rows in sizes.items()
+        ]
+
+    @property
+    def _small_shapes(self) -> list[str]:
         shape = self.placed.main.shape
         if shape == (ELLIPSIS,):
             return ["()", "(3, 5, 7)", "(2, 0, 3)"]

@@ -319,9 +319,40 @@ class CppView(View):
         tensors = [f"{t.name}_row" if t.kind == "number" else self._row_element(t, "at") for t in self.of_element]
         return [*tensors, *self._element_numbers("params.")]
 
-    def _element_numbers(self, prefix: str) -> list[str]:
-        factor = [self.start.factor] if self.start.factor else []
-        return [*self.scalar_names(prefix, self.start.element_scalars), *factor]
+    @property
+    def packed_term_call(self) -> list[str]:
+        """The arguments of the function for what is summed, where rows are packed: a column has one vector then."""
+        return [f"{t.name}_vec{'[i]' if t.kind == 'element' else ''}[j]" for t in self.of_term]
+
+    @property
+    def packed_call(self) -> list[str]:
+        """Those of the function for one element, which may be of the next row."""
+        tensors = []
+        for tensor in self.of_element:
+            if tensor.kind == "number":
+                tensors.append(f"is_next ? {tensor.name}_next : {tensor.name}_row")
+            else:
+                held = tensor.kind == "element" and tensor.role != "out"
+                tensors.append(f"{tensor.name}_vec{'[i]' if held else ''}[j]")
+        factor = self.start.factor
+        return [*tensors, *self._element_numbers("params.", f"is_next ? next_{factor} : {factor}")]
+
+    @property
+    def packed_single_call(self) -> list[str]:
+        """The same for an element behind the last vector."""
+        tensors = [f"{t.name}_row" if t.kind == "number" else self.packed_single(t) for t in self.of_element]
+        return [*tensors, *self._element_numbers("params.")]
+
+    @staticmethod
+    def packed_single(tensor: TensorView) -> str:
+        """That element."""
+        return tensor.at(
+            f"params.{tensor.name}", "packing.single_at()" if tensor.kind == "element" else "packing.single()"
+        )
+
+    def _element_numbers(self, prefix: str, factor: str = "") -> list[str]:
+        factors = [factor or self.start.factor] if self.start.factor else []
+        return [*self.scalar_names(prefix, self.start.element_scalars), *factors]
 
     @property
     def streamed_types(self) -> list[str]:
@@ -386,11 +417,6 @@ class CppView(View):
         """How many vectors of its row a thread holds, so that those of all inputs fit into its registers."""
         held = len(self.of("element", roles=("in", "mut"))) + len(self.of("column"))
         return 4 if held <= 2 else 2 if held <= 4 else 1
-
-    @property
-    def short_parts(self) -> int:
-        """The same where rows are short and not aligned, and columns are not held."""
-        return 3 * self.parts // 2
 
     @property
     def long_parts(self) -> int:

@@ -35,7 +35,6 @@ EXPORTS = [
         for name, size in PUT
     ),
     ("worth_sharing", "host::row::worth_sharing"),
-    ("short_parts", "host::row::short_parts"),
     ("half_block", "host::row::half_block"),
     ("late_columns", "host::row::late_columns"),
     ("fetched_parts", "host::row::fetched_parts"),
@@ -146,12 +145,6 @@ def test_a_thread_has_three_vectors_where_fewer_than_a_line_could_share_a_row(
     assert module.threads_of_row(vectors, parts, 8) == threads
     if vectors > 8:
         assert module.threads_of_row(vectors, parts, 4) == max(4, 1 << (-(-vectors // parts) - 1).bit_length())
-
-
-def test_of_a_short_row_a_thread_has_as_many_vectors_as_leave_fewer_threads_idle(module: Any) -> None:
-    for vectors in range(1, 97):
-        threads = {parts: 1 << (-(-vectors // parts) - 1).bit_length() for parts in (2, 3)}
-        assert module.short_parts(vectors) == (3 if threads[3] < threads[2] else 2)
 
 
 def test_a_block_is_half_as_large_where_a_cluster_still_holds_the_row(module: Any) -> None:

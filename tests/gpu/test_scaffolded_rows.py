@@ -59,6 +59,38 @@ def test_long_rows_are_right(module: Any, dtype: str, rows: int, columns: int, o
     assert memory[:offset].tolist() + memory[len(memory) - offset :].tolist() == [7.0] * (2 * offset)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", [72, 100, 101, 127, 257, 300, 1500, 1536])
+def test_packed_rows_are_right(module: Any, dtype: str, columns: int) -> None:
+    """Also where the last rows end behind the last vector, and where the result is written over the input."""
+    rows = 4_300_000 // columns | 1
+    x = torch.randn(rows, columns, device=DEVICE).to(DTYPES[dtype])
+    weight = torch.randn(columns, device=DEVICE).to(DTYPES[dtype])
+    scale = (x.double().square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+    expected = (x.double() * scale * weight.double()).to(DTYPES[dtype])
+    memory = torch.full((rows * columns + 16,), 7.0, dtype=DTYPES[dtype], device=DEVICE)
+    out = memory[: rows * columns].view(rows, columns)
+    getattr(module, dtype)(x, weight, 1e-6, out)
+    torch.testing.assert_close(out, expected)
+    assert memory[rows * columns :].tolist() == [7.0] * 16
+    getattr(module, dtype)(x, weight, 1e-6, x)
+    assert torch.equal(x, out)
+
+
+def test_a_row_that_is_not_finite_leaves_packed_ones_beside_it_alone(module: Any) -> None:
+    rows, columns = 45_000, 101
+    x = torch.randn(rows, columns, device=DEVICE).bfloat16()
+    weight = torch.randn(columns, device=DEVICE).bfloat16()
+    out, spoilt = torch.empty_like(x), torch.empty_like(x)
+    module.bf16(x, weight, 1e-6, out)
+    x[7::5] = torch.inf
+    module.bf16(x, weight, 1e-6, spoilt)
+    finite = torch.ones(rows, dtype=torch.bool, device=DEVICE)
+    finite[7::5] = False
+    assert torch.equal(out[finite], spoilt[finite])
+    assert spoilt[~finite].isnan().all()
+
+
 def test_rows_are_read_as_the_kernel_ahead_has_left_them(module: Any) -> None:
     """They are asked for before that kernel has ended."""
     rows, columns = many(300), 65_536

@@ -59,13 +59,6 @@ constexpr bool worth_sharing(std::int64_t rows, std::int64_t vectors) {
   return kMaxCluster > 1 && vectors >= kLong && rows <= kFewBlocks / 2;
 }
 
-/// Whether 2 or 3 vectors of a short row should be a thread's: with which fewer threads, a power of two, are enough.
-constexpr int short_parts(std::int64_t vectors) {
-  std::int64_t threads = 1;
-  while (3 * threads < vectors) threads *= 2;
-  return 2 * threads < vectors ? 3 : 2;
-}
-
 /// Half of the largest block, so that an SM has two, where a cluster can still hold a row of `vectors` vectors so, with
 /// `parts` of them for each thread; else the largest block.
 constexpr int half_block(std::int64_t vectors, int parts) {

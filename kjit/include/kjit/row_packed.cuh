@@ -1,0 +1,258 @@
+// Kernels that add up rows which are no power of two of vectors, or not aligned: rows are packed, one behind another as
+// they lie in memory, and a block takes their vectors as they come. No lane is idle, and no vector is cut.
+//
+//   params.packed = row::packed(num_rows, row_size, kVec, kParts, sizeof(S), sizeof(T) * kVec, device);     // host
+//   LaunchKernel(params.packed.grid, params.packed.block, device, params.packed.shared_bytes)(kernel, params);
+//   ...
+//   const device::row::PackedRows<kVec, kAligned> rows(params.packed);                  // in the kernel
+//   for (int i = 0; i < kParts && rows.has(i); ++i) rows.load(x_vec[i], params.x, i);   // the thread's i-th vector
+//
+// A vector that has elements of two rows adds up to neither: its elements are told to both rows in shared memory. All
+// vectors of a thread begin in the same column. How they are read and written is in kjit/row_memory.cuh. Nearly free
+// to compile.
+
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <kjit/launch.h>
+#include <kjit/utils.h>
+#include <kjit/device.cuh>
+#include <kjit/row_memory.cuh>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kjit {
+
+namespace host::row {
+
+/// Threads of the largest block whose rows are packed.
+inline constexpr int kMaxPackedBlock = 384;
+
+/// Vectors of rows that are packed where others would do as well, but for idle lanes.
+inline constexpr int kFewVectors = 192;
+
+/// How rows are packed. A block has a chunk of rows, which begins with a vector, in one or several groups; each thread
+/// has a vector of each group.
+struct Packed {
+  std::int64_t num_rows;  // in all
+  int row_size;           // elements
+  int chunk_rows;
+  int group_rows;
+  int group_vectors;
+  int lane_bits;        // of the number of a lane among those, up to 32, that add up a row's vectors
+  unsigned multiplier;  // with which a number of elements in a group is divided by `row_size`
+  int shift;
+  int vector_slots;  // in an array that has one for each vector of a chunk, and a multiple of 16
+  int row_slots;     // the same for the rows, and the one behind them
+  unsigned block;
+  std::int64_t grid;
+  std::size_t shared_bytes;  // of dynamic shared memory
+};
+
+namespace details {
+
+/// After how many rows of `row_size` elements, at the latest, one begins with a vector of `vec` elements again.
+constexpr std::int64_t period_rows(std::int64_t row_size, int vec) {
+  std::int64_t rows = vec;
+  while (rows > 1 && row_size * (rows / 2) % vec == 0) rows /= 2;
+  return rows;
+}
+
+/// How many periods of `vectors` vectors are a group: such that few lanes are idle, in a small block, but not the
+/// smallest.
+constexpr std::int64_t group_periods(std::int64_t vectors) {
+  constexpr std::int64_t kWarp = 32, kLeast = 112, kPercent = 89;
+  const auto lanes = [&](std::int64_t periods) { return div_ceil(periods * vectors, kWarp) * kWarp; };
+  std::int64_t best = 1;
+  for (std::int64_t periods = 1; periods * vectors <= kMaxPackedBlock; ++periods) {
+    if (periods * vectors >= kLeast && 100 * periods * vectors >= kPercent * lanes(periods)) return periods;
+    if (lanes(periods) * best < lanes(best) * periods) best = periods;
+  }
+  return best;
+}
+
+}  // namespace details
+
+/// Whether `rows` rows of `row_size` elements should be packed: where they begin with a vector again after at most
+/// `most` vectors, which is up to `kMaxPackedBlock`, and there are so many rows that it does not matter how long a
+/// block takes.
+constexpr bool worth_packing(std::int64_t rows, std::int64_t row_size, int vec, int most) {
+  constexpr std::int64_t kMany = 524288, kLeast = 8;  // vectors, in all and of a row
+  return row_size >= kLeast * vec && rows * row_size >= kMany * vec &&
+         details::period_rows(row_size, vec) * row_size <= std::int64_t{most} * vec;
+}
+
+/// Packs `num_rows` rows of `row_size` elements, cut into vectors of `vec`, of which a thread has up to `parts`. In
+/// shared memory there is room for two arrays of sums, of `sum_bytes` bytes each, one for each vector and one for each
+/// row, and for `split_bytes` bytes of what a row is told of the vector in which it begins.
+inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int parts, std::size_t sum_bytes,
+                     std::size_t split_bytes, DLDevice device) {
+  constexpr std::int64_t kWarp = 32, kBlocksPerSm = 4, kSerial = 8;  // kSerial: vectors that a lane adds up
+  const std::int64_t period = details::period_rows(row_size, vec), of_period = period * row_size / vec;
+  const std::int64_t periods = details::group_periods(of_period);
+  const std::int64_t group_rows = periods * period, group_vectors = periods * of_period;
+  int sms = 0;
+  RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
+  std::int64_t groups = num_rows / (group_rows * sms * kBlocksPerSm);
+  groups = groups < 1 ? 1 : groups < parts ? groups : parts;
+  const std::int64_t chunk_rows = groups * group_rows;
+  const auto slots = [](std::int64_t least) { return div_ceil(least, std::int64_t{16}) * 16; };
+  const std::int64_t vector_slots = slots(groups * group_vectors), row_slots = slots(chunk_rows + 1);
+  int lane_bits = 0, bits = 0;
+  while (lane_bits < 5 && row_size > (kSerial << lane_bits) * vec) ++lane_bits;
+  // Granlund, Montgomery, as in kjit/row_pieces.cuh.
+  while ((std::int64_t{1} << bits) < row_size) ++bits;
+  const std::uint64_t multiplier = div_ceil(std::uint64_t{1} << (31 + bits), static_cast<std::uint64_t>(row_size));
+  const std::size_t of_vectors = static_cast<std::size_t>(vector_slots) * sum_bytes;
+  const std::size_t of_rows = static_cast<std::size_t>(row_slots) * (sum_bytes + split_bytes);
+  return {num_rows,
+          static_cast<int>(row_size),
+          static_cast<int>(chunk_rows),
+          static_cast<int>(group_rows),
+          static_cast<int>(group_vectors),
+          lane_bits,
+          static_cast<unsigned>(multiplier),
+          31 + bits,
+          static_cast<int>(vector_slots),
+          static_cast<int>(row_slots),
+          static_cast<unsigned>(div_ceil(group_vectors, kWarp) * kWarp),
+          div_ceil(num_rows, chunk_rows),
+          of_vectors + of_rows};
+}
+
+}  // namespace host::row
+
+namespace device::row {
+
+/// Arrays in the block's dynamic shared memory, one behind another.
+class SharedArrays {
+ public:
+  /// The next one, of `count` values: a multiple of 16, so that each begins aligned.
+  template <typename V>
+  __device__ V* take(int count) {
+    V* const array = reinterpret_cast<V*>(details::dynamic_shared() + used_);
+    used_ += count * static_cast<int>(sizeof(V));
+    return array;
+  }
+
+ private:
+  int used_ = 0;
+};
+
+/// The rows of a block, and what a thread has of them: one vector of each group, from the same column on. Rows and
+/// vectors are counted from the start of the block's chunk.
+template <int kVec, bool kAligned>
+class PackedRows {
+ public:
+  explicit __device__ PackedRows(const host::row::Packed& packed) : packed_(packed) {
+    const unsigned at = threadIdx.x * kVec;
+    row_ = static_cast<int>(std::uint64_t{at} * packed.multiplier >> packed.shift);
+    column_ = static_cast<int>(at) - row_ * packed.row_size;
+    first_row_ = std::int64_t{blockIdx.x} * packed.chunk_rows;
+    first_ = first_row_ * packed.row_size;
+    const std::int64_t left = packed.num_rows - first_row_;
+    count_ = left < packed.chunk_rows ? static_cast<int>(left) : packed.chunk_rows;
+    vectors_ = works() ? count_ * packed.row_size / kVec : 0;
+  }
+
+  /// Whether the thread has vectors, in a full group.
+  __device__ bool works() const { return static_cast<int>(threadIdx.x) < packed_.group_vectors; }
+  /// Whether its `i`-th vector is there. Of the last row, some elements may lie behind the last vector: `single`.
+  __device__ bool has(int i) const { return vector(i) < vectors_; }
+  /// The number of that vector.
+  __device__ int vector(int i) const { return i * packed_.group_vectors + static_cast<int>(threadIdx.x); }
+  /// The row in which it begins.
+  __device__ int row(int i) const { return i * packed_.group_rows + row_; }
+  /// Whether its element `j` is of that row; else it is of the next.
+  __device__ bool is_of_row(int j) const { return kAligned || column_ + j < packed_.row_size; }
+  /// Whether it has elements of the next row.
+  __device__ bool splits() const { return !is_of_row(kVec - 1); }
+
+  /// How many rows there are, and the number of the first one in all.
+  __device__ int count() const { return count_; }
+  __device__ std::int64_t first_row() const { return first_row_; }
+  /// Of an array with something for each vector, or for each row and the one behind the last.
+  __device__ int vector_slots() const { return packed_.vector_slots; }
+  __device__ int row_slots() const { return packed_.row_slots; }
+
+  /// The thread's `i`-th vector of a tensor.
+  template <typename T>
+  __device__ void load(AlignedVector<T, kVec>& vec, const T* data, int i) const {
+    device::row::load<true>(vec, data + first_, vector(i) * kVec);
+  }
+  template <typename T>
+  __device__ void store(const AlignedVector<T, kVec>& vec, T* data, int i) const {
+    store_streaming(vec, data + first_ + vector(i) * kVec);
+  }
+  /// Zeros where `data` is null.
+  template <typename T>
+  __device__ void load_or_zero(AlignedVector<T, kVec>& vec, const T* data, int i) const {
+    data == nullptr ? vec.fill(T{}) : load(vec, data, i);
+  }
+
+  /// What a tensor of one row has beside each of its vectors.
+  template <typename T>
+  __device__ void load_column(AlignedVector<T, kVec>& vec, const T* data) const {
+    if constexpr (kAligned) {
+      device::row::load(vec, data, column_);
+    } else {
+      const T* from = data + column_;
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) {
+        if (column_ + j == packed_.row_size) from -= packed_.row_size;
+        vec[j] = from[j];
+      }
+    }
+  }
+  template <typename T>
+  __device__ void load_column_or_zero(AlignedVector<T, kVec>& vec, const T* data) const {
+    data == nullptr ? vec.fill(T{}) : load_column(vec, data);
+  }
+
+  /// A few lanes add up a row: so many rows at a time, which of them this one, and whether it goes on with the sum.
+  __device__ int at_a_time() const { return static_cast<int>(blockDim.x >> packed_.lane_bits); }
+  __device__ int of_thread() const { return static_cast<int>(threadIdx.x >> packed_.lane_bits); }
+  __device__ bool owns(int row) const { return row < count_ && lane() == 0; }
+
+  /// The sum of what the vectors have that lie in `row` as a whole, in all of its lanes. All threads of a warp call.
+  template <typename S>
+  __device__ S sum(const S* of_vector, int row) const {
+    const unsigned begin = static_cast<unsigned>(row * packed_.row_size);
+    const unsigned end = (begin + static_cast<unsigned>(packed_.row_size)) / kVec, lanes = 1u << packed_.lane_bits;
+    S total = 0;
+    if (row < count_) {
+      for (unsigned i = (begin + kVec - 1) / kVec + lane(); i < end; i += lanes) total += of_vector[i];
+    }
+    for (unsigned offset = lanes / 2; offset > 0; offset /= 2) {
+      total += __shfl_xor_sync(0xffffffffu, total, offset);
+    }
+    return total;
+  }
+
+  /// How many elements of the vector in which `row` begins are of the row ahead of it; 0 where it begins with a vector.
+  __device__ int lead(int row) const {
+    return kAligned ? 0 : static_cast<int>(static_cast<unsigned>(row * packed_.row_size) % kVec);
+  }
+
+  /// The column of an element of the last row that no vector has, a thread each; -1 where this one has none.
+  __device__ int single() const {
+    const int tail = first_row_ + count_ == packed_.num_rows ? lead(count_) : 0;
+    const int thread = static_cast<int>(threadIdx.x);
+    return thread < tail ? packed_.row_size - tail + thread : -1;
+  }
+  /// The number of that element in all.
+  __device__ std::int64_t single_at() const { return (packed_.num_rows - 1) * packed_.row_size + single(); }
+
+ private:
+  /// The thread's number among those that add up a row.
+  __device__ unsigned lane() const { return threadIdx.x & ((1u << packed_.lane_bits) - 1); }
+
+  const host::row::Packed& packed_;
+  std::int64_t first_row_, first_;
+  int row_, column_, count_, vectors_;
+};
+
+}  // namespace device::row
+
+}  // namespace kjit

@@ -1,0 +1,77 @@
+// Kernels that test kjit/row_packed.cuh: `test_row_packed.py` calls them.
+
+#include <kjit/launch.h>
+#include <kjit/tensor.h>
+#include <kjit/row_packed.cuh>
+
+#include <cstdint>
+
+namespace {
+
+using namespace kjit;
+using namespace kjit::host;
+
+constexpr int kVec = 4, kParts = 3;
+
+/// In `sums` the sum of each row of `x`; in `next` each element and, added to it, that of `column` and ten times the
+/// number of its row.
+template <bool kAligned>
+__global__ void rows_kernel(int32_t* sums, int32_t* next, const int32_t* x, const int32_t* column,
+                            const __grid_constant__ row::Packed params) {
+  const device::row::PackedRows<kVec, kAligned> packing(params);
+  device::row::SharedArrays arrays;
+  int32_t* const of_vector = arrays.take<int32_t>(packing.vector_slots());
+  int32_t* const of_row = arrays.take<int32_t>(packing.row_slots());
+  device::AlignedVector<int32_t, kVec>* const split =
+      arrays.take<device::AlignedVector<int32_t, kVec>>(packing.row_slots());
+  device::AlignedVector<int32_t, kVec> vec[kParts], column_vec;
+  if (packing.works()) packing.load_column_or_zero(column_vec, column);
+  for (int i = 0; i < kParts && packing.has(i); ++i) {
+    packing.load_or_zero(vec[i], x, i);
+    of_vector[packing.vector(i)] = vec[i][0] + vec[i][1] + vec[i][2] + vec[i][3];
+    if (packing.splits()) split[packing.row(i) + 1] = vec[i];
+  }
+  if (packing.single() >= 0) split[packing.count()][threadIdx.x] = x[packing.single_at()];
+  __syncthreads();
+  for (int first = 0; first < packing.count(); first += packing.at_a_time()) {
+    const int row = first + packing.of_thread();
+    int32_t sum = packing.sum(of_vector, row);
+    if (!packing.owns(row)) continue;
+    for (int j = 0; j < kVec; ++j) {
+      if (packing.lead(row) > 0 && j >= packing.lead(row)) sum += split[row][j];
+      if (j < packing.lead(row + 1)) sum += split[row + 1][j];
+    }
+    sums[packing.first_row() + row] = sum;
+    of_row[row] = 10 * static_cast<int32_t>(packing.first_row() + row);
+  }
+  __syncthreads();
+  for (int i = 0; i < kParts && packing.has(i); ++i) {
+    for (int j = 0; j < kVec; ++j) {
+      vec[i][j] += column_vec[j] + of_row[packing.row(i) + (packing.is_of_row(j) ? 0 : 1)];
+    }
+    packing.store(vec[i], next, i);
+  }
+  if (packing.single() >= 0) {
+    next[packing.single_at()] = x[packing.single_at()] + column[packing.single()] + of_row[packing.count() - 1];
+  }
+}
+
+void rows(TensorView sums, TensorView next, TensorView x, TensorView column) {
+  const row::Packed params = row::packed(x.size(0), x.size(1), kVec, kParts, 4, 4 * kVec, x.device());
+  LaunchKernel(params.grid, params.block, x.device(), params.shared_bytes)(
+      x.size(1) % kVec == 0 ? rows_kernel<true> : rows_kernel<false>, sums.data_ptr(), next.data_ptr(), x.data_ptr(),
+      column.data_ptr(), params);
+}
+
+bool worth_packing(int64_t rows, int64_t row_size, int64_t vec, int64_t most) {
+  return row::worth_packing(rows, row_size, static_cast<int>(vec), static_cast<int>(most));
+}
+
+/// How rows are packed: threads of a block, those with vectors, the rows of a group and of a chunk.
+int64_t packed(int64_t rows, int64_t row_size, int64_t vec, int64_t what, TensorView on) {
+  const row::Packed packed = row::packed(rows, row_size, static_cast<int>(vec), 4, 4, 16, on.device());
+  const int64_t numbers[] = {packed.block, packed.group_vectors, packed.group_rows, packed.chunk_rows};
+  return numbers[what];
+}
+
+}  // namespace
