@@ -63,6 +63,11 @@ void rows(TensorView sums, TensorView next, TensorView x, TensorView column) {
       column.data_ptr(), params);
 }
 
+/// Threads of the largest block, or the vectors of rows that are packed only because lanes would be idle.
+int64_t limit(bool few) {
+  return few ? row::kFewVectors : row::kMaxPackedBlock;
+}
+
 bool worth_packing(int64_t rows, int64_t row_size, int64_t vec, int64_t most) {
   return row::worth_packing(rows, row_size, static_cast<int>(vec), static_cast<int>(most));
 }

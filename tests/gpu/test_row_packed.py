@@ -20,7 +20,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return kjit.load_jit(
         "row_packed_cases",
         cuda_files=[CASES],
-        cuda_wrappers=[(name, name) for name in ("rows", "worth_packing", "packed")],
+        cuda_wrappers=[(name, name) for name in ("rows", "worth_packing", "packed", "limit")],
         build_directory=tmp_path_factory.mktemp("row_packed"),
     )
 
@@ -62,13 +62,15 @@ def test_many_short_rows_are_packed(
 
 
 def test_few_lanes_are_idle(module: Any) -> None:
+    most = module.limit(False)
+    assert module.limit(True) < most
     for vec in (2, 4, 8, 16):
-        for row_size in range(8 * vec, 384 * vec):
-            if not module.worth_packing(10**9, row_size, vec, 384):
+        for row_size in range(8 * vec, most * vec):
+            if not module.worth_packing(10**9, row_size, vec, most):
                 continue
             block, threads, rows = (module.packed(10**9, row_size, vec, i, ON_DEVICE) for i in range(3))
             assert threads * vec == rows * row_size
-            assert threads <= block <= 384
+            assert threads <= block <= most
             assert block % 32 == 0
             assert threads > 0.79 * block or threads > block - 32
 
