@@ -142,7 +142,8 @@ def _row_shapes(dtype: torch.dtype, short: bool) -> list[tuple[int, int]]:
     lengths = [64, 4096, 65536] if short else [2**k for k in range(6, 17)]
     middle = sizes[len(sizes) // 2]
     # Rows that fill no warps or blocks, and rows that are not aligned.
-    others = [72, 80, 192, 264, 1032, 5120, 10000, 14336, 40960, 100, 257, 300, 517, 1001, 4097, 20001, 50257, 65535]
+    others = [66, 72, 80, 96, 136, 192, 264, 1032, 5120, 10000, 14336, 40960]
+    others += [67, 100, 127, 257, 300, 500, 517, 1001, 1500, 4097, 20001, 50257, 65535]
     shapes = [(middle // n // dtype.itemsize, n) for n in (lengths if short else [*lengths, *others])]
     of_ends = (64, 1024, 16384, 40960, 65536)
     ends = [(size // n // dtype.itemsize, n) for size in sizes if size != middle for n in of_ends]

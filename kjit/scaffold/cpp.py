@@ -419,6 +419,11 @@ class CppView(View):
         return 4 if held <= 2 else 2 if held <= 4 else 1
 
     @property
+    def short_parts(self) -> int:
+        """The same where rows are short and not aligned, and columns are not held."""
+        return 3 * self.parts // 2
+
+    @property
     def long_parts(self) -> int:
         """The same where rows are long and columns are not held."""
         held = len(self.of("element", roles=("in", "mut")))

@@ -57,9 +57,10 @@ __global__ void rows_kernel(int32_t* sums, int32_t* next, const int32_t* x, cons
 }
 
 void rows(TensorView sums, TensorView next, TensorView x, TensorView column) {
-  const row::Packed params = row::packed(x.size(0), x.size(1), kVec, kParts, 4, 4 * kVec, x.device());
+  const bool aligned = x.size(1) % kVec == 0;
+  const row::Packed params = row::packed(x.size(0), x.size(1), kVec, kParts, aligned, 4, 4 * kVec, x.device());
   LaunchKernel(params.grid, params.block, x.device(), params.shared_bytes)(
-      x.size(1) % kVec == 0 ? rows_kernel<true> : rows_kernel<false>, sums.data_ptr(), next.data_ptr(), x.data_ptr(),
+      aligned ? rows_kernel<true> : rows_kernel<false>, sums.data_ptr(), next.data_ptr(), x.data_ptr(),
       column.data_ptr(), params);
 }
 
@@ -73,8 +74,8 @@ bool worth_packing(int64_t rows, int64_t row_size, int64_t vec, int64_t most) {
 }
 
 /// How rows are packed: threads of a block, those with vectors, the rows of a group and of a chunk.
-int64_t packed(int64_t rows, int64_t row_size, int64_t vec, int64_t what, TensorView on) {
-  const row::Packed packed = row::packed(rows, row_size, static_cast<int>(vec), 4, 4, 16, on.device());
+int64_t packed(int64_t rows, int64_t row_size, int64_t vec, bool aligned, int64_t what, TensorView on) {
+  const row::Packed packed = row::packed(rows, row_size, static_cast<int>(vec), 4, aligned, 4, 16, on.device());
   const int64_t numbers[] = {packed.block, packed.group_vectors, packed.group_rows, packed.chunk_rows};
   return numbers[what];
 }

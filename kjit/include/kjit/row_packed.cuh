@@ -1,8 +1,8 @@
 // Kernels that add up rows which are no power of two of vectors, or not aligned: rows are packed, one behind another as
 // they lie in memory, and a block takes their vectors as they come. No lane is idle, and no vector is cut.
 //
-//   params.packed = row::packed(num_rows, row_size, kVec, kParts, sizeof(S), sizeof(T) * kVec, device);     // host
-//   LaunchKernel(params.packed.grid, params.packed.block, device, params.packed.shared_bytes)(kernel, params);
+//   params.packed = row::packed(num_rows, row_size, kVec, kParts, aligned, sizeof(S), sizeof(T) * kVec, device);  //
+//   host LaunchKernel(params.packed.grid, params.packed.block, device, params.packed.shared_bytes)(kernel, params);
 //   ...
 //   const device::row::PackedRows<kVec, kAligned> rows(params.packed);                  // in the kernel
 //   for (int i = 0; i < kParts && rows.has(i); ++i) rows.load(x_vec[i], params.x, i);   // the thread's i-th vector
@@ -59,15 +59,16 @@ constexpr std::int64_t period_rows(std::int64_t row_size, int vec) {
   return rows;
 }
 
-/// How many periods of `vectors` vectors are a group: such that few lanes are idle, in a small block, but not the
-/// smallest.
-constexpr std::int64_t group_periods(std::int64_t vectors) {
-  constexpr std::int64_t kWarp = 32, kLeast = 112, kPercent = 89;
+/// How many periods of `vectors` vectors are a group: in a small block such that at least `percent` of its lanes have a
+/// vector, or a larger one where there is none.
+constexpr std::int64_t group_periods(std::int64_t vectors, std::int64_t percent) {
+  constexpr std::int64_t kWarp = 32, kSmall = 128;
   const auto lanes = [&](std::int64_t periods) { return div_ceil(periods * vectors, kWarp) * kWarp; };
   std::int64_t best = 1;
   for (std::int64_t periods = 1; periods * vectors <= kMaxPackedBlock; ++periods) {
-    if (periods * vectors >= kLeast && 100 * periods * vectors >= kPercent * lanes(periods)) return periods;
-    if (lanes(periods) * best < lanes(best) * periods) best = periods;
+    const bool is_enough = 100 * best * vectors >= percent * lanes(best);
+    if (periods * vectors > kSmall && is_enough) break;
+    if (lanes(periods) * best <= lanes(best) * periods) best = periods;
   }
   return best;
 }
@@ -83,14 +84,15 @@ constexpr bool worth_packing(std::int64_t rows, std::int64_t row_size, int vec, 
          details::period_rows(row_size, vec) * row_size <= std::int64_t{most} * vec;
 }
 
-/// Packs `num_rows` rows of `row_size` elements, cut into vectors of `vec`, of which a thread has up to `parts`. In
+/// Packs `num_rows` rows of `row_size` elements, cut into vectors of `vec`, of which a thread has up to `parts`. Idle
+/// lanes cost time where vectors are of two rows and have many elements: rows that are all `aligned` may have more. In
 /// shared memory there is room for two arrays of sums, of `sum_bytes` bytes each, one for each vector and one for each
 /// row, and for `split_bytes` bytes of what a row is told of the vector in which it begins.
-inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int parts, std::size_t sum_bytes,
-                     std::size_t split_bytes, DLDevice device) {
+inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int parts, bool aligned,
+                     std::size_t sum_bytes, std::size_t split_bytes, DLDevice device) {
   constexpr std::int64_t kWarp = 32, kBlocksPerSm = 4, kSerial = 8;  // kSerial: vectors that a lane adds up
   const std::int64_t period = details::period_rows(row_size, vec), of_period = period * row_size / vec;
-  const std::int64_t periods = details::group_periods(of_period);
+  const std::int64_t periods = details::group_periods(of_period, aligned || vec < 8 ? 75 : 89);
   const std::int64_t group_rows = periods * period, group_vectors = periods * of_period;
   int sms = 0;
   RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
