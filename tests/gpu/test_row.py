@@ -35,6 +35,7 @@ EXPORTS = [
         for name, size in PUT
     ),
     ("worth_sharing", "host::row::worth_sharing"),
+    ("fewer_lanes", "host::row::fewer_lanes"),
     ("half_block", "host::row::half_block"),
     ("late_columns", "host::row::late_columns"),
     ("fetched_parts", "host::row::fetched_parts"),
@@ -145,6 +146,16 @@ def test_a_thread_has_three_vectors_where_fewer_than_a_line_could_share_a_row(
     assert module.threads_of_row(vectors, parts, 8) == threads
     if vectors > 8:
         assert module.threads_of_row(vectors, parts, 4) == max(4, 1 << (-(-vectors // parts) - 1).bit_length())
+
+
+def test_a_lane_has_more_vectors_where_fewer_lanes_hold_the_row_then(module: Any) -> None:
+    def lanes(vectors: int, parts: int) -> int:
+        return 1 << (-(-vectors // parts) - 1).bit_length()
+
+    for parts, more in ((4, 6), (2, 3)):
+        for vectors in range(1, 32 * more + 1):
+            assert module.fewer_lanes(vectors, parts, more) is (lanes(vectors, more) < lanes(vectors, parts))
+        assert not module.fewer_lanes(32 * more + 1, parts, more)  # more than a warp's
 
 
 def test_a_block_is_half_as_large_where_a_cluster_still_holds_the_row(module: Any) -> None:

@@ -59,6 +59,14 @@ constexpr bool worth_sharing(std::int64_t rows, std::int64_t vectors) {
   return kMaxCluster > 1 && vectors >= kLong && rows <= kFewBlocks / 2;
 }
 
+/// Whether fewer lanes of a warp hold a row of `vectors` vectors with `more` of them each than with `parts`: lanes that
+/// share a row are a power of two, of which some would be idle.
+constexpr bool fewer_lanes(std::int64_t vectors, int parts, int more) {
+  std::int64_t lanes = 1;
+  while (more * lanes < vectors) lanes *= 2;
+  return lanes <= 32 && parts * lanes < vectors;
+}
+
 /// Half of the largest block, so that an SM has two, where a cluster can still hold a row of `vectors` vectors so, with
 /// `parts` of them for each thread; else the largest block.
 constexpr int half_block(std::int64_t vectors, int parts) {
