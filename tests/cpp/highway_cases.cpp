@@ -48,6 +48,17 @@ void convert_lanes(const float* from, kjit::bf16_t* to, bool* is_set, int64_t nu
   });
 }
 
+/// Copies elements in lanes, as a row with a head that makes stores aligned.
+template <typename Copied>
+void copy_row(const typename Copied::Element* from, typename Copied::Element* to, int64_t size) {
+  const hn::ScalableTag<typename Copied::Lane> tag;
+  const int64_t head = aligned_head(tag, to, size);
+  const auto copy = [&]<typename Part>(int64_t at, Part part)
+                        HWY_ATTR { store(tag, load(tag, from + at, part), to + at, part); };
+  if (head > 0) copy(0, static_cast<size_t>(head));
+  for_vectors(tag, head, size, copy);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace
 HWY_AFTER_NAMESPACE();
@@ -70,9 +81,29 @@ void convert(kjit::TensorView x, kjit::TensorView out, kjit::TensorView is_set) 
   HWY_DYNAMIC_DISPATCH(convert_lanes)(from, to, static_cast<bool*>(is_set.data_ptr()), x.numel());
 }
 
+/// Elements of type `T` in lanes of another.
+template <typename T, typename L>
+struct Copied {
+  using Element = T;
+  using Lane = L;
+};
+
+template <typename T, typename L>
+void copy_as(kjit::TensorView x, kjit::TensorView out) {
+  using As = Copied<T, L>;
+  HWY_EXPORT_T(copy_table, copy_row<As>);
+  const auto* from = static_cast<const T*>(x.data_ptr());
+  HWY_DYNAMIC_DISPATCH_T(copy_table)(from, static_cast<T*>(out.data_ptr()), x.numel());
+}
+
 }  // namespace
 
 KJIT_EXPORT(copy, copy)
+KJIT_EXPORT(copy_bytes, copy_as<uint8_t, uint8_t>)
+KJIT_EXPORT(copy_few_bytes, copy_as<uint8_t, int64_t>)
+KJIT_EXPORT(copy_halves, copy_as<kjit::fp16_t, uint16_t>)
+KJIT_EXPORT(copy_floats, copy_as<float, float>)
+KJIT_EXPORT(copy_doubles, copy_as<double, uint64_t>)
 KJIT_EXPORT(convert, convert)
 
 #endif

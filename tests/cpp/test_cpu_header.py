@@ -156,6 +156,28 @@ def test_halves_in_lanes_stay_what_they_are_and_lanes_that_are_not_there_are_not
 
 
 @pytest.mark.highway
+def test_parts_of_vectors_of_every_width_are_copied_and_nothing_behind_them() -> None:
+    from kjit.runtime.load import load_variant
+
+    module = load_variant(
+        Variant(Spec("highway_cases", cpp_files=[HERE / "highway_cases.cpp"], simd="highway"), Target.cpu())
+    )
+    for copy, dtype in (
+        (module.copy_bytes, torch.uint8),
+        (module.copy_halves, torch.float16),
+        (module.copy_floats, torch.float32),
+        (module.copy_doubles, torch.float64),
+        (module.copy_few_bytes, torch.uint8),
+    ):
+        for size in range(67):
+            x = torch.arange(1, size + 1).to(dtype)
+            memory = torch.full((size + 80,), 99, dtype=dtype)
+            copy(x, memory[3 : size + 3])
+            assert torch.equal(memory[3 : size + 3], x)
+            assert (memory[:3] == 99).all() and (memory[size + 3 :] == 99).all()
+
+
+@pytest.mark.highway
 def test_lanes_are_converted_as_pytorch_does_it() -> None:
     from kjit.runtime.load import load_variant
 

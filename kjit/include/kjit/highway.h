@@ -177,45 +177,120 @@ constexpr bool kConvertsHalves = false;
 template <typename T>
 constexpr bool kIsNarrowInt = std::is_integral_v<T> && sizeof(T) <= 2;
 
-/// As many elements as `d` has lanes, of any type, each converted to the lanes' type.
-template <class D, typename T, typename Lane = hn::TFromD<D>>
-HWY_INLINE hn::Vec<D> load(D d, const T* from, AllLanes all) {
-  const hn::Rebind<std::int32_t, D> d32;
-  if constexpr (std::is_same_v<T, Lane>) {
-    return hn::LoadU(d, from);
-  } else if constexpr (std::is_same_v<Lane, bits_t<T>> && !std::is_integral_v<T>) {
-    return hn::LoadU(d, reinterpret_cast<const Lane*>(from));
-  } else if constexpr (std::is_same_v<T, bool>) {
-    return load(d, reinterpret_cast<const std::uint8_t*>(from), all);
-  } else if constexpr (std::is_same_v<T, fp16_t> && std::is_same_v<Lane, float> && kConvertsHalves) {
-    const hn::Rebind<hwy::float16_t, D> d16;
-    return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(from)));
-  } else if constexpr (std::is_same_v<T, bf16_t> && std::is_same_v<Lane, float>) {
-    const hn::Rebind<std::uint16_t, D> d16;
-    const hn::Rebind<std::uint32_t, D> du32;
-    const auto bits = hn::PromoteTo(du32, hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from)));
-    return hn::BitCast(d, hn::ShiftLeft<16>(bits));
-  } else if constexpr (kIsNarrowInt<T> && std::is_same_v<Lane, std::int32_t>) {
-    return hn::PromoteTo(d, hn::LoadU(hn::Rebind<T, D>(), from));
-  } else if constexpr (std::is_integral_v<T> && sizeof(T) <= 4 && std::is_same_v<Lane, float>) {
-    return hn::ConvertTo(d, load(d32, from, all));
-  } else if constexpr (std::is_integral_v<T> && sizeof(T) <= 4) {  // to double or int64_t
-    return hn::PromoteTo(d, load(d32, from, all));
-  } else if constexpr (details::kIsFloating<T> && std::is_same_v<Lane, double>) {
-    return hn::PromoteTo(d, load(hn::Rebind<float, D>(), from, all));
-  } else {
-    HWY_ALIGN Lane lanes[hn::MaxLanes(d)];
-    for (std::size_t i = 0; i < hn::MaxLanes(d); ++i) lanes[i] = static_cast<Lane>(from[i]);
-    return hn::Load(d, lanes);
+/// Whether this kind of CPU reads, or writes, the first elements of a vector alone. It could also write them on AVX2,
+/// which is slow on many CPUs.
+template <typename T>
+constexpr bool kLoadsFirst = HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(T) >= 4);
+constexpr bool kStoresFirst = HWY_TARGET == HWY_AVX3;
+
+/// Copies `count` elements, fewer than `kMost`, without a loop: half of that many if there are, and so on.
+template <std::size_t kMost, typename T>
+HWY_INLINE void copy_few(const T* from, T* to, std::size_t count) {
+  constexpr std::size_t kHalf = (kMost + 1) / 2;
+  if constexpr (kMost > 1) {
+    const bool has_half = count >= kHalf;
+    if (has_half) __builtin_memcpy(to, from, kHalf * sizeof(T));
+    const std::size_t done = has_half ? kHalf : 0;
+    copy_few<kHalf>(from + done, to + done, count - done);
   }
 }
 
-/// The first `count` lanes from as many elements; zeros in the others.
+/// The first `bytes` bytes, fewer than 8, as a number; zeros in the others. Read in two pieces that overlap: to put
+/// together in memory what is then read at once would wait for each of its stores.
+HWY_INLINE std::uint64_t load_word(const char* from, std::size_t bytes) {
+  const auto pieces = [=]<typename Piece>(Piece) HWY_ATTR {
+    Piece first, last;
+    const std::size_t behind = bytes - sizeof(Piece);
+    __builtin_memcpy(&first, from, sizeof(Piece));
+    __builtin_memcpy(&last, from + behind, sizeof(Piece));
+    return first | static_cast<std::uint64_t>(last) << (behind * 8);
+  };
+  if (bytes >= 4) return pieces(std::uint32_t{});
+  if (bytes >= 2) return pieces(std::uint16_t{});
+  return bytes == 0 ? 0 : static_cast<unsigned char>(*from);
+}
+
+/// The first `bytes` bytes, fewer than there are, of a vector of whole words.
+template <class D>
+HWY_INLINE hn::Vec<D> load_words(D d, const char* from, std::size_t bytes) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    return hn::Set(d, load_word(from, bytes));
+  } else {
+    constexpr std::size_t kHalf = hn::MaxLanes(D()) * sizeof(std::uint64_t) / 2;
+    const hn::Half<D> half;
+    if (bytes < kHalf) return hn::Combine(d, hn::Zero(half), load_words(half, from, bytes));
+    const auto first = hn::LoadU(half, reinterpret_cast<const std::uint64_t*>(from));
+    return hn::Combine(d, load_words(half, from + kHalf, bytes - kHalf), first);
+  }
+}
+
+/// A vector from memory as it is.
 template <class D, typename T>
-HWY_INLINE hn::Vec<D> load(D d, const T* from, std::size_t count) {
-  T elements[hn::MaxLanes(d)] = {};
-  __builtin_memcpy(elements, from, count * sizeof(T));
-  return load(d, elements, AllLanes{});
+HWY_INLINE hn::Vec<D> load_vector(D d, const T* from, AllLanes) {
+  return hn::LoadU(d, from);
+}
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> load_vector(D d, const T* from, std::size_t count) {
+  constexpr std::size_t kLanes = hn::MaxLanes(D());
+  if constexpr (kLoadsFirst<T>) {
+    if constexpr (kLanes * sizeof(T) > 16) {
+      const hn::Half<D> half;
+      if (count <= kLanes / 2) return hn::ZeroExtendVector(d, load_vector(half, from, count));
+    }
+    return hn::MaskedLoad(hn::FirstN(d, count), d, from);
+  } else if constexpr (kLanes * sizeof(T) >= sizeof(std::uint64_t)) {
+    const hn::Repartition<std::uint64_t, D> words;
+    return hn::BitCast(d, load_words(words, reinterpret_cast<const char*>(from), count * sizeof(T)));
+  } else {
+    HWY_ALIGN T elements[kLanes] = {};
+    copy_few<kLanes>(from, elements, count);
+    return hn::Load(d, elements);
+  }
+}
+
+/// How many lanes a part of a vector has.
+template <class D>
+HWY_INLINE std::size_t count_of(D d, AllLanes) {
+  return hn::MaxLanes(d);
+}
+template <class D>
+HWY_INLINE std::size_t count_of(D, std::size_t count) {
+  return count;
+}
+
+/// As many elements as `d` has lanes, of any type, each converted to the lanes' type; or the first `part` of them, and
+/// zeros in the other lanes.
+template <class D, typename T, typename Part, typename Lane = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> load(D d, const T* from, Part part) {
+  const hn::Rebind<std::int32_t, D> d32;
+  const hn::Rebind<std::uint16_t, D> du16;
+  if constexpr (std::is_same_v<T, Lane>) {
+    return load_vector(d, from, part);
+  } else if constexpr (std::is_same_v<Lane, bits_t<T>> && !std::is_integral_v<T>) {
+    return load_vector(d, reinterpret_cast<const Lane*>(from), part);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return load(d, reinterpret_cast<const std::uint8_t*>(from), part);
+  } else if constexpr (std::is_same_v<T, fp16_t> && std::is_same_v<Lane, float> && kConvertsHalves) {
+    const hn::Rebind<hwy::float16_t, D> d16;
+    const auto bits = load_vector(du16, reinterpret_cast<const std::uint16_t*>(from), part);
+    return hn::PromoteTo(d, hn::BitCast(d16, bits));
+  } else if constexpr (std::is_same_v<T, bf16_t> && std::is_same_v<Lane, float>) {
+    const hn::Rebind<std::uint32_t, D> du32;
+    const auto bits = load_vector(du16, reinterpret_cast<const std::uint16_t*>(from), part);
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, bits)));
+  } else if constexpr (kIsNarrowInt<T> && std::is_same_v<Lane, std::int32_t>) {
+    return hn::PromoteTo(d, load_vector(hn::Rebind<T, D>(), from, part));
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) <= 4 && std::is_same_v<Lane, float>) {
+    return hn::ConvertTo(d, load(d32, from, part));
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) <= 4) {  // to double or int64_t
+    return hn::PromoteTo(d, load(d32, from, part));
+  } else if constexpr (details::kIsFloating<T> && std::is_same_v<Lane, double>) {
+    return hn::PromoteTo(d, load(hn::Rebind<float, D>(), from, part));
+  } else {
+    HWY_ALIGN Lane lanes[hn::MaxLanes(d)] = {};
+    for (std::size_t i = 0; i < count_of(d, part); ++i) lanes[i] = static_cast<Lane>(from[i]);
+    return hn::Load(d, lanes);
+  }
 }
 
 /// The same for a tensor that may be absent and counts as zeros then.
@@ -233,20 +308,36 @@ HWY_INLINE void store_vector(D d, hn::Vec<D> vector, T* to, AllLanes all) {
   }
   hn::StoreU(vector, d, to);
 }
+template <class D, typename T>
+HWY_INLINE void store_vector(D d, hn::Vec<D> vector, T* to, std::size_t count) {
+  if constexpr (kStoresFirst) {
+    if constexpr (hn::MaxLanes(D()) * sizeof(T) > 16) {
+      const hn::Half<D> half;
+      if (count <= hn::MaxLanes(half)) return store_vector(half, hn::LowerHalf(half, vector), to, count);
+    }
+    hn::BlendedStore(vector, hn::FirstN(d, count), d, to);
+  } else {
+    HWY_ALIGN T elements[hn::MaxLanes(d)];
+    hn::Store(vector, d, elements);
+    copy_few<hn::MaxLanes(D())>(elements, to, count);
+  }
+}
 
-/// All lanes to as many elements of any type, converted as C++ does: floats to integers towards zero, integers by their
-/// lowest bits, to a narrower floating type to the nearest; to a bool whether it is another than zero.
-template <class D, typename T, typename Lane = hn::TFromD<D>>
-HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, AllLanes all) {
+/// All lanes, or the first `part`, to as many elements of any type, converted as C++ does: floats to integers towards
+/// zero, integers by their lowest bits, to a narrower floating type to the nearest; to a bool whether it is not zero.
+template <class D, typename T, typename Part, typename Lane = hn::TFromD<D>>
+HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, Part part) {
   const hn::Rebind<std::int32_t, D> d32;
   const hn::Rebind<std::uint32_t, D> du32;
+  const hn::Rebind<std::uint16_t, D> du16;
   if constexpr (std::is_same_v<T, Lane>) {
-    store_vector(d, vector, to, all);
+    store_vector(d, vector, to, part);
   } else if constexpr (std::is_same_v<Lane, bits_t<T>> && !std::is_integral_v<T>) {
-    store_vector(d, vector, reinterpret_cast<Lane*>(to), all);
+    store_vector(d, vector, reinterpret_cast<Lane*>(to), part);
   } else if constexpr (std::is_same_v<T, fp16_t> && std::is_same_v<Lane, float> && kConvertsHalves) {
     const hn::Rebind<hwy::float16_t, D> d16;
-    store_vector(d16, hn::DemoteTo(d16, vector), reinterpret_cast<hwy::float16_t*>(to), all);
+    const auto bits = hn::BitCast(du16, hn::DemoteTo(d16, vector));
+    store_vector(du16, bits, reinterpret_cast<std::uint16_t*>(to), part);
   } else if constexpr (std::is_same_v<T, bf16_t> && std::is_same_v<Lane, float>) {
     // As in kjit/dtype.h: to the nearest, ties to even; a NaN stays one.
     const auto bits = hn::BitCast(du32, vector);
@@ -257,34 +348,25 @@ HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, AllLanes all) {
     if (!hn::AllFalse(du32, is_nan)) {
       result = hn::IfThenElse(is_nan, hn::Or(hn::ShiftRight<16>(bits), hn::Set(du32, 0x40)), rounded);
     }
-    const hn::Rebind<std::uint16_t, D> d16;
-    store_vector(d16, hn::TruncateTo(d16, result), reinterpret_cast<std::uint16_t*>(to), all);
+    store_vector(du16, hn::TruncateTo(du16, result), reinterpret_cast<std::uint16_t*>(to), part);
   } else if constexpr (kIsNarrowInt<T> && !std::is_same_v<T, bool> && std::is_same_v<Lane, std::int32_t>) {
     const hn::Rebind<std::make_unsigned_t<T>, D> narrow;
     store_vector(narrow, hn::TruncateTo(narrow, hn::BitCast(du32, vector)),
-                 reinterpret_cast<std::make_unsigned_t<T>*>(to), all);
+                 reinterpret_cast<std::make_unsigned_t<T>*>(to), part);
   } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 4 &&
                        std::is_same_v<Lane, float>) {
-    store(d32, hn::ConvertTo(d32, vector), to, all);
+    store(d32, hn::ConvertTo(d32, vector), to, part);
   } else if constexpr (std::is_same_v<T, bool>) {
     const auto ones = hn::IfThenElseZero(hn::Not(vector == hn::Zero(d)), hn::Set(d, 1));  // a NaN is not zero
-    store(d, ones, reinterpret_cast<std::uint8_t*>(to), all);
+    store(d, ones, reinterpret_cast<std::uint8_t*>(to), part);
   } else if constexpr (std::is_same_v<T, float> && std::is_same_v<Lane, double>) {
     const hn::Rebind<float, D> df;
-    store_vector(df, hn::DemoteTo(df, vector), to, all);
+    store_vector(df, hn::DemoteTo(df, vector), to, part);
   } else {
     HWY_ALIGN Lane lanes[hn::MaxLanes(d)];
     hn::Store(vector, d, lanes);
-    for (std::size_t i = 0; i < hn::MaxLanes(d); ++i) to[i] = static_cast<T>(lanes[i]);
+    for (std::size_t i = 0; i < count_of(d, part); ++i) to[i] = static_cast<T>(lanes[i]);
   }
-}
-
-/// The first `count` lanes to as many elements.
-template <class D, typename T>
-HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, std::size_t count) {
-  T elements[hn::MaxLanes(d)];
-  store(d, vector, elements, AllLanes{});
-  __builtin_memcpy(to, elements, count * sizeof(T));
 }
 
 /// One element, in the type of lanes; zero where the tensor is absent.
@@ -319,16 +401,15 @@ HWY_INLINE bool are_aligned(D, const Ts*... tensors) {
 /// `kjit::fetch_ahead` for the elements of a vector; not for what is written past the caches.
 template <std::int64_t kBytes = kjit::details::kAheadBytes, typename... Ts>
 HWY_INLINE void fetch_ahead(AllLanes all, Ts*... tensors) {
-  const auto fetch = [all](auto* ahead) HWY_ATTR {
-    constexpr bool kIsRead = std::is_const_v<std::remove_pointer_t<decltype(ahead)>>;
-    if (kIsRead || !all.streams) __builtin_prefetch(ahead, kIsRead ? 0 : 1);
-  };
-  (fetch(tensors + kBytes / sizeof(Ts)), ...);
+  // Not in a lambda: g++ takes one that does nothing else for one without effect, and leaves its call out.
+  ((std::is_const_v<Ts> || !all.streams ? __builtin_prefetch(tensors + kBytes / sizeof(Ts), std::is_const_v<Ts> ? 0 : 1)
+                                        : void()),
+   ...);
 }
 template <std::int64_t kBytes = kjit::details::kAheadBytes, typename... Ts>
 HWY_INLINE void fetch_ahead(std::size_t, Ts*...) {}
 
-/// Calls `work(at, count)` for every vector of the elements from `first` up to `last`: `AllLanes` for all but the last,
+/// Calls `work(at, part)` for every vector of the elements from `first` up to `last`: `AllLanes` for all but the last,
 /// and for that how many are left. With `streams`, what is stored goes past the caches. A lambda says HWY_ATTR behind
 /// its parameters.
 template <class D, typename Work>
@@ -341,6 +422,16 @@ HWY_INLINE void for_vectors(D, std::int64_t first, std::int64_t last, bool strea
 template <class D, typename Work>
 HWY_INLINE void for_vectors(D d, std::int64_t first, std::int64_t last, const Work& work) {
   for_vectors(d, first, last, false, work);
+}
+
+/// How many elements of a row come before the first vector that is aligned in `to`: a store into two of the caches'
+/// lines takes longer. None in a short row, where another part of a vector would take as long.
+template <class D, typename T>
+HWY_INLINE std::int64_t aligned_head(D, const T* to, std::int64_t row_size) {
+  constexpr std::int64_t kLeast = 256 / sizeof(T);
+  constexpr std::uintptr_t kVectorBytes = hn::MaxLanes(D()) * sizeof(T);
+  if (row_size < kLeast) return 0;
+  return static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(to) % kVectorBytes / sizeof(T));
 }
 
 }  // namespace HWY_NAMESPACE
