@@ -166,6 +166,16 @@ HIGHWAY = [
     for op in [*OPS, *LONG]
     if op in LONG or op.name in ("scale", "mixed", "add_bias_min", "add_norm", "row_rms", "embed", "pick", "move")
 ]
+HIGHWAY.append(
+    Op(
+        "move_ints_hwy",
+        "src: T[M, D], index: int64[N] -> out: T[N, D]",
+        "int8,int16,int32",
+        pattern="gather",
+        devices="cpu",
+        simd="highway",
+    )
+)
 """Some of them with vectors by Google Highway."""
 
 

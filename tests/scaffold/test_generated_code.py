@@ -175,7 +175,7 @@ def test_the_cpp_compiler_takes_what_random_signatures_become(project: Path, pat
 
 
 @pytest.mark.highway
-@pytest.mark.parametrize("op", named("mixed_hwy", "add_norm_hwy", "pick_hwy"), ids=lambda op: op.name)
+@pytest.mark.parametrize("op", named("mixed_hwy", "add_norm_hwy", "pick_hwy", "move_ints_hwy"), ids=lambda op: op.name)
 def test_the_cpp_compiler_has_no_warning_with_highway(project: Path, op: Op) -> None:
     op.write(project)
     variant = variants_of(project, op.name, Target.cpu())[0]

@@ -266,7 +266,7 @@ HWY_INLINE hn::Vec<D> load(D d, const T* from, Part part) {
   const hn::Rebind<std::uint16_t, D> du16;
   if constexpr (std::is_same_v<T, Lane>) {
     return load_vector(d, from, part);
-  } else if constexpr (std::is_same_v<Lane, bits_t<T>> && !std::is_integral_v<T>) {
+  } else if constexpr (std::is_same_v<Lane, bits_t<T>> && !std::is_same_v<T, bool>) {
     return load_vector(d, reinterpret_cast<const Lane*>(from), part);
   } else if constexpr (std::is_same_v<T, bool>) {
     return load(d, reinterpret_cast<const std::uint8_t*>(from), part);
@@ -332,7 +332,7 @@ HWY_INLINE void store(D d, hn::Vec<D> vector, T* to, Part part) {
   const hn::Rebind<std::uint16_t, D> du16;
   if constexpr (std::is_same_v<T, Lane>) {
     store_vector(d, vector, to, part);
-  } else if constexpr (std::is_same_v<Lane, bits_t<T>> && !std::is_integral_v<T>) {
+  } else if constexpr (std::is_same_v<Lane, bits_t<T>> && !std::is_same_v<T, bool>) {
     store_vector(d, vector, reinterpret_cast<Lane*>(to), part);
   } else if constexpr (std::is_same_v<T, fp16_t> && std::is_same_v<Lane, float> && kConvertsHalves) {
     const hn::Rebind<hwy::float16_t, D> d16;
