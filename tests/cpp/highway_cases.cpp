@@ -54,7 +54,7 @@ void copy_row(const typename Copied::Element* from, typename Copied::Element* to
   const hn::ScalableTag<typename Copied::Lane> tag;
   const int64_t head = aligned_head(tag, to, size);
   const auto copy = [&]<typename Part>(int64_t at, Part part)
-                        HWY_ATTR { store(tag, load(tag, from + at, part), to + at, part); };
+                        HWY_ATTR { store(tag, load_or_zero(tag, from, at, part), to + at, part); };
   if (head > 0) copy(0, static_cast<size_t>(head));
   for_vectors(tag, head, size, copy);
 }
@@ -102,6 +102,8 @@ KJIT_EXPORT(copy, copy)
 KJIT_EXPORT(copy_bytes, copy_as<uint8_t, uint8_t>)
 KJIT_EXPORT(copy_few_bytes, copy_as<uint8_t, int64_t>)
 KJIT_EXPORT(copy_halves, copy_as<kjit::fp16_t, uint16_t>)
+KJIT_EXPORT(copy_fp16_as_floats, copy_as<kjit::fp16_t, float>)
+KJIT_EXPORT(copy_bf16_as_floats, copy_as<kjit::bf16_t, float>)
 KJIT_EXPORT(copy_floats, copy_as<float, float>)
 KJIT_EXPORT(copy_doubles, copy_as<double, uint64_t>)
 KJIT_EXPORT(convert, convert)

@@ -4,6 +4,8 @@ that go past the caches."""
 from __future__ import annotations
 
 import ast
+import ctypes
+import mmap
 import os
 import platform
 import subprocess
@@ -35,6 +37,16 @@ def floats_to_round(dtype: torch.dtype) -> list[torch.Tensor]:
     x[2:6] = torch.tensor([-1, 0x7FFF8000, 0x7F800001, 0x7FC00000], dtype=torch.int32).view(torch.float32)  # NaN
     clean = x[~x.isnan()]
     return [x, clean, torch.cat([clean[:512], x, clean])]
+
+
+def at_the_end(values: torch.Tensor) -> torch.Tensor:
+    """A copy behind which there is no memory: to read or write there ends the process."""
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    behind = ctypes.addressof(ctypes.c_char.from_buffer(pages)) + mmap.PAGESIZE
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(behind), mmap.PAGESIZE, 0) == 0
+    memory = torch.frombuffer(pages, dtype=torch.uint8)
+    copy = memory[mmap.PAGESIZE - values.nbytes : mmap.PAGESIZE].view(values.dtype)
+    return copy.copy_(values)
 
 
 def assert_rounded(values: torch.Tensor, out: torch.Tensor) -> None:
@@ -168,6 +180,8 @@ def test_parts_of_vectors_of_every_width_are_copied_and_nothing_behind_them() ->
         (module.copy_floats, torch.float32),
         (module.copy_doubles, torch.float64),
         (module.copy_few_bytes, torch.uint8),
+        (module.copy_fp16_as_floats, torch.float16),
+        (module.copy_bf16_as_floats, torch.bfloat16),
     ):
         for size in range(67):
             x = torch.arange(1, size + 1).to(dtype)
@@ -175,6 +189,9 @@ def test_parts_of_vectors_of_every_width_are_copied_and_nothing_behind_them() ->
             copy(x, memory[3 : size + 3])
             assert torch.equal(memory[3 : size + 3], x)
             assert (memory[:3] == 99).all() and (memory[size + 3 :] == 99).all()
+            last = at_the_end(torch.zeros_like(x))
+            copy(at_the_end(x), last)
+            assert torch.equal(last, x)
 
 
 @pytest.mark.highway

@@ -315,6 +315,11 @@ HWY_INLINE void store_vector(D d, hn::Vec<D> vector, T* to, std::size_t count) {
       const hn::Half<D> half;
       if (count <= hn::MaxLanes(half)) return store_vector(half, hn::LowerHalf(half, vector), to, count);
     }
+#if HWY_ARCH_X86
+    // Behind this, g++ does not know that the vector is half of another: it would make one instruction of taking that
+    // half and of storing a part of it, and the CPU wants all the memory to be there for that one.
+    asm("" : "+v"(vector.raw));
+#endif
     hn::BlendedStore(vector, hn::FirstN(d, count), d, to);
   } else {
     HWY_ALIGN T elements[hn::MaxLanes(d)];
