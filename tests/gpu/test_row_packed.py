@@ -12,6 +12,7 @@ from machine import DEVICE
 import kjit
 
 CASES = Path(__file__).parent / "row_packed_cases.cuh"
+EXPORTS = [(name, name) for name in ("rows", "worth_packing", "packed", "limit")]
 ON_DEVICE = torch.empty(0, device=DEVICE)
 
 
@@ -20,7 +21,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return kjit.load_jit(
         "row_packed_cases",
         cuda_files=[CASES],
-        cuda_wrappers=[(name, name) for name in ("rows", "worth_packing", "packed", "limit")],
+        cuda_wrappers=EXPORTS,
         build_directory=tmp_path_factory.mktemp("row_packed"),
     )
 

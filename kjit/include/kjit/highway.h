@@ -183,6 +183,8 @@ template <typename T>
 constexpr bool kLoadsFirst = HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(T) >= 4);
 constexpr bool kStoresFirst = HWY_TARGET == HWY_AVX3;
 
+namespace part_details {
+
 /// Copies `count` elements, fewer than `kMost`, without a loop: half of that many if there are, and so on.
 template <std::size_t kMost, typename T>
 HWY_INLINE void copy_few(const T* from, T* to, std::size_t count) {
@@ -257,6 +259,10 @@ template <class D>
 HWY_INLINE std::size_t count_of(D, std::size_t count) {
   return count;
 }
+
+}  // namespace part_details
+
+using namespace part_details;
 
 /// As many elements as `d` has lanes, of any type, each converted to the lanes' type; or the first `part` of them, and
 /// zeros in the other lanes.

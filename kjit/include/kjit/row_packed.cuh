@@ -65,9 +65,8 @@ constexpr std::int64_t group_periods(std::int64_t vectors, std::int64_t percent)
   constexpr std::int64_t kWarp = 32, kSmall = 128;
   const auto lanes = [&](std::int64_t periods) { return div_ceil(periods * vectors, kWarp) * kWarp; };
   std::int64_t best = 1;
-  for (std::int64_t periods = 1; periods * vectors <= kMaxPackedBlock; ++periods) {
-    const bool is_enough = 100 * best * vectors >= percent * lanes(best);
-    if (periods * vectors > kSmall && is_enough) break;
+  const auto is_enough = [&] { return 100 * best * vectors >= percent * lanes(best); };
+  for (std::int64_t periods = 1; periods * vectors <= (is_enough() ? kSmall : kMaxPackedBlock); ++periods) {
     if (lanes(periods) * best <= lanes(best) * periods) best = periods;
   }
   return best;
@@ -79,9 +78,10 @@ constexpr std::int64_t group_periods(std::int64_t vectors, std::int64_t percent)
 /// `most` vectors, which is up to `kMaxPackedBlock`, and there are so many rows that it does not matter how long a
 /// block takes.
 constexpr bool worth_packing(std::int64_t rows, std::int64_t row_size, int vec, int most) {
+  using namespace details;
   constexpr std::int64_t kMany = 524288, kLeast = 8;  // vectors, in all and of a row
   return row_size >= kLeast * vec && rows * row_size >= kMany * vec &&
-         details::period_rows(row_size, vec) * row_size <= std::int64_t{most} * vec;
+         period_rows(row_size, vec) * row_size <= std::int64_t{most} * vec;
 }
 
 /// Packs `num_rows` rows of `row_size` elements, cut into vectors of `vec`, of which a thread has up to `parts`. Idle
@@ -90,9 +90,10 @@ constexpr bool worth_packing(std::int64_t rows, std::int64_t row_size, int vec, 
 /// row, and for `split_bytes` bytes of what a row is told of the vector in which it begins.
 inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int parts, bool aligned,
                      std::size_t sum_bytes, std::size_t split_bytes, DLDevice device) {
+  using namespace details;
   constexpr std::int64_t kWarp = 32, kBlocksPerSm = 4, kSerial = 8;  // kSerial: vectors that a lane adds up
-  const std::int64_t period = details::period_rows(row_size, vec), of_period = period * row_size / vec;
-  const std::int64_t periods = details::group_periods(of_period, aligned || vec < 8 ? 75 : 89);
+  const std::int64_t period = period_rows(row_size, vec), of_period = period * row_size / vec;
+  const std::int64_t periods = group_periods(of_period, aligned || vec < 8 ? 75 : 89);
   const std::int64_t group_rows = periods * period, group_vectors = periods * of_period;
   int sms = 0;
   RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
@@ -133,7 +134,8 @@ class SharedArrays {
   /// The next one, of `count` values: a multiple of 16, so that each begins aligned.
   template <typename V>
   __device__ V* take(int count) {
-    V* const array = reinterpret_cast<V*>(details::dynamic_shared() + used_);
+    using namespace details;
+    V* const array = reinterpret_cast<V*>(dynamic_shared() + used_);
     used_ += count * static_cast<int>(sizeof(V));
     return array;
   }
@@ -181,7 +183,7 @@ class PackedRows {
   /// The thread's `i`-th vector of a tensor.
   template <typename T>
   __device__ void load(AlignedVector<T, kVec>& vec, const T* data, int i) const {
-    device::row::load<true>(vec, data + first_, vector(i) * kVec);
+    row::load<true>(vec, data + first_, vector(i) * kVec);
   }
   template <typename T>
   __device__ void store(const AlignedVector<T, kVec>& vec, T* data, int i) const {
@@ -197,7 +199,7 @@ class PackedRows {
   template <typename T>
   __device__ void load_column(AlignedVector<T, kVec>& vec, const T* data) const {
     if constexpr (kAligned) {
-      device::row::load(vec, data, column_);
+      row::load(vec, data, column_);
     } else {
       const T* from = data + column_;
 #pragma unroll
