@@ -1,8 +1,8 @@
 // Kernels that add up rows which are no power of two of vectors, or not aligned: rows are packed, one behind another as
 // they lie in memory, and a block takes their vectors as they come. No lane is idle, and no vector is cut.
 //
-//   params.packed = row::packed(num_rows, row_size, kVec, kParts, aligned, sizeof(S), sizeof(T) * kVec, device);  //
-//   host LaunchKernel(params.packed.grid, params.packed.block, device, params.packed.shared_bytes)(kernel, params);
+//   params.packed = row::packed(num_rows, row_size, kVec, kParts, aligned, sizeof(S), sizeof(T) * kVec, device);
+//   LaunchKernel(params.packed.grid, params.packed.block, device, params.packed.shared_bytes)(kernel, params);
 //   ...
 //   const device::row::PackedRows<kVec, kAligned> rows(params.packed);                  // in the kernel
 //   for (int i = 0; i < kParts && rows.has(i); ++i) rows.load(x_vec[i], params.x, i);   // the thread's i-th vector
