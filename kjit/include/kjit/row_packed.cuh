@@ -18,6 +18,7 @@
 #include <kjit/utils.h>
 #include <kjit/device.cuh>
 #include <kjit/row_memory.cuh>
+#include <kjit/row_pieces.cuh>
 
 #include <cstddef>
 #include <cstdint>
@@ -40,9 +41,8 @@ struct Packed {
   int chunk_rows;
   int group_rows;
   int group_vectors;
-  int lane_bits;        // of the number of a lane among those, up to 32, that add up a row's vectors
-  unsigned multiplier;  // with which a number of elements in a group is divided by `row_size`
-  int shift;
+  int lane_bits;     // of the number of a lane among those, up to 32, that add up a row's vectors
+  Division by_size;  // by `row_size`, of numbers of elements in a group
   int vector_slots;  // in an array that has one for each vector of a chunk, and a multiple of 16
   int row_slots;     // the same for the rows, and the one behind them
   unsigned block;
@@ -102,11 +102,8 @@ inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int 
   const std::int64_t chunk_rows = groups * group_rows;
   const auto slots = [](std::int64_t least) { return div_ceil(least, std::int64_t{16}) * 16; };
   const std::int64_t vector_slots = slots(groups * group_vectors), row_slots = slots(chunk_rows + 1);
-  int lane_bits = 0, bits = 0;
+  int lane_bits = 0;
   while (lane_bits < 5 && row_size > (kSerial << lane_bits) * vec) ++lane_bits;
-  // Granlund, Montgomery, as in kjit/row_pieces.cuh.
-  while ((std::int64_t{1} << bits) < row_size) ++bits;
-  const std::uint64_t multiplier = div_ceil(std::uint64_t{1} << (31 + bits), static_cast<std::uint64_t>(row_size));
   const std::size_t of_vectors = static_cast<std::size_t>(vector_slots) * sum_bytes;
   const std::size_t of_rows = static_cast<std::size_t>(row_slots) * (sum_bytes + split_bytes);
   return {num_rows,
@@ -115,8 +112,7 @@ inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int 
           static_cast<int>(group_rows),
           static_cast<int>(group_vectors),
           lane_bits,
-          static_cast<unsigned>(multiplier),
-          31 + bits,
+          Division::by(row_size),
           static_cast<int>(vector_slots),
           static_cast<int>(row_slots),
           static_cast<unsigned>(div_ceil(group_vectors, kWarp) * kWarp),
@@ -151,7 +147,7 @@ class PackedRows {
  public:
   explicit __device__ PackedRows(const host::row::Packed& packed) : packed_(packed) {
     const unsigned at = threadIdx.x * kVec;
-    row_ = static_cast<int>(std::uint64_t{at} * packed.multiplier >> packed.shift);
+    row_ = static_cast<int>(packed.by_size(at));
     column_ = static_cast<int>(at) - row_ * packed.row_size;
     first_row_ = std::int64_t{blockIdx.x} * packed.chunk_rows;
     first_ = first_row_ * packed.row_size;

@@ -24,6 +24,26 @@ namespace kjit {
 
 namespace host::row {
 
+/// Divides numbers below 2^31 by one that is known before the kernel runs, 1 to 2^30, with a multiplication.
+///
+/// Granlund, Montgomery: Division by invariant integers using multiplication (PLDI 1994). With bits such that
+/// 2^(bits - 1) < divisor <= 2^bits, and the multiplier rounded up, n / divisor is n * multiplier >> (31 + bits).
+struct Division {
+  unsigned multiplier;
+  int shift;
+
+  static Division by(std::int64_t divisor) {
+    int bits = 0;
+    while ((std::int64_t{1} << bits) < divisor) ++bits;
+    const std::uint64_t power = std::uint64_t{1} << (31 + bits);
+    return {static_cast<unsigned>(div_ceil(power, static_cast<std::uint64_t>(divisor))), 31 + bits};
+  }
+
+  KJIT_HOST_DEVICE unsigned operator()(unsigned number) const {
+    return static_cast<unsigned>(std::uint64_t{number} * multiplier >> shift);
+  }
+};
+
 /// How rows are cut into pieces. Blocks side by side in x have `rows` rows and of each `of_row` pieces; those in y have
 /// the next rows, those in z the next pieces.
 struct Pieces {
@@ -33,8 +53,7 @@ struct Pieces {
   std::int64_t head;  // elements before the first vector of the first row
   unsigned rows;
   unsigned of_row;
-  unsigned multiplier;  // with which `device::row::piece` divides by `of_row`
-  int shift;
+  Division by_row;  // by `of_row`
 };
 
 namespace details {
@@ -45,21 +64,13 @@ inline Pieces up_to(std::int64_t most, std::int64_t num_rows, std::int64_t row_s
   const std::int64_t row_pieces = row_size > 0 ? div_ceil(row_size, std::int64_t{vec}) + (aligned ? 0 : 1) : 0;
   const std::int64_t of_row = row_pieces < 1 ? 1 : row_pieces < most ? row_pieces : most;
   const std::int64_t rows = num_rows < 1 ? 1 : num_rows < most / of_row ? num_rows : most / of_row;
-  // Granlund, Montgomery: Division by invariant integers using multiplication (PLDI 1994). With bits such that
-  // 2^(bits - 1) < of_row <= 2^bits, and the multiplier rounded up, n / of_row is n * multiplier >> (31 + bits) for all
-  // n < 2^31.
-  int bits = 0;
-  while ((std::int64_t{1} << bits) < of_row) ++bits;
-  const std::uint64_t power = std::uint64_t{1} << (31 + bits);
-  const std::uint64_t multiplier = div_ceil(power, static_cast<std::uint64_t>(of_row));
   return {num_rows,
           row_size,
           row_pieces,
           head,
           static_cast<unsigned>(rows),
           static_cast<unsigned>(of_row),
-          static_cast<unsigned>(multiplier),
-          31 + bits};
+          Division::by(of_row)};
 }
 
 }  // namespace details
@@ -93,7 +104,7 @@ struct Piece {
 /// The piece that is number `number` of those that blocks side by side in x have.
 template <int kVec, bool kAligned>
 KJIT_DEVICE Piece piece(const host::row::Pieces& pieces, unsigned number) {
-  const unsigned of_x = static_cast<unsigned>(std::uint64_t{number} * pieces.multiplier >> pieces.shift);
+  const unsigned of_x = pieces.by_row(number);
   const std::int64_t row = std::int64_t{blockIdx.y} * pieces.rows + of_x;
   std::int64_t at = (std::int64_t{blockIdx.z} * pieces.of_row + (number - of_x * pieces.of_row)) * kVec;
   if constexpr (!kAligned) at += static_cast<int>((pieces.head - row * pieces.row_size) & (kVec - 1)) - kVec;
