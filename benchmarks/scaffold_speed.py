@@ -153,8 +153,14 @@ def _row_shapes(dtype: torch.dtype, short: bool) -> list[tuple[int, int]]:
 def _gather_shapes(short: bool) -> list[tuple[int, int]]:
     """How many rows there are, and of how many bytes."""
     shapes = [(size // n, n) for size in _sizes(short) for n in (512, 2048, 16384, 131072)]
-    others = (528, 1040, 4112, 10000, 600, 1028, 4100, 40004)  # the last four are not aligned
+    others = (528, 1040, 4112, 10000, 516, 600, 1028, 4100, 40004)  # the last five are not aligned
     return shapes if short else [*shapes, *((1024 * _MIB // n, n) for n in others)]
+
+
+def _odd_gather_shapes(dtype: torch.dtype, short: bool) -> list[tuple[int, int]]:
+    """The same of rows with an odd number of halves."""
+    sizes = (64 * _MIB, 256 * _MIB)
+    return [] if short or dtype.itemsize > 2 else [(size // n, n) for n in (514, 602, 1034, 2002) for size in sizes]
 
 
 def _small_shapes(short: bool) -> list[tuple[int, int]]:
@@ -164,7 +170,7 @@ def _small_shapes(short: bool) -> list[tuple[int, int]]:
 _LARGE: dict[str, Callable[[torch.dtype, bool], Iterator[Case]]] = {
     "elementwise": lambda dtype, short: _elementwise(dtype, _sizes(short)),
     "rowwise": lambda dtype, short: _rowwise(dtype, _row_shapes(dtype, short)),
-    "gather": lambda dtype, short: _gather(dtype, _gather_shapes(short)),
+    "gather": lambda dtype, short: _gather(dtype, _gather_shapes(short) + _odd_gather_shapes(dtype, short)),
 }
 """Of each pattern the cases to compare with `copy_`."""
 _SMALL: dict[str, Callable[[torch.dtype, bool], Iterator[Case]]] = {

@@ -391,22 +391,39 @@ class CppView(View):
         """The arguments of the function for one element, which are parts of vectors."""
         tensors = []
         for tensor in self.of_element:
-            part = "[i]" if tensor.kind == "element" and tensor.role != "out" else ""
+            part = "[i]" if tensor.kind == "table" or (tensor.kind == "element" and tensor.role != "out") else ""
             tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec{part}[j]")
         return [*tensors, *self._element_numbers("params.")]
 
     @property
-    def gather_call_singles(self) -> list[str]:
-        """The same where rows have only a part of a vector: of them, the elements in memory."""
+    def cut_call(self) -> list[str]:
+        """The same of vectors that may end in the next row."""
+        tensors = [
+            f"is_next ? {t.name}_next : {t.name}_row" if t.kind == "number" else f"{t.name}_vec[j]"
+            for t in self.of_element
+        ]
+        return [*tensors, *self._element_numbers("params.")]
+
+    @property
+    def cut_single_call(self) -> list[str]:
+        """The same where some elements of the vector are of no row."""
         tensors = []
         for tensor in self.of_element:
-            if tensor.kind == "number":
-                tensors.append(f"{tensor.name}_row")
-            elif tensor.kind == "element":
-                tensors.append(self._row_element(tensor, "at + j"))
+            if tensor.kind == "element":
+                tensors.append(tensor.at(f"params.{tensor.name}", "at"))
             else:
-                tensors.append(f"{tensor.name}_vec[j]")
+                tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec[j]")
         return [*tensors, *self._element_numbers("params.")]
+
+    @property
+    def cut_block(self) -> int:
+        """How many threads cut rows: fewer where there are more tables than shared memory holds of theirs."""
+        return 128 if len(self.of("table")) <= 14 else 32
+
+    @property
+    def cut_parts(self) -> int:
+        """How many vectors each of these threads has, all of them in shared memory at the same time."""
+        return 3 if len(self.of("table")) <= 5 else 1
 
     @property
     def table_pointers(self) -> list[str]:

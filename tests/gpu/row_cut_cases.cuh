@@ -1,0 +1,100 @@
+// Kernels that test kjit/row_cut.cuh: `test_row_cut.py` calls them.
+
+#include <kjit/launch.h>
+#include <kjit/tensor.h>
+#include <kjit/row_cut.cuh>
+
+#include <cstdint>
+
+namespace {
+
+using namespace kjit;
+
+constexpr int kBlock = 32, kParts = 3;
+
+template <typename T, typename Index>
+struct Params {
+  const T* table;
+  std::int64_t table_size;
+  const Index* index;
+  const T* column;
+  T* out;
+  T* visits;
+  host::row::Cutting cutting;
+};
+
+/// The sum of the row that the index names and the column, in `out`. Counts in `visits` how often each element is done;
+/// one that is said to be of a row of which it is not counts twice.
+template <typename T, int kVec, typename Index>
+__global__ void __launch_bounds__(kBlock) take_kernel(const __grid_constant__ Params<T, Index> params) {
+  using Rows = device::row::CutRows<kVec, kBlock, kParts>;
+  __shared__ device::AlignedVector<T, kVec> slots[Rows::kSlots];
+  const Rows rows(params.cutting);
+  rows.fetch(slots, params.table, params.table_size, params.index);
+  rows.await();
+#pragma unroll
+  for (int i = 0; i < Rows::kTurns; ++i) {
+    const device::row::Cut cut = rows.cut(i);
+    if (!cut.there) continue;
+    device::AlignedVector<T, kVec> vector, column;
+    rows.take(vector, slots, params.table, params.index, cut);
+    rows.load_column(column, params.column, cut);
+    for (int j = 0; j < kVec; ++j) {
+      if (!cut.whole && !rows.has(cut, j)) continue;
+      const std::int64_t at = cut.at + j, row = rows.is_of_row(cut, j) ? cut.row : cut.row + 1;
+      params.out[at] = static_cast<T>(vector[j] + column[j]);
+      params.visits[at] = static_cast<T>(params.visits[at] + (row == at / params.cutting.row_size ? 1 : 2));
+    }
+  }
+}
+
+template <typename T, int kVec, typename Index>
+void take(TensorView table, TensorView index, tvm::ffi::Optional<TensorView> column, TensorView out, TensorView visits,
+          int64_t head) {
+  using namespace host;
+  const int64_t rows = index.size(0), size = table.size(1);
+  const Params<T, Index> params{
+      .table = static_cast<const T*>(table.data_ptr()),
+      .table_size = table.size(0),
+      .index = static_cast<const Index*>(index.data_ptr()),
+      .column = column.has_value() ? static_cast<const T*>(column.value().data_ptr()) : nullptr,
+      .out = static_cast<T*>(out.data_ptr()),
+      .visits = static_cast<T*>(visits.data_ptr()),
+      .cutting = row::cutting(rows, size, kVec, head, kBlock * kParts),
+  };
+  LaunchKernel(params.cutting.blocks, kBlock, out.device())(take_kernel<T, kVec, Index>, params);
+}
+
+/// A table that is absent is read as zeros.
+void take_nothing(TensorView index, TensorView column, TensorView out, TensorView visits) {
+  using namespace host;
+  const Params<int32_t, int64_t> params{
+      .table = nullptr,
+      .table_size = 5,
+      .index = static_cast<const int64_t*>(index.data_ptr()),
+      .column = static_cast<const int32_t*>(column.data_ptr()),
+      .out = static_cast<int32_t*>(out.data_ptr()),
+      .visits = static_cast<int32_t*>(visits.data_ptr()),
+      .cutting = row::cutting(index.size(0), column.size(0), 4, 0, kBlock * kParts),
+  };
+  LaunchKernel(params.cutting.blocks, kBlock, out.device())(take_kernel<int32_t, 4, int64_t>, params);
+}
+
+bool can_cut(int64_t row_size, int64_t vec, int64_t head) {
+  return host::row::can_cut(row_size, static_cast<int>(vec), head);
+}
+
+__global__ void divide_kernel(int64_t* quotients, const int64_t* numbers, int64_t count,
+                              const host::row::Division division) {
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+    quotients[i] = division(static_cast<unsigned>(numbers[i]));
+  }
+}
+
+void divide(TensorView quotients, TensorView numbers, int64_t divisor) {
+  using namespace host;
+  LaunchKernel(1, kBlock, quotients.device())(divide_kernel, quotients.data_ptr(), numbers.data_ptr(), numbers.size(0),
+                                              row::Division::by(divisor));
+}
+
+}  // namespace
