@@ -39,7 +39,7 @@ struct Division {
     return {static_cast<unsigned>(div_ceil(power, static_cast<std::uint64_t>(divisor))), 31 + bits};
   }
 
-  KJIT_HOST_DEVICE unsigned operator()(unsigned number) const {
+  __host__ __device__ unsigned operator()(unsigned number) const {
     return static_cast<unsigned>(std::uint64_t{number} * multiplier >> shift);
   }
 };
