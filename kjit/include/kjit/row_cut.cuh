@@ -72,7 +72,7 @@ namespace device::row {
 
 namespace details {
 
-/// Copies a vector to shared memory; `await_copies` waits for it.
+/// Copies a vector to shared memory; `await_columns` waits for it.
 template <typename T, std::size_t N>
 KJIT_DEVICE void copy_to_shared(AlignedVector<T, N>* to, const T* from) {
 #if !KJIT_SIM
@@ -89,14 +89,6 @@ KJIT_DEVICE void copy_to_shared(AlignedVector<T, N>* to, const T* from) {
   AlignedVector<T, N> vector;
   vector.load(from);
   *to = vector;
-}
-
-/// Waits until what all threads of the block copied is there.
-KJIT_DEVICE void await_copies() {
-#if !KJIT_SIM
-  if constexpr (host::row::kAsyncColumns) asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-  __syncthreads();
 }
 
 }  // namespace details
@@ -180,8 +172,8 @@ class CutRows {
 
   /// Waits until what all threads of the block fetched is there.
   __device__ void await() const {
-    using namespace details;
-    await_copies();
+    await_columns();
+    __syncthreads();
   }
 
   /// The thread's vector in turn `i`, which is known when the kernel is compiled.
