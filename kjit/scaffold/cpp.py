@@ -263,6 +263,17 @@ class CppView(View):
         """Those of the function for what is summed, of rows that are staged."""
         return self._staged(self.of_term)
 
+    @property
+    def run_arguments(self) -> list[str]:
+        """The same of a run of rows, of which each element has its row's number."""
+        tensors = [f"{t.name}_data[i]" if t.kind == "number" else t.at(f"{t.name}_data", "i") for t in self.of_element]
+        return [*tensors, *self._element_numbers("")]
+
+    @property
+    def run_rows(self) -> list[str]:
+        """What goes through runs of rows beside the results."""
+        return [f"{tensor.name}_row" for tensor in self.of("table", "column", "number")]
+
     @staticmethod
     def _staged(tensors: Sequence[TensorView]) -> list[str]:
         return [f"{t.name}_row" if t.kind == "number" else t.at(f"{t.name}_data", "i") for t in tensors]
@@ -271,17 +282,27 @@ class CppView(View):
         """What holds some elements of a tensor: converted, where the function for one element is a template over their
         type."""
         arguments = [tensor.pointee, *(["false"] if tensor.role == "out" else [])]
-        if tensor.element in ("fp16_t", "bf16_t"):
+        if self.start.moves or tensor.element in ("fp16_t", "bf16_t"):
             arguments = [tensor.pointee, "false" if tensor.role == "out" else "true", tensor.pointee]
         return f"{name}<{', '.join(arguments)}>"
 
     def staged_pointee(self, tensor: TensorView) -> str:
         """The type of the elements in it."""
-        return f"staged_t<{tensor.pointee}>" if tensor.element in self.signature.variables else tensor.pointee
+        return self._staged_type(tensor, tensor.pointee)
+
+    def staged_element(self, tensor: TensorView) -> str:
+        """The same where they are copied."""
+        return self._staged_type(tensor, tensor.element)
+
+    def _staged_type(self, tensor: TensorView, unstaged: str) -> str:
+        is_staged = tensor.element in self.signature.variables and not self.start.moves
+        return f"staged_t<{unstaged}>" if is_staged else unstaged
 
     @property
     def staged_args(self) -> str:
         """The same function's template arguments."""
+        if self.start.moves:
+            return self.template_args
         names = [f"staged_t<{variable}>" for variable in self.signature.variables]
         names += [constant.name for constant in self.signature.constants]
         return f"<{', '.join(names)}>" if names else ""
@@ -360,31 +381,11 @@ class CppView(View):
         has_output = bool(self.of("element", roles=("out",)))
         return [tensor.element for tensor in self.of("element", "table")] if has_output else []
 
-    @staticmethod
-    def _cpu_element(tensor: TensorView, index: str) -> str:
-        if tensor.kind == "number":
-            return f"{tensor.name}_row"
-        return tensor.at(f"{tensor.name}_ptr" if tensor.kind == "column" else f"{tensor.name}_row", index)
-
     @property
     def cpu_row_call(self) -> list[str]:
         tensors = [f"{tensor.name}_row" for tensor in self.of_row]
         size = f"static_cast<{self.scalar}>(row_size)"
         return ["row_total", size, *tensors, *self.scalar_names("", self.start.row_scalars)]
-
-    @property
-    def cpu_element_call(self) -> list[str]:
-        """The arguments of the function for one element, `i` elements into a part of a row."""
-        tensors = [
-            f"{t.name}_data[i]" if t.role == "out" else self._cpu_element(t, "part + i") for t in self.of_element
-        ]
-        return [*tensors, *self.scalar_names()]
-
-    @property
-    def cpu_zero_call(self) -> list[str]:
-        """The same where the table has no such row."""
-        tensors = [f"{t.name}_zero" if t.kind == "table" else self._cpu_element(t, "i") for t in self.of_element]
-        return [*tensors, *self.scalar_names()]
 
     @property
     def gather_call(self) -> list[str]:

@@ -112,16 +112,24 @@ class HighwayView:
         return [f"params.{tensor.name} + at" for tensor in self.cpp.tensors if not tensor.optional]
 
     @property
+    def written_pointers(self) -> list[str]:
+        """Where the vectors are of what is made of rows that an index chooses."""
+        return [f"params.{tensor.name} + at" for tensor in self.cpp.of("element", roles=("mut", "out"))]
+
+    @property
     def numbers(self) -> list[TensorView]:
         """The tensors with a number for each row."""
         return self.cpp.of("number")
 
     def load(self, tensor: TensorView) -> str:
         """A vector of a tensor, `at` elements into the row or into the whole."""
-        has_rows = self.cpp.start.sums or bool(self.cpp.of("table"))
-        if tensor.kind == "table":
-            return f"load_or_zero(tag, inside ? params.{tensor.name} : nullptr, table_at + at, part)"
-        where = "row_at + at" if tensor.kind == "element" and has_rows else "at"
+        if self.cpp.of("table") and tensor.kind == "number":
+            return f"load(tag, {tensor.name}_row.data(at), part)"
+        if self.cpp.of("table") and tensor.kind != "element":
+            if tensor.optional:
+                return f"load_or_zero(tag, {tensor.name}_data, at - row_at, part)"
+            return f"load(tag, {tensor.name}_data + (at - row_at), part)"
+        where = "row_at + at" if tensor.kind == "element" and self.cpp.start.sums else "at"
         if tensor.optional:
             return f"load_or_zero(tag, params.{tensor.name}, {where}, part)"
         return f"load(tag, params.{tensor.name} + {where}, part)"
@@ -135,9 +143,9 @@ class HighwayView:
     def _scalars(self, names: list[str]) -> list[Scalar]:
         return [scalar for scalar in self.cpp.signature.scalars if scalar.name in names]
 
-    @staticmethod
-    def _vector(tensor: TensorView) -> str:
-        return f"hn::Set(tag, {tensor.name})" if tensor.kind == "number" else tensor.name
+    def _vector(self, tensor: TensorView) -> str:
+        is_one = tensor.kind == "number" and self.cpp.start.sums
+        return f"hn::Set(tag, {tensor.name})" if is_one else tensor.name
 
 
 def _field(scalar: Scalar) -> Field:

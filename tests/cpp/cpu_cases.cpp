@@ -96,15 +96,6 @@ bool double_rows(TensorView x, TensorView out, bool streams) {
   return absent.move(nullptr) == nullptr;
 }
 
-/// Asks for rows ahead, past the last one too, and returns how far ahead.
-int64_t fetch(TensorView x) {
-  auto* row = static_cast<float*>(x.data_ptr());
-  const int64_t ahead = rows_ahead(row, x.numel());
-  fetch_row(row + ahead * x.numel(), x.numel());
-  fetch_ahead(row, x.numel());
-  return ahead;
-}
-
 }  // namespace
 
 KJIT_EXPORT(count, count)
@@ -114,6 +105,5 @@ KJIT_EXPORT(from_floats_bf16, from_floats<bf16_t>)
 KJIT_EXPORT(parts, parts)
 KJIT_EXPORT(stream, stream)
 KJIT_EXPORT(exceeds, exceeds)
-KJIT_EXPORT(fetch, fetch)
 KJIT_EXPORT(double_rows_fp16, double_rows<fp16_t>)
 KJIT_EXPORT(double_rows_bf16, double_rows<bf16_t>)

@@ -73,7 +73,6 @@ def test_halves_that_are_staged_stay_what_they_are(streams: bool) -> None:
     out = torch.empty_like(halves)
     module.through_floats(halves, out, streams)
     assert torch.equal(out.view(torch.int16), halves.view(torch.int16))
-    assert [module.fetch(torch.zeros(size)) for size in (0, 1, 100, 1000, 10**6)] == [16, 16, 11, 4, 4]
 
 
 @pytest.mark.parametrize("streams", [False, True])

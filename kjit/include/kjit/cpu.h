@@ -1,4 +1,4 @@
-// What kernels for the CPU share: a range of the work for each thread, halves converted in vectors, rows fetched ahead.
+// What kernels for the CPU share: a range of the work for each thread, halves converted in vectors.
 //
 //   parallel_ranges(numel, kStaged, numel >= kParallel, [&](int64_t first, int64_t last) { ... });  // a range a thread
 //   Staged<const T> x_part(x_ptr, at, size);  // x_part.data(): as many floats for fp16_t, else the elements themselves
@@ -108,13 +108,14 @@ inline void fetch_ahead(T* data, Size size) {
 
 /// `size` elements of a tensor, at most kStaged, from `at` on. Without `kLoad` they are only written, and past the
 /// caches if `streams` says so. Changed elements are in the tensor after `store()`. Where there is no tensor, `data()`
-/// is null.
+/// is null. `Staged(data, size)`: of elements that a cache has, behind which no more are asked for.
 template <typename T, bool kLoad = true, typename = staged_t<T>>
 class Staged {
  public:
   Staged(T* tensor, std::int64_t at, std::int64_t size) : data_(tensor == nullptr ? nullptr : tensor + at) {
     fetch_ahead(data_, size);
   }
+  Staged(T* data, std::int64_t) : data_(data) {}
   T* data() { return data_; }
   void store() {}
 
@@ -241,6 +242,9 @@ class Staged<T, true, staged_t<T>> {
     fetch_ahead(tensor_, size);
     if (tensor != nullptr) details::widen_elements(tensor_, floats_, size);
   }
+  Staged(T* data, std::int64_t size) : tensor_(data), size_(size) {
+    if (data != nullptr) details::widen_elements(data, floats_, size);
+  }
   staged_t<T>* data() { return tensor_ == nullptr ? nullptr : floats_; }
   void store() { details::narrow_elements(floats_, tensor_, size_, false); }
 
@@ -334,23 +338,5 @@ class StagedRow<T, kLoad, staged_t<T>> {
   T* row_ = nullptr;
 };
 #endif
-
-/// How many rows ahead `fetch_row` is called: more where rows are short, since each is done sooner.
-template <typename T>
-constexpr std::int64_t rows_ahead(const T*, std::int64_t row_size) {
-  constexpr std::int64_t kMost = 16, kLeast = 4, kBytes = 4608;
-  const std::int64_t rows = kBytes / (row_size * static_cast<std::int64_t>(sizeof(T)) + 1);
-  return rows < kLeast ? kLeast : rows > kMost ? kMost : rows;
-}
-
-/// Asks for the first bytes of a row that will be read, or written, soon: the hardware follows one that goes on.
-template <typename T>
-inline void fetch_row(T* row, std::int64_t row_size) {
-  constexpr std::int64_t kLineBytes = 64, kLines = 16;
-  const char* bytes = reinterpret_cast<const char*>(row);
-  const std::int64_t lines = (row_size * static_cast<std::int64_t>(sizeof(T)) + kLineBytes - 1) / kLineBytes;
-  for (std::int64_t i = 0; i < lines && i < kLines; ++i)
-    __builtin_prefetch(bytes + i * kLineBytes, std::is_const_v<T> ? 0 : 1);
-}
 
 }  // namespace kjit
