@@ -48,15 +48,14 @@ void convert_lanes(const float* from, kjit::bf16_t* to, bool* is_set, int64_t nu
   });
 }
 
-/// Copies elements in lanes, as a row with a head that makes stores aligned.
+/// Copies elements in lanes, a third of them first.
 template <typename Copied>
 void copy_row(const typename Copied::Element* from, typename Copied::Element* to, int64_t size) {
   const hn::ScalableTag<typename Copied::Lane> tag;
-  const int64_t head = aligned_head(tag, to, size);
   const auto copy = [&]<typename Part>(int64_t at, Part part)
                         HWY_ATTR { store(tag, load_or_zero(tag, from, at, part), to + at, part); };
-  if (head > 0) copy(0, static_cast<size_t>(head));
-  for_vectors(tag, head, size, copy);
+  for_vectors(tag, 0, size / 3, copy);
+  for_vectors(tag, size / 3, size, copy);
 }
 
 }  // namespace HWY_NAMESPACE

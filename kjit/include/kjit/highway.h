@@ -435,16 +435,6 @@ HWY_INLINE void for_vectors(D d, std::int64_t first, std::int64_t last, const Wo
   for_vectors(d, first, last, false, work);
 }
 
-/// How many elements of a row come before the first vector that is aligned in `to`: a store into two of the caches'
-/// lines takes longer. None in a short row, where another part of a vector would take as long.
-template <class D, typename T>
-HWY_INLINE std::int64_t aligned_head(D, const T* to, std::int64_t row_size) {
-  constexpr std::int64_t kLeast = 256 / sizeof(T);
-  constexpr std::uintptr_t kVectorBytes = hn::MaxLanes(D()) * sizeof(T);
-  if (row_size < kLeast) return 0;
-  return static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(to) % kVectorBytes / sizeof(T));
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace kjit
 HWY_AFTER_NAMESPACE();
