@@ -127,6 +127,11 @@ def _torch_dtypes() -> Mapping[object, str]:
     return {getattr(torch, name): written for name, written in CPP_DTYPES.items() if hasattr(torch, name)}
 
 
+def forget_dtypes() -> None:
+    """What is called torch is no longer what it was."""
+    _torch_dtypes.cache_clear()
+
+
 def _type_name(value: object) -> str:
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

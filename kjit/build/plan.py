@@ -35,8 +35,9 @@ from kjit.build.staging import is_taken_away
 from kjit.build.store import Artifact, Lookup, Store
 from kjit.build.toolchain import Toolchain, find_cuda, resolve_archs
 from kjit.errors import CacheError, KjitError, ToolchainError, UsageError
-from kjit.project import Project, Raised, prints_to_stderr, run_of_project
-from kjit.runtime.declared import DeclaredModule, declared_in
+from kjit.project import Project, Raised, run_of_project
+from kjit.runtime.declared import DeclaredModule, declared_in, variants_of
+from kjit.runtime.stand_in import torch_stand_in
 from kjit.spec import Side, Spec, Target, TargetKind, Variant
 
 # What one compile takes at its peak, generously: nvcc's front ends and ptxas run one after another.
@@ -304,22 +305,20 @@ class Collected:
     """What the wrappers of a project declare.
 
     Attributes:
-        modules: the declared ops, with the name of the first wrapper that has each.
+        modules: what is built ahead of use for each declared op, with the name of the first wrapper that has it.
         failures: wrappers that cannot be asked, and why.
         without: wrappers that declare nothing, and so cannot be built ahead of use.
     """
 
-    modules: list[tuple[str, DeclaredModule[Any]]]
+    modules: list[tuple[str, list[Spec]]]
     failures: list[tuple[str, KjitError]]
     without: list[str]
 
-    @prints_to_stderr()
     def specs(self) -> list[Spec]:
-        return list(dict.fromkeys(spec for _, module in self.modules for spec in module.specs()))
+        return list(dict.fromkeys(spec for _, specs in self.modules for spec in specs))
 
-    @prints_to_stderr()
     def variants(self, targets: Sequence[Target]) -> list[Variant]:
-        every = (each for _, module in self.modules for each in module.variants(targets))
+        every = (each for _, specs in self.modules for spec in specs for each in variants_of(spec, targets))
         return list(dict.fromkeys(each for each in every if is_built_for(each.spec, each.target)))
 
 
@@ -350,8 +349,22 @@ def collect(project: Project, ops: Sequence[str] = ()) -> Collected:
             if isinstance(specs, Raised):
                 collected.failures.append((op, _failed_declaration(op, declared, specs.error)))
             else:
-                collected.modules.append((op, declared))
+                collected.modules.append((op, specs))
     return collected
+
+
+def collect_quickly(project: Project, ops: Sequence[str] = ()) -> Collected:
+    """The same without torch, where the wrappers need none to be imported: to tell what would be built, not to build.
+
+    Raises:
+        UsageError: as above.
+    """
+    with torch_stand_in(project.import_root) as stand_in:
+        if stand_in is not None:
+            collected = collect(project, ops)
+            if stand_in.is_enough and not collected.failures:
+                return collected
+    return collect(project, ops)
 
 
 def choose_targets(

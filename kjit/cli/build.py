@@ -90,7 +90,7 @@ def build(
     if out is not None:
         bundle.check_folder(out)
     project = find_project()
-    collected = plan.collect(project, ops or ())
+    collected = (plan.collect_quickly if dry_run else plan.collect)(project, ops or ())
     for op in collected.without:
         console.note(f"{op} declares no module (kjit.module), so there is nothing to build ahead of use.")
     _print_errors(error for _, error in collected.failures)

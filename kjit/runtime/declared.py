@@ -29,6 +29,7 @@ from kjit.errors import UsageError
 from kjit.runtime import native, simulation
 from kjit.runtime.native import TYPED
 from kjit.runtime.once import COMPOUND, typed
+from kjit.runtime.stand_in import is_stood_in
 from kjit.spec import Spec, Target, Variant
 
 if TYPE_CHECKING:
@@ -142,6 +143,11 @@ def declared_in(names: Mapping[str, object]) -> list[DeclaredModule[Any]]:
     return [cast("DeclaredModule[Any]", value) for value in functions if _MARK in value.__dict__]
 
 
+def variants_of(spec: Spec, targets: Iterable[Target]) -> list[Variant]:
+    """`spec` for each of `targets` that it has a source for."""
+    return [Variant(spec.only(target.side), target) for target in targets if target.side in spec.kinds]
+
+
 _MARK = "_kjit_declaration"
 
 
@@ -224,12 +230,7 @@ class _Declaration:
     def variants(self, targets: Iterable[Target]) -> list[Variant]:
         """What is built ahead of use for each of `targets` that the op has a source for."""
         wanted = list(targets)
-        return [
-            Variant(spec.only(target.side), target)
-            for spec in self.specs()
-            for target in wanted
-            if target.side in spec.kinds
-        ]
+        return [variant for spec in self.specs() for variant in variants_of(spec, wanted)]
 
     def cache_clear(self) -> None:
         for keeper in self._keepers:
@@ -354,7 +355,7 @@ def _generate_call(
     keys = "".join(f"{p.name}, " if _is_dtype(p) else f"{p.name}, {p.name}.__class__, " for p in parameters)
     key = parameters[0].name if len(parameters) == 1 and _is_dtype(parameters[0]) else f"({keys})"
     # Without torch there is no tensor yet; one that comes later is looked up by `load`.
-    torch = sys.modules.get("torch")
+    torch = None if is_stood_in() else sys.modules.get("torch")
     known = {
         "by_index": by_index,
         "by_device": by_device,

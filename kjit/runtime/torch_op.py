@@ -89,6 +89,7 @@ from kjit.runtime import native
 from kjit.runtime.eager_calls import settle_after_first_call
 from kjit.runtime.op_call import generate_call
 from kjit.runtime.op_layout import OpLayout, read_layout
+from kjit.runtime.stand_in import is_stood_in
 
 if TYPE_CHECKING:
     import torch
@@ -153,8 +154,11 @@ def torch_op(
 
     def decorate(function: Callable[_P, _R]) -> TorchOp[_P, _R]:
         layout = read_layout(function, outputs, mutated)
+        namespace, op_name = _split_name(name or _default_name(function), layout)
+        if is_stood_in():
+            return cast("TorchOp[_P, _R]", _without_torch(function))
         gradient = _Gradient(layout)
-        overload = _register(function, name or _default_name(function), layout, gradient)
+        overload = _register(function, namespace, op_name, layout, gradient)
         called = generate_call(
             function,
             layout,
@@ -275,8 +279,21 @@ def _default_name(function: Callable[..., object]) -> str:
     return f"{namespace}::{function.__name__}"
 
 
+def _split_name(name: str, layout: OpLayout) -> tuple[str, str]:
+    namespace, separator, op_name = name.partition("::")
+    if not (separator and namespace and op_name.isidentifier()):
+        raise UsageError(f"op '{layout.op}': '{name}' is not a name for an op.", hint="write it like `kernels::scale`")
+    return namespace, op_name
+
+
+def _without_torch(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """`function` where nobody calls it: a wrapper is asked for its modules, and gives the op a gradient first."""
+    function.__dict__["register_autograd"] = lambda *_, **__: None
+    return function
+
+
 def _register(
-    function: Callable[..., object], name: str, layout: OpLayout, gradient: _Gradient
+    function: Callable[..., object], namespace: str, op_name: str, layout: OpLayout, gradient: _Gradient
 ) -> torch._ops.OpOverload[..., Any]:
     """Define the op that writes to its outputs: kernel, fake, and what autograd must know.
 
@@ -285,9 +302,6 @@ def _register(
     """
     import torch
 
-    namespace, separator, op_name = name.partition("::")
-    if not (separator and namespace and op_name.isidentifier()):
-        raise UsageError(f"op '{layout.op}': '{name}' is not a name for an op.", hint="write it like `kernels::scale`")
     schema = _schema(layout, op_name)
     owner = f"{function.__module__}.{function.__qualname__}"
     previous = _forget_previous(namespace, op_name, owner)

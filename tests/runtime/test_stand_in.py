@@ -1,0 +1,171 @@
+"""kjit.runtime.stand_in: what wrappers declare is known without torch, where they need none to say it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kjit.cli import app
+
+HEAD = """
+import kjit
+import torch
+
+@kjit.module(variants=kjit.product(dtype=[torch.float32, torch.bfloat16]))
+def _op(dtype: torch.dtype) -> kjit.Spec:
+    args = kjit.make_cpp_args(dtype)
+    return kjit.Spec("op", *args, cpp_files=["/op.cpp"], cpp_wrappers=[("op", f"Op<{args}>::run")])
+"""
+OP = """
+@kjit.torch_op({})
+def f(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor: ...
+"""
+COLLECT = """
+import json, sys
+from kjit.build import plan
+from kjit.project import find_project
+
+collected = plan.collect_quickly(find_project())
+print(json.dumps({
+    "labels": [spec.label for spec in collected.specs()],
+    "failures": [error.message for _, error in collected.failures],
+    "has_torch": hasattr(sys.modules.get("torch"), "nn"),
+    "left": [name for name in sys.modules if name.startswith(("kernels", "beside", "torch", "kjit.ops."))],
+}))
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "__init__.py").touch()
+    (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    """A Python without torch, unless the script imports it."""
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+
+def collected(project: Path, wrapper: str) -> dict[str, list[str] | bool]:
+    """What is collected where `wrapper` is the only one."""
+    (project / "kernels" / "op.py").write_text(wrapper)
+    done = run(COLLECT)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[str] | bool] = json.loads(done.stdout)
+    return found
+
+
+LABELS = ["op<fp32_t>", "op<bf16_t>"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "from beside import LARGE",
+        "from kjit.ops import add_constant",
+        "def f(x: torch.Tensor | None, *y: 'torch.nn.Module') -> torch.Tensor: ...",
+        "import typing\ndef f(x: typing.Optional[torch.Tensor]) -> list[torch.Tensor]: ...",
+        "NAMES = {torch.float16: 'half', torch.int8: str(torch.int8)}\nassert torch.int8 in NAMES",
+        "assert isinstance(torch.int8, torch.dtype) and not isinstance(3, torch.Tensor)",
+        OP.format("outputs=lambda x: torch.empty_like(x)") + "f.register_autograd(lambda ctx, grad: grad)",
+    ],
+)
+def test_a_wrapper_that_only_names_types_is_asked_without_torch(more: str, project: Path) -> None:
+    (project / "beside.py").write_text("import torch\nLARGE = torch.float64\n")
+    found = collected(project, HEAD + more)
+    assert found == {"labels": LABELS, "failures": [], "has_torch": False, "left": []}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "HAS_GPU = torch.cuda.is_available()",
+        "try:\n    torch.no_such_name\nexcept Exception:\n    pass",
+        "try:\n    torch.cuda\nexcept BaseException:\n    pass",
+        "BYTES = torch.float32.itemsize",
+        "class Mine(torch.Tensor): ...",
+        "EMPTY = torch.Tensor()",
+        "METHOD = torch.Tensor.add",
+        "import torch.nn",
+        "from torch import nn",
+        "from torch import nn as layers, Tensor",
+        "import tvm_ffi",
+        "import numpy",
+        OP.format("outputs=torch.empty_like"),
+    ],
+)
+def test_a_wrapper_that_needs_more_is_imported_with_torch(more: str, project: Path) -> None:
+    found = collected(project, HEAD + more)
+    assert found["labels"] == LABELS
+    assert found["failures"] == []
+    assert found["has_torch"]
+
+
+@pytest.mark.parametrize("mistake", ["import no_such_module", "1 / 0", "raise SystemExit(3)", "torch.no_such_name"])
+def test_what_fails_to_import_fails_with_the_real_error(mistake: str, project: Path) -> None:
+    found = collected(project, HEAD + mistake)
+    as_built = run(COLLECT.replace("collect_quickly", "collect"))
+    assert found["failures"]
+    assert found["failures"] == json.loads(as_built.stdout)["failures"]
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        OP.format("'no name', outputs=lambda x: x"),
+        "@kjit.torch_op(mutates_args=['y'])\ndef f(x: torch.Tensor) -> None: ...",
+    ],
+)
+def test_an_op_that_cannot_be_is_an_error_here_too(op: str, project: Path) -> None:
+    (failure,) = collected(project, HEAD + op)["failures"]  # type: ignore[misc]
+    assert "op 'f'" in failure
+
+
+def test_what_is_installed_in_an_environment_in_the_projects_folder_is_not_the_projects(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = project / ".venv" / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "installed.py").write_text("import torch\nIS_ENOUGH = True\n")
+    monkeypatch.setenv("PYTHONPATH", str(packages), prepend=os.pathsep)
+    assert collected(project, HEAD + "import installed")["has_torch"]
+
+
+def test_torch_that_is_imported_already_is_taken(project: Path) -> None:
+    (project / "kernels" / "op.py").write_text(HEAD)
+    done = run(f"import torch\n{COLLECT}")
+    assert '"has_torch": true' in done.stdout, done.stderr
+    assert "kernels.op" in done.stdout
+
+
+def test_where_torch_is_not_installed_its_error_is_told(project: Path) -> None:
+    (project / "kernels" / "op.py").write_text(HEAD)
+    hidden = "import importlib.util as util\nfind = util.find_spec\n"
+    hidden += "util.find_spec = lambda name, *of: None if name == 'torch' else find(name, *of)\n"
+    hidden += "import sys\nsys.meta_path.insert(0, type('None', (), {'find_spec': staticmethod(\n"
+    hidden += "    lambda name, *_: (_ for _ in ()).throw(ModuleNotFoundError(name)) if name == 'torch' else None)}))\n"
+    done = run(hidden + COLLECT)
+    assert "kernels/op.py fails to import" in done.stdout, done.stderr
+
+
+@pytest.mark.usefixtures("project")
+def test_a_dry_run_of_what_kjit_new_writes_imports_no_torch() -> None:
+    for pattern in ("elementwise", "rowwise", "gather", "minimal"):
+        done = CliRunner().invoke(app, ["new", f"an_{pattern}", "--pattern", pattern, "--device", "cuda,cpu"])
+        assert done.exit_code == 0, done.output
+    dry = run(
+        "import sys\nfrom kjit.cli import main\nsys.argv = ['kjit', 'build', '--dry-run', '--target', 'cpu']\n"
+        "try:\n    main()\nfinally:\n    print('torch' in sys.modules, file=sys.stderr)"
+    )
+    assert "an_gather<bf16_t>" in dry.stdout, dry.stderr
+    assert dry.stderr.splitlines()[-1] == "False"
