@@ -270,6 +270,11 @@ class CppView(View):
         return [*tensors, *self._element_numbers("")]
 
     @property
+    def table_rows(self) -> list[str]:
+        """The rows that are chosen."""
+        return [f"{tensor.name}_row" for tensor in self.of("table")]
+
+    @property
     def run_rows(self) -> list[str]:
         """What goes through runs of rows beside the results."""
         return [f"{tensor.name}_row" for tensor in self.of("table", "column", "number")]

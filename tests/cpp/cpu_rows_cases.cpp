@@ -7,12 +7,14 @@ namespace {
 
 using namespace kjit;
 
-/// The runs of the rows of `out` from `first` up to `last`, four numbers for each: where it begins and ends, its head,
-/// and how many rows it takes, negative where these are read where they are. Returns how many runs.
+/// The runs of the rows of `out` from `first` up to `last`, beside a table of `table_size` rows, four numbers for each:
+/// where it begins and ends, its head, and how many rows it takes, negative where these are read where they are.
+/// Returns how many runs.
 template <typename T>
-int64_t runs(TensorView out, int64_t first, int64_t last, bool streams, TensorView found) {
+int64_t runs(TensorView out, int64_t first, int64_t last, int64_t table_size, bool streams, TensorView found) {
   auto* to = static_cast<int64_t*>(found.data_ptr());
-  RowRuns runs(first, last, out.size(1), static_cast<const T*>(out.data_ptr()), streams);
+  const TableRow<T, int64_t> table(nullptr, table_size, nullptr);
+  RowRuns runs(first, last, out.size(1), static_cast<const T*>(out.data_ptr()), streams, table);
   int64_t count = 0;
   while (runs.next()) {
     const int64_t rows = runs.packs() ? runs.count() : -runs.count();
@@ -47,8 +49,8 @@ void take(TensorView src, TensorView index, Optional<TensorView> numbers, Option
     return given.has_value() ? static_cast<const T*>(given.value().data_ptr()) : nullptr;
   };
   auto* out_ptr = static_cast<T*>(out.data_ptr());
-  RowRuns runs(first, last, out.size(1), out_ptr, streams);
   TableRow src_row(static_cast<const T*>(src.data_ptr()), src.size(0), static_cast<const Index*>(index.data_ptr()));
+  RowRuns runs(first, last, out.size(1), out_ptr, streams, src_row);
   NumberRow<T, Held> numbers_row = number_row<Held>(data_of(numbers));
   ColumnRow column_row(data_of(column));
   while (runs.next(src_row, numbers_row, column_row)) {

@@ -18,7 +18,7 @@ import kjit
 HERE = Path(__file__).parent
 LINE = 64  # bytes
 STAGED, HELD = 128, 640  # elements of a part, and of a run of several rows
-SHORT = {False: 512, True: 768}  # bytes: rows with fewer are laid side by side, where they do not or do stream
+NEAR = 2**20  # bytes of a table, at most
 ROW_SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200, 255, 256, 257]
 LONG_SIZES = [*range(511, 514), 640, 700, 1500]
 TYPES = {torch.uint8: torch.int64, torch.int16: torch.int64, torch.int32: torch.int32, torch.int64: torch.int32}
@@ -47,11 +47,19 @@ def shifted(rows: int, row_size: int, dtype: torch.dtype, offset: int) -> torch.
     return memory[begin : begin + rows * row_size * size].view(dtype).view(rows, row_size)
 
 
+def is_short(row_bytes: int, is_near: bool, streams: bool) -> bool:
+    """Whether rows are laid side by side."""
+    if streams:
+        return row_bytes < 768
+    return row_bytes < (512 if is_near else 256 if row_bytes % LINE else 128)
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64], ids=str)
 @pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("is_near", [False, True])
 @pytest.mark.parametrize("offset", [0, 3])
 def test_runs_cover_the_rows_and_those_of_several_end_with_whole_parts(
-    dtype: torch.dtype, streams: bool, offset: int, module: Any
+    dtype: torch.dtype, streams: bool, is_near: bool, offset: int, module: Any
 ) -> None:
     name = str(dtype).removeprefix("torch.")
     line = LINE // dtype.itemsize
@@ -60,8 +68,10 @@ def test_runs_cover_the_rows_and_those_of_several_end_with_whole_parts(
         out = shifted(rows, row_size, dtype, offset)
         for first, last in ((0, rows), (1, rows - 1), (rows, rows)):
             found = torch.zeros(3000, 4, dtype=torch.int64)
-            runs = found[: getattr(module, f"runs_{name}")(out, first, last, streams, found)].tolist()
-            packs = row_size * dtype.itemsize < SHORT[streams] and row_size <= HELD - STAGED
+            table_size = NEAR // (row_size * dtype.itemsize) + (0 if is_near else 1)
+            count = getattr(module, f"runs_{name}")(out, first, last, table_size, streams, found)
+            runs = found[:count].tolist()
+            packs = is_short(row_size * dtype.itemsize, is_near, streams) and row_size <= HELD - STAGED
             begins = [begin for begin, _, _, _ in runs]
             assert begins == [first * row_size, *(end for _, end, _, _ in runs[:-1])] if runs else first == last
             assert sum(abs(count) for _, _, _, count in runs) == last - first
@@ -144,7 +154,7 @@ def test_rows_without_elements_are_none(rows: int, module: Any) -> None:
     out = torch.empty(rows, 0, dtype=torch.int64)
     index = torch.zeros(rows, dtype=torch.int32)
     found = torch.full((8, 4), 5, dtype=torch.int64)
-    assert module.runs_int64(out, 0, rows, False, found) == 0
+    assert module.runs_int64(out, 0, rows, 3, False, found) == 0
     module.take_int64_int32(torch.empty(3, 0, dtype=torch.int64), index, None, None, out, 0, rows, False)
     assert (found == 5).all()
 

@@ -2,8 +2,8 @@
 // there were no rows: in parts of one size, which begin with a line of the caches. Short rows are laid side by side for
 // that; long ones are read where they are.
 //
-//   RowRuns runs(first, last, row_size, out_ptr, streams);      // of what one thread does
 //   TableRow src_row(src_ptr, table_size, index_ptr);
+//   RowRuns runs(first, last, row_size, out_ptr, streams, src_row);  // of what one thread does
 //   while (runs.next(src_row)) {
 //     runs.for_parts([&]<typename Size>(int64_t at, Size size) {
 //       const float* src_data = src_row.data(at);               // the first of `size` elements, for out_ptr[at] and on
@@ -35,15 +35,27 @@ constexpr std::int64_t kRun = 5 * kStaged;  // elements of a run of several rows
 using namespace row_details;
 
 /// The rows from `first` up to `last` of a tensor in memory from `written` on, each with `row_size` elements, in runs
-/// of elements: of a long row, or of some short ones. With `streams`, what is written goes past the caches, and rows
-/// count as short that are longer: lines of the caches that two rows share would be read first.
+/// of elements: of a long row, or of some short ones. With `streams`, what is written goes past the caches. Which rows
+/// count as short is what measurements say: beside `tables` (each a `TableRow`) that are near, more do, since the ends
+/// of rows cost more than copying them once more does; farther away memory waits for that, unless a row ends amid a
+/// line. With `streams`, lines that two rows share would be read first.
 template <typename T>
 class RowRuns {
  public:
-  RowRuns(std::int64_t first, std::int64_t last, std::int64_t row_size, const T* written, bool streams)
+  template <typename... Tables>
+  RowRuns(std::int64_t first, std::int64_t last, std::int64_t row_size, const T* written, bool streams,
+          const Tables&... tables)
       : row_(first), last_(row_size == 0 ? first : last), row_size_(row_size), begin_(first * row_size), end_(begin_) {
     constexpr std::int64_t kBytes = static_cast<std::int64_t>(sizeof(T));
-    packs_ = row_size * kBytes < (streams ? 768 : 512) && row_size <= kRun - kStaged;
+    const std::int64_t row_bytes = row_size * kBytes;
+    if (streams) {
+      packs_ = row_bytes < 768;
+    } else if ((tables.is_near(row_size) && ...)) {
+      packs_ = row_bytes < 512;
+    } else {
+      packs_ = row_bytes < 128 || (row_bytes < 256 && row_bytes % kLineBytes != 0);
+    }
+    packs_ = packs_ && row_size <= kRun - kStaged;
     streams_ = streams;
     if (!packs_ && !streams) return;
     line_ = kLineBytes % kBytes == 0 ? kLineBytes / kBytes : 1;
@@ -142,10 +154,11 @@ template <Source kSource, typename T>
 [[gnu::always_inline]] inline void fetch_row(const T* row, std::int64_t row_size) {
   constexpr std::int64_t kLineBytes = 64, kMost = 16 * kLineBytes;
   constexpr int kLocality = kSource == Source::kStreamed ? 2 : 3;
-  const char* from = reinterpret_cast<const char*>(row);
   const std::int64_t bytes = row_size * static_cast<std::int64_t>(sizeof(T));
-  for (std::int64_t at = 0; at < bytes && at < kMost; at += kLineBytes) __builtin_prefetch(from + at, 0, kLocality);
-  if (bytes <= kMost) __builtin_prefetch(from + bytes - 1, 0, kLocality);  // a row may begin in the midst of a line
+  const char* from = reinterpret_cast<const char*>(row);
+  const char* last = from + (bytes < kMost ? bytes : kMost);
+  from -= reinterpret_cast<std::uintptr_t>(from) % kLineBytes;  // a row may begin amid a line
+  for (; from < last; from += kLineBytes) __builtin_prefetch(from, 0, kLocality);
 }
 
 /// Moves what a run has left to the front.
@@ -167,12 +180,21 @@ class TableRow {
   TableRow(const TableRow&) = delete;
   TableRow& operator=(const TableRow&) = delete;
 
+  /// Whether all of the table is in a near cache soon.
+  bool is_near(std::int64_t row_size) const {
+    constexpr std::int64_t kNearBytes = 1 << 20;  // what the second level of most CPUs' caches has, or less
+    return table_size_ * row_size * static_cast<std::int64_t>(sizeof(T)) <= kNearBytes;
+  }
+
   /// Goes to the next run, which `RowRuns::next` says.
   template <typename Runs>
   [[gnu::always_inline]] void take(const Runs& runs) {
-    constexpr std::int64_t kNearBytes = 1 << 20;  // what the second level of most CPUs' caches has, or less
     begin_ = runs.begin();
-    if (table_size_ * runs.row_size() * static_cast<std::int64_t>(sizeof(T)) <= kNearBytes) {
+    if (ahead_ == 0) {  // what takes a division is found once
+      ahead_ = rows_ahead<T>(runs.row_size());
+      is_near_ = is_near(runs.row_size());
+    }
+    if (is_near_) {
       take_from<Source::kNear>(runs);
     } else if (!runs.streams()) {
       take_from<Source::kFar>(runs);
@@ -199,18 +221,18 @@ class TableRow {
     }
   }
 
-  /// The row that will be needed `ahead` rows later.
+  /// The row that will be needed some rows later.
   template <Source kSource, typename Runs>
-  [[gnu::always_inline]] void fetch(const Runs& runs, std::int64_t row, std::int64_t ahead) const {
+  [[gnu::always_inline]] void fetch(const Runs& runs, std::int64_t row) const {
     if constexpr (kSource == Source::kNear) return;
-    const T* later = find(row + ahead < runs.last() ? row + ahead : runs.last() - 1, runs.row_size());
+    const T* later = find(row + ahead_ < runs.last() ? row + ahead_ : runs.last() - 1, runs.row_size());
     if (later != nullptr) fetch_row<kSource>(later, runs.row_size());
   }
 
   /// A long row, where it is.
   template <Source kSource, typename Runs>
   [[gnu::always_inline]] void find_one(const Runs& runs) {
-    fetch<kSource>(runs, runs.row(), rows_ahead<T>(runs.row_size()));
+    fetch<kSource>(runs, runs.row());
     data_ = find(runs.row(), runs.row_size());
     if (data_ != nullptr) return;
     if (zeros_ == nullptr) zeros_.reset(new T[static_cast<std::size_t>(runs.row_size())]());
@@ -233,10 +255,9 @@ class TableRow {
     if constexpr (kVector > sizeof(T)) {
       if (bytes < kVector) return hold_rows<kSource, kVector / 2>(runs);
     }
-    const std::int64_t ahead = rows_ahead<T>(row_size);
     char* to = reinterpret_cast<char*>(held_ + runs.kept());
     for (std::int64_t row = runs.row(); row < last; ++row, to += bytes) {
-      fetch<kSource>(runs, row, ahead);
+      fetch<kSource>(runs, row);
       const T* from = find(row, row_size);
       if (from == nullptr) {
         std::memset(to, 0, bytes);
@@ -249,6 +270,8 @@ class TableRow {
   const T* table_;
   std::int64_t table_size_;
   const Index* index_;
+  std::int64_t ahead_ = 0;
+  bool is_near_ = false;
   const T* data_ = nullptr;
   std::int64_t begin_ = 0;
   std::unique_ptr<T[]> zeros_;
