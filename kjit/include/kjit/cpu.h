@@ -90,17 +90,17 @@ using staged_t = std::conditional_t<details::kIsWidened<std::remove_const_t<T>>,
 
 namespace details {
 
+constexpr std::int64_t kLineBytes = 64;     // of a line of the caches
 constexpr std::int64_t kAheadBytes = 2048;  // how far ahead of what is done memory is asked for
 
 }  // namespace details
 
 /// Asks for the memory that will be needed soon, where these `size` elements are done: the hardware, which follows a
-/// tensor by itself, asks too late for what is only written, and stops at each page. It lies `kBytes` further; fewer
-/// are better beside reads of memory in no order, which take their time.
-template <std::int64_t kBytes = details::kAheadBytes, typename T, typename Size>
+/// tensor by itself, asks too late for what is only written, and stops at each page.
+template <typename T, typename Size>
 inline void fetch_ahead(T* data, Size size) {
-  constexpr std::int64_t kLineBytes = 64;
-  constexpr std::int64_t kLine = kLineBytes / sizeof(T), kAhead = kBytes / sizeof(T);
+  using namespace details;
+  constexpr std::int64_t kLine = kLineBytes / sizeof(T), kAhead = kAheadBytes / sizeof(T);
   if (data == nullptr) return;
   const T* line = data + kAhead;
   for (std::int64_t i = 0; i < size; i += kLine) __builtin_prefetch(line + i, std::is_const_v<T> ? 0 : 1);

@@ -28,6 +28,8 @@ namespace kjit {
 
 namespace row_details {
 
+using details::kLineBytes;
+
 constexpr std::int64_t kRun = 5 * kStaged;  // elements of a run of several rows, at most
 
 }  // namespace row_details
@@ -108,8 +110,6 @@ class RowRuns {
   bool streams() const { return streams_; }
 
  private:
-  static constexpr std::int64_t kLineBytes = 64;
-
   std::int64_t row_, last_, row_size_, begin_, end_;
   std::int64_t count_ = 0, kept_ = 0, kept_from_ = 0, head_ = 0;
   std::int64_t line_ = 1, aligned_ = 0;
@@ -152,7 +152,7 @@ enum class Source { kNear, kFar, kStreamed };
 /// Were it not inline, g++ would take it for a function without effect, and leave its call out.
 template <Source kSource, typename T>
 [[gnu::always_inline]] inline void fetch_row(const T* row, std::int64_t row_size) {
-  constexpr std::int64_t kLineBytes = 64, kMost = 16 * kLineBytes;
+  constexpr std::int64_t kMost = 16 * kLineBytes;
   constexpr int kLocality = kSource == Source::kStreamed ? 2 : 3;
   const std::int64_t bytes = row_size * static_cast<std::int64_t>(sizeof(T));
   const char* from = reinterpret_cast<const char*>(row);

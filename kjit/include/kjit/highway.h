@@ -410,14 +410,15 @@ HWY_INLINE bool are_aligned(D, const Ts*... tensors) {
 
 /// Asks for the memory of tensors that will be needed soon, where these lanes are done: it goes on behind them. As
 /// `kjit::fetch_ahead` for the elements of a vector; not for what is written past the caches.
-template <std::int64_t kBytes = kjit::details::kAheadBytes, typename... Ts>
+template <typename... Ts>
 HWY_INLINE void fetch_ahead(AllLanes all, Ts*... tensors) {
   // Not in a lambda: g++ takes one that does nothing else for one without effect, and leaves its call out.
+  constexpr std::int64_t kBytes = kjit::details::kAheadBytes;
   ((std::is_const_v<Ts> || !all.streams ? __builtin_prefetch(tensors + kBytes / sizeof(Ts), std::is_const_v<Ts> ? 0 : 1)
                                         : void()),
    ...);
 }
-template <std::int64_t kBytes = kjit::details::kAheadBytes, typename... Ts>
+template <typename... Ts>
 HWY_INLINE void fetch_ahead(std::size_t, Ts*...) {}
 
 /// Calls `work(at, part)` for every vector of the elements from `first` up to `last`: `AllLanes` for all but the last,
