@@ -56,16 +56,22 @@ class SupportObject:
 
     def fetch(self, folder: Path) -> bool:
         """Copy the object and its depfile into `folder`; False where they are not kept, or not as they were made."""
+        kept = self._kept()
+        if kept is None:
+            return False
+        content, depfile = kept
+        (folder / self.output).write_bytes(content)
+        (folder / f"{self.output}.d").write_bytes(depfile)
+        return True
+
+    def _kept(self) -> tuple[bytes, bytes] | None:
+        """The object and its depfile, if both are kept as they were made."""
         try:
             content = (self.folder / self.output).read_bytes()
             depfile = (self.folder / f"{self.output}.d").read_bytes()
         except OSError:
-            return False
-        if not depfile.startswith(_seal(content)):
-            return False
-        (folder / self.output).write_bytes(content)
-        (folder / f"{self.output}.d").write_bytes(depfile)
-        return True
+            return None
+        return (content, depfile) if depfile.startswith(_seal(content)) else None
 
     def keep(self, folder: Path) -> None:
         """Keep what was made in `folder` for later builds. That this fails (a read-only cache) is no error."""
@@ -78,8 +84,10 @@ class SupportObject:
                 (made / self.output).write_bytes(content)
                 depfile = (folder / f"{self.output}.d").read_bytes()
                 (made / f"{self.output}.d").write_bytes(_seal(content) + depfile)
+                if self._kept() is not None:  # another process was sooner, and others may be reading what it made
+                    return
                 with contextlib.suppress(FileNotFoundError):
-                    shutil.rmtree(self.folder)  # not whole, or it would have been fetched
+                    shutil.rmtree(self.folder)
                 os.rename(made, self.folder)
             finally:
                 shutil.rmtree(made, ignore_errors=True)

@@ -18,6 +18,7 @@ import pytest
 
 from kjit.build import run
 from kjit.build.compile import Built, compile_variant
+from kjit.build.support import SupportObject
 from kjit.build.toolchain import Toolchain, find_ninja, kjit_include, tvm_ffi_library
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
 from kjit.spec import Spec, Target, Variant
@@ -310,6 +311,17 @@ class TestSupport:
         kept.write_bytes(whole[: len(whole) // 2] if name.endswith(".o") else b"")
         build(Spec("answer", cpp_files=[source]), staging)
         assert kept.read_bytes() == whole
+
+    def test_one_that_another_process_kept_meanwhile_stays(
+        self, source: Path, staging: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        build(Spec("answer", cpp_files=[source]), staging)
+        (kept,) = empty_cache.glob("v1/support/*/kjit_host.o")
+        opened = kept.stat()
+        monkeypatch.setattr(SupportObject, "fetch", lambda *_: False)  # when this build began, it was not there yet
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
+        assert os.path.samestat(kept.stat(), opened)
+        assert list(empty_cache.glob("v1/support/*")) == [kept.parent]  # and nothing beside it
 
     def test_a_cache_that_cannot_be_written_is_no_error(
         self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
