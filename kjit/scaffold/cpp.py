@@ -270,14 +270,14 @@ class CppView(View):
         return [*tensors, *self._element_numbers("")]
 
     @property
-    def table_rows(self) -> list[str]:
-        """The rows that are chosen."""
-        return [f"{tensor.name}_row" for tensor in self.of("table")]
-
-    @property
     def run_rows(self) -> list[str]:
         """What goes through runs of rows beside the results."""
-        return [f"{tensor.name}_row" for tensor in self.of("table", "column", "number")]
+        return [f"{tensor.name}_rows" for tensor in self.of("table", "column", "number")]
+
+    @property
+    def only_writes(self) -> bool:
+        """Whether elements may be computed twice: none is read, nor of the same shape, where a result might be put."""
+        return all(tensor.role == "out" for tensor in self.of("element"))
 
     @staticmethod
     def _staged(tensors: Sequence[TensorView]) -> list[str]:

@@ -114,7 +114,7 @@ class HighwayView:
     @property
     def written_pointers(self) -> list[str]:
         """Where the vectors are of what is made of rows that an index chooses."""
-        return [f"params.{tensor.name} + at" for tensor in self.cpp.of("element", roles=("mut", "out"))]
+        return [f"params.{tensor.name} + row_at + at" for tensor in self.cpp.of("element", roles=("mut", "out"))]
 
     @property
     def numbers(self) -> list[TensorView]:
@@ -123,13 +123,11 @@ class HighwayView:
 
     def load(self, tensor: TensorView) -> str:
         """A vector of a tensor, `at` elements into the row or into the whole."""
-        if self.cpp.of("table") and tensor.kind == "number":
-            return f"load(tag, {tensor.name}_row.data(at), part)"
         if self.cpp.of("table") and tensor.kind != "element":
-            if tensor.optional:
-                return f"load_or_zero(tag, {tensor.name}_data, at - row_at, part)"
-            return f"load(tag, {tensor.name}_data + (at - row_at), part)"
-        where = "row_at + at" if tensor.kind == "element" and self.cpp.start.sums else "at"
+            data = f"std::get<{self.cpp.run_rows.index(f'{tensor.name}_rows')}>(run.data).from(at)"
+            return f"load_or_zero(tag, {data}, 0, part)" if tensor.optional else f"load(tag, {data}, part)"
+        in_row = self.cpp.start.sums or self.cpp.of("table")
+        where = "row_at + at" if tensor.kind == "element" and in_row else "at"
         if tensor.optional:
             return f"load_or_zero(tag, params.{tensor.name}, {where}, part)"
         return f"load(tag, params.{tensor.name} + {where}, part)"

@@ -92,7 +92,7 @@ class Placed:
         return self.main.shape[len(self.leading) :]
 
 
-SUFFIXES = ("_ref", "_ptr", "_vec", "_row", "_column", "_constant", "_part", "_data")
+SUFFIXES = ("_ref", "_ptr", "_vec", "_row", "_rows", "_column", "_constant", "_part", "_data")
 """What kernels append to the names of tensors."""
 
 

@@ -7,66 +7,94 @@ namespace {
 
 using namespace kjit;
 
-/// The runs of the rows of `out` from `first` up to `last`, beside a table of `table_size` rows, four numbers for each:
-/// where it begins and ends, its head, and how many rows it takes, negative where these are read where they are.
-/// Returns how many runs.
+/// The runs of the rows of `out` from `first` up to `last`, three numbers for each: where it begins, its head, and how
+/// many elements it has. Returns how many runs.
 template <typename T>
-int64_t runs(TensorView out, int64_t first, int64_t last, int64_t table_size, bool streams, TensorView found) {
+int64_t runs(TensorView out, int64_t first, int64_t last, bool streams, TensorView found) {
   auto* to = static_cast<int64_t*>(found.data_ptr());
-  const TableRow<T, int64_t> table(nullptr, table_size, nullptr);
-  RowRuns runs(first, last, out.size(1), static_cast<const T*>(out.data_ptr()), streams, table);
+  RowRuns runs(first, last, out.size(1), static_cast<const T*>(out.data_ptr()), streams);
   int64_t count = 0;
-  while (runs.next()) {
-    const int64_t rows = runs.packs() ? runs.count() : -runs.count();
-    for (const int64_t number : {runs.begin(), runs.end(), runs.head(), rows}) *to++ = number;
+  runs.for_runs([&](const auto& run) {
+    if (run.streams != streams) throw host::PanicError(host::Message() << "it streams, or does not");
+    for (const int64_t number : {run.first, run.head, run.size}) *to++ = number;
     ++count;
-  }
+  });
   return count;
 }
 
-/// The sizes of the parts of the same rows, negative where the compiler does not know them. Returns how many.
+/// The parts of the same rows, two numbers for each: where it begins, and its size, negative where the compiler does
+/// not know that. Returns how many. With `may_repeat` as `write_parts` has them.
 template <typename T>
-int64_t parts(TensorView out, int64_t first, int64_t last, bool streams, TensorView sizes) {
-  auto* to = static_cast<int64_t*>(sizes.data_ptr());
+int64_t parts(TensorView out, int64_t first, int64_t last, bool streams, bool may_repeat, TensorView found) {
+  auto* to = static_cast<int64_t*>(found.data_ptr());
   RowRuns runs(first, last, out.size(1), static_cast<const T*>(out.data_ptr()), streams);
-  int64_t count = 0, expected = first * out.size(1);
-  while (runs.next()) {
-    runs.for_parts([&]<typename Size>(int64_t at, Size size) {
-      if (at != expected) throw host::PanicError(host::Message() << "a part begins at " << at << ", not " << expected);
-      expected += size;
-      to[count++] = std::is_same_v<Size, int64_t> ? -size : int64_t{size};
-    });
+  int64_t count = 0;
+  const auto note = [&]<typename Size>(int64_t at, Size size, const auto& beside) {
+    if (beside.streams != streams) throw host::PanicError(host::Message() << "it streams, or does not");
+    *to++ = at;
+    *to++ = std::is_same_v<Size, int64_t> ? -size : int64_t{size};
+    ++count;
+  };
+  if (may_repeat) {
+    runs.write_parts(note);
+  } else {
+    runs.for_parts(note);
   }
   return count;
 }
 
 /// out[n, d] = src[index[n], d] + numbers[n] + column[d], for the rows from `first` up to `last`; zeros for the rows
-/// that `src` does not have, and for what is absent.
+/// that `src` does not have, and for what is absent. `out` is added to, by `for_parts`, or by `write_parts` written, or
+/// by `for_runs`.
 template <typename T, typename Index, typename Held = T>
 void take(TensorView src, TensorView index, Optional<TensorView> numbers, Optional<TensorView> column, TensorView out,
-          int64_t first, int64_t last, bool streams) {
+          int64_t first, int64_t last, bool streams, int64_t way) {
   const auto data_of = [](const Optional<TensorView>& given) {
     return given.has_value() ? static_cast<const T*>(given.value().data_ptr()) : nullptr;
   };
   auto* out_ptr = static_cast<T*>(out.data_ptr());
-  TableRow src_row(static_cast<const T*>(src.data_ptr()), src.size(0), static_cast<const Index*>(index.data_ptr()));
-  RowRuns runs(first, last, out.size(1), out_ptr, streams, src_row);
-  NumberRow<T, Held> numbers_row = number_row<Held>(data_of(numbers));
-  ColumnRow column_row(data_of(column));
-  while (runs.next(src_row, numbers_row, column_row)) {
-    runs.for_parts([&]<typename Size>(int64_t at, Size size) {
-      const T* src_data = src_row.data(at);
-      const Held* number_data = numbers_row.data(at);
-      const T* column_data = column_row.data(at);
-      Streamed<T> out_part(out_ptr + at, size, streams);
+  TableRow src_rows(static_cast<const T*>(src.data_ptr()), src.size(0), static_cast<const Index*>(index.data_ptr()));
+  NumberRow number_rows(data_of(numbers), Held{});
+  ColumnRow column_rows(data_of(column));
+  RowRuns runs(first, last, out.size(1), out_ptr, streams, src_rows, number_rows, column_rows);
+  const auto sum = [](T src, Held number, const T* column, int64_t i) {
+    return static_cast<T>(src + static_cast<T>(number) + (column == nullptr ? T{} : column[i]));
+  };
+  if (way == 0) {
+    runs.for_parts([&](int64_t at, auto size, const auto& beside) {
+      const auto [src_row, number_row, column_row] = beside.data;
       for (int64_t i = 0; i < size; ++i) {
-        const T beside = column_data == nullptr ? T{} : column_data[i];
-        out_part.data()[i] = static_cast<T>(src_data[i] + static_cast<T>(number_data[i]) + beside);
+        out_ptr[at + i] = static_cast<T>(out_ptr[at + i] + sum(src_row[i], number_row[i], column_row, i));
       }
+    });
+  } else if (way == 1) {
+    runs.write_parts([&](int64_t at, auto size, const auto& beside) {
+      const auto [src_row, number_row, column_row] = beside.data;
+      Streamed<T> out_part(out_ptr + at, size, beside.streams);
+      for (int64_t i = 0; i < size; ++i) out_part.data()[i] = sum(src_row[i], number_row[i], column_row, i);
       out_part.store();
+    });
+  } else {
+    runs.for_runs([&](const auto& run) {
+      for (int64_t i = 0; i < run.size; ++i) {
+        out_ptr[run.first + i] =
+            sum(*std::get<0>(run.data).from(i), *std::get<1>(run.data).from(i), std::get<2>(run.data).from(i), 0);
+      }
     });
   }
   stream_fence();
+}
+
+/// Adds to each row of `out` what never goes past the caches.
+void add(TensorView src, TensorView index, TensorView out) {
+  auto* out_ptr = static_cast<int64_t*>(out.data_ptr());
+  TableRow src_rows(static_cast<const int64_t*>(src.data_ptr()), src.size(0),
+                    static_cast<const int64_t*>(index.data_ptr()));
+  RowRuns runs(0, out.size(0), out.size(1), out_ptr, std::false_type(), src_rows);
+  runs.for_parts([&](int64_t at, auto size, const auto& beside) {
+    static_assert(!beside.streams);
+    for (int64_t i = 0; i < size; ++i) out_ptr[at + i] += std::get<0>(beside.data)[i];
+  });
 }
 
 }  // namespace
@@ -74,8 +102,10 @@ void take(TensorView src, TensorView index, Optional<TensorView> numbers, Option
 KJIT_EXPORT(runs_uint8, runs<uint8_t>)
 KJIT_EXPORT(runs_int64, runs<int64_t>)
 KJIT_EXPORT(parts_uint8, parts<uint8_t>)
+KJIT_EXPORT(parts_int32, parts<int32_t>)
 KJIT_EXPORT(parts_int64, parts<int64_t>)
 KJIT_EXPORT(take_uint8_int64, take<uint8_t, int64_t>)
 KJIT_EXPORT(take_int16_int64, take<int16_t, int64_t>)
 KJIT_EXPORT(take_int32_int32, take<int32_t, int32_t, double>)
 KJIT_EXPORT(take_int64_int32, take<int64_t, int32_t>)
+KJIT_EXPORT(add, add)

@@ -1,4 +1,5 @@
 // What tests/cpp/test_cpu_header.py calls: the parts of kjit/highway.h.
+#include <kjit/cpu_rows.h>
 #include <kjit/ffi.h>
 
 #include <cstdint>
@@ -48,14 +49,24 @@ void convert_lanes(const float* from, kjit::bf16_t* to, bool* is_set, int64_t nu
   });
 }
 
-/// Copies elements in lanes, a third of them first.
+/// Copies elements in lanes, a third of them first; or writes all, the last of them twice, unless `wants_streams`.
 template <typename Copied>
-void copy_row(const typename Copied::Element* from, typename Copied::Element* to, int64_t size) {
+void copy_row(const typename Copied::Element* from, typename Copied::Element* to, int64_t size, bool writes,
+              bool wants_streams) {
   const hn::ScalableTag<typename Copied::Lane> tag;
   const auto copy = [&]<typename Part>(int64_t at, Part part)
                         HWY_ATTR { store(tag, load_or_zero(tag, from, at, part), to + at, part); };
-  for_vectors(tag, 0, size / 3, copy);
-  for_vectors(tag, size / 3, size, copy);
+  const auto write = [&]<class Tag, typename Part>(Tag narrowed, int64_t at, Part part)
+                         HWY_ATTR { store(narrowed, load_or_zero(narrowed, from, at, part), to + at, part); };
+  if (writes) {
+    write_vectors(tag, 0, 0, write);
+    write_vectors(tag, 0, size, wants_streams && are_aligned(tag, to), write);
+    write_run(tag, kjit::run<false>(0, size / 3, size), wants_streams && are_aligned(tag, to + size / 3), write);
+  } else {
+    for_vectors(tag, 0, size / 3, copy);
+    for_vectors(tag, size / 3, size, copy);
+    for_run(tag, kjit::run<false>(0, size / 3, size), false, write);
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -88,11 +99,12 @@ struct Copied {
 };
 
 template <typename T, typename L>
-void copy_as(kjit::TensorView x, kjit::TensorView out) {
+void copy_as(kjit::TensorView x, kjit::TensorView out, bool writes, bool wants_streams) {
   using As = Copied<T, L>;
   HWY_EXPORT_T(copy_table, copy_row<As>);
   const auto* from = static_cast<const T*>(x.data_ptr());
-  HWY_DYNAMIC_DISPATCH_T(copy_table)(from, static_cast<T*>(out.data_ptr()), x.numel());
+  HWY_DYNAMIC_DISPATCH_T(copy_table)(from, static_cast<T*>(out.data_ptr()), x.numel(), writes, wants_streams);
+  kjit::stream_fence();
 }
 
 }  // namespace

@@ -185,12 +185,14 @@ def test_parts_of_vectors_of_every_width_are_copied_and_nothing_behind_them() ->
         for size in range(67):
             x = torch.arange(1, size + 1).to(dtype)
             memory = torch.full((size + 80,), 99, dtype=dtype)
-            copy(x, memory[3 : size + 3])
-            assert torch.equal(memory[3 : size + 3], x)
-            assert (memory[:3] == 99).all() and (memory[size + 3 :] == 99).all()
-            last = at_the_end(torch.zeros_like(x))
-            copy(at_the_end(x), last)
-            assert torch.equal(last, x)
+            for writes, streams, begin in ((False, False, 3), (True, False, 3), (True, True, 0)):
+                memory.fill_(99)
+                copy(x, memory[begin : size + begin], writes, streams)
+                assert torch.equal(memory[begin : size + begin], x)
+                assert (memory[:begin] == 99).all() and (memory[size + begin :] == 99).all()
+                last = at_the_end(torch.zeros_like(x))
+                copy(at_the_end(x), last, writes, False)
+                assert torch.equal(last, x)
 
 
 @pytest.mark.highway

@@ -1,4 +1,4 @@
-"""kjit/cpu_rows.h: rows that an index chooses, side by side."""
+"""kjit/cpu_rows.h: rows that an index chooses, in parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import kjit
 HERE = Path(__file__).parent
 LINE = 64  # bytes
 STAGED, HELD = 128, 640  # elements of a part, and of a run of several rows
-NEAR = 2**20  # bytes of a table, at most
+WAYS = ["for_parts", "write_parts", "for_runs"]
 ROW_SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200, 255, 256, 257]
 LONG_SIZES = [*range(511, 514), 640, 700, 1500]
 TYPES = {torch.uint8: torch.int64, torch.int16: torch.int64, torch.int32: torch.int32, torch.int64: torch.int32}
@@ -47,19 +47,11 @@ def shifted(rows: int, row_size: int, dtype: torch.dtype, offset: int) -> torch.
     return memory[begin : begin + rows * row_size * size].view(dtype).view(rows, row_size)
 
 
-def is_short(row_bytes: int, is_near: bool, streams: bool) -> bool:
-    """Whether rows are laid side by side."""
-    if streams:
-        return row_bytes < 768
-    return row_bytes < (512 if is_near else 256 if row_bytes % LINE else 128)
-
-
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64], ids=str)
 @pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("is_near", [False, True])
 @pytest.mark.parametrize("offset", [0, 3])
-def test_runs_cover_the_rows_and_those_of_several_end_with_whole_parts(
-    dtype: torch.dtype, streams: bool, is_near: bool, offset: int, module: Any
+def test_a_run_is_a_row_or_of_short_ones_that_stream_some_with_whole_parts(
+    dtype: torch.dtype, streams: bool, offset: int, module: Any
 ) -> None:
     name = str(dtype).removeprefix("torch.")
     line = LINE // dtype.itemsize
@@ -67,54 +59,86 @@ def test_runs_cover_the_rows_and_those_of_several_end_with_whole_parts(
         rows = max(3, 2000 // row_size)
         out = shifted(rows, row_size, dtype, offset)
         for first, last in ((0, rows), (1, rows - 1), (rows, rows)):
-            found = torch.zeros(3000, 4, dtype=torch.int64)
-            table_size = NEAR // (row_size * dtype.itemsize) + (0 if is_near else 1)
-            count = getattr(module, f"runs_{name}")(out, first, last, table_size, streams, found)
+            found = torch.zeros(3000, 3, dtype=torch.int64)
+            count = getattr(module, f"runs_{name}")(out, first, last, streams, found)
             runs = found[:count].tolist()
-            packs = is_short(row_size * dtype.itemsize, is_near, streams) and row_size <= HELD - STAGED
-            begins = [begin for begin, _, _, _ in runs]
-            assert begins == [first * row_size, *(end for _, end, _, _ in runs[:-1])] if runs else first == last
-            assert sum(abs(count) for _, _, _, count in runs) == last - first
-            assert all((count > 0) == packs for _, _, _, count in runs)
-            for begin, end, head, _ in runs:
-                assert 0 <= head <= end - begin
-                aligned = (begin + head + offset) % line == 0
-                assert aligned or head == end - begin or not (packs or streams)
-            if packs:
-                assert all(end - begin <= HELD for begin, end, _, _ in runs)
-                assert all((end - begin - head) % STAGED == 0 for begin, end, head, _ in runs[:-1])
-                assert all(head == 0 for _, _, head, _ in runs[1:])
+            begins = [begin for begin, _, _ in runs]
+            assert (
+                begins == [first * row_size, *(begin + size for begin, _, size in runs[:-1])] if runs else first == last
+            )
+            assert sum(size for _, _, size in runs) == (last - first) * row_size
+            if not streams:
+                assert all((head, size) == (0, row_size) for _, head, size in runs)
+                continue
+            assert all(0 <= head <= size for _, head, size in runs)
+            assert all((begin + head + offset) % line == 0 or head == size for begin, head, size in runs)
+            if row_size * dtype.itemsize < 768 and row_size <= HELD - STAGED:
+                assert all(size <= HELD for _, _, size in runs)
+                assert all((size - head) % STAGED == 0 for _, head, size in runs[:-1])
+                assert all(head == 0 for _, head, _ in runs[1:])
             else:
-                assert all(end - begin == row_size for begin, end, _, _ in runs)
-            if runs:
-                assert runs[-1][1] == last * row_size
+                assert all(size == row_size for _, _, size in runs)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("may_repeat", [False, True])
+def test_each_part_of_a_row_has_a_size_that_the_compiler_knows(
+    dtype: torch.dtype, may_repeat: bool, module: Any
+) -> None:
+    line = min(32, LINE // dtype.itemsize)
+    for row_size in ROW_SIZES + LONG_SIZES:
+        out = shifted(4, row_size, dtype, 0)
+        found = torch.zeros(300, 2, dtype=torch.int64)
+        name = f"parts_{dtype}".replace("torch.", "")
+        count = getattr(module, name)(out, 1, 4, False, may_repeat, found)
+        parts = found[:count].tolist()
+        assert all(size in {STAGED, 32, 16, 8, 4, 2, 1} for _, size in parts)
+        covered = torch.zeros(4 * row_size, dtype=torch.int64)
+        for at, size in parts:
+            covered[at : at + size] += 1
+            assert at // row_size == (at + size - 1) // row_size, "a part of two rows"
+        assert (covered[:row_size] == 0).all()
+        assert (covered[row_size:] >= 1).all()
+        assert (covered <= (2 if may_repeat else 1)).all()
+        of_row = [size for at, size in parts if at < 2 * row_size]
+        whole, left = divmod(row_size, STAGED)
+        if may_repeat:
+            step = min(line, 1 << (row_size.bit_length() - 1))
+            assert of_row == [STAGED] * whole + [step] * -(-left // step)
+        else:
+            ends = [1 << bit for bit in reversed(range(line.bit_length() - 1)) if left % line & 1 << bit]
+            assert of_row == [STAGED] * whole + [line] * (left // line) + ends
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64], ids=str)
 @pytest.mark.parametrize("offset", [0, 3])
-def test_parts_of_short_rows_are_whole_but_for_the_first_and_those_at_the_end(
-    dtype: torch.dtype, offset: int, module: Any
+@pytest.mark.parametrize("may_repeat", [False, True])
+def test_parts_of_short_rows_that_stream_are_whole_but_for_the_first_and_those_at_the_end(
+    dtype: torch.dtype, offset: int, may_repeat: bool, module: Any
 ) -> None:
     name = str(dtype).removeprefix("torch.")
     for row_size in (1, 7, 31, 32, 63):
         rows = 3000 // row_size
         out = shifted(rows, row_size, dtype, offset)
-        sizes = torch.zeros(3000, dtype=torch.int64)
-        parts = sizes[: getattr(module, f"parts_{name}")(out, 1, rows, False, sizes)].tolist()
+        found = torch.zeros(3000, 2, dtype=torch.int64)
+        count = getattr(module, f"parts_{name}")(out, 1, rows, True, may_repeat, found)
         head = -(row_size + offset) % (LINE // dtype.itemsize)
         whole, left = divmod((rows - 1) * row_size - head, STAGED)
         known = [STAGED] * whole + [32] * (left // 32)
-        assert parts == [*([-head] if head else []), *known, *([-(left % 32)] if left % 32 else [])]
+        sizes = [*([-head] if head else []), *known, *([-(left % 32)] if left % 32 else [])]
+        begins = [row_size + sum(abs(size) for size in sizes[:part]) for part in range(len(sizes))]
+        assert found[:count].tolist() == [list(part) for part in zip(begins, sizes, strict=True)]
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("streams", [False, True])
-def test_each_row_is_the_one_that_its_number_says(dtype: torch.dtype, streams: bool, module: Any) -> None:
+@pytest.mark.parametrize("way", ["for_parts", "write_parts", "for_runs"])
+def test_each_row_is_the_one_that_its_number_says(dtype: torch.dtype, streams: bool, way: str, module: Any) -> None:
     index_dtype = TYPES[dtype]
     take = getattr(module, f"take_{dtype}_{index_dtype}".replace("torch.", ""))
     for row_size in ROW_SIZES + LONG_SIZES:
         rows, table_size = max(9, 1500 // row_size), 11
-        src = guarded(torch.randint(0, 100, (table_size, row_size), dtype=dtype))
+        src = guarded(torch.randint(0, 60, (table_size, row_size), dtype=dtype))
         index = torch.randint(0, table_size, (rows,), dtype=index_dtype)
         index[0], index[rows // 2], index[-1] = -1, table_size, table_size - 1  # two that the table does not have
         numbers = torch.randint(0, 50, (rows,), dtype=dtype)
@@ -122,10 +146,15 @@ def test_each_row_is_the_one_that_its_number_says(dtype: torch.dtype, streams: b
         chosen = torch.where(((index >= 0) & (index < table_size))[:, None], src[index.clamp(0, table_size - 1)], 0)
         for first, last, offset in ((0, rows, 0), (1, rows - 1, 3), (3, 4, 0)):
             for beside in ((None, None), (numbers, None), (None, column), (numbers, column)):
+                if way == "for_runs" and beside[1] is None:
+                    continue
+                # Of long rows a number is there as many times as a part has elements, and that is for parts.
+                if way == "for_runs" and beside[0] is not None and row_size > STAGED:
+                    continue
                 out = shifted(rows, row_size, dtype, offset).fill_(7)
-                take(src, guarded(index), *beside, out, first, last, streams)
+                take(src, guarded(index), *beside, out, first, last, streams, WAYS.index(way))
                 expected = torch.full_like(out, 7)
-                expected[first:last] = chosen[first:last]
+                expected[first:last] = chosen[first:last] + (7 if way == "for_parts" else 0)
                 if beside[0] is not None:
                     expected[first:last] += numbers[first:last, None]
                 if beside[1] is not None:
@@ -133,29 +162,39 @@ def test_each_row_is_the_one_that_its_number_says(dtype: torch.dtype, streams: b
                 assert torch.equal(out, expected), (row_size, first, last, offset, beside)
 
 
+def test_what_never_streams_needs_no_word_of_it(module: Any) -> None:
+    src, index = torch.randint(0, 100, (7, 5)), torch.tensor([3, 6, 9, 0])
+    out = torch.ones(4, 5, dtype=torch.int64)
+    module.add(src, index, out)
+    assert torch.equal(out, torch.stack([src[3], src[6], torch.zeros_like(src[0]), src[0]]) + 1)
+
+
 @pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("way", ["for_parts", "write_parts"])
 @pytest.mark.parametrize("row_size", [1, 3, 33, 200, 700])
 def test_of_a_large_table_rows_are_asked_for_ahead_and_none_behind_the_last(
-    row_size: int, streams: bool, module: Any
+    row_size: int, streams: bool, way: str, module: Any
 ) -> None:
     table_size = 2**21 // (8 * row_size)
     src = guarded(torch.randint(0, 100, (table_size, row_size)))
     index = torch.randint(0, table_size, (mmap.PAGESIZE // 4,), dtype=torch.int32)
     index[5], index[9], index[-1] = -(2**31), 2**31 - 1, table_size - 1
-    out = torch.empty(len(index), row_size, dtype=torch.int64)
-    module.take_int64_int32(src, guarded(index), None, None, out, 0, len(index), streams)
+    out = torch.zeros(len(index), row_size, dtype=torch.int64)
+    module.take_int64_int32(src, guarded(index), None, None, out, 0, len(index), streams, WAYS.index(way))
     expected = src[index.clamp(0, table_size - 1)]
     expected[5] = expected[9] = 0
     assert torch.equal(out, expected)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
-def test_rows_without_elements_are_none(rows: int, module: Any) -> None:
+@pytest.mark.parametrize("streams", [False, True])
+def test_rows_without_elements_are_none(rows: int, streams: bool, module: Any) -> None:
     out = torch.empty(rows, 0, dtype=torch.int64)
     index = torch.zeros(rows, dtype=torch.int32)
-    found = torch.full((8, 4), 5, dtype=torch.int64)
-    assert module.runs_int64(out, 0, rows, 3, False, found) == 0
-    module.take_int64_int32(torch.empty(3, 0, dtype=torch.int64), index, None, None, out, 0, rows, False)
+    found = torch.full((8, 3), 5, dtype=torch.int64)
+    assert module.runs_int64(out, 0, rows, streams, found) == 0
+    for way in range(3):
+        module.take_int64_int32(torch.empty(3, 0, dtype=torch.int64), index, None, None, out, 0, rows, streams, way)
     assert (found == 5).all()
 
 

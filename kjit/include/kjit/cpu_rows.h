@@ -1,18 +1,15 @@
-// Rows that an index chooses, for kernels on the CPU. Results lie one row behind the other, so that they are made as if
-// there were no rows: in parts of one size, which begin with a line of the caches. Short rows are laid side by side for
-// that; long ones are read where they are.
+// Rows that an index chooses, for kernels on the CPU: the elements of what is written, in parts, and beside each what
+// belongs to it in a row of a table, in a column, or in a number.
 //
-//   TableRow src_row(src_ptr, table_size, index_ptr);
-//   RowRuns runs(first, last, row_size, out_ptr, streams, src_row);  // of what one thread does
-//   while (runs.next(src_row)) {
-//     runs.for_parts([&]<typename Size>(int64_t at, Size size) {
-//       const float* src_data = src_row.data(at);               // the first of `size` elements, for out_ptr[at] and on
-//       ...
-//     });
-//   }
+//   TableRow src_rows(src_ptr, table_size, index_ptr);
+//   RowRuns runs(first, last, row_size, out_ptr, streams, src_rows);  // of what one thread does
+//   runs.write_parts([&]<typename Size>(int64_t at, Size size, const auto& beside) {
+//     const float* src_row = std::get<0>(beside.data);
+//     ...                                                             // src_row[i] belongs to out_ptr[at + i]
+//   });
 //
-// What is done once a run is always inline: where it stands in a function for one kind of CPU (kjit/highway.h), it has
-// that one's instructions.
+// What is done for each row is always inline: where it stands in a function for one kind of CPU (kjit/highway.h), it
+// has that one's instructions.
 
 #pragma once
 
@@ -23,6 +20,9 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
 namespace kjit {
 
@@ -32,88 +32,282 @@ using details::kLineBytes;
 
 constexpr std::int64_t kRun = 5 * kStaged;  // elements of a run of several rows, at most
 
+/// How many elements of type `T` are in so many bytes.
+template <typename T>
+constexpr std::int64_t count_in(std::int64_t bytes) {
+  return bytes / static_cast<std::int64_t>(sizeof(T));
+}
+
+/// What belongs to the elements of a run: from the first on, and what does behind so many.
+template <typename T>
+struct RunData {
+  const T* first;
+  const T* from(std::int64_t offset) const { return first + offset; }
+};
+
+/// The same where there may be nothing.
+template <typename T>
+struct MaybeData {
+  const T* first;
+  const T* from(std::int64_t offset) const { return first == nullptr ? nullptr : first + offset; }
+};
+
+/// The same where it is the same everywhere.
+template <typename T>
+struct SameData {
+  const T* first;
+  const T* from(std::int64_t) const { return first; }
+};
+
+/// A place in memory whose results are written line by line, and its first line of the caches.
+template <typename T>
+class Lines {
+ public:
+  explicit Lines(const T* written)
+      : first_(count_in<T>(static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(written) % kLineBytes))) {}
+
+  /// How many elements there are from the element `at` up to the next line.
+  std::int64_t head(std::int64_t at) const { return (first_ - at) & (kCount - 1); }
+
+ private:
+  static constexpr std::int64_t kCount = kLineBytes % sizeof(T) == 0 ? count_in<T>(kLineBytes) : 1;
+
+  std::int64_t first_;
+};
+
+/// Elements that are done one after another, those of one row or of some short ones, and what belongs to them.
+template <bool kStreams, typename... Data>
+struct Run {
+  static constexpr bool streams = kStreams;  // whether they go past the caches
+
+  std::int64_t first;  // in the tensor
+  std::int64_t head;   // how many come before the first line of the caches, where that matters
+  std::int64_t size;   // how many they are
+  std::tuple<Data...> data;
+};
+
+/// What belongs to a part of a run: a pointer for each of the rows beside.
+template <bool kStreams, typename... Data>
+struct Beside {
+  static constexpr bool streams = kStreams;  // whether the part goes past the caches
+
+  std::tuple<Data...> data;
+};
+
+template <bool kStreams, typename... Data>
+Run<kStreams, Data...> run(std::int64_t first, std::int64_t head, std::int64_t size, Data... data) {
+  return {.first = first, .head = head, .size = size, .data = {data...}};
+}
+
+template <bool kStreams, typename... Data>
+Beside<kStreams, Data...> beside(Data... data) {
+  return {.data = {data...}};
+}
+
+/// Calls `work` as `RowRuns::for_parts` has it for `size` elements of a run, `at` behind its first.
+template <typename Work, bool kStreams, typename... Data>
+class RunParts {
+ public:
+  RunParts(const Work& work, const Run<kStreams, Data...>& run) : work_(work), run_(run) {}
+
+  template <typename Size>
+  [[gnu::always_inline]] void operator()(std::int64_t at, Size size) const {
+    call(at, size, std::index_sequence_for<Data...>());
+  }
+
+ private:
+  template <typename Size, std::size_t... kRows>
+  [[gnu::always_inline]] void call(std::int64_t at, Size size, std::index_sequence<kRows...>) const {
+    work_(run_.first + at, size, beside<kStreams>(std::get<kRows>(run_.data).from(at)...));
+  }
+
+  const Work& work_;
+  const Run<kStreams, Data...>& run_;
+};
+
+/// A run of several rows, laid side by side.
+struct Packed {
+  std::int64_t row;        // the first that it takes
+  std::int64_t count;      // how many it takes
+  std::int64_t kept;       // the elements that it has of the run before
+  std::int64_t kept_from;  // where these were, behind that one's first
+  std::int64_t begin;      // its first element
+};
+
 }  // namespace row_details
 
 using namespace row_details;
 
-/// The rows from `first` up to `last` of a tensor in memory from `written` on, each with `row_size` elements, in runs
-/// of elements: of a long row, or of some short ones. With `streams`, what is written goes past the caches. Which rows
-/// count as short is what measurements say: beside `tables` (each a `TableRow`) that are near, more do, since the ends
-/// of rows cost more than copying them once more does; farther away memory waits for that, unless a row ends amid a
-/// line. With `streams`, lines that two rows share would be read first.
-template <typename T>
+/// The rows from `first` up to `last` of a tensor in memory from `written` on, each with `row_size` elements, beside
+/// `rows`: each a `TableRow`, `ColumnRow` or `NumberRow`. With `streams`, what is written goes past the caches;
+/// `std::false_type` says that it never does.
+///
+/// A row is read where it is, and so are its results written, but for short ones whose results go past the caches:
+/// these are laid side by side in the first-level cache, some hundred elements at a time, since a line that two of them
+/// share would be read from memory first. Elsewhere that costs more than the ends of rows do: what was just stored can
+/// be read in other pieces only once it is in the cache, behind all results stored before, which wait for their lines.
+template <typename T, typename Streams, typename... Rows>
 class RowRuns {
  public:
-  template <typename... Tables>
-  RowRuns(std::int64_t first, std::int64_t last, std::int64_t row_size, const T* written, bool streams,
-          const Tables&... tables)
-      : row_(first), last_(row_size == 0 ? first : last), row_size_(row_size), begin_(first * row_size), end_(begin_) {
-    constexpr std::int64_t kBytes = static_cast<std::int64_t>(sizeof(T));
-    const std::int64_t row_bytes = row_size * kBytes;
-    if (streams) {
-      packs_ = row_bytes < 768;
-    } else if ((tables.is_near(row_size) && ...)) {
-      packs_ = row_bytes < 512;
-    } else {
-      packs_ = row_bytes < 128 || (row_bytes < 256 && row_bytes % kLineBytes != 0);
-    }
-    packs_ = packs_ && row_size <= kRun - kStaged;
-    streams_ = streams;
-    if (!packs_ && !streams) return;
-    line_ = kLineBytes % kBytes == 0 ? kLineBytes / kBytes : 1;
-    aligned_ = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(written) % kLineBytes) / kBytes;
-  }
+  RowRuns(std::int64_t first, std::int64_t last, std::int64_t row_size, const T* written, Streams streams,
+          Rows&... rows)
+      : first_(first),
+        last_(row_size == 0 ? first : last),
+        row_size_(row_size),
+        lines_(written),
+        streams_(streams),
+        rows_(rows...) {}
 
-  /// Goes to the next run, and lets `rows` have theirs of it; false behind the last.
-  template <typename... Rows>
-  [[gnu::always_inline]] bool next(Rows&... rows) {
-    row_ += count_;
-    if (row_ == last_) return false;
-    kept_from_ = end_ - begin_;
-    begin_ = end_;
-    kept_ = row_ * row_size_ - begin_;
-    head_ = (aligned_ - begin_) & (line_ - 1);
-    if (packs_) {
-      const std::int64_t fit = (kRun - kept_) / row_size_;
-      count_ = fit < last_ - row_ ? fit : last_ - row_;
-    } else {
-      count_ = 1;
-    }
-    end_ = (row_ + count_) * row_size_;
-    if (packs_ && row_ + count_ < last_) end_ -= (end_ - begin_ - head_) % kStaged;
-    (rows.take(*this), ...);
-    return true;
-  }
-
-  /// Calls `work(at, size)` for the run's elements, whose first is the tensor's element `at`: as `kjit::for_parts`,
-  /// from the first line of the caches on.
+  /// Calls `work(at, size, beside)` for parts of the elements, the first of which is the tensor's element `at`: `size`
+  /// is as for `kjit::for_parts`. Pointers to what belongs to these elements in each of `rows` are the tuple
+  /// `beside.data`, and `beside.streams` says whether they go past the caches.
   template <typename Work>
-  void for_parts(const Work& work) const {
-    if (head() > 0) work(begin_, head());
-    kjit::for_parts<32>(begin_ + head(), end_, work);
+  [[gnu::always_inline]] void for_parts(const Work& work) {
+    parts<false>(work, std::index_sequence_for<Rows...>());
   }
 
-  /// The run's elements.
-  std::int64_t begin() const { return begin_; }
-  std::int64_t end() const { return end_; }
-  /// How many of them come before the first line of the caches.
-  std::int64_t head() const { return head_ < end_ - begin_ ? head_ : end_ - begin_; }
-  /// Whether it may be of several rows: those from `row()` on, `count()` of them, behind `kept()` elements of the run
-  /// before, which were `kept_from()` elements behind that one's first.
-  bool packs() const { return packs_; }
-  std::int64_t row() const { return row_; }
-  std::int64_t count() const { return count_; }
-  std::int64_t kept() const { return kept_; }
-  std::int64_t kept_from() const { return kept_from_; }
+  /// The same for what is only written, and not read in `work`: the last elements of a row may be done twice, so that
+  /// the compiler knows how many they are.
+  template <typename Work>
+  [[gnu::always_inline]] void write_parts(const Work& work) {
+    parts<true>(work, std::index_sequence_for<Rows...>());
+  }
+
+  /// Calls `work(run)` for all elements, `run.size` of them at a time, which the tensor has from `run.first` on, and of
+  /// which `run.head` come before a line of the caches. What belongs to the element `run.first + at` in the first of
+  /// `rows` is at `std::get<0>(run.data).from(at)`. `run.streams`: whether they go past the caches.
+  template <typename Work>
+  [[gnu::always_inline]] void for_runs(const Work& work) {
+    runs(work, std::index_sequence_for<Rows...>());
+  }
+
   std::int64_t last() const { return last_; }
   std::int64_t row_size() const { return row_size_; }
-  bool streams() const { return streams_; }
 
  private:
-  std::int64_t row_, last_, row_size_, begin_, end_;
-  std::int64_t count_ = 0, kept_ = 0, kept_from_ = 0, head_ = 0;
-  std::int64_t line_ = 1, aligned_ = 0;
-  bool packs_, streams_;
+  // Elements of the largest part below kStaged that the compiler knows: a line, and a power of two.
+  static constexpr std::int64_t kLine = count_in<T>(kLineBytes) < 32 ? count_in<T>(kLineBytes) : 32;
+  static constexpr bool kMayStream = std::is_same_v<Streams, bool>;
+
+  /// Whether rows are laid side by side, if they go past the caches.
+  bool packs() const { return row_size_ * static_cast<std::int64_t>(sizeof(T)) < 768 && row_size_ <= kRun - kStaged; }
+
+  template <bool kTwice, typename Work, std::size_t... kRows>
+  [[gnu::always_inline]] void parts(const Work& work, std::index_sequence<kRows...> rows) {
+    if constexpr (kMayStream) {
+      if (streams_) {
+        if (packs()) return packed_parts(work, rows);
+        return row_parts<true, false, kLine>(work, std::get<kRows>(rows_).template reader<true>(*this)...);
+      }
+    }
+    sized_parts<kTwice, kLine>(work, std::get<kRows>(rows_).template reader<false>(*this)...);
+  }
+
+  /// A loop for each size of the parts in which rows are done: `kPart`, or smaller where a row has fewer elements.
+  template <bool kTwice, std::int64_t kPart, typename Work, typename... Readers>
+  [[gnu::always_inline]] void sized_parts(const Work& work, Readers... readers) {
+    if constexpr (kTwice && kPart > 1) {
+      if (row_size_ < kPart) return sized_parts<kTwice, kPart / 2>(work, readers...);
+    }
+    row_parts<false, kTwice, kPart>(work, readers...);
+  }
+
+  /// `work` as `for_parts` has it, for the rows where they are.
+  template <bool kStreams, bool kTwice, std::int64_t kPart, typename Work, typename... Readers>
+  [[gnu::always_inline]] void row_parts(const Work& work, Readers... readers) {
+    row_runs<kStreams>(
+        [&]<typename Single>(const Single& run) {
+          parts_of_row<kStreams, kTwice, kPart>(RunParts(work, run), run.head, run.size);
+        },
+        readers...);
+  }
+
+  template <bool kStreams, bool kTwice, std::int64_t kPart, typename Part>
+  [[gnu::always_inline]] static void parts_of_row(const Part& part, std::int64_t head, std::int64_t row_size) {
+    if (head > 0) part(0, head);
+    std::int64_t at = head;
+    if constexpr (kPart == kLine) {  // else a row is not that long
+      for (; at + kStaged <= row_size; at += kStaged) part(at, std::integral_constant<std::int64_t, kStaged>());
+    }
+    for (; at + kPart <= row_size; at += kPart) part(at, std::integral_constant<std::int64_t, kPart>());
+    if constexpr (kStreams) {
+      if (at < row_size) part(at, row_size - at);
+    } else if constexpr (kTwice) {
+      if (at < row_size) part(row_size - kPart, std::integral_constant<std::int64_t, kPart>());
+    } else {
+      last_parts<kPart / 2>(part, at, row_size - at);
+    }
+  }
+
+  /// The `count` elements from `at` on, fewer than twice `kPart`, in parts each half as large.
+  template <std::int64_t kPart, typename Part>
+  [[gnu::always_inline]] static void last_parts(const Part& part, std::int64_t at, std::int64_t count) {
+    if constexpr (kPart > 0) {
+      if ((count & kPart) != 0) part(at, std::integral_constant<std::int64_t, kPart>());
+      last_parts<kPart / 2>(part, at + (count & kPart), count);
+    }
+  }
+
+  /// The same for rows side by side.
+  template <typename Work, std::size_t... kRows>
+  [[gnu::always_inline]] void packed_parts(const Work& work, std::index_sequence<kRows...> rows) {
+    for_packed(
+        [&]<typename Several>(const Several& run) {
+          const RunParts part(work, run);
+          if (run.head > 0) part(0, run.head);
+          kjit::for_parts<32>(run.head, run.size, part);
+        },
+        rows);
+  }
+
+  template <typename Work, std::size_t... kRows>
+  [[gnu::always_inline]] void runs(const Work& work, std::index_sequence<kRows...> rows) {
+    if constexpr (kMayStream) {
+      if (streams_) {
+        if (packs()) return for_packed(work, rows);
+        return row_runs<true>(work, std::get<kRows>(rows_).template reader<true>(*this)...);
+      }
+    }
+    row_runs<false>(work, std::get<kRows>(rows_).template reader<false>(*this)...);
+  }
+
+  /// `work` as `for_runs` has it, for the rows where they are.
+  template <bool kStreams, typename Work, typename... Readers>
+  [[gnu::always_inline]] void row_runs(const Work& work, Readers... readers) {
+    const std::int64_t row_size = row_size_, last = last_;
+    std::int64_t begin = first_ * row_size;
+    for (std::int64_t row = first_; row < last; ++row, begin += row_size) {
+      std::int64_t head = 0;
+      if constexpr (kStreams) {
+        head = lines_.head(begin);
+        if (head > row_size) head = row_size;
+      }
+      work(run<kStreams>(begin, head, row_size, readers(row)...));
+    }
+  }
+
+  /// The same for rows side by side: all runs but the last have whole parts, the first a head before them.
+  template <typename Work, std::size_t... kRows>
+  [[gnu::always_inline]] void for_packed(const Work& work, std::index_sequence<kRows...>) {
+    Packed packed{.row = first_, .count = 0, .kept = 0, .kept_from = 0, .begin = first_ * row_size_};
+    while (packed.row < last_) {
+      const std::int64_t fit = (kRun - packed.kept) / row_size_, left = last_ - packed.row;
+      packed.count = fit < left ? fit : left;
+      const std::int64_t begin = packed.begin, head = lines_.head(begin);
+      const std::int64_t behind = (packed.row + packed.count) * row_size_;
+      const std::int64_t end = packed.count < left ? behind - (behind - begin - head) % kStaged : behind;
+      (std::get<kRows>(rows_).hold(packed, *this), ...);
+      const std::int64_t size = end - begin;
+      work(run<true>(begin, head < size ? head : size, size, std::get<kRows>(rows_).held(packed, *this)...));
+      packed = {
+          .row = packed.row + packed.count, .count = 0, .kept = behind - end, .kept_from = end - begin, .begin = end};
+    }
+  }
+
+  std::int64_t first_, last_, row_size_;
+  Lines<T> lines_;
+  Streams streams_;
+  std::tuple<Rows&...> rows_;
 };
 
 namespace row_details {
@@ -135,37 +329,35 @@ template <std::size_t kVector>
   }
 }
 
-/// How many rows ahead of its use a row is asked for: more where rows are short, since each is done sooner.
+/// How many rows ahead of its use a row of a table is asked for: more where rows are short, since each is done sooner.
+/// 0 where all of the table is in a near cache soon.
 template <typename T>
-constexpr std::int64_t rows_ahead(std::int64_t row_size) {
-  constexpr std::int64_t kMost = 16, kLeast = 4, kBytes = 4608;
-  const std::int64_t rows = kBytes / (row_size * static_cast<std::int64_t>(sizeof(T)) + 1);
+constexpr std::int64_t rows_ahead(std::int64_t table_size, std::int64_t row_size) {
+  constexpr std::int64_t kNearBytes = 1 << 20;  // what the second level of most CPUs' caches has, or less
+  constexpr std::int64_t kMost = 16, kLeast = 4, kBytes = 2304;
+  const std::int64_t row_bytes = row_size * static_cast<std::int64_t>(sizeof(T));
+  if (table_size * row_bytes <= kNearBytes) return 0;
+  const std::int64_t rows = kBytes / (row_bytes + 1);
   return rows < kLeast ? kLeast : rows > kMost ? kMost : rows;
 }
 
-/// Where rows come from: a cache so near that none is asked for ahead of time; anywhere; or anywhere, while results go
-/// past the caches.
-enum class Source { kNear, kFar, kStreamed };
-
-/// Asks for a row that will be read soon, or the first bytes of it: the hardware follows one that goes on. While
-/// results go past the caches, it comes as far as the second level of these, to which more rows can be on their way.
-/// Were it not inline, g++ would take it for a function without effect, and leave its call out.
-template <Source kSource, typename T>
+/// Asks for a row that will be read soon, or the first bytes of it: the hardware follows one that goes on. As many
+/// times for each row of a tensor, wherever in a line it begins: a branch that no CPU foresees would cost more than to
+/// ask for a line twice. Were it not inline, g++ would take it for a function without effect, and leave its call out.
+template <int kLocality, typename T>
 [[gnu::always_inline]] inline void fetch_row(const T* row, std::int64_t row_size) {
   constexpr std::int64_t kMost = 16 * kLineBytes;
-  constexpr int kLocality = kSource == Source::kStreamed ? 2 : 3;
-  const std::int64_t bytes = row_size * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t bytes = row_size * static_cast<std::int64_t>(sizeof(T)), end = bytes < kMost ? bytes : kMost;
   const char* from = reinterpret_cast<const char*>(row);
-  const char* last = from + (bytes < kMost ? bytes : kMost);
-  from -= reinterpret_cast<std::uintptr_t>(from) % kLineBytes;  // a row may begin amid a line
-  for (; from < last; from += kLineBytes) __builtin_prefetch(from, 0, kLocality);
+  for (std::int64_t at = 0; at < end; at += kLineBytes) __builtin_prefetch(from + at, 0, kLocality);
+  __builtin_prefetch(from + end - 1, 0, kLocality);
 }
 
-/// Moves what a run has left to the front.
-template <typename T, typename Runs>
-[[gnu::always_inline]] inline void keep(T* held, const Runs& runs) {
-  if (runs.kept() == 0) return;
-  std::memmove(static_cast<void*>(held), held + runs.kept_from(), static_cast<std::size_t>(runs.kept()) * sizeof(T));
+/// Moves what a run has of the one before to the front.
+template <typename T>
+[[gnu::always_inline]] inline void keep(T* held, const Packed& packed) {
+  if (packed.kept == 0) return;
+  std::memmove(static_cast<void*>(held), held + packed.kept_from, static_cast<std::size_t>(packed.kept) * sizeof(T));
 }
 
 }  // namespace row_details
@@ -180,85 +372,80 @@ class TableRow {
   TableRow(const TableRow&) = delete;
   TableRow& operator=(const TableRow&) = delete;
 
-  /// Whether all of the table is in a near cache soon.
-  bool is_near(std::int64_t row_size) const {
-    constexpr std::int64_t kNearBytes = 1 << 20;  // what the second level of most CPUs' caches has, or less
-    return table_size_ * row_size * static_cast<std::int64_t>(sizeof(T)) <= kNearBytes;
+  /// The row of the table for a row of the results, while a later one is asked for; a copy of all that it needs, which
+  /// stays in registers.
+  template <bool kStreams>
+  class Reader {
+   public:
+    template <typename Runs>
+    Reader(TableRow* rows, const Runs& runs)
+        : table_(rows->table_),
+          table_size_(static_cast<std::uint64_t>(rows->table_size_)),
+          index_(rows->index_),
+          row_size_(runs.row_size()),
+          most_(runs.last() - 1),
+          ahead_(rows_ahead<T>(rows->table_size_, runs.row_size())),
+          rows_(rows) {}
+
+    [[gnu::always_inline]] RunData<T> operator()(std::int64_t row) const {
+      const T* found = find(row);
+      return {found == nullptr ? rows_->zeros(row_size_) : found};
+    }
+
+    /// The same, null where the table has no such row.
+    [[gnu::always_inline]] const T* find(std::int64_t row) const {
+      fetch(row);
+      const std::uint64_t wanted = static_cast<std::uint64_t>(index_[row]);
+      return wanted < table_size_ ? at(wanted) : nullptr;
+    }
+
+   private:
+    /// Asks for the row that will be needed some rows later: while results go past the caches, as far as the second
+    /// level of these, to which more rows can be on their way.
+    [[gnu::always_inline]] void fetch(std::int64_t row) const {
+      if (ahead_ == 0) return;
+      const std::uint64_t later = static_cast<std::uint64_t>(index_[row + ahead_ < most_ ? row + ahead_ : most_]);
+      if (later >= table_size_) return;
+      fetch_row<kStreams ? 2 : 3>(at(later), row_size_);
+    }
+
+    const T* at(std::uint64_t row) const { return table_ + static_cast<std::int64_t>(row) * row_size_; }
+
+    const T* table_;
+    std::uint64_t table_size_;
+    const Index* index_;
+    std::int64_t row_size_, most_, ahead_;
+    TableRow* rows_;
+  };
+
+  template <bool kStreams, typename Runs>
+  Reader<kStreams> reader(const Runs& runs) {
+    return Reader<kStreams>(this, runs);
   }
 
-  /// Goes to the next run, which `RowRuns::next` says.
+  /// Lays the rows of a run side by side, behind what is left of the run before.
   template <typename Runs>
-  [[gnu::always_inline]] void take(const Runs& runs) {
-    begin_ = runs.begin();
-    if (ahead_ == 0) {  // what takes a division is found once
-      ahead_ = rows_ahead<T>(runs.row_size());
-      is_near_ = is_near(runs.row_size());
-    }
-    if (is_near_) {
-      take_from<Source::kNear>(runs);
-    } else if (!runs.streams()) {
-      take_from<Source::kFar>(runs);
-    } else {
-      take_from<Source::kStreamed>(runs);
-    }
+  [[gnu::always_inline]] void hold(const Packed& packed, const Runs& runs) {
+    keep(held_, packed);
+    hold_rows<kLargest>(packed, reader<true>(runs), runs.row_size());
   }
-
-  /// What belongs to the result's elements from `at` on, as far as the run goes.
-  const T* data(std::int64_t at) const { return data_ + (at - begin_); }
+  template <typename Runs>
+  RunData<T> held(const Packed&, const Runs&) const {
+    return {held_};
+  }
 
  private:
-  [[gnu::always_inline]] const T* find(std::int64_t row, std::int64_t row_size) const {
-    const std::int64_t wanted = index_[row];
-    return 0 <= wanted && wanted < table_size_ ? table_ + wanted * row_size : nullptr;
-  }
-
-  template <Source kSource, typename Runs>
-  [[gnu::always_inline]] void take_from(const Runs& runs) {
-    if (runs.packs()) {
-      hold<kSource>(runs);
-    } else {
-      find_one<kSource>(runs);
-    }
-  }
-
-  /// The row that will be needed some rows later.
-  template <Source kSource, typename Runs>
-  [[gnu::always_inline]] void fetch(const Runs& runs, std::int64_t row) const {
-    if constexpr (kSource == Source::kNear) return;
-    const T* later = find(row + ahead_ < runs.last() ? row + ahead_ : runs.last() - 1, runs.row_size());
-    if (later != nullptr) fetch_row<kSource>(later, runs.row_size());
-  }
-
-  /// A long row, where it is.
-  template <Source kSource, typename Runs>
-  [[gnu::always_inline]] void find_one(const Runs& runs) {
-    fetch<kSource>(runs, runs.row());
-    data_ = find(runs.row(), runs.row_size());
-    if (data_ != nullptr) return;
-    if (zeros_ == nullptr) zeros_.reset(new T[static_cast<std::size_t>(runs.row_size())]());
-    data_ = zeros_.get();
-  }
-
-  /// Short rows, behind what is left of the run before.
-  template <Source kSource, typename Runs>
-  [[gnu::always_inline]] void hold(const Runs& runs) {
-    keep(held_, runs);
-    data_ = held_;
-    hold_rows<kSource, kLargest>(runs);
-  }
-
   /// A loop for each size of the vectors that rows are copied in: `kVector`, or smaller where a row has less.
-  template <Source kSource, std::size_t kVector, typename Runs>
-  [[gnu::always_inline]] void hold_rows(const Runs& runs) {
-    const std::int64_t row_size = runs.row_size(), last = runs.row() + runs.count();
+  template <std::size_t kVector>
+  [[gnu::always_inline]] void hold_rows(const Packed& packed, Reader<true> read, std::int64_t row_size) {
     const std::size_t bytes = static_cast<std::size_t>(row_size) * sizeof(T);
     if constexpr (kVector > sizeof(T)) {
-      if (bytes < kVector) return hold_rows<kSource, kVector / 2>(runs);
+      if (bytes < kVector) return hold_rows<kVector / 2>(packed, read, row_size);
     }
-    char* to = reinterpret_cast<char*>(held_ + runs.kept());
-    for (std::int64_t row = runs.row(); row < last; ++row, to += bytes) {
-      fetch<kSource>(runs, row);
-      const T* from = find(row, row_size);
+    char* to = reinterpret_cast<char*>(held_ + packed.kept);
+    const std::int64_t last = packed.row + packed.count;
+    for (std::int64_t row = packed.row; row < last; ++row, to += bytes) {
+      const T* from = read.find(row);
       if (from == nullptr) {
         std::memset(to, 0, bytes);
       } else {
@@ -267,18 +454,19 @@ class TableRow {
     }
   }
 
+  [[gnu::noinline]] const T* zeros(std::int64_t row_size) {
+    if (zeros_ == nullptr) zeros_.reset(new T[static_cast<std::size_t>(row_size)]());
+    return zeros_.get();
+  }
+
   const T* table_;
   std::int64_t table_size_;
   const Index* index_;
-  std::int64_t ahead_ = 0;
-  bool is_near_ = false;
-  const T* data_ = nullptr;
-  std::int64_t begin_ = 0;
   std::unique_ptr<T[]> zeros_;
   alignas(64) T held_[kRun];
 };
 
-/// A row that is the same beside every row of a `RowRuns`.
+/// A row that is the same beside every row of a `RowRuns`; null where there is none.
 template <typename T>
 class ColumnRow {
  public:
@@ -286,71 +474,94 @@ class ColumnRow {
   ColumnRow(const ColumnRow&) = delete;
   ColumnRow& operator=(const ColumnRow&) = delete;
 
-  /// As that of `TableRow`.
-  template <typename Runs>
-  [[gnu::always_inline]] void take(const Runs& runs) {
-    const std::int64_t row_size = runs.row_size();
-    begin_ = runs.begin();
-    data_ = column_;
-    if (!runs.packs() || column_ == nullptr) return;
-    if (!is_held_) {
-      for (std::int64_t i = 0; i < kMost; ++i) held_[i] = i < row_size ? column_[i] : held_[i - row_size];
-      is_held_ = true;
-    }
-    data_ = held_ + begin_ % row_size;
-  }
+  /// As those of `TableRow`.
+  class Reader {
+   public:
+    explicit Reader(const T* column) : column_(column) {}
+    MaybeData<T> operator()(std::int64_t) const { return {column_}; }
 
-  /// As that of `TableRow`; null where there is no column.
-  const T* data(std::int64_t at) const { return data_ == nullptr ? nullptr : data_ + (at - begin_); }
+   private:
+    const T* column_;
+  };
+  template <bool kStreams, typename Runs>
+  Reader reader(const Runs&) const {
+    return Reader(column_);
+  }
+  template <typename Runs>
+  [[gnu::always_inline]] void hold(const Packed&, const Runs& runs) {
+    if (column_ == nullptr || is_held_) return;
+    const std::int64_t row_size = runs.row_size();
+    for (std::int64_t i = 0; i < kMost; ++i) held_[i] = i < row_size ? column_[i] : held_[i - row_size];
+    is_held_ = true;
+  }
+  template <typename Runs>
+  MaybeData<T> held(const Packed& packed, const Runs& runs) const {
+    return {column_ == nullptr ? nullptr : held_ + packed.begin % runs.row_size()};
+  }
 
  private:
   static constexpr std::int64_t kMost = 2 * kRun;  // a run may begin with any column
 
   const T* column_;
-  const T* data_ = nullptr;
-  std::int64_t begin_ = 0;
   bool is_held_ = false;
   alignas(64) T held_[kMost];
 };
 
-/// A number for each row of a `RowRuns`, converted to `Held`, as many times as the row has elements; zeros where there
-/// are no numbers. Of a long row, `most` are used at once.
+/// A number for each row of a `RowRuns`, converted to `Held`, as many times as a part of the row has elements, of which
+/// `most` are used at once; `none` where there are no numbers.
 template <typename T, typename Held = T>
 class NumberRow {
  public:
-  explicit NumberRow(const T* numbers, std::int64_t most = kStaged) : numbers_(numbers), most_(most) {}
+  explicit NumberRow(const T* numbers, Held none = Held{}, std::int64_t most = kStaged)
+      : numbers_(numbers), none_(none), most_(most) {}
   NumberRow(const NumberRow&) = delete;
   NumberRow& operator=(const NumberRow&) = delete;
 
-  /// As that of `TableRow`.
+  /// As those of `TableRow`.
+  class Reader {
+   public:
+    Reader(NumberRow* rows, std::int64_t size)
+        : numbers_(rows->numbers_), none_(rows->none_), held_(rows->held_), size_(size) {}
+    [[gnu::always_inline]] SameData<Held> operator()(std::int64_t row) const {
+      fill(held_, size_, numbers_ == nullptr ? none_ : static_cast<Held>(numbers_[row]));
+      return {held_};
+    }
+
+   private:
+    const T* numbers_;
+    Held none_;
+    Held* held_;
+    std::int64_t size_;
+  };
+  template <bool kStreams, typename Runs>
+  Reader reader(const Runs& runs) {
+    return Reader(this, runs.row_size() < most_ ? runs.row_size() : most_);
+  }
   template <typename Runs>
-  [[gnu::always_inline]] void take(const Runs& runs) {
-    begin_ = runs.begin();
-    packs_ = runs.packs();
-    if (packs_) keep(held_, runs);
-    const std::int64_t size = packs_ ? runs.row_size() : most_;
-    Held* to = held_ + (packs_ ? runs.kept() : 0);
-    for (std::int64_t row = runs.row(); row < runs.row() + runs.count(); ++row, to += size) {
-      const Held number = numbers_ == nullptr ? Held{} : static_cast<Held>(numbers_[row]);
-      for (std::int64_t i = 0; i < size; ++i) to[i] = number;
+  [[gnu::always_inline]] void hold(const Packed& packed, const Runs& runs) {
+    keep(held_, packed);
+    Held* to = held_ + packed.kept;
+    for (std::int64_t row = packed.row; row < packed.row + packed.count; ++row, to += runs.row_size()) {
+      fill(to, runs.row_size(), numbers_ == nullptr ? none_ : static_cast<Held>(numbers_[row]));
     }
   }
-
-  /// What belongs to the result's elements from `at` on: `most`, or as many as `RowRuns::for_parts` says.
-  const Held* data(std::int64_t at) const { return held_ + (packs_ ? at - begin_ : 0); }
+  template <typename Runs>
+  RunData<Held> held(const Packed&, const Runs&) const {
+    return {held_};
+  }
 
  private:
+  [[gnu::always_inline]] static void fill(Held* to, std::int64_t size, Held number) {
+    for (std::int64_t i = 0; i < size; ++i) to[i] = number;
+  }
+
   const T* numbers_;
+  Held none_;
   std::int64_t most_;
-  std::int64_t begin_ = 0;
-  bool packs_ = false;
   alignas(64) Held held_[kRun];
 };
 
-/// The same of numbers whose type is to be deduced.
-template <typename Held, typename T>
-NumberRow<T, Held> number_row(const T* numbers, std::int64_t most = kStaged) {
-  return NumberRow<T, Held>(numbers, most);
-}
+template <typename T>
+explicit NumberRow(const T*) -> NumberRow<T>;
 
 }  // namespace kjit

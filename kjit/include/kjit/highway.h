@@ -436,6 +436,58 @@ HWY_INLINE void for_vectors(D d, std::int64_t first, std::int64_t last, const Wo
   for_vectors(d, first, last, false, work);
 }
 
+namespace part_details {
+
+/// `write_vectors` for fewer elements than twice as many as `d` has lanes.
+template <class D, typename Work>
+HWY_INLINE void write_few(D d, std::int64_t first, std::int64_t last, const Work& work) {
+  constexpr std::int64_t kLanes = hn::MaxLanes(D());
+  if (last - first >= kLanes) {
+    work(d, first, AllLanes());
+    if (last - first > kLanes) work(d, last - kLanes, AllLanes());
+  } else if constexpr (kLanes > 1) {
+    write_few(hn::Half<D>(), first, last, work);
+  }
+}
+
+}  // namespace part_details
+
+/// As `for_vectors` for what is only written, and not read in `work`: instead of the rest behind whole vectors, the
+/// last one of these again up to the last element, which is faster, and reads nothing beside it. Where there are fewer
+/// elements than a vector has, narrower ones are used: `work(tag, at, part)` is told of which. What goes past the
+/// caches is done once.
+template <class D, typename Work>
+HWY_INLINE void write_vectors(D d, std::int64_t first, std::int64_t last, bool streams, const Work& work) {
+  constexpr std::int64_t kLanes = hn::MaxLanes(D());
+  if (last - first < kLanes) return write_few(d, first, last, work);
+  std::int64_t at = first;
+  for (; at + kLanes <= last; at += kLanes) work(d, at, AllLanes{streams});
+  if (at == last) return;
+  if (streams) {
+    work(d, at, static_cast<std::size_t>(last - at));
+  } else {
+    work(d, last - kLanes, AllLanes());
+  }
+}
+template <class D, typename Work>
+HWY_INLINE void write_vectors(D d, std::int64_t first, std::int64_t last, const Work& work) {
+  write_vectors(d, first, last, false, work);
+}
+
+/// Calls `work(tag, at, part)` for the vectors of a run of rows (kjit/cpu_rows.h), `at` from 0 on: as `for_vectors`, or
+/// `write_vectors` has them.
+template <class D, class Run, typename Work>
+HWY_INLINE void for_run(D d, const Run& run, bool streams, const Work& work) {
+  const auto step = [&]<typename Part>(std::int64_t at, Part part) HWY_ATTR { work(d, at, part); };
+  for_vectors(d, 0, run.head, step);
+  for_vectors(d, run.head, run.size, streams, step);
+}
+template <class D, class Run, typename Work>
+HWY_INLINE void write_run(D d, const Run& run, bool streams, const Work& work) {
+  write_vectors(d, 0, run.head, work);
+  write_vectors(d, run.head, run.size, streams, work);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace kjit
 HWY_AFTER_NAMESPACE();
