@@ -14,11 +14,11 @@ constexpr int kBlock = 64, kParts = 2;
 
 /// Counts in `visits`, as many numbers as the rows have elements, how often each is in a piece; in `[rows * size]` the
 /// elements of pieces that lie outside of their rows.
-template <int kVec, bool kAligned>
+template <int kVec>
 __global__ void visit_kernel(int32_t* visits, const host::row::Pieces pieces) {
   const unsigned first = blockIdx.x * (kBlock * kParts) + threadIdx.x;
   for (int i = 0; i < kParts; ++i) {
-    const device::row::Piece piece = device::row::piece<kVec, kAligned>(pieces, first + i * kBlock);
+    const device::row::Piece piece = device::row::piece<kVec>(pieces, first + i * kBlock);
     if (!piece.there) continue;
     for (int j = 0; j < kVec; ++j) {
       const int64_t at = piece.at + j;
@@ -29,31 +29,31 @@ __global__ void visit_kernel(int32_t* visits, const host::row::Pieces pieces) {
 }
 
 /// `most` above 0: so many pieces at most are side by side in x.
-template <int kVec, bool kAligned>
-void visit(TensorView visits, int64_t rows, int64_t size, int64_t head, int64_t most) {
+template <int kVec>
+void visit(TensorView visits, int64_t rows, int64_t size, int64_t most) {
   using namespace host;
-  row::Pieces pieces = row::pieces(rows, size, kVec, head, kAligned);
-  if (most > 0) pieces = row::details::up_to(most, rows, size, kVec, head, kAligned);
-  LaunchKernel(row::grid(pieces, kBlock * kParts), kBlock, visits.device())(visit_kernel<kVec, kAligned>,
-                                                                            visits.data_ptr(), pieces);
+  row::Pieces pieces = row::pieces(rows, size, kVec);
+  if (most > 0) pieces = row::details::up_to(most, rows, size, kVec);
+  LaunchKernel(row::grid(pieces, kBlock * kParts), kBlock, visits.device())(visit_kernel<kVec>, visits.data_ptr(),
+                                                                            pieces);
 }
 
 __global__ void divide_kernel(int64_t* rows, const int64_t* numbers, int64_t count, const host::row::Pieces pieces) {
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
-    rows[i] = device::row::piece<1, true>(pieces, static_cast<unsigned>(numbers[i])).row;
+    rows[i] = device::row::piece<1>(pieces, static_cast<unsigned>(numbers[i])).row;
   }
 }
 
 /// In `rows` the row of each of the pieces in `numbers`, where each row has `of_row`.
 void divide(TensorView rows, TensorView numbers, int64_t of_row) {
   using namespace host;
-  const row::Pieces pieces = row::pieces(INT64_MAX / of_row, of_row, 1, 0, true);
+  const row::Pieces pieces = row::pieces(INT64_MAX / of_row, of_row, 1);
   LaunchKernel(1, kBlock, rows.device())(divide_kernel, rows.data_ptr(), numbers.data_ptr(), numbers.size(0), pieces);
 }
 
 /// How large the grid is, in x, y and z.
 int64_t grid(int64_t rows, int64_t size, int64_t dimension) {
-  const host::Extent grid = host::row::grid(host::row::pieces(rows, size, 8, 0, true), 256);
+  const host::Extent grid = host::row::grid(host::row::pieces(rows, size, 8), 256);
   return dimension == 0 ? grid.x : dimension == 1 ? grid.y : grid.z;
 }
 

@@ -15,7 +15,7 @@ import kjit
 CASES = Path(__file__).parent / "row_pieces_cases.cuh"
 VECTORS = (1, 4, 8)
 EXPORTS = [
-    *((f"visit_{vec}_{aligned}", f"visit<{vec}, {aligned}>") for vec in VECTORS for aligned in ("true", "false")),
+    *((f"visit_{vec}", f"visit<{vec}>") for vec in VECTORS),
     ("divide", "divide"),
     ("grid", "grid"),
 ]
@@ -33,24 +33,19 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("most", [0, 7, 64])
 @pytest.mark.parametrize("vec", VECTORS)
-@pytest.mark.parametrize(("rows", "size"), [(1, 1), (1, 1000), (300, 8), (7, 257), (40, 33), (3, 2048), (129, 64)])
-def test_every_element_is_in_one_piece(module: Any, vec: int, rows: int, size: int, most: int) -> None:
-    for head in range(vec):
-        visits = torch.zeros(rows * size + 1, dtype=torch.int32, device=DEVICE)
-        getattr(module, f"visit_{vec}_false")(visits, rows, size, head, most)
-        assert visits[:-1].eq(1).all()
-    if size % vec == 0:
-        visits = torch.zeros(rows * size + 1, dtype=torch.int32, device=DEVICE)
-        getattr(module, f"visit_{vec}_true")(visits, rows, size, 0, most)
-        assert visits[:-1].eq(1).all()
-        assert visits[-1] == 0
+@pytest.mark.parametrize(("rows", "vectors"), [(1, 1), (1, 1000), (300, 8), (7, 257), (40, 33), (3, 2048), (129, 64)])
+def test_every_element_is_in_one_piece(module: Any, vec: int, rows: int, vectors: int, most: int) -> None:
+    size = vectors * vec
+    visits = torch.zeros(rows * size + 1, dtype=torch.int32, device=DEVICE)
+    getattr(module, f"visit_{vec}")(visits, rows, size, most)
+    assert visits[:-1].eq(1).all()
+    assert visits[-1] == 0
 
 
-@pytest.mark.parametrize(("rows", "size"), [(0, 5), (5, 0), (0, 0)])
+@pytest.mark.parametrize(("rows", "size"), [(0, 8), (5, 0), (0, 0)])
 def test_of_nothing_there_are_no_pieces(module: Any, rows: int, size: int) -> None:
     visits = torch.zeros(1, dtype=torch.int32, device=DEVICE)
-    module.visit_4_false(visits, rows, size, 0, 0)
-    module.visit_4_true(visits, rows, size, 0, 0)
+    module.visit_4(visits, rows, size, 0)
     assert visits.tolist() == [0]
 
 

@@ -1,14 +1,14 @@
 // Kernels that work on rows vector by vector and add nothing up: however long rows are, all threads have a vector.
 //
-//   params.pieces = row::pieces(num_rows, row_size, kVec, head, aligned);                // host
+//   params.pieces = row::pieces(num_rows, row_size, kVec);                    // host
 //   LaunchKernel(row::grid(params.pieces, kBlock * kParts), kBlock, device)(kernel, params);
 //   ...
-//   const unsigned first = blockIdx.x * (kBlock * kParts) + threadIdx.x;                 // in the kernel
-//   const auto piece = device::row::piece<kVec, kAligned>(pieces, first + i * kBlock);   // the thread's i-th of kParts
-//   if (piece.there) ...                                                                 // from element `piece.at` on
+//   const unsigned first = blockIdx.x * (kBlock * kParts) + threadIdx.x;      // in the kernel
+//   const auto piece = device::row::piece<kVec>(pieces, first + i * kBlock);  // the thread's i-th of kParts
+//   if (piece.there) ...                                                      // from element `piece.at` on
 //
-// A piece is a vector of a row, aligned; at the ends of rows that are not, it is the part of one that the row has. How
-// vectors are read and written is in kjit/row_memory.cuh. Nearly free to compile.
+// A piece is an aligned vector of a row; rows have whole ones (kjit/row_cut.cuh is for others). How vectors are read
+// and written is in kjit/row_memory.cuh. Nearly free to compile.
 
 #pragma once
 
@@ -50,7 +50,6 @@ struct Pieces {
   std::int64_t num_rows;  // in all
   std::int64_t row_size;  // elements
   std::int64_t row_pieces;
-  std::int64_t head;  // elements before the first vector of the first row
   unsigned rows;
   unsigned of_row;
   Division by_row;  // by `of_row`
@@ -59,28 +58,21 @@ struct Pieces {
 namespace details {
 
 /// What `pieces` gives, with up to `most` of them side by side in x.
-inline Pieces up_to(std::int64_t most, std::int64_t num_rows, std::int64_t row_size, int vec, std::int64_t head,
-                    bool aligned) {
-  const std::int64_t row_pieces = row_size > 0 ? div_ceil(row_size, std::int64_t{vec}) + (aligned ? 0 : 1) : 0;
+inline Pieces up_to(std::int64_t most, std::int64_t num_rows, std::int64_t row_size, int vec) {
+  const std::int64_t row_pieces = row_size / vec;
   const std::int64_t of_row = row_pieces < 1 ? 1 : row_pieces < most ? row_pieces : most;
   const std::int64_t rows = num_rows < 1 ? 1 : num_rows < most / of_row ? num_rows : most / of_row;
-  return {num_rows,
-          row_size,
-          row_pieces,
-          head,
-          static_cast<unsigned>(rows),
-          static_cast<unsigned>(of_row),
-          Division::by(of_row)};
+  return {
+      num_rows, row_size, row_pieces, static_cast<unsigned>(rows), static_cast<unsigned>(of_row), Division::by(of_row)};
 }
 
 }  // namespace details
 
-/// Cuts `num_rows` rows of `row_size` elements into vectors of `vec` elements. The first vector starts `head` elements
-/// behind the first row's start; where the rows are `aligned`, each starts and ends with a vector.
-inline Pieces pieces(std::int64_t num_rows, std::int64_t row_size, int vec, std::int64_t head, bool aligned) {
+/// Cuts `num_rows` rows of `row_size` elements, a multiple of `vec`, into vectors of `vec` elements.
+inline Pieces pieces(std::int64_t num_rows, std::int64_t row_size, int vec) {
   using namespace details;
   constexpr std::int64_t kMost = std::int64_t{1} << 30;  // so that numbers behind the last piece have 31 bits, too
-  return up_to(kMost, num_rows, row_size, vec, head, aligned);
+  return up_to(kMost, num_rows, row_size, vec);
 }
 
 /// The grid of a kernel whose blocks have `of_block` pieces each.
@@ -93,8 +85,7 @@ inline Extent grid(const Pieces& pieces, std::int64_t of_block) {
 
 namespace device::row {
 
-/// A piece: its row, and its first element in the row. At the ends of rows that are not aligned, it may begin before
-/// the row, or end behind it.
+/// A piece: its row, and its first element in the row.
 struct Piece {
   std::int64_t row;
   std::int64_t at;
@@ -102,12 +93,11 @@ struct Piece {
 };
 
 /// The piece that is number `number` of those that blocks side by side in x have.
-template <int kVec, bool kAligned>
+template <int kVec>
 KJIT_DEVICE Piece piece(const host::row::Pieces& pieces, unsigned number) {
   const unsigned of_x = pieces.by_row(number);
   const std::int64_t row = std::int64_t{blockIdx.y} * pieces.rows + of_x;
-  std::int64_t at = (std::int64_t{blockIdx.z} * pieces.of_row + (number - of_x * pieces.of_row)) * kVec;
-  if constexpr (!kAligned) at += static_cast<int>((pieces.head - row * pieces.row_size) & (kVec - 1)) - kVec;
+  const std::int64_t at = (std::int64_t{blockIdx.z} * pieces.of_row + (number - of_x * pieces.of_row)) * kVec;
   return {row, at, of_x < pieces.rows && row < pieces.num_rows && at < pieces.row_size};
 }
 
