@@ -1,6 +1,6 @@
 """How fast is what `kjit new --device cpu` writes, unchanged, with both ways to use vectors, against PyTorch?
 
-    python benchmarks/cpu_speed.py [--patterns elementwise,rowwise,gather] [--dtypes float32,float16,bfloat16]
+    python benchmarks/cpu_speed.py [--patterns elementwise,rowwise,gather,lengths] [--dtypes float32,float16,bfloat16]
                                    [--threads N] [--quick]
 
 An op of each pattern is scaffolded twice into a temporary folder, with `--simd compiler` and with `--simd highway`, and
@@ -8,7 +8,8 @@ measured as it stands, with `out=` given:
 
 - `scale`: `x * alpha`, against `torch.mul(out=)`, tensors of 1 KiB to 256 MiB;
 - `rms_norm`, against `torch.nn.functional.rms_norm`, 1 row to some thousand rows of 64 to 65,536 elements;
-- `take_rows`: a random permutation of the rows of a table, against `torch.index_select(out=)`.
+- `take_rows`: a random permutation of the rows of a table, against `torch.index_select(out=)`. With `--patterns
+  lengths` rows of 27 lengths, most of them odd, in tables of four sizes.
 
 All sides use PyTorch's threads (kjit's modules share its OpenMP). They are measured in turns, many times, because the
 speed of a shared machine changes from second to second; the fastest turn of each side counts. With `--threads 1` a
@@ -19,6 +20,7 @@ out.
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -67,25 +69,36 @@ def main(args: Sequence[str] | None = None) -> None:
     print(f"         {torch.get_num_threads()} threads, torch {torch.__version__}")
     with tempfile.TemporaryDirectory() as folder:
         for pattern in options.patterns.split(","):
-            sides = {"torch": common.torch_side(pattern)}
+            op = "gather" if pattern == "lengths" else pattern
+            sides = {"torch": common.torch_side(op)}
             for way in ways:
                 written = ("--device", "cpu", "--simd", way)
-                sides[way] = common.scaffold(Path(folder) / way, f"kernels_{way}", pattern, *written)
+                sides[way] = common.scaffold(
+                    Path(folder) / f"{way}_{pattern}", f"kernels_{way}_{pattern}", op, *written
+                )
             for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
-                _report(f"{pattern}, {dtype}", sides, _CASES[pattern](dtype, options.quick), options.quick)
+                for title, cases in _CASES[pattern](dtype, options.quick):
+                    _report(f"{pattern}{title}, {dtype}", sides, cases, options.quick)
 
 
 def _report(title: str, sides: dict[str, Callable[..., object]], cases: Iterator[Case], quick: bool) -> None:
     print(f"\n{title}: us a call (GB/s read and written); PyTorch's time as a multiple of kjit's")
     print(f"  {'':<24}  {'torch':>19}" + "".join(f"  {way:>19}  {'ratio':>7}" for way in sides if way != "torch"))
+    ratios: dict[str, list[float]] = {way: [] for way in sides if way != "torch"}
     for case in cases:
         best = _fastest(sides, case.tensors, turns=5 if quick else 15)
         line = f"  {case.label:<24}"
         for way, seconds in best.items():
             line += f"  {seconds * 1e6:>10,.1f} ({case.nbytes / seconds / 1e9:>6.1f})"
             if way != "torch":
-                line += f"  {best['torch'] / seconds:>6.2f}x"
+                ratios[way].append(best["torch"] / seconds)
+                line += f"  {ratios[way][-1]:>6.2f}x"
         print(line, flush=True)
+    for way, found in ratios.items():
+        if len(found) > 3:
+            quarter, median, _ = statistics.quantiles(found, n=4, method="inclusive")
+            line = f"{min(found):.2f}x to {max(found):.2f}x, median {median:.2f}x, three quarters above {quarter:.2f}x"
+            print(f"  {way + ':':<24}  {line}")
 
 
 def _fastest(sides: dict[str, Callable[..., object]], tensors: Tensors, turns: int) -> dict[str, float]:
@@ -111,9 +124,10 @@ def _time(function: Callable[..., object], tensors: Tensors, count: int) -> floa
 
 
 def _size(nbytes: int) -> str:
-    if nbytes < _KIB:
-        return f"{nbytes} B"
-    return f"{nbytes // _MIB} MiB" if nbytes >= _MIB else f"{nbytes // _KIB} KiB"
+    for unit, name in ((_MIB, "MiB"), (_KIB, "KiB")):
+        if nbytes % unit == 0:
+            return f"{nbytes // unit} {name}"
+    return f"{nbytes} B"
 
 
 def _elementwise(dtype: torch.dtype, quick: bool) -> Iterator[Case]:
@@ -131,17 +145,67 @@ def _rowwise(dtype: torch.dtype, quick: bool) -> Iterator[Case]:
         yield Case(label, (x, torch.randn(columns).to(dtype), torch.empty_like(x)), nbytes)
 
 
+def _look_up(rows: int, columns: int, dtype: torch.dtype) -> Case:
+    src = torch.randn(rows, columns).to(dtype)
+    size = columns * dtype.itemsize
+    tensors = (src, torch.randperm(rows), torch.empty_like(src))
+    return Case(f"{rows:,} rows of {_size(size)}", tensors, rows * (2 * size + 8))
+
+
 def _gather(dtype: torch.dtype, quick: bool) -> Iterator[Case]:
     sizes = (64, 128, 256, 512, 2048, 16384, 131072)
     shapes = [(rows, size) for size in sizes for rows in (1, 64, 64 * _MIB // size, _LARGEST // size)]
     for rows, size in [(64, 512), (64 * _MIB // 512, 512)] if quick else shapes:
-        src = torch.randn(rows, size // dtype.itemsize).to(dtype)
-        index = torch.randperm(rows)
-        label = f"{rows:,} rows of {_size(size)}"
-        yield Case(label, (src, index, torch.empty_like(src)), rows * (2 * size + 8))
+        yield _look_up(rows, size // dtype.itemsize, dtype)
 
 
-_CASES = {"elementwise": _elementwise, "rowwise": _rowwise, "gather": _gather}
+_LENGTHS = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    8,
+    12,
+    15,
+    16,
+    17,
+    20,
+    24,
+    31,
+    32,
+    33,
+    40,
+    48,
+    63,
+    64,
+    80,
+    100,
+    128,
+    200,
+    257,
+    500,
+    1000,
+    4000,
+)
+
+
+def _lengths(dtype: torch.dtype, quick: bool) -> Iterator[tuple[str, Iterator[Case]]]:
+    for table in (_MIB // 2, 32 * _MIB) if quick else (_MIB // 2, 8 * _MIB, 32 * _MIB, 128 * _MIB):
+        shapes = ((table // (columns * dtype.itemsize), columns) for columns in (_LENGTHS[::5] if quick else _LENGTHS))
+        yield f" of {_size(table)}", (_look_up(rows, columns, dtype) for rows, columns in shapes)
+
+
+def _one(cases: Callable[[torch.dtype, bool], Iterator[Case]]) -> Callable[..., Iterator[tuple[str, Iterator[Case]]]]:
+    return lambda dtype, quick: iter([("", cases(dtype, quick))])
+
+
+_CASES = {
+    "elementwise": _one(_elementwise),
+    "rowwise": _one(_rowwise),
+    "gather": _one(_gather),
+    "lengths": _lengths,
+}
 
 
 if __name__ == "__main__":
