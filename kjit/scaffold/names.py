@@ -51,15 +51,15 @@ CPP_NAMES = _words(
     fetch_ahead fetched fills first fits for_parts for_run for_vectors given gpu gridDim head heads held hn host hwy i
     in_shared inverse_rms is_long is_next j kept_chunks kernel kjit lane lane_t last late later launch lead least line
     load load_one load_or_zero lowest matcher max_block maybe_unused most next next_inverse_rms next_lead num_rows
-    numel of_row of_vector only others_aligned packed_kernel packing parallel_ranges params part parts
-    pending piece pieces pointers row row_at row_size row_total rsqrt run runs scalar_t shape size spread sqrt
-    staged_t std step store store_one streams summed table_at table_size tag term threadIdx threads totals vec vec_end
-    vec_total vectors wanted warpSize whole widen write_run
+    numel of_row of_vector only others_aligned packed_kernel packing parallel_ranges params part parts pending piece
+    pieces pointers row row_at row_size row_total rsqrt run runs scalar_t shape size spread sqrt staged_t std step
+    store store_one streams summed table_at table_size tag term threadIdx threads totals vec vec_end vec_total vectors
+    wanted warpSize whole widen write_run
 
-    ColumnRow Cutter Index Lane LaunchKernel NumberRow Optional Params Part RowRuns Rows Run Size Staged StagedRow
-    Streamed SymbolicDevice SymbolicShape SymbolicSize T TableRow Tag TensorMatcher TensorView Ts U Widest kAhead
-    kAligned kBlock kClusters kColumns kCutBlock kCutParts kDLCPU kDLCUDA kEven kKeep kLate kLong kParallel kParts
-    kSplitBytes kStaged kStaying kStreaming kUnroll kVec kWhole
+    Beside ColumnRow Cutter Index Lane LaunchKernel NumberRow Optional Params Part RowRun RowRuns Size Staged
+    StagedRow Streamed SymbolicDevice SymbolicShape SymbolicSize T TableRow Tag TensorMatcher TensorView Ts U Widest
+    kAhead kAligned kBlock kClusters kColumns kCutBlock kCutParts kDLCPU kDLCUDA kEven kKeep kLate kLong kParallel
+    kParts kSplitBytes kStaged kStaying kStreaming kUnroll kVec kWhole
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     uintptr_t size_t KJIT_DEVICE
@@ -126,15 +126,15 @@ _ERROR_MACROS = _words(
 
 CPP_TYPES = _words(
     """
-    Ahead AlignedVector AllLanes Any AnyView Beside Binding Blob CacheEntry CacheMap CacheSet Callable Column
-    ColumnRow Conversion Converted CopyTrait CpuId Cut CutRows Cutting DLDataTypeTrait DTypeTrait DataType DebugInfo
-    Device DeviceArray DeviceCacheMap DeviceGuard Division Error Event Exchange Export Extent FactoryLock FactoryMutex
-    Functions HalfPairTrait HalfPairs HalfTrait IntegerRange Kept LastLevelCache LaunchKernel LoadStoreBytes
-    LoadStorePattern Lines Matching MaybeData MaybeDevice Memory Message Narrowing NoDeleter NumberRow Optional
-    Options Packed PackedRows PackedTrait Panic PanicError Pending Piece Pieces Place Position ReductionTrait Row
-    RowRuns Run RunData RuntimeCheck RuntimeDeviceCheck SameData ScalarTrait ShapeView SharedArrays SizeRef Source
-    Spread Staged StagedRow StorageType Streamed StrideView StringView SymbolicDType SymbolicDevice SymbolicShape
-    SymbolicSize TableRow Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
+    Ahead AlignedVector AllLanes Any AnyView Beside Binding Blob CacheEntry CacheLines CacheMap CacheSet Callable
+    Column ColumnRow Conversion Converted CopyTrait CpuId Cut CutRows Cutting DLDataTypeTrait DTypeTrait DataType
+    DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard Division Error Event Exchange Export Extent FactoryLock
+    FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait IntegerRange Kept LastLevelCache LaunchKernel
+    LoadStoreBytes LoadStorePattern Matching MaybeData MaybeDevice Memory Message Narrowing NoDeleter NumberRow
+    Optional Options Packed PackedRows PackedTrait Panic PanicError Pending Piece Pieces Place Position ReductionTrait
+    Row RowRuns Run RunData RunParts RuntimeCheck RuntimeDeviceCheck SameData ScalarTrait ShapeView SharedArrays
+    SizeRef Source Spread Staged StagedRow StorageType Streamed StrideView StringView SymbolicDType SymbolicDevice
+    SymbolicShape SymbolicSize TableRow Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""

@@ -61,9 +61,9 @@ struct SameData {
 
 /// A place in memory whose results are written line by line, and its first line of the caches.
 template <typename T>
-class Lines {
+class CacheLines {
  public:
-  explicit Lines(const T* written)
+  explicit CacheLines(const T* written)
       : first_(count_in<T>(static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(written) % kLineBytes))) {}
 
   /// How many elements there are from the element `at` up to the next line.
@@ -305,7 +305,7 @@ class RowRuns {
   }
 
   std::int64_t first_, last_, row_size_;
-  Lines<T> lines_;
+  CacheLines<T> lines_;
   Streams streams_;
   std::tuple<Rows&...> rows_;
 };
