@@ -20,6 +20,7 @@ out.
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import tempfile
 import time
@@ -41,11 +42,12 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """One call: its label, its tensors (the output last), and the bytes read and written."""
+    """One call: its label, its tensors (the output last), the bytes read and written, and what it is reported with."""
 
     label: str
     tensors: Tensors
     nbytes: int
+    group: str = ""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -77,8 +79,8 @@ def main(args: Sequence[str] | None = None) -> None:
                     Path(folder) / f"{way}_{pattern}", f"kernels_{way}_{pattern}", op, *written
                 )
             for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
-                for title, cases in _CASES[pattern](dtype, options.quick):
-                    _report(f"{pattern}{title}, {dtype}", sides, cases, options.quick)
+                for group, cases in itertools.groupby(_CASES[pattern](dtype, options.quick), lambda case: case.group):
+                    _report(f"{pattern}{group}, {dtype}", sides, cases, options.quick)
 
 
 def _report(title: str, sides: dict[str, Callable[..., object]], cases: Iterator[Case], quick: bool) -> None:
@@ -145,11 +147,11 @@ def _rowwise(dtype: torch.dtype, quick: bool) -> Iterator[Case]:
         yield Case(label, (x, torch.randn(columns).to(dtype), torch.empty_like(x)), nbytes)
 
 
-def _look_up(rows: int, columns: int, dtype: torch.dtype) -> Case:
+def _look_up(rows: int, columns: int, dtype: torch.dtype, group: str = "") -> Case:
     src = torch.randn(rows, columns).to(dtype)
     size = columns * dtype.itemsize
     tensors = (src, torch.randperm(rows), torch.empty_like(src))
-    return Case(f"{rows:,} rows of {_size(size)}", tensors, rows * (2 * size + 8))
+    return Case(f"{rows:,} rows of {_size(size)}", tensors, rows * (2 * size + 8), group)
 
 
 def _gather(dtype: torch.dtype, quick: bool) -> Iterator[Case]:
@@ -159,12 +161,8 @@ def _gather(dtype: torch.dtype, quick: bool) -> Iterator[Case]:
         yield _look_up(rows, size // dtype.itemsize, dtype)
 
 
-_LENGTHS = (
-    1,
-    2,
-    3,
-    4,
-    5,
+_LENGTHS = [
+    *range(1, 6),
     8,
     12,
     15,
@@ -187,25 +185,16 @@ _LENGTHS = (
     500,
     1000,
     4000,
-)
+]
 
 
-def _lengths(dtype: torch.dtype, quick: bool) -> Iterator[tuple[str, Iterator[Case]]]:
+def _lengths(dtype: torch.dtype, quick: bool) -> Iterator[Case]:
     for table in (_MIB // 2, 32 * _MIB) if quick else (_MIB // 2, 8 * _MIB, 32 * _MIB, 128 * _MIB):
-        shapes = ((table // (columns * dtype.itemsize), columns) for columns in (_LENGTHS[::5] if quick else _LENGTHS))
-        yield f" of {_size(table)}", (_look_up(rows, columns, dtype) for rows, columns in shapes)
+        for columns in _LENGTHS[::5] if quick else _LENGTHS:
+            yield _look_up(table // (columns * dtype.itemsize), columns, dtype, f" of {_size(table)}")
 
 
-def _one(cases: Callable[[torch.dtype, bool], Iterator[Case]]) -> Callable[..., Iterator[tuple[str, Iterator[Case]]]]:
-    return lambda dtype, quick: iter([("", cases(dtype, quick))])
-
-
-_CASES = {
-    "elementwise": _one(_elementwise),
-    "rowwise": _one(_rowwise),
-    "gather": _one(_gather),
-    "lengths": _lengths,
-}
+_CASES = {"elementwise": _elementwise, "rowwise": _rowwise, "gather": _gather, "lengths": _lengths}
 
 
 if __name__ == "__main__":

@@ -274,6 +274,10 @@ class CppView(View):
         """What goes through runs of rows beside the results."""
         return [f"{tensor.name}_rows" for tensor in self.of("table", "column", "number")]
 
+    def run_data(self, tensor: TensorView, run: str) -> str:
+        """What `run`, or a part of it, has of one of these."""
+        return f"std::get<{self.run_rows.index(f'{tensor.name}_rows')}>({run}.data)"
+
     @property
     def only_writes(self) -> bool:
         """Whether elements may be computed twice: none is read, nor of the same shape, where a result might be put."""

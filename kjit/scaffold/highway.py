@@ -124,7 +124,7 @@ class HighwayView:
     def load(self, tensor: TensorView) -> str:
         """A vector of a tensor, `at` elements into the row or into the whole."""
         if self.cpp.of("table") and tensor.kind != "element":
-            data = f"std::get<{self.cpp.run_rows.index(f'{tensor.name}_rows')}>(run.data).from(at)"
+            data = f"{self.cpp.run_data(tensor, 'run')}.from(at)"
             return f"load_or_zero(tag, {data}, 0, part)" if tensor.optional else f"load(tag, {data}, part)"
         in_row = self.cpp.start.sums or self.cpp.of("table")
         where = "row_at + at" if tensor.kind == "element" and in_row else "at"

@@ -196,8 +196,13 @@ class RowRuns {
   [[gnu::always_inline]] void parts(const Work& work, std::index_sequence<kRows...> rows) {
     if constexpr (kMayStream) {
       if (streams_) {
-        if (packs()) return packed_parts(work, rows);
-        return row_parts<true, false, kLine>(work, std::get<kRows>(rows_).template reader<true>(*this)...);
+        return streamed_runs(
+            [&]<typename Streaming>(const Streaming& run) {
+              const RunParts part(work, run);
+              if (run.head > 0) part(0, run.head);
+              kjit::for_parts<32>(run.head, run.size, part);
+            },
+            rows);
       }
     }
     sized_parts<kTwice, kLine>(work, std::get<kRows>(rows_).template reader<false>(*this)...);
@@ -209,30 +214,19 @@ class RowRuns {
     if constexpr (kTwice && kPart > 1) {
       if (row_size_ < kPart) return sized_parts<kTwice, kPart / 2>(work, readers...);
     }
-    row_parts<false, kTwice, kPart>(work, readers...);
-  }
-
-  /// `work` as `for_parts` has it, for the rows where they are.
-  template <bool kStreams, bool kTwice, std::int64_t kPart, typename Work, typename... Readers>
-  [[gnu::always_inline]] void row_parts(const Work& work, Readers... readers) {
-    row_runs<kStreams>(
-        [&]<typename Single>(const Single& run) {
-          parts_of_row<kStreams, kTwice, kPart>(RunParts(work, run), run.head, run.size);
-        },
+    row_runs<false>(
+        [&]<typename Single>(const Single& run) { parts_of_row<kTwice, kPart>(RunParts(work, run), run.size); },
         readers...);
   }
 
-  template <bool kStreams, bool kTwice, std::int64_t kPart, typename Part>
-  [[gnu::always_inline]] static void parts_of_row(const Part& part, std::int64_t head, std::int64_t row_size) {
-    if (head > 0) part(0, head);
-    std::int64_t at = head;
+  template <bool kTwice, std::int64_t kPart, typename Part>
+  [[gnu::always_inline]] static void parts_of_row(const Part& part, std::int64_t row_size) {
+    std::int64_t at = 0;
     if constexpr (kPart == kLine) {  // else a row is not that long
       for (; at + kStaged <= row_size; at += kStaged) part(at, std::integral_constant<std::int64_t, kStaged>());
     }
     for (; at + kPart <= row_size; at += kPart) part(at, std::integral_constant<std::int64_t, kPart>());
-    if constexpr (kStreams) {
-      if (at < row_size) part(at, row_size - at);
-    } else if constexpr (kTwice) {
+    if constexpr (kTwice) {
       if (at < row_size) part(row_size - kPart, std::integral_constant<std::int64_t, kPart>());
     } else {
       last_parts<kPart / 2>(part, at, row_size - at);
@@ -248,30 +242,25 @@ class RowRuns {
     }
   }
 
-  /// The same for rows side by side.
-  template <typename Work, std::size_t... kRows>
-  [[gnu::always_inline]] void packed_parts(const Work& work, std::index_sequence<kRows...> rows) {
-    for_packed(
-        [&]<typename Several>(const Several& run) {
-          const RunParts part(work, run);
-          if (run.head > 0) part(0, run.head);
-          kjit::for_parts<32>(run.head, run.size, part);
-        },
-        rows);
-  }
-
   template <typename Work, std::size_t... kRows>
   [[gnu::always_inline]] void runs(const Work& work, std::index_sequence<kRows...> rows) {
     if constexpr (kMayStream) {
-      if (streams_) {
-        if (packs()) return for_packed(work, rows);
-        return row_runs<true>(work, std::get<kRows>(rows_).template reader<true>(*this)...);
-      }
+      if (streams_) return streamed_runs(work, rows);
     }
     row_runs<false>(work, std::get<kRows>(rows_).template reader<false>(*this)...);
   }
 
-  /// `work` as `for_runs` has it, for the rows where they are.
+  /// `work` as `for_runs` has it, for what goes past the caches.
+  template <typename Work, std::size_t... kRows>
+  [[gnu::always_inline]] void streamed_runs(const Work& work, std::index_sequence<kRows...> rows) {
+    if (packs()) {
+      for_packed(work, rows);
+    } else {
+      row_runs<true>(work, std::get<kRows>(rows_).template reader<true>(*this)...);
+    }
+  }
+
+  /// The same for the rows where they are.
   template <bool kStreams, typename Work, typename... Readers>
   [[gnu::always_inline]] void row_runs(const Work& work, Readers... readers) {
     const std::int64_t row_size = row_size_, last = last_;
@@ -523,8 +512,14 @@ class NumberRow {
     Reader(NumberRow* rows, std::int64_t size)
         : numbers_(rows->numbers_), none_(rows->none_), held_(rows->held_), size_(size) {}
     [[gnu::always_inline]] SameData<Held> operator()(std::int64_t row) const {
-      fill(held_, size_, numbers_ == nullptr ? none_ : static_cast<Held>(numbers_[row]));
+      fill(held_, size_, row);
       return {held_};
+    }
+
+    /// The number of that row, `size` times.
+    [[gnu::always_inline]] void fill(Held* to, std::int64_t size, std::int64_t row) const {
+      const Held number = numbers_ == nullptr ? none_ : static_cast<Held>(numbers_[row]);
+      for (std::int64_t i = 0; i < size; ++i) to[i] = number;
     }
 
    private:
@@ -540,9 +535,10 @@ class NumberRow {
   template <typename Runs>
   [[gnu::always_inline]] void hold(const Packed& packed, const Runs& runs) {
     keep(held_, packed);
+    const Reader read = reader<true>(runs);
     Held* to = held_ + packed.kept;
     for (std::int64_t row = packed.row; row < packed.row + packed.count; ++row, to += runs.row_size()) {
-      fill(to, runs.row_size(), numbers_ == nullptr ? none_ : static_cast<Held>(numbers_[row]));
+      read.fill(to, runs.row_size(), row);
     }
   }
   template <typename Runs>
@@ -551,10 +547,6 @@ class NumberRow {
   }
 
  private:
-  [[gnu::always_inline]] static void fill(Held* to, std::int64_t size, Held number) {
-    for (std::int64_t i = 0; i < size; ++i) to[i] = number;
-  }
-
   const T* numbers_;
   Held none_;
   std::int64_t most_;
