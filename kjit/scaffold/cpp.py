@@ -370,15 +370,12 @@ class CppView(View):
     @property
     def packed_single_call(self) -> list[str]:
         """The same for an element behind the last vector."""
-        tensors = [f"{t.name}_row" if t.kind == "number" else self.packed_single(t) for t in self.of_element]
+        tensors = []
+        for tensor in self.of_element:
+            index = f"packing.tail_{'at' if tensor.kind == 'element' else 'column'}() + j"
+            is_number = tensor.kind == "number"
+            tensors.append(f"{tensor.name}_row" if is_number else tensor.at(f"params.{tensor.name}", index))
         return [*tensors, *self._element_numbers("params.")]
-
-    @staticmethod
-    def packed_single(tensor: TensorView) -> str:
-        """That element."""
-        return tensor.at(
-            f"params.{tensor.name}", "packing.single_at()" if tensor.kind == "element" else "packing.single()"
-        )
 
     def _element_numbers(self, prefix: str, factor: str = "") -> list[str]:
         factors = [factor or self.start.factor] if self.start.factor else []

@@ -31,16 +31,21 @@ __global__ void rows_kernel(int32_t* sums, int32_t* next, const int32_t* x, cons
     of_vector[packing.vector(i)] = vec[i][0] + vec[i][1] + vec[i][2] + vec[i][3];
     if (packing.splits()) split[packing.row(i) + 1] = vec[i];
   }
-  if (packing.single() >= 0) split[packing.count()][threadIdx.x] = x[packing.single_at()];
+  device::AlignedVector<int32_t, kVec> beside_tail;
+  if (packing.tail() > 0) {
+    packing.load_tail(split[packing.count()], x);
+    packing.load_column_tail(beside_tail, column);
+  }
   __syncthreads();
   for (int first = 0; first < packing.count(); first += packing.at_a_time()) {
     const int row = first + packing.of_thread();
-    int32_t sum = packing.sum(of_vector, row);
-    if (!packing.owns(row)) continue;
-    for (int j = 0; j < kVec; ++j) {
+    int32_t sum = packing.sum_of_vectors(of_vector, row);
+    for (unsigned j = packing.lane(); row < packing.count() && j < kVec; j += packing.lanes()) {
       if (packing.lead(row) > 0 && j >= packing.lead(row)) sum += split[row][j];
       if (j < packing.lead(row + 1)) sum += split[row + 1][j];
     }
+    sum = packing.sum_of_lanes(sum);
+    if (!packing.owns(row)) continue;
     sums[packing.first_row() + row] = sum;
     of_row[row] = 10 * static_cast<int32_t>(packing.first_row() + row);
   }
@@ -51,8 +56,9 @@ __global__ void rows_kernel(int32_t* sums, int32_t* next, const int32_t* x, cons
     }
     packing.store(vec[i], next, i);
   }
-  if (packing.single() >= 0) {
-    next[packing.single_at()] = x[packing.single_at()] + column[packing.single()] + of_row[packing.count() - 1];
+  for (int j = 0; j < packing.tail(); ++j) {
+    const int32_t beside = j == 0 ? beside_tail[j] : column[packing.tail_column() + j];  // the one way and the other
+    next[packing.tail_at() + j] = x[packing.tail_at() + j] + beside + of_row[packing.count() - 1];
   }
 }
 
@@ -73,10 +79,12 @@ bool worth_packing(int64_t rows, int64_t row_size, int64_t vec, int64_t most) {
   return row::worth_packing(rows, row_size, static_cast<int>(vec), static_cast<int>(most));
 }
 
-/// How rows are packed: threads of a block, those with vectors, the rows of a group and of a chunk.
+/// How rows are packed: threads of a block, those with vectors, the rows of a group and of a chunk, lanes that add up a
+/// row.
 int64_t packed(int64_t rows, int64_t row_size, int64_t vec, bool aligned, int64_t what, TensorView on) {
   const row::Packed packed = row::packed(rows, row_size, static_cast<int>(vec), 4, aligned, 4, 16, on.device());
-  const int64_t numbers[] = {packed.block, packed.group_vectors, packed.group_rows, packed.chunk_rows};
+  const int64_t lanes = int64_t{1} << packed.lane_bits;
+  const int64_t numbers[] = {packed.block, packed.group_vectors, packed.group_rows, packed.chunk_rows, lanes};
   return numbers[what];
 }
 

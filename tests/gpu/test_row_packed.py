@@ -100,3 +100,14 @@ def test_a_block_has_more_rows_where_there_are_more(module: Any) -> None:
     group = module.packed(1, 72, 8, True, 2, ON_DEVICE)
     assert module.packed(1, 72, 8, True, 3, ON_DEVICE) == group
     assert module.packed(10**7, 72, 8, True, 3, ON_DEVICE) == 4 * group
+
+
+def test_more_lanes_add_up_a_row_where_it_is_long_or_others_would_be_idle(module: Any) -> None:
+    def lanes(rows: int, row_size: int) -> int:
+        block, chunk_rows, lanes = (module.packed(rows, row_size, 8, True, i, ON_DEVICE) for i in (0, 3, 4))
+        assert lanes * chunk_rows > block // 2  # no threads for twice as many
+        return lanes
+
+    assert lanes(10**6, 72) == 2  # nine vectors
+    assert lanes(1, 72) == 8  # a quarter of the rows for as many threads
+    assert lanes(10**6, 1032) == 32

@@ -72,15 +72,13 @@ namespace device::row {
 
 namespace details {
 
-/// Copies a vector to shared memory; `await_columns` waits for it.
+/// Copies a vector to shared memory, by way of the SM's cache: neighbours read parts of its line. `await_columns`
+/// waits.
 template <typename T, std::size_t N>
 KJIT_DEVICE void copy_to_shared(AlignedVector<T, N>* to, const T* from) {
 #if !KJIT_SIM
   constexpr std::size_t kBytes = sizeof(T) * N;
-  if constexpr (host::row::kAsyncColumns && kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx::to_shared(to)), "l"(from) : "memory");
-    return;
-  } else if constexpr (host::row::kAsyncColumns && (kBytes == 4 || kBytes == 8)) {
+  if constexpr (host::row::kAsyncColumns && (kBytes == 4 || kBytes == 8 || kBytes == 16)) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(ptx::to_shared(to)), "l"(from), "n"(kBytes)
                  : "memory");
     return;

@@ -102,8 +102,10 @@ inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int 
   const std::int64_t chunk_rows = groups * group_rows;
   const auto slots = [](std::int64_t least) { return div_ceil(least, std::int64_t{16}) * 16; };
   const std::int64_t vector_slots = slots(groups * group_vectors), row_slots = slots(chunk_rows + 1);
-  int lane_bits = 0;
-  while (lane_bits < 5 && row_size > (kSerial << lane_bits) * vec) ++lane_bits;
+  const std::int64_t block = div_ceil(group_vectors, kWarp) * kWarp;
+  const auto is_long = [&](int lane_bits) { return row_size > (kSerial << lane_bits) * vec; };
+  int lane_bits = 0;  // more than that where threads would be idle
+  while (lane_bits < 5 && (is_long(lane_bits) || chunk_rows << (lane_bits + 1) <= block)) ++lane_bits;
   const std::size_t of_vectors = static_cast<std::size_t>(vector_slots) * sum_bytes;
   const std::size_t of_rows = static_cast<std::size_t>(row_slots) * (sum_bytes + split_bytes);
   return {num_rows,
@@ -115,7 +117,7 @@ inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int 
           Division::by(row_size),
           static_cast<int>(vector_slots),
           static_cast<int>(row_slots),
-          static_cast<unsigned>(div_ceil(group_vectors, kWarp) * kWarp),
+          static_cast<unsigned>(block),
           div_ceil(num_rows, chunk_rows),
           of_vectors + of_rows};
 }
@@ -176,10 +178,10 @@ class PackedRows {
   __device__ int vector_slots() const { return packed_.vector_slots; }
   __device__ int row_slots() const { return packed_.row_slots; }
 
-  /// The thread's `i`-th vector of a tensor.
+  /// The thread's `i`-th vector of a tensor, by way of the SM's cache: warps share lines with their neighbours.
   template <typename T>
   __device__ void load(AlignedVector<T, kVec>& vec, const T* data, int i) const {
-    row::load<true>(vec, data + first_, vector(i) * kVec);
+    row::load(vec, data + first_, vector(i) * kVec);
   }
   template <typename T>
   __device__ void store(const AlignedVector<T, kVec>& vec, T* data, int i) const {
@@ -197,11 +199,11 @@ class PackedRows {
     if constexpr (kAligned) {
       row::load(vec, data, column_);
     } else {
-      const T* from = data + column_;
 #pragma unroll
       for (int j = 0; j < kVec; ++j) {
-        if (column_ + j == packed_.row_size) from -= packed_.row_size;
-        vec[j] = from[j];
+        const unsigned at = static_cast<unsigned>(column_ + j);
+        const unsigned of_next = at - static_cast<unsigned>(packed_.row_size);  // a large number where it is not
+        vec[j] = data[at < of_next ? at : of_next];
       }
     }
   }
@@ -210,44 +212,54 @@ class PackedRows {
     data == nullptr ? vec.fill(T{}) : load_column(vec, data);
   }
 
-  /// A few lanes add up a row: so many rows at a time, which of them this one, and whether it goes on with the sum.
+  /// A few lanes add up a row: so many rows at a time, which of them this one, which lane of how many, and whether it
+  /// goes on with the sum.
   __device__ int at_a_time() const { return static_cast<int>(blockDim.x >> packed_.lane_bits); }
   __device__ int of_thread() const { return static_cast<int>(threadIdx.x >> packed_.lane_bits); }
+  __device__ unsigned lanes() const { return 1u << packed_.lane_bits; }
+  __device__ unsigned lane() const { return threadIdx.x & (lanes() - 1); }
   __device__ bool owns(int row) const { return row < count_ && lane() == 0; }
 
-  /// The sum of what the vectors have that lie in `row` as a whole, in all of its lanes. All threads of a warp call.
+  /// A lane's part of the sum of what the vectors have that lie in `row` as a whole.
   template <typename S>
-  __device__ S sum(const S* of_vector, int row) const {
+  __device__ S sum_of_vectors(const S* of_vector, int row) const {
     const unsigned begin = static_cast<unsigned>(row * packed_.row_size);
-    const unsigned end = (begin + static_cast<unsigned>(packed_.row_size)) / kVec, lanes = 1u << packed_.lane_bits;
-    S total = 0;
+    const unsigned end = (begin + static_cast<unsigned>(packed_.row_size)) / kVec;
+    S part = 0;
     if (row < count_) {
-      for (unsigned i = (begin + kVec - 1) / kVec + lane(); i < end; i += lanes) total += of_vector[i];
+      for (unsigned i = (begin + kVec - 1) / kVec + lane(); i < end; i += lanes()) part += of_vector[i];
     }
-    for (unsigned offset = lanes / 2; offset > 0; offset /= 2) {
-      total += __shfl_xor_sync(0xffffffffu, total, offset);
-    }
-    return total;
+    return part;
+  }
+  /// The lanes' parts together, in all of them. All threads of a warp call.
+  template <typename S>
+  __device__ S sum_of_lanes(S part) const {
+    for (unsigned offset = lanes() / 2; offset > 0; offset /= 2) part += __shfl_xor_sync(0xffffffffu, part, offset);
+    return part;
   }
 
   /// How many elements of the vector in which `row` begins are of the row ahead of it; 0 where it begins with a vector.
-  __device__ int lead(int row) const {
-    return kAligned ? 0 : static_cast<int>(static_cast<unsigned>(row * packed_.row_size) % kVec);
+  __device__ unsigned lead(int row) const {
+    return kAligned ? 0 : static_cast<unsigned>(row * packed_.row_size) % kVec;
   }
 
-  /// The column of an element of the last row that no vector has, a thread each; -1 where this one has none.
-  __device__ int single() const {
-    const int tail = first_row_ + count_ == packed_.num_rows ? lead(count_) : 0;
-    const int thread = static_cast<int>(threadIdx.x);
-    return thread < tail ? packed_.row_size - tail + thread : -1;
+  /// How many elements of the last row are in no vector, for one thread; none for all others.
+  __device__ int tail() const { return threadIdx.x == 0 ? static_cast<int>(lead(count_)) : 0; }
+  /// The number of the first of them in all, and its column.
+  __device__ std::int64_t tail_at() const { return first_ + count_ * packed_.row_size - tail(); }
+  __device__ int tail_column() const { return packed_.row_size - tail(); }
+  /// Reads them, of a tensor and of a tensor of one row; zeros behind them, and where `data` is null.
+  template <typename T>
+  __device__ void load_tail(AlignedVector<T, kVec>& vec, const T* data) const {
+    const int end = count_ * packed_.row_size;
+    load_part(vec, data == nullptr ? data : data + first_, end - tail(), end);
   }
-  /// The number of that element in all.
-  __device__ std::int64_t single_at() const { return (packed_.num_rows - 1) * packed_.row_size + single(); }
+  template <typename T>
+  __device__ void load_column_tail(AlignedVector<T, kVec>& vec, const T* data) const {
+    load_part(vec, data, tail_column(), packed_.row_size);
+  }
 
  private:
-  /// The thread's number among those that add up a row.
-  __device__ unsigned lane() const { return threadIdx.x & ((1u << packed_.lane_bits) - 1); }
-
   const host::row::Packed& packed_;
   std::int64_t first_row_, first_;
   int row_, column_, count_, vectors_;
