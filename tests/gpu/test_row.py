@@ -35,7 +35,8 @@ EXPORTS = [
         for name, size in PUT
     ),
     ("worth_sharing", "host::row::worth_sharing"),
-    ("fewer_lanes", "host::row::fewer_lanes"),
+    ("fewer_threads", "host::row::fewer_threads"),
+    ("threads_to_hold", "host::row::threads_to_hold"),
     ("half_block", "host::row::half_block"),
     ("late_columns", "host::row::late_columns"),
     ("fetched_parts", "host::row::fetched_parts"),
@@ -148,14 +149,21 @@ def test_a_thread_has_three_vectors_where_fewer_than_a_line_could_share_a_row(
         assert module.threads_of_row(vectors, parts, 4) == max(4, 1 << (-(-vectors // parts) - 1).bit_length())
 
 
-def test_a_lane_has_more_vectors_where_fewer_lanes_hold_the_row_then(module: Any) -> None:
-    def lanes(vectors: int, parts: int) -> int:
-        return 1 << (-(-vectors // parts) - 1).bit_length()
+@pytest.mark.parametrize(
+    ("vectors", "parts", "threads"), [(1, 4, 1), (5, 4, 2), (128, 4, 32), (129, 4, 64), (257, 4, 96), (262, 6, 64)]
+)
+def test_lanes_of_a_warp_or_whole_warps_hold_a_row(module: Any, vectors: int, parts: int, threads: int) -> None:
+    assert module.threads_to_hold(vectors, parts) == threads
 
-    for parts, more in ((4, 6), (2, 3)):
-        for vectors in range(1, 32 * more + 1):
-            assert module.fewer_lanes(vectors, parts, more) is (lanes(vectors, more) < lanes(vectors, parts))
-        assert not module.fewer_lanes(32 * more + 1, parts, more)  # more than a warp's
+
+@pytest.mark.parametrize(("parts", "more"), [(4, 6), (2, 3)])
+def test_a_thread_has_more_vectors_where_much_would_be_idle(module: Any, parts: int, more: int) -> None:
+    for vectors in range(1, 4 * 32 * parts):
+        threads = module.threads_to_hold(vectors, parts)
+        fewer = module.threads_to_hold(vectors, more) < threads
+        assert module.fewer_threads(vectors, parts, more) is (fewer and vectors < 0.75 * parts * threads)
+    assert module.fewer_threads(33 * parts, parts, more)  # 32 lanes instead of two warps
+    assert not module.fewer_threads(48 * parts, parts, more)
 
 
 def test_a_block_is_half_as_large_where_a_cluster_still_holds_the_row(module: Any) -> None:

@@ -59,12 +59,21 @@ constexpr bool worth_sharing(std::int64_t rows, std::int64_t vectors) {
   return kMaxCluster > 1 && vectors >= kLong && rows <= kFewBlocks / 2;
 }
 
-/// Whether fewer lanes of a warp hold a row of `vectors` vectors with `more` of them each than with `parts`: lanes that
-/// share a row are a power of two, of which some would be idle.
-constexpr bool fewer_lanes(std::int64_t vectors, int parts, int more) {
+/// Threads that share a row of `vectors` vectors where each holds up to `parts`: a power of two up to 32 lanes of a
+/// warp, else whole warps.
+constexpr std::int64_t threads_to_hold(std::int64_t vectors, int parts) {
+  const std::int64_t least = div_ceil(vectors, std::int64_t{parts});
+  if (least > 32) return div_ceil(least, std::int64_t{32}) * 32;
   std::int64_t lanes = 1;
-  while (more * lanes < vectors) lanes *= 2;
-  return lanes <= 32 && parts * lanes < vectors;
+  while (lanes < least) lanes *= 2;
+  return lanes;
+}
+
+/// Whether a row of `vectors` vectors should have `more` of them for each thread instead of `parts`: where fewer
+/// threads hold it so, and less than three quarters of what the others could hold would be taken.
+constexpr bool fewer_threads(std::int64_t vectors, int parts, int more) {
+  const std::int64_t threads = threads_to_hold(vectors, parts);
+  return threads_to_hold(vectors, more) < threads && 4 * vectors < 3 * parts * threads;
 }
 
 /// Half of the largest block, so that an SM has two, where a cluster can still hold a row of `vectors` vectors so, with
