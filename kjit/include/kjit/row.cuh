@@ -102,13 +102,13 @@ inline Spread spread(std::int64_t rows, std::int64_t vectors, int parts, int max
   }
   const bool few = rows * vectors <= kFew || (cluster > 1 && cluster * rows <= kFewBlocks);
   const int most = few && kShort < vectors && vectors <= kMedium ? 1 : few ? 2 : parts;
-  const std::int64_t wanted = div_ceil(vectors, std::int64_t{most < parts ? most : parts});
-  if (wanted <= 32) {
-    int threads = 1;
-    while (threads < wanted || (threads < line_threads && 3 * threads < vectors)) threads *= 2;
+  const int each = most < parts ? most : parts;
+  if (const std::int64_t lanes = threads_to_hold(vectors, each); lanes <= 32) {
+    int threads = static_cast<int>(lanes);
+    while (threads < line_threads && 3 * threads < vectors) threads *= 2;
     return {threads, kSmallBlock, div_ceil(rows, std::int64_t{kSmallBlock / threads}), 1};
   }
-  const std::int64_t share = div_ceil(wanted, std::int64_t{cluster});
+  const std::int64_t share = div_ceil(div_ceil(vectors, std::int64_t{each}), std::int64_t{cluster});
   const int block = static_cast<int>(share < max_block ? div_ceil(share, std::int64_t{32}) * 32 : max_block);
   return {cluster * block, block, rows, cluster};
 }
