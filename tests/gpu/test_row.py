@@ -37,7 +37,7 @@ EXPORTS = [
     ("worth_sharing", "host::row::worth_sharing"),
     ("fewer_threads", "host::row::fewer_threads"),
     ("threads_to_hold", "host::row::threads_to_hold"),
-    ("half_block", "host::row::half_block"),
+    ("largest_block", "host::row::largest_block"),
     ("late_columns", "host::row::late_columns"),
     ("fetched_parts", "host::row::fetched_parts"),
 ]
@@ -166,11 +166,31 @@ def test_a_thread_has_more_vectors_where_much_would_be_idle(module: Any, parts: 
     assert not module.fewer_threads(48 * parts, parts, more)
 
 
-def test_a_block_is_half_as_large_where_a_cluster_still_holds_the_row(module: Any) -> None:
-    most = 8 if has_clusters() else 0  # blocks
-    assert module.half_block(1, 4) == (512 if most else 1024)
-    assert module.half_block(most * 2048, 4) == (512 if most else 1024)
-    assert module.half_block(most * 2048 + 1, 4) == 1024
+@pytest.mark.parametrize(
+    ("vectors", "parts", "aligned", "threads"),
+    [
+        (1, 4, False, 256),
+        (2048, 4, False, 256),
+        (2049, 4, False, 512),
+        (16384, 4, False, 512),
+        (16385, 4, False, 1024),
+        (2048, 4, True, 1024),
+        (2049, 4, True, 512),
+        (2560, 4, True, 1024),  # 640 threads, and all have as many vectors
+        (2559, 4, True, 512),
+        (3072, 4, True, 512),
+        (3073, 4, True, 1024),
+        (4097, 4, True, 512),
+        (4096 + 2048 + 1, 4, True, 1024),
+        (4 * 3072, 4, True, 512),
+        (8 * 3072, 4, True, 1024),  # there is no larger cluster
+        (2**50, 8, True, 1024),
+    ],
+)
+def test_blocks_are_smaller_where_the_largest_would_not_fill_an_sm_and_where_rows_are_not_aligned(
+    module: Any, vectors: int, parts: int, aligned: bool, threads: int
+) -> None:
+    assert module.largest_block(vectors, parts, aligned) == (threads if has_clusters() else 1024)
 
 
 def test_of_a_vector_at_a_rows_end_only_what_the_row_has_is_read(module: Any) -> None:

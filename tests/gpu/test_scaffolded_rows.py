@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,19 +15,23 @@ from kjit.scaffold.new import parse_devices, scaffold_op
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-@pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("rows")
-    signature = "x: T[B, D], weight: T[D], eps: float = 1e-6 -> out: T[B, D]"
-    scaffold = scaffold_op("long_norm", signature, pattern="rowwise", devices=parse_devices("cuda"), start=folder)
-    source = folder / "long_norm.cuh"
+def built(folder: Path, op: str, signature: str) -> Any:
+    scaffold = scaffold_op(op, signature, pattern="rowwise", devices=parse_devices("cuda"), start=folder)
+    source = folder / f"{op}.cuh"
     source.write_text(next(file.text for file in scaffold.files.files if file.path.name == source.name))
+    struct = op.title().replace("_", "")
     return kjit.load_jit(
-        "long_norm",
+        op,
         cuda_files=[source],
-        cuda_wrappers=[(name, f"LongNorm<{name}_t>::run") for name in DTYPES],
+        cuda_wrappers=[(name, f"{struct}<{name}_t>::run") for name in DTYPES],
         build_directory=folder,
     )
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    signature = "x: T[B, D], weight: T[D], eps: float = 1e-6 -> out: T[B, D]"
+    return built(tmp_path_factory.mktemp("rows"), "long_norm", signature)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -39,6 +44,10 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
         (33, 16_384, 0),
         (many(300), 65_536, 0),  # more than the GPU works on at a time, fetched ahead
         (many(300), 65_539, 0),
+        (many(300), 33_000, 0),  # blocks of half the threads, as larger ones would not fill an SM
+        (33, 50_000, 0),
+        (many(300), 14_001, 0),  # and of a quarter, as rows are not aligned
+        (33, 20_001, 0),
         (3, 600_000, 0),  # more than a cluster can hold
         (3, 600_003, 0),
         (3, 30_001, 1),  # the tensors are never aligned at the same time
@@ -57,6 +66,20 @@ def test_long_rows_are_right(module: Any, dtype: str, rows: int, columns: int, o
     expected = (x.double() * scale * weight.double()).to(DTYPES[dtype])
     torch.testing.assert_close(out, expected)
     assert memory[:offset].tolist() + memory[len(memory) - offset :].tolist() == [7.0] * (2 * offset)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_long_rows_of_two_tensors_are_right_in_place(tmp_path: Path, dtype: str) -> None:
+    signature = "x: mut T[B, D], residual: mut T[B, D], weight: T[D], eps: float = 1e-6"
+    both_norm = getattr(built(tmp_path, "both_norm", signature), dtype)
+    for rows, columns in [(33, 16_400), (many(300), 6_001), (33, 12_001), (9, 50_257), (3, 65_535)]:
+        x, residual = (torch.randn(rows, columns, device=DEVICE).to(DTYPES[dtype]) for _ in range(2))
+        weight = torch.randn(columns, device=DEVICE).to(DTYPES[dtype])
+        mean_square = (x.double() + residual.double()).square().mean(-1, keepdim=True)
+        factors = (mean_square + 1e-6).rsqrt() * weight.double()
+        expected = [(tensor.double() * factors).to(DTYPES[dtype]) for tensor in (x, residual)]
+        both_norm(x, residual, weight, 1e-6)
+        torch.testing.assert_close([x, residual], expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -76,11 +76,23 @@ constexpr bool fewer_threads(std::int64_t vectors, int parts, int more) {
   return threads_to_hold(vectors, more) < threads && 4 * vectors < 3 * parts * threads;
 }
 
-/// Half of the largest block, so that an SM has two, where a cluster can still hold a row of `vectors` vectors so, with
-/// `parts` of them for each thread; else the largest block.
-constexpr int half_block(std::int64_t vectors, int parts) {
-  constexpr int kHalf = kMaxBlock / 2;
-  return kMaxCluster > 1 && vectors <= std::int64_t{kMaxCluster} * kHalf * parts ? kHalf : kMaxBlock;
+/// Threads of the largest block that `spread` should ask for, where rows are so long that a thread has as many vectors
+/// as its registers hold, and an SM room for `kMaxBlock` threads. Clusters of smaller blocks are faster for rows that
+/// are not `aligned` (quarters where two of them hold a row, else halves), and for others where a block would have
+/// three quarters of those threads or fewer, but more than half, and be alone on its SM. Of these, up to 640 threads
+/// that have `parts` vectors each are fast as they are.
+constexpr int largest_block(std::int64_t vectors, int parts, bool aligned) {
+  constexpr int kHalf = kMaxBlock / 2, kQuarter = kMaxBlock / 4, kFastBlock = 640;
+  if (!aligned) {
+    if (vectors > std::int64_t{kMaxCluster} * kHalf * parts || kMaxCluster == 1) return kMaxBlock;
+    return vectors <= std::int64_t{2} * kQuarter * parts ? kQuarter : kHalf;
+  }
+  std::int64_t blocks = 1;
+  while (vectors > blocks * kMaxBlock * parts) blocks *= 2;
+  const std::int64_t threads = threads_to_hold(div_ceil(vectors, blocks), parts);
+  const bool is_fast = threads <= kFastBlock && vectors == blocks * threads * parts;
+  const bool wastes = kHalf < threads && threads <= kHalf + kQuarter && !is_fast;
+  return wastes && 2 * blocks <= kMaxCluster ? kHalf : kMaxBlock;
 }
 
 /// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row. Where a
