@@ -22,7 +22,6 @@
 
 #include <kjit/utils.h>
 #include <kjit/device.cuh>
-#include <kjit/mbarrier.cuh>
 #include <kjit/row_memory.cuh>
 #include <kjit/row_pieces.cuh>
 
@@ -77,11 +76,9 @@ namespace details {
 template <typename T, std::size_t N>
 KJIT_DEVICE void copy_to_shared(AlignedVector<T, N>* to, const T* from) {
 #if !KJIT_SIM
-  constexpr std::size_t kBytes = sizeof(T) * N;
+  constexpr int kBytes = static_cast<int>(sizeof(T) * N);
   if constexpr (host::row::kAsyncColumns && (kBytes == 4 || kBytes == 8 || kBytes == 16)) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(ptx::to_shared(to)), "l"(from), "n"(kBytes)
-                 : "memory");
-    return;
+    return copy_async<kBytes, true>(to, from);
   }
 #endif
   AlignedVector<T, N> vector;

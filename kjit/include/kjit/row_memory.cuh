@@ -166,6 +166,21 @@ KJIT_DEVICE unsigned char* slot_of(int slot) {
   return dynamic_shared() + std::size_t{16} * (static_cast<unsigned>(slot) * blockDim.x + threadIdx.x);
 }
 
+#if !KJIT_SIM
+/// Begins to copy `kBytes` (4, 8 or 16) to shared memory. With `kCached` by way of the SM's cache, where a neighbour
+/// needs other parts of the same line; without, 16 bytes only.
+template <int kBytes, bool kCached>
+KJIT_DEVICE void copy_async(void* to, const void* from) {
+  static_assert(kCached || kBytes == 16);
+  const std::uint32_t shared = ptx::to_shared(to);
+  if constexpr (kCached) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(from), "n"(kBytes) : "memory");
+  } else {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+  }
+}
+#endif
+
 }  // namespace details
 
 /// A tensor of one row, read beside rows whose vectors of `N` elements start `head` elements behind the first. Where
@@ -194,19 +209,9 @@ class Column {
   /// The vector from element `index` on, which lies a multiple of `N` elements behind `head`.
   template <typename Index>
   __device__ void load(AlignedVector<T, N>& vector, Index index) const {
-    AlignedVector<T, N> pieces[kPieces];
-    read(pieces, index);
-    cut(vector, pieces);
-  }
-
-  /// The two halves of `load`: reads the vectors of memory in which that vector lies, and cuts it out of them. What is
-  /// read before anything is cut is on its way at the same time.
-  template <typename Index>
-  __device__ void read(AlignedVector<T, N> (&pieces)[kPieces], Index index) const {
-    if (!kOptional || data_ != nullptr) read_pieces(pieces, index);
-  }
-  __device__ void cut(AlignedVector<T, N>& vector, const AlignedVector<T, N> (&pieces)[kPieces]) const {
     if (kOptional && data_ == nullptr) return vector.fill(T{});
+    AlignedVector<T, N> pieces[kPieces];
+    read_pieces(pieces, index);
     join(vector, pieces);
   }
 
@@ -218,15 +223,8 @@ class Column {
     if (kOptional && data_ == nullptr) return;
 #if !KJIT_SIM
     if constexpr (host::row::kAsyncColumns && kBytes == 16) {
-      const std::uint32_t to = ptx::to_shared(slot_of(kPieces * slot));
-      if constexpr (kAligned) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(data_ + index) : "memory");
-      } else {  // by way of the SM's cache: a neighbour reads the second vector too
-        const std::uint32_t second = ptx::to_shared(slot_of(kPieces * slot + 1));
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(data_ + index) : "memory");
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(second), "l"(data_ + index + second_ * N)
-                     : "memory");
-      }
+      copy_async<kBytes, !kAligned>(slot_of(kPieces * slot), data_ + index);
+      if constexpr (!kAligned) copy_async<kBytes, true>(slot_of(kPieces * slot + 1), data_ + index + second_ * N);
       return;
     }
 #endif
