@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from machine import DEVICE, many
-
-import kjit
-from kjit.scaffold.new import parse_devices, scaffold_op
+from scaffolded import build
 
 DTYPES = {"fp32_t": torch.float32, "bf16_t": torch.bfloat16, "uint8_t": torch.uint8}
 OFFSETS = [(1, 0), (0, 1), (3, 3), (4, 4), (7, 2), (17, 5)]
@@ -25,28 +22,16 @@ SHAPES = [
 """How many rows there are and of which size, and how many elements lie before the table and before the rows."""
 
 
-def build(folder: Path, name: str, symbol: str, signature: str) -> Any:
-    scaffold = scaffold_op(name, signature, pattern="gather", devices=parse_devices("cuda"), start=folder)
-    source = folder / f"{name}.cuh"
-    source.write_text(next(file.text for file in scaffold.files.files if file.path.name == source.name))
-    return kjit.load_jit(
-        name,
-        cuda_files=[source],
-        cuda_wrappers=[(dtype, f"{symbol}<{dtype}>::run") for dtype in DTYPES],
-        build_directory=folder,
-    )
-
-
 @pytest.fixture(scope="module")
 def take_rows(tmp_path_factory: pytest.TempPathFactory) -> Any:
     signature = "src: T[M, D], index: int64[N] -> out: T[N, D]"
-    return build(tmp_path_factory.mktemp("take_rows"), "take_rows", "TakeRows", signature)
+    return build(tmp_path_factory.mktemp("rows"), "take_rows", signature, pattern="gather", dtypes=DTYPES)
 
 
 @pytest.fixture(scope="module")
 def add_rows_(tmp_path_factory: pytest.TempPathFactory) -> Any:
     signature = "acc: mut T[N, D], table: T[M, D], index: int32[N], bias: T[D], more: Optional T[D] = None"
-    return build(tmp_path_factory.mktemp("add_rows"), "add_rows_", "AddRows", signature)
+    return build(tmp_path_factory.mktemp("rows"), "add_rows_", signature, pattern="gather", dtypes=DTYPES)
 
 
 class Guarded:

@@ -8,30 +8,15 @@ from typing import Any
 import pytest
 import torch
 from machine import DEVICE, many
+from scaffolded import build
 
-import kjit
-from kjit.scaffold.new import parse_devices, scaffold_op
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-
-def built(folder: Path, op: str, signature: str) -> Any:
-    scaffold = scaffold_op(op, signature, pattern="rowwise", devices=parse_devices("cuda"), start=folder)
-    source = folder / f"{op}.cuh"
-    source.write_text(next(file.text for file in scaffold.files.files if file.path.name == source.name))
-    struct = op.title().replace("_", "")
-    return kjit.load_jit(
-        op,
-        cuda_files=[source],
-        cuda_wrappers=[(name, f"{struct}<{name}_t>::run") for name in DTYPES],
-        build_directory=folder,
-    )
+DTYPES = {"fp32_t": torch.float32, "bf16_t": torch.bfloat16}
 
 
 @pytest.fixture(scope="module")
 def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
     signature = "x: T[B, D], weight: T[D], eps: float = 1e-6 -> out: T[B, D]"
-    return built(tmp_path_factory.mktemp("rows"), "long_norm", signature)
+    return build(tmp_path_factory.mktemp("rows"), "long_norm", signature, pattern="rowwise", dtypes=DTYPES)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -71,7 +56,7 @@ def test_long_rows_are_right(module: Any, dtype: str, rows: int, columns: int, o
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_long_rows_of_two_tensors_are_right_in_place(tmp_path: Path, dtype: str) -> None:
     signature = "x: mut T[B, D], residual: mut T[B, D], weight: T[D], eps: float = 1e-6"
-    both_norm = getattr(built(tmp_path, "both_norm", signature), dtype)
+    both_norm = getattr(build(tmp_path, "both_norm", signature, pattern="rowwise", dtypes=[dtype]), dtype)
     for rows, columns in [(33, 16_400), (many(300), 6_001), (33, 12_001), (9, 50_257), (3, 65_535)]:
         x, residual = (torch.randn(rows, columns, device=DEVICE).to(DTYPES[dtype]) for _ in range(2))
         weight = torch.randn(columns, device=DEVICE).to(DTYPES[dtype])
@@ -105,9 +90,9 @@ def test_a_row_that_is_not_finite_leaves_packed_ones_beside_it_alone(module: Any
     x = torch.randn(rows, columns, device=DEVICE).bfloat16()
     weight = torch.randn(columns, device=DEVICE).bfloat16()
     out, spoilt = torch.empty_like(x), torch.empty_like(x)
-    module.bf16(x, weight, 1e-6, out)
+    module.bf16_t(x, weight, 1e-6, out)
     x[7::5] = torch.inf
-    module.bf16(x, weight, 1e-6, spoilt)
+    module.bf16_t(x, weight, 1e-6, spoilt)
     finite = torch.ones(rows, dtype=torch.bool, device=DEVICE)
     finite[7::5] = False
     assert torch.equal(out[finite], spoilt[finite])
@@ -121,8 +106,8 @@ def test_rows_are_read_as_the_kernel_ahead_has_left_them(module: Any) -> None:
     middle, out = torch.zeros(rows, columns, device=DEVICE), torch.empty(rows, columns, device=DEVICE)
     for _ in range(5):
         x = torch.randn(rows, columns, device=DEVICE)
-        module.fp32(x, weight, 1e-6, middle)
-        module.fp32(middle, weight, 1e-6, out)
+        module.fp32_t(x, weight, 1e-6, middle)
+        module.fp32_t(middle, weight, 1e-6, out)
         expected = x.double() * weight.double() * (x.double().square().mean(-1, keepdim=True) + 1e-6).rsqrt()
         scale = (expected.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
         torch.testing.assert_close(out, (expected * weight.double() * scale).float())
