@@ -8,7 +8,7 @@ of type T, the arguments of a call) is worked out here, and a template only plac
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -330,24 +330,22 @@ class CppView(View):
     @property
     def row_call(self) -> list[str]:
         """The arguments of the function for what becomes of a row's sum."""
-        tensors = [f"{tensor.name}_row" for tensor in self.of_row]
-        count = f"static_cast<{self.scalar}>(row_size)"
-        return ["row_total", count, *tensors, *self.scalar_names("params.", self.start.row_scalars)]
+        return self._row_call("params.")
 
     @property
     def element_call_vectors(self) -> list[str]:
         """The arguments of the function for one element, which are parts of vectors."""
-        tensors = []
-        for tensor in self.of_element:
+
+        def of_vectors(tensor: TensorView) -> str:
             part = "" if tensor.role == "out" else "[i % kColumns]" if tensor.kind == "column" else "[i]"
-            tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec{part}[j]")
-        return [*tensors, *self._element_numbers("params.")]
+            return f"{tensor.name}_vec{part}[j]"
+
+        return self._element_call(of_vectors)
 
     @property
     def element_call_singles(self) -> list[str]:
         """The same for an element in memory."""
-        tensors = [f"{t.name}_row" if t.kind == "number" else self._row_element(t, "at") for t in self.of_element]
-        return [*tensors, *self._element_numbers("params.")]
+        return self._element_call(lambda tensor: self._row_element(tensor, "at"))
 
     @property
     def packed_term_call(self) -> list[str]:
@@ -357,25 +355,36 @@ class CppView(View):
     @property
     def packed_call(self) -> list[str]:
         """Those of the function for one element, which may be of the next row."""
-        tensors = []
-        for tensor in self.of_element:
-            if tensor.kind == "number":
-                tensors.append(f"is_next ? {tensor.name}_next : {tensor.name}_row")
-            else:
-                held = tensor.kind == "element" and tensor.role != "out"
-                tensors.append(f"{tensor.name}_vec{'[i]' if held else ''}[j]")
-        factor = self.start.factor
-        return [*tensors, *self._element_numbers("params.", f"is_next ? next_{factor} : {factor}")]
+
+        def of_vectors(tensor: TensorView) -> str:
+            held = tensor.kind == "element" and tensor.role != "out"
+            return f"{tensor.name}_vec{'[i]' if held else ''}[j]"
+
+        return self._element_call(of_vectors, may_be_next=True)
 
     @property
     def packed_single_call(self) -> list[str]:
         """The same for an element behind the last vector."""
-        tensors = []
-        for tensor in self.of_element:
-            index = f"packing.tail_{'at' if tensor.kind == 'element' else 'column'}() + j"
-            is_number = tensor.kind == "number"
-            tensors.append(f"{tensor.name}_row" if is_number else tensor.at(f"params.{tensor.name}", index))
-        return [*tensors, *self._element_numbers("params.")]
+
+        def in_memory(tensor: TensorView) -> str:
+            tail = "tail_at" if tensor.kind == "element" else "tail_column"
+            return tensor.at(f"params.{tensor.name}", f"packing.{tail}() + j")
+
+        return self._element_call(in_memory)
+
+    def _element_call(self, argument: Callable[[TensorView], str], *, may_be_next: bool = False) -> list[str]:
+        """The arguments of the function for one element: `argument` says what is a tensor's, but for those that have a
+        number for each row."""
+
+        def of_row(number: str, of_next: str) -> str:
+            return f"is_next ? {of_next} : {number}" if may_be_next else number
+
+        tensors = [
+            of_row(f"{tensor.name}_row", f"{tensor.name}_next") if tensor.kind == "number" else argument(tensor)
+            for tensor in self.of_element
+        ]
+        factor = self.start.factor
+        return [*tensors, *self._element_numbers("params.", of_row(factor, f"next_{factor}"))]
 
     def _element_numbers(self, prefix: str, factor: str = "") -> list[str]:
         factors = [factor or self.start.factor] if self.start.factor else []
@@ -389,38 +398,37 @@ class CppView(View):
 
     @property
     def cpu_row_call(self) -> list[str]:
+        return self._row_call("")
+
+    def _row_call(self, prefix: str) -> list[str]:
         tensors = [f"{tensor.name}_row" for tensor in self.of_row]
         size = f"static_cast<{self.scalar}>(row_size)"
-        return ["row_total", size, *tensors, *self.scalar_names("", self.start.row_scalars)]
+        return ["row_total", size, *tensors, *self.scalar_names(prefix, self.start.row_scalars)]
 
     @property
     def gather_call(self) -> list[str]:
         """The arguments of the function for one element, which are parts of vectors."""
-        tensors = []
-        for tensor in self.of_element:
-            part = "[i]" if tensor.kind == "table" or (tensor.kind == "element" and tensor.role != "out") else ""
-            tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec{part}[j]")
-        return [*tensors, *self._element_numbers("params.")]
+
+        def of_vectors(tensor: TensorView) -> str:
+            held = tensor.kind == "table" or (tensor.kind == "element" and tensor.role != "out")
+            return f"{tensor.name}_vec{'[i]' if held else ''}[j]"
+
+        return self._element_call(of_vectors)
 
     @property
     def cut_call(self) -> list[str]:
         """The same of vectors that may end in the next row."""
-        tensors = [
-            f"is_next ? {t.name}_next : {t.name}_row" if t.kind == "number" else f"{t.name}_vec[j]"
-            for t in self.of_element
-        ]
-        return [*tensors, *self._element_numbers("params.")]
+        return self._element_call(lambda tensor: f"{tensor.name}_vec[j]", may_be_next=True)
 
     @property
     def cut_single_call(self) -> list[str]:
         """The same where some elements of the vector are of no row."""
-        tensors = []
-        for tensor in self.of_element:
-            if tensor.kind == "element":
-                tensors.append(tensor.at(f"params.{tensor.name}", "at"))
-            else:
-                tensors.append(f"{tensor.name}_row" if tensor.kind == "number" else f"{tensor.name}_vec[j]")
-        return [*tensors, *self._element_numbers("params.")]
+
+        def of_vector(tensor: TensorView) -> str:
+            in_memory = tensor.kind == "element"
+            return tensor.at(f"params.{tensor.name}", "at") if in_memory else f"{tensor.name}_vec[j]"
+
+        return self._element_call(of_vector)
 
     @property
     def cut_block(self) -> int:
