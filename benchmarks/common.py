@@ -165,18 +165,21 @@ def time_calls(function: Callable[..., object], sets: Sequence[Sequence[Any]], d
 
 
 @functools.cache
-def time_copy(nbytes: int) -> float:
-    """Microseconds of a `copy_` that reads and writes so many bytes in all; in a graph or outside, the faster one."""
+def time_copy(nbytes: int, device: str = "cuda") -> float:
+    """Microseconds of a `copy_` that reads and writes so many bytes in all; on a GPU in a graph or outside, the faster
+    one."""
     import torch
 
     from kjit.benchmark import rotated
 
     def make() -> tuple[torch.Tensor, torch.Tensor]:
-        x = torch.ones(nbytes // 2, dtype=torch.uint8, device="cuda")
+        x = torch.ones(nbytes // 2, dtype=torch.uint8, device=device)
         return torch.empty_like(x), x
 
-    pairs = rotated(make, nbytes=nbytes, device="cuda")
-    in_graph = time_calls(torch.Tensor.copy_, pairs)
+    pairs = rotated(make, nbytes=nbytes, device=device)
+    timed = time_calls(torch.Tensor.copy_, pairs, device)
+    if device == "cpu":
+        return timed
     cuda: Any = torch.cuda  # which is not typed throughout
     start, end = (cuda.Event(enable_timing=True) for _ in range(2))
     times: list[float] = []
@@ -189,42 +192,47 @@ def time_copy(nbytes: int) -> float:
         times.append(start.elapsed_time(end) * 1e3 / (5 * len(pairs)))
     del pairs
     torch.cuda.empty_cache()
-    return min(in_graph, statistics.median(times))
+    return min(timed, statistics.median(times))
 
 
 SCAFFOLDED = {
-    "elementwise": ("scale", "x: T[N], alpha: float -> out: T[N]"),
-    "rowwise": ("rms_norm", "x: T[B, D], weight: T[D], eps: float = 1e-6 -> out: T[B, D]"),
-    "gather": ("take_rows", "src: T[M, D], index: int64[N] -> out: T[N, D]"),
+    "scale": ("elementwise", "x: T[N], alpha: float -> out: T[N]"),
+    "rms_norm": ("rowwise", "x: T[B, D], weight: T[D], eps: float = 1e-6 -> out: T[B, D]"),
+    "norm_both_": ("rowwise", "x: mut T[B, D], residual: mut T[B, D], weight: T[D], eps: float = 1e-6"),
+    "take_rows": ("gather", "src: T[M, D], index: int64[N] -> out: T[N, D]"),
 }
-"""Of each pattern the op that is measured as `kjit new` writes it: its name and its signature."""
+"""The ops that are measured as `kjit new` writes them: the pattern and the signature of each."""
+
+OF_PATTERN = {"elementwise": "scale", "rowwise": "rms_norm", "gather": "take_rows"}
+"""Of each pattern the op that is measured against PyTorch's."""
 
 
-def scaffold(root: Path, package: str, pattern: str, *options: str) -> Callable[..., object]:
-    """Write the op of a pattern into a project in the folder `root`, with options of `kjit new`.
+def scaffold(root: Path, package: str, op: str, *options: str) -> Callable[..., object]:
+    """Write an op of `SCAFFOLDED` into a project in the folder `root`, with options of `kjit new`.
 
     Returns:
-        The op as a function of its tensors, the output last.
+        The op as a function of its tensors, an output last.
     """
     from kjit.project import find_project
 
-    name, signature = SCAFFOLDED[pattern]
+    pattern, signature = SCAFFOLDED[op]
     root.mkdir(exist_ok=True)
     (root / "pyproject.toml").write_text(f'[tool.kjit]\npackage = "{package}"\n')
-    command = [sys.executable, "-m", "kjit", "new", name, signature, "--pattern", pattern, *options]
+    command = [sys.executable, "-m", "kjit", "new", op, signature, "--pattern", pattern, *options]
     subprocess.run(command, cwd=root, check=True, stdout=subprocess.DEVNULL)
-    function: Callable[..., object] = getattr(find_project(root).import_wrapper(name), name)
+    function: Callable[..., object] = getattr(find_project(root).import_wrapper(op), op)
     # Like PyTorch's side: one Python function around the call.
     calls: dict[str, Callable[..., object]] = {
-        "elementwise": lambda x, out: function(x, 2.0, out=out),
-        "rowwise": lambda x, weight, out: function(x, weight, 1e-6, out=out),
-        "gather": lambda src, index, out: function(src, index, out=out),
+        "scale": lambda x, out: function(x, 2.0, out=out),
+        "rms_norm": lambda x, weight, out: function(x, weight, 1e-6, out=out),
+        "norm_both_": lambda x, residual, weight: function(x, residual, weight, 1e-6),
+        "take_rows": lambda src, index, out: function(src, index, out=out),
     }
-    return calls[pattern]
+    return calls[op]
 
 
-def torch_side(pattern: str) -> Callable[..., object]:
-    """PyTorch's op of the same tensors."""
+def torch_side(op: str) -> Callable[..., object]:
+    """PyTorch's op of the same tensors, for those of `OF_PATTERN`."""
     import torch
 
     def rms_norm(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -232,11 +240,11 @@ def torch_side(pattern: str) -> Callable[..., object]:
         return torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6)
 
     calls: dict[str, Callable[..., object]] = {
-        "elementwise": lambda x, out: torch.mul(x, 2.0, out=out),
-        "rowwise": rms_norm,
-        "gather": lambda src, index, out: torch.index_select(src, 0, index, out=out),
+        "scale": lambda x, out: torch.mul(x, 2.0, out=out),
+        "rms_norm": rms_norm,
+        "take_rows": lambda src, index, out: torch.index_select(src, 0, index, out=out),
     }
-    return calls[pattern]
+    return calls[op]
 
 
 def find_sglang(given: Path | None) -> Path:

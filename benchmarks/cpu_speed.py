@@ -71,7 +71,7 @@ def main(args: Sequence[str] | None = None) -> None:
     print(f"         {torch.get_num_threads()} threads, torch {torch.__version__}")
     with tempfile.TemporaryDirectory() as folder:
         for pattern in options.patterns.split(","):
-            op = "gather" if pattern == "lengths" else pattern
+            op = common.OF_PATTERN["gather" if pattern == "lengths" else pattern]
             sides = {"torch": common.torch_side(op)}
             for way in ways:
                 written = ("--device", "cpu", "--simd", way)

@@ -69,7 +69,8 @@ def main(args: Sequence[str] | None = None) -> None:
     watch_gpu = watch_throttling(find_hardware("cuda").uuid)
     with tempfile.TemporaryDirectory() as folder, watch_gpu as watch, quick() if options.quick else nullcontext():
         for pattern in options.patterns.split(","):
-            calls = common.scaffold(Path(folder), "scaffolded_kernels", pattern), common.torch_side(pattern)
+            op = common.OF_PATTERN[pattern]
+            calls = common.scaffold(Path(folder), "scaffolded_kernels", op), common.torch_side(op)
             for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
                 for title, sizes, copy in (("", _LARGE[pattern], True), (", small", _SMALL[pattern], False)):
                     cases = list(sizes(dtype, options.quick))
