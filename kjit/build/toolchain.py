@@ -152,6 +152,10 @@ class Toolchain:
             flags.append(f"-march={find_level(self.target.level).march}")
         elif self._is_native:
             flags.append("-march=native")
+        if self.target.kind == "cpu" and self.cxx.family == "gcc":
+            # A loop that copies elements is one like any other: as a call of memcpy, which g++ would make of it, it
+            # hides from kjit/streaming.h what was written.
+            flags.append("-fno-tree-loop-distribute-patterns")
         if self._has_openmp:
             flags.append("-fopenmp")
         if self.target.arch is not None:

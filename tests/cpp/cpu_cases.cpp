@@ -52,7 +52,7 @@ int64_t parts(TensorView sizes, int64_t size, bool smaller) {
     out[count++] = static_cast<int32_t>(std::is_same_v<Size, int64_t> ? -part : part);
   };
   if (smaller) {
-    for_parts<32>(0, size, note);
+    for_parts<kStaged, 32>(0, size, note);
   } else {
     for_parts(0, size, note);
   }
@@ -64,7 +64,7 @@ int64_t stream(TensorView x, TensorView out, bool streams) {
   const auto* from = static_cast<const uint8_t*>(x.data_ptr());
   auto* to = static_cast<uint8_t*>(out.data_ptr());
   int64_t streamed = 0;
-  for_parts<64>(0, x.numel(), [&]<typename Size>(int64_t at, Size size) {
+  for_parts<kStaged, 64>(0, x.numel(), [&]<typename Size>(int64_t at, Size size) {
     Streamed<uint8_t> part(to + at, size, streams);
     for (int64_t i = 0; i < size; ++i) part.data()[i] = from[at + i];
     part.store();

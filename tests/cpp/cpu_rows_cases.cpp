@@ -70,7 +70,8 @@ void take(TensorView src, TensorView index, Optional<TensorView> numbers, Option
   } else if (way == 1) {
     runs.write_parts([&](int64_t at, auto size, const auto& beside) {
       const auto [src_row, number_row, column_row] = beside.data;
-      Streamed<T> out_part(out_ptr + at, size, beside.streams);
+      static_assert(beside.whole_lines == beside.streams);
+      Streamed<T> out_part(out_ptr + at, size, beside.whole_lines);
       for (int64_t i = 0; i < size; ++i) out_part.data()[i] = sum(src_row[i], number_row[i], column_row, i);
       out_part.store();
     });

@@ -51,12 +51,12 @@ void parallel_ranges(std::int64_t total, std::int64_t grain, bool is_parallel, c
   stream_fence();
 }
 
-/// Calls `work(at, size)` for the elements from `first` up to `last` in parts of kStaged, whose size the compiler
+/// Calls `work(at, size)` for the elements from `first` up to `last` in parts of `kPart`, whose size the compiler
 /// knows, and a last one. With `kSmaller`, what is left is done in parts of that size first: for many short rows.
-template <std::int64_t kSmaller = 0, typename Work>
+template <std::int64_t kPart = kStaged, std::int64_t kSmaller = 0, typename Work>
 inline void for_parts(std::int64_t first, std::int64_t last, const Work& work) {
   std::int64_t at = first;
-  for (; at + kStaged <= last; at += kStaged) work(at, std::integral_constant<std::int64_t, kStaged>());
+  for (; at + kPart <= last; at += kPart) work(at, std::integral_constant<std::int64_t, kPart>());
   if constexpr (kSmaller > 0) {
     for (; at + kSmaller <= last; at += kSmaller) work(at, std::integral_constant<std::int64_t, kSmaller>());
   }
@@ -126,8 +126,8 @@ class Staged {
 template <typename T>
 class Staged<T, false, T> : public Streamed<T> {
  public:
-  template <typename Size>
-  Staged(T* tensor, std::int64_t at, Size size, bool streams = false)
+  template <typename Size, typename Streams = bool>
+  Staged(T* tensor, std::int64_t at, Size size, Streams streams = Streams())
       : Streamed<T>(tensor == nullptr ? nullptr : tensor + at, size, streams) {
     if (!this->streams()) fetch_ahead(this->data(), size);
   }

@@ -89,7 +89,8 @@ struct Run {
 /// What belongs to a part of a run: a pointer for each of the rows beside.
 template <bool kStreams, typename... Data>
 struct Beside {
-  static constexpr bool streams = kStreams;  // whether the part goes past the caches
+  static constexpr bool streams = kStreams;                     // whether the part goes past the caches
+  static constexpr std::bool_constant<kStreams> whole_lines{};  // the same, for the tensor whose lines are known
 
   std::tuple<Data...> data;
 };
@@ -122,7 +123,7 @@ class RunParts {
   }
 
   const Work& work_;
-  const Run<kStreams, Data...>& run_;
+  const Run<kStreams, Data...> run_;  // a copy, which stays in registers while stores may change what is in memory
 };
 
 /// A run of several rows, laid side by side.
@@ -142,10 +143,11 @@ using namespace row_details;
 /// `rows`: each a `TableRow`, `ColumnRow` or `NumberRow`. With `streams`, what is written goes past the caches;
 /// `std::false_type` says that it never does.
 ///
-/// A row is read where it is, and so are its results written, but for short ones whose results go past the caches:
-/// these are laid side by side in the first-level cache, some hundred elements at a time, since a line that two of them
-/// share would be read from memory first. Elsewhere that costs more than the ends of rows do: what was just stored can
-/// be read in other pieces only once it is in the cache, behind all results stored before, which wait for their lines.
+/// A row is read where it is, and so are its results written, but for short ones whose results go past the caches, and
+/// are not whole lines: these are laid side by side in the first-level cache, some hundred elements at a time, since a
+/// line that two of them share would be read from memory first. Elsewhere that costs more than the ends of rows do:
+/// what was just stored can be read in other pieces only once it is in the cache, behind all results stored before,
+/// which wait for their lines.
 template <typename T, typename Streams, typename... Rows>
 class RowRuns {
  public:
@@ -160,7 +162,8 @@ class RowRuns {
 
   /// Calls `work(at, size, beside)` for parts of the elements, the first of which is the tensor's element `at`: `size`
   /// is as for `kjit::for_parts`. Pointers to what belongs to these elements in each of `rows` are the tuple
-  /// `beside.data`, and `beside.streams` says whether they go past the caches.
+  /// `beside.data`, and `beside.streams` says whether they go past the caches. `beside.whole_lines` is the same as a
+  /// type: what is written has its parts where `Streamed` needs them.
   template <typename Work>
   [[gnu::always_inline]] void for_parts(const Work& work) {
     parts<false>(work, std::index_sequence_for<Rows...>());
@@ -189,8 +192,15 @@ class RowRuns {
   static constexpr std::int64_t kLine = count_in<T>(kLineBytes) < 32 ? count_in<T>(kLineBytes) : 32;
   static constexpr bool kMayStream = std::is_same_v<Streams, bool>;
 
-  /// Whether rows are laid side by side, if they go past the caches.
-  bool packs() const { return row_size_ * static_cast<std::int64_t>(sizeof(T)) < 768 && row_size_ <= kRun - kStaged; }
+  static constexpr std::int64_t kStreamed = details::kStreamedAtOnce<T>;  // elements of the parts that stream
+  static constexpr std::int64_t kStreamedLine = count_in<T>(kLineBytes);  // and of the last ones
+
+  /// Whether rows are laid side by side, if they go past the caches: short ones, but for those of some whole lines.
+  bool packs() const {
+    const std::int64_t bytes = row_size_ * static_cast<std::int64_t>(sizeof(T));
+    const bool of_lines = lines_.head(0) == 0 && bytes % kLineBytes == 0;
+    return bytes < 768 && row_size_ <= kRun - kStaged && !(of_lines && bytes > kLineBytes);
+  }
 
   template <bool kTwice, typename Work, std::size_t... kRows>
   [[gnu::always_inline]] void parts(const Work& work, std::index_sequence<kRows...> rows) {
@@ -200,7 +210,7 @@ class RowRuns {
             [&]<typename Streaming>(const Streaming& run) {
               const RunParts part(work, run);
               if (run.head > 0) part(0, run.head);
-              kjit::for_parts<32>(run.head, run.size, part);
+              kjit::for_parts<kStreamed, kStreamedLine>(run.head, run.size, part);
             },
             rows);
       }
@@ -332,10 +342,13 @@ constexpr std::int64_t rows_ahead(std::int64_t table_size, std::int64_t row_size
 
 /// Asks for a row that will be read soon, or the first bytes of it: the hardware follows one that goes on. As many
 /// times for each row of a tensor, wherever in a line it begins: a branch that no CPU foresees would cost more than to
-/// ask for a line twice. Were it not inline, g++ would take it for a function without effect, and leave its call out.
-template <int kLocality, typename T>
+/// ask for a line twice. Where results go past the caches, for more of the row, as the hardware is late then, and into
+/// the second level of the caches, to which more rows can be on their way. Were it not inline, g++ would take it for a
+/// function without effect, and leave its call out.
+template <bool kStreams, typename T>
 [[gnu::always_inline]] inline void fetch_row(const T* row, std::int64_t row_size) {
-  constexpr std::int64_t kMost = 16 * kLineBytes;
+  constexpr std::int64_t kMost = (kStreams ? 32 : 16) * kLineBytes;
+  constexpr int kLocality = kStreams ? 2 : 3;
   const std::int64_t bytes = row_size * static_cast<std::int64_t>(sizeof(T)), end = bytes < kMost ? bytes : kMost;
   const char* from = reinterpret_cast<const char*>(row);
   for (std::int64_t at = 0; at < end; at += kLineBytes) __builtin_prefetch(from + at, 0, kLocality);
@@ -389,13 +402,12 @@ class TableRow {
     }
 
    private:
-    /// Asks for the row that will be needed some rows later: while results go past the caches, as far as the second
-    /// level of these, to which more rows can be on their way.
+    /// Asks for the row that will be needed some rows later.
     [[gnu::always_inline]] void fetch(std::int64_t row) const {
       if (ahead_ == 0) return;
       const std::uint64_t later = static_cast<std::uint64_t>(index_[row + ahead_ < most_ ? row + ahead_ : most_]);
       if (later >= table_size_) return;
-      fetch_row<kStreams ? 2 : 3>(at(later), row_size_);
+      fetch_row<kStreams>(at(later), row_size_);
     }
 
     const T* at(std::uint64_t row) const { return table_ + static_cast<std::int64_t>(row) * row_size_; }

@@ -40,14 +40,22 @@ struct LastLevelCache {
 /// The one of this CPU; none where it is not known. KJIT_CPU_CACHE_BYTES goes before what the CPU says.
 LastLevelCache find_last_level_cache() noexcept;
 
-// Of the widest stores that go past the caches.
+// What the widest stores that go past the caches write.
 #if defined(__AVX512F__)
-constexpr std::size_t kStreamBytes = 64;
+using StreamVector = __m512i;
 #elif defined(__AVX__)
-constexpr std::size_t kStreamBytes = 32;
+using StreamVector = __m256i;
+#elif defined(__x86_64__)
+using StreamVector = __m128i;
 #else
-constexpr std::size_t kStreamBytes = 16;
+struct StreamVector {
+  unsigned char bytes[16];
+};
 #endif
+
+/// Elements that are all read before the first of them is stored: four lines of the caches.
+template <typename T>
+constexpr std::int64_t kStreamedAtOnce = 256 / sizeof(T) < kStaged ? 256 / sizeof(T) : kStaged;
 
 }  // namespace details
 
@@ -74,42 +82,61 @@ inline void stream_fence() {
 }
 
 /// `size` elements from `to` on, at most kStaged, that are only written. With `streams` they go past the caches, by way
-/// of a buffer, if they are whole aligned vectors and the compiler knows how many (`for_parts` of kjit/cpu.h). Written
+/// of a buffer, if they are whole aligned vectors and the compiler knows how many (`for_parts` of kjit/cpu.h). Where
+/// `streams` is `std::true_type`, `to` is aligned to the vectors, and the compiler leaves the buffer out. Written
 /// elements are in `to` after `store()`.
 template <typename T>
 class Streamed {
  public:
-  template <typename Size>
-  Streamed(T* to, Size size, bool streams) : to_(to), size_(size) {
+  template <typename Size, typename Streams>
+  Streamed(T* to, Size size, Streams streams) : to_(to), size_(size) {
     if constexpr (!std::is_integral_v<Size>) {
-      const auto address = reinterpret_cast<std::uintptr_t>(to);
-      streams_ = streams && (address | Size::value * sizeof(T)) % details::kStreamBytes == 0;
+      const bool is_aligned =
+          std::is_same_v<Streams, std::true_type> || is_vector(reinterpret_cast<std::uintptr_t>(to));
+      streams_ = streams && is_aligned && is_vector(Size::value * sizeof(T));
     }
   }
   T* data() { return streams_ ? buffer_ : to_; }
   bool streams() const { return streams_; }
   void store() {
     if (!streams_) return;
-    const char* from = reinterpret_cast<const char*>(buffer_);
-    char* to = reinterpret_cast<char*>(to_);
-    constexpr std::int64_t kVector = details::kStreamBytes;
-    const std::int64_t bytes = size_ * static_cast<std::int64_t>(sizeof(T));
-    for (std::int64_t i = 0; i < bytes; i += kVector) {
-#if defined(__AVX512F__)
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_load_si512(from + i));
-#elif defined(__AVX__)
-      const __m256i vector = _mm256_load_si256(reinterpret_cast<const __m256i*>(from + i));
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), vector);
-#elif defined(__x86_64__)
-      const __m128i vector = _mm_load_si128(reinterpret_cast<const __m128i*>(from + i));
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), vector);
-#else
-      __builtin_memcpy(to + i, from + i, kVector);
-#endif
+    Vector* const to = reinterpret_cast<Vector*>(to_);
+    const std::size_t count = static_cast<std::size_t>(size_) * sizeof(T) / sizeof(Vector);
+    constexpr std::size_t kFew = details::kStreamedAtOnce<T> * sizeof(T) / sizeof(Vector);
+    std::size_t i = 0;
+    for (; i + kFew <= count; i += kFew) {
+      // Then compilers know what they read, and leave the buffer out.
+      Vector vectors[kFew];
+      for (std::size_t j = 0; j < kFew; ++j) vectors[j] = read(i + j);
+      for (std::size_t j = 0; j < kFew; ++j) stream(to + i + j, vectors[j]);
     }
+    for (; i < count; ++i) stream(to + i, read(i));
   }
 
  private:
+  using Vector = details::StreamVector;
+
+  /// Whether a number of bytes, or an address, is a multiple of a vector's size.
+  static bool is_vector(std::uintptr_t bytes) { return bytes % sizeof(Vector) == 0; }
+
+  Vector read(std::size_t i) const {
+    Vector vector;
+    __builtin_memcpy(&vector, reinterpret_cast<const char*>(buffer_) + i * sizeof(Vector), sizeof(Vector));
+    return vector;
+  }
+  static void stream(Vector* to, Vector vector) {
+#if defined(__AVX512F__)
+    _mm512_stream_si512(to, vector);
+#elif defined(__AVX__)
+    _mm256_stream_si256(to, vector);
+#elif defined(__x86_64__)
+    _mm_stream_si128(to, vector);
+#else
+    *to = vector;
+#endif
+    asm volatile("" ::: "memory");  // in this order: another, which compilers may prefer, is slower
+  }
+
   alignas(64) T buffer_[kStaged];
   T* to_;
   std::int64_t size_;
