@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -621,6 +622,13 @@ class TestToolchain:
         spec = Spec("op", cpp_files=["/x.cpp"])
         assert "-march=native" in Toolchain.for_target(Target.cpu()).cxx_flags(spec)
         assert "-march=native" not in Toolchain.for_target(Target.cuda("9.0a")).cxx_flags(spec)
+
+    def test_gcc_leaves_loops_that_copy_as_they_are_and_clang_is_not_told(self) -> None:
+        made = Toolchain.for_target(Target.cpu())
+        for family in ("gcc", "clang"):
+            of_family = dataclasses.replace(made, cxx=dataclasses.replace(made.cxx, family=family))
+            flags = of_family.cxx_flags(Spec("op", cpp_files=["/x.cpp"]))
+            assert ("-fno-tree-loop-distribute-patterns" in flags) is (family == "gcc")
 
     def test_code_for_a_level_of_cpus_is_for_that_level_and_does_not_depend_on_this_cpu(self) -> None:
         level = cpu.levels()[0]
