@@ -133,8 +133,8 @@ CPP_TYPES = _words(
     LoadStoreBytes LoadStorePattern Matching MaybeData MaybeDevice Memory Message Narrowing NoDeleter NumberRow
     Optional Options Packed PackedRows PackedTrait Panic PanicError Pending Piece Pieces Place Position ReductionTrait
     Row RowRuns Run RunData RunParts RuntimeCheck RuntimeDeviceCheck SameData ScalarTrait ShapeView SharedArrays
-    SizeRef Source Spread Staged StagedRow StorageType Streamed StrideView StringView SymbolicDType SymbolicDevice
-    SymbolicShape SymbolicSize TableRow Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
+    SizeRef Source Spread Staged StagedRow StorageType StreamVector Streamed StrideView StringView SymbolicDType
+    SymbolicDevice SymbolicShape SymbolicSize TableRow Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""

@@ -192,8 +192,9 @@ class RowRuns {
   static constexpr std::int64_t kLine = count_in<T>(kLineBytes) < 32 ? count_in<T>(kLineBytes) : 32;
   static constexpr bool kMayStream = std::is_same_v<Streams, bool>;
 
-  static constexpr std::int64_t kStreamed = details::kStreamedAtOnce<T>;  // elements of the parts that stream
-  static constexpr std::int64_t kStreamedLine = count_in<T>(kLineBytes);  // and of the last ones
+  // Elements of the parts that stream: of four lines, as far as they can be staged, and of one.
+  static constexpr std::int64_t kStreamedLine = count_in<T>(kLineBytes);
+  static constexpr std::int64_t kStreamed = 4 * kStreamedLine < kStaged ? 4 * kStreamedLine : kStaged;
 
   /// Whether rows are laid side by side, if they go past the caches: short ones, but for those of some whole lines.
   bool packs() const {

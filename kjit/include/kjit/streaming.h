@@ -53,10 +53,6 @@ struct StreamVector {
 };
 #endif
 
-/// Elements that are all read before the first of them is stored: four lines of the caches.
-template <typename T>
-constexpr std::int64_t kStreamedAtOnce = 256 / sizeof(T) < kStaged ? 256 / sizeof(T) : kStaged;
-
 }  // namespace details
 
 /// Whether tensors with elements of types `Ts`, `numel` in each, are more than the CPU's caches hold: all of those of
@@ -100,17 +96,12 @@ class Streamed {
   bool streams() const { return streams_; }
   void store() {
     if (!streams_) return;
-    Vector* const to = reinterpret_cast<Vector*>(to_);
     const std::size_t count = static_cast<std::size_t>(size_) * sizeof(T) / sizeof(Vector);
-    constexpr std::size_t kFew = details::kStreamedAtOnce<T> * sizeof(T) / sizeof(Vector);
-    std::size_t i = 0;
-    for (; i + kFew <= count; i += kFew) {
-      // Then compilers know what they read, and leave the buffer out.
-      Vector vectors[kFew];
-      for (std::size_t j = 0; j < kFew; ++j) vectors[j] = read(i + j);
-      for (std::size_t j = 0; j < kFew; ++j) stream(to + i + j, vectors[j]);
+    for (std::size_t i = 0; i < count; ++i) {
+      Vector vector;
+      __builtin_memcpy(&vector, reinterpret_cast<const char*>(buffer_) + i * sizeof(Vector), sizeof(Vector));
+      stream(reinterpret_cast<Vector*>(to_) + i, vector);
     }
-    for (; i < count; ++i) stream(to + i, read(i));
   }
 
  private:
@@ -119,11 +110,6 @@ class Streamed {
   /// Whether a number of bytes, or an address, is a multiple of a vector's size.
   static bool is_vector(std::uintptr_t bytes) { return bytes % sizeof(Vector) == 0; }
 
-  Vector read(std::size_t i) const {
-    Vector vector;
-    __builtin_memcpy(&vector, reinterpret_cast<const char*>(buffer_) + i * sizeof(Vector), sizeof(Vector));
-    return vector;
-  }
   static void stream(Vector* to, Vector vector) {
 #if defined(__AVX512F__)
     _mm512_stream_si512(to, vector);
@@ -134,7 +120,6 @@ class Streamed {
 #else
     *to = vector;
 #endif
-    asm volatile("" ::: "memory");  // in this order: another, which compilers may prefer, is slower
   }
 
   alignas(64) T buffer_[kStaged];
