@@ -87,7 +87,13 @@ def make_private(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        if not folder.is_dir():
+        try:
+            is_taken = not stat.S_ISDIR(folder.stat().st_mode)
+        except FileNotFoundError:
+            is_taken = folder.is_symlink()  # to nowhere
+            if not is_taken:
+                make_private(folder)  # another process has removed it meanwhile
+        if is_taken:
             raise
     except FileNotFoundError:
         if folder.parent == folder:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,6 +130,7 @@ def test_a_sweep_that_loses_its_new_lock_to_another_one_leaves_it_signed(
 _COUNT = """
 import sys, tempfile
 from pathlib import Path
+from typing import Any
 from kjit.build.staging import temporary_lock
 tempfile.tempdir = sys.argv[1]
 count = Path(sys.argv[1]) / "count"
@@ -162,6 +165,25 @@ def test_a_home_that_another_process_removes_meanwhile_is_made_again(
         assert folder.parent.name == f"kjit-{os.geteuid()}"
     assert len(made) > 3
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_that_was_there_and_is_gone_a_moment_later_has_no_other_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two processes would hold what they take for the same lock."""
+    make = Path.mkdir
+    lost: list[Path] = []
+
+    def lose_and_make(folder: Path, *args: Any, **options: Any) -> None:
+        if folder.parent == tmp_path and len(lost) < 3:
+            lost.append(folder)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+        make(folder, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", lose_and_make)
+    with temporary_folder(str(tmp_path)) as folder:
+        assert folder.parent.name == f"kjit-{os.geteuid()}"
+    assert len(lost) == 3
 
 
 def test_a_temporary_lock_that_another_name_holds_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
