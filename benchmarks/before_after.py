@@ -54,10 +54,7 @@ def main(args: Sequence[str] | None = None) -> None:
     if not (options.before / "kjit" / "__init__.py").is_file():
         parser.error(f"{options.before} is no checkout of kjit")
     if options.device == "cuda":
-        missing = common.nvcc_missing() if common.has_gpu() else "this machine has no NVIDIA GPU"
-        if missing is not None:
-            print(f"before_after.py needs a GPU and a CUDA compiler: {missing}", file=sys.stderr)
-            sys.exit(2)
+        common.require_gpu("before_after.py")
     common.print_machine(gpu=options.device == "cuda")
     lengths, sizes = ([int(number) for number in text.split(",")] for text in (options.lengths, options.sizes))
     cases = list(itertools.product(options.ops.split(","), options.dtypes.split(","), lengths, sizes))

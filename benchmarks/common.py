@@ -346,6 +346,14 @@ def nvcc_missing() -> str | None:
     return None
 
 
+def require_gpu(script: str) -> None:
+    """End with status 2 where there is no GPU, or no CUDA source can be compiled."""
+    missing = nvcc_missing() if has_gpu() else "this machine has no NVIDIA GPU"
+    if missing is not None:
+        print(f"{script} needs a GPU and a CUDA compiler: {missing}", file=sys.stderr)
+        sys.exit(2)
+
+
 def summary(values: Sequence[float]) -> str:
     """Median and range, for a value that is printed alone."""
     return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"

@@ -22,7 +22,6 @@ import argparse
 import functools
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -92,10 +91,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--no-sglang", action="store_true", help="kjit and copy_ alone")
     parser.add_argument("--json", type=Path, help="write all results into this file too, after every op")
     options = parser.parse_args(args)
-    missing = "this machine has no NVIDIA GPU" if not common.has_gpu() else common.nvcc_missing()
-    if missing is not None:
-        print(f"kernel_speed.py needs a GPU and a CUDA compiler: {missing}", file=sys.stderr)
-        sys.exit(2)
+    common.require_gpu("kernel_speed.py")
     unknown = set(options.ops.split(",")) - set(_OPS)
     if unknown:
         parser.error(f"there is no op {', '.join(sorted(unknown))}; there are {', '.join(_OPS)}")

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -61,10 +60,7 @@ def main(args: Sequence[str] | None = None) -> None:
     unknown = set(options.patterns.split(",")) - set(_LARGE)
     if unknown:
         parser.error(f"there is no pattern {', '.join(sorted(unknown))} here; there are {', '.join(_LARGE)}")
-    missing = common.nvcc_missing() if common.has_gpu() else "this machine has no NVIDIA GPU"
-    if missing is not None:
-        print(f"scaffold_speed.py needs a GPU and a CUDA compiler: {missing}", file=sys.stderr)
-        sys.exit(2)
+    common.require_gpu("scaffold_speed.py")
     common.print_machine(gpu=True)
     watch_gpu = watch_throttling(find_hardware("cuda").uuid)
     with tempfile.TemporaryDirectory() as folder, watch_gpu as watch, quick() if options.quick else nullcontext():
