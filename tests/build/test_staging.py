@@ -130,7 +130,6 @@ def test_a_sweep_that_loses_its_new_lock_to_another_one_leaves_it_signed(
 _COUNT = """
 import sys, tempfile
 from pathlib import Path
-from typing import Any
 from kjit.build.staging import temporary_lock
 tempfile.tempdir = sys.argv[1]
 count = Path(sys.argv[1]) / "count"
