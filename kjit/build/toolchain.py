@@ -152,10 +152,8 @@ class Toolchain:
             flags.append(f"-march={find_level(self.target.level).march}")
         elif self._is_native:
             flags.append("-march=native")
-        if self.target.kind == "cpu" and self.cxx.family == "gcc":
-            # A loop that copies elements is one like any other: as a call of memcpy, which g++ would make of it, it
-            # hides from kjit/streaming.h what was written.
-            flags.append("-fno-tree-loop-distribute-patterns")
+        if self.target.kind == "cpu":
+            flags += self._vector_flags(spec)
         if self._has_openmp:
             flags.append("-fopenmp")
         if self.target.arch is not None:
@@ -163,6 +161,19 @@ class Toolchain:
         if self.target.is_simulated:
             flags += self._simulated
         return [*flags, *spec.extra_cflags, *self._include_flags(spec.extra_include_paths)]
+
+    def _vector_flags(self, spec: Spec) -> list[str]:
+        """What lets the compiler use vectors for a CPU's loops over elements; no result changes."""
+        # A square root that sets errno, or a comparison that may trap, is done for one element after another.
+        flags = ["-fno-math-errno", "-fno-trapping-math"]
+        if platform.machine() == "x86_64" and spec.simd != "highway":
+            # The widest, on every CPU: kjit/cpu.h converts halves in vectors of that size.
+            flags.append("-mprefer-vector-width=512")
+        if self.cxx.family == "gcc":
+            # A loop that copies elements is one like any other: as a call of memcpy, which g++ would make of it, it
+            # hides from kjit/streaming.h what was written.
+            flags.append("-fno-tree-loop-distribute-patterns")
+        return flags
 
     def sim_flags(self, spec: Spec) -> list[str]:
         """The flags for a CUDA unit of `spec` that the C++ compiler compiles for the simulator.

@@ -31,14 +31,14 @@ struct AddConstant {
     TensorMatcher(shape).with_device<kDLCPU>().with_dtype<T>().verify(x, "x").verify(out, "out");
 
     const int64_t numel = shape.numel();
-    const bool streams = exceeds_caches<T, T>(numel);
     const T* x_ptr = static_cast<const T*>(x.data_ptr());
     T* out_ptr = static_cast<T*>(out.data_ptr());
+    const bool streams = exceeds_caches<T, T>(numel) && begin_lines(out_ptr);
     parallel_ranges(numel, kStaged, numel >= kParallel, [=](int64_t first, int64_t last) {
-      for_parts(first, last, [=]<typename Size>(int64_t at, Size size) {
-        Staged<const T> x_part(x_ptr, at, size);
+      for_staged<T>(first, last, streams, [=]<typename Size>(int64_t at, Size size) {
+        Staged<const T> x_part(x_ptr + at, size);
         staged_t<const T>* x_data = x_part.data();
-        Staged<T, false> out_part(out_ptr, at, size, streams);
+        Staged<T, false> out_part(out_ptr + at, size, streams);
         staged_t<T>* out_data = out_part.data();
 #pragma omp simd
         for (int64_t i = 0; i < size; ++i) {

@@ -283,17 +283,35 @@ class CppView(View):
         """Whether elements may be computed twice: none is read, nor of the same shape, where a result might be put."""
         return all(tensor.role == "out" for tensor in self.of("element"))
 
+    @property
+    def row_parts(self) -> str:
+        """The method of `RowRuns` that has the parts of rows which the kernel takes."""
+        if not self.only_writes:
+            return "for_parts"
+        return "move_parts" if self.start.moves else "write_parts"
+
     @staticmethod
     def _staged(tensors: Sequence[TensorView]) -> list[str]:
         return [f"{t.name}_row" if t.kind == "number" else t.at(f"{t.name}_data", "i") for t in tensors]
 
     def staged_class(self, tensor: TensorView, name: str = "Staged") -> str:
-        """What holds some elements of a tensor: converted, where the function for one element is a template over their
-        type."""
-        arguments = [tensor.pointee, *(["false"] if tensor.role == "out" else [])]
-        if self.start.moves or tensor.element in ("fp16_t", "bf16_t"):
-            arguments = [tensor.pointee, "false" if tensor.role == "out" else "true", tensor.pointee]
+        """What holds some elements of a tensor, or with "StagedRow" a row: converted, where the function for one
+        element is a template over their type."""
+        unchanged = self.start.moves or tensor.element in ("fp16_t", "bf16_t")
+        arguments = [tensor.pointee]
+        if name == "Staged" and tensor.optional:
+            name = "StagedOptional"
+        elif tensor.role == "out" or unchanged:
+            arguments.append("false" if tensor.role == "out" else "true")
+        if unchanged:
+            arguments.append(tensor.pointee)
         return f"{name}<{', '.join(arguments)}>"
+
+    @staticmethod
+    def first_of(tensor: TensorView, offset: str) -> str:
+        """Where a tensor's elements behind so many are; null where it is absent."""
+        pointer = f"{tensor.name}_ptr + {offset}"
+        return f"{tensor.name}_ptr == nullptr ? nullptr : {pointer}" if tensor.optional else pointer
 
     def staged_pointee(self, tensor: TensorView) -> str:
         """The type of the elements in it."""
@@ -389,6 +407,11 @@ class CppView(View):
     def _element_numbers(self, prefix: str, factor: str = "") -> list[str]:
         factors = [factor or self.start.factor] if self.start.factor else []
         return [*self.scalar_names(prefix, self.start.element_scalars), *factors]
+
+    @property
+    def element_types(self) -> list[str]:
+        """The types that the elements of tensors have, each once."""
+        return list(dict.fromkeys(tensor.element for tensor in self.of("element")))
 
     @property
     def streamed_types(self) -> list[str]:

@@ -107,16 +107,6 @@ class HighwayView:
         return ["row_total", "static_cast<Lane>(params.row_size)", *tensors, *scalars]
 
     @property
-    def whole_pointers(self) -> list[str]:
-        """Where the vectors of tensors are that are always there."""
-        return [f"params.{tensor.name} + at" for tensor in self.cpp.tensors if not tensor.optional]
-
-    @property
-    def written_pointers(self) -> list[str]:
-        """Where the vectors are of what is made of rows that an index chooses."""
-        return [f"params.{tensor.name} + row_at + at" for tensor in self.cpp.of("element", roles=("mut", "out"))]
-
-    @property
     def numbers(self) -> list[TensorView]:
         """The tensors with a number for each row."""
         return self.cpp.of("number")

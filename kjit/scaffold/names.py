@@ -46,18 +46,19 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    addresses ahead aligned_head all_aligned are_aligned arrays at at_row beside beyond bits_t blockDim blockIdx
-    blocks chunk columns_aligned compute_t cutter cutting data_of device div_ceil element_or_zero exceeds_caches
-    fetch_ahead fetched fills first fits for_parts for_run for_vectors given gpu gridDim head heads held hn host hwy i
-    in_shared inverse_rms is_long is_next j kept_chunks kernel kjit lane lane_t last late launch lead least line load
-    load_one load_or_zero lowest matcher max_block maybe_unused most next next_inverse_rms next_lead num_rows numel
-    of_row of_vector only others_aligned packed_kernel packing parallel_ranges params part parts pending piece pieces
-    pointers row row_at row_size row_total rsqrt run runs scalar_t shape size spread sqrt staged_t std store store_one
-    streams summed table_at table_size tag term threadIdx threads totals vec vec_end vec_total vectors wanted warpSize
-    whole widen write_run
+    addresses ahead aligned_head all_aligned are_aligned arrays at at_row begin_lines beside beyond bits_t blockDim
+    blockIdx blocks chunk columns_aligned compute_t cutter cutting data_of device div_ceil element_or_zero
+    exceeds_caches fetch_ahead fetched fills first fits for_parts for_run for_staged for_vectors given gpu gridDim
+    head heads held hn host hwy i in_shared inverse_rms is_long is_next j kept_chunks kernel kjit lane lane_t last
+    late launch lead least line load load_one load_or_zero lowest matcher max_block maybe_unused most next
+    next_inverse_rms next_lead num_rows numel of_row of_vector only others_aligned packed_kernel packing
+    parallel_ranges params part parts pending piece pieces pointers row row_at row_size row_total rsqrt
+    run runs scalar_t shape size spread sqrt staged_t std store store_one streams summed table_at table_size tag
+    term threadIdx threads totals vec vec_end vec_total vectors wanted warpSize whole widen write_run
 
     Beside ColumnRow Cutter Index Lane LaunchKernel NumberRow Optional Params Part RowRun RowRuns Size Staged
-    StagedRow Streamed SymbolicDevice SymbolicShape SymbolicSize T TableRow Tag TensorMatcher TensorView Ts U Widest
+    StagedOptional StagedRow Streamed SymbolicDevice SymbolicShape SymbolicSize T TableRow Tag TensorMatcher
+    TensorView Ts U Widest
     kAhead kAligned kBlock kClusters kColumns kCutBlock kCutParts kDLCPU kDLCUDA kEven kKeep kLate kLong kParallel
     kParts kSplitBytes kStaged kStaying kStreaming kUnroll kVec kWhole
 
@@ -131,10 +132,11 @@ CPP_TYPES = _words(
     DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard Division Error Event Exchange Export Extent FactoryLock
     FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait IntegerRange Kept LastLevelCache LaunchKernel
     LoadStoreBytes LoadStorePattern Matching MaybeData MaybeDevice Memory Message Narrowing NoDeleter NumberRow
-    Optional Options Packed PackedRows PackedTrait Panic PanicError Pending Piece Pieces Place Position ReductionTrait
-    Row RowRuns Run RunData RunParts RuntimeCheck RuntimeDeviceCheck SameData ScalarTrait ShapeView SharedArrays
-    SizeRef Source Spread Staged StagedRow StorageType StreamVector Streamed StrideView StringView SymbolicDType
-    SymbolicDevice SymbolicShape SymbolicSize TableRow Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
+    Optional Options Packed PackedRows PackedTrait Panic PanicError Pending Piece Pieces Place Position
+    ReductionTrait Row RowRuns Run RunData RunParts RuntimeCheck RuntimeDeviceCheck SameData ScalarTrait ShapeView
+    SharedArrays SizeRef Source Spread Staged StagedOptional StagedRow StorageType StreamVector Streamed
+    StreamedSize StrideView StringView SymbolicDType SymbolicDevice SymbolicShape SymbolicSize TableRow Tensor
+    TensorMatcher TensorView TvmTraits TypeTraits Word
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""

@@ -340,7 +340,11 @@ class _Parser:
                 column=name.column,
                 hint=f"{name.text}: const int = 1, {name.text}: mut T[N] or {name.text}: Optional T[N] = None",
             )
-        type_token = self.expect("name", f"a type for '{name.text}'", f"{name.text}: T[N] or {name.text}: float")
+        example = f"{name.text}: T[N] or {name.text}: float"
+        for word, with_type in (("const", "int = 1"), ("mut", "T[N]"), ("Optional", "T[N] = None")):
+            if words[word]:
+                example = f"{name.text}: {word} {with_type}"
+        type_token = self.expect("name", f"a type for '{name.text}'", example)
         if self.token.kind == "[":
             if words["const"]:
                 raise self.error(

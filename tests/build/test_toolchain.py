@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import platform
 import stat
 import subprocess
 import sys
@@ -622,6 +623,14 @@ class TestToolchain:
         spec = Spec("op", cpp_files=["/x.cpp"])
         assert "-march=native" in Toolchain.for_target(Target.cpu()).cxx_flags(spec)
         assert "-march=native" not in Toolchain.for_target(Target.cuda("9.0a")).cxx_flags(spec)
+
+    def test_no_errno_and_no_trap_keep_loops_of_a_cpu_kernel_from_vectors(self) -> None:
+        wanted = {"-fno-math-errno", "-fno-trapping-math"}
+        if platform.machine() == "x86_64":
+            wanted.add("-mprefer-vector-width=512")
+        spec = Spec("op", cpp_files=["/x.cpp"])
+        assert wanted <= set(Toolchain.for_target(Target.cpu()).cxx_flags(spec))
+        assert not wanted & set(Toolchain.for_target(Target.cuda("9.0a")).cxx_flags(spec))
 
     def test_gcc_leaves_loops_that_copy_as_they_are_and_clang_is_not_told(self) -> None:
         made = Toolchain.for_target(Target.cpu())

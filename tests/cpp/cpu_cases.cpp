@@ -20,8 +20,8 @@ void through_floats(TensorView x, TensorView out, bool streams) {
   auto* to = static_cast<fp16_t*>(out.data_ptr());
   for_parts(0, x.numel(), [=]<typename Size>(int64_t at, Size size) {
     static_assert(kStaged > 0);
-    Staged<const fp16_t> x_part(from, at, size);
-    Staged<fp16_t, false> out_part(to, at, size, streams);
+    Staged<const fp16_t> x_part(from + at, size);
+    Staged<fp16_t, false> out_part(to + at, size, streams);
     const staged_t<const fp16_t>* x_data = x_part.data();
     for (int64_t i = 0; i < size; ++i) out_part.data()[i] = x_data[i];
     out_part.store();
@@ -34,12 +34,41 @@ void from_floats(TensorView x, TensorView out, bool streams) {
   const auto* from = static_cast<const float*>(x.data_ptr());
   auto* to = static_cast<T*>(out.data_ptr());
   for_parts(0, x.numel(), [=]<typename Size>(int64_t at, Size size) {
-    Staged<T, false> part(to, at, size, streams);
+    Staged<T, false> part(to + at, size, streams);
     staged_t<T>* data = part.data();
     for (int64_t i = 0; i < size; ++i) data[i] = static_cast<staged_t<T>>(from[at + i]);
     part.store();
   });
   stream_fence();
+}
+
+/// out = x + y, or x where there is no y.
+template <typename T>
+void add_optional(TensorView x, Optional<TensorView> y, TensorView out) {
+  const T* y_ptr = y.has_value() ? static_cast<const T*>(y.value().data_ptr()) : nullptr;
+  for_parts(0, x.numel(), [&]<typename Size>(int64_t at, Size size) {
+    Staged<const T> x_part(static_cast<const T*>(x.data_ptr()) + at, size);
+    StagedOptional<const T> y_part(y_ptr == nullptr ? nullptr : y_ptr + at, size);
+    Staged<T, false> out_part(static_cast<T*>(out.data_ptr()) + at, size);
+    const auto* y_data = y_part.data();
+    for (int64_t i = 0; i < size; ++i) {
+      out_part.data()[i] = x_part.data()[i] + (y_data == nullptr ? staged_t<T>{} : y_data[i]);
+    }
+    out_part.store();
+  });
+}
+
+/// The sizes of the parts that tensors with elements of these types are done in.
+template <typename... Ts>
+int64_t staged_parts(TensorView sizes, int64_t size, bool streams) {
+  auto* out = static_cast<int32_t*>(sizes.data_ptr());
+  int64_t count = 0;
+  for_staged<Ts...>(0, size, streams, [&]<typename Size>(int64_t, Size part) {
+    constexpr bool kStreams = requires(Size size) { []<int64_t kSize>(StreamedSize<kSize>) {}(size); };
+    if (kStreams && !streams) throw host::PanicError(host::Message() << "a part streams");
+    out[count++] = static_cast<int32_t>(part);
+  });
+  return count;
 }
 
 /// The sizes of the parts of so many elements; negative where the compiler does not know them. Returns how many.
@@ -74,6 +103,12 @@ int64_t stream(TensorView x, TensorView out, bool streams) {
   return streamed;
 }
 
+/// Whether a tensor, and what is `offset` bytes behind its first, begin with a line of the caches.
+bool lines(TensorView x, int64_t offset) {
+  const auto* data = static_cast<const uint8_t*>(x.data_ptr());
+  return begin_lines(data, data + offset);
+}
+
 /// Whether floats and doubles, so many of each, are more than the caches hold.
 bool exceeds(int64_t numel) {
   return exceeds_caches<float, double>(numel);
@@ -102,8 +137,14 @@ KJIT_EXPORT(count, count)
 KJIT_EXPORT(through_floats, through_floats)
 KJIT_EXPORT(from_floats_fp16, from_floats<fp16_t>)
 KJIT_EXPORT(from_floats_bf16, from_floats<bf16_t>)
+KJIT_EXPORT(add_optional_fp16, add_optional<fp16_t>)
+KJIT_EXPORT(add_optional_fp32, add_optional<float>)
+KJIT_EXPORT(staged_parts_fp16, staged_parts<fp16_t>)
+KJIT_EXPORT(staged_parts_fp32, staged_parts<float>)
+KJIT_EXPORT(staged_parts_fp64_int8, (staged_parts<double, int8_t>))
 KJIT_EXPORT(parts, parts)
 KJIT_EXPORT(stream, stream)
+KJIT_EXPORT(lines, lines)
 KJIT_EXPORT(exceeds, exceeds)
 KJIT_EXPORT(double_rows_fp16, double_rows<fp16_t>)
 KJIT_EXPORT(double_rows_bf16, double_rows<bf16_t>)

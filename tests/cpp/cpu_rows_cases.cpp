@@ -86,6 +86,31 @@ void take(TensorView src, TensorView index, Optional<TensorView> numbers, Option
   stream_fence();
 }
 
+template <typename T>
+void copy_element(const T& from, T& to) {
+  to = from;
+}
+
+/// out[n, d] = src[index[n], d], for the rows from `first` up to `last`; zeros for the rows that `src` does not have.
+/// Returns how many parts there were. `Streams` is as for `RowRuns`.
+template <typename T, typename Streams>
+int64_t move(TensorView src, TensorView index, TensorView out, int64_t first, int64_t last, bool streams) {
+  auto* out_ptr = static_cast<T*>(out.data_ptr());
+  TableRow src_rows(static_cast<const T*>(src.data_ptr()), src.size(0), static_cast<const int64_t*>(index.data_ptr()));
+  Streams wanted{};
+  if constexpr (std::is_same_v<Streams, bool>) wanted = streams;
+  RowRuns runs(first, last, out.size(1), out_ptr, wanted, src_rows);
+  int64_t count = 0;
+  runs.move_parts([&](int64_t at, auto size, const auto& beside) {
+    Streamed<T> out_part(out_ptr + at, size, beside.whole_lines);
+    move_elements<copy_element<T>>(std::get<0>(beside.data), out_part.data(), size);
+    out_part.store();
+    ++count;
+  });
+  stream_fence();
+  return count;
+}
+
 /// Adds to each row of `out` what never goes past the caches.
 void add(TensorView src, TensorView index, TensorView out) {
   auto* out_ptr = static_cast<int64_t*>(out.data_ptr());
@@ -109,4 +134,7 @@ KJIT_EXPORT(take_uint8_int64, take<uint8_t, int64_t>)
 KJIT_EXPORT(take_int16_int64, take<int16_t, int64_t>)
 KJIT_EXPORT(take_int32_int32, take<int32_t, int32_t, double>)
 KJIT_EXPORT(take_int64_int32, take<int64_t, int32_t>)
+KJIT_EXPORT(move_uint8, (move<uint8_t, bool>))
+KJIT_EXPORT(move_int64, (move<int64_t, bool>))
+KJIT_EXPORT(move_int64_never, (move<int64_t, std::false_type>))
 KJIT_EXPORT(add, add)

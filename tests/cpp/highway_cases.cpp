@@ -22,7 +22,6 @@ float through_lanes(const kjit::fp16_t* from, kjit::fp16_t* to, int64_t numel, b
   hn::Vec<Tag> totals = hn::Zero(tag);
   const bool streams = wants_streams && are_aligned(tag, to);
   for_vectors(tag, 0, numel, streams, [&]<typename Part>(int64_t at, Part part) HWY_ATTR {
-    fetch_ahead(part, from + at, to + at);
     const hn::Vec<Tag> x = load(tag, from + at, part);
     const hn::Vec<Tag> zeros = load_or_zero(tag, static_cast<const float*>(nullptr), at, part);
     totals = totals + only(tag, x + zeros + hn::Set(tag, 1.0f), part);

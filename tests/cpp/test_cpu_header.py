@@ -86,6 +86,30 @@ def test_floats_are_rounded_as_pytorch_does_it(dtype: torch.dtype, streams: bool
         assert_rounded(values, out)
 
 
+@pytest.mark.parametrize("size", [0, 1, 15, 128, 129, 300])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_a_tensor_that_is_absent_has_no_part(dtype: torch.dtype, size: int) -> None:
+    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+    add = module.add_optional_fp16 if dtype == torch.float16 else module.add_optional_fp32
+    x, y, out = (torch.randint(-9, 9, (size,)).to(dtype) for _ in range(3))
+    for optional in (y, None):
+        add(x, optional, out)
+        assert torch.equal(out, x if optional is None else x + y)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_only_what_is_converted_or_streams_is_done_in_parts(streams: bool) -> None:
+    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+    says = Path("/proc/cpuinfo")
+    converts = platform.machine() == "x86_64" and "f16c" in says.read_text().split()
+    converted = [128, 128, 44] if converts else [300]
+    two_lines = {"fp16": [64] * 4 + [44], "fp32": [32] * 9 + [12], "fp64_int8": [64] * 4 + [44]}
+    for types, expected in (two_lines if streams else {"fp16": converted, "fp32": [300]}).items():
+        sizes = torch.zeros(300, dtype=torch.int32)
+        count = getattr(module, f"staged_parts_{types}")(sizes, 300, streams)
+        assert sizes[:count].tolist() == expected
+
+
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 95, 127, 128, 129, 300])
 def test_parts_are_all_elements_in_order_and_the_last_alone_has_any_size(size: int) -> None:
     module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
@@ -111,6 +135,15 @@ def test_whole_aligned_parts_are_streamed_and_the_others_are_written_as_usual(si
         assert torch.equal(memory[begin : begin + size], x)
         assert (memory[:begin] == 255).all()
         assert (memory[begin + size :] == 255).all()
+
+
+def test_lines_of_the_caches_begin_at_each_64_bytes() -> None:
+    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+    memory = torch.zeros(300, dtype=torch.uint8)
+    begin = -memory.data_ptr() % 64
+    assert module.lines(memory[begin:], 128)
+    assert not module.lines(memory[begin:], 32)
+    assert not module.lines(memory[begin + 32 :], 0)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import platform
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -125,7 +126,7 @@ def test_parts_of_short_rows_that_stream_are_whole_but_for_the_first_and_those_a
         found = torch.zeros(3000, 2, dtype=torch.int64)
         count = getattr(module, f"parts_{name}")(out, 1, rows, True, may_repeat, found)
         line = LINE // dtype.itemsize
-        lines = min(4 * line, STAGED)
+        lines = 2 * line
         head = -(row_size + offset) % line
         whole, left = divmod((rows - 1) * row_size - head, lines)
         known = [lines] * whole + [line] * (left // line)
@@ -166,6 +167,28 @@ def test_each_row_is_the_one_that_its_number_says(dtype: torch.dtype, streams: b
                 assert torch.equal(out, expected), (row_size, first, last, offset, beside)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64], ids=str)
+@pytest.mark.parametrize("streams", [False, True])
+def test_rows_are_copied_and_long_ones_that_stay_in_the_caches_at_once(
+    dtype: torch.dtype, streams: bool, module: Any
+) -> None:
+    move = getattr(module, f"move_{dtype}".replace("torch.", ""))
+    for row_bytes in (8, 24, 64, 72, 512, 4088, 4096, 4104, 20_000):
+        row_size = row_bytes // dtype.itemsize
+        src = guarded(torch.randint(0, 60, (5, row_size), dtype=dtype))
+        index = torch.tensor([4, 5, 0, 4, -1, 2, 1])
+        for first, last, offset in ((0, 7, 0), (1, 6, 3), (3, 3, 0)):
+            out = shifted(7, row_size, dtype, offset).fill_(7)
+            count = move(src, guarded(index), out, first, last, streams)
+            expected = torch.full_like(out, 7)
+            expected[first:last] = torch.where(((index >= 0) & (index < 5))[:, None], src[index.clamp(0, 4)], 0)[
+                first:last
+            ]
+            assert torch.equal(out, expected), (row_size, first, last, offset)
+            if row_bytes > STAGED * dtype.itemsize:
+                assert (count == last - first) is (first == last or (row_bytes >= 4096 and not streams))
+
+
 def test_what_never_streams_needs_no_word_of_it(module: Any) -> None:
     src, index = torch.randint(0, 100, (7, 5)), torch.tensor([3, 6, 9, 0])
     out = torch.ones(4, 5, dtype=torch.int64)
@@ -202,10 +225,26 @@ def test_rows_without_elements_are_none(rows: int, streams: bool, module: Any) -
     assert (found == 5).all()
 
 
+@pytest.fixture(scope="module")
+def code_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The machine code of functions of the module whose names in C++ match."""
+    folder = tmp_path_factory.mktemp("cpu_rows_cases")
+    kjit.load_jit("cpu_rows_cases", cpp_files=[HERE / "cpu_rows_cases.cpp"], build_directory=folder)
+    (library,) = folder.rglob("*.so")
+    code = subprocess.run(["objdump", "-dC", str(library)], capture_output=True, text=True, check=True).stdout
+    functions = dict(part.split(">:\n", 1) for part in code.split("\n\n") if ">:\n" in part)
+    return lambda name: "\n".join(code for found, code in functions.items() if re.search(name, found))
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the instructions are looked for by their x86 names")
-def test_the_compiler_has_not_left_out_what_asks_for_rows_ahead(tmp_path: Path) -> None:
-    kjit.load_jit("cpu_rows_cases", cpp_files=[HERE / "cpu_rows_cases.cpp"], build_directory=tmp_path)
-    (library,) = tmp_path.rglob("*.so")
-    code = subprocess.run(["objdump", "-d", str(library)], capture_output=True, text=True, check=True).stdout
-    assert "prefetcht0" in code  # for tables that are larger than a near cache
-    assert "prefetcht1" in code  # for those whose results go past the caches
+def test_the_compiler_has_not_left_out_what_asks_for_rows_ahead(code_of: Callable[[str], str]) -> None:
+    # For tables that are larger than a near cache, and once more for those whose results go past the caches.
+    either, never = (
+        code_of(rf"namespace\)::move<long, {streams}>").count("prefetcht0") for streams in ("bool", "std::.*false> ?")
+    )
+    assert either > never > 0
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the instructions are looked for by their x86 names")
+def test_the_compiler_copies_long_rows_by_a_call(code_of: Callable[[str], str]) -> None:
+    assert len(re.findall(r"mem(cpy|move)@plt", code_of(r"row_details::move_row<"))) == 3  # one in each `move`

@@ -1,16 +1,18 @@
 // What kernels for the CPU share: a range of the work for each thread, halves converted in vectors.
 //
 //   parallel_ranges(numel, kStaged, numel >= kParallel, [&](int64_t first, int64_t last) { ... });  // a range a thread
-//   Staged<const T> x_part(x_ptr, at, size);  // x_part.data(): as many floats for fp16_t, else the elements themselves
-//   StagedRow<const T> x_rows(row_size);      // x_rows.move(x_row): the same for a row at a time
+//   Staged<const T> x_part(x_ptr + at, size);  // x_part.data(): as many floats for fp16_t, else the elements
+//   themselves StagedRow<const T> x_rows(row_size);       // x_rows.move(x_row): the same for a row at a time
 
 #pragma once
 
 #include <kjit/dtype.h>
 #include <kjit/streaming.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 #if defined(_OPENMP)
@@ -90,31 +92,48 @@ using staged_t = std::conditional_t<details::kIsWidened<std::remove_const_t<T>>,
 
 namespace details {
 
-constexpr std::int64_t kLineBytes = 64;     // of a line of the caches
-constexpr std::int64_t kAheadBytes = 2048;  // how far ahead of what is done memory is asked for
+/// How many elements of tensors with elements of types `Ts` are done at once where results go past the caches: two
+/// lines, since more reads in a row wait for memory before the first result goes there; more if a tensor would have
+/// less than a line.
+template <typename... Ts>
+constexpr std::int64_t streamed_part() {
+  constexpr std::int64_t kLine = 64;
+  std::int64_t of_two_lines = kStaged, of_a_line = 0;
+  ((of_two_lines = std::min<std::int64_t>(of_two_lines, 2 * kLine / sizeof(Ts))), ...);
+  ((of_a_line = std::max<std::int64_t>(of_a_line, kLine / sizeof(Ts))), ...);
+  return std::max(of_two_lines, of_a_line);
+}
 
 }  // namespace details
 
-/// Asks for the memory that will be needed soon, where these `size` elements are done: the hardware, which follows a
-/// tensor by itself, asks too late for what is only written, and stops at each page.
-template <typename T, typename Size>
-inline void fetch_ahead(T* data, Size size) {
-  using namespace details;
-  constexpr std::int64_t kLine = kLineBytes / sizeof(T), kAhead = kAheadBytes / sizeof(T);
-  if (data == nullptr) return;
-  const T* line = data + kAhead;
-  for (std::int64_t i = 0; i < size; i += kLine) __builtin_prefetch(line + i, std::is_const_v<T> ? 0 : 1);
+/// The size of a part that goes past the caches, and begins with a line of them.
+template <std::int64_t kSize>
+struct StreamedSize : std::integral_constant<std::int64_t, kSize> {};
+
+/// Calls `work(at, size)` for the elements from `first` up to `last` of tensors with elements of types
+/// `Ts`: as `for_parts`, if some are converted, or what is written goes past the caches (`streams`); else once, for all
+/// of them, since a loop of the compiler's own does best then. With `streams`, `size` is a `StreamedSize` of whole
+/// lines: `first` is a multiple of kStaged, and the tensors that are written `begin_lines`.
+template <typename... Ts, typename Work>
+inline void for_staged(std::int64_t first, std::int64_t last, bool streams, const Work& work) {
+  if (streams) {
+    constexpr std::int64_t kPart = details::streamed_part<Ts...>();
+    std::int64_t at = first;
+    for (; at + kPart <= last; at += kPart) work(at, StreamedSize<kPart>());
+    if (at < last) work(at, last - at);
+  } else if constexpr ((details::kIsWidened<Ts> || ...)) {
+    for_parts(first, last, work);
+  } else if (first < last) {
+    work(first, last - first);
+  }
 }
 
-/// `size` elements of a tensor, at most kStaged, from `at` on. Without `kLoad` they are only written, and past the
-/// caches if `streams` says so. Changed elements are in the tensor after `store()`. Where there is no tensor, `data()`
-/// is null. `Staged(data, size)`: of elements that a cache has, behind which no more are asked for.
+/// `size` elements of a tensor from `data` on: at most kStaged, where `for_staged` makes parts of that size. Without
+/// `kLoad` they are only written, and past the caches if `streams` says so. Changed elements are in the tensor after
+/// `store()`.
 template <typename T, bool kLoad = true, typename = staged_t<T>>
 class Staged {
  public:
-  Staged(T* tensor, std::int64_t at, std::int64_t size) : data_(tensor == nullptr ? nullptr : tensor + at) {
-    fetch_ahead(data_, size);
-  }
   Staged(T* data, std::int64_t) : data_(data) {}
   T* data() { return data_; }
   void store() {}
@@ -126,18 +145,17 @@ class Staged {
 template <typename T>
 class Staged<T, false, T> : public Streamed<T> {
  public:
-  template <typename Size, typename Streams = bool>
-  Staged(T* tensor, std::int64_t at, Size size, Streams streams = Streams())
-      : Streamed<T>(tensor == nullptr ? nullptr : tensor + at, size, streams) {
-    if (!this->streams()) fetch_ahead(this->data(), size);
-  }
+  template <typename Size, typename Streams = std::false_type>
+  Staged(T* data, Size size, Streams streams = Streams()) : Streamed<T>(data, size, streams) {}
+  template <std::int64_t kSize>
+  Staged(T* data, StreamedSize<kSize> size, bool) : Streamed<T>(data, size, std::true_type()) {}
 };
 
 #if defined(__F16C__)
 namespace details {
 
-// A load of what two stores wrote has to wait for both. The compiler's vectors have 8 floats or 16, as it likes: what
-// they read is stored in the widest vectors, and what they stored is read in the narrower ones.
+// Vectors of as many floats as those of the compiler's own loops have, which is what kjit compiles with
+// (-mprefer-vector-width=512): then it sees that these read what a conversion wrote, and keeps it in registers.
 #if defined(__AVX512F__)
 constexpr std::int64_t kWidened = 16;
 inline void widen_vector(const fp16_t* from, float* to) {
@@ -151,18 +169,34 @@ inline void widen_vector(const fp16_t* from, float* to) {
 }
 #endif
 
-/// Rounds 16 floats to elements of type `T` at a time.
+inline void store_vector(void* to, __m128i vector) {
+  _mm_storeu_si128(static_cast<__m128i*>(to), vector);
+}
+inline void store_vector(void* to, __m256i vector) {
+  _mm256_storeu_si256(static_cast<__m256i*>(to), vector);
+}
+inline void stream_vector(void* to, __m128i vector) {
+  _mm_stream_si128(static_cast<__m128i*>(to), vector);
+}
+inline void stream_vector(void* to, __m256i vector) {
+  _mm256_stream_si256(static_cast<__m256i*>(to), vector);
+}
+
+/// Rounds `kSize` floats to elements of type `T` at a time.
 template <typename T>
 class Narrowing;
 
 template <>
 class Narrowing<fp16_t> {
  public:
+  static constexpr std::int64_t kSize = kWidened;
+#if defined(__AVX512F__)
   __m256i operator()(const float* from) {
-    const __m128i first = _mm256_cvtps_ph(_mm256_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT);
-    const __m128i second = _mm256_cvtps_ph(_mm256_loadu_ps(from + 8), _MM_FROUND_TO_NEAREST_INT);
-    return _mm256_insertf128_si256(_mm256_castsi128_si256(first), second, 1);
+    return _mm512_maskz_cvtps_ph(0xffff, _mm512_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT);  // as above
   }
+#else
+  __m128i operator()(const float* from) { return _mm256_cvtps_ph(_mm256_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT); }
+#endif
   bool met_nan() const { return false; }
 };
 
@@ -176,6 +210,7 @@ inline void widen_vector(const bf16_t* from, float* to) {
 template <>
 class Narrowing<bf16_t> {
  public:
+  static constexpr std::int64_t kSize = 16;
   Narrowing() { asm("" : "+x"(one_), "+x"(below_half_)); }  // kept in registers: g++ makes them anew for each vector
   __m256i operator()(const float* from) {
     const __m256 first = _mm256_loadu_ps(from), second = _mm256_loadu_ps(from + 8);
@@ -208,15 +243,13 @@ inline void widen_elements(const T* from, float* to, std::int64_t size) {
 /// `size` floats as elements of a tensor; with `streams`, past the caches, to whole aligned vectors.
 template <typename T>
 inline void narrow_elements(const float* from, T* to, std::int64_t size, bool streams) {
-  constexpr std::int64_t kNarrowed = 16;
-  const std::int64_t whole = size / kNarrowed * kNarrowed;
+  constexpr std::int64_t kSize = Narrowing<T>::kSize;
+  const std::int64_t whole = size / kSize * kSize;
   Narrowing<T> narrow;
   if (streams) {
-    for (std::int64_t i = 0; i < whole; i += kNarrowed)
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), narrow(from + i));
+    for (std::int64_t i = 0; i < whole; i += kSize) stream_vector(to + i, narrow(from + i));
   } else {
-    for (std::int64_t i = 0; i < whole; i += kNarrowed)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), narrow(from + i));
+    for (std::int64_t i = 0; i < whole; i += kSize) store_vector(to + i, narrow(from + i));
   }
   std::int64_t done = whole;
   if (narrow.met_nan()) {  // rare: all of them once more, one at a time
@@ -237,15 +270,8 @@ template <typename T>
   requires details::kIsWidened<std::remove_const_t<T>>
 class Staged<T, true, staged_t<T>> {
  public:
-  Staged(T* tensor, std::int64_t at, std::int64_t size)
-      : tensor_(tensor == nullptr ? nullptr : tensor + at), size_(size) {
-    fetch_ahead(tensor_, size);
-    if (tensor != nullptr) details::widen_elements(tensor_, floats_, size);
-  }
-  Staged(T* data, std::int64_t size) : tensor_(data), size_(size) {
-    if (data != nullptr) details::widen_elements(data, floats_, size);
-  }
-  staged_t<T>* data() { return tensor_ == nullptr ? nullptr : floats_; }
+  Staged(T* data, std::int64_t size) : tensor_(data), size_(size) { details::widen_elements(data, floats_, size); }
+  staged_t<T>* data() { return floats_; }
   void store() { details::narrow_elements(floats_, tensor_, size_, false); }
 
  private:
@@ -258,13 +284,9 @@ template <typename T>
   requires details::kIsWidened<T>
 class Staged<T, false, float> {
  public:
-  Staged(T* tensor, std::int64_t at, std::int64_t size, bool streams = false)
-      : tensor_(tensor == nullptr ? nullptr : tensor + at),
-        size_(size),
-        streams_(streams && details::is_aligned_vector(tensor_)) {
-    if (!streams_) fetch_ahead(tensor_, size);
-  }
-  float* data() { return tensor_ == nullptr ? nullptr : floats_; }
+  Staged(T* data, std::int64_t size, bool streams = false)
+      : tensor_(data), size_(size), streams_(streams && details::is_aligned_vector(data)) {}
+  float* data() { return floats_; }
   void store() { details::narrow_elements(floats_, tensor_, size_, streams_); }
 
  private:
@@ -274,6 +296,19 @@ class Staged<T, false, float> {
   bool streams_;
 };
 #endif
+
+/// The same for a tensor that may be absent: `data()` is null then. Elements are only read.
+template <typename T, typename Held = staged_t<T>>
+class StagedOptional {
+ public:
+  StagedOptional(T* data, std::int64_t size) {
+    if (data != nullptr) part_.emplace(data, size);
+  }
+  Held* data() { return part_.has_value() ? part_->data() : nullptr; }
+
+ private:
+  std::optional<Staged<T, true, Held>> part_;
+};
 
 /// The rows of a tensor, one after another: as `Staged`, for rows of any length. `move(row)` goes to another row, or to
 /// none where it is null, and gives its elements; without `kLoad` they are only written, and past the caches if

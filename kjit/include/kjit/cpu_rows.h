@@ -28,7 +28,7 @@ namespace kjit {
 
 namespace row_details {
 
-using details::kLineBytes;
+constexpr std::int64_t kLineBytes = 64;  // of a line of the caches
 
 constexpr std::int64_t kRun = 5 * kStaged;  // elements of a run of several rows, at most
 
@@ -126,6 +126,17 @@ class RunParts {
   const Run<kStreams, Data...> run_;  // a copy, which stays in registers while stores may change what is in memory
 };
 
+constexpr std::int64_t kLongRow = 4096;  // bytes from which on a call of memcpy copies a row in less time than a loop
+
+/// A row as one part, in a function of its own: here, unlike elsewhere, g++ may make a call of memcpy of its loop.
+template <typename Part>
+#if !defined(__clang__)
+[[gnu::optimize("tree-loop-distribute-patterns")]]
+#endif
+[[gnu::noinline, gnu::flatten]] void move_row(const Part& part, std::int64_t row_size) {
+  part(0, row_size);
+}
+
 /// A run of several rows, laid side by side.
 struct Packed {
   std::int64_t row;        // the first that it takes
@@ -138,6 +149,13 @@ struct Packed {
 }  // namespace row_details
 
 using namespace row_details;
+
+/// Calls `kElement(from[i], to[i])` for `size` elements. They do not overlap, and the compiler knows: where `kElement`
+/// only copies, it can make a call of memcpy of the loop.
+template <auto kElement, typename From, typename To, typename Size>
+inline void move_elements(const From* __restrict from, To* __restrict to, Size size) {
+  for (std::int64_t i = 0; i < size; ++i) kElement(from[i], to[i]);
+}
 
 /// The rows from `first` up to `last` of a tensor in memory from `written` on, each with `row_size` elements, beside
 /// `rows`: each a `TableRow`, `ColumnRow` or `NumberRow`. With `streams`, what is written goes past the caches;
@@ -176,6 +194,18 @@ class RowRuns {
     parts<true>(work, std::index_sequence_for<Rows...>());
   }
 
+  /// The same for what may be no more than a copy: a long row that stays in the caches is one part, however long it is,
+  /// so that the compiler can make a call of memcpy of its loop (`move_elements`). Not beside a `NumberRow`.
+  template <typename Work>
+  [[gnu::always_inline]] void move_parts(const Work& work) {
+    const bool is_long = row_size_ * static_cast<std::int64_t>(sizeof(T)) >= kLongRow;
+    if (is_long && !static_cast<bool>(streams_)) {
+      whole_rows(work, std::index_sequence_for<Rows...>());
+    } else {
+      write_parts(work);
+    }
+  }
+
   /// Calls `work(run)` for all elements, `run.size` of them at a time, which the tensor has from `run.first` on, and of
   /// which `run.head` come before a line of the caches. What belongs to the element `run.first + at` in the first of
   /// `rows` is at `std::get<0>(run.data).from(at)`. `run.streams`: whether they go past the caches.
@@ -192,9 +222,9 @@ class RowRuns {
   static constexpr std::int64_t kLine = count_in<T>(kLineBytes) < 32 ? count_in<T>(kLineBytes) : 32;
   static constexpr bool kMayStream = std::is_same_v<Streams, bool>;
 
-  // Elements of the parts that stream: of four lines, as far as they can be staged, and of one.
+  // Elements of the parts that stream: of two lines, and of one.
   static constexpr std::int64_t kStreamedLine = count_in<T>(kLineBytes);
-  static constexpr std::int64_t kStreamed = 4 * kStreamedLine < kStaged ? 4 * kStreamedLine : kStaged;
+  static constexpr std::int64_t kStreamed = 2 * kStreamedLine;
 
   /// Whether rows are laid side by side, if they go past the caches: short ones, but for those of some whole lines.
   bool packs() const {
@@ -217,6 +247,12 @@ class RowRuns {
       }
     }
     sized_parts<kTwice, kLine>(work, std::get<kRows>(rows_).template reader<false>(*this)...);
+  }
+
+  template <typename Work, std::size_t... kRows>
+  [[gnu::always_inline]] void whole_rows(const Work& work, std::index_sequence<kRows...>) {
+    row_runs<false>([&]<typename Single>(const Single& run) { move_row(RunParts(work, run), run.size); },
+                    std::get<kRows>(rows_).template reader<false>(*this)...);
   }
 
   /// A loop for each size of the parts in which rows are done: `kPart`, or smaller where a row has fewer elements.
@@ -334,7 +370,7 @@ template <std::size_t kVector>
 template <typename T>
 constexpr std::int64_t rows_ahead(std::int64_t table_size, std::int64_t row_size) {
   constexpr std::int64_t kNearBytes = 1 << 20;  // what the second level of most CPUs' caches has, or less
-  constexpr std::int64_t kMost = 16, kLeast = 4, kBytes = 2304;
+  constexpr std::int64_t kMost = 16, kLeast = 6, kBytes = 3456;
   const std::int64_t row_bytes = row_size * static_cast<std::int64_t>(sizeof(T));
   if (table_size * row_bytes <= kNearBytes) return 0;
   const std::int64_t rows = kBytes / (row_bytes + 1);
@@ -343,17 +379,15 @@ constexpr std::int64_t rows_ahead(std::int64_t table_size, std::int64_t row_size
 
 /// Asks for a row that will be read soon, or the first bytes of it: the hardware follows one that goes on. As many
 /// times for each row of a tensor, wherever in a line it begins: a branch that no CPU foresees would cost more than to
-/// ask for a line twice. Where results go past the caches, for more of the row, as the hardware is late then, and into
-/// the second level of the caches, to which more rows can be on their way. Were it not inline, g++ would take it for a
-/// function without effect, and leave its call out.
+/// ask for a line twice. Where results go past the caches, for more of the row, as the hardware is late then. Were it
+/// not inline, g++ would take it for a function without effect, and leave its call out.
 template <bool kStreams, typename T>
 [[gnu::always_inline]] inline void fetch_row(const T* row, std::int64_t row_size) {
   constexpr std::int64_t kMost = (kStreams ? 32 : 16) * kLineBytes;
-  constexpr int kLocality = kStreams ? 2 : 3;
   const std::int64_t bytes = row_size * static_cast<std::int64_t>(sizeof(T)), end = bytes < kMost ? bytes : kMost;
   const char* from = reinterpret_cast<const char*>(row);
-  for (std::int64_t at = 0; at < end; at += kLineBytes) __builtin_prefetch(from + at, 0, kLocality);
-  __builtin_prefetch(from + end - 1, 0, kLocality);
+  for (std::int64_t at = 0; at < end; at += kLineBytes) __builtin_prefetch(from + at);
+  __builtin_prefetch(from + end - 1);
 }
 
 /// Moves what a run has of the one before to the front.

@@ -408,19 +408,6 @@ HWY_INLINE bool are_aligned(D, const Ts*... tensors) {
   return ((reinterpret_cast<std::uintptr_t>(tensors) % (hn::MaxLanes(D()) * sizeof(Ts)) == 0) && ...);
 }
 
-/// Asks for the memory of tensors that will be needed soon, where these lanes are done: it goes on behind them. As
-/// `kjit::fetch_ahead` for the elements of a vector; not for what is written past the caches.
-template <typename... Ts>
-HWY_INLINE void fetch_ahead(AllLanes all, Ts*... tensors) {
-  // Not in a lambda: g++ takes one that does nothing else for one without effect, and leaves its call out.
-  constexpr std::int64_t kBytes = kjit::details::kAheadBytes;
-  ((std::is_const_v<Ts> || !all.streams ? __builtin_prefetch(tensors + kBytes / sizeof(Ts), std::is_const_v<Ts> ? 0 : 1)
-                                        : void()),
-   ...);
-}
-template <typename... Ts>
-HWY_INLINE void fetch_ahead(std::size_t, Ts*...) {}
-
 /// Calls `work(at, part)` for every vector of the elements from `first` up to `last`: `AllLanes` for all but the last,
 /// and for that how many are left. With `streams`, what is stored goes past the caches. A lambda says HWY_ATTR behind
 /// its parameters.

@@ -36,7 +36,9 @@ KJIT_IMPL LastLevelCache find_last_level_cache() noexcept {
         highest = level;
         const std::int64_t ways = (cache.b >> 22) + 1, sets = std::int64_t{cache.c} + 1;
         const std::int64_t partitions = (cache.b >> 12 & 0x3ff) + 1, line = (cache.b & 0xfff) + 1;
-        found = {ways * partitions * line * sets, (cache.a >> 14 & 0xfff) + 1};
+        const std::int64_t bytes = ways * partitions * line * sets;
+        // A loop over somewhat more still finds a good part of it there, which is faster than to go past it.
+        found = {bytes + bytes / 2, (cache.a >> 14 & 0xfff) + 1};
       }
     }
   }

@@ -31,7 +31,7 @@ constexpr std::int64_t kStaged = 128;
 
 namespace details {
 
-/// A cache of the last level: its size, and how many of the CPU's threads share it.
+/// A cache of the last level: how many bytes of tensors are kept in it, and how many of the CPU's threads share it.
 struct LastLevelCache {
   std::int64_t bytes = 0;
   std::int64_t threads = 1;
@@ -55,9 +55,10 @@ struct StreamVector {
 
 }  // namespace details
 
-/// Whether tensors with elements of types `Ts`, `numel` in each, are more than the CPU's caches hold: all of those of
-/// the last level that OpenMP's threads have, or as many bytes as the environment variable KJIT_CPU_CACHE_BYTES says,
-/// which is read once. Never where that is 0, or the CPU does not say how large they are.
+/// Whether tensors with elements of types `Ts`, `numel` in each, are much more than the CPU's caches hold: half as much
+/// again as all of those of the last level that OpenMP's threads have, or more than as many bytes as the environment
+/// variable KJIT_CPU_CACHE_BYTES says, which is read once. Never where that is 0, or the CPU does not say how large
+/// they are.
 template <typename... Ts>
 bool exceeds_caches(std::int64_t numel) {
   static const details::LastLevelCache cache = details::find_last_level_cache();
@@ -68,6 +69,13 @@ bool exceeds_caches(std::int64_t numel) {
 #endif
   const std::int64_t bytes = numel * static_cast<std::int64_t>((sizeof(Ts) + ...));
   return cache.bytes > 0 && bytes > cache.bytes * ((threads + cache.threads - 1) / cache.threads);
+}
+
+/// Whether all of these addresses are where a line of the caches begins, which each vector that is streamed lies in.
+template <typename... Ts>
+bool begin_lines(const Ts*... written) {
+  constexpr std::uintptr_t kLine = 64;
+  return ((reinterpret_cast<std::uintptr_t>(written) % kLine == 0) && ...);
 }
 
 /// What was written past the caches is written when other threads see what this one does next.
