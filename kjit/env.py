@@ -78,8 +78,8 @@ VARIABLES = (
     # Kernels read this one themselves, at their first call.
     Variable(
         CPU_CACHE_BYTES,
-        "How large a kernel for the CPU takes the last-level cache to be: what it writes goes past the caches if all "
-        "of its tensors are larger than this. By default what the CPU says; 0: never.",
+        "What a kernel for the CPU writes goes past the caches if all of its tensors together have more bytes than "
+        "this. By default half as much again as the last-level caches hold, by what the CPU says; 0: never.",
     ),
     Variable(NO_COMPILE, "Set to 1, a module that has not been built is an error and is never compiled at run time."),
     Variable(
