@@ -340,10 +340,9 @@ class _Parser:
                 column=name.column,
                 hint=f"{name.text}: const int = 1, {name.text}: mut T[N] or {name.text}: Optional T[N] = None",
             )
-        example = f"{name.text}: T[N] or {name.text}: float"
-        for word, with_type in (("const", "int = 1"), ("mut", "T[N]"), ("Optional", "T[N] = None")):
-            if words[word]:
-                example = f"{name.text}: {word} {with_type}"
+        examples = {"const": "const int = 1", "mut": "mut T[N]", "Optional": "Optional T[N] = None"}
+        wanted = [examples[word] for word, is_there in words.items() if is_there] or ["T[N]", "float"]
+        example = " or ".join(f"{name.text}: {written}" for written in wanted)
         type_token = self.expect("name", f"a type for '{name.text}'", example)
         if self.token.kind == "[":
             if words["const"]:

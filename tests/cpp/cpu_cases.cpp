@@ -65,7 +65,8 @@ int64_t staged_parts(TensorView sizes, int64_t size, bool streams) {
   int64_t count = 0;
   for_staged<Ts...>(0, size, streams, [&]<typename Size>(int64_t, Size part) {
     constexpr bool kStreams = requires(Size size) { []<int64_t kSize>(StreamedSize<kSize>) {}(size); };
-    if (kStreams && !streams) throw host::PanicError(host::Message() << "a part streams");
+    const bool wanted = streams && !std::is_integral_v<Size>;
+    if (kStreams != wanted) throw host::PanicError(host::Message() << "a part streams, or does not");
     out[count++] = static_cast<int32_t>(part);
   });
   return count;

@@ -100,8 +100,7 @@ def test_a_tensor_that_is_absent_has_no_part(dtype: torch.dtype, size: int) -> N
 @pytest.mark.parametrize("streams", [False, True])
 def test_only_what_is_converted_or_streams_is_done_in_parts(streams: bool) -> None:
     module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
-    says = Path("/proc/cpuinfo")
-    converts = platform.machine() == "x86_64" and "f16c" in says.read_text().split()
+    converts = platform.machine() == "x86_64" and "f16c" in Path("/proc/cpuinfo").read_text().split()
     converted = [128, 128, 44] if converts else [300]
     two_lines = {"fp16": [64] * 4 + [44], "fp32": [32] * 9 + [12], "fp64_int8": [64] * 4 + [44]}
     for types, expected in (two_lines if streams else {"fp16": converted, "fp32": [300]}).items():

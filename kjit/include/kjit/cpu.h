@@ -1,8 +1,8 @@
 // What kernels for the CPU share: a range of the work for each thread, halves converted in vectors.
 //
 //   parallel_ranges(numel, kStaged, numel >= kParallel, [&](int64_t first, int64_t last) { ... });  // a range a thread
-//   Staged<const T> x_part(x_ptr + at, size);  // x_part.data(): as many floats for fp16_t, else the elements
-//   themselves StagedRow<const T> x_rows(row_size);       // x_rows.move(x_row): the same for a row at a time
+//   Staged<const T> x_part(x_ptr + at, size);  // x_part.data(): floats for fp16_t, else the elements themselves
+//   StagedRow<const T> x_rows(row_size);       // x_rows.move(x_row): the same for a row at a time
 
 #pragma once
 
@@ -97,10 +97,9 @@ namespace details {
 /// less than a line.
 template <typename... Ts>
 constexpr std::int64_t streamed_part() {
-  constexpr std::int64_t kLine = 64;
   std::int64_t of_two_lines = kStaged, of_a_line = 0;
-  ((of_two_lines = std::min<std::int64_t>(of_two_lines, 2 * kLine / sizeof(Ts))), ...);
-  ((of_a_line = std::max<std::int64_t>(of_a_line, kLine / sizeof(Ts))), ...);
+  ((of_two_lines = std::min<std::int64_t>(of_two_lines, 2 * kLineBytes / sizeof(Ts))), ...);
+  ((of_a_line = std::max<std::int64_t>(of_a_line, kLineBytes / sizeof(Ts))), ...);
   return std::max(of_two_lines, of_a_line);
 }
 
@@ -110,10 +109,11 @@ constexpr std::int64_t streamed_part() {
 template <std::int64_t kSize>
 struct StreamedSize : std::integral_constant<std::int64_t, kSize> {};
 
-/// Calls `work(at, size)` for the elements from `first` up to `last` of tensors with elements of types
-/// `Ts`: as `for_parts`, if some are converted, or what is written goes past the caches (`streams`); else once, for all
-/// of them, since a loop of the compiler's own does best then. With `streams`, `size` is a `StreamedSize` of whole
-/// lines: `first` is a multiple of kStaged, and the tensors that are written `begin_lines`.
+/// Calls `work(at, size)` for the elements from `first` up to `last` of tensors with elements of types `Ts`: as
+/// `for_parts`, if some are converted; with `streams`, where what is written goes past the caches, in parts of whole
+/// lines, whose `size` is a `StreamedSize`, and a last one; else once, for all of them, since a loop of the compiler's
+/// own does best then. With `streams`, `first` is a multiple of kStaged, and the tensors that are written
+/// `begin_lines`.
 template <typename... Ts, typename Work>
 inline void for_staged(std::int64_t first, std::int64_t last, bool streams, const Work& work) {
   if (streams) {

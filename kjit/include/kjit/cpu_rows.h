@@ -28,7 +28,7 @@ namespace kjit {
 
 namespace row_details {
 
-constexpr std::int64_t kLineBytes = 64;  // of a line of the caches
+using details::kLineBytes;
 
 constexpr std::int64_t kRun = 5 * kStaged;  // elements of a run of several rows, at most
 

@@ -31,6 +31,8 @@ constexpr std::int64_t kStaged = 128;
 
 namespace details {
 
+constexpr std::int64_t kLineBytes = 64;  // of a line of the caches
+
 /// A cache of the last level: how many bytes of tensors are kept in it, and how many of the CPU's threads share it.
 struct LastLevelCache {
   std::int64_t bytes = 0;
@@ -74,8 +76,7 @@ bool exceeds_caches(std::int64_t numel) {
 /// Whether all of these addresses are where a line of the caches begins, which each vector that is streamed lies in.
 template <typename... Ts>
 bool begin_lines(const Ts*... written) {
-  constexpr std::uintptr_t kLine = 64;
-  return ((reinterpret_cast<std::uintptr_t>(written) % kLine == 0) && ...);
+  return ((reinterpret_cast<std::uintptr_t>(written) % details::kLineBytes == 0) && ...);
 }
 
 /// What was written past the caches is written when other threads see what this one does next.
