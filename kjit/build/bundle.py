@@ -16,9 +16,6 @@ installed packages are not compared: the library carries what it was compiled fr
 it noticed when a new header comes before another one of the same name, which the cache watches: whoever builds a bundle
 has just compiled it.
 
-kjit and tvm-ffi fit when they are of the series that the bundle was built with (0.1) and not older: within a series
-what was compiled goes on working.
-
 An index is read once a process, unless it is replaced. The library's size and checksums stand in it, as in the cache's
 records, and are compared in the same way; so are the op's own files.
 """
@@ -28,7 +25,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import re
 import secrets
 import sys
@@ -44,7 +40,8 @@ from kjit.build.artifact import describe, differs
 from kjit.build.flags import map_folders
 from kjit.build.folders import NO_SPACE
 from kjit.build.headers import Reads, read_state
-from kjit.build.key import PROJECT_FILES, Anchors, differences, digest, digest_of, has_any, tvm_ffi_version
+from kjit.build.key import PROJECT_FILES, Anchors, differences, digest, digest_of, has_any
+from kjit.build.portable import differences_of_machines, glibc_here, glibc_of, numbers_of, this_machine
 from kjit.build.store import Artifact
 from kjit.errors import KjitError, UsageError
 from kjit.spec import CudaArch, Spec, Target, Variant
@@ -55,7 +52,6 @@ FOLDER = "prebuilt"
 _INDEX = "index.json"
 _FORMAT = 3
 _LIBRARY = re.compile(r"\w+-[0-9a-f]{16}\.so")
-_GLIBC_NEEDED = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
 _INSTALLED = frozenset(
     f"{prefix}/{name}"
     for prefix in ("/usr", "/usr/local", sys.prefix, sys.base_prefix, os.environ.get("CONDA_PREFIX", "").rstrip("/"))
@@ -228,7 +224,7 @@ def write(folder: Path, built: Iterable[tuple[Variant, Artifact]]) -> Written:
         modules=len(writer.modules),
         libraries=len(writer.contents),
         size=sum(map(len, writer.contents.values())),
-        glibc=max(filter(None, needs), key=_numbers, default=None),
+        glibc=max(filter(None, needs), key=numbers_of, default=None),
     )
 
 
@@ -238,7 +234,7 @@ class _Bundle:
     def __init__(self, folder: str, document: Any) -> None:
         """Raises KeyError, TypeError or ValueError where `document` is no index."""
         self._folder = folder
-        self._differs = _differences_of_machines(document["built with"])
+        self._differs = differences_of_machines(document["built with"])
         self._kjit_is_same = document["built with"]["kjit"] == kjit.__version__
         self._files: list[_File] = [(anchor, path, hash_) for anchor, path, hash_ in document["files"]]
         self._by_op: dict[str, list[dict[str, Any]]] = {}
@@ -352,14 +348,14 @@ class _Writer:
                 "target": str(variant.target),
                 "archs": [arch.digits for arch in variant.target.archs],
                 "level": variant.target.level,
-                "glibc": _glibc_of(content),
+                "glibc": glibc_of(content),
             }
         )
 
     def index(self) -> dict[str, Any]:
         return {
             "format": _FORMAT,
-            "built with": _this_machine(),
+            "built with": this_machine(),
             "files": list(self._files),
             "modules": sorted(self.modules.values(), key=lambda module: json.dumps(module["identity"])),
         }
@@ -541,8 +537,8 @@ def _choose(libraries: list[dict[str, Any]], target: Target) -> dict[str, Any] |
     if not fitting:
         return reasons
     best = max(fitting, key=lambda pair: pair[0])[1]
-    needed, glibc = best["glibc"], _glibc_here()
-    if needed is not None and glibc is not None and _numbers(needed) > _numbers(glibc):
+    needed, glibc = best["glibc"], glibc_here()
+    if needed is not None and glibc is not None and numbers_of(needed) > numbers_of(glibc):
         return [f"it needs glibc {needed} or newer, and this is glibc {glibc}"]
     return best
 
@@ -554,53 +550,6 @@ def _damage(path: str, said: Mapping[str, Any]) -> str | None:
     except OSError as error:
         return f"{name} cannot be read ({error.strerror})"
     return None if difference is None else f"{name} is damaged: it {difference}"
-
-
-def _this_machine() -> dict[str, str]:
-    return {
-        "kjit": kjit.__version__,
-        "tvm-ffi": tvm_ffi_version(),
-        "system": platform.system(),
-        "machine": platform.machine(),
-    }
-
-
-def _differences_of_machines(built: Mapping[str, str]) -> tuple[str, ...]:
-    lines = []
-    here = _this_machine()
-    for name in ("kjit", "tvm-ffi"):
-        if not _continues(built[name], here[name]):
-            lines.append(f"it was built with {name} {built[name]}, and this is {name} {here[name]}")
-    for name in ("system", "machine"):
-        if built[name] != here[name]:
-            lines.append(f"it was built for {built[name]}, and this is {here[name]}")
-    return tuple(lines)
-
-
-def _continues(built: str, here: str) -> bool:
-    """Whether what was compiled with version `built` works with version `here`: the same series, and not older."""
-    return _numbers(built)[:2] == _numbers(here)[:2] and _numbers(here) >= _numbers(built)
-
-
-@lru_cache(maxsize=64)
-def _numbers(version: str) -> tuple[int, ...]:
-    match = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(map(int, match[0].split("."))) if match else ()
-
-
-def _glibc_of(content: bytes) -> str | None:
-    """The newest version of the C library's symbols that a library asks for."""
-    versions = [(int(major), int(minor)) for major, minor in _GLIBC_NEEDED.findall(content)]
-    return "{}.{}".format(*max(versions)) if versions else None
-
-
-@lru_cache(maxsize=1)
-def _glibc_here() -> str | None:
-    try:
-        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-    except (AttributeError, OSError, ValueError):
-        return None  # another C library; the loader decides
-    return version if name == "glibc" else None
 
 
 def _is_index(path: Path) -> bool:

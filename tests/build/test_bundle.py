@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import kjit
-from kjit.build import bundle, cpu, gpus
+from kjit.build import bundle, cpu, gpus, portable
 from kjit.build.artifact import describe
 from kjit.build.bundle import targets_of_bundle
 from kjit.build.key import digest
@@ -385,7 +385,7 @@ class TestRefusals:
 
     def test_a_later_release_of_the_series_fits(self, package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kjit, "__version__", f"{kjit.__version__}.99")
-        monkeypatch.setattr(bundle, "tvm_ffi_version", lambda: "0.1.999")
+        monkeypatch.setattr(portable, "tvm_ffi_version", lambda: "0.1.999")
         assert package.find().startswith("level-")
 
     def test_everything_that_differs_is_a_line(self, package: Package) -> None:
