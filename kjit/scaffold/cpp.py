@@ -455,13 +455,14 @@ class CppView(View):
 
     @property
     def cut_block(self) -> int:
-        """How many threads cut rows: fewer where there are more tables than shared memory holds of theirs."""
-        return 128 if len(self.of("table")) <= 14 else 32
+        """How many threads cut rows: fewer where there are more tables than 48 KiB of shared memory hold of theirs."""
+        tables = len(self.of("table"))
+        return 128 if tables <= 13 else 32 if tables <= 46 else 16
 
     @property
     def cut_parts(self) -> int:
         """How many vectors each of these threads has, all of them in shared memory at the same time."""
-        return 3 if len(self.of("table")) <= 5 else 1
+        return 3 if len(self.of("table")) <= 4 else 1
 
     @property
     def table_pointers(self) -> list[str]:

@@ -132,11 +132,11 @@ CPP_TYPES = _words(
     DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard Division Error Event Exchange Export Extent FactoryLock
     FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait IntegerRange Kept LastLevelCache LaunchKernel
     LoadStoreBytes LoadStorePattern Matching MaybeData MaybeDevice Memory Message Narrowing NoDeleter NumberRow
-    Optional Options Packed PackedRows PackedTrait Panic PanicError Pending Piece Pieces Place Position
+    Offset Optional Options Packed PackedRows PackedTrait Panic PanicError Pending Piece Pieces Place Position
     ReductionTrait Row RowRuns Run RunData RunParts RuntimeCheck RuntimeDeviceCheck SameData ScalarTrait ShapeView
     SharedArrays SizeRef Source Spread Staged StagedOptional StagedRow StorageType StreamVector Streamed
-    StreamedSize StrideView StringView SymbolicDType SymbolicDevice SymbolicShape SymbolicSize TableRow Tensor
-    TensorMatcher TensorView TvmTraits TypeTraits Word
+    StreamedSize StrideView StringView SymbolicDType SymbolicDevice SymbolicShape SymbolicSize TableRow TableSlots
+    Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""

@@ -28,16 +28,18 @@ struct Params {
 template <typename T, int kVec, typename Index>
 __global__ void __launch_bounds__(kBlock) take_kernel(const __grid_constant__ Params<T, Index> params) {
   using Rows = device::row::CutRows<kVec, kBlock, kParts>;
-  __shared__ device::AlignedVector<T, kVec> slots[Rows::kSlots];
+  __shared__ device::row::TableSlots<Rows, T> slots;
   const Rows rows(params.cutting);
-  rows.fetch(slots, params.table, params.table_size, params.index);
-  rows.await();
+  rows.find(slots, params.table, params.table_size, params.index);
+  rows.await_found();
+  rows.fetch(slots, params.table, params.table_size);
+  rows.await_fetched();
 #pragma unroll
   for (int i = 0; i < Rows::kTurns; ++i) {
     const device::row::Cut cut = rows.cut(i);
     if (!cut.there) continue;
     device::AlignedVector<T, kVec> vector, column;
-    rows.take(vector, slots, params.table, params.index, cut);
+    rows.take(vector, slots, cut);
     rows.load_column(column, params.column, cut);
     for (int j = 0; j < kVec; ++j) {
       if (!cut.whole && !rows.has(cut, j)) continue;
@@ -82,6 +84,32 @@ void take_nothing(TensorView index, TensorView column, TensorView out, TensorVie
 
 bool can_cut(int64_t row_size, int64_t vec, int64_t head) {
   return host::row::can_cut(row_size, static_cast<int>(vec), head);
+}
+
+/// In `out` every vector of eight 16-bit numbers that begins in the first one of `pieces`, which are two.
+__global__ void cut_kernel(int16_t* out, const int16_t* pieces) {
+  device::AlignedVector<int16_t, 8> both[2], vector;
+  both[0].load(pieces);
+  both[1].load(pieces, 1);
+  device::row::Offset(2 * threadIdx.x).cut(vector, both);
+  vector.store(out, threadIdx.x);
+}
+
+void cut_everywhere(TensorView out, TensorView pieces) {
+  static_assert(device::row::kCanCut<int16_t, 8> && device::row::kCanCut<int8_t, 4>);
+  static_assert(!device::row::kCanCut<int8_t, 2> && !device::row::kCanCut<int32_t, 1> &&
+                !device::row::kCanCut<float, 8>);
+  host::LaunchKernel(1, 8, out.device())(cut_kernel, out.data_ptr(), pieces.data_ptr());
+}
+
+/// Bytes of shared memory for a table of vectors of 16 bytes, whose rows `block` threads cut, `parts` vectors each.
+template <int kThreads, int kTheirParts>
+constexpr int64_t kTableBytes =
+    sizeof(device::row::TableSlots<device::row::CutRows<8, kThreads, kTheirParts>, int16_t>);
+
+int64_t table_bytes(int64_t block, int64_t parts) {
+  if (block == 128) return parts == 3 ? kTableBytes<128, 3> : kTableBytes<128, 1>;
+  return block == 32 ? kTableBytes<32, 1> : kTableBytes<16, 1>;
 }
 
 __global__ void divide_kernel(int64_t* quotients, const int64_t* numbers, int64_t count,

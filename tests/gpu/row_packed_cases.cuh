@@ -15,10 +15,10 @@ constexpr int kVec = 4, kParts = 3;
 
 /// In `sums` the sum of each row of `x`; in `next` each element and, added to it, that of `column` and ten times the
 /// number of its row.
-template <bool kAligned>
-__global__ void rows_kernel(int32_t* sums, int32_t* next, const int32_t* x, const int32_t* column,
-                            const __grid_constant__ row::Packed params) {
-  const device::row::PackedRows<kVec, kAligned> packing(params);
+template <bool kAligned, bool kFull>
+KJIT_DEVICE void rows_of_block(int32_t* sums, int32_t* next, const int32_t* x, const int32_t* column,
+                               const row::Packed& params) {
+  const device::row::PackedRows<kVec, kAligned, kFull> packing(params);
   device::row::SharedArrays arrays;
   int32_t* const of_vector = arrays.take<int32_t>(packing.vector_slots());
   int32_t* const of_row = arrays.take<int32_t>(packing.row_slots());
@@ -60,6 +60,13 @@ __global__ void rows_kernel(int32_t* sums, int32_t* next, const int32_t* x, cons
     const int32_t beside = j == 0 ? beside_tail[j] : column[packing.tail_column() + j];  // the one way and the other
     next[packing.tail_at() + j] = x[packing.tail_at() + j] + beside + of_row[packing.count() - 1];
   }
+}
+
+template <bool kAligned>
+__global__ void rows_kernel(int32_t* sums, int32_t* next, const int32_t* x, const int32_t* column,
+                            const __grid_constant__ row::Packed params) {
+  device::row::is_full(params) ? rows_of_block<kAligned, true>(sums, next, x, column, params)
+                               : rows_of_block<kAligned, false>(sums, next, x, column, params);
 }
 
 void rows(TensorView sums, TensorView next, TensorView x, TensorView column) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from machine import DEVICE
 
 import kjit
+from kjit.scaffold.new import scaffold_op
 
 CASES = Path(__file__).parent / "row_cut_cases.cuh"
 # Vectors of 16, 16, 8, 4 and 2 bytes: what is copied without registers, and what is not.
@@ -19,7 +21,7 @@ KINDS |= {"int8_8": (torch.int8, 8), "int8_4": (torch.int8, 4), "int8_2": (torch
 EXPORTS = [
     *((f"take_{name}", f"take<{name.replace('_', '_t, ')}, int64_t>") for name in KINDS),
     ("take_by_int32", "take<int32_t, 4, int32_t>"),
-    *((name, name) for name in ("take_nothing", "can_cut", "divide")),
+    *((name, name) for name in ("take_nothing", "can_cut", "divide", "table_bytes", "cut_everywhere")),
 ]
 
 
@@ -115,6 +117,25 @@ def test_of_no_rows_there_is_nothing_to_do(module: Any) -> None:
 )
 def test_rows_of_four_vectors_and_more_can_be_cut(module: Any, row_size: int, vec: int, head: int, can: bool) -> None:
     assert module.can_cut(row_size, vec, head) is can
+
+
+def test_a_vector_is_cut_out_of_two_wherever_it_begins(module: Any) -> None:
+    pieces = _numbers(16, dtype=torch.int16)
+    out = torch.zeros(8, 8, dtype=torch.int16, device=DEVICE)
+    module.cut_everywhere(out, pieces)
+    assert torch.equal(out, pieces.unfold(0, 8, 1)[:8])
+
+
+@pytest.mark.parametrize("tables", [1, 4, 5, 13, 14, 46, 47, 62])
+def test_shared_memory_has_room_for_all_tables_of_an_op(module: Any, tables: int, tmp_path: Path) -> None:
+    signature = ", ".join(f"table{i}: T[M, D]" for i in range(tables)) + ", index: int64[N] -> out: T[N, D]"
+    scaffold = scaffold_op("take_all", signature, start=tmp_path, pattern="gather", devices=("cuda",))
+    (kernel,) = (file.text for file in scaffold.files.files if file.path.suffix == ".cuh")
+    found = re.search(r"kCutBlock = (\d+), kCutParts = (\d+)", kernel)
+    assert found
+    block, parts = map(int, found.groups())
+    assert (block, parts) in [(128, 3), (128, 1), (32, 1), (16, 1)]
+    assert tables * module.table_bytes(block, parts) <= 48 * 1024  # what a kernel has without asking for more
 
 
 def test_a_division_is_exact(module: Any) -> None:

@@ -6,13 +6,15 @@
 //   LaunchKernel(params.cutting.blocks, kBlock, device)(kernel, params);
 //   ...
 //   using Rows = device::row::CutRows<kVec, kBlock, kParts>;                                      // in the kernel
-//   __shared__ device::AlignedVector<T, kVec> slots[Rows::kSlots];
+//   __shared__ device::row::TableSlots<Rows, T> slots;
 //   const Rows rows(params.cutting);
-//   rows.fetch(slots, table, table_size, index);          // row r is the table's row index[r]; zeros where it has none
-//   rows.await();
+//   rows.find(slots, table, table_size, index);           // row r is the table's row index[r]; zeros where it has none
+//   rows.await_found();
+//   rows.fetch(slots, table, table_size);
+//   rows.await_fetched();
 //   for (int i = 0; i < Rows::kTurns; ++i) {
 //     const device::row::Cut cut = rows.cut(i);           // the thread's i-th vector
-//     if (cut.there) rows.take(table_vec, slots, table, index, cut);
+//     if (cut.there) rows.take(table_vec, slots, cut);
 //   }
 //
 // In the last turn, vectors that have elements of two rows are done, by as many threads side by side: few would be done
@@ -99,6 +101,18 @@ struct Cut {
   bool splits;      // whether it ends in the next row
 };
 
+/// What a block has of a table in shared memory, for `CutRows`: the vectors of its rows as they lie, and where.
+template <typename Rows, typename T>
+struct TableSlots {
+  AlignedVector<T, Rows::kVecSize> vectors[Rows::kSlots];
+  struct alignas(16) Row {
+    const T* first;         // in memory the vector in which it begins; null where the table has no such row
+    unsigned begin;         // its first element in `vectors`
+    unsigned vectors : 31;  // that the block needs, from the first one on
+    unsigned is_edge : 1;   // whether these may reach beyond the table, or there are none
+  } rows[Rows::kRows];
+};
+
 /// The rows of a block, cut into kBlock * kParts vectors.
 template <int kVec, int kBlock, int kParts>
 class CutRows {
@@ -106,9 +120,12 @@ class CutRows {
   static_assert(kParts <= 4);  // so that in the last turn each vector has a thread
 
  public:
+  static constexpr int kVecSize = kVec;
   /// Vectors of shared memory that a table takes. A row of four vectors lies in six; of the first row and the last, the
   /// block needs parts; and what is cut may begin a vector early.
   static constexpr int kSlots = kVectors + kVectors / 2 + 8;
+  /// Rows in which the block's vectors lie at most.
+  static constexpr int kRows = kVectors / 4 + 1;
   /// How often each thread has a vector to do.
   static constexpr int kTurns = kParts + 1;
 
@@ -116,57 +133,70 @@ class CutRows {
     const std::int64_t begin = std::int64_t{blockIdx.x} * (kVectors * kVec) - cutting.lead;
     first_ = begin < 0 ? 0 : begin;
     skipped_ = static_cast<int>(first_ - begin);
-    const bool is_short = first_ <= std::numeric_limits<std::uint32_t>::max();  // which takes less to divide
-    row_ = is_short ? static_cast<std::uint32_t>(first_) / static_cast<std::uint32_t>(cutting.row_size)
-                    : first_ / cutting.row_size;
+    const bool is_short = first_ <= std::numeric_limits<std::int32_t>::max();  // which takes less to divide
+    row_ = is_short ? cutting.by_size(static_cast<unsigned>(first_)) : first_ / cutting.row_size;
     column_ = static_cast<int>(first_ - row_ * cutting.row_size);
     const std::int64_t left = cutting.total - begin;
     end_ = (left < kVectors * kVec ? static_cast<int>(left) : kVectors * kVec) - skipped_;
+    count_ = static_cast<int>(cutting.by_size(static_cast<unsigned>(column_ + end_ - 1))) + 1;
   }
 
-  /// Begins to copy what the block needs of a table's rows into `slots`, kSlots of them; `await` waits for it. Zeros
-  /// where the table has no such row, or is null.
+  /// Finds where a table has the rows that the block needs, for `fetch`. Row r is the table's row `index[r]`.
   template <typename T, typename Index>
-  __device__ void fetch(AlignedVector<T, kVec>* slots, const T* table, std::int64_t table_size,
-                        const Index* index) const {
-    using namespace details;
-    constexpr int kLoads = (kSlots + kBlock - 1) / kBlock;
-    constexpr std::int64_t kZeros = std::numeric_limits<std::int64_t>::min();
+  __device__ void find(TableSlots<CutRows, T>& slots, const T* table, std::int64_t table_size,
+                       const Index* index) const {
     const std::int64_t size = table_size * cutting_.row_size;
-    const std::uint64_t readable = size < kVec ? 0 : static_cast<std::uint64_t>(size - kVec) + 1;
-    std::int64_t from[kLoads];
-    bool needed[kLoads];
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const unsigned number = first_vector() + threadIdx.x + i * kBlock, row = cutting_.by_vectors(number);
-      const int left = column_ + end_ - static_cast<int>(row) * cutting_.row_size;
-      const std::int64_t wanted = left > 0 ? __ldg(index + row_ + row) : 0;
-      const int at = static_cast<int>(number - row * cutting_.row_vectors) * kVec - shift(table, wanted);
+    for (int row = static_cast<int>(threadIdx.x); row < count_; row += kBlock) {
+      const std::int64_t wanted = __ldg(index + row_ + row), from = wanted * cutting_.row_size;
+      const bool is_last = row == count_ - 1;
+      const int needed = is_last ? column_ + end_ - row * cutting_.row_size : cutting_.row_size;
       const bool has_row =
           table != nullptr && static_cast<std::uint64_t>(wanted) < static_cast<std::uint64_t>(table_size);
-      from[i] = has_row ? wanted * cutting_.row_size + at : kZeros;
-      needed[i] = at < left && at < cutting_.row_size;
+      const unsigned of_table = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(table) / sizeof(T));
+      // How many elements of the vector in which the row begins lie before the row.
+      const unsigned shift = has_row ? (of_table + static_cast<unsigned>(from)) % kVec : 0;
+      const unsigned vectors = div_ceil(shift + static_cast<unsigned>(needed), unsigned{kVec});
+      const int slot = 1 + row * cutting_.row_vectors - first_vector();
+      const std::int64_t begin = from - shift;
+      const bool is_edge = !has_row || begin < 0 || begin + vectors * kVec > size;
+      slots.rows[row] = {has_row ? table + begin : nullptr, static_cast<unsigned>(slot) * kVec + shift, vectors,
+                         is_edge};
     }
+  }
+
+  /// Waits until all threads of the block have found rows.
+  __device__ void await_found() const { __syncthreads(); }
+
+  /// Begins to copy what the block needs of the rows that were found; `await_fetched` waits for it. Zeros where the
+  /// table has no such row, or is null.
+  template <typename T>
+  __device__ void fetch(TableSlots<CutRows, T>& slots, const T* table, std::int64_t table_size) const {
+    using namespace details;
 #if KJIT_SIM  // whose checks would say that what lies beside a row, and is cut off, was never written
-    for (int i = static_cast<int>(threadIdx.x); i < kSlots; i += kBlock) slots[i].fill(T{});
+    for (int i = static_cast<int>(threadIdx.x); i < kSlots; i += kBlock) slots.vectors[i].fill(T{});
     __syncthreads();
 #endif
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      if (!needed[i]) continue;
-      AlignedVector<T, kVec>* const slot = slots + 1 + threadIdx.x + i * kBlock;
-      if (static_cast<std::uint64_t>(from[i]) < readable) {  // not below 0 either
-        copy_to_shared(slot, table + from[i]);
+    const unsigned behind = static_cast<unsigned>(count_) * cutting_.row_vectors - first_vector();
+    const unsigned end = behind < kSlots ? behind : kSlots;
+    for (unsigned slot = threadIdx.x; slot < end; slot += kBlock) {
+      const unsigned number = first_vector() + slot, row = cutting_.by_vectors(number);
+      const unsigned at = number - row * cutting_.row_vectors;
+      const typename TableSlots<CutRows, T>::Row& of_row = slots.rows[row];
+      if (at >= of_row.vectors) continue;
+      const T* const from = of_row.first + std::int64_t{at} * kVec;
+      if (!of_row.is_edge) {
+        copy_to_shared(&slots.vectors[1 + slot], from);
       } else {  // beside what is read of the table's first row or last, nothing may be
         AlignedVector<T, kVec> vector;
-        load_part(vector, from[i] == kZeros ? nullptr : table, from[i], size);
-        *slot = vector;
+        const bool has_row = of_row.first != nullptr;
+        load_part(vector, has_row ? table : nullptr, has_row ? from - table : 0, table_size * cutting_.row_size);
+        slots.vectors[1 + slot] = vector;
       }
     }
   }
 
   /// Waits until what all threads of the block fetched is there.
-  __device__ void await() const {
+  __device__ void await_fetched() const {
     await_columns();
     __syncthreads();
   }
@@ -177,10 +207,10 @@ class CutRows {
     int vector = static_cast<int>(threadIdx.x) + i * kBlock;
     if (is_last) {  // the one in which a row ends
       const int number = static_cast<int>(threadIdx.x);
-      vector = number < splits() ? ((number + 1) * cutting_.row_size - column_ + skipped_) / kVec : kVectors;
+      vector = number < count_ - 1 ? ((number + 1) * cutting_.row_size - column_ + skipped_) / kVec : kVectors;
     }
     const int from = vector * kVec - skipped_;
-    const int row = from < 0 ? 0 : static_cast<int>(cutting_.by_size(static_cast<unsigned>(column_ + from)));
+    const int row = static_cast<int>(cutting_.by_size(static_cast<unsigned>(from < 0 ? 0 : column_ + from)));
     const int column = column_ + from - row * cutting_.row_size;
     const bool whole = from >= 0 && from + kVec <= end_;
     const bool has_both = whole && column + kVec > cutting_.row_size;
@@ -188,14 +218,13 @@ class CutRows {
   }
 
   /// What a table has of that vector.
-  template <typename T, typename Index>
-  __device__ void take(AlignedVector<T, kVec>& vector, const AlignedVector<T, kVec>* slots, const T* table,
-                       const Index* index, const Cut& cut) const {
-    const unsigned row = static_cast<unsigned>(cut.row - row_);
-    take_of_row(vector, slots, table, index, row, cut.column);
+  template <typename T>
+  __device__ void take(AlignedVector<T, kVec>& vector, const TableSlots<CutRows, T>& slots, const Cut& cut) const {
+    const int row = static_cast<int>(cut.row - row_);
+    take_of_row(vector, slots, row, cut.column);
     if (!cut.splits) return;
     AlignedVector<T, kVec> next;
-    take_of_row(next, slots, table, index, row + 1, cut.column - cutting_.row_size);
+    take_of_row(next, slots, row + 1, cut.column - cutting_.row_size);
 #pragma unroll
     for (int j = 0; j < kVec; ++j) {
       if (!is_of_row(cut, j)) vector[j] = next[j];
@@ -223,24 +252,21 @@ class CutRows {
   }
 
  private:
-  /// How many rows end in the block's vectors, but for the last one that it has.
-  __device__ int splits() const { return (column_ + end_ - 1) / cutting_.row_size; }
   /// The first vector of the first row that may be needed.
-  __device__ unsigned first_vector() const { return static_cast<unsigned>(column_) / kVec; }
+  __device__ int first_vector() const { return static_cast<int>(static_cast<unsigned>(column_) / kVec); }
 
-  /// How many elements of the vector of memory in which a table's row begins lie before the row.
   template <typename T>
-  __device__ int shift(const T* table, std::int64_t wanted) const {
-    const unsigned of_table = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(table) / sizeof(T));
-    return static_cast<int>((static_cast<unsigned>(wanted) * cutting_.row_size + of_table) % kVec);
-  }
-
-  template <typename T, typename Index>
-  __device__ void take_of_row(AlignedVector<T, kVec>& vector, const AlignedVector<T, kVec>* slots, const T* table,
-                              const Index* index, unsigned row, int column) const {
-    const T* const first = reinterpret_cast<const T*>(slots + 1 + row * cutting_.row_vectors - first_vector());
-    const Column<T, kVec, false> of_row(first + shift(table, __ldg(index + row_ + row)) + column, 0);
-    of_row.load(vector, 0);
+  __device__ void take_of_row(AlignedVector<T, kVec>& vector, const TableSlots<CutRows, T>& slots, int row,
+                              int column) const {
+    using namespace details;
+    const unsigned at = slots.rows[row].begin + static_cast<unsigned>(column), slot = at / kVec;
+    if constexpr (kCanCut<T, kVec>) {
+      const AlignedVector<T, kVec> pieces[2] = {slots.vectors[slot], slots.vectors[slot + 1]};
+      Offset(at % kVec * static_cast<unsigned>(sizeof(T))).cut(vector, pieces);
+    } else {
+#pragma unroll
+      for (unsigned j = 0; j < kVec; ++j) vector[j] = slots.vectors[(at + j) / kVec][(at + j) % kVec];
+    }
   }
 
   const host::row::Cutting& cutting_;
@@ -249,6 +275,7 @@ class CutRows {
   int column_;
   int skipped_;  // elements of the block's first vector that lie before it
   int end_;      // how many elements the block has
+  int count_;    // and in how many rows they are
 };
 
 }  // namespace device::row

@@ -183,6 +183,43 @@ KJIT_DEVICE void copy_async(void* to, const void* from) {
 
 }  // namespace details
 
+/// Whether a vector of `N` elements that is not aligned can be cut out of the two aligned ones in which it lies: where
+/// it has more than one, and 4 to 16 bytes.
+template <typename T, int N>
+inline constexpr bool kCanCut = N > 1 && sizeof(T) * N >= 4 && sizeof(T) * N <= 16;
+
+/// How far such a vector begins behind the first of those two: so many words of 4 bytes, and bits.
+struct Offset {
+  bool two_words = false, a_word = false;
+  unsigned bits = 0;
+
+  Offset() = default;
+  explicit __device__ Offset(unsigned bytes)
+      : two_words(bytes % 16 >= 8), a_word(bytes % 8 >= 4), bits(bytes % 4 * 8) {}
+
+  /// Cuts the vector out of them.
+  template <typename T, std::size_t N>
+  __device__ void cut(AlignedVector<T, N>& vector, const AlignedVector<T, N> (&pieces)[2]) const {
+    // No branch, and no index that is known at run time only: both would cost more than all the words here.
+    constexpr int kWords = static_cast<int>(sizeof(vector)) / 4;
+    unsigned words[2 * kWords];
+    std::memcpy(words, &pieces, sizeof(words));
+    if constexpr (kWords == 4) {
+#pragma unroll
+      for (int i = 0; i < kWords + 2; ++i) words[i] = two_words ? words[i + 2] : words[i];
+    }
+    if constexpr (kWords >= 2) {
+#pragma unroll
+      for (int i = 0; i < kWords + 1; ++i) words[i] = a_word ? words[i + 1] : words[i];
+    }
+    if constexpr (sizeof(T) < 4) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], bits);
+    }
+    std::memcpy(vector.data(), words, sizeof(vector));
+  }
+};
+
 /// A tensor of one row, read beside rows whose vectors of `N` elements start `head` elements behind the first. Where
 /// not `kAligned`, its own elements may lie anywhere: a vector is cut out of the two aligned ones that it lies in, so
 /// that up to `N - 1` elements behind it have to be there too (those ahead of it are: memory is allocated in aligned
@@ -190,8 +227,8 @@ KJIT_DEVICE void copy_async(void* to, const void* from) {
 /// Where not `kAligned` and `kReadsOn`, `next` has the following vector in registers already.
 template <typename T, int N, bool kAligned, bool kOptional = false, bool kEven = false, bool kReadsOn = true>
 class Column {
-  static constexpr int kBytes = static_cast<int>(sizeof(T)) * N, kWords = kBytes / 4;
-  static constexpr bool kCut = !kAligned && N > 1 && kWords > 0 && kBytes <= 16;
+  static constexpr int kBytes = static_cast<int>(sizeof(T)) * N;
+  static constexpr bool kCut = !kAligned && kCanCut<T, N>;
   static constexpr int kPieces = host::row::column_slots(kAligned);
 
  public:
@@ -200,9 +237,7 @@ class Column {
       const unsigned bytes = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(data + head)) % kBytes;
       if (!kOptional || data != nullptr) data_ -= bytes / sizeof(T);
       second_ = bytes == 0 ? 0 : 1;
-      by_two_words_ = (bytes & 8) != 0;
-      by_a_word_ = (bytes & 4) != 0;
-      by_bits_ = bytes % 4 * 8;
+      offset_ = Offset(bytes);
     }
   }
 
@@ -301,35 +336,18 @@ class Column {
     }
   }
 
-  /// Cuts a vector out of them.
   __device__ void join(AlignedVector<T, N>& vector, const AlignedVector<T, N> (&pieces)[kPieces]) const {
     if constexpr (!kCut) {
       vector = pieces[0];
     } else {
-      // No branch, and no index that is known at run time only: both would cost more than all the words here.
-      unsigned words[2 * kWords];
-      std::memcpy(words, &pieces, sizeof(words));
-      if constexpr (kWords == 4) {
-#pragma unroll
-        for (int i = 0; i < kWords + 2; ++i) words[i] = by_two_words_ ? words[i + 2] : words[i];
-      }
-      if constexpr (kWords >= 2) {
-#pragma unroll
-        for (int i = 0; i < kWords + 1; ++i) words[i] = by_a_word_ ? words[i + 1] : words[i];
-      }
-      if constexpr (sizeof(T) < 4) {
-#pragma unroll
-        for (int i = 0; i < kWords; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], by_bits_);
-      }
-      std::memcpy(vector.data(), words, sizeof(vector));
+      offset_.cut(vector, pieces);
     }
   }
 
   const T* data_;  // where vectors are cut, moved to where the aligned ones lie that they start in
   AlignedVector<T, N> pieces_[kPieces];  // of the vector that `next` gives, where not `kAligned`
   int second_ = 0;                       // which aligned vector has the elements behind those of the first one
-  bool by_two_words_ = false, by_a_word_ = false;
-  unsigned by_bits_ = 0;
+  Offset offset_;                        // of a vector in those two
 };
 
 /// Writes a vector to where `to` points, aligned, and lets it be the first to leave the caches (`st.global.cs`): for

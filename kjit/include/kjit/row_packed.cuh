@@ -47,6 +47,7 @@ struct Packed {
   int row_slots;     // the same for the rows, and the one behind them
   unsigned block;
   std::int64_t grid;
+  std::int64_t full_blocks;  // the first ones, in which each thread that has vectors has as many as it may have
   std::size_t shared_bytes;  // of dynamic shared memory
 };
 
@@ -93,7 +94,7 @@ inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int 
   using namespace details;
   constexpr std::int64_t kWarp = 32, kBlocksPerSm = 4, kSerial = 8;  // kSerial: vectors that a lane adds up
   const std::int64_t period = period_rows(row_size, vec), of_period = period * row_size / vec;
-  const std::int64_t periods = group_periods(of_period, aligned || vec < 8 ? 75 : 89);
+  const std::int64_t periods = group_periods(of_period, aligned || vec < 8 ? 75 : 85);
   const std::int64_t group_rows = periods * period, group_vectors = periods * of_period;
   int sms = 0;
   RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
@@ -119,6 +120,7 @@ inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int 
           static_cast<int>(row_slots),
           static_cast<unsigned>(block),
           div_ceil(num_rows, chunk_rows),
+          groups == parts ? num_rows / chunk_rows : 0,
           of_vectors + of_rows};
 }
 
@@ -142,9 +144,15 @@ class SharedArrays {
   int used_ = 0;
 };
 
+/// Whether the threads of this block that have vectors all have as many as a thread may have.
+KJIT_DEVICE bool is_full(const host::row::Packed& packed) {
+  return blockIdx.x < packed.full_blocks;
+}
+
 /// The rows of a block, and what a thread has of them: one vector of each group, from the same column on. Rows and
-/// vectors are counted from the start of the block's chunk.
-template <int kVec, bool kAligned>
+/// vectors are counted from the start of the block's chunk. Where the block `is_full`, `kFull` spares the threads to
+/// ask for each vector whether it is there.
+template <int kVec, bool kAligned, bool kFull = false>
 class PackedRows {
  public:
   explicit __device__ PackedRows(const host::row::Packed& packed) : packed_(packed) {
@@ -154,14 +162,14 @@ class PackedRows {
     first_row_ = std::int64_t{blockIdx.x} * packed.chunk_rows;
     first_ = first_row_ * packed.row_size;
     const std::int64_t left = packed.num_rows - first_row_;
-    count_ = left < packed.chunk_rows ? static_cast<int>(left) : packed.chunk_rows;
+    count_ = !kFull && left < packed.chunk_rows ? static_cast<int>(left) : packed.chunk_rows;
     vectors_ = works() ? count_ * packed.row_size / kVec : 0;
   }
 
   /// Whether the thread has vectors, in a full group.
   __device__ bool works() const { return static_cast<int>(threadIdx.x) < packed_.group_vectors; }
-  /// Whether its `i`-th vector is there. Of the last row, some elements may lie behind the last vector: `single`.
-  __device__ bool has(int i) const { return vector(i) < vectors_; }
+  /// Whether its `i`-th vector is there. Of the last row, some elements may lie behind the last vector: `tail`.
+  __device__ bool has(int i) const { return kFull ? works() : vector(i) < vectors_; }
   /// The number of that vector.
   __device__ int vector(int i) const { return i * packed_.group_vectors + static_cast<int>(threadIdx.x); }
   /// The row in which it begins.
@@ -244,7 +252,7 @@ class PackedRows {
   }
 
   /// How many elements of the last row are in no vector, for one thread; none for all others.
-  __device__ int tail() const { return threadIdx.x == 0 ? static_cast<int>(lead(count_)) : 0; }
+  __device__ int tail() const { return !kFull && threadIdx.x == 0 ? static_cast<int>(lead(count_)) : 0; }
   /// The number of the first of them in all, and its column.
   __device__ std::int64_t tail_at() const { return first_ + count_ * packed_.row_size - tail(); }
   __device__ int tail_column() const { return packed_.row_size - tail(); }
