@@ -3,7 +3,7 @@
     git worktree add ../before HEAD~1
     python benchmarks/before_after.py ../before [--ops rms_norm,norm_both_,take_rows,scale]
                                       [--dtypes float32,float16,bfloat16] [--lengths 1000,33000] [--sizes 64,256,1024]
-                                      [--device cuda] [--rounds 3]
+                                      [--device cuda] [--rounds 3] [--warm]
 
 Each version writes the ops with its own `kjit new`, and compiles and calls them unchanged, with its own headers and
 runtime, in a process of its own. The processes take turns. A line says for rows of one length, in tensors of so many
@@ -14,6 +14,9 @@ turns, and the time that it took before as a multiple of the time that it takes 
 - `rms_norm`: RMSNorm;
 - `norm_both_`: two tensors, normalised in place by what the sum of their elements' squares gives;
 - `take_rows`: a random permutation of the rows of a table.
+
+With `--warm` a call has the same tensors each time, which a cache should hold (`--sizes 14` for 50 MiB of L2): what a
+kernel could do if the memory were faster, as that of another GPU may be.
 
 With `--device cuda` it needs a GPU and nvcc, and exits with status 2 where one is missing.
 """
@@ -47,6 +50,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--sizes", default="256", help="of each large tensor, in MiB")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--rounds", type=int, default=3, help="turns of each version")
+    parser.add_argument("--warm", action="store_true", help="the same tensors in each call, as the caches hold them")
     options = parser.parse_args(args)
     unknown = set(options.ops.split(",")) - set(common.SCAFFOLDED)
     if unknown:
@@ -62,14 +66,14 @@ def main(args: Sequence[str] | None = None) -> None:
     turns: dict[str, list[list[Times]]] = {version: [] for version in trees}
     for _ in range(options.rounds):
         for version, tree in trees.items():
-            arguments = (str(tree), options.device, cases)
+            arguments = (str(tree), options.device, cases, options.warm)
             turns[version].append(
                 common.result_of_new_process("before_after", "measure", *arguments, PYTHONPATH=str(tree))
             )
     _report(cases, turns)
 
 
-def measure(tree: str, device: str, cases: Sequence[Case]) -> list[Times]:
+def measure(tree: str, device: str, cases: Sequence[Case], warm: bool) -> list[Times]:
     """The times of all cases, by the version of kjit in `tree`, which is what this process imports."""
     import kjit
 
@@ -83,16 +87,17 @@ def measure(tree: str, device: str, cases: Sequence[Case]) -> list[Times]:
         }
         for op, dtype, length, mib in cases:
             make, nbytes = _tensors(op, getattr(torch, dtype), length, mib * 2**20, device)
-            times.append((_time(calls[op], make, nbytes, device), common.time_copy(nbytes, device)))
+            time = _time(calls[op], make, nbytes, device, warm)
+            times.append((time, common.time_copy(nbytes, device, warm=warm)))
     return times
 
 
 def _time(
-    function: Callable[..., object], make: Callable[[], tuple[torch.Tensor, ...]], nbytes: int, device: str
+    function: Callable[..., object], make: Callable[[], tuple[torch.Tensor, ...]], nbytes: int, device: str, warm: bool
 ) -> float:
     from kjit.benchmark import rotated
 
-    sets = rotated(make, nbytes=nbytes, device=device)
+    sets = [make()] if warm else rotated(make, nbytes=nbytes, device=device)
     time = common.time_calls(function, sets, device)
     del sets
     if device == "cuda":

@@ -165,9 +165,9 @@ def time_calls(function: Callable[..., object], sets: Sequence[Sequence[Any]], d
 
 
 @functools.cache
-def time_copy(nbytes: int, device: str = "cuda") -> float:
-    """Microseconds of a `copy_` that reads and writes so many bytes in all; on a GPU in a graph or outside, the faster
-    one."""
+def time_copy(nbytes: int, device: str = "cuda", *, warm: bool = False) -> float:
+    """Microseconds of a `copy_` that reads and writes so many bytes in all, the same ones each time where `warm`; on a
+    GPU in a graph or outside, the faster one."""
     import torch
 
     from kjit.benchmark import rotated
@@ -176,7 +176,7 @@ def time_copy(nbytes: int, device: str = "cuda") -> float:
         x = torch.ones(nbytes // 2, dtype=torch.uint8, device=device)
         return torch.empty_like(x), x
 
-    pairs = rotated(make, nbytes=nbytes, device=device)
+    pairs = [make()] if warm else rotated(make, nbytes=nbytes, device=device)
     timed = time_calls(torch.Tensor.copy_, pairs, device)
     if device == "cpu":
         return timed

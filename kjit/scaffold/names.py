@@ -59,7 +59,7 @@ CPP_NAMES = _words(
     Beside ColumnRow Cutter Index Lane LaunchKernel NumberRow Optional Params Part RowRun RowRuns Size Staged
     StagedOptional StagedRow Streamed SymbolicDevice SymbolicShape SymbolicSize T TableRow Tag TensorMatcher
     TensorView Ts U Widest
-    kAhead kAligned kBlock kClusters kColumns kCutBlock kCutParts kDLCPU kDLCUDA kEven kKeep kLate kLong kParallel
+    kAhead kAligned kBlock kClusters kColumns kCutBlock kCutParts kDLCPU kDLCUDA kEven kFull kKeep kLate kLong kParallel
     kParts kSplitBytes kStaged kStaying kStreaming kUnroll kVec kWhole
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t

@@ -147,11 +147,12 @@ class CutRows {
                        const Index* index) const {
     const std::int64_t size = table_size * cutting_.row_size;
     for (int row = static_cast<int>(threadIdx.x); row < count_; row += kBlock) {
-      const std::int64_t wanted = __ldg(index + row_ + row), from = wanted * cutting_.row_size;
-      const bool is_last = row == count_ - 1;
-      const int needed = is_last ? column_ + end_ - row * cutting_.row_size : cutting_.row_size;
+      const std::int64_t wanted = __ldg(index + row_ + row);
       const bool has_row =
           table != nullptr && static_cast<std::uint64_t>(wanted) < static_cast<std::uint64_t>(table_size);
+      const std::int64_t from = has_row ? wanted * cutting_.row_size : 0;
+      const bool is_last = row == count_ - 1;
+      const int needed = is_last ? column_ + end_ - row * cutting_.row_size : cutting_.row_size;
       const unsigned of_table = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(table) / sizeof(T));
       // How many elements of the vector in which the row begins lie before the row.
       const unsigned shift = has_row ? (of_table + static_cast<unsigned>(from)) % kVec : 0;
