@@ -92,13 +92,12 @@ def main(args: Sequence[str] | None = None) -> int:
             options.device = "cpu"
         project = find_project(folder)
         sys.path[:0] = [str(project.root), str(project.root / "tests")]
-        failed = 0
-        for path in sorted((project.root / "tests").glob("test_*.py")):
-            op = path.stem.removeprefix("test_")
-            wrapper = project.package_dir / f"{op}.py"
-            if (chosen is None or op in chosen) and wrapper.exists():
-                failed += _try(op, wrapper, options)
-    return failed > 0
+        tests = (path.stem.removeprefix("test_") for path in (project.root / "tests").glob("test_*.py"))
+        wrappers = {op: project.package_dir / f"{op}.py" for op in sorted(tests)}
+        ops = [op for op, wrapper in wrappers.items() if wrapper.exists()]
+        if unknown := set(chosen or ops) - set(ops):
+            parser.error(f"there is no op {', '.join(sorted(unknown))} that has a wrapper and a test")
+        return sum(_try(op, wrappers[op], options) for op in chosen or ops) > 0
 
 
 def _write_matrix(folder: Path, chosen: Sequence[str] | None, device: str) -> None:

@@ -20,7 +20,7 @@ inline void add_constant_element(const T& x_ref, T& out_ref) {
   out_ref = static_cast<T>(out);
 }
 
-/// From this many elements on, several threads are faster than one.
+/// For more elements than this, several threads are faster than one.
 constexpr int64_t kParallel = 32768;
 
 template <typename T, int64_t constant>
@@ -34,7 +34,7 @@ struct AddConstant {
     const T* x_ptr = static_cast<const T*>(x.data_ptr());
     T* out_ptr = static_cast<T*>(out.data_ptr());
     const bool streams = exceeds_caches<T, T>(numel) && begin_lines(out_ptr);
-    parallel_ranges(numel, kStaged, numel >= kParallel, [=](int64_t first, int64_t last) {
+    parallel_ranges(numel, kStaged, numel > kParallel, [=](int64_t first, int64_t last) {
       for_staged<T>(first, last, streams, [=]<typename Size>(int64_t at, Size size) {
         Staged<const T> x_part(x_ptr + at, size);
         staged_t<const T>* x_data = x_part.data();

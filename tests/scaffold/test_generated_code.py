@@ -318,6 +318,14 @@ def agree_in_random_cases(project: Path, device: str, cases: int = 20) -> None:
     assert re.search(rf"^\w+: {cases} cases, 0 failed$", done.stdout, re.MULTILINE)
 
 
+def test_the_fuzzer_refuses_an_op_that_is_not_there(project: Path) -> None:
+    (project / "pyproject.toml").write_text('[tool.kjit]\npackage = "fuzzed_nothing"\n')
+    command = [sys.executable, REPOSITORY / "tools" / "scaffold_fuzz.py", "--project", project, "--ops", "nonsense"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "there is no op nonsense" in done.stderr
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_tests_of_all_ops_pass_on_the_cpu(
     shared_project: Path, pattern: str, monkeypatch: pytest.MonkeyPatch

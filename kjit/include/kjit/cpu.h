@@ -1,6 +1,6 @@
 // What kernels for the CPU share: a range of the work for each thread, halves converted in vectors.
 //
-//   parallel_ranges(numel, kStaged, numel >= kParallel, [&](int64_t first, int64_t last) { ... });  // a range a thread
+//   parallel_ranges(numel, kStaged, numel > kParallel, [&](int64_t first, int64_t last) { ... });  // a range a thread
 //   Staged<const T> x_part(x_ptr + at, size);  // x_part.data(): floats for fp16_t, else the elements themselves
 //   StagedRow<const T> x_rows(row_size);       // x_rows.move(x_row): the same for a row at a time
 
