@@ -95,9 +95,7 @@ def measure(tree: str, device: str, cases: Sequence[Case], warm: bool) -> list[T
 def _time(
     function: Callable[..., object], make: Callable[[], tuple[torch.Tensor, ...]], nbytes: int, device: str, warm: bool
 ) -> float:
-    from kjit.benchmark import rotated
-
-    sets = [make()] if warm else rotated(make, nbytes=nbytes, device=device)
+    sets = common.tensor_sets(make, nbytes, device, warm=warm)
     time = common.time_calls(function, sets, device)
     del sets
     if device == "cuda":

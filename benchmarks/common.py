@@ -164,19 +164,26 @@ def time_calls(function: Callable[..., object], sets: Sequence[Sequence[Any]], d
     return run_benchmark([functools.partial(function, *arguments) for arguments in sets], device=device).median
 
 
+def tensor_sets(
+    make: Callable[[], tuple[Any, ...]], nbytes: int, device: str = "cuda", *, warm: bool = False
+) -> list[tuple[Any, ...]]:
+    """What `make` makes, for calls of so many bytes: so often that the caches are cold, or once where `warm`."""
+    from kjit.benchmark import rotated
+
+    return [make()] if warm else rotated(make, nbytes=nbytes, device=device)
+
+
 @functools.cache
 def time_copy(nbytes: int, device: str = "cuda", *, warm: bool = False) -> float:
     """Microseconds of a `copy_` that reads and writes so many bytes in all, the same ones each time where `warm`; on a
     GPU in a graph or outside, the faster one."""
     import torch
 
-    from kjit.benchmark import rotated
-
     def make() -> tuple[torch.Tensor, torch.Tensor]:
         x = torch.ones(nbytes // 2, dtype=torch.uint8, device=device)
         return torch.empty_like(x), x
 
-    pairs = [make()] if warm else rotated(make, nbytes=nbytes, device=device)
+    pairs = tensor_sets(make, nbytes, device, warm=warm)
     timed = time_calls(torch.Tensor.copy_, pairs, device)
     if device == "cpu":
         return timed

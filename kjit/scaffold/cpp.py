@@ -284,6 +284,11 @@ class CppView(View):
         return all(tensor.role == "out" for tensor in self.of("element"))
 
     @property
+    def one_thread(self) -> int:
+        """Up to how many elements one thread of the CPU is faster than several: fewer where rows are summed."""
+        return 24576 if self.start.sums else 32768
+
+    @property
     def row_parts(self) -> str:
         """The method of `RowRuns` that has the parts of rows which the kernel takes."""
         if not self.only_writes:
