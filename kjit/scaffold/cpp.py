@@ -293,7 +293,12 @@ class CppView(View):
         """The method of `RowRuns` that has the parts of rows which the kernel takes."""
         if not self.only_writes:
             return "for_parts"
-        return "move_parts" if self.start.moves else "write_parts"
+        return "move_parts" if self.may_copy else "write_parts"
+
+    @property
+    def may_copy(self) -> bool:
+        """Whether the rows that are written may be rows of the table as they are."""
+        return self.only_writes and self.start.moves
 
     @staticmethod
     def _staged(tensors: Sequence[TensorView]) -> list[str]:

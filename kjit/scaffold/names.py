@@ -47,11 +47,11 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 CPP_NAMES = _words(
     """
     addresses ahead aligned_head all_aligned are_aligned arrays at at_row begin_lines beside beyond bits_t blockDim
-    blockIdx blocks chunk columns_aligned compute_t cutter cutting data_of device div_ceil element_or_zero
+    blockIdx blocks chunk columns_aligned compute_t copies cutter cutting data_of device div_ceil element_or_zero
     exceeds_caches fetch_ahead fetched fills first fits for_parts for_run for_staged for_vectors given gpu gridDim
     head heads held hn host hwy i in_shared inverse_rms is_long is_next j kept_chunks kernel kjit lane lane_t last
     late launch lead least line load load_one load_or_zero lowest matcher max_block maybe_unused most next
-    next_inverse_rms next_lead num_rows numel of_row of_vector only others_aligned packed_kernel packing
+    next_inverse_rms next_lead num_rows numel of_row of_vector only only_copies others_aligned packed_kernel packing
     parallel_ranges params part parts pending piece pieces pointers row row_at row_size row_total rsqrt
     run runs scalar_t shape size spread sqrt staged_t std store store_one streams summed table_at table_size tag
     term threadIdx threads totals vec vec_end vec_total vectors wanted warpSize whole widen write_run

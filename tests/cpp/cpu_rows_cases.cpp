@@ -12,7 +12,7 @@ using namespace kjit;
 template <typename T>
 int64_t runs(TensorView out, int64_t first, int64_t last, bool streams, TensorView found) {
   auto* to = static_cast<int64_t*>(found.data_ptr());
-  RowRuns runs(first, last, out.size(1), static_cast<const T*>(out.data_ptr()), streams);
+  RowRuns runs(first, last, out.size(1), static_cast<T*>(out.data_ptr()), streams);
   int64_t count = 0;
   runs.for_runs([&](const auto& run) {
     if (run.streams != streams) throw host::PanicError(host::Message() << "it streams, or does not");
@@ -27,7 +27,7 @@ int64_t runs(TensorView out, int64_t first, int64_t last, bool streams, TensorVi
 template <typename T>
 int64_t parts(TensorView out, int64_t first, int64_t last, bool streams, bool may_repeat, TensorView found) {
   auto* to = static_cast<int64_t*>(found.data_ptr());
-  RowRuns runs(first, last, out.size(1), static_cast<const T*>(out.data_ptr()), streams);
+  RowRuns runs(first, last, out.size(1), static_cast<T*>(out.data_ptr()), streams);
   int64_t count = 0;
   const auto note = [&]<typename Size>(int64_t at, Size size, const auto& beside) {
     if (beside.streams != streams) throw host::PanicError(host::Message() << "it streams, or does not");
@@ -70,7 +70,8 @@ void take(TensorView src, TensorView index, Optional<TensorView> numbers, Option
   } else if (way == 1) {
     runs.write_parts([&](int64_t at, auto size, const auto& beside) {
       const auto [src_row, number_row, column_row] = beside.data;
-      static_assert(beside.whole_lines == beside.streams);
+      using Beside = std::remove_reference_t<decltype(beside)>;
+      static_assert(Beside::whole_lines == Beside::streams);
       Streamed<T> out_part(out_ptr + at, size, beside.whole_lines);
       for (int64_t i = 0; i < size; ++i) out_part.data()[i] = sum(src_row[i], number_row[i], column_row, i);
       out_part.store();
@@ -91,19 +92,49 @@ void copy_element(const T& from, T& to) {
   to = from;
 }
 
+template <typename T>
+void double_element(const T& from, T& to) {
+  to = static_cast<T>(from + from);
+}
+
+/// No copy only for one value.
+template <typename T>
+void clear_sevens(const T& from, T& to) {
+  to = from == T{7} ? T{} : from;
+}
+
+template <typename T>
+void leave_element(const T&, T&) {}
+
+/// For which of these functions the compiler sees that they only copy: a bit for each.
+template <typename T>
+int64_t copying() {
+  return only_copies<T, copy_element<T>>() | only_copies<T, double_element<T>>() << 1 |
+         only_copies<T, clear_sevens<T>>() << 2 | only_copies<T, leave_element<T>>() << 3;
+}
+
 /// out[n, d] = src[index[n], d], for the rows from `first` up to `last`; zeros for the rows that `src` does not have.
-/// Returns how many parts there were. `Streams` is as for `RowRuns`.
+/// Returns how many parts there were. `Streams` is as for `RowRuns`, `only_copies` as for its `move_parts`, or with
+/// `as_runs` its `move_runs`.
 template <typename T, typename Streams>
-int64_t move(TensorView src, TensorView index, TensorView out, int64_t first, int64_t last, bool streams) {
+int64_t move(TensorView src, TensorView index, TensorView out, int64_t first, int64_t last, bool streams,
+             bool only_copies, bool as_runs) {
   auto* out_ptr = static_cast<T*>(out.data_ptr());
   TableRow src_rows(static_cast<const T*>(src.data_ptr()), src.size(0), static_cast<const int64_t*>(index.data_ptr()));
   Streams wanted{};
   if constexpr (std::is_same_v<Streams, bool>) wanted = streams;
   RowRuns runs(first, last, out.size(1), out_ptr, wanted, src_rows);
   int64_t count = 0;
-  runs.move_parts([&](int64_t at, auto size, const auto& beside) {
+  if (as_runs) {
+    runs.move_runs(only_copies, [&](const auto& run) {
+      for (int64_t i = 0; i < run.size; ++i) out_ptr[run.first + i] = *std::get<0>(run.data).from(i);
+      ++count;
+    });
+    return count;
+  }
+  runs.move_parts(only_copies, [&](int64_t at, auto size, const auto& beside) {
     Streamed<T> out_part(out_ptr + at, size, beside.whole_lines);
-    move_elements<copy_element<T>>(std::get<0>(beside.data), out_part.data(), size);
+    for (int64_t i = 0; i < size; ++i) copy_element(std::get<0>(beside.data)[i], out_part.data()[i]);
     out_part.store();
     ++count;
   });
@@ -118,7 +149,7 @@ void add(TensorView src, TensorView index, TensorView out) {
                     static_cast<const int64_t*>(index.data_ptr()));
   RowRuns runs(0, out.size(0), out.size(1), out_ptr, std::false_type(), src_rows);
   runs.for_parts([&](int64_t at, auto size, const auto& beside) {
-    static_assert(!beside.streams);
+    static_assert(!std::remove_reference_t<decltype(beside)>::streams);
     for (int64_t i = 0; i < size; ++i) out_ptr[at + i] += std::get<0>(beside.data)[i];
   });
 }
@@ -137,4 +168,9 @@ KJIT_EXPORT(take_int64_int32, take<int64_t, int32_t>)
 KJIT_EXPORT(move_uint8, (move<uint8_t, bool>))
 KJIT_EXPORT(move_int64, (move<int64_t, bool>))
 KJIT_EXPORT(move_int64_never, (move<int64_t, std::false_type>))
+KJIT_EXPORT(copying_uint8, copying<uint8_t>)
+KJIT_EXPORT(copying_int16, copying<int16_t>)
+KJIT_EXPORT(copying_float, copying<float>)
+KJIT_EXPORT(copying_fp16, copying<fp16_t>)
+KJIT_EXPORT(copying_double, copying<double>)
 KJIT_EXPORT(add, add)

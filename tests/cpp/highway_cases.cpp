@@ -68,6 +68,16 @@ void copy_row(const typename Copied::Element* from, typename Copied::Element* to
   }
 }
 
+/// For which of three functions the compiler sees that they only copy: a bit for each.
+int64_t find_copying() {
+  const hn::ScalableTag<float> tag;
+  const bool copies = only_copies(tag, [](auto, const auto& from, auto& to) HWY_ATTR { to = from; });
+  const bool doubles = only_copies(tag, [](auto, const auto& from, auto& to) HWY_ATTR { to = from + from; });
+  const bool clears = only_copies(tag, [](auto tag, const auto& from, auto& to)
+                                           HWY_ATTR { to = hn::IfThenZeroElse(from == hn::Set(tag, 7.0f), from); });
+  return copies | doubles << 1 | clears << 2;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace
 HWY_AFTER_NAMESPACE();
@@ -78,6 +88,7 @@ namespace {
 
 HWY_EXPORT(through_lanes);
 HWY_EXPORT(convert_lanes);
+HWY_EXPORT(find_copying);
 
 double copy(kjit::TensorView x, kjit::TensorView out, bool streams) {
   const auto* from = static_cast<const kjit::fp16_t*>(x.data_ptr());
@@ -88,6 +99,10 @@ void convert(kjit::TensorView x, kjit::TensorView out, kjit::TensorView is_set) 
   const auto* from = static_cast<const float*>(x.data_ptr());
   auto* to = static_cast<kjit::bf16_t*>(out.data_ptr());
   HWY_DYNAMIC_DISPATCH(convert_lanes)(from, to, static_cast<bool*>(is_set.data_ptr()), x.numel());
+}
+
+int64_t copying() {
+  return HWY_DYNAMIC_DISPATCH(find_copying)();
 }
 
 /// Elements of type `T` in lanes of another.
@@ -117,5 +132,6 @@ KJIT_EXPORT(copy_bf16_as_floats, copy_as<kjit::bf16_t, float>)
 KJIT_EXPORT(copy_floats, copy_as<float, float>)
 KJIT_EXPORT(copy_doubles, copy_as<double, uint64_t>)
 KJIT_EXPORT(convert, convert)
+KJIT_EXPORT(copying, copying)
 
 #endif

@@ -239,3 +239,13 @@ def test_lanes_are_converted_as_pytorch_does_it() -> None:
         module.convert(values, out, is_set)
         assert_rounded(values, out)
         assert torch.equal(is_set, values != 0)
+
+
+@pytest.mark.highway
+def test_the_compiler_sees_which_functions_only_copy_vectors() -> None:
+    from kjit.runtime.load import load_variant
+
+    module = load_variant(
+        Variant(Spec("highway_cases", cpp_files=[HERE / "highway_cases.cpp"], simd="highway"), Target.cpu())
+    )
+    assert module.copying() == 1

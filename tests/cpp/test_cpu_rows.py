@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import platform
 import re
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sanitized
 import torch
 
 import kjit
@@ -169,24 +171,34 @@ def test_each_row_is_the_one_that_its_number_says(dtype: torch.dtype, streams: b
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64], ids=str)
 @pytest.mark.parametrize("streams", [False, True])
-def test_rows_are_copied_and_long_ones_that_stay_in_the_caches_at_once(
-    dtype: torch.dtype, streams: bool, module: Any
+@pytest.mark.parametrize("only_copies", [False, True])
+@pytest.mark.parametrize("as_runs", [False, True])
+def test_rows_are_copied_and_those_that_stay_in_the_caches_without_a_call_of_the_work(
+    dtype: torch.dtype, streams: bool, only_copies: bool, as_runs: bool, module: Any
 ) -> None:
     move = getattr(module, f"move_{dtype}".replace("torch.", ""))
-    for row_bytes in (8, 24, 64, 72, 512, 4088, 4096, 4104, 20_000):
+    sizes = (8, 16, 24, 32, 40, 64, 72, 128, 136, 248, 256, 264, 320, 512, 520, 696, 1032, 4088, 4096, 4104, 20_000)
+    for row_bytes in (*sizes, 1, 2, 3, 7, 13, 31, 33, 63, 65, 255, 257, 511, 513, 1000):
+        if row_bytes % dtype.itemsize:
+            continue
         row_size = row_bytes // dtype.itemsize
         src = guarded(torch.randint(0, 60, (5, row_size), dtype=dtype))
         index = torch.tensor([4, 5, 0, 4, -1, 2, 1])
         for first, last, offset in ((0, 7, 0), (1, 6, 3), (3, 3, 0)):
             out = shifted(7, row_size, dtype, offset).fill_(7)
-            count = move(src, guarded(index), out, first, last, streams)
+            count = move(src, guarded(index), out, first, last, streams, only_copies, as_runs)
             expected = torch.full_like(out, 7)
             expected[first:last] = torch.where(((index >= 0) & (index < 5))[:, None], src[index.clamp(0, 4)], 0)[
                 first:last
             ]
             assert torch.equal(out, expected), (row_size, first, last, offset)
-            if row_bytes > STAGED * dtype.itemsize:
-                assert (count == last - first) is (first == last or (row_bytes >= 4096 and not streams))
+            assert (count == 0) is (first == last or (only_copies and not streams))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float", "fp16", "double"])
+def test_the_compiler_sees_which_functions_only_copy(dtype: str, module: Any) -> None:
+    sees = sanitized.VARIABLE not in os.environ  # without optimisation nothing is seen
+    assert getattr(module, f"copying_{dtype}")() == sees
 
 
 def test_what_never_streams_needs_no_word_of_it(module: Any) -> None:
@@ -243,8 +255,3 @@ def test_the_compiler_has_not_left_out_what_asks_for_rows_ahead(code_of: Callabl
         code_of(rf"namespace\)::move<long, {streams}>").count("prefetcht0") for streams in ("bool", "std::.*false> ?")
     )
     assert either > never > 0
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the instructions are looked for by their x86 names")
-def test_the_compiler_copies_long_rows_by_a_call(code_of: Callable[[str], str]) -> None:
-    assert len(re.findall(r"mem(cpy|move)@plt", code_of(r"row_details::move_row<"))) == 3  # one in each `move`

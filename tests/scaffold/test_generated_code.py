@@ -386,6 +386,20 @@ def test_changed_math_is_noticed(project: Path, device: str) -> None:
     assert "not close" in done.stdout
 
 
+@pytest.mark.parametrize("simd", ["compiler", pytest.param("highway", marks=pytest.mark.highway)])
+def test_math_can_be_added_to_a_look_up(project: Path, simd: str) -> None:
+    # Long rows, of several lengths, are no longer those of the table: nothing may copy them.
+    Op("take_rows", pattern="gather", devices="cpu", simd=simd).write(project)
+    for path, old, new in (
+        (find_project(project).csrc_dir / "take_rows.cpp", "out = src;", "out = src + src;"),
+        (find_project(project).csrc_dir / "take_rows.cpp", "Lane = bits_t<T>", "Lane = lane_t<T>"),
+        (project / "tests" / "test_take_rows.py", "return src[index]", "return src[index] + src[index]"),
+    ):
+        assert (old in path.read_text()) is (simd == "highway" or "bits_t" not in old)
+        path.write_text(path.read_text().replace(old, new))
+    run(BIN / "pytest", "-q", "-p", "no:cacheprovider", "-k", "agrees", cwd=project)
+
+
 def test_a_test_that_holds_against_nan_and_infinity_too(project: Path) -> None:
     Op("scale", devices="cpu", dtypes="fp16").write(project)
     for path, old, new in (

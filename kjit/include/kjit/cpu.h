@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #if defined(_OPENMP)
 #include <omp.h>
@@ -52,6 +54,43 @@ void parallel_ranges(std::int64_t total, std::int64_t grain, bool is_parallel, c
   if (total > 0) work(std::int64_t{0}, total);
   stream_fence();
 }
+
+namespace details {
+
+/// Makes the compiler know nothing of a value.
+template <typename Object>
+[[gnu::always_inline]] inline void forget(Object& object) {
+  asm("" : "+m"(object));
+}
+
+/// A word of a value, as it is in memory.
+template <typename Word, typename Object>
+[[gnu::always_inline]] inline Word word_of(const Object& object, std::size_t at) {
+  Word word;
+  std::memcpy(&word, reinterpret_cast<const char*>(&object) + at * sizeof(Word), sizeof(Word));
+  return word;
+}
+
+/// Zero if all these words of two values are the same. Not a loop: g++ would unroll it too late to see that they are.
+template <typename Word, typename Object, std::size_t... kAt>
+[[gnu::always_inline]] inline std::uint64_t difference_of(const Object& one, const Object& other,
+                                                          std::index_sequence<kAt...>) {
+  return (... | (word_of<Word>(one, kAt) ^ word_of<Word>(other, kAt)));
+}
+
+/// Whether the compiler knows that the bytes of two values are the same, whichever they are. Where it does not, as it
+/// may without optimisation, they can be the same nevertheless.
+template <typename Object>
+[[gnu::always_inline]] inline bool are_known_same(const Object& one, const Object& other) {
+  constexpr std::size_t kBytes = sizeof(Object);
+  using Narrow = std::conditional_t<kBytes % 2 == 0, std::uint16_t, std::uint8_t>;
+  using Word =
+      std::conditional_t<kBytes % 8 == 0, std::uint64_t, std::conditional_t<kBytes % 4 == 0, std::uint32_t, Narrow>>;
+  const auto difference = difference_of<Word>(one, other, std::make_index_sequence<kBytes / sizeof(Word)>());
+  return __builtin_constant_p(difference) && difference == 0;
+}
+
+}  // namespace details
 
 /// Calls `work(at, size)` for the elements from `first` up to `last` in parts of `kPart`, whose size the compiler
 /// knows, and a last one. With `kSmaller`, what is left is done in parts of that size first: for many short rows.

@@ -128,13 +128,35 @@ class RunParts {
 
 constexpr std::int64_t kLongRow = 4096;  // bytes from which on a call of memcpy copies a row in less time than a loop
 
-/// A row as one part, in a function of its own: here, unlike elsewhere, g++ may make a call of memcpy of its loop.
-template <typename Part>
-#if !defined(__clang__)
-[[gnu::optimize("tree-loop-distribute-patterns")]]
-#endif
-[[gnu::noinline, gnu::flatten]] void move_row(const Part& part, std::int64_t row_size) {
-  part(0, row_size);
+constexpr std::size_t kLargest = 64;  // of the vectors in which rows are copied
+constexpr std::size_t kMany = 4;      // of them, from which on there is a loop of so many
+
+template <std::size_t kVector, std::size_t... kAt>
+[[gnu::always_inline]] inline void copy_vectors(char* to, const char* from, std::index_sequence<kAt...>) {
+  (std::memcpy(to + kAt * kVector, from + kAt * kVector, kVector), ...);
+}
+
+/// `std::memcpy` without a call: `bytes` are at least `kVector`, and fewer than twice as many unless that is kLargest.
+template <std::size_t kVector>
+[[gnu::always_inline]] inline void copy_bytes(char* to, const char* from, std::size_t bytes) {
+  if constexpr (kVector == kLargest) {
+    std::size_t at = 0;
+    if (bytes > kMany * kVector) {  // then it pays to begin lines
+      std::memcpy(to, from, kVector);
+      at = kVector - reinterpret_cast<std::uintptr_t>(to) % kVector;
+      for (; at + kMany * kVector < bytes; at += kMany * kVector) {
+        copy_vectors<kVector>(to + at, from + at, std::make_index_sequence<kMany>());
+      }
+    }
+    for (; at + kVector < bytes; at += kVector) std::memcpy(to + at, from + at, kVector);
+    std::memcpy(to + bytes - kVector, from + bytes - kVector, kVector);
+  } else {  // both ends, which may overlap
+    char first[kVector], last[kVector];
+    std::memcpy(first, from, kVector);
+    std::memcpy(last, from + bytes - kVector, kVector);
+    std::memcpy(to, first, kVector);
+    std::memcpy(to + bytes - kVector, last, kVector);
+  }
 }
 
 /// A run of several rows, laid side by side.
@@ -150,11 +172,13 @@ struct Packed {
 
 using namespace row_details;
 
-/// Calls `kElement(from[i], to[i])` for `size` elements. They do not overlap, and the compiler knows: where `kElement`
-/// only copies, it can make a call of memcpy of the loop.
-template <auto kElement, typename From, typename To, typename Size>
-inline void move_elements(const From* __restrict from, To* __restrict to, Size size) {
-  for (std::int64_t i = 0; i < size; ++i) kElement(from[i], to[i]);
+/// Whether `kElement(from, to)` does no more than copy an element of type `T`, as far as the compiler sees.
+template <typename T, auto kElement>
+[[gnu::always_inline]] inline bool only_copies() {
+  T from{}, to{};
+  details::forget(from);
+  kElement(from, to);
+  return details::are_known_same(from, to);
 }
 
 /// The rows from `first` up to `last` of a tensor in memory from `written` on, each with `row_size` elements, beside
@@ -169,11 +193,11 @@ inline void move_elements(const From* __restrict from, To* __restrict to, Size s
 template <typename T, typename Streams, typename... Rows>
 class RowRuns {
  public:
-  RowRuns(std::int64_t first, std::int64_t last, std::int64_t row_size, const T* written, Streams streams,
-          Rows&... rows)
+  RowRuns(std::int64_t first, std::int64_t last, std::int64_t row_size, T* written, Streams streams, Rows&... rows)
       : first_(first),
         last_(row_size == 0 ? first : last),
         row_size_(row_size),
+        written_(written),
         lines_(written),
         streams_(streams),
         rows_(rows...) {}
@@ -194,13 +218,12 @@ class RowRuns {
     parts<true>(work, std::index_sequence_for<Rows...>());
   }
 
-  /// The same for what may be no more than a copy: a long row that stays in the caches is one part, however long it is,
-  /// so that the compiler can make a call of memcpy of its loop (`move_elements`). Not beside a `NumberRow`.
+  /// The same beside one `TableRow`. If `only_copies`, what `work` writes are the rows of the table as they are: those
+  /// that stay in the caches are copied, and `work` is not called for them.
   template <typename Work>
-  [[gnu::always_inline]] void move_parts(const Work& work) {
-    const bool is_long = row_size_ * static_cast<std::int64_t>(sizeof(T)) >= kLongRow;
-    if (is_long && !static_cast<bool>(streams_)) {
-      whole_rows(work, std::index_sequence_for<Rows...>());
+  [[gnu::always_inline]] void move_parts(bool only_copies, const Work& work) {
+    if (only_copies && !static_cast<bool>(streams_)) {
+      move_rows();
     } else {
       write_parts(work);
     }
@@ -212,6 +235,16 @@ class RowRuns {
   template <typename Work>
   [[gnu::always_inline]] void for_runs(const Work& work) {
     runs(work, std::index_sequence_for<Rows...>());
+  }
+
+  /// As `for_runs`, and `move_parts`.
+  template <typename Work>
+  [[gnu::always_inline]] void move_runs(bool only_copies, const Work& work) {
+    if (only_copies && !static_cast<bool>(streams_)) {
+      move_rows();
+    } else {
+      for_runs(work);
+    }
   }
 
   std::int64_t last() const { return last_; }
@@ -249,10 +282,34 @@ class RowRuns {
     sized_parts<kTwice, kLine>(work, std::get<kRows>(rows_).template reader<false>(*this)...);
   }
 
-  template <typename Work, std::size_t... kRows>
-  [[gnu::always_inline]] void whole_rows(const Work& work, std::index_sequence<kRows...>) {
-    row_runs<false>([&]<typename Single>(const Single& run) { move_row(RunParts(work, run), run.size); },
-                    std::get<kRows>(rows_).template reader<false>(*this)...);
+  /// `move_parts` and `move_runs` for what is only copied and stays in the caches.
+  [[gnu::always_inline]] void move_rows() {
+    static_assert(sizeof...(Rows) == 1);
+    const std::size_t bytes = static_cast<std::size_t>(row_size_) * sizeof(T);
+    if (bytes >= kLongRow) {
+      copy_rows([bytes](char* to, const char* from) { std::memcpy(to, from, bytes); });
+    } else {
+      copy_short_rows<kLargest>(bytes);
+    }
+  }
+
+  /// A loop for each size of the vectors in which rows are copied.
+  template <std::size_t kVector>
+  [[gnu::always_inline]] void copy_short_rows(std::size_t bytes) {
+    if constexpr (kVector > sizeof(T)) {
+      if (bytes < kVector) return copy_short_rows<kVector / 2>(bytes);
+    }
+    copy_rows([bytes](char* to, const char* from) { copy_bytes<kVector>(to, from, bytes); });
+  }
+
+  template <typename Copy>
+  [[gnu::always_inline]] void copy_rows(const Copy& copy) {
+    row_runs<false>(
+        [&]<typename Single>(const Single& run) {
+          char* to = reinterpret_cast<char*>(written_ + run.first);
+          copy(to, reinterpret_cast<const char*>(std::get<0>(run.data).from(0)));
+        },
+        std::get<0>(rows_).template reader<false>(*this));
   }
 
   /// A loop for each size of the parts in which rows are done: `kPart`, or smaller where a row has fewer elements.
@@ -341,29 +398,13 @@ class RowRuns {
   }
 
   std::int64_t first_, last_, row_size_;
+  T* written_;
   CacheLines<T> lines_;
   Streams streams_;
   std::tuple<Rows&...> rows_;
 };
 
 namespace row_details {
-
-constexpr std::size_t kLargest = 64;  // of the vectors in which rows are copied
-
-/// `std::memcpy` without a call: `bytes` are at least `kVector`, and fewer than twice as many unless that is kLargest.
-template <std::size_t kVector>
-[[gnu::always_inline]] inline void copy_bytes(char* to, const char* from, std::size_t bytes) {
-  if constexpr (kVector == kLargest) {
-    for (std::size_t at = 0; at + kVector < bytes; at += kVector) std::memcpy(to + at, from + at, kVector);
-    std::memcpy(to + bytes - kVector, from + bytes - kVector, kVector);
-  } else {  // both ends, which may overlap
-    char first[kVector], last[kVector];
-    std::memcpy(first, from, kVector);
-    std::memcpy(last, from + bytes - kVector, kVector);
-    std::memcpy(to, first, kVector);
-    std::memcpy(to + bytes - kVector, last, kVector);
-  }
-}
 
 /// How many rows ahead of its use a row of a table is asked for: more where rows are short, since each is done sooner.
 /// 0 where all of the table is in a near cache soon.

@@ -461,6 +461,20 @@ HWY_INLINE void write_vectors(D d, std::int64_t first, std::int64_t last, const 
   write_vectors(d, first, last, false, work);
 }
 
+/// Whether `element(tag, from, to)` does no more than copy a vector, as far as the compiler sees.
+template <class D, typename Element>
+HWY_INLINE bool only_copies(D d, const Element& element) {
+  constexpr std::size_t kLanes = hn::MaxLanes(D());
+  HWY_ALIGN hn::TFromD<D> lanes[kLanes] = {}, before[kLanes], after[kLanes];
+  details::forget(lanes);
+  const hn::Vec<D> from = hn::Load(d, lanes);
+  hn::Vec<D> to = hn::Zero(d);
+  element(d, from, to);
+  hn::Store(from, d, before);  // not `lanes`, which may have changed since for all that the compiler knows
+  hn::Store(to, d, after);
+  return details::are_known_same(before, after);
+}
+
 /// Calls `work(tag, at, part)` for the vectors of a run of rows (kjit/cpu_rows.h), `at` from 0 on: as `for_vectors`, or
 /// `write_vectors` has them.
 template <class D, class Run, typename Work>
