@@ -154,8 +154,8 @@ class Toolchain:
             flags.append("-march=native")
         if self.target.kind == "cpu":
             flags += self._vector_flags(spec)
-        if self._has_openmp:
-            flags.append("-fopenmp")
+            # Without OpenMP's library, `omp simd` still makes vectors.
+            flags.append("-fopenmp" if self._has_openmp else "-fopenmp-simd")
         if self.target.arch is not None:
             flags.append(f"-DKJIT_CUDA_ARCH={self.target.arch.number}")
         if self.target.is_simulated:

@@ -639,6 +639,14 @@ class TestToolchain:
             flags = of_family.cxx_flags(Spec("op", cpp_files=["/x.cpp"]))
             assert ("-fno-tree-loop-distribute-patterns" in flags) is (family == "gcc")
 
+    def test_without_openmps_library_its_pragmas_still_make_vectors(self) -> None:
+        made = Toolchain.for_target(Target.cpu())
+        without = dataclasses.replace(made, cxx=dataclasses.replace(made.cxx, features=("native",)))
+        spec = Spec("op", cpp_files=["/x.cpp"])
+        assert "-fopenmp-simd" in without.cxx_flags(spec)
+        assert "-fopenmp" not in without.cxx_flags(spec) + without.link_flags(spec)
+        assert not any("openmp" in flag for flag in Toolchain.for_target(Target.cuda("9.0a")).cxx_flags(spec))
+
     def test_code_for_a_level_of_cpus_is_for_that_level_and_does_not_depend_on_this_cpu(self) -> None:
         level = cpu.levels()[0]
         made = Toolchain.for_target(Target.cpu(level.name))

@@ -12,7 +12,7 @@ import pytest
 import kjit
 from kjit.build.cuda import wheel_homes
 from kjit.build.toolchain import Toolchain, kjit_include
-from kjit.spec import Spec, Target
+from kjit.spec import Simd, Spec, Target
 
 INCLUDE = kjit_include()
 SUPPORT = INCLUDE.parent / "csrc" / "support"
@@ -36,6 +36,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 
 
 CASES = sorted(Path(__file__).parent.glob("*_cases.cpp"))
+HIGHWAY_CASES = Path(__file__).parent / "highway_cases.cpp"
 CLANG = next(
     filter(None, map(shutil.which, ("clang++", *(f"clang++-{version}" for version in range(30, 15, -1))))), None
 )
@@ -55,6 +56,11 @@ def without_own_headers(flags: list[str]) -> list[str]:
     return flags[: place - 1] + flags[place + 1 :]
 
 
+def without_openmp(flags: list[str]) -> list[str]:
+    """`flags` for a compiler that may have no library for OpenMP."""
+    return ["-fopenmp-simd" if flag == "-fopenmp" else flag for flag in flags]
+
+
 def unit(folder: Path, *headers: str) -> Path:
     """A unit that includes `headers`, as an op's own code would see them: not as system headers, so that they warn."""
     path = folder / "unit.cpp"
@@ -71,7 +77,7 @@ def check_headers(compiler: str, target: Target, folder: Path, *headers: str) ->
     toolchain = Toolchain.for_target(target)
     flags = without_own_headers(toolchain.cxx_flags(Spec("unit", cpp_files=[folder / "unit.cpp"])))
     if compiler == CLANG:
-        flags = [flag for flag in flags if flag != "-fopenmp"]
+        flags = without_openmp(flags)
     for mode in ("-DKJIT_PRECOMPILED", "-UKJIT_PRECOMPILED"):
         command = [compiler, *flags, mode, f"-I{INCLUDE}", *WARNINGS, "-fsyntax-only", str(unit(folder, *headers))]
         check(command)
@@ -105,12 +111,16 @@ def test_the_host_part_of_a_cuda_header_compiles_with_clang(header: str, tmp_pat
 
 
 @needs_clang
-@pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.highway] if case == HIGHWAY_CASES else [], id=case.stem) for case in CASES],
+)
 def test_the_cases_compile_with_clang(case: Path) -> None:
     """With g++ the modules that the other tests load are compiled, under the same warnings."""
     assert CLANG is not None
-    flags = Toolchain.for_target(Target.cpu()).cxx_flags(Spec("unit", cpp_files=[case]))
-    flags = [flag for flag in without_own_headers(flags) if flag != "-fopenmp"]
+    simd: Simd = "highway" if case == HIGHWAY_CASES else "compiler"
+    flags = Toolchain.for_target(Target.cpu()).cxx_flags(Spec("unit", cpp_files=[case], simd=simd))
+    flags = without_openmp(without_own_headers(flags))
     check([CLANG, *flags, f"-I{INCLUDE}", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only", str(case)])
 
 

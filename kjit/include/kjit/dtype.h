@@ -278,26 +278,29 @@ struct alignas(4) fp8x4_e5m2_t {
 
 namespace details {
 
+/// For operators. It is no concept: before clang 20 it looked at those too late, and had an error for types that are no
+/// classes.
 template <typename T>
-concept LightType = std::is_same_v<T, fp16_t> || std::is_same_v<T, bf16_t> || std::is_same_v<T, fp8_e4m3_t> ||
-                    std::is_same_v<T, fp8_e5m2_t>;
+using IfLightType = std::enable_if_t<std::is_same_v<T, fp16_t> || std::is_same_v<T, bf16_t> ||
+                                         std::is_same_v<T, fp8_e4m3_t> || std::is_same_v<T, fp8_e5m2_t>,
+                                     bool>;
 
 }  // namespace details
 
 /// `x += y` and the like: computed as float, rounded once.
-template <details::LightType T>
+template <typename T, details::IfLightType<T> = true>
 constexpr T& operator+=(T& x, float y) {
   return x = static_cast<float>(x) + y;
 }
-template <details::LightType T>
+template <typename T, details::IfLightType<T> = true>
 constexpr T& operator-=(T& x, float y) {
   return x = static_cast<float>(x) - y;
 }
-template <details::LightType T>
+template <typename T, details::IfLightType<T> = true>
 constexpr T& operator*=(T& x, float y) {
   return x = static_cast<float>(x) * y;
 }
-template <details::LightType T>
+template <typename T, details::IfLightType<T> = true>
 constexpr T& operator/=(T& x, float y) {
   return x = static_cast<float>(x) / y;
 }

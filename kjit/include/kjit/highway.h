@@ -110,8 +110,11 @@ __attribute__((weak)) std::int64_t SupportedTargets() {
   const std::string_view level = named == nullptr ? "" : named;
   __builtin_cpu_init();
   std::int64_t targets = HWY_STATIC_TARGET;
-  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-                  __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt");
+  bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+            __builtin_cpu_supports("bmi2");
+#if !defined(__clang__) || __clang_major__ >= 19  // an older one cannot ask for these, which CPUs with BMI2 have
+  v3 = v3 && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt");
+#endif
   if (v3 && level != "x86-64-v2") targets |= HWY_AVX2;
   const bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
