@@ -26,6 +26,7 @@ from kjit.build.compilers import ask, find_cxx, find_host_cxx
 from kjit.build.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_versions
 from kjit.build.folders import is_noexec
 from kjit.build.highway import find_highway
+from kjit.build.memo import open_memo
 from kjit.build.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
 from kjit.errors import KjitError, ToolchainError
 from kjit.runtime.eager_calls import python_header
@@ -108,12 +109,12 @@ def _kjit() -> _Finding:
 
 
 def _cxx() -> _Finding:
+    features = {"native": "-march=native", "openmp": "OpenMP: kernels for the CPU have one thread"}
     cxx = find_cxx()
-    lacks = [
-        f"no {what}"
-        for feature, what in (("native", "-march=native"), ("openmp", "OpenMP"))
-        if feature not in cxx.features
-    ]
+    if not features.keys() <= set(cxx.features):  # what it lacked may have been installed since it was asked
+        open_memo().forget(cxx.path)
+        cxx = find_cxx()
+    lacks = [f"no {what}" for feature, what in features.items() if feature not in cxx.features]
     launcher = find_launcher()
     through = [] if launcher is None else [f"through {launcher} ({env.COMPILER_LAUNCHER})"]
     return _Finding(", ".join([f"{cxx.label} ({cxx.path})", *lacks, *through]))

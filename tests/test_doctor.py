@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from kjit import doctor
 from kjit.build import cuda as cuda_module
 from kjit.build import folders, gpus
+from kjit.build.compilers import find_cxx
 from kjit.build.gpus import Driver, Gpu
 from kjit.cli import app
 from kjit.doctor import Check, examine, is_fit
@@ -150,6 +151,33 @@ def test_no_compiler_makes_kjit_unfit(monkeypatch: pytest.MonkeyPatch) -> None:
     found = check("C++ compiler")
     assert (found.state, found.needed) == ("problem", True)
     assert not is_fit(examine())
+
+
+def test_a_compiler_without_openmp_is_fit_until_its_library_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    library = tmp_path / "libomp.so"
+    cxx = tmp_path / "clang++"
+    cxx.write_text(
+        f"""#!/bin/sh
+case "$*" in
+*--version*) echo "clang version 18.1.6" ;;
+*-fopenmp*) test -e {library} ;;
+esac
+"""
+    )
+    cxx.chmod(0o755)
+    monkeypatch.setenv("CXX", str(cxx))
+    monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "cache"))
+    for _ in range(2):
+        assert check("C++ compiler") == Check(
+            "C++ compiler", "ok", f"clang 18.1 ({cxx}), no OpenMP: kernels for the CPU have one thread", None, True
+        )
+        assert find_cxx().features == ("native",)
+    library.touch()
+    assert find_cxx().features == ("native",)
+    assert check("C++ compiler").detail == f"clang 18.1 ({cxx})"
+    assert find_cxx().features == ("native", "openmp")
 
 
 def test_no_ninja_makes_kjit_unfit(monkeypatch: pytest.MonkeyPatch) -> None:

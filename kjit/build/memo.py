@@ -68,6 +68,11 @@ class Memo:
         self._write()
         return answer
 
+    def forget(self, program: Path) -> None:
+        """Let everything about a program be asked anew."""
+        self._programs = {path: known for path, known in self._read().items() if path != str(program)}
+        self._write()
+
     def _read(self) -> dict[str, object]:
         try:
             content = json.loads(self._path.read_bytes())
