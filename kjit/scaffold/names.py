@@ -130,7 +130,7 @@ CPP_TYPES = _words(
     Ahead AlignedVector AllLanes Any AnyView Beside Binding Blob CacheEntry CacheLines CacheMap CacheSet Callable
     Column ColumnRow Conversion Converted CopyTrait CpuId Cut CutRows Cutting DLDataTypeTrait DTypeTrait DataType
     DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard Division Error Event Exchange Export Extent FactoryLock
-    FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait IntegerRange Kept LastLevelCache LaunchKernel
+    FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait IfLightType IntegerRange Kept LastLevelCache LaunchKernel
     LoadStoreBytes LoadStorePattern Matching MaybeData MaybeDevice Memory Message Narrowing NoDeleter NumberRow
     Offset Optional Options Packed PackedRows PackedTrait Panic PanicError Pending Piece Pieces Place Position
     ReductionTrait Row RowRuns Run RunData RunParts RuntimeCheck RuntimeDeviceCheck SameData ScalarTrait ShapeView
