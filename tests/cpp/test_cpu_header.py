@@ -11,6 +11,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -182,37 +183,37 @@ def test_rows_that_are_staged_are_changed_and_written(dtype: torch.dtype, row_si
     assert torch.equal(out, expected)
 
 
-@pytest.mark.highway
-@pytest.mark.parametrize("streams", [False, True])
-def test_halves_in_lanes_stay_what_they_are_and_lanes_that_are_not_there_are_not_counted(streams: bool) -> None:
+@pytest.fixture
+def highway_cases() -> Any:
     from kjit.runtime.load import load_variant
 
-    module = load_variant(
-        Variant(Spec("highway_cases", cpp_files=[HERE / "highway_cases.cpp"], simd="highway"), Target.cpu())
-    )
+    spec = Spec("highway_cases", cpp_files=[HERE / "highway_cases.cpp"], simd="highway")
+    return load_variant(Variant(spec, Target.cpu()))
+
+
+@pytest.mark.highway
+@pytest.mark.parametrize("streams", [False, True])
+def test_halves_in_lanes_stay_what_they_are_and_lanes_that_are_not_there_are_not_counted(
+    streams: bool, highway_cases: Any
+) -> None:
     halves = every_half()
     out = torch.empty_like(halves)
-    module.copy(halves, out, streams)
+    highway_cases.copy(halves, out, streams)
     assert torch.equal(out.view(torch.int16), halves.view(torch.int16))
     few = torch.tensor([2.0, 3.0, 5.0], dtype=torch.float16)
-    assert module.copy(few, torch.empty_like(few), streams) == 10 + 3 + 2
+    assert highway_cases.copy(few, torch.empty_like(few), streams) == 10 + 3 + 2
 
 
 @pytest.mark.highway
-def test_parts_of_vectors_of_every_width_are_copied_and_nothing_behind_them() -> None:
-    from kjit.runtime.load import load_variant
-
-    module = load_variant(
-        Variant(Spec("highway_cases", cpp_files=[HERE / "highway_cases.cpp"], simd="highway"), Target.cpu())
-    )
+def test_parts_of_vectors_of_every_width_are_copied_and_nothing_behind_them(highway_cases: Any) -> None:
     for copy, dtype in (
-        (module.copy_bytes, torch.uint8),
-        (module.copy_halves, torch.float16),
-        (module.copy_floats, torch.float32),
-        (module.copy_doubles, torch.float64),
-        (module.copy_few_bytes, torch.uint8),
-        (module.copy_fp16_as_floats, torch.float16),
-        (module.copy_bf16_as_floats, torch.bfloat16),
+        (highway_cases.copy_bytes, torch.uint8),
+        (highway_cases.copy_halves, torch.float16),
+        (highway_cases.copy_floats, torch.float32),
+        (highway_cases.copy_doubles, torch.float64),
+        (highway_cases.copy_few_bytes, torch.uint8),
+        (highway_cases.copy_fp16_as_floats, torch.float16),
+        (highway_cases.copy_bf16_as_floats, torch.bfloat16),
     ):
         for size in range(67):
             x = torch.arange(1, size + 1).to(dtype)
@@ -228,24 +229,14 @@ def test_parts_of_vectors_of_every_width_are_copied_and_nothing_behind_them() ->
 
 
 @pytest.mark.highway
-def test_lanes_are_converted_as_pytorch_does_it() -> None:
-    from kjit.runtime.load import load_variant
-
-    module = load_variant(
-        Variant(Spec("highway_cases", cpp_files=[HERE / "highway_cases.cpp"], simd="highway"), Target.cpu())
-    )
+def test_lanes_are_converted_as_pytorch_does_it(highway_cases: Any) -> None:
     for values in floats_to_round(torch.bfloat16):
         out, is_set = torch.empty(len(values), dtype=torch.bfloat16), torch.empty(len(values), dtype=torch.bool)
-        module.convert(values, out, is_set)
+        highway_cases.convert(values, out, is_set)
         assert_rounded(values, out)
         assert torch.equal(is_set, values != 0)
 
 
 @pytest.mark.highway
-def test_the_compiler_sees_which_functions_only_copy_vectors() -> None:
-    from kjit.runtime.load import load_variant
-
-    module = load_variant(
-        Variant(Spec("highway_cases", cpp_files=[HERE / "highway_cases.cpp"], simd="highway"), Target.cpu())
-    )
-    assert module.copying() == 1
+def test_the_compiler_sees_which_functions_only_copy_vectors(highway_cases: Any) -> None:
+    assert highway_cases.copying() == 1

@@ -126,11 +126,11 @@ class RunParts {
   const Run<kStreams, Data...> run_;  // a copy, which stays in registers while stores may change what is in memory
 };
 
-constexpr std::int64_t kLongRow = 4096;  // bytes from which on a call of memcpy copies a row in less time than a loop
+constexpr std::size_t kLongRow = 4096;  // bytes from which on a call of memcpy copies a row in less time than a loop
+constexpr std::size_t kLargest = 64;    // of the vectors in which rows are copied
+constexpr std::size_t kMany = 4;        // more of them than these have a loop of so many at a time
 
-constexpr std::size_t kLargest = 64;  // of the vectors in which rows are copied
-constexpr std::size_t kMany = 4;      // of them, from which on there is a loop of so many
-
+/// One vector after another, as many as there are numbers `kAt`.
 template <std::size_t kVector, std::size_t... kAt>
 [[gnu::always_inline]] inline void copy_vectors(char* to, const char* from, std::index_sequence<kAt...>) {
   (std::memcpy(to + kAt * kVector, from + kAt * kVector, kVector), ...);
@@ -222,11 +222,7 @@ class RowRuns {
   /// that stay in the caches are copied, and `work` is not called for them.
   template <typename Work>
   [[gnu::always_inline]] void move_parts(bool only_copies, const Work& work) {
-    if (only_copies && !static_cast<bool>(streams_)) {
-      move_rows();
-    } else {
-      write_parts(work);
-    }
+    if (!move_rows(only_copies)) write_parts(work);
   }
 
   /// Calls `work(run)` for all elements, `run.size` of them at a time, which the tensor has from `run.first` on, and of
@@ -240,11 +236,7 @@ class RowRuns {
   /// As `for_runs`, and `move_parts`.
   template <typename Work>
   [[gnu::always_inline]] void move_runs(bool only_copies, const Work& work) {
-    if (only_copies && !static_cast<bool>(streams_)) {
-      move_rows();
-    } else {
-      for_runs(work);
-    }
+    if (!move_rows(only_copies)) for_runs(work);
   }
 
   std::int64_t last() const { return last_; }
@@ -282,15 +274,17 @@ class RowRuns {
     sized_parts<kTwice, kLine>(work, std::get<kRows>(rows_).template reader<false>(*this)...);
   }
 
-  /// `move_parts` and `move_runs` for what is only copied and stays in the caches.
-  [[gnu::always_inline]] void move_rows() {
+  /// Copies the rows where they are only copied and stay in the caches; whether it has.
+  [[gnu::always_inline]] bool move_rows(bool only_copies) {
     static_assert(sizeof...(Rows) == 1);
+    if (!only_copies || static_cast<bool>(streams_)) return false;
     const std::size_t bytes = static_cast<std::size_t>(row_size_) * sizeof(T);
     if (bytes >= kLongRow) {
       copy_rows([bytes](char* to, const char* from) { std::memcpy(to, from, bytes); });
     } else {
       copy_short_rows<kLargest>(bytes);
     }
+    return true;
   }
 
   /// A loop for each size of the vectors in which rows are copied.
