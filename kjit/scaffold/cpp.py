@@ -393,12 +393,16 @@ class CppView(View):
     @property
     def packed_single_call(self) -> list[str]:
         """The same for an element behind the last vector."""
+        return self._element_call(self._tail_element)
 
-        def in_memory(tensor: TensorView) -> str:
-            tail = "tail_at" if tensor.kind == "element" else "tail_column"
-            return tensor.at(f"params.{tensor.name}", f"packing.{tail}() + j")
+    @property
+    def packed_single_term_call(self) -> list[str]:
+        """Those of the function for what is summed, for such an element."""
+        return [self._tail_element(tensor) for tensor in self.of_term]
 
-        return self._element_call(in_memory)
+    def _tail_element(self, tensor: TensorView) -> str:
+        tail = "tail_at" if tensor.kind == "element" else "tail_column"
+        return tensor.at(f"params.{tensor.name}", f"packing.{tail}() + j")
 
     def _element_call(self, argument: Callable[[TensorView], str], *, may_be_next: bool = False) -> list[str]:
         """The arguments of the function for one element: `argument` says what is a tensor's, but for those that have a
@@ -485,9 +489,15 @@ class CppView(View):
         return 4 if held <= 2 else 2 if held <= 4 else 1
 
     @property
+    def unaligned_parts(self) -> int:
+        """The same where rows are not aligned, of which columns are not held."""
+        inputs = len(self.of("element", roles=("in", "mut")))
+        return 4 if inputs == 1 and self.start.writes_rows else self.parts
+
+    @property
     def short_parts(self) -> int:
-        """The same where rows are short and not aligned, and columns are not held."""
-        return 3 * self.parts // 2
+        """The same where such rows are short."""
+        return 3 * self.unaligned_parts // 2
 
     @property
     def long_parts(self) -> int:
@@ -495,6 +505,13 @@ class CppView(View):
         held = len(self.of("element", roles=("in", "mut")))
         held += 0 if self.start.writes_rows else len(self.of("column"))
         return 8 if held == 1 else 4 if held == 2 else 2 if held <= 4 else 1
+
+    @property
+    def unaligned_long_parts(self) -> int:
+        """The same where such rows are not aligned, as far as clusters of half blocks hold them."""
+        if self.long_parts == 8 and len(self.of("column")) > 1:
+            return 6
+        return 3 if self.long_parts == 4 and self.parts == 2 else self.long_parts
 
     @property
     def chunk_parts(self) -> int:

@@ -50,17 +50,17 @@ CPP_NAMES = _words(
     blockIdx blocks chunk columns_aligned compute_t copies cutter cutting data_of device div_ceil element_or_zero
     exceeds_caches fetch_ahead fetched fills first fits for_parts for_run for_staged for_vectors given gpu gridDim
     head heads held hn host hwy i in_shared inverse_rms is_long is_next j kept_chunks kernel kjit lane lane_t last
-    late launch lead least line load load_one load_or_zero lowest matcher max_block maybe_unused most next
-    next_inverse_rms next_lead num_rows numel of_row of_vector only only_copies others_aligned packed_kernel packing
-    parallel_ranges params part parts pending piece pieces pointers row row_at row_size row_total rsqrt
+    late launch least line load load_one load_or_zero lowest matcher max_block maybe_unused most next
+    next_inverse_rms next_total num_rows numel of_lead of_row of_vector only only_copies others_aligned packed_kernel
+    packing parallel_ranges params part parts pending piece pieces pointers row row_at row_size row_total rsqrt
     run runs scalar_t shape size spread sqrt staged_t std store store_one streams summed table_at table_size tag
-    term threadIdx threads totals vec vec_end vec_total vectors wanted warpSize whole widen write_run
+    tail_total term threadIdx threads totals usual vec vec_end vec_total vectors wanted warpSize whole widen write_run
 
     Beside ColumnRow Cutter Index Lane LaunchKernel NumberRow Optional Params Part RowRun RowRuns Size Staged
     StagedOptional StagedRow Streamed SymbolicDevice SymbolicShape SymbolicSize T TableRow Tag TensorMatcher
     TensorView Ts U Widest
     kAhead kAligned kBlock kClusters kColumns kCutBlock kCutParts kDLCPU kDLCUDA kEven kFull kKeep kLate kLong kParallel
-    kParts kSplitBytes kStaged kStaying kStreaming kUnroll kVec kWhole
+    kParts kStaged kStaying kStreaming kUnroll kVec kWhole
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     uintptr_t size_t KJIT_DEVICE

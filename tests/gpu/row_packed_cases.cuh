@@ -22,29 +22,22 @@ KJIT_DEVICE void rows_of_block(int32_t* sums, int32_t* next, const int32_t* x, c
   device::row::SharedArrays arrays;
   int32_t* const of_vector = arrays.take<int32_t>(packing.vector_slots());
   int32_t* const of_row = arrays.take<int32_t>(packing.row_slots());
-  device::AlignedVector<int32_t, kVec>* const split =
-      arrays.take<device::AlignedVector<int32_t, kVec>>(packing.row_slots());
+  int32_t* const of_lead = arrays.take<int32_t>(packing.row_slots());
   device::AlignedVector<int32_t, kVec> vec[kParts], column_vec;
   if (packing.works()) packing.load_column_or_zero(column_vec, column);
   for (int i = 0; i < kParts && packing.has(i); ++i) {
     packing.load_or_zero(vec[i], x, i);
-    of_vector[packing.vector(i)] = vec[i][0] + vec[i][1] + vec[i][2] + vec[i][3];
-    if (packing.splits()) split[packing.row(i) + 1] = vec[i];
+    int32_t sum = 0, next_sum = 0;
+    for (int j = 0; j < kVec; ++j) (packing.is_of_row(j) ? sum : next_sum) += vec[i][j];
+    of_vector[packing.vector(i)] = sum;
+    if (packing.splits()) of_lead[packing.row(i) + 1] = next_sum;
   }
-  device::AlignedVector<int32_t, kVec> beside_tail;
-  if (packing.tail() > 0) {
-    packing.load_tail(split[packing.count()], x);
-    packing.load_column_tail(beside_tail, column);
-  }
+  if (packing.tail() > 0) of_vector[packing.tail_vector()] = 0;
+  for (int j = 0; j < packing.tail(); ++j) of_vector[packing.tail_vector()] += x[packing.tail_at() + j];
   __syncthreads();
   for (int first = 0; first < packing.count(); first += packing.at_a_time()) {
     const int row = first + packing.of_thread();
-    int32_t sum = packing.sum_of_vectors(of_vector, row);
-    for (unsigned j = packing.lane(); row < packing.count() && j < kVec; j += packing.lanes()) {
-      if (packing.lead(row) > 0 && j >= packing.lead(row)) sum += split[row][j];
-      if (j < packing.lead(row + 1)) sum += split[row + 1][j];
-    }
-    sum = packing.sum_of_lanes(sum);
+    const int32_t sum = packing.sum(of_vector, of_lead, row);
     if (!packing.owns(row)) continue;
     sums[packing.first_row() + row] = sum;
     of_row[row] = 10 * static_cast<int32_t>(packing.first_row() + row);
@@ -57,8 +50,8 @@ KJIT_DEVICE void rows_of_block(int32_t* sums, int32_t* next, const int32_t* x, c
     packing.store(vec[i], next, i);
   }
   for (int j = 0; j < packing.tail(); ++j) {
-    const int32_t beside = j == 0 ? beside_tail[j] : column[packing.tail_column() + j];  // the one way and the other
-    next[packing.tail_at() + j] = x[packing.tail_at() + j] + beside + of_row[packing.count() - 1];
+    next[packing.tail_at() + j] =
+        x[packing.tail_at() + j] + column[packing.tail_column() + j] + of_row[packing.count() - 1];
   }
 }
 
@@ -71,7 +64,7 @@ __global__ void rows_kernel(int32_t* sums, int32_t* next, const int32_t* x, cons
 
 void rows(TensorView sums, TensorView next, TensorView x, TensorView column) {
   const bool aligned = x.size(1) % kVec == 0;
-  const row::Packed params = row::packed(x.size(0), x.size(1), kVec, kParts, aligned, 4, 4 * kVec, x.device());
+  const row::Packed params = row::packed(x.size(0), x.size(1), kVec, kParts, aligned, 4, x.device());
   LaunchKernel(params.grid, params.block, x.device(), params.shared_bytes)(
       aligned ? rows_kernel<true> : rows_kernel<false>, sums.data_ptr(), next.data_ptr(), x.data_ptr(),
       column.data_ptr(), params);
@@ -89,7 +82,7 @@ bool worth_packing(int64_t rows, int64_t row_size, int64_t vec, int64_t most) {
 /// How rows are packed: threads of a block, those with vectors, the rows of a group and of a chunk, lanes that add up a
 /// row.
 int64_t packed(int64_t rows, int64_t row_size, int64_t vec, bool aligned, int64_t what, TensorView on) {
-  const row::Packed packed = row::packed(rows, row_size, static_cast<int>(vec), 4, aligned, 4, 16, on.device());
+  const row::Packed packed = row::packed(rows, row_size, static_cast<int>(vec), 4, aligned, 4, on.device());
   const int64_t lanes = int64_t{1} << packed.lane_bits;
   const int64_t numbers[] = {packed.block, packed.group_vectors, packed.group_rows, packed.chunk_rows, lanes};
   return numbers[what];

@@ -357,6 +357,12 @@ class TestAhead:
         in_a_long_run = 65536 if has_clusters() else 2 * 65536
         assert self.fetched(module, 8 * at_a_time + 1, 8192, stays=True) == in_a_long_run
 
+    @pytest.mark.parametrize("inputs", [1, 2])
+    def test_a_block_that_has_little_more_of_a_row_fetches_all_of_it(self, module: Any, inputs: int) -> None:
+        at_a_time = properties().multi_processor_count * module.blocks_per_sm(False, 1024)
+        assert self.fetched(module, 8 * at_a_time, 5120 // inputs, inputs=inputs, stays=True) == 81920 // inputs
+        assert self.fetched(module, 8 * at_a_time, 8192 // inputs, inputs=inputs, stays=True) == 65536 // inputs
+
     def test_each_warp_fetches_whole_vectors_of_all_its_lanes(self, module: Any) -> None:
         assert self.fetched(module, 100_000, 513) == 5 * 4 * 512  # five warps, four times
 

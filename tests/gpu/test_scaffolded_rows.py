@@ -57,7 +57,16 @@ def test_long_rows_are_right(module: Any, dtype: str, rows: int, columns: int, o
 def test_long_rows_of_two_tensors_are_right_in_place(tmp_path: Path, dtype: str) -> None:
     signature = "x: mut T[B, D], residual: mut T[B, D], weight: T[D], eps: float = 1e-6"
     both_norm = getattr(build(tmp_path, "both_norm", signature, pattern="rowwise", dtypes=[dtype]), dtype)
-    for rows, columns in [(33, 16_400), (many(300), 6_001), (33, 12_001), (9, 50_257), (3, 65_535)]:
+    shapes = [
+        (33, 16_400),
+        (many(300), 6_001),
+        (33, 12_001),
+        (many(300), 20_001),
+        (65, 40_001),
+        (65, 50_257),
+        (3, 65_535),
+    ]
+    for rows, columns in shapes:
         x, residual = (torch.randn(rows, columns, device=DEVICE).to(DTYPES[dtype]) for _ in range(2))
         weight = torch.randn(columns, device=DEVICE).to(DTYPES[dtype])
         mean_square = (x.double() + residual.double()).square().mean(-1, keepdim=True)
@@ -65,6 +74,21 @@ def test_long_rows_of_two_tensors_are_right_in_place(tmp_path: Path, dtype: str)
         expected = [(tensor.double() * factors).to(DTYPES[dtype]) for tensor in (x, residual)]
         both_norm(x, residual, weight, 1e-6)
         torch.testing.assert_close([x, residual], expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_beside_two_columns_are_right(tmp_path: Path, dtype: str) -> None:
+    """Whose threads hold more vectors of rows that are not aligned than of others."""
+    signature = "x: T[B, D], weight: T[D], bias: T[D], eps: float = 1e-6 -> out: T[B, D]"
+    norm = getattr(build(tmp_path, "two_columns", signature, pattern="rowwise", dtypes=[dtype]), dtype)
+    for rows, columns in [(33, 67), (33, 1_001), (many(300), 6_001), (33, 6_000), (many(300), 20_001), (33, 70_001)]:
+        x = torch.randn(rows, columns, device=DEVICE).to(DTYPES[dtype])
+        weight, bias = (torch.randn(columns, device=DEVICE).to(DTYPES[dtype]) for _ in range(2))
+        out = torch.empty_like(x)
+        norm(x, weight, bias, 1e-6, out)
+        scale = (x.double().square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+        expected = x.double() * scale * weight.double() * bias.double()
+        torch.testing.assert_close(out, expected.to(DTYPES[dtype]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -179,6 +179,7 @@ struct Ahead {
 namespace details {
 
 inline constexpr int kFetchedBytes = 65536;  // of a row, in all inputs, for each block that works on it
+inline constexpr int kWholeBytes = 81920;    // what a block has of a row, at most, where all of that is fetched
 
 /// How many blocks of `kernel` an SM runs at a time, without dynamic shared memory. Asked for once: the runtime takes
 /// longer for the answer than for many other steps of a launch.
@@ -216,10 +217,10 @@ constexpr int fetched_parts(int parts, int inputs) {
 
 /// What is fetched ahead when `kernel` is launched as `spread` and `kept` say, on `rows` rows of `vectors` vectors of
 /// each of `inputs` tensors: of the row that is begun about when this one is done, as many rows further as the GPU
-/// works on at a time, 64 KiB for each block. Twice that where many rows follow each other on an SM, unless it `stays`:
-/// the kernel fetches whole vectors, which stay in the cache until they are read. No row has one ahead, as `rows` says
-/// then, where that gains nothing: where there are so few rows or they are short, and where many of them are so long
-/// that `kept` has a part (the SMs get out of step then, and always some read).
+/// works on at a time, 64 KiB for each block, or 80 where it has no more. Twice 64 where many rows follow each other on
+/// an SM, unless it `stays`: the kernel fetches whole vectors, which stay in the cache until they are read. No row has
+/// one ahead, as `rows` says then, where that gains nothing: where there are so few rows or they are short, and where
+/// many of them are so long that `kept` has a part (the SMs get out of step then, and always some read).
 template <typename... P>
 Ahead ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::int64_t rows, std::int64_t vectors,
             int inputs, bool stays, DLDevice device) {
@@ -238,7 +239,8 @@ Ahead ahead(void (*kernel)(P...), const Spread& spread, const Kept& kept, std::i
   if (rows <= at_a_time || (long_rows && long_run)) return none;
   const bool twice = long_run && !(stays && kCanStay);
   const std::int64_t most = (twice ? 2 * kFetchedBytes : kFetchedBytes) / inputs * spread.cluster;
-  const std::int64_t bytes = most < vectors * kVec ? most : vectors * kVec;
+  const std::int64_t all = vectors * kVec;
+  const std::int64_t bytes = most < all && inputs * all > spread.cluster * std::int64_t{kWholeBytes} ? most : all;
   constexpr int kOfWarp = 32 * kVec;  // what a warp reads at a time
   return {at_a_time, static_cast<int>(div_ceil(bytes, std::int64_t{spread.threads / 32 * kOfWarp})) * kOfWarp};
 }

@@ -366,13 +366,16 @@ KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
 #if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
 namespace details {
 
-/// Lets `bytes` from `first + at` on, whole vectors of 16, be read into the L2 cache, where they stay if `kKept`;
-/// nothing where they do not end before `first + end`.
+/// Lets `bytes` from `first + at` on, whole vectors of 16, be read into the L2 cache, where they stay if `kKept`: as
+/// many as end before `first + end`.
 template <bool kKept>
 KJIT_DEVICE void prefetch(const char* first, int at, int bytes, std::int64_t end) {
-  constexpr std::uintptr_t kVec = 16;
-  if (at + bytes > end) return;
-  const std::uintptr_t from = (reinterpret_cast<std::uintptr_t>(first) & ~(kVec - 1)) + static_cast<unsigned>(at);
+  constexpr int kVec = 16;
+  const std::int64_t left = end - at;
+  if (left < kVec) return;
+  if (left < bytes) bytes = static_cast<int>(left) & -kVec;
+  const std::uintptr_t from =
+      (reinterpret_cast<std::uintptr_t>(first) & ~std::uintptr_t{kVec - 1}) + static_cast<unsigned>(at);
   if constexpr (kKept) {
     std::uint64_t policy;
     asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));

@@ -7,9 +7,9 @@
 //   const device::row::PackedRows<kVec, kAligned> rows(params.packed);                  // in the kernel
 //   for (int i = 0; i < kParts && rows.has(i); ++i) rows.load(x_vec[i], params.x, i);   // the thread's i-th vector
 //
-// A vector that has elements of two rows adds up to neither: its elements are told to both rows in shared memory. All
-// vectors of a thread begin in the same column. How they are read and written is in kjit/row_memory.cuh. Nearly free
-// to compile.
+// What a vector adds to the row in which it begins, and what to the next one, a thread tells in shared memory, and a
+// few lanes add up each row. All vectors of a thread begin in the same column, so that it knows once for all of them
+// which elements are of the next row. How they are read and written is in kjit/row_memory.cuh. Nearly free to compile.
 
 #pragma once
 
@@ -22,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace kjit {
 
@@ -87,10 +88,10 @@ constexpr bool worth_packing(std::int64_t rows, std::int64_t row_size, int vec, 
 
 /// Packs `num_rows` rows of `row_size` elements, cut into vectors of `vec`, of which a thread has up to `parts`. Idle
 /// lanes cost time where vectors are of two rows and have many elements: rows that are all `aligned` may have more. In
-/// shared memory there is room for two arrays of sums, of `sum_bytes` bytes each, one for each vector and one for each
-/// row, and for `split_bytes` bytes of what a row is told of the vector in which it begins.
+/// shared memory there is room for three arrays of sums, of `sum_bytes` bytes each: one for each vector, and two for
+/// each row.
 inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int parts, bool aligned,
-                     std::size_t sum_bytes, std::size_t split_bytes, DLDevice device) {
+                     std::size_t sum_bytes, DLDevice device) {
   using namespace details;
   constexpr std::int64_t kWarp = 32, kBlocksPerSm = 4, kSerial = 8;  // kSerial: vectors that a lane adds up
   const std::int64_t period = period_rows(row_size, vec), of_period = period * row_size / vec;
@@ -107,8 +108,6 @@ inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int 
   const auto is_long = [&](int lane_bits) { return row_size > (kSerial << lane_bits) * vec; };
   int lane_bits = 0;  // more than that where threads would be idle
   while (lane_bits < 5 && (is_long(lane_bits) || chunk_rows << (lane_bits + 1) <= block)) ++lane_bits;
-  const std::size_t of_vectors = static_cast<std::size_t>(vector_slots) * sum_bytes;
-  const std::size_t of_rows = static_cast<std::size_t>(row_slots) * (sum_bytes + split_bytes);
   return {num_rows,
           static_cast<int>(row_size),
           static_cast<int>(chunk_rows),
@@ -121,7 +120,7 @@ inline Packed packed(std::int64_t num_rows, std::int64_t row_size, int vec, int 
           static_cast<unsigned>(block),
           div_ceil(num_rows, chunk_rows),
           groups == parts ? num_rows / chunk_rows : 0,
-          of_vectors + of_rows};
+          static_cast<std::size_t>(vector_slots + 2 * row_slots) * sum_bytes};
 }
 
 }  // namespace host::row
@@ -228,44 +227,29 @@ class PackedRows {
   __device__ unsigned lane() const { return threadIdx.x & (lanes() - 1); }
   __device__ bool owns(int row) const { return row < count_ && lane() == 0; }
 
-  /// A lane's part of the sum of what the vectors have that lie in `row` as a whole.
+  /// The sum of `row`, in all lanes that add it up: of what the vectors that begin in it have told `of_vector`, and of
+  /// what the one ahead of them, where it has elements of this row, has told `of_lead`, which may be null for aligned
+  /// rows. All threads of a warp call.
   template <typename S>
-  __device__ S sum_of_vectors(const S* of_vector, int row) const {
-    const unsigned begin = static_cast<unsigned>(row * packed_.row_size);
-    const unsigned end = (begin + static_cast<unsigned>(packed_.row_size)) / kVec;
+  __device__ S sum(const S* of_vector, const std::type_identity_t<S>* of_lead, int row) const {
     S part = 0;
     if (row < count_) {
-      for (unsigned i = (begin + kVec - 1) / kVec + lane(); i < end; i += lanes()) part += of_vector[i];
+      const unsigned begin = static_cast<unsigned>(row * packed_.row_size) + (kVec - 1);
+      const unsigned end = (begin + static_cast<unsigned>(packed_.row_size)) / kVec;
+      for (unsigned i = begin / kVec + lane(); i < end; i += lanes()) part += of_vector[i];
+      if (!kAligned && lane() == 0 && begin % kVec != kVec - 1) part += of_lead[row];
     }
-    return part;
-  }
-  /// The lanes' parts together, in all of them. All threads of a warp call.
-  template <typename S>
-  __device__ S sum_of_lanes(S part) const {
     for (unsigned offset = lanes() / 2; offset > 0; offset /= 2) part += __shfl_xor_sync(0xffffffffu, part, offset);
     return part;
   }
 
-  /// How many elements of the vector in which `row` begins are of the row ahead of it; 0 where it begins with a vector.
-  __device__ unsigned lead(int row) const {
-    return kAligned ? 0 : static_cast<unsigned>(row * packed_.row_size) % kVec;
-  }
-
   /// How many elements of the last row are in no vector, for one thread; none for all others.
-  __device__ int tail() const { return !kFull && threadIdx.x == 0 ? static_cast<int>(lead(count_)) : 0; }
-  /// The number of the first of them in all, and its column.
+  __device__ int tail() const { return !kAligned && !kFull && threadIdx.x == 0 ? count_ * packed_.row_size % kVec : 0; }
+  /// The number of the first of them in all, and its column; and of the vector that they would be, a place in
+  /// `of_vector`.
   __device__ std::int64_t tail_at() const { return first_ + count_ * packed_.row_size - tail(); }
   __device__ int tail_column() const { return packed_.row_size - tail(); }
-  /// Reads them, of a tensor and of a tensor of one row; zeros behind them, and where `data` is null.
-  template <typename T>
-  __device__ void load_tail(AlignedVector<T, kVec>& vec, const T* data) const {
-    const int end = count_ * packed_.row_size;
-    load_part(vec, data == nullptr ? data : data + first_, end - tail(), end);
-  }
-  template <typename T>
-  __device__ void load_column_tail(AlignedVector<T, kVec>& vec, const T* data) const {
-    load_part(vec, data, tail_column(), packed_.row_size);
-  }
+  __device__ int tail_vector() const { return vectors_; }
 
  private:
   const host::row::Packed& packed_;
