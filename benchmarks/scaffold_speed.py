@@ -11,8 +11,9 @@ An op of each pattern is scaffolded into a temporary folder and measured as it s
 
 Tensors of 64 MiB to 4 GiB are compared with `copy_` of the bytes that the op has to move, and small ones with PyTorch's
 op. Every timing is a CUDA graph over so many sets of tensors that the cache is cold, repeated until the median is known
-to half a percent; `copy_` is timed outside of a graph too, and the faster counts. It needs a GPU and nvcc, and exits
-with status 2 where one is missing; `cpu_speed.py` measures the same ops on the CPU.
+to half a percent; `copy_` is timed outside of a graph too, and the faster counts. Before each one the GPU rests, so
+that its power limit does not hold clocks down for what ran before; a line says so where it did in the op's own time. It
+needs a GPU and nvcc, and exits with status 2 where one is missing; `cpu_speed.py` measures the same ops on the CPU.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import functools
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -34,6 +36,8 @@ from kjit.benchmark import quick, rotated
 
 Tensors = tuple[torch.Tensor, ...]
 _MIB = 2**20
+_REST = 0.2
+"""Seconds that the GPU rests before a large tensor is timed."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,7 @@ def main(args: Sequence[str] | None = None) -> None:
         parser.error(f"there is no pattern {', '.join(sorted(unknown))} here; there are {', '.join(_LARGE)}")
     common.require_gpu("scaffold_speed.py")
     common.print_machine(gpu=True)
-    watch_gpu = watch_throttling(find_hardware("cuda").uuid)
-    with tempfile.TemporaryDirectory() as folder, watch_gpu as watch, quick() if options.quick else nullcontext():
+    with tempfile.TemporaryDirectory() as folder, quick() if options.quick else nullcontext():
         for pattern in options.patterns.split(","):
             op = common.OF_PATTERN[pattern]
             calls = common.scaffold(Path(folder), "scaffolded_kernels", op), common.torch_side(op)
@@ -71,7 +74,6 @@ def main(args: Sequence[str] | None = None) -> None:
                 for title, sizes, copy in (("", _LARGE[pattern], True), (", small", _SMALL[pattern], False)):
                     cases = list(sizes(dtype, options.quick))
                     _report(f"{pattern}, {dtype}{title}", calls, cases, copy=copy)
-    print(f"\nclocks were held down by: {', '.join(watch.reasons) or 'nothing'}")
 
 
 def _report(
@@ -84,15 +86,31 @@ def _report(
     print(f"  {'':<26}  {'kjit':>9}  {'torch':>9}  {'ratio':>7}" + (f"  {'copy_':>7}  {'of copy_':>8}" if copy else ""))
     for case in cases:
         sets = rotated(case.make, nbytes=case.nbytes, device="cuda")
-        ours, theirs = (common.time_calls(function, sets) for function in calls)
-        shown = [case.nbytes / time / 1e3 if copy else time for time in (ours, theirs)]
+        (ours, held), (theirs, _) = (_time(function, sets, rested=copy) for function in calls)
+        shown = [case.nbytes / taken / 1e3 if copy else taken for taken in (ours, theirs)]
         line = "  {:<26}  {:>9,.2f}  {:>9,.2f}  {:>6.2f}x".format(case.label, *shown, theirs / ours)
         if copy:
+            time.sleep(_REST)
             copied = common.time_copy(case.nbytes)
             line += f"  {case.nbytes / copied / 1e3:>7,.0f}  {copied / ours:>8.1%}"
-        print(line, flush=True)
+        print(line + (f"  (held down by {', '.join(held)})" if held else ""), flush=True)
         del sets
         torch.cuda.empty_cache()
+
+
+def _time(function: Callable[..., object], sets: list[Tensors], *, rested: bool) -> tuple[float, tuple[str, ...]]:
+    """Microseconds of a call, and what held the GPU's clocks down meanwhile."""
+    torch.cuda.synchronize()
+    if rested:
+        time.sleep(_REST)
+    with watch_throttling(_uuid()) as watch:
+        taken = common.time_calls(function, sets)
+    return taken, watch.reasons
+
+
+@functools.cache
+def _uuid() -> str | None:
+    return find_hardware("cuda").uuid
 
 
 def _sizes(short: bool) -> list[int]:
@@ -140,9 +158,9 @@ def _row_shapes(dtype: torch.dtype, short: bool) -> list[tuple[int, int]]:
     middle = sizes[len(sizes) // 2]
     # Rows that fill no warps or blocks, and rows that are not aligned.
     others = [66, 72, 80, 96, 136, 192, 264, 1032, 5120, 10000, 14336, 40960]
-    others += [67, 100, 127, 257, 300, 500, 517, 1001, 1500, 4097, 20001, 50257, 65535]
+    others += [67, 100, 127, 257, 300, 500, 517, 1001, 1500, 4097, 11001, 20001, 50257, 65535]
     shapes = [(middle // n // dtype.itemsize, n) for n in (lengths if short else [*lengths, *others])]
-    of_ends = (64, 1024, 16384, 40960, 65536)
+    of_ends = (64, 1024, 16384, 40960, 65536, 20001, 50257)
     ends = [(size // n // dtype.itemsize, n) for size in sizes if size != middle for n in of_ends]
     return shapes + ends
 
