@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kjit.scaffold.held import Held
 from kjit.scaffold.patterns import Kind
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor
 from kjit.scaffold.start import View
@@ -468,56 +469,14 @@ class CppView(View):
         return self._element_call(of_vector)
 
     @property
-    def cut_block(self) -> int:
-        """How many threads cut rows: fewer where there are more tables than 48 KiB of shared memory hold of theirs."""
-        tables = len(self.of("table"))
-        return 128 if tables <= 13 else 32 if tables <= 46 else 16
-
-    @property
-    def cut_parts(self) -> int:
-        """How many vectors each of these threads has, all of them in shared memory at the same time."""
-        return 3 if len(self.of("table")) <= 4 else 1
-
-    @property
     def table_pointers(self) -> list[str]:
         return [f"params.{tensor.name}" for tensor in self.of("table")]
 
     @property
-    def parts(self) -> int:
-        """How many vectors of its row a thread holds, so that those of all inputs fit into its registers."""
-        held = len(self.of("element", roles=("in", "mut"))) + len(self.of("column"))
-        return 4 if held <= 2 else 2 if held <= 4 else 1
-
-    @property
-    def unaligned_parts(self) -> int:
-        """The same where rows are not aligned, of which columns are not held."""
-        inputs = len(self.of("element", roles=("in", "mut")))
-        return 4 if inputs == 1 and self.start.writes_rows else self.parts
-
-    @property
-    def short_parts(self) -> int:
-        """The same where such rows are short."""
-        return 3 * self.unaligned_parts // 2
-
-    @property
-    def long_parts(self) -> int:
-        """The same where rows are long and columns are not held."""
-        held = len(self.of("element", roles=("in", "mut")))
-        held += 0 if self.start.writes_rows else len(self.of("column"))
-        return 8 if held == 1 else 4 if held == 2 else 2 if held <= 4 else 1
-
-    @property
-    def unaligned_long_parts(self) -> int:
-        """The same where such rows are not aligned, as far as clusters of half blocks hold them."""
-        if self.long_parts == 8 and len(self.of("column")) > 1:
-            return 6
-        return 3 if self.long_parts == 4 and self.parts == 2 else self.long_parts
-
-    @property
-    def chunk_parts(self) -> int:
-        """The same where rows are too long for the registers of a block, and addresses take more of them."""
-        inputs = len(self.of("element", roles=("in", "mut")))
-        return self.long_parts if inputs == 1 else self.parts
+    def held(self) -> Held:
+        """How much a thread of a CUDA kernel holds."""
+        rows, columns, tables = self.of("element", roles=("in", "mut")), self.of("column"), self.of("table")
+        return Held(len(rows), len(columns), len(tables), self.start.writes_rows)
 
     @property
     def row_pointers(self) -> list[str]:
