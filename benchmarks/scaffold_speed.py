@@ -11,9 +11,10 @@ An op of each pattern is scaffolded into a temporary folder and measured as it s
 
 Tensors of 64 MiB to 4 GiB are compared with `copy_` of the bytes that the op has to move, and small ones with PyTorch's
 op. Every timing is a CUDA graph over so many sets of tensors that the cache is cold, repeated until the median is known
-to half a percent; `copy_` is timed outside of a graph too, and the faster counts. Before each one the GPU rests, so
-that its power limit does not hold clocks down for what ran before; a line says so where it did in the op's own time. It
-needs a GPU and nvcc, and exits with status 2 where one is missing; `cpu_speed.py` measures the same ops on the CPU.
+to half a percent; `copy_` is timed outside of a graph too, and the faster counts. Ahead of timings of large tensors the
+GPU rests, so that its power limit does not hold clocks down for what ran before; a line says so where it did in the
+op's own time. It needs a GPU and nvcc, and exits with status 2 where one is missing; `cpu_speed.py` measures the same
+ops on the CPU.
 """
 
 from __future__ import annotations
@@ -90,8 +91,7 @@ def _report(
         shown = [case.nbytes / taken / 1e3 if copy else taken for taken in (ours, theirs)]
         line = "  {:<26}  {:>9,.2f}  {:>9,.2f}  {:>6.2f}x".format(case.label, *shown, theirs / ours)
         if copy:
-            time.sleep(_REST)
-            copied = common.time_copy(case.nbytes)
+            copied = _time_copy(case.nbytes)
             line += f"  {case.nbytes / copied / 1e3:>7,.0f}  {copied / ours:>8.1%}"
         print(line + (f"  (held down by {', '.join(held)})" if held else ""), flush=True)
         del sets
@@ -106,6 +106,12 @@ def _time(function: Callable[..., object], sets: list[Tensors], *, rested: bool)
     with watch_throttling(_uuid()) as watch:
         taken = common.time_calls(function, sets)
     return taken, watch.reasons
+
+
+@functools.cache
+def _time_copy(nbytes: int) -> float:
+    time.sleep(_REST)
+    return common.time_copy(nbytes)
 
 
 @functools.cache
