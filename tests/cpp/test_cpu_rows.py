@@ -177,7 +177,7 @@ def test_rows_are_copied_and_those_that_stay_in_the_caches_without_a_call_of_the
     dtype: torch.dtype, streams: bool, only_copies: bool, as_runs: bool, module: Any
 ) -> None:
     move = getattr(module, f"move_{dtype}".replace("torch.", ""))
-    sizes = (8, 16, 24, 32, 40, 64, 72, 128, 136, 248, 256, 264, 320, 512, 520, 696, 1032, 4088, 4096, 4104, 20_000)
+    sizes = (8, 16, 24, 32, 40, 64, 72, 128, 136, 248, 256, 264, 320, 512, 520, 696, 1032, 3064, 3072, 3080, 20_000)
     for row_bytes in (*sizes, 1, 2, 3, 7, 13, 31, 33, 63, 65, 255, 257, 511, 513, 1000):
         if row_bytes % dtype.itemsize:
             continue
@@ -193,6 +193,20 @@ def test_rows_are_copied_and_those_that_stay_in_the_caches_without_a_call_of_the
             ]
             assert torch.equal(out, expected), (row_size, first, last, offset)
             assert (count == 0) is (first == last or (only_copies and not streams))
+
+
+@pytest.mark.parametrize("row_bytes", [504, 512, 520, 2048, 3080])
+def test_rows_of_a_table_that_only_a_large_cache_holds_are_copied(row_bytes: int, module: Any) -> None:
+    table_size = 2**26 // row_bytes + 1
+    src = torch.empty(table_size, row_bytes // 8, dtype=torch.int64)  # most of which no one touches
+    index = torch.cat([torch.tensor([table_size - 1, table_size, -1, 0]), torch.randperm(table_size)[:60]])
+    for at, row in enumerate(index.tolist()):
+        if 0 <= row < table_size:
+            src[row] = at
+    out = torch.full((len(index), src.shape[1]), -1)
+    assert module.move_int64(src, index, out, 0, len(index), False, True, False) == 0
+    expected = torch.where((index >= 0) & (index < table_size), src[index.clamp(0, table_size - 1), 0], 0)
+    assert torch.equal(out, expected[:, None].expand_as(out))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float", "fp16", "double"])

@@ -16,6 +16,7 @@
 #include <kjit/cpu.h>
 #include <kjit/streaming.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -126,9 +127,8 @@ class RunParts {
   const Run<kStreams, Data...> run_;  // a copy, which stays in registers while stores may change what is in memory
 };
 
-constexpr std::size_t kLongRow = 4096;  // bytes from which on a call of memcpy copies a row in less time than a loop
-constexpr std::size_t kLargest = 64;    // of the vectors in which rows are copied
-constexpr std::size_t kMany = 4;        // more of them than these have a loop of so many at a time
+constexpr std::size_t kLargest = 64;  // bytes of the vectors in which rows are copied
+constexpr std::size_t kMany = 4;      // more of them than these are copied so many at a time, in steps
 
 /// One vector after another, as many as there are numbers `kAt`.
 template <std::size_t kVector, std::size_t... kAt>
@@ -136,16 +136,36 @@ template <std::size_t kVector, std::size_t... kAt>
   (std::memcpy(to + kAt * kVector, from + kAt * kVector, kVector), ...);
 }
 
-/// `std::memcpy` without a call: `bytes` are at least `kVector`, and fewer than twice as many unless that is kLargest.
+/// Copies the `kMany` vectors from `at` on, unless the last of the `bytes` is one of theirs, and moves `at` behind
+/// them; whether it has.
 template <std::size_t kVector>
+[[gnu::always_inline]] inline bool copy_step(char* to, const char* from, std::size_t& at, std::size_t bytes) {
+  if (at + kMany * kVector >= bytes) return false;
+  copy_vectors<kVector>(to + at, from + at, std::make_index_sequence<kMany>());
+  at += kMany * kVector;
+  return true;
+}
+
+/// As many steps as there are, at most one for each number `kStep`.
+template <std::size_t kVector, std::size_t... kStep>
+[[gnu::always_inline]] inline void copy_steps(char* to, const char* from, std::size_t& at, std::size_t bytes,
+                                              std::index_sequence<kStep...>) {
+  static_cast<void>((... && (static_cast<void>(kStep), copy_step<kVector>(to, from, at, bytes))));
+}
+
+/// `std::memcpy` without a call: `bytes` are at least `kVector`, and fewer than twice as many unless that is kLargest.
+/// They take at most `kSteps` steps; 0: any number, in a loop.
+template <std::size_t kVector, std::size_t kSteps = 0>
 [[gnu::always_inline]] inline void copy_bytes(char* to, const char* from, std::size_t bytes) {
   if constexpr (kVector == kLargest) {
     std::size_t at = 0;
     if (bytes > kMany * kVector) {  // then it pays to begin lines
       std::memcpy(to, from, kVector);
       at = kVector - reinterpret_cast<std::uintptr_t>(to) % kVector;
-      for (; at + kMany * kVector < bytes; at += kMany * kVector) {
-        copy_vectors<kVector>(to + at, from + at, std::make_index_sequence<kMany>());
+      if constexpr (kSteps > 0) {
+        copy_steps<kVector>(to, from, at, bytes, std::make_index_sequence<kSteps>());
+      } else {
+        while (copy_step<kVector>(to, from, at, bytes)) continue;
       }
     }
     for (; at + kVector < bytes; at += kVector) std::memcpy(to + at, from + at, kVector);
@@ -247,6 +267,9 @@ class RowRuns {
   static constexpr std::int64_t kLine = count_in<T>(kLineBytes) < 32 ? count_in<T>(kLineBytes) : 32;
   static constexpr bool kMayStream = std::is_same_v<Streams, bool>;
 
+  // How long rows are that are copied without a loop, at most, and how many steps such a one takes.
+  static constexpr std::size_t kShortRow = 2048, kSteps = kShortRow / (kMany * kLargest) - 1;
+
   // Elements of the parts that stream: of two lines, and of one.
   static constexpr std::int64_t kStreamedLine = count_in<T>(kLineBytes);
   static constexpr std::int64_t kStreamed = 2 * kStreamedLine;
@@ -278,22 +301,35 @@ class RowRuns {
   [[gnu::always_inline]] bool move_rows(bool only_copies) {
     static_assert(sizeof...(Rows) == 1);
     if (!only_copies || static_cast<bool>(streams_)) return false;
-    const std::size_t bytes = static_cast<std::size_t>(row_size_) * sizeof(T);
-    if (bytes >= kLongRow) {
+    std::size_t bytes = static_cast<std::size_t>(row_size_) * sizeof(T);
+    if (is_call_faster(bytes)) {
       copy_rows([bytes](char* to, const char* from) { std::memcpy(to, from, bytes); });
+    } else if (bytes > kShortRow) {
+      // Else the compiler, which knows how few steps there are at most, would make straight code of the loop.
+      details::forget(bytes);
+      copy_rows([bytes](char* to, const char* from) { copy_bytes<kLargest>(to, from, bytes); });
     } else {
       copy_short_rows<kLargest>(bytes);
     }
     return true;
   }
 
-  /// A loop for each size of the vectors in which rows are copied.
+  /// Whether a call of `memcpy` copies rows of so many bytes in less time than a loop: long ones, and in a table that
+  /// is far from the core, in a large last-level cache, shorter ones too.
+  bool is_call_faster(std::size_t bytes) const {
+    constexpr std::size_t kLongRow = 3072, kLongFarRow = 512;
+    constexpr std::int64_t kFarTable = 64 << 20;
+    return bytes >= kLongRow || (bytes >= kLongFarRow && std::get<0>(rows_).table_bytes(*this) >= kFarTable);
+  }
+
+  /// Straight code for each size of the vectors in which rows are copied: branches that are foreseen, which a loop's
+  /// last one is not.
   template <std::size_t kVector>
   [[gnu::always_inline]] void copy_short_rows(std::size_t bytes) {
     if constexpr (kVector > sizeof(T)) {
       if (bytes < kVector) return copy_short_rows<kVector / 2>(bytes);
     }
-    copy_rows([bytes](char* to, const char* from) { copy_bytes<kVector>(to, from, bytes); });
+    copy_rows([bytes](char* to, const char* from) { copy_bytes<kVector, kSteps>(to, from, bytes); });
   }
 
   template <typename Copy>
@@ -400,29 +436,35 @@ class RowRuns {
 
 namespace row_details {
 
-/// How many rows ahead of its use a row of a table is asked for: more where rows are short, since each is done sooner.
-/// 0 where all of the table is in a near cache soon.
-template <typename T>
-constexpr std::int64_t rows_ahead(std::int64_t table_size, std::int64_t row_size) {
+/// What of a table is asked for ahead of its use.
+struct Ahead {
+  std::int64_t rows;   // how many rows ahead; 0: nothing is asked for
+  std::int64_t bytes;  // how many of a row, from its first on; the hardware follows one that goes on
+};
+
+/// More rows where they are short, since each is done sooner; of long ones less, as a core waits for few lines at once.
+/// Where results go past the caches, more of a row: the hardware is late then. Nothing where all of the table is in a
+/// near cache soon.
+template <bool kStreams, typename T>
+constexpr Ahead ask_ahead(std::int64_t table_size, std::int64_t row_size) {
   constexpr std::int64_t kNearBytes = 1 << 20;  // what the second level of most CPUs' caches has, or less
-  constexpr std::int64_t kMost = 16, kLeast = 6, kBytes = 3456;
+  constexpr std::int64_t kMostRows = 16, kLeastRows = 6, kBytes = 3456, kLongBytes = 1536;
   const std::int64_t row_bytes = row_size * static_cast<std::int64_t>(sizeof(T));
-  if (table_size * row_bytes <= kNearBytes) return 0;
-  const std::int64_t rows = kBytes / (row_bytes + 1);
-  return rows < kLeast ? kLeast : rows > kMost ? kMost : rows;
+  if (table_size * row_bytes <= kNearBytes) return {.rows = 0, .bytes = 0};
+  if (!kStreams && row_bytes >= kLongBytes) return {.rows = 3, .bytes = 8 * kLineBytes};
+  constexpr std::int64_t kMostBytes = (kStreams ? 32 : 16) * kLineBytes;
+  const std::int64_t rows = std::clamp(kBytes / (row_bytes + 1), kLeastRows, kMostRows);
+  return {.rows = rows, .bytes = std::min(row_bytes, kMostBytes)};
 }
 
-/// Asks for a row that will be read soon, or the first bytes of it: the hardware follows one that goes on. As many
-/// times for each row of a tensor, wherever in a line it begins: a branch that no CPU foresees would cost more than to
-/// ask for a line twice. Where results go past the caches, for more of the row, as the hardware is late then. Were it
-/// not inline, g++ would take it for a function without effect, and leave its call out.
-template <bool kStreams, typename T>
-[[gnu::always_inline]] inline void fetch_row(const T* row, std::int64_t row_size) {
-  constexpr std::int64_t kMost = (kStreams ? 32 : 16) * kLineBytes;
-  const std::int64_t bytes = row_size * static_cast<std::int64_t>(sizeof(T)), end = bytes < kMost ? bytes : kMost;
+/// Asks for the `bytes` from `row` on, which will be read soon. As many times for each row of a tensor, wherever in a
+/// line it begins: a branch that no CPU foresees would cost more than to ask for a line twice. Were it not inline, g++
+/// would take it for a function without effect, and leave its call out.
+template <typename T>
+[[gnu::always_inline]] inline void fetch_row(const T* row, std::int64_t bytes) {
   const char* from = reinterpret_cast<const char*>(row);
-  for (std::int64_t at = 0; at < end; at += kLineBytes) __builtin_prefetch(from + at);
-  __builtin_prefetch(from + end - 1);
+  for (std::int64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(from + at);
+  __builtin_prefetch(from + bytes - 1);
 }
 
 /// Moves what a run has of the one before to the front.
@@ -456,7 +498,7 @@ class TableRow {
           index_(rows->index_),
           row_size_(runs.row_size()),
           most_(runs.last() - 1),
-          ahead_(rows_ahead<T>(rows->table_size_, runs.row_size())),
+          ahead_(ask_ahead<kStreams, T>(rows->table_size_, runs.row_size())),
           rows_(rows) {}
 
     [[gnu::always_inline]] RunData<T> operator()(std::int64_t row) const {
@@ -474,10 +516,10 @@ class TableRow {
    private:
     /// Asks for the row that will be needed some rows later.
     [[gnu::always_inline]] void fetch(std::int64_t row) const {
-      if (ahead_ == 0) return;
-      const std::uint64_t later = static_cast<std::uint64_t>(index_[row + ahead_ < most_ ? row + ahead_ : most_]);
-      if (later >= table_size_) return;
-      fetch_row<kStreams>(at(later), row_size_);
+      if (ahead_.rows == 0) return;
+      const std::int64_t after = row + ahead_.rows;
+      const std::uint64_t later = static_cast<std::uint64_t>(index_[after < most_ ? after : most_]);
+      if (later < table_size_) fetch_row(at(later), ahead_.bytes);
     }
 
     const T* at(std::uint64_t row) const { return table_ + static_cast<std::int64_t>(row) * row_size_; }
@@ -485,13 +527,19 @@ class TableRow {
     const T* table_;
     std::uint64_t table_size_;
     const Index* index_;
-    std::int64_t row_size_, most_, ahead_;
+    std::int64_t row_size_, most_;
+    Ahead ahead_;
     TableRow* rows_;
   };
 
   template <bool kStreams, typename Runs>
   Reader<kStreams> reader(const Runs& runs) {
     return Reader<kStreams>(this, runs);
+  }
+
+  template <typename Runs>
+  std::int64_t table_bytes(const Runs& runs) const {
+    return table_size_ * runs.row_size() * static_cast<std::int64_t>(sizeof(T));
   }
 
   /// Lays the rows of a run side by side, behind what is left of the run before.
