@@ -2,17 +2,16 @@
 
 A template should read like the file that it makes. So what takes thought (the C++ type of a number that meets elements
 of type T, the arguments of a call) is worked out here, and a template only places it. What is computed is in
-`start.py`.
+`start.py`; what only CUDA kernels have is in `cuda.py`, what only those with Google Highway have in `highway.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kjit.scaffold.held import Held
 from kjit.scaffold.patterns import Kind
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor
 from kjit.scaffold.start import View
@@ -236,28 +235,13 @@ class CppView(View):
         return [f"{self.scalar_type(scalar)} {scalar.name}" for scalar in chosen]
 
     @property
-    def launch_arguments(self) -> list[str]:
-        """Behind the kernel: a launch converts them to the kernel's parameters."""
-        tensors = [tensor.data if tensor.optional else f"{tensor.name}.data_ptr()" for tensor in self.tensors]
-        return [*tensors, *self.scalar_names(), "numel"]
-
-    @property
     def call_arguments(self) -> list[str]:
         return [*(tensor.data for tensor in self.tensors), *self.scalar_names(), self.numel]
 
     @property
-    def vector_arguments(self) -> list[str]:
-        tensors = [f"{t.name}_vec[j]" if t.role == "out" else f"{t.name}_vec[i][j]" for t in self.tensors]
-        return tensors + self.scalar_names("params.")
-
-    @property
-    def scalar_arguments(self) -> list[str]:
-        return [*(tensor.at(f"params.{tensor.name}", "at") for tensor in self.tensors), *self.scalar_names("params.")]
-
-    @property
     def staged_arguments(self) -> list[str]:
         """The arguments of the function for one element, of what is staged."""
-        return [*self._staged(self.of_element), *self._element_numbers("")]
+        return [*self._staged(self.of_element), *self.element_numbers()]
 
     @property
     def staged_term_arguments(self) -> list[str]:
@@ -268,7 +252,7 @@ class CppView(View):
     def run_arguments(self) -> list[str]:
         """The same of a run of rows, of which each element has its row's number."""
         tensors = [f"{t.name}_data[i]" if t.kind == "number" else t.at(f"{t.name}_data", "i") for t in self.of_element]
-        return [*tensors, *self._element_numbers("")]
+        return [*tensors, *self.element_numbers()]
 
     @property
     def run_rows(self) -> list[str]:
@@ -348,78 +332,8 @@ class CppView(View):
     def scalar_names(self, prefix: str = "", names: Sequence[str] | None = None) -> list[str]:
         return [f"{prefix}{s.name}" for s in self.signature.scalars if names is None or s.name in names]
 
-    def term_arguments(self, element: str, index: str = "") -> list[str]:
-        """The arguments of the function for what is summed: `element` follows a tensor's name, or an index."""
-        return [self._row_element(t, index) if index else f"{t.name}{element}" for t in self.of_term]
-
-    def _row_element(self, tensor: TensorView, index: str) -> str:
-        pointer = f"params.{tensor.name}" if tensor.kind == "column" else f"{tensor.name}_row"
-        return tensor.at(pointer, index)
-
-    @property
-    def row_call(self) -> list[str]:
-        """The arguments of the function for what becomes of a row's sum."""
-        return self._row_call("params.")
-
-    @property
-    def element_call_vectors(self) -> list[str]:
-        """The arguments of the function for one element, which are parts of vectors."""
-
-        def of_vectors(tensor: TensorView) -> str:
-            part = "" if tensor.role == "out" else "[i % kColumns]" if tensor.kind == "column" else "[i]"
-            return f"{tensor.name}_vec{part}[j]"
-
-        return self._element_call(of_vectors)
-
-    @property
-    def element_call_singles(self) -> list[str]:
-        """The same for an element in memory."""
-        return self._element_call(lambda tensor: self._row_element(tensor, "at"))
-
-    @property
-    def packed_term_call(self) -> list[str]:
-        """The arguments of the function for what is summed, where rows are packed: a column has one vector then."""
-        return [f"{t.name}_vec{'[i]' if t.kind == 'element' else ''}[j]" for t in self.of_term]
-
-    @property
-    def packed_call(self) -> list[str]:
-        """Those of the function for one element, which may be of the next row."""
-
-        def of_vectors(tensor: TensorView) -> str:
-            held = tensor.kind == "element" and tensor.role != "out"
-            return f"{tensor.name}_vec{'[i]' if held else ''}[j]"
-
-        return self._element_call(of_vectors, may_be_next=True)
-
-    @property
-    def packed_single_call(self) -> list[str]:
-        """The same for an element behind the last vector."""
-        return self._element_call(self._tail_element)
-
-    @property
-    def packed_single_term_call(self) -> list[str]:
-        """Those of the function for what is summed, for such an element."""
-        return [self._tail_element(tensor) for tensor in self.of_term]
-
-    def _tail_element(self, tensor: TensorView) -> str:
-        tail = "tail_at" if tensor.kind == "element" else "tail_column"
-        return tensor.at(f"params.{tensor.name}", f"packing.{tail}() + j")
-
-    def _element_call(self, argument: Callable[[TensorView], str], *, may_be_next: bool = False) -> list[str]:
-        """The arguments of the function for one element: `argument` says what is a tensor's, but for those that have a
-        number for each row."""
-
-        def of_row(number: str, of_next: str) -> str:
-            return f"is_next ? {of_next} : {number}" if may_be_next else number
-
-        tensors = [
-            of_row(f"{tensor.name}_row", f"{tensor.name}_next") if tensor.kind == "number" else argument(tensor)
-            for tensor in self.of_element
-        ]
-        factor = self.start.factor
-        return [*tensors, *self._element_numbers("params.", of_row(factor, f"next_{factor}"))]
-
-    def _element_numbers(self, prefix: str, factor: str = "") -> list[str]:
+    def element_numbers(self, prefix: str = "", factor: str = "") -> list[str]:
+        """What the function for one element takes behind tensors; `factor` stands for what a sum has become."""
         factors = [factor or self.start.factor] if self.start.factor else []
         return [*self.scalar_names(prefix, self.start.element_scalars), *factors]
 
@@ -434,66 +348,11 @@ class CppView(View):
         has_output = bool(self.of("element", roles=("out",)))
         return [tensor.element for tensor in self.of("element", "table")] if has_output else []
 
-    @property
-    def cpu_row_call(self) -> list[str]:
-        return self._row_call("")
-
-    def _row_call(self, prefix: str) -> list[str]:
+    def row_call(self, prefix: str = "") -> list[str]:
+        """The arguments of the function for what becomes of a row's sum; `prefix` leads to numbers."""
         tensors = [f"{tensor.name}_row" for tensor in self.of_row]
         size = f"static_cast<{self.scalar}>(row_size)"
         return ["row_total", size, *tensors, *self.scalar_names(prefix, self.start.row_scalars)]
-
-    @property
-    def gather_call(self) -> list[str]:
-        """The arguments of the function for one element, which are parts of vectors."""
-
-        def of_vectors(tensor: TensorView) -> str:
-            held = tensor.kind == "table" or (tensor.kind == "element" and tensor.role != "out")
-            return f"{tensor.name}_vec{'[i]' if held else ''}[j]"
-
-        return self._element_call(of_vectors)
-
-    @property
-    def cut_call(self) -> list[str]:
-        """The same of vectors that may end in the next row."""
-        return self._element_call(lambda tensor: f"{tensor.name}_vec[j]", may_be_next=True)
-
-    @property
-    def cut_single_call(self) -> list[str]:
-        """The same where some elements of the vector are of no row."""
-
-        def of_vector(tensor: TensorView) -> str:
-            in_memory = tensor.kind == "element"
-            return tensor.at(f"params.{tensor.name}", "at") if in_memory else f"{tensor.name}_vec[j]"
-
-        return self._element_call(of_vector)
-
-    @property
-    def table_pointers(self) -> list[str]:
-        return [f"params.{tensor.name}" for tensor in self.of("table")]
-
-    @property
-    def held(self) -> Held:
-        """How much a thread of a CUDA kernel holds."""
-        rows, columns, tables = self.of("element", roles=("in", "mut")), self.of("column"), self.of("table")
-        return Held(len(rows), len(columns), len(tables), self.start.writes_rows)
-
-    @property
-    def row_pointers(self) -> list[str]:
-        return [f"params.{tensor.name}" for tensor in self.of("element")]
-
-    @property
-    def column_pointers(self) -> list[str]:
-        return [f"params.{tensor.name}" for tensor in self.of("column")]
-
-    @property
-    def pointers(self) -> list[str]:
-        return [f"params.{tensor.name}" for tensor in self.tensors]
-
-    @property
-    def elements(self) -> list[str]:
-        """The element types that vectors are made of, each once."""
-        return list(dict.fromkeys(t.element for t in self.tensors if t.kind in ("element", "column", "table")))
 
     @property
     def numel(self) -> str:

@@ -17,6 +17,7 @@ from kjit.errors import ToolchainError, UsageError
 from kjit.project import Project, find_pyproject, load_toml, read_project
 from kjit.scaffold.cases import CasesView
 from kjit.scaffold.cpp import CppView
+from kjit.scaffold.cuda import CudaView
 from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType, find_dtype, suggest_dtype
 from kjit.scaffold.fileset import FileSet
 from kjit.scaffold.highway import HighwayView
@@ -254,6 +255,7 @@ def _context(
         "start": start,
         "inputs": placed.signature.inputs,
         "cpp": cpp,
+        "cuda": CudaView(cpp),
         "simd": HighwayView(cpp),
         "is_highway": simd == "highway",
         "python": python,
