@@ -445,12 +445,11 @@ struct Ahead {
 /// More rows where they are short, since each is done sooner; of long ones less, as a core waits for few lines at once.
 /// Where results go past the caches, more of a row: the hardware is late then. Nothing where all of the table is in a
 /// near cache soon.
-template <bool kStreams, typename T>
-constexpr Ahead ask_ahead(std::int64_t table_size, std::int64_t row_size) {
+template <bool kStreams>
+constexpr Ahead ask_ahead(std::int64_t row_bytes, std::int64_t table_bytes) {
   constexpr std::int64_t kNearBytes = 1 << 20;  // what the second level of most CPUs' caches has, or less
   constexpr std::int64_t kMostRows = 16, kLeastRows = 6, kBytes = 3456, kLongBytes = 1536;
-  const std::int64_t row_bytes = row_size * static_cast<std::int64_t>(sizeof(T));
-  if (table_size * row_bytes <= kNearBytes) return {.rows = 0, .bytes = 0};
+  if (table_bytes <= kNearBytes) return {.rows = 0, .bytes = 0};
   if (!kStreams && row_bytes >= kLongBytes) return {.rows = 3, .bytes = 8 * kLineBytes};
   constexpr std::int64_t kMostBytes = (kStreams ? 32 : 16) * kLineBytes;
   const std::int64_t rows = std::clamp(kBytes / (row_bytes + 1), kLeastRows, kMostRows);
@@ -498,7 +497,7 @@ class TableRow {
           index_(rows->index_),
           row_size_(runs.row_size()),
           most_(runs.last() - 1),
-          ahead_(ask_ahead<kStreams, T>(rows->table_size_, runs.row_size())),
+          ahead_(ask_ahead<kStreams>(row_bytes(runs), rows->table_bytes(runs))),
           rows_(rows) {}
 
     [[gnu::always_inline]] RunData<T> operator()(std::int64_t row) const {
@@ -538,8 +537,12 @@ class TableRow {
   }
 
   template <typename Runs>
+  static std::int64_t row_bytes(const Runs& runs) {
+    return runs.row_size() * static_cast<std::int64_t>(sizeof(T));
+  }
+  template <typename Runs>
   std::int64_t table_bytes(const Runs& runs) const {
-    return table_size_ * runs.row_size() * static_cast<std::int64_t>(sizeof(T));
+    return table_size_ * row_bytes(runs);
   }
 
   /// Lays the rows of a run side by side, behind what is left of the run before.

@@ -219,12 +219,9 @@ class PackedRows {
     data == nullptr ? vec.fill(T{}) : load_column(vec, data);
   }
 
-  /// A few lanes add up a row: so many rows at a time, which of them this one, which lane of how many, and whether it
-  /// goes on with the sum.
+  /// A few lanes add up a row: so many rows at a time, which of them this one, and whether it goes on with the sum.
   __device__ int at_a_time() const { return static_cast<int>(blockDim.x >> packed_.lane_bits); }
   __device__ int of_thread() const { return static_cast<int>(threadIdx.x >> packed_.lane_bits); }
-  __device__ unsigned lanes() const { return 1u << packed_.lane_bits; }
-  __device__ unsigned lane() const { return threadIdx.x & (lanes() - 1); }
   __device__ bool owns(int row) const { return row < count_ && lane() == 0; }
 
   /// The sum of `row`, in all lanes that add it up: of what the vectors that begin in it have told `of_vector`, and of
@@ -252,6 +249,10 @@ class PackedRows {
   __device__ int tail_vector() const { return vectors_; }
 
  private:
+  /// How many lanes add up a row, and which of them this thread is.
+  __device__ unsigned lanes() const { return 1u << packed_.lane_bits; }
+  __device__ unsigned lane() const { return threadIdx.x & (lanes() - 1); }
+
   const host::row::Packed& packed_;
   std::int64_t first_row_, first_;
   int row_, column_, count_, vectors_;
