@@ -204,13 +204,15 @@ def _variant_for(target: Target) -> Variant:
     import torch
 
     home = Path(torch.__file__).parent
-    # As system headers: their warnings are torch's business. Symbols of Python are in the program itself.
+    # torch's are system headers: their warnings are its business. Python's are not: those of a debug build are links to
+    # those of a release, which GCC follows for system headers, and then reads the settings of the release beside them.
+    # Symbols of Python are in the program itself.
     spec = Spec(
         "eager_calls",
         torch.__version__,
         "-".join(str(sysconfig.get_config_var("SOABI")).split("-")[:2]),  # cpython-312, cpython-313t
         cpp_files=[_SOURCE],
-        extra_cflags=["-isystem", str(home / "include"), "-isystem", str(python_header().parent)],
+        extra_cflags=["-isystem", str(home / "include"), f"-I{python_header().parent}"],
         extra_ldflags=["-Wl,-z,undefs", f"-L{home / 'lib'}", "-lc10"],
     )
     return Variant(spec, target)

@@ -64,7 +64,11 @@ bool learn_offset(PyObject* tensor, uintptr_t impl) {
 
 bool is_in_forward_mode() {
   PyObject* level = PyDict_GetItemWithError(forward_mode, level_name);
-  return level == nullptr || PyLong_AsLong(level) >= 0;
+  if (level == nullptr || !PyLong_CheckExact(level)) {
+    return true;
+  }
+  int overflow = 0;
+  return PyLong_AsLongAndOverflow(level, &overflow) >= 0 || overflow != 0;
 }
 
 // What a tensor has whose elements do not simply lie in memory.
@@ -231,18 +235,32 @@ PyObject* look_up(PyObject* table, PyObject* const* given, Py_ssize_t positional
 
 PyObject* get_dynamo_callback = nullptr;  // or None
 
+// Whether Dynamo has a callback for the functions that run in this thread.
+//
+// A function returns a new reference, but torch 2.6 and 2.7 return one that stays theirs. So it is called twice: only
+// new references add to the count of what they refer to. Between the calls no Python runs, and no other thread.
+// (Objects that are immortal, as None is from Python 3.12 on, are not counted, and nothing is lost by not releasing
+// them.)
+bool has_dynamo_callback() {
+  PyObject* callback = PyObject_CallNoArgs(get_dynamo_callback);
+  const Py_ssize_t count = callback == nullptr ? 0 : Py_REFCNT(callback);
+  PyObject* again = callback == nullptr ? nullptr : PyObject_CallNoArgs(get_dynamo_callback);
+  PyErr_Clear();
+  const bool has_one = callback != Py_None;
+  if (again != nullptr && again == callback && Py_REFCNT(callback) > count) {
+    Py_DECREF(again);
+    Py_DECREF(callback);
+  }
+  return has_one;
+}
+
 // Whether Dynamo looks at the functions that run in this thread: then it has put itself in the place of the
 // interpreter's loop. It stays there after an error, so that the thread is asked too.
 bool is_interpreter_watched() {
   if (_PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == _PyEval_EvalFrameDefault) {
     return false;
   }
-  if (get_dynamo_callback == Py_None) {
-    return true;
-  }
-  const Owned callback(PyObject_CallNoArgs(get_dynamo_callback));
-  PyErr_Clear();
-  return callback.get() != Py_None;
+  return get_dynamo_callback == Py_None || has_dynamo_callback();
 }
 
 // -- what the interpreter calls in the place of a generated function
