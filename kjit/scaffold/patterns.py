@@ -65,6 +65,16 @@ class Placed:
         """The inputs of these kinds."""
         return [tensor for tensor in self.signature.inputs if self.kind(tensor) in kinds]
 
+    def replaceable(self, output: Tensor) -> list[Tensor]:
+        """The inputs that `output` may be itself, as each element is read before the one in its place is written."""
+        return [
+            tensor
+            for tensor in self.inputs("element")
+            if self.kind(output) == "element"
+            and (tensor.dtype, tensor.shape) == (output.dtype, output.shape)
+            and not (tensor.mutable or tensor.optional)
+        ]
+
     @property
     def main(self) -> Tensor:
         """The tensor whose shape says how much there is to do, and which all others follow from."""
