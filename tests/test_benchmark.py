@@ -107,6 +107,10 @@ def test_equal_samples_have_no_noise() -> None:
     assert median_noise([2.0] * 10) == 0
 
 
+def test_of_too_few_samples_the_noise_is_not_known() -> None:
+    assert median_noise([2.0] * 5) == math.inf
+
+
 def test_more_samples_of_the_same_spread_have_less_noise() -> None:
     few, many = [1.0, 1.1] * 10, [1.0 + 0.1 * k / 500 for k in range(500)]
     assert median_noise(many) < median_noise(few)

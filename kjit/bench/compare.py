@@ -1,21 +1,42 @@
-"""Is it slower than it was? A report is held against an earlier one, with the noise of both taken into account.
+"""Is it slower than it was? A report is compared with an earlier one, and only what their samples show is a verdict.
 
-Noise only ever makes a measurement slower, so that the distance from the fastest sample to the median is what noise did
-to the median. A slow-down counts when it is larger than what is allowed plus that distance in both runs. Only the first
-provider of a benchmark is judged: the others are what it is compared with, and theirs to mend.
+A sample is the time in one process (`kjit.bench.repeat`). From all pairs of a sample now and one of then follows the
+interval that the true ratio lies in, whatever the distribution of the times; a regression is an interval that is
+entirely past what is allowed. With too few samples there is no such interval, and no verdict.
+
+The machine may be slower than it was, too. So what a benchmark is held against (PyTorch) is the control: it is measured
+in the same processes, and a regression must show in the times relative to those of the control as well.
+
+Only the first provider of a benchmark is judged: the others are what it is compared with, and theirs to mend.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from kjit.bench.sweep import Measurement, Report, describe
-from kjit.benchmark import BenchTime
+from kjit.bench.repeat import RUNS
+from kjit.bench.sweep import Measurement, Report, describe, identify
 from kjit.errors import UsageError
+
+CONFIDENCE = 0.98
+"""Of an interval: by accident one true change in a hundred is below it, and one above."""
+
+Verdict = Literal["ok", "unclear", "slower", "slower, as its control", "too few samples"]
+"""Unclear: the interval has both what is allowed and what is not."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What a change is at least and at most; 0.1 is ten percent slower."""
+
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -23,26 +44,41 @@ class Comparison:
     """One measurement, then and now.
 
     Args:
+        before, now: medians of the samples, in microseconds.
+        samples: how many there are, then and now.
         change: 0.1 is ten percent slower.
-        noise: how much of a change noise can explain.
-        regressed: slower by more than was allowed and noise can explain.
+        interval: that the change lies in; None where there are too few samples.
+        verdict: whether it is slower by more than was allowed.
+        control: what people call the provider that is held to be unchanged; empty where there is none.
     """
 
     where: str
-    before: BenchTime
-    now: BenchTime
+    before: float
+    now: float
+    samples: tuple[int, int]
     change: float
-    noise: float
-    regressed: bool
+    interval: Interval | None
+    verdict: Verdict
+    control: str
+
+    @property
+    def regressed(self) -> bool | None:
+        """Whether a regression was found; None where it could not be looked for."""
+        return {"ok": False, "unclear": False, "slower": True}.get(self.verdict)
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """An earlier report, as `kjit bench --json` wrote it."""
+    """An earlier report, as `kjit bench --json` wrote it.
+
+    Args:
+        hardware: names by device.
+        samples: times in microseconds by `Measurement.key`.
+    """
 
     path: Path
     hardware: Mapping[str, str]
-    times: Mapping[tuple[object, ...], BenchTime]
+    samples: Mapping[tuple[object, ...], tuple[float, ...]]
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -60,16 +96,19 @@ def read_baseline(path: Path) -> Baseline:
         raise UsageError(f"the baseline {path} is not JSON: {error}.", hint=hint) from None
     try:
         hardware = {str(device["device"]): str(device["name"]) for device in document["hardware"]}
-        times = {
-            (m["file"], m["benchmark"], m["provider"], *sorted(m["args"].items())): BenchTime(
-                float(m["median_us"]), float(m["min_us"]), float(m["max_us"])
+        samples = {
+            # Reports of earlier versions have one time only.
+            (m["file"], m["benchmark"], m["provider"], *sorted(m["args"].items())): tuple(
+                float(time) for time in m.get("runs_us", [m["median_us"]])
             )
             for m in document["measurements"]
             if m["median_us"] is not None
         }
+        if not all(times and all(0 < time < math.inf for time in times) for times in samples.values()):
+            raise ValueError
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UsageError(f"the baseline {path} was not written by kjit bench.", hint=hint) from None
-    return Baseline(path, hardware, times)
+    return Baseline(path, hardware, samples)
 
 
 def compare(report: Report, baseline: Baseline, max_regression: float) -> list[Comparison]:
@@ -88,10 +127,11 @@ def compare(report: Report, baseline: Baseline, max_regression: float) -> list[C
                 f"the baseline {baseline.path} was measured on '{then}', this is '{device.name}'.",
                 hint="times of different hardware say nothing about the code: measure a baseline here",
             )
+    now = {m.key: m.runs for m in report.measurements if m.time is not None}
     found = [
-        _compare(m, m.time, baseline.times[m.key], max_regression)
+        _compare(m, now, baseline.samples, max_regression)
         for m in report.measurements
-        if m.time is not None and m.key in baseline.times and _is_judged(m)
+        if m.key in now and m.key in baseline.samples and m.provider == str(m.sweep.providers[0])
     ]
     if not found:
         raise UsageError(
@@ -101,19 +141,103 @@ def compare(report: Report, baseline: Baseline, max_regression: float) -> list[C
     return found
 
 
-def _is_judged(measurement: Measurement) -> bool:
-    return measurement.provider == str(measurement.sweep.providers[0])
+_Samples = Mapping[tuple[object, ...], tuple[float, ...]]
 
 
-def _compare(measurement: Measurement, now: BenchTime, before: BenchTime, allowed: float) -> Comparison:
-    change = now.median / before.median - 1
-    noise = _spread(before) + _spread(now)
-    where = f"{measurement.sweep.name} ({describe(measurement.args, measurement.provider)})"
-    return Comparison(where, before, now, change, noise, regressed=change > allowed + noise)
+def _compare(measurement: Measurement, now: _Samples, before: _Samples, allowed: float) -> Comparison:
+    key, sweep = measurement.key, measurement.sweep
+    interval = find_interval(before[key], now[key])
+    control, label = _control(measurement)
+    verdict: Verdict = "ok"
+    if interval is None:
+        verdict = "too few samples"
+    elif interval.low <= allowed < interval.high:
+        verdict = "unclear"
+    elif interval.low > allowed:
+        verdict = "slower"
+        if control in now and control in before:
+            relative = find_interval(_relative(before[key], before[control]), _relative(now[key], now[control]))
+            if relative is None or relative.low <= allowed:
+                verdict = "slower, as its control"
+    return Comparison(
+        where=f"{sweep.name} ({describe(measurement.args, measurement.provider)})",
+        before=statistics.median(before[key]),
+        now=statistics.median(now[key]),
+        samples=(len(before[key]), len(now[key])),
+        change=statistics.median(_ratios(before[key], now[key])) - 1,
+        interval=interval,
+        verdict=verdict,
+        control=label,
+    )
 
 
-def _spread(time: BenchTime) -> float:
-    return (time.median - time.min) / time.median
+def _control(measurement: Measurement) -> tuple[tuple[object, ...], str]:
+    """The key and the label of what is measured in the same processes and held to be unchanged, if there is such."""
+    sweep = measurement.sweep
+    if sweep.baseline is None or sweep.baseline == measurement.provider:
+        return (), ""
+    label = dict(zip(map(str, sweep.providers), sweep.labels, strict=True))[sweep.baseline]
+    return identify(sweep, sweep.baseline, measurement.args), label
+
+
+def _relative(times: Sequence[float], control: Sequence[float]) -> list[float]:
+    """Times as parts of the control's in the same process."""
+    return [time / other for time, other in zip(times, control, strict=False)]
+
+
+def _ratios(before: Sequence[float], now: Sequence[float]) -> list[float]:
+    return sorted(late / early for early in before for late in now)
+
+
+def find_interval(before: Sequence[float], now: Sequence[float]) -> Interval | None:
+    """The interval that the change lies in with `CONFIDENCE`, or None if so few samples allow none.
+
+    It ends at two order statistics of the ratios of all pairs. Source: Hollander, Wolfe, Chicken, "Nonparametric
+    Statistical Methods", 3rd edition, section 4.3 (confidence interval based on the rank sum, Moses).
+    """
+    if not before or not now:
+        return None
+    counts = _rank_sums(len(before), len(now))
+    tail = (1 - CONFIDENCE) / 2 * sum(counts)
+    outside = 0
+    while sum(counts[: outside + 1]) <= tail:
+        outside += 1
+    if outside == 0:
+        return None
+    ratios = _ratios(before, now)
+    return Interval(ratios[outside - 1] - 1, ratios[-outside] - 1)
+
+
+def _rank_sums(left: int, right: int) -> list[int]:
+    """In how many orders of so many samples is that of the left the larger one in 0, 1, 2, ... of the pairs?"""
+    counts = [1] + [0] * (left * right)
+    # The coefficients of a Gaussian binomial: times (1 - q^(left + k)), divided by (1 - q^k).
+    for k in range(1, right + 1):
+        for at in range(left * right, left + k - 1, -1):
+            counts[at] -= counts[at - left - k]
+        for at in range(k, left * right + 1):
+            counts[at] += counts[at - k]
+    return counts
+
+
+def explain(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    """Why there is no verdict on some of them, in sentences."""
+    notes = []
+    few = [c for c in comparisons if c.verdict == "too few samples"]
+    if few:
+        before, now = (min(c.samples[side] for c in few) for side in (0, 1))
+        notes.append(
+            f"{len(few)} of {len(comparisons)} have too few samples to judge: {before} then, {now} now, and {RUNS} are"
+            f" needed on both sides (--runs {RUNS})."
+        )
+    alike = [c for c in comparisons if c.verdict == "slower, as its control"]
+    if alike:
+        controls = " and ".join(dict.fromkeys(c.control for c in alike))
+        notes.append(
+            f"{len(alike)} of {len(comparisons)} are slower, and not surely more so than {controls} in the same"
+            " processes: the machine may be what became slower."
+        )
+    return tuple(notes)
 
 
 def to_json(comparisons: list[Comparison]) -> list[dict[str, Any]]:
@@ -121,10 +245,12 @@ def to_json(comparisons: list[Comparison]) -> list[dict[str, Any]]:
     return [
         {
             "where": c.where,
-            "before_us": c.before.median,
-            "now_us": c.now.median,
+            "before_us": c.before,
+            "now_us": c.now,
+            "samples": list(c.samples),
             "change": c.change,
-            "noise": c.noise,
+            "interval": None if c.interval is None else [c.interval.low, c.interval.high],
+            "verdict": c.verdict,
             "regressed": c.regressed,
         }
         for c in comparisons

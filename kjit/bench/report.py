@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kjit import __version__
-from kjit.bench.compare import Comparison
-from kjit.bench.sweep import Measurement, Report, Sweep, plain
+from kjit.bench.compare import CONFIDENCE, Comparison, explain
+from kjit.bench.sweep import Failure, Measurement, Report, Sweep, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +28,7 @@ class Grid:
 
 
 _WIDE = 10_000
+_LISTED = 4  # of what failed for the same reason
 
 
 def grids(report: Report) -> list[Grid]:
@@ -63,15 +64,16 @@ def comparison_grid(comparisons: Sequence[Comparison], baseline: Path) -> Grid:
     rows = tuple(
         (
             c.where,
-            number(c.before.median),
-            number(c.now.median),
+            number(c.before),
+            number(c.now),
             f"{c.change:+.1%}",
-            f"{c.noise:.1%}",
-            "slower" if c.regressed else "ok",
+            "" if c.interval is None else f"{c.interval.low:+.1%} to {c.interval.high:+.1%}",
+            c.verdict,
         )
         for c in sorted(comparisons, key=lambda c: -c.change)
     )
-    return Grid(f"against {baseline}", ("measurement", "before (us)", "now (us)", "change", "noise", ""), rows, 1)
+    header = ("measurement", "before (us)", "now (us)", "change", f"{CONFIDENCE:.0%} interval", "")
+    return Grid(f"against {baseline}", header, rows, 1, explain(comparisons))
 
 
 def print_grids(tables: Sequence[Grid], console: Console) -> None:
@@ -102,8 +104,23 @@ def print_report(report: Report, console: Console | None = None) -> None:
     for line in hardware_lines(report):
         console.print(line, markup=False)
     print_grids(grids(report), console)
-    for failure in report.failures:
-        console.print(f"failed: {failure.where}: {failure.reason}", markup=False)
+    for failed in describe_failures(report.failures):
+        console.print(f"failed: {failed}", markup=False)
+
+
+def describe_failures(failures: Sequence[Failure]) -> list[str]:
+    """What failed and why; what failed for the same reason in one text, with a line for each of the first few."""
+    places: dict[str, list[str]] = {}
+    for failure in failures:
+        places.setdefault(failure.reason, []).append(failure.where)
+    texts = []
+    for reason, wheres in places.items():
+        if len(wheres) == 1:
+            texts.append(f"{wheres[0]}: {reason}")
+            continue
+        listed = [*wheres[:_LISTED], *([f"and {len(wheres) - _LISTED} more"] if len(wheres) > _LISTED else [])]
+        texts.append("\n  ".join([f"{reason.removesuffix('.')}, {len(wheres)} times:", *listed]))
+    return texts
 
 
 def hardware_lines(report: Report) -> list[str]:
@@ -150,6 +167,7 @@ def write_csv(report: Report, path: Path) -> None:
         record = _record(measurement)
         args: Mapping[str, Any] = record.pop("args")
         record["throttled"] = "; ".join(record["throttled"])
+        record["runs_us"] = "; ".join(map(str, record["runs_us"]))
         records.append({"file": record.pop("file"), "benchmark": record.pop("benchmark"), **args, **record})
     with path.open("w", encoding="utf-8", newline="") as stream:
         fixed = [key for key in _FIELDS if key not in ("file", "benchmark", "args")]
@@ -167,6 +185,7 @@ _FIELDS = (
     "median_us",
     "min_us",
     "max_us",
+    "runs_us",
     "bytes",
     "flops",
     "gbps",
@@ -189,6 +208,7 @@ def _record(m: Measurement) -> dict[str, Any]:
         None if m.time is None else m.time.median,
         None if m.time is None else m.time.min,
         None if m.time is None else m.time.max,
+        list(m.runs),
         m.nbytes,
         m.flops,
         m.gbps,

@@ -7,7 +7,7 @@ keeps only the numbers of its plot. Here a failure takes the place of a time, an
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -72,9 +72,19 @@ class Sweep:
         return BASELINE if BASELINE in names else names[1] if len(names) > 1 else None
 
     @property
+    def judged(self) -> tuple[Any, ...]:
+        """The providers that a comparison with another report needs: the first, and what it is held against."""
+        return tuple(p for p in self.providers if str(p) in (str(self.providers[0]), self.baseline))
+
+    @property
     def size(self) -> int:
         """How many measurements it takes."""
         return len(self.points) * len(self.providers)
+
+    def arguments(self) -> Iterator[dict[str, Any]]:
+        """What the function is called with at each point, but for the provider."""
+        for point in self.points:
+            yield {**self.args, **dict(zip(self.x_names, point, strict=True))}
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,7 @@ class Measurement:
         share: of what the hardware can do.
         speedup: against the baseline provider.
         throttled: the limits that held the GPU's clocks down meanwhile.
+        runs: the median of each process that it was measured in, in microseconds, this one first; `kjit.bench.repeat`.
     """
 
     sweep: Sweep
@@ -102,6 +113,7 @@ class Measurement:
     share: Share | None = None
     speedup: float | None = None
     throttled: tuple[str, ...] = ()
+    runs: tuple[float, ...] = ()
 
     @property
     def gbps(self) -> float | None:
@@ -114,7 +126,7 @@ class Measurement:
     @property
     def key(self) -> tuple[object, ...]:
         """The same for the same measurement in another run."""
-        return (self.sweep.file, self.sweep.name, self.provider, *sorted(self.args.items()))
+        return identify(self.sweep, self.provider, self.args)
 
 
 @dataclass(frozen=True)
@@ -156,8 +168,7 @@ def run_sweeps(sweeps: Iterable[Sweep], on_start: Callable[[Sweep, str], None] |
     report = Report()
     known: dict[str, Hardware] = {}
     for sweep in sweeps:
-        for point in sweep.points:
-            given = {**sweep.args, **dict(zip(sweep.x_names, point, strict=True))}
+        for given in sweep.arguments():
             row = []
             for provider, label in zip(sweep.providers, sweep.labels, strict=True):
                 if on_start is not None:
@@ -180,8 +191,7 @@ def _measure(
     try:
         hardware = _hardware(given, known)
         with watch_throttling(hardware.uuid) as watch:
-            result = sweep.function(**given, **{sweep.line_arg: provider})
-        time = _bench_time(result)
+            time = measure_time(sweep, given, provider)
         cost = {name: _cost(sweep, name, given) for name in ("bytes_moved", "flops")}
     except Exception as error:  # noqa: BLE001 (a benchmark is the user's code; what it raises is what there is to report)
         reason = describe_error(error, Path(sweep.function.__code__.co_filename))
@@ -196,12 +206,19 @@ def _measure(
         nbytes=cost["bytes_moved"],
         flops=cost["flops"],
         throttled=watch.reasons,
+        runs=(time.median,),
     )
     share = hardware.share(measured.gbps, measured.tflops, _dtype_name(given))
     return replace(measured, share=share)
 
 
-def _bench_time(result: object) -> BenchTime:
+def measure_time(sweep: Sweep, given: Mapping[str, Any], provider: object) -> BenchTime:
+    """Call the benchmark once.
+
+    Raises:
+        UsageError: what it returns is no time. What the benchmark itself raises comes through.
+    """
+    result = sweep.function(**given, **{sweep.line_arg: provider})
     if isinstance(result, tuple) and len(result) == 3:
         return BenchTime(*(float(part) for part in result))
     raise UsageError(
@@ -222,7 +239,7 @@ def _hardware(given: dict[str, Any], known: dict[str, Hardware]) -> Hardware:
     device = str(given.get("device", "cuda" if torch.cuda.is_available() else "cpu"))
     if device not in known:
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-            raise KjitError("it needs an NVIDIA GPU, and PyTorch sees none here.")
+            raise KjitError("this benchmark needs an NVIDIA GPU, and PyTorch sees none here.")
         known[device] = find_hardware(device)
     return known[device]
 
@@ -237,6 +254,11 @@ def _with_speedups(sweep: Sweep, row: list[Measurement]) -> list[Measurement]:
     if base is None:
         return row
     return [m if m.time is None else replace(m, speedup=base.median / m.time.median) for m in row]
+
+
+def identify(sweep: Sweep, provider: str, args: Mapping[str, Any]) -> tuple[object, ...]:
+    """What is the same for the same measurement in another run."""
+    return (sweep.file, sweep.name, provider, *sorted(plain(args).items()))
 
 
 def plain(args: Mapping[str, Any]) -> dict[str, Any]:

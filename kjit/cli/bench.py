@@ -34,13 +34,24 @@ def bench(
     max_regression: Annotated[
         str, typer.Option("--max-regression", metavar="PERCENT", help="How much slower than the baseline is allowed.")
     ] = "5%",
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            "--runs",
+            metavar="N",
+            min=1,
+            help="In how many processes to measure what a comparison needs. Default: 5 with --json or --baseline, "
+            "else 1.",
+            show_default=False,
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few sizes, little time: does it run?")] = False,
 ) -> None:
     """Run benchmarks: time, bandwidth, share of peak, speed-up.
 
-    Exit status 1: a benchmark failed, or is slower than the baseline by more than --max-regression and noise explain.
+    Exit status 1: a benchmark failed, or its samples show it slower than the baseline by more than --max-regression.
     """
-    from kjit.bench import collect, compare, report
+    from kjit.bench import collect, compare, repeat, report
     from kjit.project import find_project, prints_to_stderr
 
     if json and markdown:
@@ -69,12 +80,24 @@ def bench(
         with prints_to_stderr():
             measured = _run(sweeps)
     measured.failures[:0] = failures
+    wanted = runs or (repeat.RUNS if json or known is not None else 1)
+    if wanted > 1:
+        repeat.repeat(
+            measured,
+            project,
+            files,
+            wanted,
+            is_quick=quick,
+            on_run=lambda run: console.note(f"run {run} of {wanted}, in a process of its own"),
+        )
     comparisons = compare.compare(measured, known, allowed) if known is not None else []
 
     if json:
         document = report.to_json(measured)
         if known is not None:
             document["comparisons"] = compare.to_json(comparisons)
+            for sentence in compare.explain(comparisons):
+                console.note(sentence)
         console.print_json(document)
     else:
         grids = report.grids(measured)
@@ -95,8 +118,8 @@ def bench(
         for path in write_plots(measured, plot):
             console.note(f"wrote {path}")
 
-    for failure in measured.failures:
-        console.print_error(f"{failure.where}: {failure.reason}", None)
+    for failed in report.describe_failures(measured.failures):
+        console.print_error(failed, None)
     slower = [c for c in comparisons if c.regressed]
     if slower:
         console.print_error(

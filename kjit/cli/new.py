@@ -40,7 +40,7 @@ def new(
     pattern: Annotated[
         str,
         typer.Option(
-            help="elementwise: every element by itself. rowwise: a reduction over each row, and what is made of it. "
+            help="elementwise: every element by itself. rowwise: a sum over each row, as a norm needs it. "
             "gather: rows chosen by an index. minimal: the shortest kernel that shows check, configure, launch."
         ),
     ] = "elementwise",

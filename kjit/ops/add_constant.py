@@ -53,8 +53,8 @@ def add_constant(x: torch.Tensor, constant: int = 1, *, out: torch.Tensor | None
     Args:
         x: T[...], contiguous.
         constant: a whole number, compiled into the kernel.
-        out: T[...]; takes the result and is returned. Allocated when None. It may be an input itself, and must not
-            overlap one otherwise.
+        out: T[...]; takes the result and is returned. Allocated when None. It may be x itself, and must not overlap a
+            tensor otherwise.
 
     Raises:
         TypeError: a dtype is not in `DTYPES`.

@@ -123,10 +123,8 @@ class CasesView:
     def in_place(self) -> tuple[str, str] | None:
         """An input, and the output that may be the same tensor."""
         for output in self.signature.outputs:
-            for tensor in self.placed.inputs("element"):
-                alike = tensor.dtype == output.dtype and tensor.shape == output.shape
-                if alike and not (tensor.mutable or tensor.optional):
-                    return tensor.name, output.name
+            for tensor in self.placed.replaceable(output):
+                return tensor.name, output.name
         return None
 
     @property

@@ -9,6 +9,7 @@ scaffold could not be compared with anything.
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +51,9 @@ DTYPES: dict[str, DType] = {
 }
 """Every name that is understood, and its dtype."""
 
+BY_HAND = 'see "Adding a kernel by hand", docs/adding-a-kernel.md'
+"""The page that helps with what a scaffold cannot do."""
+
 DEFAULT_DTYPES = (DTYPES["float32"], DTYPES["float16"], DTYPES["bfloat16"])
 
 
@@ -62,7 +66,11 @@ def suggest_dtype(text: str) -> str:
     """A hint for a name that is none: the nearest one, or the list of them."""
     plain = text.removeprefix("torch.").lower()
     if plain.startswith(("uint16", "uint32", "uint64")):
-        return "PyTorch has no arithmetic on that dtype; use int32 or int64"
+        return f"PyTorch has no arithmetic on that dtype; use int32 or int64, or {BY_HAND}"
+    if re.match(
+        r"complex|float4|fp4|nvfp4|mxfp|fp6|float6|e2m1|e8m0|float8_e8m0|q?u?int[1-7]\b|u?int4|qu?int|bits|tf32", plain
+    ):
+        return f"no scaffold has that dtype; {BY_HAND}"
     if plain in DTYPES:
         return f"write {DTYPES[plain].name}"
     canonical = [dtype.name for dtype, _ in _TABLE]

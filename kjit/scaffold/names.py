@@ -179,7 +179,10 @@ def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
         return None
     near = _nearest(name)
     short = near[: MAX_PARAMETER_LENGTH - 5].rstrip("_")
-    candidates = (near, short, f"{short}_size" if dimension else f"{short}_in", "rows" if dimension else "x")
+    candidates: tuple[str, ...] = (near, short, f"{short}_in", f"in_{short}", "x")
+    if dimension:
+        as_written = re.sub(r"\W+", "_", _ascii(name)).strip("_")
+        candidates = (as_written, as_written.upper(), near, short, f"{short}_size", "rows")
     return Problem(reason, _suggest(next(c for c in candidates if _why_no_parameter(c, dimension) is None)))
 
 
@@ -272,10 +275,19 @@ def _why_no_identifier(name: str, what: str, longest: int) -> str | None:
 
 def _nearest(name: str) -> str:
     """`name` in plain lower case with underscores: `RMSNorm` is `rms_norm`, `été 2` is `ete_2`."""
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().strip()
+    plain = _ascii(name).strip()
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain)
     joined = re.sub(r"[\W_]+", "_", spaced).lower().lstrip("_")
     return f"op_{joined}" if joined[:1].isdigit() else joined
+
+
+def _ascii(name: str) -> str:
+    """`name` with other letters as people write them in ASCII: `alpha` for the Greek one, `ss` for the German one."""
+    letters = []
+    for letter in name.replace("\u00df", "ss"):
+        greek = re.fullmatch(r"GREEK (?:SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(letter, ""))
+        letters.append(greek[1].lower() if greek is not None else letter)
+    return unicodedata.normalize("NFKD", "".join(letters)).encode("ascii", "ignore").decode()
 
 
 def _suggest(name: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kjit.errors import UsageError
+from kjit.scaffold.dtypes import BY_HAND
 from kjit.scaffold.names import camel, cpp_stem, free_name
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Signature, SignatureError, Tensor
 
@@ -63,6 +64,16 @@ class Placed:
     def inputs(self, *kinds: Kind) -> list[Tensor]:
         """The inputs of these kinds."""
         return [tensor for tensor in self.signature.inputs if self.kind(tensor) in kinds]
+
+    def replaceable(self, output: Tensor) -> list[Tensor]:
+        """The inputs that `output` may be itself, as each element is read before the one in its place is written."""
+        return [
+            tensor
+            for tensor in self.inputs("element")
+            if self.kind(output) == "element"
+            and (tensor.dtype, tensor.shape) == (output.dtype, output.shape)
+            and not (tensor.mutable or tensor.optional)
+        ]
 
     @property
     def main(self) -> Tensor:
@@ -128,9 +139,12 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
                 other.place(signature, other.name)
             except SignatureError:
                 continue
-            hint = f"--pattern {other.name} serves this signature; or {error.hint}"
+            hint = f"--pattern {other.name} serves this signature"
+            if pattern.name != DEFAULT_PATTERN:  # which nobody may have chosen
+                hint += f"; or {error.hint}"
             raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
-        raise
+        hint = f"{error.hint}; for what no pattern serves, {BY_HAND}"
+        raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
 
 
 def _check_names(signature: Signature, op: str) -> None:
@@ -166,7 +180,7 @@ def _check_parameters(signature: Signature) -> None:
             raise signature.error(
                 tensor,
                 f"'{tensor.name}' may be absent and is changed in place, and no pattern serves that.",
-                f"write {tensor.name}: mut {tensor.type}, or scaffold a second op without it",
+                f"write {tensor.name}: mut {tensor.type}, or scaffold a second op without it; for one op, {BY_HAND}",
             )
     for tensor in signature.tensors:
         if ELLIPSIS in tensor.shape[1:]:
@@ -357,7 +371,7 @@ PATTERNS = {
         ),
         Pattern(
             "rowwise",
-            "a reduction over each row, and what is made of it: norms, softmax, quantisation; rows are read once",
+            "a sum over each row, and what is made of it, such as a norm; rows are read once",
             "x: T[..., D], weight: T[D], eps: float = 1e-6 -> out: T[..., D]",
             _place_rows,
             sums=True,

@@ -183,13 +183,21 @@ class PythonView(View):
     @property
     def documentation(self) -> list[str]:
         """A sentence for each parameter."""
-        overlap = "It must not overlap an input."
-        if not self.placed.inputs("table"):
-            overlap = "It may be an input itself, and must not overlap one otherwise."
         return [f"{p.name}: {_describe(p, self.placed)}." for p in self.signature.parameters] + [
-            f"{output.name}: {output.type}; takes the result and is returned. Allocated when None. {overlap}"
+            f"{output.name}: {output.type}; takes the result and is returned. Allocated when None."
+            f" {_describe_overlap(self.placed.replaceable(output))}"
             for output in self.signature.outputs
         ]
+
+    @property
+    def may_need_gradient(self) -> bool:
+        """Whether PyTorch may want a gradient of an input: integers and bools have none."""
+        given = {
+            dtype.kind
+            for tensor in self.signature.inputs
+            for dtype in (self.dtypes if isinstance(tensor.dtype, str) else (tensor.dtype,))
+        }
+        return "float" in given
 
 
 def _python_type(parameter: Parameter) -> str:
@@ -207,12 +215,20 @@ def _python_parameter(parameter: Parameter) -> str:
     return f"{parameter.name}: {_python_type(parameter)}{default}"
 
 
+def _describe_overlap(inputs: Sequence[Tensor]) -> str:
+    """Which tensors an output may share its memory with: those `inputs`, as a whole."""
+    if not inputs:
+        return "It must not overlap another tensor."
+    return f"It may be {' or '.join(tensor.name for tensor in inputs)} itself, and must not overlap a tensor otherwise."
+
+
 def _describe(parameter: Parameter, placed: Placed) -> str:
     if isinstance(parameter, Tensor):
         changed = "; changed in place" if parameter.mutable else ""
         absent = "; None counts as zeros" if parameter.optional else ""
         is_index = placed.kind(parameter) == "index"
-        outside = ". A number that is no row of the table reads zeros" if is_index else ""
+        tables = "the tables" if len(placed.inputs("table")) > 1 else "the table"
+        outside = f". A number that is no row of {tables} reads zeros" if is_index else ""
         return f"{parameter.type}, contiguous{changed}{absent}{outside}"
     words = {"float": "a number", "int": "a whole number", "bool": "true or false"}[parameter.kind]
     return f"{words}, compiled into the kernel" if parameter.constant else words

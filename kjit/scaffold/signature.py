@@ -18,17 +18,26 @@ signatures a pattern can serve is the pattern's business (`patterns.py`).
 
 from __future__ import annotations
 
-import difflib
 import math
-import operator
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kjit.errors import UsageError
-from kjit.scaffold.dtypes import DType, find_dtype, suggest_dtype
+from kjit.scaffold.dtypes import BY_HAND, DTYPES, DType, find_dtype, suggest_dtype
+from kjit.scaffold.hints import (
+    EXAMPLE,
+    NUMBER,
+    Advice,
+    computed_dimension,
+    decimal,
+    no_dtype,
+    no_type,
+    sized,
+    strange_character,
+)
 from kjit.scaffold.names import free_name, parameter_problem
 
 ELLIPSIS = "..."
@@ -37,19 +46,16 @@ ELLIPSIS = "..."
 ScalarKind = Literal["float", "int", "bool"]
 Dimension = str | int
 
-_DIGITS = r"\d+(?:_\d+)*"
-_NUMBER = rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?"
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
     r"|(?P<arrow>->)"
     r"|(?P<broken>-\s+>|[=~]>|--+>)"
     r"|(?P<ellipsis>\.\.\.)"
     r"|(?P<based>0[xXoObB]\w*)"
-    rf"|(?P<number>{_NUMBER})"
+    rf"|(?P<number>{NUMBER})"
     r"|(?P<name>(?:torch\.)?[^\W\d]\w*)"
     r"|(?P<mark>[:,=\[\]+-])"
 )
-_PRODUCT = re.compile(rf"(?<![\w.])(?P<left>{_NUMBER})\s*(?P<sign>/|\*\*?)\s*(?P<right>-?{_NUMBER})")
 _VARIABLE = re.compile(r"[A-Z][0-9]?")
 _SCALARS: dict[str, ScalarKind] = {"float": "float", "int": "int", "bool": "bool"}
 _INT64 = range(-(2**63), 2**63)
@@ -216,17 +222,16 @@ class _Parser:
     def error(self, reason: str, *, column: int, hint: str) -> SignatureError:
         return SignatureError(reason, text=self.text, column=column, hint=hint)
 
+    def advise(self, advice: Advice, column: int) -> SignatureError:
+        return self.error(advice.reason, column=column, hint=advice.hint)
+
     def _scan(self) -> list[_Token]:
         tokens: list[_Token] = []
         column = 0
         while column < len(self.text):
             match = _TOKEN.match(self.text, column)
             if match is None or match.lastgroup is None:
-                raise self.error(
-                    f"the character '{self.text[column]}' has no meaning in a signature.",
-                    column=column,
-                    hint=_computed(self.text, column) or _STRANGE.get(self.text[column], "remove it"),
-                )
+                raise self.advise(strange_character(self.text, column), column)
             if match.lastgroup == "broken":
                 raise self.error(f"'{match.group()}' is no arrow.", column=column, hint="an arrow is written '->'")
             if match.lastgroup == "number" and len(match.group()) > _LONGEST_NUMBER:
@@ -236,9 +241,7 @@ class _Parser:
                     hint=f"for example: {match.group()[:3]}",
                 )
             if match.lastgroup == "based":
-                raise self.error(
-                    f"'{match.group()}' is no decimal number.", column=column, hint=_decimal(match.group())
-                )
+                raise self.error(f"'{match.group()}' is no decimal number.", column=column, hint=decimal(match.group()))
             if match.lastgroup != "space":
                 kind = match.group() if match.lastgroup == "mark" else match.lastgroup
                 text = match.group().replace("_", "") if kind == "number" else match.group()
@@ -275,7 +278,7 @@ class _Parser:
         parameters: list[Parameter] = []
         outputs: list[Tensor] = []
         if self.token.kind == "end":
-            raise self.error("the signature is empty.", column=0, hint=f"for example: {_EXAMPLE}")
+            raise self.error("the signature is empty.", column=0, hint=f"for example: {EXAMPLE}")
         while self.token.kind not in ("arrow", "end"):
             parameters.append(self.parameter(parameters))
             if not self.takes(","):
@@ -290,7 +293,7 @@ class _Parser:
         if self.takes("arrow"):
             if self.token.kind == "end":
                 raise self.error(
-                    "expected an output after '->'.", column=self.token.column, hint="for example: -> out: T[N]"
+                    "expected an output after '->'.", column=self.token.column, hint=f"-> out: {first_type(parameters)}"
                 )
             while self.token.kind != "end":
                 outputs.append(self.output(parameters, outputs))
@@ -305,33 +308,72 @@ class _Parser:
         return Signature(tuple(parameters), tuple(outputs), self.text)
 
     def separator_hint(self, last: Parameter) -> str:
-        if self.token.kind == "-":
+        token = self.token
+        if token.kind == "-":
             return "an arrow is written '->'"
-        if self.token.kind == "name" and parameter_problem(self.token.text) is None:
-            return f"separate parameters with ',': {last}, {self.token.text}: ..."
-        return f"for example: {_EXAMPLE}"
+        if token.kind == "name" and self.tokens[self.next - 1].kind == "number" and self.is_glued():
+            return f"a number has no suffix: {last}"
+        if token.kind == ":" and self.tokens[self.next + 1].kind == "name" and isinstance(last, Tensor):
+            return f"an arrow is written '->': {last} -> {self.tokens[self.next + 1].text}: ..."
+        if token.kind == "[" and isinstance(last, Tensor):
+            return f"a shape has one pair of brackets, with ',' in it: {last.name}: {last.dtype}[B, D]"
+        if token.kind == "name" and parameter_problem(token.text) is None:
+            separated = f"separate parameters with ',': {last}, {token.text}: ..."
+            return f"{separated}, and outputs with '->': {last} -> {token.text}: ..."
+        return f"for example: {EXAMPLE}"
+
+    def is_glued(self) -> bool:
+        """Whether nothing stands between the next token and the one before."""
+        return not self.text[self.token.column - 1].isspace()
+
+    def type_ahead(self) -> str:
+        """The tensor type that comes next, or nothing."""
+        if self.token.kind != "name" or self.tokens[self.next + 1].kind != "[":
+            return ""
+        closed = self.text.find("]", self.token.column)
+        return self.text[self.token.column : closed + 1]
 
     def name(self, what: str, taken: Iterable[Parameter], *, example: str, before: str = "") -> _Token:
         """The name of something, such as `example`, with `before` in front of it."""
-        token = self.expect("name", f"the name of {what}", f"for example: {_EXAMPLE}")
+        token = self.expect("name", f"the name of {what}", f"for example: {EXAMPLE}")
         is_type = find_dtype(token.text) is not None or _VARIABLE.fullmatch(token.text) is not None
         if is_type and self.token.kind != ":":
-            closed = self.text.find("]", token.column)
-            shape = self.text[self.token.column : closed + 1] if self.token.kind == "[" and closed >= 0 else "[N]"
-            free = example if example not in (names := [each.name for each in taken]) else free_name(example, names)
+            names = [each.name for each in taken]
+            declared = re.match(
+                r"\s*(?:(?P<type>\[[^\]]*\])\s*)?(?P<name>[a-z]\w*)?\s*(?P<array>\[[^\]]*\])?", self.rest()
+            )
+            assert declared is not None
+            # As in C++: `float x[N]`, `T[N] x`.
+            name = declared["name"] if declared["name"] and parameter_problem(declared["name"]) is None else example
+            free = name if name not in names else free_name(name, names)
+            shape = declared["type"] or (declared["array"] if declared["name"] else None) or like(taken)
             raise self.error(
                 f"expected the name of {what} and ':' before its type '{token.text}'.",
                 column=token.column,
-                hint=f"{before}{free}: {_sized(token.text)}{shape}",
+                hint=f"{before}{free}: {sized(token.text)}{shape}",
             )
         problem = parameter_problem(token.text)
         if problem is not None:
             raise self.error(problem.reason, column=token.column, hint=problem.hint)
         return token
 
+    def rest(self) -> str:
+        """What is not read yet."""
+        return self.text[self.token.column :]
+
+    def missing_type(self, name: _Token) -> str:
+        """A hint for a name without a type: what comes next may tell it."""
+        number = self.tokens[min(self.next + 1, len(self.tokens) - 1)]
+        if self.token.kind == "=" and (number.kind == "number" or number.text in ("True", "False")):
+            kind = "bool" if number.kind == "name" else "int" if number.text.isdecimal() else "float"
+            return f"{name.text}: {kind} = {number.text}"
+        if self.token.text in _SCALARS:
+            return f"{name.text}: {self.token.text}"
+        return f"{name.text}: {self.type_ahead()}" if self.type_ahead() else f"{name.text}: T[N] or {name.text}: float"
+
     def parameter(self, before: Sequence[Parameter]) -> Parameter:
         name = self.name("a parameter", before, example="x")
-        self.expect(":", f"':' and a type after '{name.text}'", f"{name.text}: T[N] or {name.text}: float")
+        self.expect(":", f"':' and a type after '{name.text}'", self.missing_type(name))
         words = {word: self.word(word) for word in ("const", "mut", "Optional")}
         mutable, optional = words["mut"], words["Optional"]
         if (optional and self.word("mut")) or (words["const"] and (mutable or optional)):
@@ -339,6 +381,12 @@ class _Parser:
                 "these words do not go together in that order.",
                 column=name.column,
                 hint=f"{name.text}: const int = 1, {name.text}: mut T[N] or {name.text}: Optional T[N] = None",
+            )
+        if words["Optional"] and self.token.kind == "[":
+            raise self.error(
+                f"expected a type for '{name.text}', found '['.",
+                column=self.token.column,
+                hint=self.optional_hint(name),
             )
         examples = {"const": "const int = 1", "mut": "mut T[N]", "Optional": "Optional T[N] = None"}
         wanted = [examples[word] for word, is_there in words.items() if is_there] or ["T[N]", "float"]
@@ -354,6 +402,15 @@ class _Parser:
             return self.tensor_parameter(name, type_token, mutable=mutable, optional=optional)
         return self.scalar(name, type_token, constant=words["const"], modified=mutable or optional)
 
+    def optional_hint(self, name: _Token) -> str:
+        """A hint for `Optional[...]`, as Python writes it."""
+        inside = re.match(r"\[\s*(?P<type>(?P<word>[\w.]+)\s*(?:\[[^\]]*\])?)\s*\]", self.rest())
+        if inside is not None and inside["word"] in _SCALARS:
+            kind = inside["word"]
+            return f"only a tensor may be absent, and a number is always there: {name.text}: {kind}; or {BY_HAND}"
+        served = inside["type"] if inside is not None and "[" in inside["type"] else "T[...]"
+        return f"{name.text}: Optional {served} = None"
+
     def word(self, word: str) -> bool:
         if self.token.kind == "name" and self.token.text == word:
             self.take()
@@ -361,7 +418,7 @@ class _Parser:
         return False
 
     def tensor_parameter(self, name: _Token, type_token: _Token, *, mutable: bool, optional: bool) -> Tensor:
-        dtype = self.dtype(type_token)
+        dtype = self.dtype(type_token, name.text)
         shape = self.shape()
         tensor = Tensor(name.text, dtype, shape, mutable, optional, name.column)
         # What is changed in place is always there: no pattern serves another.
@@ -378,7 +435,8 @@ class _Parser:
             raise self.error(
                 f"the default of a tensor can only be None, found {none.text or 'the end'}.",
                 column=none.column,
-                hint=str(served),
+                hint=f"{replace(served, optional=False)} without a default"
+                + ("" if mutable else f", or {served}, which counts as zeros"),
             )
         if not optional:
             raise self.error(
@@ -395,21 +453,23 @@ class _Parser:
                 hint=f"leave '-> {self.token.text}' away: an op may change its mut tensors only",
             )
         name = self.name("an output", [*parameters, *before], example="out", before="" if before else "-> ")
-        self.expect(":", f"':' and a tensor type after '{name.text}'", f"{name.text}: T[N]")
-        type_token = self.expect("name", f"a tensor type for '{name.text}'", f"{name.text}: T[N]")
+        example = f"{name.text}: {self.type_ahead() or first_type(parameters)}"
+        self.expect(":", f"':' and a tensor type after '{name.text}'", example)
+        type_token = self.expect("name", f"a tensor type for '{name.text}'", example)
         if type_token.text in ("mut", "Optional", "const"):
             raise self.error(
                 f"an output cannot be {type_token.text}: it is always written, and always there.",
                 column=type_token.column,
-                hint=f"{name.text}: T[N]; what is changed in place is a mut parameter, before '->'",
+                hint=f"{name.text}: {self.type_ahead() or first_type(parameters)}; what is changed in place is a mut"
+                " parameter, before '->'",
             )
         if self.token.kind != "[":
             raise self.error(
                 f"an output is a tensor: expected '[' after '{type_token.text}', found {self.found()}.",
                 column=self.token.column,
-                hint=f"{name.text}: {_sized(type_token.text)}[N]",
+                hint=f"{name.text}: {_known_dtype(type_token.text, parameters)}{like(parameters)}",
             )
-        dtype = self.dtype(type_token)
+        dtype = self.dtype(type_token, name.text)
         tensor = Tensor(name.text, dtype, self.shape(), column=name.column)
         if self.token.kind == "=":
             raise self.error(
@@ -417,23 +477,35 @@ class _Parser:
             )
         return tensor
 
-    def dtype(self, token: _Token) -> DType | str:
+    def dtype(self, token: _Token, name: str) -> DType | str:
         if token.text in ("float", "int"):
             raise self.error(
                 f"the size of '{token.text}' elements is not said.",
                 column=token.column,
-                hint=f"write {_sized(token.text)}[N] for a tensor, {token.text} alone for a number",
+                hint=f"{name}: {self.shown_as(sized(token.text))} for a tensor, {name}: {token.text} for a number",
             )
         found = find_dtype(token.text)
         if found is not None:
             return found
         if _VARIABLE.fullmatch(token.text):
             return token.text
+        known = no_dtype(name, token.text, self.shown_as("")[1:-1])
+        if known is not None:
+            raise self.advise(known, token.column)
         raise self.error(
             f"'{token.text}' is neither a dtype nor a dtype variable (a capital letter such as T).",
             column=token.column,
             hint=suggest_dtype(token.text),
         )
+
+    def shown_as(self, dtype: str) -> str:
+        """A dtype with the shape that comes next."""
+        depth = 0
+        for at, character in enumerate(self.rest()):
+            depth += (character == "[") - (character == "]")
+            if depth == 0:
+                return f"{dtype}{self.rest()[: at + 1]}"
+        return f"{dtype}[N]"
 
     def shape(self) -> tuple[Dimension, ...]:
         dtype = self.tokens[self.next - 1].text
@@ -445,10 +517,15 @@ class _Parser:
             self.check_size(dtype, dimensions, column)
             if not self.takes(","):
                 break
-        shown = ", ".join(str(dimension) for dimension in dimensions)
-        if self.token.kind in ("name", "number", "ellipsis"):
-            shown += f", {self.token.text}"
-        self.expect("]", "',' or ']' after a dimension", f"{dtype}[{shown}]")
+        token, after = self.token, self.tokens[min(self.next + 1, len(self.tokens) - 1)]
+        is_next = token.kind in ("name", "number", "ellipsis")
+        is_fixed = token.kind in (":", "=") and after.kind == "number"
+        if token.kind in ("+", "-") or is_fixed or (is_next and dimensions and self.is_glued()):
+            raise self.advise(computed_dimension(self.text, token.column), token.column)
+        written = f"{dtype}[{', '.join([*map(str, dimensions), *([token.text] if is_next else [])])}]"
+        if is_next:
+            written = f"separate dimensions with ','{f': {written}' if after.kind == ']' else ''}"
+        self.expect("]", "',' or ']' after a dimension", written)
         return tuple(dimensions)
 
     def check_size(self, dtype: str, dimensions: list[Dimension], column: int) -> None:
@@ -483,6 +560,8 @@ class _Parser:
             if problem is not None:
                 raise self.error(problem.reason, column=token.column, hint=problem.hint)
             return token.text
+        if token.kind in (":", "-", "+"):
+            raise self.advise(computed_dimension(self.text, token.column), token.column)
         raise self.error(
             f"expected a dimension (a name, a number or '...'), found '{token.text}'."
             if token.kind != "end"
@@ -498,7 +577,7 @@ class _Parser:
                 raise self.error(
                     f"only a tensor can be mut or Optional, and '{kind}' is a number.",
                     column=type_token.column,
-                    hint=f"{name.text}: {kind}",
+                    hint=f"{name.text}: {kind}, which is always there and only read; or {BY_HAND}",
                 )
             default = self.default(name, _SCALARS[kind], constant=constant) if self.takes("=") else None
             return Scalar(name.text, _SCALARS[kind], constant, default, name.column)
@@ -506,27 +585,29 @@ class _Parser:
             raise self.error(
                 f"only int and bool can be const, not '{kind}'.",
                 column=type_token.column,
-                hint=f"{name.text}: const int = 1"
-                + (f", or {name.text}: float at run time" if kind == "float" else ""),
+                hint=f"{name.text}: float, which is given at run time"
+                if find_dtype(kind) is not None and DTYPES[kind.removeprefix("torch.")].kind == "float"
+                else f"{name.text}: const int = 1 or {name.text}: const bool = True; for other types {BY_HAND}",
             )
         if find_dtype(kind) is not None or _VARIABLE.fullmatch(kind):
             raise self.error(
                 f"'{kind}' is the dtype of a tensor: expected '[' and a shape, found {self.found()}.",
                 column=self.token.column,
-                hint=f"{name.text}: {kind}[N]; a number that is no tensor is float, int or bool",
+                hint=f"{name.text}: {kind}[...] for a tensor of any shape, {name.text}: {_number(kind)} for a number",
             )
-        near = difflib.get_close_matches(kind, ["float", "int", "bool", "const int", "mut T[N]", "Optional T[N]"], n=1)
         raise self.error(
-            f"'{kind}' is not a type.",
-            column=type_token.column,
-            hint=f"did you mean {name.text}: {near[0]}?"
-            if near
-            else f"{name.text}: T[N] (a tensor), or {name.text}: float, int, bool, const int or const bool",
+            f"'{kind}' is not a type.", column=type_token.column, hint=no_type(name.text, kind, self.rest())
         )
 
     def default(self, name: _Token, kind: ScalarKind, *, constant: bool) -> float | int | bool:
         start = self.token
         declared = f"{name.text}: {'const ' if constant else ''}{kind}"
+        if start.text == "None":
+            raise self.error(
+                f"'{name.text}' is no tensor and is always there: its default cannot be None.",
+                column=start.column,
+                hint=f"{declared} without a default; only a tensor may be absent; or {BY_HAND}",
+            )
         if kind == "bool":
             token = self.take()
             if token.text not in ("True", "False"):
@@ -541,6 +622,15 @@ class _Parser:
         if not sign:
             self.takes("+")
         what = "a whole number" if kind == "int" else "a number"
+        if self.token.text.lower() in ("inf", "infinity", "nan") or self.token.text in ("True", "False"):
+            is_bool = self.token.text in ("True", "False")
+            raise self.error(
+                f"expected {what}, found '{self.token.text}'.",
+                column=self.token.column,
+                hint=f"{name.text}: {'const ' if constant else ''}bool = {self.token.text}"
+                if is_bool
+                else f"{declared} without a default: a caller may pass it",
+            )
         example = f"{declared} = {'1' if kind == 'int' else '1e-6'}"
         number = self.expect("number", what, example)
         if kind == "float":
@@ -574,48 +664,30 @@ class _Parser:
         return integer
 
 
-_EXAMPLE = "x: T[N], alpha: float = 2.0 -> out: T[N]"
-_STRANGE = {
-    "(": "a shape is written in square brackets: T[N]",
-    ")": "a shape is written in square brackets: T[N]",
-    "<": "a shape is written in square brackets: T[N]",
-    "{": "a shape is written in square brackets: T[N]",
-    "*": "a signature has no pointers, *args or keyword marks: x: T[N]",
-    ";": "separate parameters with ','",
-    "|": "what may be absent is written: bias: Optional T[D] = None",
-    "→": "an arrow is written '->'",
-    "…": "any number of dimensions is written with three dots: T[...]",
-    ">": "an arrow is written '->'",
-    ".": "any number of dimensions is written with three dots: T[...]",
-}
+def _always(parameters: Iterable[Parameter]) -> list[Tensor]:
+    return [p for p in parameters if isinstance(p, Tensor) and not p.optional]
 
 
-def _sized(word: str) -> str:
-    """The dtype that someone probably meant by `word`."""
-    return {"float": "float32", "int": "int32"}.get(word, word)
+def like(parameters: Iterable[Parameter]) -> str:
+    """The shape of the first tensor that is always there, as an example: `[B, D]`."""
+    return next((t.type.removeprefix(str(t.dtype)) for t in _always(parameters)), "[N]")
 
 
-def _decimal(number: str) -> str:
-    """A hint for a number such as 0x10."""
-    try:
-        return f"write {int(number, 0)}"
-    except ValueError:
-        return "for example: 16"
+def first_type(parameters: Iterable[Parameter]) -> str:
+    """The type of the first tensor that is always there, as an example."""
+    return next((tensor.type for tensor in _always(parameters)), "T[N]")
 
 
-def _computed(text: str, column: int) -> str | None:
-    """A hint for what has to be computed first, such as 1/3, where its sign stands at `column`."""
-    for match in _PRODUCT.finditer(text):
-        if match.start("sign") <= column < match.end("sign"):
-            try:
-                left, right = (float(match[side]) for side in ("left", "right"))
-                value = {"/": operator.truediv, "*": operator.mul, "**": math.pow}[match["sign"]](left, right)
-            except (ValueError, ArithmeticError):
-                break
-            whole = match["left"].isdecimal() and match["right"].isdecimal() and match["sign"] != "/"
-            if math.isfinite(value):
-                return f"write {int(value) if whole and value < 2**53 else repr(value)} in the place of {match.group()}"
-    return None
+def _known_dtype(word: str, parameters: Iterable[Parameter]) -> str:
+    """`word` if it is a dtype or a variable of an input, else the dtype of the first."""
+    known = [str(tensor.dtype) for tensor in _always(parameters)]
+    return sized(word) if find_dtype(word) is not None or word in known else (known or ["T"])[0]
+
+
+def _number(kind: str) -> str:
+    """The type of a number that someone wrote as a dtype."""
+    dtype = find_dtype(kind)
+    return "float" if dtype is None else dtype.kind
 
 
 def _check(signature: Signature) -> None:
@@ -623,11 +695,11 @@ def _check(signature: Signature) -> None:
     seen: dict[str, str] = {}
     for parameter in (*signature.parameters, *signature.outputs):
         if parameter.name in seen:
-            raise signature.error(
-                parameter,
-                f"the name '{parameter.name}' is used twice.",
-                f"give one of them another name, such as {free_name(parameter.name, signature.names)}",
-            )
+            hint = f"give one of them another name, such as {free_name(parameter.name, signature.names)}"
+            if parameter in signature.outputs and parameter.name in {each.name for each in signature.inputs}:
+                mutable = replace(signature.outputs[0], name=parameter.name, mutable=True)
+                hint = f"what is changed in place is a mut parameter and no output: {mutable}; else {hint}"
+            raise signature.error(parameter, f"the name '{parameter.name}' is used twice.", hint)
         seen[parameter.name] = "parameter"
     for tensor in signature.tensors:
         names = [(d, "dimension") for d in tensor.shape if isinstance(d, str) and d != ELLIPSIS]
@@ -635,10 +707,13 @@ def _check(signature: Signature) -> None:
             names.append((tensor.dtype, "dtype variable"))
         for name, role in names:
             if seen.setdefault(name, role) != role:
+                is_given = seen[name] == "parameter" and tensor in signature.outputs and role == "dimension"
                 raise signature.error(
                     tensor,
                     f"'{name}' is a {role} here and a {seen[name]} elsewhere.",
-                    f"give the {role} another name",
+                    f"an output has sizes of inputs; where a number says how large it is, {BY_HAND}"
+                    if is_given
+                    else f"give the {role} another name",
                 )
 
     arguments = (*signature.parameters, *signature.outputs)
@@ -674,14 +749,14 @@ def _check(signature: Signature) -> None:
         raise signature.error(
             first,
             "the op takes no tensor that is always there, and a tensor is what tells it on which device to work.",
-            f"for example: {_EXAMPLE}",
+            f"for example: {EXAMPLE}",
         )
     if not signature.outputs and not signature.mutated:
         out = "out" if "out" not in signature.names else free_name("out", signature.names)
         raise signature.error(
             first,
             "the op changes nothing: it has no output and no mut tensor.",
-            f"add an output ({signature} -> {out}: {always[0].type}), or write {always[0].name}: mut {always[0].type}",
+            _what_is_written(signature, out, always),
         )
 
     dimensions = {dimension for tensor in always for dimension in tensor.shape}
@@ -693,7 +768,7 @@ def _check(signature: Signature) -> None:
                     output,
                     f"the size of dimension '{dimension}' of '{output.name}' is not known: no input that is always"
                     " there has it.",
-                    f"use a dimension of an input ({known}) or a number",
+                    f"use a dimension of an input ({known}) or a number; for sizes that follow otherwise, {BY_HAND}",
                 )
     variables = {tensor.dtype for tensor in always}
     for tensor in signature.tensors:
@@ -702,5 +777,16 @@ def _check(signature: Signature) -> None:
                 tensor,
                 f"what '{tensor.dtype}' of '{tensor.name}' stands for is not known: no input that is always there has"
                 " that dtype.",
-                f"use the dtype of an input ({', '.join(sorted(map(str, variables)))}) or a fixed one such as float32",
+                f"use the dtype of an input ({', '.join(sorted(map(str, variables)))}) or a fixed one such as float32;"
+                f" where the caller chooses it, {BY_HAND}",
             )
+
+
+def _what_is_written(signature: Signature, out: str, always: Sequence[Tensor]) -> str:
+    """A hint for an op without a result."""
+    *others, last = signature.parameters
+    if others and _always(others) and last in always and re.match(r"out|res|dst|dest|y$|ret", last.name):
+        before = ", ".join(str(parameter) for parameter in others)
+        in_place = f"{last.name}: mut {always[-1].type}, changed in place"
+        return f"an arrow stands before outputs: {before} -> {last}; or {in_place}"
+    return f"add an output ({signature} -> {out}: {always[0].type}), or write {always[0].name}: mut {always[0].type}"

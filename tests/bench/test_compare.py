@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kjit.bench.compare import compare, read_baseline
+from kjit.bench.compare import compare, explain, find_interval, read_baseline
+from kjit.bench.repeat import RUNS
 from kjit.bench.report import to_json
 from kjit.bench.sweep import Report
 from kjit.errors import UsageError
@@ -15,47 +19,132 @@ from kjit.errors import UsageError
 Run = Callable[..., Report]
 
 
+STEADY = [1.00, 1.01, 0.99, 1.02, 1.00]
+"""What five processes may measure of the same code, in the unit of the true time."""
+
+
+def sampled(report: Report, **samples: list[float]) -> Report:
+    """A report with samples for its providers, as factors of the time that it has."""
+    report.measurements = [
+        replace(m, runs=tuple(m.time.median * factor for factor in samples.get(m.provider, STEADY)))
+        for m in report.measurements
+        if m.time is not None
+    ]
+    return report
+
+
 @pytest.fixture
 def baseline(run: Run, tmp_path: Path) -> Path:
-    """What `kjit bench --json` writes for times of 2 us, 4 us and a noise of 2%."""
-    path = tmp_path / "baseline.json"
-    path.write_text(json.dumps(to_json(run())))
+    """What `kjit bench --json` writes for times around 2 us and 4 us, of five processes."""
+    return write(tmp_path, sampled(run()))
+
+
+def write(folder: Path, report: Report) -> Path:
+    path = folder / "baseline.json"
+    path.write_text(json.dumps(to_json(report)))
     return path
 
 
-def _times(kjit: float) -> tuple[str, str]:
-    return ('"kjit": 2.0', f'"kjit": {kjit}')
+def times(factor: float) -> list[float]:
+    return [factor * each for each in STEADY]
+
+
+def verdicts(report: Report, baseline: Path, allowed: float = 0.05) -> list[str]:
+    return [c.verdict for c in compare(report, read_baseline(baseline), allowed)]
 
 
 def test_the_same_times_are_no_regression(run: Run, baseline: Path) -> None:
-    assert [c.regressed for c in compare(run(), read_baseline(baseline), 0.0)] == [False, False]
+    assert verdicts(sampled(run()), baseline) == ["ok", "ok"]
 
 
-def test_a_slow_down_past_limit_and_noise_is_a_regression(run: Run, baseline: Path) -> None:
-    found = compare(run(_times(2.3)), read_baseline(baseline), 0.05)
-    assert [c.regressed for c in found] == [True, True]
-    assert found[0].change == pytest.approx(0.15)
+def test_samples_that_are_past_the_limit_are_a_regression(run: Run, baseline: Path) -> None:
+    found = compare(sampled(run(), kjit=times(1.3)), read_baseline(baseline), 0.05)
+    assert [(c.verdict, c.regressed) for c in found] == [("slower", True)] * 2
+    assert found[0].change == pytest.approx(0.3, abs=0.01)
+    assert found[0].interval is not None
+    assert 0.25 < found[0].interval.low < 0.3 < found[0].interval.high < 0.35
 
 
 def test_a_slow_down_within_the_limit_is_allowed(run: Run, baseline: Path) -> None:
-    assert not any(c.regressed for c in compare(run(_times(2.3)), read_baseline(baseline), 0.2))
+    assert verdicts(sampled(run(), kjit=times(1.3)), baseline, 0.4) == ["ok", "ok"]
 
 
-def test_a_slow_down_that_noise_explains_is_allowed(run: Run, baseline: Path) -> None:
-    found = compare(run(_times(2.16)), read_baseline(baseline), 0.05)
+def test_a_slow_down_that_may_be_within_the_limit_is_no_regression(run: Run, baseline: Path) -> None:
+    found = compare(sampled(run(), kjit=[1.3, 1.01, 1.31, 1.02, 1.29]), read_baseline(baseline), 0.05)
+    assert {(c.verdict, c.regressed) for c in found} == {("unclear", False)}
     assert found[0].change > 0.05
-    assert found[0].noise == pytest.approx(0.04)
-    assert not found[0].regressed
+
+
+def test_one_sample_is_too_few_for_a_verdict_on_either_side(run: Run, baseline: Path, tmp_path: Path) -> None:
+    slow = sampled(run(), kjit=[3.07])
+    assert verdicts(slow, baseline) == ["too few samples"] * 2
+    alone = write(tmp_path, sampled(run(), kjit=[1.0]))
+    found = compare(sampled(run(), kjit=times(3.07)), read_baseline(alone), 0.05)
+    assert {(c.verdict, c.interval, c.regressed) for c in found} == {("too few samples", None, None)}
+    assert explain(found) == (
+        "2 of 2 have too few samples to judge: 1 then, 5 now, and 5 are needed on both sides (--runs 5).",
+    )
+
+
+def test_a_baseline_of_an_earlier_version_is_read_as_one_sample(run: Run, baseline: Path) -> None:
+    document = json.loads(baseline.read_text())
+    for measurement in document["measurements"]:
+        del measurement["runs_us"]
+    baseline.write_text(json.dumps(document))
+    found = compare(sampled(run()), read_baseline(baseline), 0.05)
+    assert [(c.before, c.samples) for c in found] == [(2.0, (1, 5)), (4.0, (1, 5))]
+
+
+def test_a_slow_down_that_the_control_shares_is_held_for_the_machines(run: Run, baseline: Path) -> None:
+    found = compare(sampled(run(), kjit=times(2.0), torch=times(2.1)), read_baseline(baseline), 0.05)
+    assert {(c.verdict, c.regressed) for c in found} == {("slower, as its control", None)}
+    (sentence,) = explain(found)
+    assert sentence.startswith("2 of 2 are slower, and not surely more so than PyTorch in the same processes: ")
+
+
+def test_a_slow_down_beyond_that_of_the_control_is_a_regression(run: Run, baseline: Path) -> None:
+    assert verdicts(sampled(run(), kjit=times(2.0), torch=times(1.4)), baseline) == ["slower", "slower"]
+
+
+def test_without_a_control_the_samples_alone_are_judged(run: Run, tmp_path: Path) -> None:
+    changes = ('["kjit", "torch"], ["mine", "PyTorch"]', '["kjit"], ["mine"]')
+    alone = write(tmp_path, sampled(run(changes)))
+    assert verdicts(sampled(run(changes), kjit=times(1.3)), alone) == ["slower", "slower"]
+
+
+def test_an_interval_needs_as_many_samples_as_make_an_accident_rare() -> None:
+    def is_enough(before: int, now: int) -> bool:
+        return find_interval([1.0] * before, [2.0] * now) is not None
+
+    # Of (before + now)! / (before! now!) orders one has all of one side below all of the other.
+    enough = [(b, n) for b in range(1, 8) for n in range(1, 8) if math.comb(b + n, b) >= 100]
+    assert enough == [(b, n) for b in range(1, 8) for n in range(1, 8) if is_enough(b, n)]
+    assert is_enough(RUNS, RUNS)
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.3])
+def test_of_unchanged_code_about_one_measurement_in_a_hundred_is_past_the_interval(spread: float) -> None:
+    chance = random.Random(1)
+
+    def samples() -> list[float]:
+        return [math.exp(chance.gauss(0, spread)) for _ in range(RUNS)]
+
+    intervals = [interval for _ in range(1500) if (interval := find_interval(samples(), samples())) is not None]
+    assert len(intervals) == 1500
+    assert sum(interval.low > 0 for interval in intervals) < 30
+    assert sum(interval.high < 0 for interval in intervals) < 30
 
 
 def test_what_the_op_is_compared_with_is_not_judged(run: Run, baseline: Path) -> None:
-    found = compare(run(('"torch": 4.0', '"torch": 40.0')), read_baseline(baseline), 0.05)
+    found = compare(sampled(run(), torch=times(10)), read_baseline(baseline), 0.05)
     assert not any(c.regressed for c in found)
     assert all("kjit" in c.where for c in found)
 
 
 def test_a_faster_run_is_no_regression(run: Run, baseline: Path) -> None:
-    assert [c.change for c in compare(run(_times(1.0)), read_baseline(baseline), 0.0)] == pytest.approx([-0.5, -0.5])
+    found = compare(sampled(run(), kjit=times(0.5)), read_baseline(baseline), 0.0)
+    assert [c.verdict for c in found] == ["ok", "ok"]
+    assert [c.change for c in found] == pytest.approx([-0.5, -0.5])
 
 
 def test_a_size_that_the_baseline_lacks_is_left_out(run: Run, baseline: Path) -> None:
@@ -96,7 +185,22 @@ def test_a_baseline_that_is_not_json_is_refused(tmp_path: Path, text: str) -> No
         read_baseline(path)
 
 
-@pytest.mark.parametrize("document", [[], {}, {"hardware": [], "measurements": [{}]}, {"hardware": 3}, "x"])
+_ZERO = {"file": "b.py", "benchmark": "b", "provider": "kjit", "args": {}, "median_us": 0}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [],
+        {},
+        {"hardware": [], "measurements": [{}]},
+        {"hardware": 3},
+        "x",
+        {"hardware": [], "measurements": [_ZERO]},
+        {"hardware": [], "measurements": [{**_ZERO, "median_us": 1, "runs_us": []}]},
+        {"hardware": [], "measurements": [{**_ZERO, "median_us": 1, "runs_us": ["x"]}]},
+    ],
+)
 def test_a_baseline_of_another_form_is_refused(tmp_path: Path, document: Any) -> None:
     path = tmp_path / "baseline.json"
     path.write_text(json.dumps(document))

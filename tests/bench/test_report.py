@@ -11,8 +11,17 @@ import pytest
 from rich.console import Console
 
 from kjit.bench.compare import compare, read_baseline
-from kjit.bench.report import comparison_grid, grids, number, print_report, to_json, to_markdown, write_csv
-from kjit.bench.sweep import Report
+from kjit.bench.report import (
+    comparison_grid,
+    describe_failures,
+    grids,
+    number,
+    print_report,
+    to_json,
+    to_markdown,
+    write_csv,
+)
+from kjit.bench.sweep import Failure, Report
 
 Run = Callable[..., Report]
 
@@ -64,8 +73,8 @@ def test_the_report_says_what_it_was_measured_on(run: Run) -> None:
 def test_the_report_ends_with_what_failed(run: Run) -> None:
     stream = io.StringIO()
     print_report(run(("    median =", "    assert False, '[bold]x[/]'\n    median =")), Console(file=stream, width=200))
-    assert "failed: bench_scale.py: scale" in stream.getvalue()
-    assert "AssertionError: [bold]x[/]" in stream.getvalue()
+    assert "failed: AssertionError: [bold]x[/] (line 14), 4 times:" in stream.getvalue()
+    assert "\n  bench_scale.py: scale (device=cpu, dtype=float32, n=1000, kjit)\n" in stream.getvalue()
 
 
 def test_markdown_is_a_table_that_github_shows(run: Run) -> None:
@@ -92,6 +101,21 @@ def test_json_has_every_failure(run: Run) -> None:
     assert document["measurements"][0]["median_us"] is None
 
 
+def test_what_fails_for_one_reason_is_said_once_with_the_first_of_its_places() -> None:
+    alone = Failure("bench_add.py: add (n=8, kjit)", "AssertionError: no")
+    alike = [Failure(f"bench_scale.py: scale (n={n}, kjit)", "there is no GPU.") for n in range(6)]
+    first, second = describe_failures([*alike[:3], alone, *alike[3:]])
+    assert first.splitlines() == [
+        "there is no GPU, 6 times:",
+        "  bench_scale.py: scale (n=0, kjit)",
+        "  bench_scale.py: scale (n=1, kjit)",
+        "  bench_scale.py: scale (n=2, kjit)",
+        "  bench_scale.py: scale (n=3, kjit)",
+        "  and 2 more",
+    ]
+    assert second == "bench_add.py: add (n=8, kjit): AssertionError: no"
+
+
 def test_csv_has_a_column_an_argument(run: Run, tmp_path: Path) -> None:
     write_csv(run(), tmp_path / "report.csv")
     with (tmp_path / "report.csv").open(newline="") as stream:
@@ -107,10 +131,23 @@ def test_csv_has_a_column_an_argument(run: Run, tmp_path: Path) -> None:
 
 def test_a_comparison_begins_with_the_slowest(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
-    path.write_text(json.dumps(to_json(run())))
-    slower = run(("n / 1000", "n / 1000 * (2 if n == 2000 else 1)"))
+    path.write_text(json.dumps(to_json(sampled(run()))))
+    slower = sampled(run(("n / 1000", "n / 1000 * (2 if n == 2000 and provider == 'kjit' else 1)")))
     grid = comparison_grid(compare(slower, read_baseline(path), 0.05), path)
-    assert [row[3:] for row in grid.rows] == [("+100.0%", "4.0%", "slower"), ("+0.0%", "4.0%", "ok")]
+    assert [row[3:] for row in grid.rows] == [
+        ("+100.0%", "+98.0% to +102.0%", "slower"),
+        ("+0.0%", "-1.0% to +1.0%", "ok"),
+    ]
+
+
+def sampled(report: Report) -> Report:
+    """As from five processes whose times are one percent apart."""
+    report.measurements = [
+        replace(m, runs=tuple(m.time.median * (1 + 0.01 * step) for step in (0, 0, 0, 0, 1)))
+        for m in report.measurements
+        if m.time is not None
+    ]
+    return report
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_a_benchmark_that_returns_no_times_says_what_to_return(run: Run) -> None
 def test_a_cuda_benchmark_without_a_gpu_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     report = run(('"device": "cpu"', '"device": "cuda"'))
-    assert report.failures[0].reason == "it needs an NVIDIA GPU, and PyTorch sees none here."
+    assert report.failures[0].reason == "this benchmark needs an NVIDIA GPU, and PyTorch sees none here."
 
 
 def test_a_dtype_is_reported_by_its_name(run: Run) -> None:

@@ -4,12 +4,16 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from kjit import cli
+from kjit.bench import collect, repeat
+from kjit.benchmark import quick
+from kjit.project import Project, prints_to_stderr
 
 BENCHMARK = """
 import triton
@@ -50,6 +54,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / "benchmarks" / f"bench_{op}.py").write_text(BENCHMARK.replace("NAME", op))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("kjit.bench.hardware.measure_copy", lambda _: 100.0)
+    monkeypatch.setattr("kjit.bench.repeat._measure_in_a_process", _measure_here)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("CI", "GITHUB_ACTIONS"):
         monkeypatch.delenv(name, raising=False)
@@ -58,6 +63,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in set(sys.modules) - before:
         if name.startswith("kjit_benchmark_file_"):
             del sys.modules[name]
+
+
+def _measure_here(_: Project, files: list[Path], *, is_quick: bool) -> dict[str, float] | str:
+    """Benchmarks whose times are made up need no process of their own."""
+    with prints_to_stderr(), quick() if is_quick else nullcontext():
+        return repeat._measure([sweep for file in files for sweep in collect._sweeps_in(file)])
 
 
 @pytest.fixture
@@ -179,7 +190,11 @@ def test_a_provider_that_raises_is_reported_and_hides_no_other(bench: Callable[.
     assert done.status == 1
     assert "failed" in done.out
     assert "2.00x" in done.out
-    assert "error: bench_add.py: add (device=cpu, n=1000, kjit): AssertionError: no kernel" in done.err
+    assert (
+        "error: AssertionError: no kernel (line 15), 2 times:\n"
+        "  bench_add.py: add (device=cpu, n=1000, kjit)\n"
+        "  bench_add.py: add (device=cpu, n=2000, kjit)\n"
+    ) in done.err
 
 
 def test_failures_are_part_of_the_json(bench: Callable[..., Done], project: Path) -> None:
@@ -216,6 +231,24 @@ def test_the_comparison_is_part_of_the_json(bench: Callable[..., Done], project:
     document = json.loads(bench("--baseline", "base.json", "--json").out)
     assert document["comparisons"][0]["change"] == 0
     assert document["comparisons"][0]["regressed"] is False
+
+
+def test_one_run_is_no_verdict_and_no_error(bench: Callable[..., Done], project: Path) -> None:
+    (project / "base.json").write_text(bench("--json", "--runs", "1").out)
+    _break(project, "scale", "TIMES['kjit'] = 6.14")
+    done = bench("--baseline", "base.json")
+    assert done.status == 0
+    assert "too few samples" in done.out
+    assert "4 of 4 have too few samples to judge: 1 then, 5 now, and 5 are needed on both sides (--runs 5)." in done.out
+    done = bench("--baseline", "base.json", "--json")
+    assert {c["regressed"] for c in json.loads(done.out)["comparisons"]} == {None}
+    assert "too few samples to judge" in done.err
+
+
+def test_what_is_not_compared_is_measured_in_one_process(bench: Callable[..., Done]) -> None:
+    assert "in a process of its own" not in bench().err
+    assert bench("--runs", "2").err.endswith("run 2 of 2, in a process of its own\n")
+    assert "run 5 of 5, in a process of its own\n" in bench("--json").err
 
 
 def test_a_missing_baseline_is_found_before_anything_runs(bench: Callable[..., Done]) -> None:

@@ -88,7 +88,7 @@ def add_outputs(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def shifted(tensor: torch.Tensor, offset: int) -> torch.Tensor:
-    """A copy that begins `offset` elements behind an aligned address."""
+    """A copy that begins `offset` elements after an aligned address."""
     size = tensor.numel() + offset
     memory = torch.empty(size, dtype=tensor.dtype, device=tensor.device)
     return memory[offset:].view(tensor.shape).copy_(tensor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +86,7 @@ LONG = "a_name_with_letters_up_to_28"
         ("x: T[N], b: Optional[T[N]] -> out: T[N]", "[T[N]]", "expected a type for 'b'", "b: Optional T[N] = None"),
         ("x: mut -> out: T[N]", "->", "expected a type for 'x'", "x: mut T[N]"),
         ("x: const -> out: T[N]", "->", "expected a type for 'x'", "x: const int = 1"),
-        ("x: T -> out: T[N]", "->", "expected '['", "x: T[N]"),
+        ("x: T -> out: T[N]", "->", "expected '['", "x: T[...] for a tensor"),
         ("x: T[N) -> out: T[N]", ") ->", "')' has no meaning", "square brackets"),
         ("x: T[N -> out: T[N]", "->", "',' or ']'", "T[N]"),
         ("x: bf16[B, D: float -> out: T[N]", ": float", "',' or ']'", "bf16[B, D]"),
@@ -97,7 +98,7 @@ LONG = "a_name_with_letters_up_to_28"
         ("x: flaot -> out: T[N]", "flaot", "'flaot' is not a type", "x: float"),
         ("x: bfloat[N] -> out: T[N]", "bfloat", "neither a dtype", "bfloat16"),
         ("x: uint32[N] -> out: T[N]", "uint32", "neither a dtype", "int32 or int64"),
-        ("x: TT[N] -> out: TT[N]", "TT[N] ->", "neither a dtype", "the dtypes are"),
+        ("x: TT[N] -> out: TT[N]", "TT[N] ->", "neither a dtype", "write T"),
         ("x: int[N] -> out: T[N]", "int", "size of 'int' elements", "int32[N]"),
         ("x: T[N] y: T[N] -> out: T[N]", "y:", "expected ',' or '->'", "x: T[N], y: ..."),
         ("x: T[N] - > out: T[N]", "- >", "no arrow", "'->'"),
@@ -118,8 +119,8 @@ LONG = "a_name_with_letters_up_to_28"
         ("x: T[N], n: int = 2**10 -> out: T[N]", "**10", "no meaning", "write 1024 in the place of "),
         ("x: T[N, 4*64] -> out: T[N, 256]", "*64", "no meaning", "write 256 in the place of "),
         ("x: T[N], s2*3: float -> out: T[N]", "*3", "no meaning", "no pointers"),
-        ("x: T[N], s: float = 10**999 -> out: T[N]", "**999", "no meaning", "no pointers"),
-        ("x: T[N], s: float = 1/0 -> out: T[N]", "/0", "no meaning", "remove it"),
+        ("x: T[N], s: float = 10**999 -> out: T[N]", "**999", "not calculated", "the value itself"),
+        ("x: T[N], s: float = 1/0 -> out: T[N]", "/0", "not calculated", "the value itself"),
         ("x: T[N], s: int = 0x10 -> out: T[N]", "0x10", "no decimal number", "write 16"),
         ("x: T[N, 0b1000] -> out: T[N]", "0b1000", "no decimal number", "write 8"),
         ("x: T[N], s: int = 0xfg -> out: T[N]", "0xfg", "no decimal number", "for example: 16"),
@@ -128,7 +129,7 @@ LONG = "a_name_with_letters_up_to_28"
         ("x: T[N] -> out: T[N] = None", "= None", "no default", "out="),
         ("x: T[N] -> out: T[N] z", "z", "expected ',' or the end", "separated by ','"),
         ("x: const T[N] -> out: T[N]", "T[N] ->", "cannot be const", "x: T[...]"),
-        ("x: const float -> out: T[N]", "float", "only int and bool", "x: const int"),
+        ("x: const float -> out: T[N]", "float", "only int and bool", "x: float, which is given at run time"),
         ("x: mut float -> out: T[N]", "float", "only a tensor", "x: float"),
         ("x: Optional mut T[N] = None -> out: T[N]", "x:", "in that order", "x: Optional T[N] = None"),
         ("x: T[N], b: Optional T[N] -> out: T[N]", "->", "no default", "= None"),
@@ -196,6 +197,165 @@ def test_what_is_wrong_is_said_and_pointed_at(text: str, caret_at: str, reason: 
     assert error.column == (text.rindex(caret_at) if caret_at else error.column)
     excerpt, caret = error.message.splitlines()[1:]
     assert (excerpt, caret) == (f"    {text}", f"    {' ' * error.column}^")
+
+
+BY_HAND = 'see "Adding a kernel by hand", docs/adding-a-kernel.md'
+
+# What authors of kernels write, and what the language cannot say.
+UNSAID = [
+    ("x: T[B, 2*D] -> out: T[B, D]", "*D]", "'2*D' is calculated"),
+    ("x: T[B, 2D] -> out: T[B, D]", "D] ->", "'2D' is neither a name nor a number"),
+    ("x: bf16[B, D] -> out: fp8[B, D], scales: float32[B, D/128]", "/128", "'D/128' is calculated"),
+    ("x: T[B, D] -> out: T[B, (D + 7) // 8]", "(D", "'(D + 7) // 8' is calculated"),
+    ("x: T[cdiv(N, 8)] -> out: T[N]", "(N, 8)", "'cdiv(N, 8)' is calculated"),
+    ("x: T[B, D-1] -> out: T[B, D]", "-1]", "'D-1' is calculated"),
+    ("x: T[B, D % 8] -> out: T[B, D]", "% 8", "'D % 8' is calculated"),
+    ("xs: list[T[N, D]] -> out: T[N, D]", "list", "'list' is no tensor"),
+    ("xs: Tuple[T[N], T[N]] -> out: T[N]", "Tuple", "'Tuple' is no tensor"),
+    ("x: std::vector<float> -> out: T[N]", "<float>", "no meaning"),
+    ("x: T[N], s: float | None = None -> out: T[N]", "| None", "no meaning"),
+    ("x: T[N], s: Optional[float] = None -> out: T[N]", "[float]", "expected a type"),
+    ("x: T[N], s: float = None -> out: T[N]", "None ->", "always there"),
+    ('x: T[N], mode: "sum" | "mean" = "sum" -> out: T[N]', '"sum" |', "no strings"),
+    ('x: T[N], mode: Literal["sum"] -> out: T[N]', '"sum"]', "no strings"),
+    ("x: T[N], mode: str -> out: T[N]", "str", "not a type"),
+    ("*xs -> out: T[N]", "*xs", "no meaning"),
+    ("x: T[N], **kwargs -> out: T[N]", "**kwargs", "no meaning"),
+    ("x: complex64[N] -> out: complex64[N]", "complex64[N] ->", "neither a dtype"),
+    ("x: fp4[N] -> out: bf16[N]", "fp4", "neither a dtype"),
+    ("x: uint32[N] -> out: T[N]", "uint32", "neither a dtype"),
+    ("x: T[N], stream: cudaStream_t -> out: T[N]", "cudaStream_t", "not a type"),
+    ("x: T[N], to: torch.dtype -> out: T[N]", "torch.dtype", "not a type"),
+    ("x: T[N], n: int -> out: T[n]", "out:", "a dimension here and a parameter"),
+    ("x: T[B, D] -> out: T[B, M]", "out:", "'M' of 'out' is not known"),
+    ("x: T[N] -> out: U[N]", "out:", "'U' of 'out'"),
+]
+
+
+@pytest.mark.parametrize(("text", "caret_at", "reason"), UNSAID)
+def test_what_the_language_cannot_say_ends_with_the_page_that_helps(text: str, caret_at: str, reason: str) -> None:
+    with pytest.raises(SignatureError) as caught:
+        parse_signature(text)
+    assert reason in caught.value.reason
+    assert caught.value.column == text.rindex(caret_at)
+    assert (caught.value.hint or "").endswith(BY_HAND)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "k: T[N, H], cache: mut T[S, H], slots: int64[N]",
+        "x: T[M, K], w: T[K, N] -> out: T[M, N]",
+        "x: T[B, H, S, D], y: T[B, D] -> out: float32[]",
+    ],
+)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_what_no_pattern_serves_ends_with_the_page_that_helps(text: str, pattern: str) -> None:
+    with pytest.raises(SignatureError) as caught:
+        check_signature(parse_signature(text), PATTERNS[pattern], "an_op")
+    assert (caught.value.hint or "").endswith(BY_HAND)
+
+
+# What authors write in other languages' words, and what of it is meant: each hint, followed, says just that.
+MEANT = [
+    ("x: T[N], b: T[N] | None = None -> out: T[N]", "x: T[N], b: Optional T[N] = None -> out: T[N]"),
+    ("x: T[N], b: Optional[T[B, D]] = None -> out: T[N]", "x: T[N], b: Optional T[B, D] = None -> out: T[N]"),
+    ("x: T[N], b: Optional[Tensor] -> out: T[N]", "x: T[N], b: Optional T[...] = None -> out: T[N]"),
+    ("x: T[N], b: bf16[D]? -> out: T[N]", "x: T[N], b: Optional bf16[D] = None -> out: T[N]"),
+    ("x: T[N], b: optional T[D] -> out: T[N]", "x: T[N], b: Optional T[D] = None -> out: T[N]"),
+    ("x: torch.Tensor, a: float -> out: T[...]", "x: T[...], a: float -> out: T[...]"),
+    ("x: Tensor[float32] -> out: float32[...]", "x: float32[...] -> out: float32[...]"),
+    ("x: Tensor[bf16, B, D] -> out: bf16[B, D]", "x: bf16[B, D] -> out: bf16[B, D]"),
+    ("x: Tensor[B, 64] -> out: T[B, 64]", "x: T[B, 64] -> out: T[B, 64]"),
+    ("x: float[B, D] -> out: float32[B, D]", "x: float32[B, D] -> out: float32[B, D]"),
+    ("x: inout T[B, D]", "x: mut T[B, D]"),
+    ("x: Mut bf16[N]", "x: mut bf16[N]"),
+    ("x: T[N], n: size_t -> out: T[N]", "x: T[N], n: int -> out: T[N]"),
+    ("x: T[N], n: uint64_t -> out: T[N]", "x: T[N], n: int -> out: T[N]"),
+    ("x: T[N], a: flaot -> out: T[N]", "x: T[N], a: float -> out: T[N]"),
+    ("x: T[N], f: boolean -> out: T[N]", "x: T[N], f: bool -> out: T[N]"),
+    ("x: T[N], a = 2.0 -> out: T[N]", "x: T[N], a: float = 2.0 -> out: T[N]"),
+    ("x: T[N], n = 2 -> out: T[N]", "x: T[N], n: int = 2 -> out: T[N]"),
+    ("x: T[N], f = True -> out: T[N]", "x: T[N], f: bool = True -> out: T[N]"),
+    ("x: T[N], a float -> out: T[N]", "x: T[N], a: float -> out: T[N]"),
+    ("x: T[B, D], y T[B, D] -> out: T[B, D]", "x: T[B, D], y: T[B, D] -> out: T[B, D]"),
+    ("x: T[N], a: float = True -> out: T[N]", "x: T[N], a: bool = True -> out: T[N]"),
+    ("x: T[N], e: const float -> out: T[N]", "x: T[N], e: float -> out: T[N]"),
+    ("x: T[N], k: tl.constexpr -> out: T[N]", "x: T[N], k: const int = 1 -> out: T[N]"),
+    ("x: T[B, D] -> out: float32", "x: T[B, D] -> out: float32[B, D]"),
+    ("x: T[B, D] -> out", "x: T[B, D] -> out: T[B, D]"),
+    ("x: T[B, D] -> T", "x: T[B, D] -> out: T[B, D]"),
+    ("x: T[B, D] -> out: mut T[B, D]", "x: T[B, D] -> out: T[B, D]"),
+    ("float32 x[N] -> out: float32[N]", "x: float32[N] -> out: float32[N]"),
+    ("T[B, D] x -> out: T[B, D]", "x: T[B, D] -> out: T[B, D]"),
+    ("x: T[N], y: T[N] = zeros -> out: T[N]", "x: T[N], y: T[N] -> out: T[N]"),
+    ("x: T[N], a: float = inf -> out: T[N]", "x: T[N], a: float -> out: T[N]"),
+]
+
+
+@pytest.mark.parametrize(("text", "meant"), MEANT)
+def test_a_form_that_a_hint_offers_is_read_and_says_what_was_meant(text: str, meant: str) -> None:
+    with pytest.raises(SignatureError) as caught:
+        parse_signature(text)
+    assert followed(text, caught.value) == parse_signature(meant)
+
+
+OFFER = re.compile(r"[a-z]\w*: (?:mut |Optional |const )*[A-Za-z]\w*(?:\[[^\]]*\])?(?: = [\w.+-]+)?")
+
+
+def followed(text: str, error: SignatureError) -> Signature:
+    """What the signature is with the first form that the hint offers in the place of the part with the caret."""
+    parts = re.split(r"(, (?![^\[]*\])| -> )", text)
+    starts = [sum(map(len, parts[:number])) for number in range(len(parts))]
+    at = max(number for number, start in enumerate(starts[::2]) if start <= error.column) * 2
+    offer = OFFER.search(error.hint or "")
+    assert offer is not None, error.hint
+    return parse_signature("".join([*parts[:at], offer[0], *parts[at + 1 :]]))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "hint"),
+    [
+        ("(x: T[N]) -> out: T[N]", "'('", "leave the brackets out: x: T[N] -> out: T[N]"),
+        ("silu(x: T[N]) -> out: T[N]", "'('", "leave the name and the brackets out: x: T[N] -> out: T[N]"),
+        ("x: T(B, D) -> out: T[B, D]", "'('", "square brackets: T[B, D]"),
+        ("x: T<N> -> out: T[N]", "'<'", "square brackets: T[N]"),
+        ("x: T[(B, D)] -> out: T[B, D]", "one pair of brackets", "leave '(' and ')' out"),
+        ("x: T[B][D] -> out: T[B]", "expected ','", "x: T[B, D]"),
+        ("x: T[*, D] -> out: T[*, D]", "'*' is no dimension", "T[..., D]"),
+        ("x: T[:, D] -> out: T[:, D]", "':' is no dimension", "T[..., D]"),
+        ("x: T[-1, D] -> out: T[-1, D]", "'-1' is no dimension", "T[..., D]"),
+        ("x: T[N = 128] -> out: T[N]", "'N = 128' is no dimension", "write 128"),
+        ('x: T["N"] -> out: T["N"]', "not quoted", "write N"),
+        ('"x: T[N] -> out: T[N]"', "quotes of its own", "leave them out"),
+        ("x: T[B x D] -> out: T[B, D]", "',' or ']'", "separate dimensions with ','"),
+        ("x: T[N], a: float = 1.0f -> out: T[N]", "found 'f'", "no suffix: a: float = 1.0"),
+        ("x: T[N], a: float = math.pi -> out: T[N]", "not calculated", "the value itself"),
+        ('x: T[N], a: float = "1" -> out: T[N]', "not quoted", "write 1"),
+        ("x: T[N], *, a: float -> out: T[N]", "'*'", "leave it out"),
+        ("const float* x, int n", "'*'", "no pointers and references; a tensor has a shape: x: float32[N]"),
+        ("x: const T& -> out: T[N]", "'&'", "x: T[N]"),
+        ("x: T[N] : out: T[N]", "found ':'", "x: T[N] -> out: ..."),
+        ("x: T[N] out: T[N]", "found 'out'", "x: T[N] -> out: ..."),
+        ("x: T[N], out: T[N]", "changes nothing", "x: T[N] -> out: T[N]; or out: mut T[N]"),
+        ("x: T[N] -> x: T[N]", "used twice", "x: mut T[N]"),
+        ("x: T[N] \u2014> out: T[N]", "no arrow", "'->'"),
+        ("x: T[N] \u21d2 out: T[N]", "no meaning", "'->'"),
+        ("out: T[N] <- x: T[N]", "no arrow", "inputs -> outputs"),
+        ("x\uff1a T[N] -> out: T[N]", "no meaning", "write ':'"),
+        ("x: T[N] -> out: T[N];", "';'", "leave it out"),
+        ("x: T[N] -> out: T[N]  # rms", "'#'", "leave the comment out"),
+        ("x: t[N] -> out: t[N]", "neither a dtype", "write T"),
+        ("x: T[N], \u03b1: float -> out: T[N]", "plain ASCII", "for example: alpha"),
+        ("x: T[\u00d1] -> out: T[N]", "plain ASCII", "for example: N"),
+        ("x: T[N], dtype: int -> out: T[N]", "would hide", "for example: in_dtype"),
+    ],
+)
+def test_what_other_languages_write_is_told_how_to_write_here(text: str, reason: str, hint: str) -> None:
+    with pytest.raises(SignatureError) as caught:
+        parse_signature(text)
+    assert reason in caught.value.reason
+    assert hint in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("before", ["n: int = ", "a: float = ", "y: T[N, "])

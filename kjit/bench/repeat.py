@@ -1,0 +1,124 @@
+"""Further measurements, each in a process of its own: the samples that a comparison rests on.
+
+Within a process samples are alike and say little about the next one: where its memory lies, what else the machine does
+in that second and which clocks it has stay. So a time that is to be judged is measured in several processes, one after
+the other, and each of them counts as one sample. Only what is judged is measured again (see `Sweep.judged`), and more
+briefly than the first time.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from kjit.bench.collect import load_sweeps
+from kjit.bench.sweep import Failure, Report, Sweep, identify, measure_time
+from kjit.benchmark import brief, quick
+from kjit.project import Project, Raised, prints_to_stderr, read_project, run_of_project
+
+RUNS = 5
+"""Processes a time is measured in where it is to be judged. Of five times and five others all of one side are larger by
+accident once in 252."""
+
+# `python -c` has the current folder first on sys.path, where a file may be named like a module of Python.
+_START = "import sys; sys.path[:] = filter(None, sys.path); from kjit.bench.repeat import main; main()"
+
+
+def repeat(
+    report: Report,
+    project: Project,
+    files: list[Path],
+    runs: int,
+    *,
+    is_quick: bool,
+    on_run: Callable[[int], None] | None = None,
+) -> None:
+    """Measure what is judged of `report` again, until there are `runs` times of it; those are put into the report.
+
+    Args:
+        files: the benchmark files that it was measured with.
+        is_quick: whether it was measured as under `kjit bench --quick`.
+        on_run: called before each process with its number; the measurements that are there are run 1.
+    """
+    names = {m.sweep.file for m in report.measurements if m.time is not None}
+    again = [file for file in files if file.name in names]
+    if not again:
+        return
+    _give_memory_back()
+    found: list[Mapping[str, float]] = []
+    for run in range(2, runs + 1):
+        if on_run is not None:
+            on_run(run)
+        times = _measure_in_a_process(project, again, is_quick=is_quick)
+        if isinstance(times, str):
+            report.failures.append(Failure(f"run {run} of {runs}", times))
+            break
+        found.append(times)
+    report.measurements = [
+        m
+        if m.time is None
+        else replace(m, runs=(m.time.median, *(times[_text(m.key)] for times in found if _text(m.key) in times)))
+        for m in report.measurements
+    ]
+
+
+def _text(key: tuple[object, ...]) -> str:
+    return json.dumps(key)
+
+
+def _give_memory_back() -> None:
+    """What PyTorch keeps of a GPU's memory for itself, another process cannot have."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _measure_in_a_process(project: Project, files: list[Path], *, is_quick: bool) -> dict[str, float] | str:
+    """Times by key, or why there are none."""
+    with tempfile.TemporaryDirectory(prefix="kjit-bench-") as folder:
+        result = Path(folder) / "times.json"
+        request = {
+            "pyproject": str(project.root / "pyproject.toml"),
+            "files": [str(file) for file in files],
+            "quick": is_quick,
+            "result": str(result),
+        }
+        command = [sys.executable, "-c", _START, json.dumps(request)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False)
+        if done.returncode != 0:
+            return f"its process ended with status {done.returncode}; what it printed is above."
+        times: dict[str, float] = json.loads(result.read_text("utf-8"))
+        return times
+
+
+def main() -> None:
+    """Measure what a request, the first argument, asks for: `kjit bench` starts this, and nobody else."""
+    request = json.loads(sys.argv[1])
+    project = read_project(Path(request["pyproject"]))
+    with ExitStack() as stack:
+        stack.enter_context(prints_to_stderr())
+        if request["quick"]:
+            stack.enter_context(quick())
+        sweeps, _ = load_sweeps(project, [Path(file) for file in request["files"]])
+        with brief():
+            times = _measure(sweeps)
+    Path(request["result"]).write_text(json.dumps(times), "utf-8")
+
+
+def _measure(sweeps: list[Sweep]) -> dict[str, float]:
+    times = {}
+    for sweep in sweeps:
+        for given in sweep.arguments():
+            for provider in sweep.judged:
+                # A failure is one sample less: what fails each time is a failure of the first run, and reported there.
+                time = run_of_project(partial(measure_time, sweep, given, provider))
+                if not isinstance(time, Raised):
+                    times[_text(identify(sweep, str(provider), given))] = time.median
+    return times

@@ -1,0 +1,295 @@
+"""What helps against text that is no signature: the reason and the hint for a place in it.
+
+A hint is a form that is read and says the same, or names the page for what the language cannot say. It never makes
+another op of the one that was meant: to leave the 128 of `D/128` out would be such a hint.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from kjit.scaffold.dtypes import BY_HAND, find_dtype
+
+LANGUAGE = 'see "The signature", docs/commands.md'
+"""The page with all that it can say."""
+
+EXAMPLE = "x: T[N], alpha: float = 2.0 -> out: T[N]"
+
+_DIGITS = r"\d+(?:_\d+)*"
+NUMBER = rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?"
+_PRODUCT = re.compile(rf"(?<![\w.])(?P<left>{NUMBER})\s*(?P<sign>/|\*\*?)\s*(?P<right>-?{NUMBER})")
+_VARIABLE = re.compile(r"[A-Z][0-9]?")
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
+_CLOSING = {"(": ")", "<": ">", "{": "}"}
+_ANY_SIZE = ("*", ":", "?", "-1", "_", "None")
+_LISTS = ("list", "tuple", "sequence", "tensorlist", "vector", "array", "dict")
+_UNSIZED = ("tensor", "float", "double", "int", "shaped", "num", "array", "ndarray", "inexact", "real")
+_IN_PLACE = ("inout", "ref", "mutable", "in_out", "mut")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is wrong at a place, and what to do about it."""
+
+    reason: str
+    hint: str
+
+
+def strange_character(text: str, column: int) -> Advice:
+    """For a character that no signature has."""
+    character = text[column]
+    calculated = _computed(text, column)
+    shown = f'"{character}"' if character == "'" else f"'{character}'"
+    return _advice_for(text, column, character) or Advice(
+        f"the character {shown} has no meaning in a signature.", calculated or _meaning(text, column, character)
+    )
+
+
+def _advice_for(text: str, column: int, character: str) -> Advice | None:
+    """Where the reason is better known than that the character is strange."""
+    if _computed(text, column) is not None:
+        return None
+    if character in _QUOTES:
+        return _quoted(text, column)
+    if is_in_shape(text, column) and character not in "…→" and not _closes_nothing(text, column):
+        return computed_dimension(text, column)
+    if text.startswith("<-", column):
+        return Advice("'<-' is no arrow.", "the outputs come last: inputs -> outputs")
+    if character in "\u2014\u2013\u2212" and text.startswith(">", column + 1):
+        return Advice(f"'{character}>' is no arrow.", "an arrow is written '->'")
+    if _is_in_default(text, column) and character in "()*/%<>&^|.@~!":
+        return Advice("a default is a value, and is not calculated.", "write the value itself, such as 0.5")
+    return None
+
+
+def _meaning(text: str, column: int, character: str) -> str:
+    """A hint for what someone may have meant by a character."""
+    before, after = text[:column].rstrip(), text[column + 1 :]
+    if character in "⇒→➔⟶↦>":
+        return "an arrow is written '->'"
+    if character == "…":
+        return "any number of dimensions is written with three dots: T[...]"
+    usual = unicodedata.normalize("NFKC", character)
+    if usual != character and len(usual) == 1 and usual.isascii() and usual.isprintable():
+        return f"write '{usual}'"
+    if character in _CLOSING:
+        return _bracket(text, column)
+    if character in ")}":
+        return "a shape is written in square brackets: T[N]"
+    if character == ";":
+        return "separate parameters with ','" if after.strip() else "leave it out"
+    if character == "#":
+        return "leave the comment out"
+    if character == "|":
+        return _absent(text, column)
+    if character == "?":
+        return _absent(text, column)
+    if character in "*/" and re.search(r"(^|,)$", before) and re.match(r"\s*(,|->|$)", after):
+        return "leave it out: parameters may be given by place and by name"
+    if character == "*" and re.search(r"(^|[,*])$", before):
+        return f"an op has a fixed number of parameters; {BY_HAND}"
+    if character in "*&" and (declared := re.search(r"(\w+)\s*$", before)) is not None:
+        return _pointer(text, declared, after)
+    if character == "&":
+        return "what is changed in place is written x: mut T[N]"
+    if character == "!":
+        return "what is changed in place is written x: mut T[N]"
+    if character == "." and before.endswith(tuple("abcdefghijklmnopqrstuvwxyz")) and re.match(r"\w", after):
+        name = re.search(r"(\w+)\s*:\s*\w+$", before)
+        called = name[1] if name is not None else "x"
+        return no_type(called, re.match(r"\w+", after)[0], "")  # type: ignore[index]
+    if character == ".":
+        return "any number of dimensions is written with three dots: T[...]"
+    return f"for example: {EXAMPLE}; {LANGUAGE}"
+
+
+def is_in_shape(text: str, column: int) -> bool:
+    """Whether a place is between the brackets of a shape."""
+    return text.count("[", 0, column) > text.count("]", 0, column)
+
+
+def _closes_nothing(text: str, column: int) -> bool:
+    """Whether a shape ends here in the wrong bracket."""
+    opened = text.rfind("[", 0, column)
+    return text[column] in ")}>" and not any(mark in text[opened:column] for mark in "({<")
+
+
+def _is_in_default(text: str, column: int) -> bool:
+    return re.search(r"=(?![=>])[^,\[\]]*$", text[:column]) is not None and not text[:column].endswith("-")
+
+
+def computed_dimension(text: str, column: int) -> Advice:
+    """For a place in a dimension that is neither a name nor a number."""
+    start = max(text.rfind("[", 0, column), text.rfind(",", 0, column)) + 1
+    opened = text.rfind("(", start, text.find("]", column) if "]" in text[column:] else len(text))
+    ends = [
+        at for mark in ",]" if (at := text.find(mark, max(column, text.find(")", opened) if opened >= 0 else 0))) >= 0
+    ]
+    dimension = text[start : min(ends, default=len(text))].strip()
+    if dimension in _ANY_SIZE:
+        return Advice(
+            f"'{dimension}' is no dimension.",
+            "what may have any size gets a name: T[N, D]; any number of leading dimensions is written T[..., D]",
+        )
+    if re.fullmatch(r"\([\w\s.,]*\)?", dimension):
+        return Advice("a shape has one pair of brackets.", "leave '(' and ')' out")
+    if (fixed := re.fullmatch(r"(\w+)\s*[=:]\s*(\d+)", dimension)) is not None:
+        return Advice(
+            f"'{dimension}' is no dimension.",
+            f"write {fixed[2]} where it is always that, and {fixed[1]} where it is not",
+        )
+    if re.fullmatch(r"\d+[A-Za-z_]\w*", dimension):
+        return Advice(
+            f"'{dimension}' is neither a name nor a number.",
+            f"a name begins with a letter; sizes that follow from others are checked by hand: {BY_HAND}",
+        )
+    return Advice(
+        f"'{dimension}' is calculated, and a dimension is a name, a number or '...'.",
+        f"sizes that follow from others are checked by hand: {BY_HAND}",
+    )
+
+
+def _quoted(text: str, column: int) -> Advice:
+    plain = text.strip()
+    if len(plain) > 1 and plain[0] in _QUOTES and plain[-1] in _QUOTES and text[:column].strip() == "":
+        return Advice("the signature has quotes of its own.", "leave them out")
+    inside = re.match(rf".([^{_QUOTES}]*)", text[column:])
+    word = inside[1].strip() if inside is not None else ""
+    if is_in_shape(text, column) and re.search(r"\bLiteral\s*\[[^\]]*$", text[:column]) is None:
+        if re.fullmatch(r"\w+", word):
+            return Advice("the name of a dimension is not quoted.", f"write {word}")
+        return Advice("a shape is not quoted.", f"write it after the dtype: T[{', '.join(word.split()) or 'N'}]")
+    if _is_in_default(text, column) and re.fullmatch(rf"[+-]?{NUMBER}", word):
+        return Advice("a number is not quoted.", f"write {word}")
+    return Advice(
+        "a signature has no strings.",
+        f"a choice of two may be a bool, of more an int: mode: const int = 0; for names {BY_HAND}",
+    )
+
+
+def _bracket(text: str, column: int) -> str:
+    """A hint for an opening bracket that no signature has."""
+    close = text.find(_CLOSING[text[column]], column)
+    inside = text[column + 1 : close].strip() if close > column else ""
+    before = text[:column]
+    word = re.search(r"([\w.:]+)\s*$", before)
+    if text[column] == "(" and (word is None or re.fullmatch(r"\s*(?:(?:def|void|auto)\s+)?\w+\s*", before)):
+        if ":" in inside or word is None:
+            surplus = "the brackets" if word is None else "the name and the brackets"
+            return f"leave {surplus} out: {inside}{_rest(text, close)}"
+        return f"for example: {EXAMPLE}; {LANGUAGE}"
+    if word is not None and (find_dtype(word[1]) is not None or _VARIABLE.fullmatch(word[1])) and inside:
+        return f"a shape is written in square brackets: {word[1]}[{inside}]"
+    if word is not None and re.split(r"[.:]+", word[1])[-1].lower() in _LISTS:
+        return f"an op has a fixed number of tensors, each with a name; {BY_HAND}"
+    shape = inside if re.fullmatch(r"[\w, .]+", inside) else "N"
+    return f"a shape is written in square brackets: T[{shape}]"
+
+
+def _rest(text: str, close: int) -> str:
+    rest = text[close + 1 :].strip() if close >= 0 else ""
+    return f" {rest}" if rest.startswith("->") else ""
+
+
+def _absent(text: str, column: int) -> str:
+    """A hint for what may be absent, as other languages write it."""
+    parameter = re.search(r"(\w+)\s*:\s*(?:mut\s+)?((\w+)\s*(\[[^\]]*\])?)\s*$", text[:column])
+    if parameter is not None and parameter[4]:
+        return f"what may be absent is written {parameter[1]}: Optional {parameter[2]} = None"
+    if parameter is not None and parameter[3] in ("float", "int", "bool"):
+        return (
+            f"only a tensor may be absent, and a number is always there: {parameter[1]}: {parameter[3]}; or {BY_HAND}"
+        )
+    return f"a parameter has one type; what may be absent is a tensor: bias: Optional T[D] = None; or {BY_HAND}"
+
+
+def _pointer(text: str, declared: re.Match[str], after: str) -> str:
+    """A hint for a pointer or a reference: `float* x`, `x: T*`, `const T& x`."""
+    name = re.search(r"(\w+)\s*:\s*(?:const\s+)?\w+\s*$", text[: declared.end()])
+    called = name[1] if name is not None else (re.match(r"\s*(\w+)", after) or ["", "x"])[1]
+    return f"a signature has no pointers and references; a tensor has a shape: {called}: {sized(declared[1])}[N]"
+
+
+def sized(word: str) -> str:
+    """The dtype that someone probably meant by `word`."""
+    return {"float": "float32", "int": "int32"}.get(word, word)
+
+
+def decimal(number: str) -> str:
+    """A hint for a number such as 0x10."""
+    try:
+        return f"write {int(number, 0)}"
+    except ValueError:
+        return "for example: 16"
+
+
+def _computed(text: str, column: int) -> str | None:
+    """A hint for what has to be computed first, such as 1/3, where its sign stands at `column`."""
+    for match in _PRODUCT.finditer(text):
+        # Of a longer expression this would be a part: 2*3*N.
+        if match.start("sign") <= column < match.end("sign") and not re.match(r"\s*[\w*/%.(]", text[match.end() :]):
+            try:
+                left, right = (float(match[side]) for side in ("left", "right"))
+                value = {"/": operator.truediv, "*": operator.mul, "**": math.pow}[match["sign"]](left, right)
+            except (ValueError, ArithmeticError):
+                break
+            whole = match["left"].isdecimal() and match["right"].isdecimal() and match["sign"] != "/"
+            if math.isfinite(value):
+                return f"write {int(value) if whole and value < 2**53 else repr(value)} in the place of {match.group()}"
+    return None
+
+
+def no_type(name: str, word: str, rest: str) -> str:
+    """A hint for `name: word`, where `word` is no type; `rest` follows it in the text."""
+    lower = re.split(r"[.:]+", word)[-1].lower()
+    tensor = re.match(r"\s*((?:[A-Za-z]\w*)\s*\[[^\]]*\])", rest)
+    if tensor is not None and lower in (*_IN_PLACE, "out"):
+        return f"what is changed in place is written {name}: mut {tensor[1]}"
+    if tensor is not None and lower == "optional":
+        return f"{name}: Optional {tensor[1]} = None"
+    if tensor is not None and lower in ("in", "input", "constexpr", "readonly"):
+        return f"{name}: {tensor[1]}"
+    if lower == "constexpr":
+        kind = re.match(r"\s*(int|bool)\b", rest)
+        is_bool = kind is not None and kind[1] == "bool"
+        return f"{name}: const {'bool = True' if is_bool else 'int = 1'}, compiled into the kernel"
+    if re.fullmatch(
+        r"u?int(8|16|32|64|ptr)?(_t)?|s?size_t|unsigned|signed|long|short|char|integer|index|symint", lower
+    ):
+        return f"a whole number is written {name}: int, and has 64 bits"
+    if lower in ("number", "scalar", "real", "double", "fp64", "floating"):
+        return f"a number is written {name}: float"
+    if lower in ("boolean", "_bool"):
+        return f"{name}: bool"
+    if lower in ("tensor", "ndarray", "array", "jaxarray"):
+        return f"a tensor says its dtype and its shape; any of them is {name}: T[...]"
+    if lower in ("str", "string", "literal", "enum", "char"):
+        return f"a choice of two may be a bool, of more an int: {name}: const int = 0; for names {BY_HAND}"
+    near = difflib.get_close_matches(lower, ["float", "int", "bool"], n=1, cutoff=0.75)
+    if near:
+        return f"did you mean {name}: {near[0]}?"
+    return f"the types are T[N] (a tensor), float, int, bool, const int and const bool; for others {BY_HAND}"
+
+
+def no_dtype(name: str, word: str, shape: str) -> Advice | None:
+    """For `name: word[shape]`, where `word` is neither a dtype nor a variable: what is known of other languages."""
+    lower = re.split(r"[.:]+", word)[-1].lower()
+    if lower in _LISTS:
+        return Advice(f"'{word}' is no tensor.", f"an op has a fixed number of tensors, each with a name; {BY_HAND}")
+    if lower in _UNSIZED:
+        first, *others = [part.strip() for part in shape.split(",")]
+        dtype = first if find_dtype(first) is not None or first in ("T", "U", "V") else "T"
+        sizes = others if dtype == first else [part for part in (first, *others) if re.fullmatch(r"[A-Z]\w*|\d+", part)]
+        return Advice(f"'{word}' says no dtype.", f"{name}: {dtype}[{', '.join(sizes) or '...'}]")
+    if lower in ("optional", "mut"):
+        return Advice(f"'{word}' is not a dtype.", f"{name}: {lower.replace('opt', 'Opt')} T[{shape}]")
+    if word == "t" or re.fullmatch(r"[A-Z]{2,3}|dtype|DType|scalar_t|[tT]ype|Any", word):
+        return Advice(
+            f"'{word}' is neither a dtype nor a dtype variable.", "a dtype variable is a capital letter: write T"
+        )
+    return None

@@ -1,0 +1,105 @@
+"""What the docstring of a scaffolded wrapper claims, held against what the signature allows."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+from signatures import signature_for
+
+from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType
+from kjit.scaffold.new import scaffold_op
+from kjit.scaffold.patterns import PATTERNS, check_signature
+from kjit.scaffold.signature import Signature, parse_signature
+
+SIGNATURES = {
+    "elementwise": [
+        "x: bf16[N] -> out: float8_e4m3[N]",
+        "x: T[N], y: U[N] -> out: U[N]",
+        "x: T[N], y: T[N] -> out: T[N]",
+        "x: mut T[N], y: Optional T[N] = None -> out: T[N]",
+        "x: int32[N] -> out: bool[N]",
+        "x: int8[N], y: T[N] -> out: T[N]",
+    ],
+    "rowwise": ["x: T[B, D], scale: float32[B] -> out: float32[B]", "x: T[B, D], weight: T[D] -> out: T[B, D]"],
+    "gather": [
+        "src: T[M, D], index: int64[N] -> out: T[N, D]",
+        "src: T[M, D], more: T[M, D], index: int64[N], bias: T[N, D] -> out: T[N, D]",
+        "src: int8[M], index: int64[N] -> out: int8[N]",
+    ],
+}
+
+
+def cases() -> list[tuple[str, str]]:
+    made = [(pattern, str(signature_for(pattern, number))) for pattern in PATTERNS for number in range(60)]
+    return made + [(pattern, text) for pattern, texts in SIGNATURES.items() for text in texts]
+
+
+@pytest.fixture(scope="module")
+def documented(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Signature, dict[str, str], str]]:
+    """Pattern, signature, the sentences on each parameter, and those on what is raised."""
+    found = []
+    for pattern, text in cases():
+        scaffold = scaffold_op("an_op", text, pattern=pattern, start=tmp_path_factory.mktemp("project"))
+        (wrapper,) = (file for file in scaffold.files.files if file.path.name == "an_op.py")
+        (function,) = (f for f in ast.parse(wrapper.text).body if isinstance(f, ast.FunctionDef) and f.name == "an_op")
+        docstring = " ".join((ast.get_docstring(function) or "").split())
+        arguments, raised = docstring.split(" Args: ")[1].split(" Raises: ")
+        signature = parse_signature(text)
+        names = [p.name for p in (*signature.parameters, *signature.outputs)]
+        parts = re.split(rf"(?:^| )({'|'.join(names)}): ", arguments)
+        assert parts[1::2] == names, text
+        found.append((pattern, signature, dict(zip(names, parts[2::2], strict=True)), raised))
+    return found
+
+
+Documented = list[tuple[str, Signature, dict[str, str], str]]
+
+
+def test_an_output_is_said_to_be_possibly_an_input_only_where_both_are_alike(documented: Documented) -> None:
+    claims = 0
+    for pattern, signature, sentences, _ in documented:
+        placed = check_signature(signature, PATTERNS[pattern], "an_op")
+        for output in signature.outputs:
+            named = re.search(r"It may be (.*) itself", sentences[output.name])
+            alike = [
+                tensor.name
+                for tensor in signature.inputs
+                if (tensor.dtype, tensor.shape) == (output.dtype, output.shape)
+                and placed.kind(tensor) == placed.kind(output) == "element"
+                and not tensor.mutable
+                and not tensor.optional
+            ]
+            assert (named[1].split(" or ") if named is not None else []) == alike, str(signature)
+            claims += bool(alike)
+    assert claims > 20
+
+
+def test_what_a_number_outside_of_the_table_does_is_said_of_an_index_alone(documented: Documented) -> None:
+    for pattern, signature, sentences, _ in documented:
+        placed = check_signature(signature, PATTERNS[pattern], "an_op")
+        for tensor in signature.inputs:
+            says = "reads zeros" in sentences[tensor.name]
+            assert says == (placed.kind(tensor) == "index"), str(signature)
+            assert ("the tables" in sentences[tensor.name]) == (says and len(placed.inputs("table")) > 1)
+
+
+def test_what_may_be_absent_changes_or_is_compiled_in_is_said_of_that_alone(documented: Documented) -> None:
+    for _, signature, sentences, _ in documented:
+        for tensor in signature.inputs:
+            assert ("None counts as zeros" in sentences[tensor.name]) == tensor.optional
+            assert ("changed in place" in sentences[tensor.name]) == tensor.mutable
+        for scalar in (*signature.scalars, *signature.constants):
+            assert ("compiled into the kernel" in sentences[scalar.name]) == scalar.constant
+
+
+def test_a_gradient_is_mentioned_where_an_input_can_have_one(documented: Documented) -> None:
+    for _, signature, _, raised in documented:
+        kinds = {
+            dtype.kind
+            for tensor in signature.inputs
+            for dtype in ([tensor.dtype] if isinstance(tensor.dtype, DType) else DEFAULT_DTYPES)
+        }
+        assert ("gradient" in raised) == ("float" in kinds), str(signature)
+        assert ("not in `DTYPES`" in raised) == bool(signature.variables)
