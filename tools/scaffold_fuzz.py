@@ -23,8 +23,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import torch
 
@@ -37,6 +35,7 @@ import kjit.testing  # noqa: E402
 from kjit.project import find_project  # noqa: E402
 from kjit.scaffold.patterns import Placed, check_signature, find_pattern  # noqa: E402
 from kjit.scaffold.signature import ELLIPSIS, parse_signature  # noqa: E402
+from kjit.testing import OpTest  # noqa: E402
 
 _GUARD_BYTES = 256
 _GUARD = 0x5A
@@ -109,13 +108,14 @@ def _write_matrix(folder: Path, chosen: Sequence[str] | None, device: str) -> No
 def _try(op: str, wrapper: Path, options: argparse.Namespace) -> int:
     """Call an op many times; how many calls went wrong."""
     placed = _placed(op, wrapper.read_text())
-    test = importlib.import_module(f"test_{op}")
+    module = importlib.import_module(f"test_{op}")
+    (tests,) = (each for each in vars(module).values() if isinstance(each, type) and issubclass(each, OpTest))
     source = random.Random(f"{op} {options.seed}")
     torch.manual_seed(source.getrandbits(32))
     failed = 0
     for _ in range(options.cases):
-        case = _random_case(source, placed, test, options.elements)
-        problem = _problem(test, case, options.device)
+        case = _random_case(source, placed, tests, options.elements)
+        problem = _problem(tests, case, options.device)
         if problem is not None:
             failed += 1
             print(f"{op}: {case}\n    {problem}", flush=True)
@@ -134,13 +134,12 @@ def _placed(op: str, wrapper: str) -> Placed:
     return check_signature(parse_signature(" ".join(signature[1].split())), find_pattern(pattern[1]), op)
 
 
-def _random_case(source: random.Random, placed: Placed, test: ModuleType, elements: int) -> Case:
-    variables = {str(tensor.dtype) for tensor in placed.signature.tensors if isinstance(tensor.dtype, str)}
+def _random_case(source: random.Random, placed: Placed, tests: type[OpTest], elements: int) -> Case:
     return Case(
         _random_shape(source, placed, elements),
-        tuple(source.choice(test.DTYPES) for _ in variables),
-        tuple(name for name in getattr(test, "OPTIONAL", ()) if source.random() < 0.2),
-        hasattr(test, "add_outputs") and source.random() < 0.7,
+        source.choice(tests.variants),
+        tuple(name for name in tests.optional if source.random() < 0.2),
+        bool(tests.outputs) and source.random() < 0.7,
         _random_offsets(source, len(placed.signature.tensors)),
     )
 
@@ -188,13 +187,13 @@ def _random_size(source: random.Random, largest: int) -> int:
     return source.randint(1, largest)
 
 
-def _problem(test: ModuleType, case: Case, device: str) -> str | None:
+def _problem(tests: type[OpTest], case: Case, device: str) -> str | None:
     """What is wrong with what a call gives; None where nothing is."""
-    inputs: dict[str, Any] = test.make_inputs(case.shape, *case.dtypes, device)
+    inputs = tests.make(device, shape=case.shape, dtypes=case.dtypes)
     absent = dict.fromkeys(case.absent)
-    expected = test.expect(inputs | absent)
+    expected = tests.expect(inputs | absent)
     if case.given_outputs:
-        inputs = test.add_outputs(inputs)
+        inputs = tests.with_outputs(inputs)
     inputs |= absent
     tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     guarded = {
@@ -202,9 +201,8 @@ def _problem(test: ModuleType, case: Case, device: str) -> str | None:
         for (name, tensor), offset in zip(tensors.items(), case.offsets, strict=False)
     }
     inputs |= {name: each.tensor for name, each in guarded.items()}
-    widens = test.check.__code__.co_argcount == 3
     try:
-        test.check(test.run(inputs), expected, *([inputs] if widens else []))
+        tests.check(tests.run(inputs), expected, inputs)
     except (AssertionError, RuntimeError, kjit.KjitError) as error:
         return " ".join(str(error).split())[:600]
     beside = [name for name, each in guarded.items() if not each.is_intact()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Literal
@@ -18,6 +18,9 @@ from kjit.scaffold.start import Start
 MANY = 25_000_000
 """How many elements the largest tensor of a test may have: 200 MB, as references compute in float64. Without a limit an
 op with large sizes of its own would get tensors of many gigabytes."""
+
+LARGEST, LONGEST_ROW = 100_003, 70_003
+"""The largest of the sizes around which `kjit.testing.boundary_shapes` makes shapes."""
 
 PACKED = 4_400_000
 """How many elements rows have together that a kernel packs, of whatever dtype."""
@@ -61,16 +64,6 @@ class CasesView:
         return [f"{name}: torch.dtype" for name in self.python.variables]
 
     @property
-    def first_dtypes(self) -> list[str]:
-        """A dtype for each variable, where they are not parameters of the test."""
-        return ["DTYPES[0]"] * len(self.python.variables)
-
-    @property
-    def parametrize_variants(self) -> str:
-        """The decorators of a test that runs for every dtype, each with its line break."""
-        return "".join(f'@pytest.mark.parametrize("{name}", DTYPES, ids=str)\n' for name in self.python.variables)
-
-    @property
     def inputs(self) -> list[str]:
         """The names of the tensors that a call takes."""
         return [tensor.name for tensor in self.signature.inputs]
@@ -84,11 +77,6 @@ class CasesView:
         return [f'"{name}"' for name in names]
 
     @property
-    def written(self) -> list[str]:
-        """What a call writes to, in the dictionary of its arguments."""
-        return [f'inputs["{name}"]' for name in self.python.results]
-
-    @property
     def sample_arguments(self) -> list[tuple[str, str]]:
         """The parameters with a value for a test: tensors of some shape, and numbers that are no defaults."""
         return [
@@ -96,8 +84,10 @@ class CasesView:
         ]
 
     def _sample_tensor(self, tensor: Tensor) -> str:
-        arguments = f"{self._shape_of(tensor)}, {self._dtype_of(tensor)}, device"
-        return f"choose(rows, {arguments})" if tensor == self.placed.index else f"make({arguments})"
+        shape, dtype = self._shape_of(tensor), self._dtype_of(tensor)
+        if tensor == self.placed.index:
+            return f"torch.randint(rows, {shape}, dtype={dtype}, device=device)"
+        return f"kjit.testing.random_tensor({shape}, {dtype}, device)"
 
     def _dtype_of(self, tensor: Tensor) -> str:
         """The expression for a tensor's dtype."""
@@ -128,23 +118,10 @@ class CasesView:
         return None
 
     @property
-    def shape_checked(self) -> list[str]:
-        """The tensors that one dimension more is an error for: not for what alone says what `...` stands for."""
+    def any_rank(self) -> list[str]:
+        """The tensors that one dimension more is no error for: what alone says what `...` stands for."""
         open_ended = [tensor.name for tensor in self.signature.tensors if ELLIPSIS in tensor.shape]
-        return [name for name in self.tensors if open_ended != [name]]
-
-    @property
-    def contiguity_checked(self) -> list[str]:
-        """The tensors that a test can have with gaps: there are none around a single element."""
-        counts = {
-            tensor.name: self.sample_counts[_COUNTS[self.placed.kind(tensor)]] for tensor in self.signature.tensors
-        }
-        for table in self.placed.inputs("table"):
-            rows = table.shape[0]
-            counts[table.name] = self.sample_counts["columns"] * (
-                rows if isinstance(rows, int) else self.sample_counts["rows"]
-            )
-        return [name for name, count in counts.items() if count > 1]
+        return open_ended if len(open_ended) == 1 else []
 
     @property
     def tables(self) -> list[str]:
@@ -163,15 +140,6 @@ class CasesView:
             chosen = f"min({chosen}, 2**31 - 1)"  # the test of 2**31 elements has as many rows
         return f"max(1, {chosen})"
 
-    @property
-    def differentiable(self) -> str:
-        """An input that could require a gradient in the first variant; nothing where there is none."""
-        for tensor in self.signature.inputs:
-            dtype = tensor.dtype if isinstance(tensor.dtype, DType) else self.python.dtypes[0]
-            if dtype.kind == "float":
-                return tensor.name
-        return ""
-
     def _dtypes_of(self, tensors: Iterable[Tensor]) -> set[DType]:
         """Every dtype that one of these tensors has in a variant."""
         return {
@@ -188,30 +156,6 @@ class CasesView:
     def has_integers(self) -> bool:
         """Whether PyTorch could not take the mean of an input."""
         return self.start.sums and any(dtype.kind == "int" for dtype in self._dtypes_of(self.signature.inputs))
-
-    @property
-    def cuts_off(self) -> bool:
-        """Whether a result may be cut off to a whole number after a computation in floating point."""
-        if self.start.sums:
-            return any(dtype.kind == "int" for dtype in self._dtypes_of(self.start.results))
-        return self._makes(lambda result: result.kind == "int", lambda source: source.kind == "float")
-
-    @property
-    def widens(self) -> bool:
-        """Whether a result may be a float64 that was computed in fp32, as narrower floats are."""
-        return self._makes(
-            lambda result: result.name == "float64", lambda source: source.kind == "float" and source.bytes < 8
-        )
-
-    def _makes(self, is_result: Callable[[DType], bool], is_source: Callable[[DType], bool]) -> bool:
-        """Whether some variant makes results of the one kind from inputs of the other, which are no such results."""
-        return any(
-            result.dtype != source.dtype  # or one variant would give both the same dtype
-            and any(map(is_result, self._dtypes_of([result])))
-            and any(map(is_source, self._dtypes_of([source])))
-            for result in self.start.results
-            for source in self.signature.inputs
-        )
 
     @property
     def smallest(self) -> int:
@@ -250,8 +194,8 @@ class CasesView:
 
     @property
     def sized_shapes(self) -> list[tuple[str, int]]:
-        """Shapes that grow with `size`, each with the largest `size` that is not too much for a test; nothing where no
-        dimension can grow by itself."""
+        """Shapes with None for the dimension that grows, each with the largest size that is not too much for a test;
+        nothing where no dimension can grow by itself."""
         rows = self._free_leading[-1:]
         if not self.placed.row_rank:
             return [self._growing(dimension, 1) for dimension in rows]
@@ -264,7 +208,7 @@ class CasesView:
         shape = [1 if d == dimension else d if isinstance(d, int) else other for d in self.placed.main.shape]
         # More rows do not make a table of a fixed length larger, and longer rows do.
         each = self._elements(shape) if dimension in self.placed.row else math.prod(shape)
-        return self._filled({dimension: "size"}, str(other)), max(3, MANY // each)
+        return self._filled({dimension: "None"}, str(other)), max(3, MANY // each)
 
     def _shape(self, named: Mapping[str, int]) -> tuple[int, ...]:
         """The main shape with these sizes of its named dimensions, the largest halved until a test can have it."""
@@ -275,6 +219,23 @@ class CasesView:
             if self._elements(shape) <= MANY or sizes.get(largest, 0) <= 3:
                 return shape
             sizes[largest] = sizes[largest] // 2 | 1  # odd, as rows of such a length begin at any alignment
+
+    @property
+    def test_shapes(self) -> list[str]:
+        """What the test compares results for: shapes, and calls that give some."""
+        if not self.sized_shapes:
+            return [self.sample_shape]
+        growing = []
+        for shape, largest in self.sized_shapes:
+            arguments = [shape]
+            if self.placed.row_rank:
+                arguments.append("rows=True")
+            if self.smallest:
+                arguments.append(f"smallest={self.smallest}")
+            if largest < (LONGEST_ROW if self.placed.row_rank else LARGEST):
+                arguments.append(f"largest={largest}")
+            growing.append(f"*kjit.testing.boundary_shapes({', '.join(arguments)})")
+        return [*growing, *self.other_shapes]
 
     @property
     def other_shapes(self) -> list[str]:
@@ -339,31 +300,33 @@ class CasesView:
         return {"elements": rows * columns, "columns": columns, "rows": rows}
 
     @property
-    def past_shape(self) -> str:
-        """The shape of a tensor with more elements than an int can count, for a `size`; nothing where it is fixed."""
-        if self.fixed_elements >= 2**31:
-            return ""  # all tests have more
-        if not self.placed.row_rank:
-            return self.bench_shape
-        rows = self._free_leading[:1]
-        if not rows or self.placed.main.shape[0] != rows[0]:
+    def huge_shape(self) -> str:
+        """A shape with more elements than an int can count; nothing where a test cannot have one that is not larger."""
+        growing = self._huge_dimension
+        if growing is None or self.fixed_elements >= 2**31:  # all tests have more
             return ""
-        return self._filled({rows[0]: "size", **dict.fromkeys(self._free_row[-1:], "1024")}, "1")
-
-    @property
-    def past_size(self) -> str:
-        """That `size`: of the elements, or of the rows."""
         if not self.placed.row_rank:
-            return "2**31 + 11"
-        return f"2**31 // {self.fixed_elements * (1024 if self._free_row else 1)} + 3"
+            size = "2**31 + 11" if self.fixed_elements == 1 else f"2**31 // {self.fixed_elements} + 3"
+            return self._filled({growing: size}, "1")
+        columns = 1024 if self._free_row else 1
+        size = f"2**31 // {self.fixed_elements * columns} + 3"
+        return self._filled({growing: size, **dict.fromkeys(self._free_row[-1:], str(columns))}, "1")
 
     @property
-    def past_end(self) -> str:
-        """What takes the end of such a tensor."""
-        return "[-9:]" if self.placed.row_rank else ".flatten()[-99:]"
+    def huge_axis(self) -> int:
+        """Where in that shape the large size is."""
+        growing = self._huge_dimension
+        return 0 if growing is None else self.placed.main.shape.index(growing)
 
     @property
-    def past_inputs(self) -> list[str]:
+    def _huge_dimension(self) -> Dimension | None:
+        free = self._free_leading
+        if not self.placed.row_rank:
+            return free[-1] if free else None
+        return free[0] if free and self.placed.main.shape[0] == free[0] else None
+
+    @property
+    def huge_inputs(self) -> list[str]:
         """The inputs that are as long, or have as many rows: all but tables and what belongs to columns."""
         return [tensor.name for tensor in self.placed.inputs("element", "number", "index")]
 

@@ -78,11 +78,8 @@ WRAPPER_NAMES = _words("annotations args dtype kjit module self symbol torch CSR
 
 PYTHON_NAMES = WRAPPER_NAMES | _words(
     """
-    actual add_outputs benchmark bytes_moved calls changed check check_one checks choose chosen copied cuda d device
-    ends ensure_built error expect expected find_cuda function functools gpu_memory graph high info inputs itertools k
-    known large later limits low make make_inputs margin math measure memory message monkeypatch n name needs_gpu offset
-    offsets one_actual one_expected output outputs pathlib provider pytest pytorch reference result rows run runpy sets
-    shape shifted size sources spec stream tensor triton typing value wide wrong zeros
+    benchmark bytes_moved calls device error function functools inputs make_inputs math measure name pathlib provider
+    pytorch reference result rows sets shape size triton typing value
     """
 )
 """What a wrapper, a test or a benchmark uses where the op itself is in scope."""

@@ -1,4 +1,4 @@
-"""What do the tests of an op share? How exact a result must be, and on which devices it can be tried here.
+"""Test library: the checks that every op has to pass, tolerances, and the devices to test on.
 
 Where there is no GPU, CUDA kernels are tried in the simulator, so that a test run means something on every machine.
 """
@@ -13,14 +13,39 @@ from kjit.env import is_in_ci as is_in_ci
 from kjit.runtime.simulation import simulated as simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pytest
     import torch
 
+    from kjit.testing.op_test import OpTest as OpTest
+
 DeviceKind = Literal["cpu", "cuda"]
 
-__all__ = ["Tolerances", "device_fixture", "devices", "gpu_memory_fixture", "is_in_ci", "simulated", "tolerances"]
+__all__ = [
+    "OpTest",
+    "Tolerances",
+    "boundary_shapes",
+    "device_fixture",
+    "devices",
+    "gpu_memory_fixture",
+    "is_in_ci",
+    "random_tensor",
+    "simulated",
+    "tolerances",
+]
+
+
+def __getattr__(name: str) -> object:
+    """`OpTest`, which needs pytest; the rest of this module does not."""
+    if name != "OpTest":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    import pytest
+
+    pytest.register_assert_rewrite(f"{__name__}.op_test")
+    from kjit.testing.op_test import OpTest
+
+    return OpTest
 
 
 class Tolerances(TypedDict):
@@ -116,22 +141,31 @@ def device_fixture(*kinds: DeviceKind) -> Any:
     """
     import pytest
 
+    def device(request: pytest.FixtureRequest) -> Iterator[str]:
+        yield from device_of(request)
+
+    return pytest.fixture(params=device_parameters(*kinds))(device)
+
+
+def device_parameters(*kinds: DeviceKind) -> list[Any]:
+    """The parameters of a fixture that yields from `device_of`: as `devices`, with the simulator for a missing GPU."""
     simulator = _simulator() if "cuda" in kinds else None
     parameters = devices(*kinds)
-    if simulator is not None:
-        parameters = [
-            _simulator_parameter(simulator) if kind == "cuda" else parameter
-            for kind, parameter in zip(kinds, parameters, strict=True)
-        ]
+    if simulator is None:
+        return parameters
+    return [
+        _simulator_parameter(simulator) if kind == "cuda" else parameter
+        for kind, parameter in zip(kinds, parameters, strict=True)
+    ]
 
-    def device(request: pytest.FixtureRequest) -> Iterator[str]:
-        if request.param in ("sim", "sim-check"):
-            with simulated(check=request.param == "sim-check"):
-                yield "cpu"
-        else:
-            yield request.param
 
-    return pytest.fixture(params=parameters)(device)
+def device_of(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of the device for torch, for one of `device_parameters`; in the simulator until the generator ends."""
+    if request.param in ("sim", "sim-check"):
+        with simulated(check=request.param == "sim-check"):
+            yield "cpu"
+    else:
+        yield request.param
 
 
 def gpu_memory_fixture() -> Any:
@@ -151,20 +185,64 @@ def gpu_memory_fixture() -> Any:
         The fixture; its value is the function.
     """
     import pytest
-    import torch
-
-    def gpu_memory() -> Iterator[Callable[[int], None]]:
-        def require(needed: int) -> None:
-            free, _ = torch.cuda.mem_get_info()
-            if free < needed:
-                pytest.skip(f"needs {needed / 1e9:.0f} GB of GPU memory, and {free / 1e9:.0f} GB are free")
-
-        with temporary_lock("gpu-memory", "needs much of the GPU's memory"):
-            torch.cuda.empty_cache()
-            yield require
-            torch.cuda.empty_cache()
 
     return pytest.fixture(gpu_memory)
+
+
+def gpu_memory() -> Iterator[Callable[[int], None]]:
+    """The one value of the fixture that `gpu_memory_fixture` makes."""
+    import pytest
+    import torch
+
+    def require(needed: int) -> None:
+        free, _ = torch.cuda.mem_get_info()
+        if free < needed:
+            pytest.skip(f"needs {needed / 1e9:.0f} GB of GPU memory, and {free / 1e9:.0f} GB are free")
+
+    with temporary_lock("gpu-memory", "needs much of the GPU's memory"):
+        torch.cuda.empty_cache()
+        yield require
+        torch.cuda.empty_cache()
+
+
+_ELEMENTS = (2, 4, 8, 16, 32, 512, 1024, 2048, 4096, 32768)
+_ROW_LENGTHS = (2, 4, 8, 16, 64, 256, 512, 1024, 4096, 8192)
+_MANY_ELEMENTS = (100_003,)
+_LONG_ROWS = (20_000, 40_000, 40_003, 70_000, 70_003)
+
+
+def boundary_shapes(
+    shape: Sequence[int | None], *, rows: bool = False, smallest: int = 0, largest: int | None = None
+) -> list[tuple[int, ...]]:
+    """Shapes around every length at which a kernel takes another path: vectors, blocks, threads.
+
+        shapes = (*kjit.testing.boundary_shapes((3, None), rows=True), (1001, 5))
+
+    Args:
+        shape: None stands for the lengths, each with the one below and the one above it.
+        rows: whether these are the lengths of rows, or their number; otherwise they are numbers of elements.
+        smallest, largest: lengths below and above are left out.
+    """
+    around, more = (_ROW_LENGTHS, _LONG_ROWS) if rows else (_ELEMENTS, _MANY_ELEMENTS)
+    lengths = sorted({0, *more, *(length + d for length in around for d in (-1, 0, 1))})
+    return [
+        tuple(length if size is None else size for size in shape)
+        for length in lengths
+        if smallest <= length and (largest is None or length <= largest)
+    ]
+
+
+def random_tensor(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
+    """Random numbers, such that sums and products of a few fit every dtype.
+
+    Floats are normally distributed, integers are 0 to 4, bools 0 and 1.
+    """
+    import torch
+
+    if dtype.is_floating_point:
+        return torch.randn(tuple(shape), device=device).to(dtype)
+    high = 2 if dtype == torch.bool else 5
+    return torch.randint(0, high, tuple(shape), device=device).to(dtype)
 
 
 _NO_GPU = "needs an NVIDIA GPU, and PyTorch sees none here"

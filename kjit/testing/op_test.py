@@ -1,0 +1,474 @@
+"""Checks that every op has to pass, as a class of tests that the test file of an op fills in."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import pytest
+import torch
+
+from kjit import env
+from kjit.errors import KjitError, ToolchainError
+from kjit.spec import Side, Spec, Target, Variant
+from kjit.testing import device_of, device_parameters, gpu_memory, tolerances
+
+if TYPE_CHECKING:
+    from kjit.runtime.declared import DeclaredModule
+    from kjit.runtime.torch_op import TorchOp
+
+Inputs = dict[str, Any]
+Results = tuple[torch.Tensor, ...]
+
+_END = 9
+"""How long the end of a huge tensor is that is compared."""
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
+
+
+def _for_each(names: Callable[[type[OpTest]], list[str]]) -> Callable[[Any], Any]:
+    """Run a test of `OpTest` for each of these tensors: its parameter `name`."""
+
+    def mark(test: Any) -> Any:
+        test.names = names
+        return test
+
+    return mark
+
+
+class OpTest:
+    """The tests of an op: its results against PyTorch's, bad arguments, `torch.compile`, streams and CUDA graphs.
+
+        class TestScale(
+            kjit.testing.OpTest, op=scale, module=_scale, reference=reference, inputs=make_inputs, dtypes=DTYPES
+        ):
+            shape = (1001,)
+            shapes = (*kjit.testing.boundary_shapes((None,)), (3, 5, 7))
+
+    Tests that do not concern the op (of optional tensors, where it has none) are not there. One that shall not run is
+    set to None in the class; tests of one's own are methods beside these, with the same fixtures: `device`, `dtypes`
+    (a tuple, one for each dtype variable) and `shape`.
+
+    Args:
+        op: made by `kjit.torch_op`.
+        module: the declared module of its kernels, which says for which devices there are some.
+        reference: the same in plain PyTorch; takes the parameters of `op` without outputs, returns what `op` writes:
+            outputs, then what it changes in place; a tuple of several.
+        inputs: called as `inputs(shape, *dtypes, device)`; returns arguments for a call, by name, without outputs.
+        dtypes: what each dtype that is a parameter of `inputs` is in turn.
+
+    Attributes:
+        shape: what `inputs` is called with where the shape does not matter.
+        shapes: what results are compared for.
+        aligned_shape: a shape with which each tensor is a whole number of vectors; None: `shape`.
+        in_place: an input, and the output that may be the same tensor.
+        any_rank: tensors that one dimension more is no error for.
+        tables, index: of an op that looks rows up: what they are looked up in, and by which tensor.
+        huge_shape: a shape with more than 2**31 elements; None: no such test.
+        huge_axis: which of its sizes is the large one, of inputs and results alike.
+        huge_inputs: the inputs that are as long then as the results are; None: all.
+    """
+
+    op: ClassVar[TorchOp[..., Any]]
+    module: ClassVar[DeclaredModule[Any]]
+    reference: ClassVar[Callable[..., Any]]
+    inputs: ClassVar[Callable[..., Inputs]]
+    variants: ClassVar[list[tuple[torch.dtype, ...]]]
+    """Every combination of dtypes."""
+
+    shape: ClassVar[tuple[int, ...]]
+    shapes: ClassVar[Sequence[tuple[int, ...]]]
+    aligned_shape: ClassVar[tuple[int, ...] | None] = None
+    in_place: ClassVar[tuple[str, str] | None] = None
+    any_rank: ClassVar[Sequence[str]] = ()
+    tables: ClassVar[Sequence[str]] = ()
+    index: ClassVar[str | None] = None
+    huge_shape: ClassVar[tuple[int, ...] | None] = None
+    huge_axis: ClassVar[int] = 0
+    huge_inputs: ClassVar[Sequence[str] | None] = None
+
+    # What the op's signature says: names of tensors.
+    given: ClassVar[list[str]]
+    optional: ClassVar[list[str]]
+    outputs: ClassVar[list[str]]
+    mutated: ClassVar[list[str]]
+
+    def __init_subclass__(
+        cls,
+        *,
+        op: TorchOp[..., Any] | None = None,
+        module: DeclaredModule[Any] | None = None,
+        reference: Callable[..., Any] | None = None,
+        inputs: Callable[..., Inputs] | None = None,
+        dtypes: Sequence[torch.dtype] = (),
+        **others: Any,
+    ) -> None:
+        super().__init_subclass__(**others)
+        if op is None:
+            return  # a class between this one and that of an op
+        if module is None or reference is None or inputs is None:
+            raise TypeError(f"class {cls.__name__}: give op=, module=, reference= and inputs= together")
+        # Functions, which would be methods otherwise.
+        cls.op, cls.module = cast("Any", staticmethod(op)), cast("Any", staticmethod(module))
+        cls.reference, cls.inputs = staticmethod(reference), staticmethod(inputs)
+        variables = len(inspect.signature(inputs).parameters) - 2  # besides shape and device
+        cls.variants = list(itertools.product(dtypes, repeat=variables))
+        arguments = op.op._schema.arguments
+        tensors = {argument.name: argument for argument in arguments if "Tensor" in str(argument.type)}
+        cls.outputs = [name for name, argument in tensors.items() if argument.kwarg_only]
+        cls.given = [name for name in tensors if name not in cls.outputs]
+        cls.optional = [name for name in cls.given if "Optional" in str(tensors[name].type)]
+        cls.mutated = [name for name in cls.given if _is_written(tensors[name])]
+        cls._leave_out()
+
+    @classmethod
+    def _leave_out(cls) -> None:
+        """Drop the tests of what the op does not have."""
+        kinds = cls._kinds()
+        applies = {
+            "test_takes_one_tensor_alone_that_is_not_aligned": len(cls._tensors()) > 2,
+            "test_writes_to_the_output_that_it_is_given": cls.outputs,
+            "test_the_output_may_be_an_input": cls.in_place,
+            "test_what_is_absent_counts_as_zeros": cls.optional,
+            "test_an_index_that_is_no_row_of_the_table_reads_zeros": cls.index,
+            "test_refuses_a_tensor_of_another_shape": set(cls._tensors()) - set(cls.any_rank),
+            "test_refuses_tensors_on_the_cpu": "cpu" not in kinds,
+            "test_refuses_tensors_on_a_gpu": "cuda" not in kinds,
+            "test_refuses_tensors_on_different_devices": "cuda" in kinds and len(cls._tensors()) > 1,
+            "test_can_be_captured_in_a_cuda_graph": "cuda" in kinds,
+            "test_runs_on_the_current_stream": "cuda" in kinds,
+            "test_runs_on_a_gpu_that_is_not_the_current_one": "cuda" in kinds,
+            "test_indexes_past_two_to_the_31": "cuda" in kinds and cls.huge_shape,
+            "test_compiles_without_a_gpu": "cuda" in kinds,
+        }
+        for name, concerns_it in applies.items():
+            if not concerns_it and name not in cls.__dict__:
+                setattr(cls, name, None)
+
+    @classmethod
+    def _kinds(cls) -> tuple[Side, ...]:
+        return cls.module.specs()[0].kinds
+
+    @classmethod
+    def _tensors(cls) -> list[str]:
+        return [*cls.given, *cls.outputs]
+
+    # How a test calls the op.
+
+    @classmethod
+    def make(cls, device: str, *, shape: tuple[int, ...] | None = None, dtypes: Sequence[torch.dtype] = ()) -> Inputs:
+        """Arguments for a call, by default of the shape that does not matter, and of the first dtypes."""
+        return cls.inputs(cls.shape if shape is None else shape, *(dtypes or cls.variants[0]), device)
+
+    @classmethod
+    def run(cls, inputs: Inputs) -> Results:
+        """Call the op; what it wrote: outputs, then what it changed in place."""
+        returned = cls.op(**inputs)
+        return cls._results(returned, inputs)
+
+    @classmethod
+    def _results(cls, returned: Any, inputs: Inputs) -> Results:
+        return (*(_as_tuple(returned) if cls.outputs else ()), *(inputs[name] for name in cls.mutated))
+
+    @classmethod
+    def expect(cls, inputs: Inputs) -> Results:
+        """What `run` should give, computed in the widest dtypes."""
+        return _as_tuple(cls.reference(**{name: _wide(value) for name, value in inputs.items()}))
+
+    @classmethod
+    def with_outputs(cls, inputs: Inputs) -> Inputs:
+        """The same arguments, and tensors for the op to write to."""
+        if not cls.outputs:
+            return dict(inputs)
+        copies = inputs | {name: inputs[name].clone() for name in cls.given if inputs[name] is not None}
+        outputs = zip(cls.outputs, cls.run(copies), strict=False)
+        return inputs | {name: torch.empty_like(output) for name, output in outputs}
+
+    @classmethod
+    def check(cls, actual: Results, expected: Results, inputs: Inputs) -> None:
+        """Hold results against those of `expect`, rounded to the same dtypes."""
+        assert len(actual) == len(expected), f"the reference gives {len(expected)} results, and the op {len(actual)}"
+        sources = [inputs[name].dtype for name in cls.given if inputs[name] is not None]
+        for one_actual, one_expected in zip(actual, expected, strict=True):
+            _check_one(one_actual, one_expected, sources)
+
+    # Which tests there are.
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Give the tests of this class their parameters."""
+        cls = type(self)
+        if "shape" in metafunc.fixturenames:
+            metafunc.parametrize("shape", cls.shapes, ids=str)
+        if "dtypes" in metafunc.fixturenames:
+            ids = ["-".join(map(str, dtypes)) or "fixed" for dtypes in cls.variants]
+            metafunc.parametrize("dtypes", cls.variants, ids=ids)
+        if "name" in metafunc.fixturenames:
+            names: Callable[[type[OpTest]], list[str]] = metafunc.function.__dict__["names"]
+            metafunc.parametrize("name", names(cls))
+        if "spec" in metafunc.fixturenames:
+            metafunc.parametrize("spec", cls.module.specs(), ids=lambda spec: spec.label)
+        if "device" in metafunc.fixturenames:
+            metafunc.parametrize("device", device_parameters(*cls._kinds()), indirect=True)
+
+    @pytest.fixture
+    def device(self, request: pytest.FixtureRequest) -> Iterator[str]:
+        """The device to run on; without a GPU, CUDA kernels run in the simulator, on tensors of the CPU."""
+        yield from device_of(request)
+
+    @pytest.fixture
+    def require_gpu_memory(self) -> Iterator[Callable[[int], None]]:
+        """A function that skips the test where fewer bytes are free."""
+        yield from gpu_memory()
+
+    # Results.
+
+    def test_agrees_with_pytorch(self, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...], device: str) -> None:
+        inputs = self.make(device, shape=shape, dtypes=dtypes)
+        expected = self.expect(inputs)
+        self.check(self.run(inputs), expected, inputs)
+
+    @pytest.mark.parametrize("offsets", [(1,), (3,), (0, 1), (1, 0)], ids=str)
+    def test_takes_tensors_that_are_not_aligned(
+        self, offsets: tuple[int, ...], dtypes: tuple[torch.dtype, ...], device: str
+    ) -> None:
+        inputs = self.make(device, dtypes=dtypes)
+        expected = self.expect(inputs)
+        inputs = self.with_outputs(inputs)
+        for name, offset in zip(self._tensors(), itertools.cycle(offsets), strict=False):
+            inputs[name] = _shifted(inputs[name], offset)
+        self.check(self.run(inputs), expected, inputs)
+
+    @_for_each(lambda cls: cls._tensors())
+    def test_takes_one_tensor_alone_that_is_not_aligned(self, name: str, device: str) -> None:
+        inputs = self.make(device, shape=self.aligned_shape)
+        expected = self.expect(inputs)
+        inputs = self.with_outputs(inputs)
+        inputs[name] = _shifted(inputs[name], 1)
+        self.check(self.run(inputs), expected, inputs)
+
+    def test_writes_to_the_output_that_it_is_given(self, dtypes: tuple[torch.dtype, ...], device: str) -> None:
+        inputs = self.with_outputs(self.make(device, dtypes=dtypes))
+        for name, output in zip(self.outputs, self.run(inputs), strict=False):
+            assert output is inputs[name], f"the op returned another tensor than the '{name}' that it was given"
+
+    def test_the_output_may_be_an_input(self, dtypes: tuple[torch.dtype, ...], device: str) -> None:
+        assert self.in_place is not None
+        source, output = self.in_place
+        inputs = self.make(device, dtypes=dtypes)
+        expected = self.expect(inputs)
+        inputs[output] = inputs[source]
+        self.check(self.run(inputs), expected, inputs)
+
+    @_for_each(lambda cls: cls.optional)
+    def test_what_is_absent_counts_as_zeros(self, name: str, device: str) -> None:
+        inputs = self.make(device)
+        inputs[name] = torch.zeros_like(inputs[name])
+        expected = self.expect(inputs)
+        inputs[name] = None
+        self.check(self.run(inputs), expected, inputs)
+
+    def test_an_index_that_is_no_row_of_the_table_reads_zeros(self, device: str) -> None:
+        assert self.index is not None
+        inputs = self.make(device)
+        rows = len(inputs[self.tables[0]])
+        index = inputs[self.index]
+        wrong = torch.tensor([-1, rows, 2**31 - 1, -(2**31)]).to(index)
+        index.flatten()[:4] = wrong[: index.numel()]
+        known = inputs | {self.index: torch.where((index >= 0) & (index < rows), index, rows)}
+        for name in self.tables:  # with a row of zeros at the end
+            known[name] = torch.cat([inputs[name], torch.zeros_like(inputs[name][:1])])
+        expected = self.expect(known)
+        self.check(self.run(inputs), expected, inputs)
+
+    # What is refused.
+
+    @_for_each(lambda cls: cls._tensors())
+    def test_refuses_a_tensor_that_is_not_contiguous(self, name: str, device: str) -> None:
+        inputs = self.with_outputs(self.make(device))
+        if inputs[name].numel() < 2:
+            pytest.skip(f"'{name}' has no two elements with a gap between them")
+        inputs[name] = torch.stack([inputs[name]] * 2, dim=-1)[..., 0]
+        message = rf"Tensor match failed for {name}(.|\n)*not contiguous"
+        with pytest.raises(RuntimeError, match=message):
+            self.run(inputs)
+
+    @_for_each(lambda cls: [name for name in cls._tensors() if name not in cls.any_rank])
+    def test_refuses_a_tensor_of_another_shape(self, name: str, device: str) -> None:
+        inputs = self.with_outputs(self.make(device))
+        inputs[name] = inputs[name][None]
+        with pytest.raises(RuntimeError, match=r"Tensor match failed(.|\n)* mismatch"):
+            self.run(inputs)
+
+    @_for_each(lambda cls: cls._tensors())
+    def test_refuses_a_tensor_of_another_dtype(self, name: str, device: str) -> None:
+        inputs = self.with_outputs(self.make(device))
+        inputs[name] = torch.empty_like(inputs[name], dtype=torch.complex64)
+        message = r"complex64 is not one of|DType mismatch(.|\n)*complex64"
+        with pytest.raises((TypeError, RuntimeError), match=message):
+            self.run(inputs)
+
+    @_for_each(lambda cls: [name for name in cls.given if name not in cls.optional])
+    def test_refuses_none(self, name: str, device: str) -> None:
+        inputs = self.make(device)
+        inputs[name] = None
+        with pytest.raises(TypeError, match=rf"'{name}' must be a tensor, not None"):
+            self.run(inputs)
+
+    def test_refuses_tensors_on_the_cpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(env.SIM, raising=False)
+        inputs = self.make("cpu")
+        with pytest.raises(KjitError, match="only a CUDA source"):
+            self.run(inputs)
+
+    @needs_gpu
+    def test_refuses_tensors_on_a_gpu(self) -> None:
+        inputs = self.make("cuda")
+        with pytest.raises(KjitError, match=r"only a C\+\+ source"):
+            self.run(inputs)
+
+    @needs_gpu
+    @_for_each(lambda cls: cls._tensors())
+    def test_refuses_tensors_on_different_devices(self, name: str) -> None:
+        inputs = self.with_outputs(self.make("cuda"))
+        inputs[name] = inputs[name].cpu()
+        with pytest.raises(RuntimeError, match=r"Device mismatch|only a CUDA source"):
+            self.run(inputs)
+
+    def test_refuses_to_lose_a_gradient(self, device: str) -> None:
+        inputs = self.make(device)
+        floats = [name for name in self.given if inputs[name] is not None and inputs[name].is_floating_point()]
+        if not floats:
+            pytest.skip("no input has a floating dtype, and could require a gradient")
+        inputs[floats[0]].requires_grad_()
+        with pytest.raises(KjitError, match="no gradient"):
+            self.run(inputs)
+
+    # PyTorch.
+
+    def test_torch_compile_takes_it_whole(self, device: str) -> None:
+        inputs = self.make(device)
+        expected = self.expect(inputs)
+        op = self.op
+
+        def call(inputs: Inputs) -> Any:
+            return op(**inputs)
+
+        returned = torch.compile(call, fullgraph=True)(inputs)
+        self.check(self._results(returned, inputs), expected, inputs)
+
+    def test_passes_the_checks_of_torch_library(self, device: str) -> None:
+        inputs = self.with_outputs(self.make(device))
+        checks = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+        if any(isinstance(value, torch.Tensor) and _is_fp8(value.dtype) for value in inputs.values()):
+            checks.remove("test_schema")  # which computes with the tensors, and PyTorch cannot with fp8
+        torch.library.opcheck(self.op.op, (), inputs, test_utils=checks)
+
+    # GPUs.
+
+    @needs_gpu
+    def test_can_be_captured_in_a_cuda_graph(self) -> None:
+        inputs, later = self.make("cuda"), self.make("cuda")
+        self.run(dict(inputs))  # loads the module
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            actual = self.run(inputs)
+        for name in self.given:
+            inputs[name].copy_(later[name])
+        graph.replay()
+        self.check(actual, self.expect(later), later)
+
+    @needs_gpu
+    def test_runs_on_the_current_stream(self) -> None:
+        inputs, later = self.make("cuda"), self.make("cuda")
+        self.run(dict(inputs))  # loads the module
+        cuda: Any = torch.cuda  # which is not typed throughout
+        stream = cuda.Stream()
+        stream.wait_stream(cuda.current_stream())
+        with cuda.stream(stream):
+            # On any other stream the kernel would be done before its input is there.
+            cuda._sleep(100_000_000)
+            for name in self.given:
+                inputs[name].copy_(later[name])
+            actual = self.run(inputs)
+        stream.synchronize()
+        self.check(actual, self.expect(later), later)
+
+    @needs_two_gpus
+    def test_runs_on_a_gpu_that_is_not_the_current_one(self) -> None:
+        inputs = self.make("cuda:1")
+        expected = self.expect(inputs)
+        self.check(self.run(inputs), expected, inputs)
+
+    @needs_gpu
+    def test_indexes_past_two_to_the_31(self, require_gpu_memory: Callable[[int], None]) -> None:
+        require_gpu_memory(8 * 2**31 * (len(self._tensors()) + 1))
+        self._compare_ends("cuda")
+
+    def _compare_ends(self, device: str) -> None:
+        """Compare the ends of results with what the ends of inputs give."""
+        inputs = self.make(device, shape=self.huge_shape)
+        long = self.given if self.huge_inputs is None else self.huge_inputs
+        expected = self.expect(inputs | {name: self._end_of(inputs[name]) for name in long})
+        actual = tuple(self._end_of(result) for result in self.run(inputs))
+        self.check(actual, expected, inputs)
+
+    def _end_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        size = tensor.shape[self.huge_axis]
+        return tensor.narrow(self.huge_axis, size - _END, _END).clone()
+
+    def test_compiles_without_a_gpu(self, spec: Spec) -> None:
+        from kjit.build.toolchain import find_cuda
+        from kjit.runtime.load import ensure_built
+
+        try:
+            find_cuda()
+        except ToolchainError as error:
+            pytest.skip(error.message)
+        ensure_built(Variant(spec.only("cuda"), Target.cuda("9.0a")))
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _is_fp8(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point and dtype.itemsize == 1
+
+
+def _as_tuple(returned: Any) -> Results:
+    return returned if isinstance(returned, tuple) else (returned,)
+
+
+def _wide(value: Any) -> Any:
+    """A tensor as float64 or int64, always a copy; anything else as it is."""
+    if not isinstance(value, torch.Tensor) or value.dtype == torch.bool:
+        return value
+    dtype = torch.float64 if value.dtype.is_floating_point else torch.int64
+    return value.to(dtype, copy=True)
+
+
+def _shifted(tensor: torch.Tensor, offset: int) -> torch.Tensor:
+    """A copy that begins `offset` elements after an aligned address."""
+    size = tensor.numel() + offset
+    memory = torch.empty(size, dtype=tensor.dtype, device=tensor.device)
+    return memory[offset:].view(tensor.shape).copy_(tensor)
+
+
+def _check_one(actual: torch.Tensor, expected: torch.Tensor, sources: Sequence[torch.dtype]) -> None:
+    """Hold one result against what was computed in the widest dtypes from tensors of the dtypes `sources`."""
+    if _is_fp8(actual.dtype):
+        # What is too large becomes the largest number in a kernel, and nan in PyTorch.
+        info = torch.finfo(actual.dtype)
+        expected = expected.clamp(info.min, info.max)
+    if expected.is_floating_point() and not actual.is_floating_point():
+        # Cut off close to a whole number, what is on either side of it is right.
+        limits = tolerances(torch.float32)
+        margin = limits["atol"] + limits["rtol"] * expected.abs()
+        low, high = ((expected + d).to(actual.dtype) for d in (-margin, margin))
+        expected = torch.where(actual == low, low, actual.clamp(low, high))
+    # A float64 that was computed from narrower floats is as exact as those.
+    limits = tolerances(actual.dtype, *sources)
+    torch.testing.assert_close(actual.double(), expected.to(actual.dtype).double(), equal_nan=True, **limits)
