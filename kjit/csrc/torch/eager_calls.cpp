@@ -72,7 +72,8 @@ bool is_in_forward_mode() {
 }
 
 // What a tensor has whose elements do not simply lie in memory.
-constexpr c10::DispatchKeySet kUnusual({c10::DispatchKey::Negative, c10::DispatchKey::NestedTensor,
+constexpr c10::DispatchKeySet kUnusual({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
+                                        c10::DispatchKey::ZeroTensor, c10::DispatchKey::NestedTensor,
                                         c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
                                         c10::DispatchKey::Quantized, c10::DispatchKey::MkldnnCPU});
 
