@@ -47,7 +47,6 @@ def generate_call(
         "refuse_gradient": refuse_gradient,
         "require_tensors": _require_tensors,
         "require_numbers": _require_numbers,
-        "refuse_negative": _refuse_negative,
         "refuse_layouts": _refuse_layouts,
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
@@ -103,16 +102,6 @@ def _require_numbers(op: str, arguments: dict[str, tuple[object, str]]) -> None:
             raise TypeError(f"{op}(): argument '{name}' must be {kind}, not {what}")
 
 
-def _refuse_negative(op: str, written: dict[str, torch.Tensor | None]) -> None:
-    for name, tensor in written.items():
-        # PyTorch can tell an op which reads such a tensor what it holds, but not one that writes to it.
-        if tensor is not None and tensor.is_neg():
-            raise KjitError(
-                f"op '{op}' cannot write to '{name}', which has the negative bit.",
-                hint="write to another tensor and copy it there (`copy_`)",
-            )
-
-
 def _refuse_layouts(op: str, tensors: dict[str, torch.Tensor | None]) -> None:
     """Raise a `KjitError` that names a tensor whose elements do not simply lie in memory, if there is one."""
     import torch
@@ -163,8 +152,9 @@ def _source(layout: OpLayout) -> str:
     def requires_grad(name: str) -> str:
         return given_and(name, "requires_grad")
 
-    def is_meta(name: str) -> str:
-        return given_and(name, "is_meta")
+    def has_no_data(name: str) -> str:
+        question = f"({name}.is_meta or {name}._is_zerotensor())"
+        return f"{name} is not None and {question}" if name in optional else question
 
     direct = [
         *map(plain, tensors),
@@ -172,8 +162,8 @@ def _source(layout: OpLayout) -> str:
         # Of torch.jit.trace, which shows in no tensor. No one call of PyTorch answers this question and another.
         "not _kjit_is_jit_tracing()",
         "_kjit_forward_mode._current_level < 0",
-        # Such a tensor has the opposite of what lies in memory: the imaginary part of a conjugate.
-        *(f"not ({given_and(name, 'is_neg()')})" for name in tensors),
+        # Such a tensor is the conjugate or the opposite of what lies in memory.
+        *(f"not ({given_and(name, 'is_conj()')}) and not ({given_and(name, 'is_neg()')})" for name in tensors),
     ]
     is_direct = " and ".join(direct)
     # One question about the thread costs less than those about three tensors.
@@ -221,11 +211,11 @@ def _source(layout: OpLayout) -> str:
         f"    if {is_direct} and ({' or '.join(unneeded)}):",
         "        try:",
         f"            _kjit_result = _kjit_function({layout.arguments})",
-        # A kernel cannot have run on a tensor without data, such as one on the meta device and what a transformation of
-        # functorch wraps, so that this failed before it changed anything. Asking here rather than at the top keeps the
-        # question out of every other call.
+        # A kernel cannot have run on a tensor without data, such as one on the meta device, a zero tensor, and what a
+        # transformation of functorch wraps, so that this failed before it changed anything. Asking here rather than at
+        # the top keeps the question out of every other call.
         "        except RuntimeError:",
-        f"            if _kjit_top_transform() is None and not ({' or '.join(map(is_meta, tensors))}):",
+        f"            if _kjit_top_transform() is None and not ({' or '.join(map(has_no_data, tensors))}):",
         f"                _kjit_refuse_layouts({layout.op!r}, {{{named}}})",
         "                raise",
         "        else:",
@@ -237,7 +227,6 @@ def _source(layout: OpLayout) -> str:
         f"        _kjit_refuse_gradient({{{named}}})",
         f"    _kjit_require_tensors({layout.op!r}, {{{required}}}, {{{possible}}})",
         *(f"    {line}" for line in require_numbers),
-        f"    _kjit_refuse_negative({layout.op!r}, {{{', '.join(f'{name!r}: {name}' for name in written)}}})",
         f"    return _kjit_call_op({layout.arguments})",
     ]
     return "\n".join(lines)
