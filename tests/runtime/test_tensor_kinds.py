@@ -113,7 +113,7 @@ def test_a_gradient_flows_through_a_conjugate() -> None:
     op = kjit.torch_op(outputs=torch.empty_like, name="kjit_kinds::square")(square)
     op.register_autograd(
         lambda ctx, grad: grad * 2 * ctx.saved_tensors[0].conj(),
-        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+        setup_context=lambda ctx, inputs, _: ctx.save_for_backward(inputs[0]),
     )
     z = Z.to(torch.complex128).requires_grad_()
     assert torch.autograd.gradcheck(lambda z: op(z.conj()), (z,))
