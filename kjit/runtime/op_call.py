@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
-from kjit.errors import KjitError
 from kjit.runtime.op_layout import OpLayout
+from kjit.runtime.unusable import explain
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +47,7 @@ def generate_call(
         "refuse_gradient": refuse_gradient,
         "require_tensors": _require_tensors,
         "require_numbers": _require_numbers,
-        "refuse_layouts": _refuse_layouts,
+        "explain": explain,
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
         "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
@@ -78,6 +78,8 @@ def _require_tensors(op: str, arguments: dict[str, object], optional: dict[str, 
     for name, value in (arguments | given).items():
         if not torch.overrides.is_tensor_like(value):  # type: ignore[no-untyped-call]
             raise TypeError(f"{op}(): argument '{name}' must be a tensor, not {type(value).__name__}")
+        if getattr(value, "is_nested", False):  # of which PyTorch's error is the name of the op
+            explain(f"op '{op}'", {name: value})
 
 
 def _require_numbers(op: str, arguments: dict[str, tuple[object, str]]) -> None:
@@ -100,26 +102,6 @@ def _require_numbers(op: str, arguments: dict[str, tuple[object, str]]) -> None:
         if not isinstance(value, accepted[kind]) and not is_flag:
             what = "a tensor" if isinstance(value, torch.Tensor) else type(value).__name__
             raise TypeError(f"{op}(): argument '{name}' must be {kind}, not {what}")
-
-
-def _refuse_layouts(op: str, tensors: dict[str, torch.Tensor | None]) -> None:
-    """Raise a `KjitError` that names a tensor whose elements do not simply lie in memory, if there is one."""
-    import torch
-
-    for name, tensor in tensors.items():
-        if tensor is None:
-            continue
-        layout, dense = str(tensor.layout).removeprefix("torch."), "to_dense()"
-        if tensor.is_nested:
-            layout, dense = "nested", "to_padded_tensor(0)"
-        elif tensor.is_quantized:
-            layout, dense = "quantized", "dequantize()"
-        elif tensor.layout is torch.strided:
-            continue
-        raise KjitError(
-            f"op '{op}' cannot use '{name}', which is not a dense tensor ({layout}).",
-            hint=f"{name}.{dense} makes a dense one of it",
-        ) from None
 
 
 def _source(layout: OpLayout) -> str:
@@ -216,7 +198,7 @@ def _source(layout: OpLayout) -> str:
         # the top keeps the question out of every other call.
         "        except RuntimeError:",
         f"            if _kjit_top_transform() is None and not ({' or '.join(map(has_no_data, tensors))}):",
-        f"                _kjit_refuse_layouts({layout.op!r}, {{{named}}})",
+        f"                _kjit_explain({f'op {layout.op!r}'!r}, {{{named}}})",
         "                raise",
         "        else:",
         *(f"            {line}" for line in count),

@@ -410,14 +410,6 @@ KJIT_IMPL void wrong_size(Position at, const char* type, std::int64_t expected, 
   throw PanicError(message, "TypeError");
 }
 
-KJIT_IMPL void no_data(Position at, const DLTensor& tensor) {
-  Message message;
-  append_position(message, at);
-  message << " is a tensor of " << host::ShapeView(tensor.shape, static_cast<std::size_t>(tensor.ndim)).Product()
-          << " elements without data: its memory was freed, or it never had any";
-  throw PanicError(message, "RuntimeError");
-}
-
 KJIT_IMPL void out_of_range(Position at, const char* expected, const TVMFFIAny& value) {
   Message message;
   append_position(message, at);
@@ -425,6 +417,49 @@ KJIT_IMPL void out_of_range(Position at, const char* expected, const TVMFFIAny& 
   if (value.type_index == kTVMFFIInt) message << ": " << value.v_int64;
   if (value.type_index == kTVMFFIFloat) message << ": " << value.v_float64;
   throw PanicError(message, "ValueError");
+}
+
+#ifdef KJIT_PRECOMPILED
+LazyBits lazy_bits{};
+#endif
+
+/// The bits of `lazy_bits` that a tensor has.
+KJIT_IMPL std::uint64_t lazy_bits_of(const TVMFFIAny& value) {
+  if (value.type_index != kTVMFFITensor) return 0;
+  if (reinterpret_cast<std::uintptr_t>(value.v_obj->deleter) != lazy_bits.object_deleter) return 0;
+  // So this is tvm-ffi's class for a tensor from DLPack, and if the next one is torch's deleter, that has its tensor
+  // there.
+  const auto* managed =
+      *reinterpret_cast<DLManagedTensorVersioned* const*>(reinterpret_cast<const DLTensor*>(value.v_obj + 1) + 1);
+  if (reinterpret_cast<std::uintptr_t>(managed->deleter) != lazy_bits.dlpack_deleter) return 0;
+  const char* tensor = *static_cast<const char* const*>(managed->manager_ctx);
+  return *reinterpret_cast<const std::uint64_t*>(tensor + lazy_bits.offset) &
+         (lazy_bits.conjugate | lazy_bits.opposite);
+}
+
+KJIT_COLD KJIT_IMPL void not_readable(Position at, const DLTensor& tensor, std::uint64_t bits) {
+  Message message;
+  append_position(message, at);
+  const std::int64_t elements = host::ShapeView(tensor.shape, static_cast<std::size_t>(tensor.ndim)).Product();
+  if (bits == 0) {
+    message << " is a tensor of " << elements << (elements == 1 ? " element" : " elements")
+            << " without data: its memory was freed, or it never had any";
+  } else {
+    const bool is_conjugate = (bits & lazy_bits.conjugate) != 0;
+    message << " is the " << (is_conjugate ? "conjugate" : "opposite") << " of what lies in memory"
+            << (is_conjugate ? "; pass what resolve_conj() makes of it" : "; pass what resolve_neg() makes of it");
+  }
+  throw PanicError(message, "RuntimeError");
+}
+
+KJIT_IMPL void require_readable(const TVMFFIAny& value, Position at) {
+  const DLTensor& tensor = *tensor_of(value);
+  const std::uint64_t bits = lazy_bits_of(value);
+  if (tensor.data != nullptr && bits == 0) [[likely]] {
+    return;
+  }
+  if (host::ShapeView(tensor.shape, static_cast<std::size_t>(tensor.ndim)).Product() != 0)
+    not_readable(at, tensor, bits);
 }
 
 KJIT_IMPL void wrong_count(const char* function, int expected, int given) {
@@ -619,7 +654,7 @@ KJIT_IMPL host::ffi::Tensor owned_tensor_of(const TVMFFIAny& value, Position at)
   if (value.type_index != kTVMFFITensor) {
     wrong_type(at, tensor_of(value) != nullptr ? "a tensor that can be kept" : "a tensor", value);
   }
-  require_data(*tensor_of(value), at);
+  require_readable(value, at);
   TVMFFIObjectIncRef(value.v_obj);
   return host::ffi::Tensor(value.v_obj);
 }

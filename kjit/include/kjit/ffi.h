@@ -448,7 +448,6 @@ constexpr const char* named() noexcept {
 /// `type` is what `named` gives.
 [[noreturn]] KJIT_COLD void not_of_type(Position at, const char* type, const TVMFFIAny& value);
 [[noreturn]] KJIT_COLD void wrong_size(Position at, const char* type, std::int64_t expected, std::int64_t given);
-[[noreturn]] KJIT_COLD void no_data(Position at, const DLTensor& tensor);
 [[noreturn]] KJIT_COLD void out_of_range(Position at, const char* expected, const TVMFFIAny& value);
 [[noreturn]] KJIT_COLD void wrong_count(const char* function, int expected, int given);
 /// Hands the exception in flight to tvm-ffi, which raises it in Python; returns what an export returns then.
@@ -485,13 +484,24 @@ inline const DLTensor* tensor_of(const TVMFFIAny& value) {
   return nullptr;
 }
 
-/// Refuses a tensor that has elements and no memory: one that was freed, a zero tensor of torch, a fake one.
-inline void require_data(const DLTensor& tensor, Position at) {
-  if (tensor.data != nullptr) [[likely]] {
-    return;
-  }
-  if (host::ShapeView(tensor.shape, static_cast<std::size_t>(tensor.ndim)).Product() != 0) no_data(at, tensor);
-}
+/// Where the tensors of torch say that they are not what lies in memory; all zero where that is not known
+/// (kjit/runtime/lazy_bits.py).
+struct LazyBits {
+  std::uintptr_t object_deleter;
+  std::uintptr_t dlpack_deleter;
+  std::size_t offset;
+  std::uint64_t conjugate;
+  std::uint64_t opposite;
+};
+#ifdef KJIT_PRECOMPILED
+extern LazyBits lazy_bits;
+#else
+inline LazyBits lazy_bits{};
+#endif
+
+/// Refuses a tensor that has elements and no memory (one that was freed, a zero tensor of torch, a fake one), and one
+/// that is the conjugate or the opposite of what lies in memory. `value` is a tensor.
+void require_readable(const TVMFFIAny& value, Position at);
 
 const char* python_type_name(const TVMFFIAny& value);
 
@@ -538,7 +548,7 @@ T argument(const TVMFFIAny& value, Position at) {
     if (tensor == nullptr) [[unlikely]] {
       wrong_type(at, "a tensor", value);
     }
-    require_data(*tensor, at);
+    require_readable(value, at);
     return host::TensorView(tensor);
   } else if constexpr (std::same_as<T, host::ffi::Tensor>) {
     return owned_tensor_of(value, at);
