@@ -5,6 +5,8 @@ The command line prints `message` and `hint` and exits with `exit_code`; a Pytho
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class KjitError(RuntimeError):
     """The base of every error that kjit raises on purpose.
@@ -20,6 +22,18 @@ class KjitError(RuntimeError):
         super().__init__(message if hint is None else f"{message}\n  hint: {hint}")
         self.message = message
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default an exception is made anew from `args`, which have no hint, and lack what a subclass requires: it
+        # could leave a process (`ProcessPoolExecutor`, `multiprocessing.Pool`), and not arrive in another.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(cls: type[KjitError], args: tuple[Any, ...], state: dict[str, Any]) -> KjitError:
+    """An error that was pickled or copied, without its `__init__`."""
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(KjitError):

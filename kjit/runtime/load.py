@@ -14,13 +14,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import inspect
 import logging
 import os
 import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
 
@@ -31,7 +32,7 @@ from kjit.build.key import Key
 from kjit.build.store import Artifact, Lookup, Store
 from kjit.build.toolchain import Toolchain, runtime_target
 from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
-from kjit.runtime import simulation
+from kjit.runtime import lazy_bits, simulation, unusable
 from kjit.spec import Export, Spec, StrPath, Target, TargetKind, Variant
 
 if TYPE_CHECKING:
@@ -176,7 +177,12 @@ def jit(
                 target = target_of(spec, where)
                 variant = Variant(spec.only(target.side), target)
                 module = modules[key] = load_variant(variant, build_directory=build_directory, wrapper=wrapper)
-            return fn(module, *call_args, **call_kwargs)
+            try:
+                return fn(module, *call_args, **call_kwargs)
+            except (RuntimeError, ValueError):
+                if "torch" in sys.modules:
+                    unusable.explain(f"'{name}'", _named_arguments(fn, call_args, call_kwargs))
+                raise
 
         return call
 
@@ -330,6 +336,15 @@ def _kind_and_index(device: torch.device | str) -> tuple[TargetKind, int | None]
     return ("cuda", int(index) if index else None) if name == "cuda" else ("cpu", None)
 
 
+def _named_arguments(
+    fn: Callable[..., object], args: tuple[object, ...], named: Mapping[str, object]
+) -> dict[str, object]:
+    """The arguments of a call of `fn` but for its first, the module."""
+    bound = inspect.signature(fn).bind(None, *args, **named).arguments
+    _, *others = bound.items()
+    return dict(others)
+
+
 def _device_of(name: str, values: Iterable[object]) -> torch.device | None:
     """The one device of the tensors among a call's arguments, lists and tuples of tensors included."""
     imported = sys.modules.get("torch")
@@ -399,7 +414,9 @@ def _loaded_from(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.M
     with _loading:
         module = _loaded.get(path)
         if module is None:
-            module = _loaded[path] = _load(path, variant, is_prebuilt=is_prebuilt)
+            module = _load(path, variant, is_prebuilt=is_prebuilt)
+            lazy_bits.teach(module)
+            _loaded[path] = module
     return module
 
 

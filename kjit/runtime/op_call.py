@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
-from kjit.errors import KjitError
 from kjit.runtime.op_layout import OpLayout
+from kjit.runtime.unusable import explain
 
 if TYPE_CHECKING:
     import torch
@@ -47,8 +47,7 @@ def generate_call(
         "refuse_gradient": refuse_gradient,
         "require_tensors": _require_tensors,
         "require_numbers": _require_numbers,
-        "refuse_negative": _refuse_negative,
-        "refuse_layouts": _refuse_layouts,
+        "explain": explain,
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
         "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
@@ -79,6 +78,8 @@ def _require_tensors(op: str, arguments: dict[str, object], optional: dict[str, 
     for name, value in (arguments | given).items():
         if not torch.overrides.is_tensor_like(value):  # type: ignore[no-untyped-call]
             raise TypeError(f"{op}(): argument '{name}' must be a tensor, not {type(value).__name__}")
+        if getattr(value, "is_nested", False):  # of which PyTorch's error is the name of the op
+            explain(f"op '{op}'", {name: value})
 
 
 def _require_numbers(op: str, arguments: dict[str, tuple[object, str]]) -> None:
@@ -101,36 +102,6 @@ def _require_numbers(op: str, arguments: dict[str, tuple[object, str]]) -> None:
         if not isinstance(value, accepted[kind]) and not is_flag:
             what = "a tensor" if isinstance(value, torch.Tensor) else type(value).__name__
             raise TypeError(f"{op}(): argument '{name}' must be {kind}, not {what}")
-
-
-def _refuse_negative(op: str, written: dict[str, torch.Tensor | None]) -> None:
-    for name, tensor in written.items():
-        # PyTorch can tell an op which reads such a tensor what it holds, but not one that writes to it.
-        if tensor is not None and tensor.is_neg():
-            raise KjitError(
-                f"op '{op}' cannot write to '{name}', which has the negative bit.",
-                hint="write to another tensor and copy it there (`copy_`)",
-            )
-
-
-def _refuse_layouts(op: str, tensors: dict[str, torch.Tensor | None]) -> None:
-    """Raise a `KjitError` that names a tensor whose elements do not simply lie in memory, if there is one."""
-    import torch
-
-    for name, tensor in tensors.items():
-        if tensor is None:
-            continue
-        layout, dense = str(tensor.layout).removeprefix("torch."), "to_dense()"
-        if tensor.is_nested:
-            layout, dense = "nested", "to_padded_tensor(0)"
-        elif tensor.is_quantized:
-            layout, dense = "quantized", "dequantize()"
-        elif tensor.layout is torch.strided:
-            continue
-        raise KjitError(
-            f"op '{op}' cannot use '{name}', which is not a dense tensor ({layout}).",
-            hint=f"{name}.{dense} makes a dense one of it",
-        ) from None
 
 
 def _source(layout: OpLayout) -> str:
@@ -163,8 +134,9 @@ def _source(layout: OpLayout) -> str:
     def requires_grad(name: str) -> str:
         return given_and(name, "requires_grad")
 
-    def is_meta(name: str) -> str:
-        return given_and(name, "is_meta")
+    def has_no_data(name: str) -> str:
+        question = f"({name}.is_meta or {name}._is_zerotensor())"
+        return f"{name} is not None and {question}" if name in optional else question
 
     direct = [
         *map(plain, tensors),
@@ -172,8 +144,8 @@ def _source(layout: OpLayout) -> str:
         # Of torch.jit.trace, which shows in no tensor. No one call of PyTorch answers this question and another.
         "not _kjit_is_jit_tracing()",
         "_kjit_forward_mode._current_level < 0",
-        # Such a tensor has the opposite of what lies in memory: the imaginary part of a conjugate.
-        *(f"not ({given_and(name, 'is_neg()')})" for name in tensors),
+        # Such a tensor is the conjugate or the opposite of what lies in memory.
+        *(f"not ({given_and(name, 'is_conj()')}) and not ({given_and(name, 'is_neg()')})" for name in tensors),
     ]
     is_direct = " and ".join(direct)
     # One question about the thread costs less than those about three tensors.
@@ -221,12 +193,12 @@ def _source(layout: OpLayout) -> str:
         f"    if {is_direct} and ({' or '.join(unneeded)}):",
         "        try:",
         f"            _kjit_result = _kjit_function({layout.arguments})",
-        # A kernel cannot have run on a tensor without data, such as one on the meta device and what a transformation of
-        # functorch wraps, so that this failed before it changed anything. Asking here rather than at the top keeps the
-        # question out of every other call.
+        # A kernel cannot have run on a tensor without data, such as one on the meta device, a zero tensor, and what a
+        # transformation of functorch wraps, so that this failed before it changed anything. Asking here rather than at
+        # the top keeps the question out of every other call.
         "        except RuntimeError:",
-        f"            if _kjit_top_transform() is None and not ({' or '.join(map(is_meta, tensors))}):",
-        f"                _kjit_refuse_layouts({layout.op!r}, {{{named}}})",
+        f"            if _kjit_top_transform() is None and not ({' or '.join(map(has_no_data, tensors))}):",
+        f"                _kjit_explain({f'op {layout.op!r}'!r}, {{{named}}})",
         "                raise",
         "        else:",
         *(f"            {line}" for line in count),
@@ -237,7 +209,6 @@ def _source(layout: OpLayout) -> str:
         f"        _kjit_refuse_gradient({{{named}}})",
         f"    _kjit_require_tensors({layout.op!r}, {{{required}}}, {{{possible}}})",
         *(f"    {line}" for line in require_numbers),
-        f"    _kjit_refuse_negative({layout.op!r}, {{{', '.join(f'{name!r}: {name}' for name in written)}}})",
         f"    return _kjit_call_op({layout.arguments})",
     ]
     return "\n".join(lines)

@@ -66,8 +66,9 @@ No gradient is ever wrong without a word: where an input requires one and there 
 besides, and in forward mode (`torch.func.jvp`), a call is an error; and whatever a call writes to counts as changed, so
 that autograd notices where it had saved the old values.
 
-A tensor with the negative bit (`torch._neg_view`, the imaginary part of a conjugate) holds the opposite of what lies in
-memory. As an input it takes the road through PyTorch, which knows that; to write to one is an error.
+A tensor may be the conjugate or the opposite of what lies in memory (`x.conj()`, `x.H`, the imaginary part of a
+conjugate), or a zero tensor, which has no memory. It takes the road through PyTorch, and the registered op gives the
+kernel a copy that is what it reads. What is written to one is copied back; to write to a zero tensor is an error.
 
 What is given up: what was made in inference mode can be written to outside of it. And a `TorchFunctionMode` and the
 profiler's list of ATen ops do not see eager calls (the GPU's timeline does).
@@ -332,7 +333,18 @@ def _register(
         with torch._C._AutoDispatchBelowADInplaceOrView():
             overload.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *args, **outs)
 
+    def make_physical(*args: Any, **outs: Any) -> None:
+        # PyTorch's own fallback does this too, but for what an op writes to only where it returns that.
+        given = dict(zip((p.name for p in layout.inputs), args, strict=False)) | outs
+        physical = _physical(layout, given)
+        overload(*(physical[p.name] for p in layout.inputs[: len(args)]), **{out: physical[out] for out in outs})
+        for name in (*layout.mutated, *layout.outputs):
+            if physical.get(name) is not given.get(name):
+                given[name].copy_(physical[name])
+
     library.impl(op_name, kernel, "CompositeExplicitAutograd")
+    for key in ("Conjugate", "Negative", "ZeroTensor"):
+        library.impl(op_name, make_physical, key)
     torch.library.register_fake(f"{namespace}::{op_name}", fake, lib=library)
     library.impl(op_name, autograd, "Autograd", with_keyset=True)
     library.impl(op_name, count_versions, "ADInplaceOrView", with_keyset=True)
@@ -341,6 +353,28 @@ def _register(
     gradient.library = library
     gradient.publish(overload)
     return cast("torch._ops.OpOverload[..., Any]", overload)
+
+
+def _physical(layout: OpLayout, given: dict[str, Any]) -> dict[str, Any]:
+    """What is given to an op, with a copy in the place of each tensor that does not lie in memory as it is read.
+
+    Raises:
+        KjitError: it would be written to, and has no memory.
+    """
+    found = dict(given)
+    for name in layout.tensors:
+        tensor = given.get(name)
+        if tensor is None:
+            continue
+        if tensor._is_zerotensor():
+            if name in layout.mutated or name in layout.outputs:
+                raise KjitError(
+                    f"op '{layout.op}' cannot write to '{name}', which is a zero tensor and has no memory.",
+                    hint=f"pass {name}.clone()",
+                )
+            tensor = tensor.clone()
+        found[name] = tensor.resolve_conj().resolve_neg()
+    return found
 
 
 def _require_data(layout: OpLayout, given: dict[str, Any]) -> None:

@@ -3,6 +3,8 @@
 #include <kjit/ffi.h>
 
 #include <new>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -55,6 +57,9 @@ std::int64_t dtype_bits(DLDataType dtype) {
 std::int64_t device_type(DLDevice device) {
   return device.device_type;
 }
+std::int64_t device_id(DLDevice device) {
+  return device.device_id;
+}
 std::int64_t address(void* pointer) {
   return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(pointer));
 }
@@ -75,6 +80,24 @@ void throw_bad_alloc() {
 }
 void throw_an_int() {
   throw 42;
+}
+void throw_text() {
+  throw "only text";
+}
+void throw_latin_1() {
+  throw std::runtime_error("caf\xe9, \xed\xa0\x80 and \xf0\x9f\x98");
+}
+struct Silent : std::exception {
+  const char* what() const noexcept override { return ""; }
+};
+void throw_silent() {
+  throw Silent();
+}
+void panic_with_a_null(StringView text) {
+  kjit::host::Panic("before ", text, " after");
+}
+void throw_much(std::int64_t size) {
+  throw std::runtime_error(std::string(static_cast<std::size_t>(size), 'x') + " the end");
 }
 void throw_panic(std::int64_t n) {
   kjit::host::Panic("n is ", n, ", a ", 0.5, " of ", true);
@@ -240,6 +263,7 @@ KJIT_EXPORT(text_size, text_size)
 KJIT_EXPORT(text_is_float32, text_is_float32)
 KJIT_EXPORT(dtype_bits, dtype_bits)
 KJIT_EXPORT(device_type, device_type)
+KJIT_EXPORT(device_id, device_id)
 KJIT_EXPORT(address, address)
 KJIT_EXPORT(nothing, nothing)
 KJIT_EXPORT(twice, &Twice::run)
@@ -247,6 +271,11 @@ KJIT_EXPORT(five_times, (Times<5, std::int64_t>::run))
 KJIT_EXPORT(throw_bad_alloc, throw_bad_alloc)
 KJIT_EXPORT(throw_an_int, throw_an_int)
 KJIT_EXPORT(throw_panic, throw_panic)
+KJIT_EXPORT(throw_text, throw_text)
+KJIT_EXPORT(throw_latin_1, throw_latin_1)
+KJIT_EXPORT(throw_silent, throw_silent)
+KJIT_EXPORT(throw_much, throw_much)
+KJIT_EXPORT(panic_with_a_null, panic_with_a_null)
 KJIT_EXPORT(size_at, size_at)
 KJIT_EXPORT(stride_at, stride_at)
 KJIT_EXPORT(contiguous, contiguous)

@@ -193,6 +193,17 @@ void a_named_matcher(TensorView a, TensorView b) {
   matcher.verify(b, "b");
 }
 
+// As `auto`, and copied after a symbol was bound.
+void a_matcher_that_auto_keeps(TensorView a, TensorView b) {
+  SymbolicSize n{"n"};
+  auto matcher = TensorMatcher({n, -1}).with_strides({-1, 1}).with_device<kDLCPU>().with_dtype<fp32_t, fp16_t>();
+  auto copy = matcher;
+  matcher.verify(a, "a");
+  auto bound = matcher.ensure_alignment(2);
+  copy.verify(b, "b");  // its dtype is its own
+  bound.verify(b, "b of the dtype of a");
+}
+
 bool dtypes_and_devices_are_compared(TensorView a, TensorView b) {
   return a.dtype() == b.dtype() && a.device() == b.device() && !(a.dtype() != b.dtype());
 }
@@ -235,4 +246,5 @@ KJIT_EXPORT(strides_of_every_kind, strides_of_every_kind)
 KJIT_EXPORT(values_may_be_asked_for, values_may_be_asked_for)
 KJIT_EXPORT(options_from_lists, options_from_lists)
 KJIT_EXPORT(a_named_matcher, a_named_matcher)
+KJIT_EXPORT(a_matcher_that_auto_keeps, a_matcher_that_auto_keeps)
 KJIT_EXPORT(dtypes_and_devices_are_compared, dtypes_and_devices_are_compared)

@@ -207,6 +207,15 @@ def test_a_matcher_may_be_kept(module: Any) -> None:
         module.a_named_matcher(torch.zeros(3), torch.zeros(4))
 
 
+def test_auto_keeps_a_matcher_and_a_copy_goes_its_own_way(module: Any) -> None:
+    single, half = torch.zeros(3, 2), torch.zeros(3, 2, dtype=torch.float16)
+    module.a_matcher_that_auto_keeps(single, single)
+    with refused("Tensor match failed for b of the dtype of a"):
+        module.a_matcher_that_auto_keeps(single, half)
+    with refused("Tensor match failed for b: Tensor<4, 2>"):
+        module.a_matcher_that_auto_keeps(single, torch.zeros(4, 2))
+
+
 def test_dtypes_and_devices_are_compared(module: Any) -> None:
     assert module.dtypes_and_devices_are_compared(torch.zeros(1), torch.zeros(2))
     assert not module.dtypes_and_devices_are_compared(torch.zeros(1), torch.zeros(2, dtype=torch.int32))

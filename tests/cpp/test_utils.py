@@ -71,10 +71,14 @@ def test_messages_print_every_kind_of_value(module: Any, value: float, printed: 
         module.all_kinds_of_values(value)
 
 
-def test_a_message_that_is_too_long_is_cut_off(module: Any) -> None:
-    with pytest.raises(RuntimeError, match=r"x{1000}") as caught:
-        module.very_long_message()
-    assert len(str(caught.value)) < 1600
+@pytest.mark.parametrize("character", ["x", "é", "€", "\U0001f600"])
+@pytest.mark.parametrize("offset", range(4))
+def test_a_message_that_is_too_long_is_cut_off_between_two_characters(module: Any, character: str, offset: int) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        module.very_long_message(offset, character)
+    text = str(caught.value)
+    assert re.fullmatch(rf"x{{{offset}}}{character}+\.\.\.", text) or character == "x"
+    assert 4095 - 3 <= len(text.encode()) <= 4095
 
 
 def test_the_root_cause_leaves_the_place_out(module: Any) -> None:

@@ -40,8 +40,30 @@ std::int64_t sum_of_sizes(tvm::ffi::Array<tvm::ffi::Tensor> tensors) {
 
 // All of them.
 #include <kjit/tvm_ffi.h>
+#include <tvm/ffi/extra/stl.h>
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
 
 namespace {
+
+/// Takes a `T`; what it is given is looked into, as a kernel would.
+template <typename T>
+void take(T) {}
+std::int64_t elements_of(tvm::ffi::Array<tvm::ffi::Optional<tvm::ffi::Tensor>> tensors) {
+  std::int64_t sum = 0;
+  for (const auto& tensor : tensors) sum += tensor.has_value() ? tensor.value().numel() : -1;
+  return sum;
+}
+std::int64_t elements_of_values(tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Tensor> tensors) {
+  std::int64_t sum = 0;
+  for (const auto& [name, tensor] : tensors) sum += tensor.numel();
+  return sum;
+}
 
 static_assert(!std::is_same_v<tvm::ffi::TensorView, kjit::TensorView>);
 
@@ -97,6 +119,9 @@ std::int64_t rows(tvm::ffi::TensorView theirs, kjit::TensorView ours) {
 void fail_as_index_error() {
   TVM_FFI_THROW(IndexError) << "past the end";
 }
+void fail_in_latin_1() {
+  TVM_FFI_THROW(ValueError) << "caf\xe9";
+}
 
 }  // namespace
 
@@ -113,3 +138,26 @@ KJIT_EXPORT(greet, greet)
 KJIT_EXPORT(same, same)
 KJIT_EXPORT(rows, rows)
 KJIT_EXPORT(fail_as_index_error, fail_as_index_error)
+KJIT_EXPORT(fail_in_latin_1, fail_in_latin_1)
+KJIT_EXPORT(elements_of, elements_of)
+KJIT_EXPORT(elements_of_values, elements_of_values)
+KJIT_EXPORT(tensors, take<tvm::ffi::Array<tvm::ffi::Tensor>>)
+KJIT_EXPORT(views, take<std::vector<tvm::ffi::TensorView>>)
+KJIT_EXPORT(tensor, take<tvm::ffi::Tensor>)
+KJIT_EXPORT(optional_tensor, take<tvm::ffi::Optional<tvm::ffi::Tensor>>)
+KJIT_EXPORT(function, take<tvm::ffi::Function>)
+KJIT_EXPORT(ints, take<std::vector<int>>)
+KJIT_EXPORT(bytes, take<tvm::ffi::Array<std::uint8_t>>)
+KJIT_EXPORT(floats, take<tvm::ffi::Array<float>>)
+KJIT_EXPORT(flags, take<tvm::ffi::Array<bool>>)
+KJIT_EXPORT(nested, take<tvm::ffi::Array<tvm::ffi::Array<std::int64_t>>>)
+KJIT_EXPORT(two_ints, (take<std::array<int, 2>>))
+KJIT_EXPORT(pair, (take<tvm::ffi::Tuple<tvm::ffi::Tensor, double>>))
+KJIT_EXPORT(std_tuple, (take<std::tuple<std::int16_t, std::string>>))
+KJIT_EXPORT(map, (take<tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Tensor>>))
+KJIT_EXPORT(std_map, (take<std::map<std::string, std::vector<int>>>))
+KJIT_EXPORT(either, (take<tvm::ffi::Variant<tvm::ffi::Tensor, std::int64_t>>))
+KJIT_EXPORT(optional_double, take<tvm::ffi::Optional<double>>)
+KJIT_EXPORT(optional_ints, take<std::optional<std::vector<int>>>)
+KJIT_EXPORT(text, take<tvm::ffi::String>)
+KJIT_EXPORT(object, take<tvm::ffi::ObjectRef>)

@@ -74,11 +74,12 @@ void all_kinds_of_values(double real) {
         DLDevice{kDLCPU, 0}, ' ', static_cast<const char*>(nullptr));
 }
 
-void very_long_message() {
-  char text[4000];
-  for (char& c : text) c = 'x';
-  text[3999] = '\0';
-  Panic(static_cast<const char*>(text));
+/// A piece of `text`, again and again, after so many x.
+void very_long_message(std::int64_t offset, kjit::StringView text) {
+  kjit::host::Message message;
+  for (std::int64_t i = 0; i < offset; ++i) message << "x";
+  for (int i = 0; i < 6000; ++i) message << text;
+  throw kjit::host::PanicError(message);
 }
 
 void root_cause_of_a_failure() {

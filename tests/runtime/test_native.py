@@ -84,9 +84,14 @@ def test_what_is_not_dense_is_not_plain(compiled: Native) -> None:
         assert not is_direct(compiled, value)
 
 
-def test_the_opposite_of_what_lies_in_memory_is_not_plain(compiled: Native) -> None:
-    assert not is_direct(compiled, torch.complex(X, X).conj().imag)
-    assert is_direct(compiled, torch.complex(X, X).conj().real)
+def test_what_does_not_lie_in_memory_as_it_is_read_is_not_plain(compiled: Native) -> None:
+    z = torch.complex(X, X)
+    assert is_direct(compiled, z)
+    assert not is_direct(compiled, z.conj())
+    assert not is_direct(compiled, z.conj().imag)
+    assert is_direct(compiled, z.conj().real)
+    assert is_direct(compiled, z.conj().resolve_conj())
+    assert not is_direct(compiled, torch._efficientzerotensor(2))
 
 
 def test_a_call_that_does_not_fit_is_left_to_python(compiled: Native) -> None:

@@ -107,26 +107,6 @@ def test_an_eager_call_does_not_pass_through_the_dispatcher() -> None:
     assert "kjit_tests::scale" not in seen
 
 
-def test_a_tensor_with_the_negative_bit_has_its_sign() -> None:
-    negative = torch._neg_view(X)
-    assert torch.equal(scale(negative, 3.0), X * -3)
-    assert torch.equal(halves(X, torch._neg_view(X))[1], X.ceil() - X)
-    imaginary = torch.complex(X, X).conj().imag
-    assert torch.equal(scale(imaginary, 3.0, out=torch.empty_like(X)), X * -3)
-    with torch.no_grad():
-        assert torch.equal(scale(imaginary.clone().requires_grad_(), 3.0), X * -3)
-
-
-def test_a_tensor_with_the_negative_bit_is_not_written_to() -> None:
-    memory = X.clone()
-    negative = torch._neg_view(memory)
-    with pytest.raises(KjitError, match="op 'scale' cannot write to 'out', which has the negative bit"):
-        scale(X, out=negative)
-    with pytest.raises(KjitError, match="op 'bump_' cannot write to 'x', which has the negative bit"):
-        bump_(negative)
-    assert torch.equal(memory, X)
-
-
 @pytest.mark.parametrize(
     ("make", "what", "hint"),
     [

@@ -2,7 +2,14 @@
 // builds.
 
 #include <kjit/ffi.cpp>
+#include <kjit/impl/python.cpp>
 #include <kjit/once.cpp>
 #include <kjit/streaming.cpp>
 #include <kjit/tensor.cpp>
 #include <kjit/utils.cpp>
+
+/// What kjit/runtime/lazy_bits.py found out.
+KJIT_EXPORT(_kjit_know_lazy_bits, [](std::uint64_t object_deleter, std::uint64_t dlpack_deleter, std::uint64_t offset,
+                                     std::uint64_t conjugate, std::uint64_t opposite) {
+  kjit::ffi_details::lazy_bits = {object_deleter, dlpack_deleter, offset, conjugate, opposite};
+})

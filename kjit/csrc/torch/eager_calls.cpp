@@ -72,9 +72,11 @@ bool is_in_forward_mode() {
 }
 
 // What a tensor has whose elements do not simply lie in memory.
-constexpr c10::DispatchKeySet kUnusual({c10::DispatchKey::Negative, c10::DispatchKey::NestedTensor,
+constexpr c10::DispatchKeySet kUnusual({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
+                                        c10::DispatchKey::ZeroTensor, c10::DispatchKey::NestedTensor,
                                         c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
-                                        c10::DispatchKey::Quantized, c10::DispatchKey::MkldnnCPU});
+                                        c10::DispatchKey::Quantized, c10::DispatchKey::MkldnnCPU,
+                                        c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
 
 // Whether no part of PyTorch but the kernel has to see a tensor, and a kernel can.
 bool is_plain(PyObject* value, bool records_gradients) {

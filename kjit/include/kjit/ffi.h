@@ -7,7 +7,8 @@
 // An export takes TensorView, Optional<T>, integers and floating-point numbers (range-checked), bool, DLDataType,
 // DLDevice, StringView, host::ffi::Tensor and raw pointers (a stream handle); it returns void, bool, an integer, a
 // floating-point number or a Tensor, which `host::ffi::empty` makes with torch's allocator. Wrong arguments are a
-// TypeError that names function, position and what came. No exception crosses the C ABI.
+// TypeError that names function, position and what came; a tensor without data is an error. No exception crosses the C
+// ABI.
 //
 // Only tvm-ffi's C header is included, so that a unit compiles in a fraction of the time that its C++ headers take. A
 // unit that includes those too (kjit/tvm_ffi.h) may use every type of theirs in the same exports: their own conversion
@@ -15,6 +16,7 @@
 
 #pragma once
 
+#include <kjit/impl/python.h>
 #include <kjit/utils.h>
 #include <tvm/ffi/c_api.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -402,18 +404,56 @@ namespace ffi_details {
 using host::Message;
 using host::PanicError;
 
-/// The place of an argument in a call, for messages.
+struct Element;
+
+/// The place of an argument in a call, or of an element in an argument, for messages. It fits two registers.
 struct Position {
-  const char* function;
+  static constexpr int kInside = 1 << 29, kOrNone = 1 << 30;  // flags in `count`
+
+  union {
+    const char* function;
+    const Element* element;  // of which nothing else is said, where kInside is set
+  };
   int index;  // from 0
   int count;
+
+  constexpr Position(const char* name = "", int place = 0, int of = 0) noexcept
+      : function(name), index(place), count(of) {}
+  constexpr explicit Position(const Element* inside) noexcept : element(inside), index(0), count(kInside) {}
+  constexpr Position or_none() const noexcept {
+    Position at = *this;
+    at.count |= kOrNone;
+    return at;
+  }
 };
 
+/// Where in an argument an element is.
+struct Element {
+  enum Kind { kWhole, kIndex, kKey, kValue };
+
+  Position outer;
+  const char* type;  // in C++, of what is in `outer`: see `named`
+  Kind kind;
+  std::int64_t index;
+  const TVMFFIAny* key;
+};
+
+/// The name of a type somewhere in it, as the compiler writes it.
+template <typename T>
+constexpr const char* named() noexcept {
+  return __PRETTY_FUNCTION__;
+}
+
 [[noreturn]] KJIT_COLD void wrong_type(Position at, const char* expected, const TVMFFIAny& value);
+/// `type` is what `named` gives.
+[[noreturn]] KJIT_COLD void not_of_type(Position at, const char* type, const TVMFFIAny& value);
+[[noreturn]] KJIT_COLD void wrong_size(Position at, const char* type, std::int64_t expected, std::int64_t given);
 [[noreturn]] KJIT_COLD void out_of_range(Position at, const char* expected, const TVMFFIAny& value);
 [[noreturn]] KJIT_COLD void wrong_count(const char* function, int expected, int given);
 /// Hands the exception in flight to tvm-ffi, which raises it in Python; returns what an export returns then.
 KJIT_COLD int raise_current_exception() noexcept;
+/// The same for an error of tvm-ffi's.
+KJIT_COLD int raise_tvm_error(TVMFFIObjectHandle error) noexcept;
 
 template <typename T>
 struct is_optional : std::false_type {};
@@ -444,6 +484,25 @@ inline const DLTensor* tensor_of(const TVMFFIAny& value) {
   return nullptr;
 }
 
+/// Where the tensors of torch say that they are not what lies in memory; all zero where that is not known
+/// (kjit/runtime/lazy_bits.py).
+struct LazyBits {
+  std::uintptr_t object_deleter;
+  std::uintptr_t dlpack_deleter;
+  std::size_t offset;
+  std::uint64_t conjugate;
+  std::uint64_t opposite;
+};
+#ifdef KJIT_PRECOMPILED
+extern LazyBits lazy_bits;
+#else
+inline LazyBits lazy_bits{};
+#endif
+
+/// Refuses a tensor that has elements and no memory (one that was freed, a zero tensor of torch, a fake one), and one
+/// that is the conjugate or the opposite of what lies in memory. `value` is a tensor.
+void require_readable(const TVMFFIAny& value, Position at);
+
 const char* python_type_name(const TVMFFIAny& value);
 
 #if KJIT_SIM
@@ -457,14 +516,24 @@ double floating_of(const TVMFFIAny& value, std::size_t bytes, Position at);
 bool bool_of(const TVMFFIAny& value, Position at);
 StringView string_of(const TVMFFIAny& value, Position at);
 void* pointer_of(const TVMFFIAny& value, Position at);
+DLDevice device_of(const TVMFFIAny& value, Position at);
 
 /// The argument as a tensor that holds a share of its own.
 host::ffi::Tensor owned_tensor_of(const TVMFFIAny& value, Position at);
 
+/// tvm-ffi's types that take all there is.
+template <typename T>
+concept AnyValue = std::same_as<T, typename dependent<::tvm::ffi::Any, T>::type> ||
+                   std::same_as<T, typename dependent<::tvm::ffi::AnyView, T>::type>;
+
+/// Refuses what is no `T`, a type of tvm-ffi or of the standard library, element by element (kjit/impl/elements.h).
+template <typename T>
+void require(const TVMFFIAny& value, Position at);
+
 /// What tvm-ffi converted, if it could.
 template <typename T, typename Converted>
 T value_of(Converted&& converted, Position at, const TVMFFIAny& value) {
-  if (!converted.has_value()) wrong_type(at, "another type", value);
+  if (!converted.has_value()) not_of_type(at, named<T>(), value);
   return *std::forward<Converted>(converted);
 }
 
@@ -479,12 +548,13 @@ T argument(const TVMFFIAny& value, Position at) {
     if (tensor == nullptr) [[unlikely]] {
       wrong_type(at, "a tensor", value);
     }
+    require_readable(value, at);
     return host::TensorView(tensor);
   } else if constexpr (std::same_as<T, host::ffi::Tensor>) {
     return owned_tensor_of(value, at);
   } else if constexpr (is_optional<T>::value) {
     if (value.type_index == kTVMFFINone) return T();
-    return T(argument<typename is_optional<T>::value_type>(value, at));
+    return T(argument<typename is_optional<T>::value_type>(value, at.or_none()));
   } else if constexpr (std::same_as<T, bool>) {
     return bool_of(value, at);
   } else if constexpr (std::integral<T>) {
@@ -497,10 +567,7 @@ T argument(const TVMFFIAny& value, Position at) {
     }
     return value.v_dtype;
   } else if constexpr (std::same_as<T, DLDevice>) {
-    if (value.type_index != kTVMFFIDevice) [[unlikely]] {
-      wrong_type(at, "a device", value);
-    }
-    return value.v_device;
+    return device_of(value, at);
   } else if constexpr (std::same_as<T, StringView>) {
     return string_of(value, at);
   } else if constexpr (RawPointer<T>) {
@@ -509,9 +576,10 @@ T argument(const TVMFFIAny& value, Position at) {
     using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
     static_assert(Complete<AnyView>, "an export cannot take this type; include kjit/tvm_ffi.h for tvm-ffi's own types");
     const AnyView view = AnyView::CopyFromTVMFFIAny(value);
-    if constexpr (std::is_constructible_v<T, AnyView> && requires(T t) { t.type_index(); }) {
-      return T(view);  // Any or AnyView itself
+    if constexpr (AnyValue<T>) {
+      return T(view);
     } else {
+      require<T>(value, at);
       return value_of<T>(view.template try_cast<T>(), at, value);
     }
   }
@@ -575,7 +643,7 @@ struct TvmTraits {
     if (kOwned ? !CheckAnyStrict(value) : tensor_of(*value) == nullptr) return {};
     return {CopyFromAnyViewAfterCheck(value)};
   }
-  static T CopyFromAnyViewAfterCheck(const TVMFFIAny* value) { return argument<T>(*value, Position{}); }
+  static T CopyFromAnyViewAfterCheck(const TVMFFIAny* value) { return argument<T>(*value, {}); }
   static T MoveFromAnyAfterCheck(TVMFFIAny* value) { return T(std::exchange(*value, TVMFFIAny{}).v_obj); }
   static void CopyToAnyView(const T& tensor, TVMFFIAny* value) {
     *value = TVMFFIAny{};
@@ -671,8 +739,7 @@ int invoke(F function, const char* name, const TVMFFIAny* args, std::int32_t giv
       call(function, name, args, given, result);
       return 0;
     } catch (const TvmError& error) {
-      TVMFFIErrorSetRaised(const_cast<void*>(static_cast<const void*>(error.get())));
-      return -1;
+      return raise_tvm_error(const_cast<void*>(static_cast<const void*>(error.get())));
     } catch (...) {
       return raise_current_exception();
     }
@@ -713,6 +780,8 @@ struct TypeTraits<kjit::host::ffi::Tensor, void> : kjit::ffi_details::TvmTraits<
   struct Ref : public ::tvm::ffi::ObjectRef {                                          \
     TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(Ref, ::tvm::ffi::ObjectRef, Object); \
   }
+
+#include <kjit/impl/elements.h>
 
 #ifndef KJIT_PRECOMPILED
 #include <kjit/ffi.cpp>

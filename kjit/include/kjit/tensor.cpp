@@ -117,6 +117,13 @@ KJIT_IMPL void SymbolicDType::verify(DLDataType dtype, DebugInfo where) {
   panic(where, cause);
 }
 
+KJIT_IMPL void SymbolicDType::assign(const SymbolicDType& other) noexcept {
+  options_ = other.options_;
+  value_ = other.value_;
+  bound_ = other.bound_;
+  has_value_ = other.has_value_;
+}
+
 KJIT_IMPL bool SymbolicDType::allows(DLDataType dtype) const noexcept {
   for (int i = 0; i < options_.count; ++i) {
     if (same_dtype(options_.values[i], dtype)) return true;
@@ -154,6 +161,13 @@ KJIT_IMPL void SymbolicDevice::verify(DLDevice device, DebugInfo where) {
   Message cause;
   describe_mismatch(cause, device);
   panic(where, cause);
+}
+
+KJIT_IMPL void SymbolicDevice::assign(const SymbolicDevice& other) noexcept {
+  options_ = other.options_;
+  value_ = other.value_;
+  bound_ = other.bound_;
+  has_value_ = other.has_value_;
 }
 
 KJIT_IMPL bool SymbolicDevice::allows(DLDevice device) const noexcept {
@@ -340,6 +354,22 @@ KJIT_IMPL TensorMatcher::TensorMatcher(std::initializer_list<details::SizeRef> s
 KJIT_IMPL TensorMatcher::TensorMatcher(SymbolicShape& leading, std::initializer_list<details::SizeRef> last,
                                        DebugInfo where)
     : ndim_(copy(last, shape_, where)), whole_shape_(&leading) {}
+
+KJIT_IMPL TensorMatcher& TensorMatcher::operator=(const TensorMatcher& other) noexcept {
+  for (int i = 0; i < other.ndim_; ++i) {
+    shape_[i] = other.shape_[i];
+    if (other.has_strides_) strides_[i] = other.strides_[i];
+  }
+  ndim_ = other.ndim_;
+  has_strides_ = other.has_strides_;
+  alignment_ = other.alignment_;
+  whole_shape_ = other.whole_shape_;
+  own_dtype_.assign(other.own_dtype_);
+  own_device_.assign(other.own_device_);
+  dtype_ = other.dtype_ == &other.own_dtype_ ? &own_dtype_ : other.dtype_;
+  device_ = other.device_ == &other.own_device_ ? &own_device_ : other.device_;
+  return *this;
+}
 
 KJIT_IMPL TensorMatcher& TensorMatcher::with_strides(std::initializer_list<details::SizeRef> strides, DebugInfo where) {
   if (has_strides_) panic(where, "Strides already specified");

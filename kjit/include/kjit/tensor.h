@@ -178,6 +178,7 @@ class SymbolicDType {
   friend class TensorMatcher;
   friend class details::Matching;
 
+  void assign(const SymbolicDType& other) noexcept;
   bool allows(DLDataType dtype) const noexcept;
   bool accept(DLDataType dtype, details::Binding by) noexcept;
   KJIT_COLD void describe_mismatch(Message& cause, DLDataType dtype) const;
@@ -222,6 +223,7 @@ class SymbolicDevice {
   friend class TensorMatcher;
   friend class details::Matching;
 
+  void assign(const SymbolicDevice& other) noexcept;
   bool allows(DLDevice device) const noexcept;
   bool accept(DLDevice device, details::Binding by) noexcept;
   KJIT_COLD void describe_mismatch(Message& cause, DLDevice device) const;
@@ -249,7 +251,8 @@ struct SizeRef {
 
 /// What a kernel expects of a tensor: `TensorMatcher({N, 128}).with_device<kDLCUDA>().with_dtype<fp32_t>().verify(x)`.
 ///
-/// Symbols are kept by reference and must outlive it. Errors are `PanicError`s, a `RuntimeError` in Python.
+/// Symbols are kept by reference and must outlive it. Errors are `PanicError`s, a `RuntimeError` in Python. It can be
+/// kept, `auto matcher = TensorMatcher({N}).with_device<kDLCPU>();`, and copied; not so a reference to a temporary one.
 class TensorMatcher {
  public:
   /// Sizes: numbers, -1 (any), or symbols. At most 16 dimensions.
@@ -258,8 +261,8 @@ class TensorMatcher {
   explicit TensorMatcher(SymbolicShape& shape) noexcept : whole_shape_(&shape) {}
   /// The dimensions of `leading`, as many as there are, and then these sizes: `TensorMatcher(batch, {D})`.
   TensorMatcher(SymbolicShape& leading, std::initializer_list<details::SizeRef> last, DebugInfo where = {});
-  TensorMatcher(const TensorMatcher&) = delete;
-  TensorMatcher& operator=(const TensorMatcher&) = delete;
+  TensorMatcher(const TensorMatcher& other) noexcept { *this = other; }
+  TensorMatcher& operator=(const TensorMatcher& other) noexcept;
 
   /// Strides in elements, one a dimension: numbers, -1 (any), or symbols. The stride of a dimension of size 1 is not
   /// checked.

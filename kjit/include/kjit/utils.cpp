@@ -45,7 +45,16 @@ KJIT_IMPL void Message::append(const Piece& piece) noexcept {
 }
 
 KJIT_IMPL void Message::append_text(const char* text, std::size_t size) noexcept {
-  for (std::size_t i = 0; i < size && size_ + 1 < kCapacity; ++i) text_[size_++] = text[i];
+  if (is_cut_) return;
+  constexpr std::size_t kMost = kCapacity - 1;
+  is_cut_ = size > kMost - size_;
+  for (std::size_t i = 0; i < size && size_ < kMost; ++i) text_[size_++] = text[i];
+  if (is_cut_) {
+    size_ = kMost - 3;
+    // A character of UTF-8 is a first byte and those that begin with the bits 10.
+    while (size_ > 0 && (text_[size_] & 0xC0) == 0x80) --size_;
+    for (int i = 0; i < 3; ++i) text_[size_++] = '.';
+  }
   text_[size_] = '\0';
 }
 

@@ -122,11 +122,11 @@ struct Piece {
   }
 };
 
-/// A message under construction, in a fixed buffer: what does not fit any more is cut off. Dtypes and devices are
-/// printed as torch does: `float32`, `cuda:1`.
+/// A message under construction, in a fixed buffer: what does not fit any more is cut off between two characters, and
+/// `...` stands for it. Dtypes and devices are printed as torch does: `float32`, `cuda:1`.
 class Message {
  public:
-  static constexpr std::size_t kCapacity = 1536;
+  static constexpr std::size_t kCapacity = 4096;
 
   Message() noexcept { text_[0] = '\0'; }
 
@@ -146,6 +146,7 @@ class Message {
   void append_device(DLDevice device) noexcept;
 
   std::size_t size_ = 0;
+  bool is_cut_ = false;
   char text_[kCapacity];
 };
 
@@ -155,6 +156,8 @@ class PanicError : public std::exception {
   explicit PanicError(const Message& message, StringView kind = "RuntimeError") noexcept;
 
   const char* what() const noexcept override { return message_.c_str(); }
+  /// Of `what()`, in which a null may be.
+  std::size_t size() const noexcept { return message_.size(); }
   /// The name of the Python exception class.
   const char* kind() const noexcept { return kind_; }
   /// The message without the place: what follows the first ": ".

@@ -1,0 +1,179 @@
+// Arguments of tvm-ffi's and the standard library's own types (`Array<Tensor>`, `std::vector<int>`, `Map<String,
+// int>`): are they what the function takes, down to the last element?
+//
+// tvm-ffi converts them. Yet it takes None for a `Tensor`, which then is none, cuts integers down to the type of an
+// element, and names neither function nor element. So each value is looked at first, by the rules for arguments of
+// their own, and only then converted.
+
+#pragma once
+
+#include <kjit/ffi.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace tvm::ffi {
+class MapObj;
+class DictObj;
+}  // namespace tvm::ffi
+
+namespace kjit::ffi_details {
+
+/// What kjit checks itself.
+template <typename T>
+concept Plain = std::integral<T> || std::floating_point<T> || std::same_as<T, host::TensorView> ||
+                std::same_as<T, host::ffi::Tensor>;
+
+/// `Optional<T>`, `std::optional<T>`.
+template <typename T>
+struct value_in {
+  static constexpr bool may_be_none = false;
+};
+template <template <typename...> class C, typename T, typename... Ts>
+  requires requires(const C<T, Ts...>& value) {
+    { value.has_value() } -> std::convertible_to<bool>;
+    value.value();
+  }
+struct value_in<C<T, Ts...>> {
+  static constexpr bool may_be_none = true;
+  using type = T;
+};
+template <typename T>
+concept MayBeNone = value_in<T>::may_be_none;
+
+/// `Map`, `Dict`, `std::map`, `std::unordered_map`.
+template <typename T>
+concept Mapping = requires {
+  typename T::key_type;
+  typename T::mapped_type;
+};
+
+/// `Array`, `List`, `std::vector`, `std::array`; not text.
+template <typename T>
+concept Sequence = !Mapping<T> && !MayBeNone<T> && requires(const T& values) {
+  typename T::value_type;
+  values.begin();
+  values.size();
+} && !requires { typename T::traits_type; } && !requires(const T& text) { text.c_str(); };
+
+/// `Tuple<Ts...>`, `std::tuple<Ts...>`, `std::pair<A, B>`.
+template <typename T>
+struct elements_of {
+  static constexpr bool is_tuple = false;
+};
+template <template <typename...> class C, typename... Ts>
+  requires(sizeof...(Ts) > 0 && requires { std::tuple_size<C<Ts...>>::value; })
+struct elements_of<C<Ts...>> {
+  static constexpr bool is_tuple = true;
+  static void require_each(const TVMFFIAny* values, Position at, const char* type) {
+    std::int64_t i = 0;
+    (require_one<Ts>(values, i++, at, type), ...);
+  }
+
+ private:
+  template <typename T>
+  static void require_one(const TVMFFIAny* values, std::int64_t i, Position at, const char* type) {
+    const Element element{at, type, Element::kIndex, i, nullptr};
+    require<T>(values[i], Position(&element));
+  }
+};
+
+/// The classes of tvm-ffi's own that None is converted to, and then is none: `Tensor`, `Function`, `Module`. A class of
+/// a kernel that says that it may be null keeps its word, as does `ObjectRef`.
+template <typename T>
+concept OfTvmItself = requires {
+  // The index of a class of a kernel is no constant.
+  typename std::integral_constant<int, T::ContainerType::_type_index>;
+  requires T::ContainerType::_type_index > kTVMFFIObject&& T::ContainerType::_type_index < kTVMFFIDynObjectBegin;
+};
+
+/// Whether None is a value of it, and means none.
+template <typename T>
+struct takes_none {
+  static constexpr bool value = MayBeNone<T> || std::same_as<T, std::nullptr_t> ||
+                                (requires { requires T::_type_is_nullable; } && !OfTvmItself<T>);
+};
+/// `Variant<Ts...>`, `TypedFunction<R(Ts...)>`: where one of them is such.
+template <template <typename...> class C, typename... Ts>
+  requires(!MayBeNone<C<Ts...>>)
+struct takes_none<C<Ts...>> {
+  static constexpr bool value = (takes_none<Ts>::value || ...);
+};
+
+inline bool is_sequence(const TVMFFIAny& value) {
+  return value.type_index == kTVMFFIArray || value.type_index == kTVMFFIList;
+}
+
+/// The layout that tvm/ffi/c_api.h gives for both.
+inline const TVMFFISeqCell& sequence_of(const TVMFFIAny& value) {
+  return *reinterpret_cast<const TVMFFISeqCell*>(value.v_obj + 1);
+}
+
+template <typename T, typename Items>
+void require_items(const Items& items, Position at) {
+  for (const auto& item : items) {
+    const auto& key = reinterpret_cast<const TVMFFIAny&>(item.first);
+    const Element of_key{at, named<T>(), Element::kKey, 0, &key};
+    require<typename T::key_type>(key, Position(&of_key));
+    const Element of_value{at, named<T>(), Element::kValue, 0, &key};
+    require<typename T::mapped_type>(reinterpret_cast<const TVMFFIAny&>(item.second), Position(&of_value));
+  }
+}
+
+template <typename T>
+void require(const TVMFFIAny& value, Position at) {
+  if constexpr (Plain<T>) {
+    static_cast<void>(argument<T>(value, at));
+    if constexpr (std::is_arithmetic_v<T>) {  // a value that only kjit knows
+      using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
+      if (!AnyView::CopyFromTVMFFIAny(value).template try_cast<T>().has_value()) not_of_type(at, named<T>(), value);
+    }
+  } else if constexpr (MayBeNone<T>) {
+    if (value.type_index == kTVMFFINone) return;
+    const Element whole{at, named<T>(), Element::kWhole, 0, nullptr};
+    require<typename value_in<T>::type>(value, Position(&whole));
+  } else if constexpr (Mapping<T>) {
+    using MapObj = typename dependent<::tvm::ffi::MapObj, T>::type;
+    using DictObj = typename dependent<::tvm::ffi::DictObj, T>::type;
+    if constexpr (Complete<MapObj>) {
+      if (value.type_index == kTVMFFIMap) {
+        return require_items<T>(*static_cast<const MapObj*>(reinterpret_cast<const void*>(value.v_obj)), at);
+      }
+    }
+    if constexpr (Complete<DictObj>) {
+      if (value.type_index == kTVMFFIDict) {
+        return require_items<T>(*static_cast<const DictObj*>(reinterpret_cast<const void*>(value.v_obj)), at);
+      }
+    }
+    not_of_type(at, named<T>(), value);
+  } else if constexpr (Sequence<T> || elements_of<T>::is_tuple) {
+    if (!is_sequence(value)) not_of_type(at, named<T>(), value);
+    const TVMFFISeqCell& sequence = sequence_of(value);
+    const auto* values = static_cast<const TVMFFIAny*>(sequence.data);
+    if constexpr (requires { std::tuple_size<T>::value; }) {
+      constexpr auto kCount = static_cast<std::int64_t>(std::tuple_size<T>::value);
+      if (sequence.size != kCount) wrong_size(at, named<T>(), kCount, sequence.size);
+    }
+    if constexpr (Sequence<T>) {
+      for (std::int64_t i = 0; i < sequence.size; ++i) {
+        const Element element{at, named<T>(), Element::kIndex, i, nullptr};
+        require<typename T::value_type>(values[i], Position(&element));
+      }
+    } else {
+      elements_of<T>::require_each(values, at, named<T>());
+    }
+  } else {
+    using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
+    if constexpr (!AnyValue<T>) {
+      constexpr bool kIsClass = std::is_class_v<T>;  // pointers may be null
+      if (kIsClass && !takes_none<T>::value && value.type_index == kTVMFFINone) not_of_type(at, named<T>(), value);
+      if (tensor_of(value) != nullptr) require_readable(value, at);
+      if (!AnyView::CopyFromTVMFFIAny(value).template try_cast<T>().has_value()) not_of_type(at, named<T>(), value);
+    }
+  }
+}
+
+}  // namespace kjit::ffi_details

@@ -1,0 +1,73 @@
+"""kjit.runtime.lazy_bits: modules are told where torch says that a tensor is not what lies in memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+import torch
+import tvm_ffi
+
+import kjit
+from kjit.ops.add_constant import _add_constant
+from kjit.runtime import lazy_bits
+
+X = torch.tensor([1.0, 2.0, 3.0])
+
+
+def test_each_bit_is_found_where_torch_has_it() -> None:
+    place = lazy_bits._find()
+    assert place is not None
+    *_, conjugate, opposite = place
+    z = torch.complex(X, X)
+    keys = {name: lazy_bits._keys_of(t) for name, t in (("z", z), ("c", z.conj()), ("n", torch._neg_view(z)))}
+    assert keys["c"] ^ keys["z"] == conjugate != 0
+    assert keys["n"] ^ keys["z"] == opposite != 0
+    assert conjugate & opposite == 0
+
+
+def test_a_module_that_kjit_did_not_build_is_left_alone() -> None:
+    lazy_bits.teach(tvm_ffi.system_lib())
+
+
+@pytest.mark.parametrize("make", [lambda: X.numpy(), lambda: tvm_ffi.from_dlpack(X)], ids=["numpy", "tvm_ffi"])
+def test_tensors_of_other_libraries_are_not_asked(make: Any) -> None:
+    out = torch.empty(3)
+    _add_constant(torch.float32, 1, device="cpu").add_constant(make(), out)
+    assert torch.equal(out, X + 1)
+
+
+def test_what_is_found_out_does_not_depend_on_what_the_program_has_set() -> None:
+    """The first module is loaded under a mode, a default device and a transform."""
+    script = """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from kjit.runtime import lazy_bits
+    torch.set_default_device("meta")
+    torch.set_default_dtype(torch.float64)
+    seen = []
+    with torch.inference_mode(), FakeTensorMode():
+        torch.vmap(lambda x: (seen.append(lazy_bits._find()), x)[1])(torch.ones(2))
+    lazy_bits._find.cache_clear()
+    assert seen[0] is not None and seen[0][2:] == lazy_bits._find()[2:], seen
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("step", ["_OBJECT_DELETER", "_MANAGED"])
+@pytest.mark.parametrize("by", [8, 2**40 + 8])
+def test_a_wrong_guess_is_noticed_and_ends_nothing(step: str, by: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazy_bits, step, getattr(lazy_bits, step) + by)
+    found = lazy_bits._find.__wrapped__()
+    assert found is None or (step, by) == ("_OBJECT_DELETER", 8)  # any word that all objects have in common would do
+
+
+def test_where_nothing_is_known_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazy_bits, "_find", lambda: None)
+    kjit.load_jit("unknowing", cpp_files=["add_constant.cpp"], cpp_wrappers=[("f", "AddConstant<float, 1>::run")]).f(
+        torch._neg_view(X), torch.empty(3)
+    )

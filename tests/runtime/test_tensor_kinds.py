@@ -1,0 +1,340 @@
+"""What a call does with each kind of tensor that PyTorch has: eager, compiled, and through a module that was loaded.
+
+The result is right, or there is one sentence of why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import kjit
+from kjit.errors import KjitError
+from kjit.ops.add_constant import _add_constant, add_constant
+from kjit.runtime import eager_calls, native
+from kjit.runtime.native import Native
+
+X = torch.tensor([1.0, -2.5, 3.0])
+Z = torch.complex(X, X + 1)
+
+
+@pytest.fixture(autouse=True, params=["Python", "C++"])
+def _way(request: pytest.FixtureRequest, compiled: Native, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(eager_calls, "settle", lambda _: None)  # it stays as it is here
+    before = native.in_use()
+    native.use(compiled if request.param == "C++" else None)
+    torch._dynamo.reset()
+    yield
+    native.use(before)
+
+
+def torch_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, fullgraph=True, backend="aot_eager")
+
+
+# -- tensors that are not what lies in memory
+
+
+@kjit.torch_op(outputs=torch.empty_like, name="kjit_kinds::memory")
+def memory(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Twice what lies in memory, as a kernel sees it."""
+    out = torch.empty_like(x) if out is None else out
+    _in_memory(out)[...] = 2 * _in_memory(x)
+    return out
+
+
+@kjit.torch_op(mutates_args=("x",), name="kjit_kinds::memory_")
+def memory_(x: torch.Tensor) -> None:
+    _in_memory(x)[...] *= 2
+
+
+def _in_memory(x: torch.Tensor) -> np.ndarray[Any, Any]:
+    x = x.detach()
+    x = x.conj() if x.is_conj() else x
+    x = torch._neg_view(x) if x.is_neg() else x
+    return torch.view_as_real(x).numpy() if x.is_complex() else x.numpy()
+
+
+LAZY = {
+    "conj": lambda: Z.clone().conj(),
+    "H": lambda: Z.clone().reshape(1, 3).H,
+    "neg": lambda: torch._neg_view(X.clone()),
+    "imag": lambda: Z.clone().conj().imag,
+    "neg_of_conj": lambda: torch._neg_view(Z.clone().conj()),
+}
+lazy = pytest.mark.parametrize("make", LAZY.values(), ids=LAZY)
+"""Tensors that are the conjugate or the opposite of what lies in memory."""
+
+
+@lazy
+def test_a_tensor_that_is_not_what_lies_in_memory_is_read_as_it_is(make: Callable[[], torch.Tensor]) -> None:
+    expected = make().resolve_conj().resolve_neg() * 2
+    for call in (memory, torch_compiled(memory), lambda x: memory(x, out=torch.empty_like(expected))):
+        assert torch.equal(call(make()), expected)
+    out = torch.empty_like(expected)
+    memory.op(make(), out=out)
+    assert torch.equal(out, expected)
+    with torch.no_grad():
+        assert torch.equal(memory(make().clone().requires_grad_()), expected)
+
+
+@lazy
+def test_a_tensor_that_is_not_what_lies_in_memory_holds_afterwards_what_was_written(
+    make: Callable[[], torch.Tensor],
+) -> None:
+    x = torch.ones_like(make())
+    before = make().resolve_conj().resolve_neg()
+    calls: list[Callable[..., object]] = [lambda x, out: memory(x, out=out), lambda x, out: memory.op(x, out=out)]
+    if before.is_contiguous() and make().is_contiguous():  # Dynamo takes no other `out=`
+        calls.append(torch_compiled(lambda x, out: memory(x, out=out)))
+    for call in calls:
+        out = make()
+        bits, version = (out.is_conj(), out.is_neg()), out._version
+        call(x, out)
+        assert torch.equal(out, x * 2)
+        assert (out.is_conj(), out.is_neg()) == bits
+        assert out._version > version
+    for change in (memory_, memory_.op, torch_compiled(memory_)):
+        changed = make()
+        change(changed)
+        assert torch.equal(changed, before * 2)
+
+
+def test_a_gradient_flows_through_a_conjugate() -> None:
+    def square(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        out = torch.empty_like(x) if out is None else out
+        _in_memory(out)[...] = torch.view_as_real((x * x).detach().resolve_conj()).numpy()
+        return out
+
+    op = kjit.torch_op(outputs=torch.empty_like, name="kjit_kinds::square")(square)
+    op.register_autograd(
+        lambda ctx, grad: grad * 2 * ctx.saved_tensors[0].conj(),
+        setup_context=lambda ctx, inputs, _: ctx.save_for_backward(inputs[0]),
+    )
+    z = Z.to(torch.complex128).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: op(z.conj()), (z,))
+
+
+def test_a_zero_tensor_is_read_and_not_written_to() -> None:
+    zero = torch._efficientzerotensor(3)
+    add_constant(X)
+    assert torch.equal(add_constant(zero), torch.ones(3))
+    assert torch.equal(memory(zero, out=torch.ones(3)), torch.zeros(3))
+    for op, name in ((memory, "memory"), (add_constant, "add_constant")):
+        message = f"op '{name}' cannot write to 'out', which is a zero tensor and has no memory"
+        for call in (lambda out, op=op: op(X, out=out), lambda out, op=op: op.op(X, out=out)):
+            with pytest.raises(KjitError, match=message):
+                call(zero)
+    assert torch.equal(zero, torch.zeros(3))
+
+
+# -- all kinds, all calls
+
+
+class _Subclass(torch.Tensor):
+    pass
+
+
+class _WithoutFunction(torch.Tensor):
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+class _Wrapper(torch.Tensor):
+    """Holds another tensor, and has no memory of its own."""
+
+    inner: torch.Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> _Wrapper:
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def unwrap(value: Any) -> Any:
+            return value.inner if isinstance(value, _Wrapper) else value
+
+        result = function(*map(unwrap, args), **{name: unwrap(value) for name, value in (kwargs or {}).items()})
+        return _Wrapper(result) if isinstance(result, torch.Tensor) else result
+
+
+def _freed() -> torch.Tensor:
+    x = X.clone()
+    x.untyped_storage().resize_(0)
+    return x
+
+
+def _in_inference_mode() -> torch.Tensor:
+    with torch.inference_mode():
+        return X.clone()
+
+
+def _fake() -> torch.Tensor:
+    with FakeTensorMode() as mode:
+        return mode.from_tensor(X)
+
+
+def _escaped(transform: Callable[..., Callable[..., object]], x: torch.Tensor) -> torch.Tensor:
+    """What a transform has made of a tensor, after the transform has ended."""
+    seen: list[torch.Tensor] = []
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x)
+        return x.sum()
+
+    transform(keep)(x)
+    return seen[0]
+
+
+RIGHT = ""
+ANY = "(?s)."  # an error of PyTorch's or tvm-ffi's, in their words
+NO_DATA = "is a tensor of 3 elements without data"
+NOT_CONTIGUOUS = "Tensor is not contiguous as expected"
+NO_GRADIENT = "op 'add_constant' has no gradient, but '{name}' requires one"
+NOT_DENSE = "cannot use '{name}', which is not a dense tensor"
+OPPOSITE = r"add_constant\(\): argument {place} of 2 is the opposite of what lies in memory"
+TRANSFORMED = "cannot use '{name}', which a transform of torch.func has made"
+
+# By kind: what makes one; and what an op (eager, then compiled), `jit`, and a loaded or declared module say. None: it is
+# PyTorch's business alone.
+KINDS: dict[str, tuple[Callable[[], torch.Tensor], str | None, str | None, str | None, str | None]] = {
+    "plain": (X.clone, RIGHT, RIGHT, RIGHT, RIGHT),
+    "empty": (lambda: torch.empty(0), RIGHT, RIGHT, RIGHT, RIGHT),
+    "without_dimensions": (lambda: torch.tensor(3.0), RIGHT, RIGHT, RIGHT, RIGHT),
+    "frozen_parameter": (lambda: torch.nn.Parameter(X.clone(), False), RIGHT, RIGHT, RIGHT, RIGHT),
+    "buffer": (lambda: torch.nn.Buffer(X.clone()), RIGHT, RIGHT, RIGHT, RIGHT),
+    "behind_an_offset": (lambda: torch.cat([X, X])[3:], RIGHT, RIGHT, RIGHT, RIGHT),
+    "made_in_inference_mode": (_in_inference_mode, RIGHT, None, RIGHT, RIGHT),
+    "subclass": (lambda: X.clone().as_subclass(_Subclass), RIGHT, None, RIGHT, RIGHT),
+    "subclass_without_function": (lambda: X.clone().as_subclass(_WithoutFunction), RIGHT, None, RIGHT, RIGHT),
+    "wrapper": (lambda: _Wrapper(X.clone()), RIGHT, None, NO_DATA, NO_DATA),
+    "opposite": (lambda: torch._neg_view(X.clone()), RIGHT, RIGHT, OPPOSITE, OPPOSITE),
+    "imaginary": (lambda: Z.clone().conj().imag, RIGHT, None, OPPOSITE, OPPOSITE),
+    "freed": (_freed, NO_DATA, None, NO_DATA, NO_DATA),
+    "parameter": (lambda: torch.nn.Parameter(X.clone()), NO_GRADIENT, NO_GRADIENT, RIGHT, RIGHT),
+    "with_history": (lambda: X.clone().requires_grad_() * 1, NO_GRADIENT, NO_GRADIENT, RIGHT, RIGHT),
+    "expanded": (lambda: torch.ones(1).expand(3), NOT_CONTIGUOUS, None, NOT_CONTIGUOUS, NOT_CONTIGUOUS),
+    "every_other": (lambda: torch.ones(6)[::2], NOT_CONTIGUOUS, None, NOT_CONTIGUOUS, NOT_CONTIGUOUS),
+    "sparse_coo": (lambda: X.to_sparse(), NOT_DENSE, None, NOT_DENSE, ANY),
+    "sparse_csr": (lambda: torch.eye(3).to_sparse_csr(), NOT_DENSE, None, NOT_DENSE, ANY),
+    "sparse_bsr": (lambda: torch.eye(4).to_sparse_bsr((2, 2)), NOT_DENSE, None, NOT_DENSE, ANY),
+    "mkldnn": (lambda: X.to_mkldnn(), NOT_DENSE, None, NOT_DENSE, ANY),
+    "nested": (lambda: torch.nested.nested_tensor([X, X[:1]]), NOT_DENSE, None, NOT_DENSE, ANY),
+    "jagged": (
+        lambda: torch.nested.nested_tensor([X, X[:1]], layout=torch.jagged), NOT_DENSE, None, NOT_DENSE, ANY
+    ),
+    "escaped_from_vmap": (lambda: _escaped(torch.vmap, torch.ones(2, 3)), TRANSFORMED, None, TRANSFORMED, ANY),
+    "escaped_from_grad": (lambda: _escaped(torch.func.grad, X), NO_GRADIENT, None, TRANSFORMED, ANY),
+}  # fmt: skip
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.inner if isinstance(tensor, _Wrapper) else tensor
+    return tensor.detach().as_subclass(torch.Tensor).resolve_neg()
+
+
+def _check(call: Callable[..., object], said: str, x: torch.Tensor, out: torch.Tensor, name: str) -> None:
+    """Check that a call writes to `out` what it must, or says why not, of the tensor called so."""
+    if said == RIGHT:
+        expected = _plain(x) + 1
+        call(x, out)
+        assert torch.equal(_plain(out), expected)
+    else:
+        place = {"x": "1", "out": "2"}[name]
+        with pytest.raises((RuntimeError, NotImplementedError), match=said.format(name=name, place=place)):
+            call(x, out)
+
+
+@pytest.fixture(scope="module")
+def calls() -> dict[str, Callable[..., object]]:
+    """By how a kernel is called."""
+    spec = _add_constant.spec(torch.float32, 1)
+    parts: dict[str, Any] = {"cpp_files": spec.cpp_files, "cpp_wrappers": spec.cpp_wrappers}
+    module = kjit.load_jit(spec.name, *spec.args, **parts)
+
+    @kjit.jit(spec.name, *spec.args, **parts)
+    def by_jit(module: Any, x: torch.Tensor, out: torch.Tensor) -> None:
+        module.add_constant(x, out)
+
+    return {
+        "op": lambda x, out: add_constant(x, out=out),
+        "compiled": torch_compiled(lambda x, out: add_constant(x, out=out)),
+        "jit": by_jit,
+        "load_jit": lambda x, out: module.add_constant(x, out),
+        "module": lambda x, out: _add_constant(torch.float32, 1, device="cpu").add_constant(x, out),
+    }
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of these tensors
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_call_is_right_or_says_why_not(kind: str, calls: dict[str, Callable[..., object]]) -> None:
+    make, *told = KINDS[kind]
+    for name, call in calls.items():
+        said = dict(zip(("op", "compiled", "jit"), told, strict=False)).get(name, told[3])
+        if said is None:
+            continue
+        tensor = make()
+        like = torch.zeros(tensor.shape if said == RIGHT else (3,))
+        _check(call, said, tensor, _Wrapper(like) if isinstance(tensor, _Wrapper) else like, "x")
+        if not (name == "compiled" and isinstance(tensor, torch.nn.Parameter)):  # Dynamo takes none as `out=`
+            _check(call, said, like, make(), "out")
+
+
+@pytest.mark.parametrize("make", [lambda: X.to("meta"), _fake], ids=["meta", "fake"])
+def test_a_tensor_that_stands_for_another_gives_one(make: Callable[[], torch.Tensor], calls: Any) -> None:
+    assert (add_constant(make()).shape, type(add_constant(make()))) == (X.shape, type(make()))
+    for name in ("jit", "load_jit", "module"):
+        with pytest.raises(RuntimeError, match=r"meta|without data"):
+            calls[name](make(), torch.empty(3))
+
+
+@kjit.torch_op(outputs=torch.empty_like, name="kjit_kinds::any_dtype")
+def any_dtype(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    out = torch.empty_like(x) if out is None else out
+    _add_constant(torch.float32, 1, device="cpu").add_constant(x, out)
+    return out
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of this tensor
+def test_a_quantized_tensor_is_refused(calls: Any) -> None:
+    quantized = torch.quantize_per_tensor(X, 0.1, 0, torch.quint8)
+    with pytest.raises(KjitError, match=r"op 'any_dtype' cannot use 'x', which is not a dense tensor \(quantized\)"):
+        any_dtype(quantized, out=X.clone())
+    with pytest.raises(KjitError, match=r"'by_jit' cannot use 'x', which is not a dense tensor \(quantized\)"):
+        calls["jit"](quantized, X.clone())
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.quint8, torch.int4])
+def test_a_dtype_that_tvm_ffi_does_not_know_is_named(dtype: torch.dtype) -> None:
+    @kjit.jit(cpp_files=["add_constant.cpp"], cpp_wrappers=[("add_constant", "AddConstant<float, 1>::run")])
+    def by_jit(module: Any, x: torch.Tensor, kind: torch.dtype) -> None:
+        module.add_constant(x, kind)
+
+    with pytest.raises(KjitError, match=f"'by_jit' cannot use 'kind', as tvm-ffi has no dtype for {dtype}"):
+        by_jit(X, dtype)
+
+
+def test_modes_change_nothing() -> None:
+    class Layer(torch.nn.Module):
+        weight: torch.Tensor
+
+        def forward(self) -> torch.Tensor:
+            return add_constant(self.weight)
+
+    layer = Layer()
+    layer.register_buffer("weight", X.clone())
+    assert torch.equal(torch.func.functional_call(layer, {"weight": X * 2}), X * 2 + 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        for call in (add_constant, torch_compiled(add_constant)):
+            assert torch.equal(call(X), X + 1)
+    with torch.overrides.BaseTorchFunctionMode():
+        assert torch.equal(add_constant(X), X + 1)
+    with torch.device("meta"):  # what is made is there, not what is given
+        assert torch.equal(add_constant(X, out=torch.empty_like(X)), X + 1)
