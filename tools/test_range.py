@@ -243,7 +243,7 @@ class Environment:
                 shutil.copy2(path, self.tree / name)
         assert self.row.interpreter is not None  # such a row is skipped
         self._call("uv", "venv", "--python", self.row.interpreter, str(self.venv), cwd=self.folder)
-        # What a user gets, and the demo's pytest: what the tests need shall not stand in for what kjit fails to declare.
+        # What a user gets, and the demo's pytest. What the tests need shall not stand in for what is not declared.
         self._add(pytest for pytest in self.declared.test_tools if pytest.name == "pytest")
         return f"torch {self.row.versions['torch']}"
 
