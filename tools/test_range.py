@@ -3,6 +3,7 @@
     python tools/test_range.py                                    # every environment, one after the other
     python tools/test_range.py --list                             # what would be run
     python tools/test_range.py --only python=3.10,which=lowest    # some of them
+    python tools/test_range.py --tables range-*.json              # the tables of docs/versions.md; runs write --json FILE
 
 What is declared is read from pyproject.toml: the Pythons of its classifiers, the bounds of its dependencies. For each
 environment uv chooses the versions (`--resolution lowest-direct`: the lowest of what kjit names, the latest of what
@@ -189,10 +190,11 @@ def _version_of(interpreter: str) -> str | None:
 class Environment:
     """A virtual environment with one resolution of what is declared, and the steps that are run in it."""
 
-    def __init__(self, row: Row, declared: Declared, wheel: Path) -> None:
+    def __init__(self, row: Row, declared: Declared, wheel: Path, tests: Sequence[str] = ()) -> None:
         self.row = row
         self.declared = declared
         self.wheel = wheel
+        self.tests = tests
         self.folder = WORK / row.name
         self.venv = self.folder / "venv"
         self.tree = self.folder / "tree"
@@ -277,8 +279,9 @@ class Environment:
 
     def _tests(self) -> str:
         self._add(self.declared.test_tools, EXTRAS)
-        said = self._call("python", "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *fast_tests(self.tree))
-        return _closing_line(said)
+        tests = self.tests or fast_tests(self.tree)
+        said = _closing_line(self._call("python", "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *tests))
+        return f"{said} ({' '.join(self.tests)} alone)" if self.tests else said
 
     def _call(self, *command: str, cwd: Path | None = None, **environ: str) -> str:
         """Run a command, log what it says, and return what it wrote to stdout.
@@ -346,6 +349,23 @@ def build_wheel(folder: Path) -> Path:
 # -- what is printed
 
 
+def print_tables(rows: Sequence[Row], declared: Declared) -> None:
+    print(f"{results_table(rows)}\n\n{versions_table(rows, declared)}")
+    for line in untried_bounds(rows, declared):
+        print(f"not tried: {line}")
+
+
+def read_rows(files: Iterable[Path]) -> list[Row]:
+    """Rows of earlier runs, in order; of two of the same name, one that was not skipped, and the later one."""
+    found: dict[str, Row] = {}
+    for file in files:
+        for each in json.loads(file.read_text("utf-8"))["rows"]:
+            row = Row(**{**each, "steps": [Step(**step) for step in each["steps"]]})
+            if not row.skipped or row.name not in found:
+                found[row.name] = row
+    return sorted(found.values(), key=lambda row: (Version(row.python), WHICH.index(row.which)))
+
+
 def results_table(rows: Sequence[Row]) -> str:
     """Markdown: an environment a line."""
     lines = [["Python", "dependencies", "torch", *STEPS]]
@@ -410,11 +430,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="say what would be run, and run nothing")
     parser.add_argument("--only", action="append", default=[], metavar="python=X,which=Y", type=_choice)
     parser.add_argument("--python", action="append", default=[], metavar="PATH", help="an interpreter to use")
+    parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="run these, not the fast ones")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that is known there")
+    parser.add_argument("--tables", type=Path, nargs="+", metavar="FILE", help="run nothing: print what is in these")
     parser.add_argument("--keep", action="store_true", help="keep the environments, not only their logs")
     options = parser.parse_args(arguments)
 
     declared = Declared.read(ROOT / "pyproject.toml")
+    if options.tables:
+        print_tables(read_rows(options.tables), declared)
+        return 0
     rows = rows_of(declared, find_interpreters(declared.pythons, options.python), options.only)
     if not rows:
         parser.error(
@@ -431,13 +456,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if row.skipped:
             print(f"range: {row.name}: skipped, as {row.skipped}", flush=True)
             continue
-        environment = Environment(row, declared, wheel)
+        environment = Environment(row, declared, wheel, options.tests)
         environment.run()
         if not options.keep:
             environment.clean()
-    print(f"\n{results_table(rows)}\n\n{versions_table(rows, declared)}")
-    for line in untried_bounds(rows, declared):
-        print(f"not tried: {line}")
+    print()
+    print_tables(rows, declared)
     if options.json:
         today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
         options.json.write_text(json.dumps({"date": today, "rows": [asdict(row) for row in rows]}, indent=2) + "\n")
@@ -453,4 +477,7 @@ def _choice(text: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("range: interrupted")

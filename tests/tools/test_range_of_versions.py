@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,19 @@ def test_the_table_of_versions_says_which_python_has_another_one(tool: Any, decl
     ]
 
 
+def test_runs_of_several_machines_make_one_table(tool: Any, tmp_path: Path) -> None:
+    def run(name: str, *rows: Any) -> Path:
+        (tmp_path / name).write_text(json.dumps({"date": "2026-11-26", "rows": [asdict(row) for row in rows]}))
+        return tmp_path / name
+
+    passed = [tool.Step(step, "passed", "9 passed") for step in tool.STEPS]
+    here = run("a", tool.Row("3.14", "lowest", skipped="no"), tool.Row("3.9", "latest", "python", steps=passed))
+    there = run("b", tool.Row("3.14", "lowest", "python", steps=passed), tool.Row("3.9", "latest", skipped="no"))
+    rows = tool.read_rows([here, there])
+    assert [(row.name, row.skipped) for row in rows] == [("3.9-latest", ""), ("3.14-lowest", "")]
+    assert tool.results_table(rows).count("9 passed") == 2
+
+
 class Faked:
     """A run with a `uv` that installs programs which only say what real ones would."""
 
@@ -146,8 +160,10 @@ class Faked:
         monkeypatch.setattr(tool, "BIN", folder)
         monkeypatch.setenv("KJIT_NO_COMPILE", "1")
 
-    def run(self, *, kjit: Path | None = None, tests: int = 0, uv: str | None = None) -> Any:
-        said = SHOUT.format(kjit=kjit or self.venv / "lib" / "kjit" / "__init__.py", status=tests)
+    def run(
+        self, *, kjit: Path | None = None, status: int = 0, uv: str | None = None, tests: tuple[str, ...] = ()
+    ) -> Any:
+        said = SHOUT.format(kjit=kjit or self.venv / "lib" / "kjit" / "__init__.py", status=status)
         installs = [
             "#!/bin/sh",
             'case "$1 $2" in',
@@ -158,7 +174,7 @@ class Faked:
         (self.folder / "uv").write_text(uv or "\n".join(installs))
         (self.folder / "uv").chmod(0o755)
         (row, *_) = self.tool.rows_of(self.declared, {"3.10": sys.executable})
-        self.tool.Environment(row, self.declared, self.folder / "kjit-1-py3-none-any.whl").run()
+        self.tool.Environment(row, self.declared, self.folder / "kjit-1-py3-none-any.whl", tests).run()
         return row
 
     def log(self, name: str) -> str:
@@ -194,10 +210,16 @@ def test_a_kjit_that_is_not_the_wheels_is_no_success(tool: Any, faked: Faked) ->
 
 
 def test_tests_that_fail_are_said_with_their_counts(tool: Any, faked: Faked) -> None:
-    row = faked.run(tests=1)
+    row = faked.run(status=1)
     assert [step.state for step in row.steps] == ["passed", "passed", "passed", "FAILED"]
     assert "FAILED: 7 passed, 2 skipped" in tool.results_table([row])
     assert tool.exit_status([row]) == 1
+
+
+def test_a_run_of_some_tests_says_so_in_the_table(tool: Any, faked: Faked) -> None:
+    row = faked.run(tests=("tests/ops",))
+    assert "pytest -q -n 2 -p no:cacheprovider tests/ops\n" in faked.log("tests")
+    assert "| 7 passed, 2 skipped (tests/ops alone) |" in tool.results_table([row])
 
 
 def test_ci_runs_every_python_that_is_declared(tool: Any) -> None:
