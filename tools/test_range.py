@@ -3,7 +3,7 @@
     python tools/test_range.py                                    # every environment, one after the other
     python tools/test_range.py --list                             # what would be run
     python tools/test_range.py --only python=3.10,which=lowest    # some of them
-    python tools/test_range.py --tables range-*.json              # the tables of docs/versions.md; runs write --json FILE
+    python tools/test_range.py --tables a.json b.json             # the tables of runs that wrote --json
 
 What is declared is read from pyproject.toml: the Pythons of its classifiers, the bounds of its dependencies. For each
 environment uv chooses the versions (`--resolution lowest-direct`: the lowest of what kjit names, the latest of what
