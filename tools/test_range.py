@@ -90,7 +90,7 @@ class Declared:
 
 @dataclass
 class Step:
-    """What became of one step: `passed`, `FAILED`, or `not run`, as one before it failed."""
+    """What became of one step: `passed`, `FAILED`, `left out`, as was asked, or `not run`, as one before it failed."""
 
     name: str
     state: str = "not run"
@@ -121,7 +121,7 @@ class Row:
 
     @property
     def failed(self) -> bool:
-        return any(step.state != "passed" for step in self.steps)
+        return any(step.state not in ("passed", "left out") for step in self.steps)
 
 
 def rows_of(declared: Declared, interpreters: dict[str, str], only: Sequence[dict[str, str]] = ()) -> list[Row]:
@@ -190,11 +190,14 @@ def _version_of(interpreter: str) -> str | None:
 class Environment:
     """A virtual environment with one resolution of what is declared, and the steps that are run in it."""
 
-    def __init__(self, row: Row, declared: Declared, wheel: Path, tests: Sequence[str] = ()) -> None:
+    def __init__(
+        self, row: Row, declared: Declared, wheel: Path, tests: Sequence[str] = (), without: Sequence[str] = ()
+    ) -> None:
         self.row = row
         self.declared = declared
         self.wheel = wheel
         self.tests = tests
+        self.without = without
         self.folder = WORK / row.name
         self.venv = self.folder / "venv"
         self.tree = self.folder / "tree"
@@ -213,6 +216,9 @@ class Environment:
         self.folder.mkdir(parents=True)
         self.row.steps = [Step(name) for name in STEPS]
         for step, work in zip(self.row.steps, (self._install, self._version, self._demo, self._tests), strict=True):
+            if step.name in self.without:
+                step.state = "left out"
+                continue
             began = time.monotonic()
             log = self.folder / f"{step.name.replace('kjit --', '')}.log"
             try:
@@ -431,6 +437,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", default=[], metavar="python=X,which=Y", type=_choice)
     parser.add_argument("--python", action="append", default=[], metavar="PATH", help="an interpreter to use")
     parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="run these, not the fast ones")
+    parser.add_argument("--without", action="append", default=[], choices=("demo", "tests"), help="leave this step out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that is known there")
     parser.add_argument("--tables", type=Path, nargs="+", metavar="FILE", help="run nothing: print what is in these")
     parser.add_argument("--keep", action="store_true", help="keep the environments, not only their logs")
@@ -456,7 +463,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if row.skipped:
             print(f"range: {row.name}: skipped, as {row.skipped}", flush=True)
             continue
-        environment = Environment(row, declared, wheel, options.tests)
+        environment = Environment(row, declared, wheel, options.tests, options.without)
         environment.run()
         if not options.keep:
             environment.clean()

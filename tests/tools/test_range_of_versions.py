@@ -160,9 +160,7 @@ class Faked:
         monkeypatch.setattr(tool, "BIN", folder)
         monkeypatch.setenv("KJIT_NO_COMPILE", "1")
 
-    def run(
-        self, *, kjit: Path | None = None, status: int = 0, uv: str | None = None, tests: tuple[str, ...] = ()
-    ) -> Any:
+    def run(self, *choice: Any, kjit: Path | None = None, status: int = 0, uv: str | None = None) -> Any:
         said = SHOUT.format(kjit=kjit or self.venv / "lib" / "kjit" / "__init__.py", status=status)
         installs = [
             "#!/bin/sh",
@@ -174,7 +172,7 @@ class Faked:
         (self.folder / "uv").write_text(uv or "\n".join(installs))
         (self.folder / "uv").chmod(0o755)
         (row, *_) = self.tool.rows_of(self.declared, {"3.10": sys.executable})
-        self.tool.Environment(row, self.declared, self.folder / "kjit-1-py3-none-any.whl", tests).run()
+        self.tool.Environment(row, self.declared, self.folder / "kjit-1-py3-none-any.whl", *choice).run()
         return row
 
     def log(self, name: str) -> str:
@@ -217,9 +215,16 @@ def test_tests_that_fail_are_said_with_their_counts(tool: Any, faked: Faked) -> 
 
 
 def test_a_run_of_some_tests_says_so_in_the_table(tool: Any, faked: Faked) -> None:
-    row = faked.run(tests=("tests/ops",))
+    row = faked.run(["tests/ops"])
     assert "pytest -q -n 2 -p no:cacheprovider tests/ops\n" in faked.log("tests")
     assert "| 7 passed, 2 skipped (tests/ops alone) |" in tool.results_table([row])
+
+
+def test_a_step_that_was_left_out_has_neither_passed_nor_failed(tool: Any, faked: Faked) -> None:
+    row = faked.run([], ["demo"])
+    assert [step.state for step in row.steps] == ["passed", "passed", "left out", "passed"]
+    assert tool.exit_status([row]) == 0
+    assert not (faked.folder / "3.10-lowest" / "demo.log").exists()
 
 
 def test_ci_runs_every_python_that_is_declared(tool: Any) -> None:
