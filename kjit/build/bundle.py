@@ -27,6 +27,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,9 +37,9 @@ from typing import Any
 
 import kjit
 from kjit.build import cpu
-from kjit.build.artifact import describe, differs
+from kjit.build.artifact import describe, read_library
 from kjit.build.flags import map_folders
-from kjit.build.folders import NO_SPACE
+from kjit.build.folders import NO_SPACE, own_users, weakness_of
 from kjit.build.headers import Reads, read_state
 from kjit.build.key import PROJECT_FILES, Anchors, differences, digest, digest_of, has_any
 from kjit.build.portable import differences_of_machines, glibc_here, glibc_of, numbers_of, this_machine
@@ -126,6 +127,10 @@ def find(variant: Variant, wrapper: str | None) -> Lookup:
         try:
             status = os.stat(f"{folder}/{_INDEX}")
         except OSError:
+            continue
+        open_to_others = _open_to_others(folder, status)
+        if open_to_others is not None:
+            refusals.append(Refusal(folder, (open_to_others,)))
             continue
         found = _read(folder, status.st_mtime_ns, status.st_size, status.st_ino).find(variant)
         if isinstance(found, str):
@@ -257,14 +262,30 @@ class _Bundle:
             if isinstance(library, list):
                 reasons += library
             elif not reasons:
+                if _LIBRARY.fullmatch(library["file"]) is None:
+                    return Refusal(
+                        self._folder, (f"its index names '{library['file']}', which is no file of a bundle",)
+                    )
                 path = f"{self._folder}/{library['file']}"
-                damage = _damage(path, library)
+                damage = self._damage(path, library)
                 if damage is None:
                     return path
                 reasons.append(damage)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             reasons.append(_no_index(error))
         return Refusal(self._folder, tuple(reasons))
+
+    def _damage(self, path: str, said: Mapping[str, Any]) -> str | None:
+        name = os.path.basename(path)
+        try:
+            read = read_library(path)
+            weak = _weakness(read.status, os.stat(os.path.dirname(self._folder)))
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
+        if weak is not None:
+            return f"{name} {weak}"
+        difference = read.difference(said)
+        return None if difference is None else f"{name} is damaged: it {difference}"
 
     def _without(self, spec: Spec, identity: Mapping[str, object]) -> Refusal:
         """What this holds instead of a module."""
@@ -370,6 +391,29 @@ def _places(folder: str) -> tuple[str, ...]:
         if not os.path.exists(f"{folder}/__init__.py"):
             return tuple(places)
         folder = os.path.dirname(folder)
+
+
+def _open_to_others(folder: str, index: os.stat_result) -> str | None:
+    """Why a bundle is not trusted: others can change it who cannot change the package that it is in, whose code is
+    run anyway."""
+    try:
+        package, bundle = os.stat(os.path.dirname(folder)), os.stat(folder)
+    except OSError:
+        return None  # gone meanwhile, as its index will be
+    for what, status in (("its folder", bundle), ("its index", index)):
+        if (weak := _weakness(status, package)) is not None:
+            return f"{what} {weak}"
+    return None
+
+
+def _weakness(status: os.stat_result, package: os.stat_result) -> str | None:
+    """As `folders.weakness`, where whoever can change the folder of the package is trusted."""
+    trusted = 0
+    if package.st_mode & stat.S_IWOTH:
+        trusted = stat.S_IWOTH | stat.S_IWGRP
+    elif status.st_gid == package.st_gid:
+        trusted = package.st_mode & stat.S_IWGRP
+    return weakness_of(status.st_mode & ~trusted, status.st_uid, (*own_users(), package.st_uid))
 
 
 @lru_cache(maxsize=64)
@@ -541,15 +585,6 @@ def _choose(libraries: list[dict[str, Any]], target: Target) -> dict[str, Any] |
     if needed is not None and glibc is not None and numbers_of(needed) > numbers_of(glibc):
         return [f"it needs glibc {needed} or newer, and this is glibc {glibc}"]
     return best
-
-
-def _damage(path: str, said: Mapping[str, Any]) -> str | None:
-    name = os.path.basename(path)
-    try:
-        difference = differs(path, said)
-    except OSError as error:
-        return f"{name} cannot be read ({error.strerror})"
-    return None if difference is None else f"{name} is damaged: it {difference}"
 
 
 def _is_index(path: Path) -> bool:

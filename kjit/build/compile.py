@@ -41,7 +41,7 @@ from kjit import env
 from kjit.build import diagnostics, rewrite
 from kjit.build.diagnostics import KernelResources
 from kjit.build.flags import parse
-from kjit.build.folders import NO_SPACE, make_private, refuse_unsafe
+from kjit.build.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
 from kjit.build.key import digest
 from kjit.build.libraries import brought_in, files_named, linked_by, lists_what_it_links, sought_by
 from kjit.build.run import run
@@ -293,8 +293,8 @@ def _with_lasting_path(unit: _Unit) -> _Unit:
     nvcc hands the absolute path of its source on to the programs that it is made of, which is part of what a launcher
     compares. The path follows from the text, so that builds that run side by side may share the file.
     """
-    if unit.text is None:
-        return unit
+    if unit.text is None or not is_unclaimed(lasting_folder()):
+        return unit  # somebody else has the name: a launcher finds less, and the build goes on
     folder = lasting_folder() / digest(unit.text.encode(errors="surrogateescape"))
     return replace(unit, path=str(folder / unit.path))
 

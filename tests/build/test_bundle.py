@@ -436,6 +436,46 @@ class TestRefusals:
             damage(path)
         assert reason in package.find()
 
+    @pytest.mark.parametrize("name", ["../evil.so", "/tmp/evil.so", "sub/level-0123456789abcdef.so", "evil.so", ""])
+    def test_an_index_names_files_inside_of_the_bundle_only(self, package: Package, name: str) -> None:
+        library = package.libraries()["x86-64-v2"]
+        shutil.copy(library, package.folder / "evil.so")
+
+        def lead_out(index: Any) -> None:
+            for each in index["modules"][0]["libraries"]:
+                each["file"] = name
+
+        package.edit_index(lead_out)
+        assert package.find() == f"its index names '{name}', which is no file of a bundle"
+
+    def test_a_bundle_that_others_may_write_to_is_not_loaded(self, package: Package) -> None:
+        parts = {"its folder": package.prebuilt, "its index": package.prebuilt / "index.json"}
+        for what, path in parts.items():
+            mode = path.stat().st_mode
+            path.chmod(0o777)
+            assert package.find() == f"{what} may be written by others than its owner"
+            path.chmod(mode)
+        for path in package.libraries().values():
+            path.chmod(0o666)
+        assert re.fullmatch(r"level-\w+\.so may be written by others than its owner", package.find())
+
+    def test_a_bundle_is_trusted_as_far_as_the_package_that_it_is_in(self, package: Package) -> None:
+        for path in (package.folder, package.prebuilt, *package.prebuilt.iterdir()):
+            path.chmod(0o777)
+        assert package.find().endswith(".so")
+        package.folder.chmod(0o775)
+        assert package.find() == "its folder may be written by others than its owner"
+        for path in (package.prebuilt, *package.prebuilt.iterdir()):
+            path.chmod(0o775)
+        assert package.find().endswith(".so")
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+    def test_a_bundle_may_belong_to_the_owner_of_its_package_and_to_nobody_else(self, package: Package) -> None:
+        os.chown(package.prebuilt, 12345, 12345)
+        assert package.find() == "its folder belongs to another user (id 12345)"
+        os.chown(package.folder, 12345, 12345)
+        assert package.find().endswith(".so")
+
     @pytest.mark.parametrize("text", ["", "[1]", '{"format": 2}', "{", '{"format": 2, "built with": {}, "files": []}'])
     def test_an_index_that_is_none(self, package: Package, text: str) -> None:
         (package.prebuilt / "index.json").write_text(text)
