@@ -3,6 +3,7 @@
     <cache>/v1/<target>/<op>/<key1>/<key2>/{<op>.so, record.json}
     <cache>/v1/locks/<key1>.lock         held while that key is built (locks.py)
     <cache>/v1/staging/                  builds in progress (staging.py)
+    <cache>/v1/failures/                 what did not compile (failures.py)
     <cache>/v1/size                      how much there is, where that is limited (limit.py)
 
 This is the one file that knows that layout (support.py and memo.py each keep something of their own beside it). An
@@ -37,7 +38,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kjit import env
-from kjit.build import limit, locks, staging
+from kjit.build import failures, limit, locks, staging
 from kjit.build.artifact import (
     DAMAGED,
     RECORD,
@@ -52,6 +53,7 @@ from kjit.build.artifact import (
     write_record,
 )
 from kjit.build.artifact import Artifact as Artifact
+from kjit.build.failures import Refusal
 from kjit.build.folders import (
     NO_SPACE,
     close_to_others,
@@ -64,16 +66,18 @@ from kjit.build.folders import (
     subfolders,
     weakness,
 )
-from kjit.build.headers import Reads
+from kjit.build.headers import Reads, Start
 from kjit.build.key import FORMAT, Key, differences
+from kjit.build.toolchain import Toolchain
 from kjit.errors import CacheError
 
 _VERSION = "v1"
 _LOCKS = "locks"
 _STAGING = "staging"
 _SUPPORT = "support"
+_FAILURES = "failures"
 _COUNT = "size"
-_NO_TARGETS = (_LOCKS, _STAGING, _SUPPORT)
+_NO_TARGETS = (_LOCKS, _STAGING, _SUPPORT, _FAILURES)
 _KEY = re.compile(r"[0-9a-f]{32}")
 _SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
 
@@ -178,6 +182,14 @@ class Store:
                 hint=f"set {env.CACHE_DIR} to a folder that can be written, or write a bundle with --out",
             )
         return _temporary_store(os.getpid(), str(self.root), refused)
+
+    def is_writable(self) -> bool:
+        """Whether something can be put into it.
+
+        Raises:
+            CacheError: as `writable`.
+        """
+        return self._why_not_writable() is None
 
     def _why_not_writable(self) -> str | None:
         env.cache_max_size()  # a mistake in it is told before something is compiled or copied
@@ -362,6 +374,25 @@ class Store:
         artifact = Artifact(str(home), json.loads(json.dumps(record)), time.time())
         self._make_room(artifact)
         return artifact
+
+    def remember_failure(self, key: Key, toolchain: Toolchain, refusal: Refusal, start: Start) -> None:
+        """Note that compilers refused what `key` is about, if they will do so again. As `failures.remember`."""
+        failures.remember(self._v1 / _FAILURES, self.root, key, toolchain, refusal, start)
+
+    def recall_failure(self, key: Key) -> Mapping[str, str] | None:
+        """What compilers said before to what `key` is about, if they would say it again. As `failures.recall`."""
+        return failures.recall(self._v1 / _FAILURES, self.root, key)
+
+    def forget_failures(self) -> None:
+        """Let what did not compile be compiled again.
+
+        Raises:
+            CacheError: what is remembered of it may not be deleted.
+        """
+        try:
+            failures.forget_all(self._v1 / _FAILURES)
+        except OSError as error:
+            raise _not_removed(self._v1 / _FAILURES, error) from None
 
     def _make_room(self, added: Artifact) -> None:
         limit.make_room(self, self._v1 / _COUNT, added)

@@ -93,7 +93,7 @@ def build(
     collected = (plan.collect_quickly if dry_run else plan.collect)(project, ops or ())
     for op in collected.without:
         console.note(f"{op} declares no module (kjit.module), so there is nothing to build ahead of use.")
-    _print_errors(error for _, error in collected.failures)
+    print_errors(error for _, error in collected.failures)
     specs = collected.specs()
     variants: list[Variant] = []
     left_out: list[str] = []
@@ -107,7 +107,9 @@ def build(
 
     store = Store.open()
     outcomes, beside = (
-        (plan.look_up_all(variants, store), []) if dry_run else _build(variants, store, jobs, verbose, out is not None)
+        (plan.look_up_all(variants, store), [])
+        if dry_run
+        else build_variants(variants, store, jobs, verbose, out is not None)
     )
     failures = [outcome.error for outcome in outcomes if outcome.error is not None]
     is_done = not failures and not collected.failures
@@ -125,9 +127,13 @@ def build(
         _print_table(outcomes)
     for warning in plan.warnings_of(outcomes):
         console.note(warning)
-    _print_errors(failures)
+    print_errors(failures)
     if not verbose and any(isinstance(error, CompileError) for error in failures):
         console.note("`kjit build --verbose` shows all that the compilers said, and commands that repeat it.")
+    repeated = sum(1 for error in failures if isinstance(error, CompileError) and error.is_repeated)
+    if repeated:
+        which = "It was" if repeated == len(failures) == 1 else f"{repeated} of them were"
+        console.note(f"{which} not compiled again: nothing that this depends on has changed since it failed.")
     if written is not None:
         _tell_of_bundle(written, project, is_result=not json)
     if not is_done:
@@ -168,7 +174,7 @@ def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
     return list(dict.fromkeys(known[name] for name in names)) or None
 
 
-def _build(
+def build_variants(
     variants: list[Variant], store: Store, jobs: int | None, verbose: bool, to_ship: bool
 ) -> tuple[list[Outcome], list[tuple[Variant, Artifact]]]:
     """What came of each variant, and what ops need besides their modules."""
@@ -352,7 +358,7 @@ def _print_commands(outcome: Outcome) -> None:
         console.note(f"  {command}")
 
 
-def _print_errors(errors: Iterable[KjitError]) -> None:
+def print_errors(errors: Iterable[KjitError]) -> None:
     """Each error once: what is wrong in a source is wrong in all its variants."""
     known: set[str] = set()
     for error in errors:
