@@ -62,19 +62,19 @@ def _specs(home: str, modules: int) -> list[Spec]:
 
 def build(home: str, modules: int) -> float:
     """Fill the cache and write the bundle. Runs in a process of its own."""
-    from kjit.build import bundle, plan
+    from kjit.build import bundle, bundle_writer, plan
     from kjit.build.store import Store
     from kjit.spec import Target
 
     specs = _specs(home, modules)
-    targets = bundle.targets_of_bundle([Target.cpu()])
+    targets = bundle_writer.targets_of_bundle([Target.cpu()])
     shipped = plan.build_all([Variant(spec, target) for spec in specs for target in targets], Store.open())
     native = plan.build_all([Variant(spec, Target.cpu()) for spec in specs], Store.open())
     for outcome in (*shipped, *native):
         if outcome.error is not None:
             raise outcome.error
     artifacts = [(each.variant, each.artifact) for each in shipped if each.artifact is not None]
-    bundle.write(Path(home, bundle.FOLDER), artifacts)
+    bundle_writer.write(Path(home, bundle.FOLDER), artifacts)
     return 0.0
 
 

@@ -60,7 +60,10 @@ class CompileError(KjitError):
     Attributes:
         log: everything that the tools printed.
         command: the shell command that repeats the step that failed.
+        is_repeated: nothing was compiled: it failed before, and nothing that it depends on has changed since.
     """
+
+    is_repeated = False
 
     def __init__(self, message: str, *, log: str, command: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)

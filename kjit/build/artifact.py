@@ -29,8 +29,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from kjit.build.folders import weakness
 from kjit.build.headers import Reads
 from kjit.build.key import FORMAT, Key, digest, read_file
 
@@ -38,9 +39,12 @@ RECORD = "record.json"
 _LINES = 3
 _LONGEST_SUMMARY = 8192
 _PIECE = 65536
+_ALTERED = "was altered"
 RECORD_BEING_WRITTEN = re.compile(r"record\.json\.[0-9a-f]+")
 DAMAGED = "the artifact in the cache is damaged:"
 """How the reasons begin why an artifact cannot be used that once was one."""
+UNTRUSTED = "the artifact in the cache is not trusted:"
+"""How they begin where others than the cache's owner may have chosen what is in it."""
 
 
 @dataclass(frozen=True)
@@ -118,14 +122,22 @@ class Artifact:
         return built
 
 
-def read_artifact(folder: str) -> Artifact | str:
-    """The artifact in `folder` by its record, or what is wrong with it. The library is not looked at."""
+def read_artifact(folder: str, owners: tuple[int, ...] | None = None) -> Artifact | str:
+    """The artifact in `folder` by its record, or what is wrong with it. The library is not looked at.
+
+    Args:
+        owners: nobody else may be able to change the record; None: it is not loaded from, and nobody asks.
+    """
     try:
-        content, status = read_file(f"{folder}/{RECORD}")
+        content, status = read_file(f"{folder}/{RECORD}", os.O_NOFOLLOW)
     except FileNotFoundError:
         return f"{DAMAGED} its record is missing"
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            return f"{DAMAGED} its record is a symbolic link"
         return f"its record cannot be read ({error.strerror})"
+    if owners is not None and (weak := weakness(status, owners)) is not None:
+        return f"{UNTRUSTED} its record {weak}"
     seal = _SEAL.match(content)
     if seal is not None and seal[1] != _seal(memoryview(content)[seal.end() :]):
         return f"{DAMAGED} its record was altered"
@@ -244,13 +256,17 @@ _OP = re.compile(r"\w+")
 _from_json = json.JSONDecoder().decode
 
 
-def match(folder: str, key: Key, *, thorough: bool = False) -> Artifact | str:
+def match(folder: str, key: Key, owners: tuple[int, ...], *, thorough: bool = False) -> Artifact | str:
     """The artifact in `folder` if it is whole and what `key` would be built to now, else why it is not.
 
+    The loader opens the library once more, by its path. It is the same file then, as nobody else can put another one
+    into its folder, nor that into those above it, which store.py looks at.
+
     Args:
+        owners: nobody else may be able to change anything in it.
         thorough: compare the cryptographic hash of its library, too.
     """
-    artifact = read_artifact(folder)
+    artifact = untrusted(folder, owners) or read_artifact(folder, owners)
     if isinstance(artifact, str):
         return artifact
     record = artifact.record
@@ -264,7 +280,7 @@ def match(folder: str, key: Key, *, thorough: bool = False) -> Artifact | str:
         return f"{DAMAGED} its record lists no headers"
     if isinstance(after, str):
         return after
-    broken = damage(artifact, thorough=thorough)
+    broken = damage(artifact, owners, thorough=thorough)
     if broken is not None:
         return broken
     if after is before:
@@ -277,14 +293,31 @@ def describe(library: bytes) -> dict[str, object]:
     return {"size": len(library), "digest": digest(library), "crc32": binascii.crc32(library)}
 
 
-def damage(artifact: Artifact, *, thorough: bool = False) -> str | None:
+def untrusted(folder: str, owners: tuple[int, ...]) -> str | None:
+    """Why the folder of an artifact is not trusted: others than `owners` can change it. None where none can, or where
+    it is not there."""
+    try:
+        weak = weakness(os.lstat(folder), owners)
+    except OSError:
+        return None
+    return None if weak is None else f"{UNTRUSTED} its folder {weak}"
+
+
+def damage(artifact: Artifact, owners: tuple[int, ...], *, thorough: bool = False) -> str | None:
     """What is wrong with the library of an artifact, None where it is the one that was built.
 
     Args:
+        owners: nobody else may be able to change it.
         thorough: compare the cryptographic hash, too.
     """
     try:
-        difference = differs(artifact.library_path, artifact.record, thorough=thorough, flags=os.O_NOFOLLOW)
+        read = read_library(artifact.library_path, os.O_NOFOLLOW)
+        if (weak := weakness(read.status, owners)) is not None:
+            return f"{UNTRUSTED} its library {weak}"
+        difference = read.difference(artifact.record)
+        if difference is None and thorough:
+            content, _ = read_file(artifact.library_path, os.O_NOFOLLOW)
+            difference = None if digest(content) == artifact.record["digest"] else _ALTERED
     except FileNotFoundError:
         return f"{DAMAGED} its library is missing"
     except OSError as error:
@@ -294,34 +327,38 @@ def damage(artifact: Artifact, *, thorough: bool = False) -> str | None:
     return None if difference is None else f"{DAMAGED} its library {difference}"
 
 
-def differs(library: str, said: Mapping[str, Any], *, thorough: bool = False, flags: int = 0) -> str | None:
-    """How a library is not what `describe` said of it: `was altered`; None where it is.
+class LibraryRead(NamedTuple):
+    """A library as it was read: its size, its checksum, and the status of the file that was open."""
+
+    size: int
+    crc32: int
+    status: os.stat_result
+
+    def difference(self, said: Mapping[str, Any]) -> str | None:
+        """How it is not what `describe` said of it: `was altered`; None where it is."""
+        if self.size != said["size"]:
+            return f"has {self.size} bytes and not {said['size']}"
+        return None if self.crc32 == said["crc32"] else _ALTERED
+
+
+def read_library(path: str, flags: int = 0) -> LibraryRead:
+    """Read a library in pieces that stay in the CPU's cache, into the same memory.
 
     Args:
-        thorough: compare the cryptographic hash, too.
         flags: for `os.open`.
 
     Raises:
         OSError: it cannot be read.
     """
-    size, crc = _size_and_crc(library, flags)
-    if size != said["size"]:
-        return f"has {size} bytes and not {said['size']}"
-    is_altered = crc != said["crc32"] or (thorough and digest(read_file(library, flags)[0]) != said["digest"])
-    return "was altered" if is_altered else None
-
-
-def _size_and_crc(path: str, flags: int) -> tuple[int, int]:
-    """The bytes of a file and their CRC-32. It is read in pieces that stay in the CPU's cache, into the same memory."""
     size = crc = 0
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     try:
         while piece := os.read(handle, _PIECE):
             size += len(piece)
             crc = binascii.crc32(piece, crc)
+        return LibraryRead(size, crc, os.fstat(handle))
     finally:
         os.close(handle)
-    return size, crc
 
 
 def write_record(folder: Path, record: Mapping[str, object]) -> None:
@@ -332,7 +369,9 @@ def write_record(folder: Path, record: Mapping[str, object]) -> None:
     """
     being_written = folder / f"{RECORD}.{secrets.token_hex(4)}"
     try:
-        with open(being_written, "x", encoding="ascii") as file:
+        # Whatever the umask is, no group may write to it.
+        handle = os.open(being_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with open(handle, "w", encoding="ascii") as file:
             file.write(_written(record))
         os.replace(being_written, folder / RECORD)
     except OSError:

@@ -33,15 +33,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kjit import env
 from kjit.build import diagnostics, rewrite
 from kjit.build.diagnostics import KernelResources
+from kjit.build.failures import Refusal
 from kjit.build.flags import parse
-from kjit.build.folders import NO_SPACE, make_private, refuse_unsafe
+from kjit.build.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
 from kjit.build.key import digest
 from kjit.build.libraries import brought_in, files_named, linked_by, lists_what_it_links, sought_by
 from kjit.build.run import run
@@ -185,6 +186,7 @@ def compile_variant(
     *,
     verbose: bool = False,
     cancel: threading.Event | None = None,
+    on_refusal: Callable[[Refusal], object] = lambda _: None,
 ) -> Built:
     """Build `variant` in the folder `staging`.
 
@@ -193,6 +195,7 @@ def compile_variant(
         staging: an existing folder; what it holds under the names of this build is replaced.
         verbose: put the compilers' whole output and the command to repeat into the error's message.
         cancel: set by another thread, ends the build: a Ctrl-C reaches the main thread only.
+        on_refusal: told before a `CompileError` that would come again, as long as what was read stays as it is.
 
     Raises:
         CompileError: a compiler or the linker refused the sources, or was killed.
@@ -216,7 +219,12 @@ def compile_variant(
             logs = [links.restore(_read(folder / step.log)) for step in made]
             _keep_support(folder, made, done)
             if done.returncode != 0:
-                raise _explain(variant, toolchain, folder, steps, made, logs, links, done.stdout, verbose)
+                failure = _explain(variant, toolchain, folder, steps, made, logs, links, done.stdout, verbose)
+                if isinstance(failure, CompileError):
+                    refusal = _refusal(variant, folder, steps, _broken(made, logs, done.stdout), links, done.stdout)
+                    if refusal is not None:
+                        on_refusal(refusal)
+                raise failure
             headers = _headers(folder, steps, links)
             linked = brought_in(links.restore(_read(folder / steps[-1].depfile)), toolchain)
             if folder != staging:
@@ -293,8 +301,8 @@ def _with_lasting_path(unit: _Unit) -> _Unit:
     nvcc hands the absolute path of its source on to the programs that it is made of, which is part of what a launcher
     compares. The path follows from the text, so that builds that run side by side may share the file.
     """
-    if unit.text is None:
-        return unit
+    if unit.text is None or not is_unclaimed(lasting_folder()):
+        return unit  # somebody else has the name: a launcher finds less, and the build goes on
     folder = lasting_folder() / digest(unit.text.encode(errors="surrogateescape"))
     return replace(unit, path=str(folder / unit.path))
 
@@ -372,11 +380,7 @@ def _write(folder: Path, steps: list[_Step], links: _Links) -> list[_Step]:
     for step in steps:
         for name in (step.output, step.log, step.depfile):
             (folder / name).unlink(missing_ok=True)
-        for name, text in step.generated:
-            if os.path.isabs(name):
-                _write_lasting(Path(name), text)
-            else:
-                _write_text(folder / name, text)
+        _write_generated(folder, step)
         if step.support is None or not step.support.fetch(folder):
             run.append(step)
     for target, name in links.names.items():
@@ -392,6 +396,14 @@ def _write(folder: Path, steps: list[_Step], links: _Links) -> list[_Step]:
     (folder / ".ninja_log").unlink(missing_ok=True)
     _write_text(folder / "build.ninja", "\n".join([*lines, ""]))
     return run
+
+
+def _write_generated(folder: Path, step: _Step) -> None:
+    for name, text in step.generated:
+        if os.path.isabs(name):
+            _write_lasting(Path(name), text)
+        else:
+            _write_text(folder / name, text)
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -499,8 +511,7 @@ def _explain(
     verbose: bool,
 ) -> CompileError | ToolchainError | CacheError:
     """The error to raise for a build that failed."""
-    failed = _failed(ninja_output)
-    broken = [(step, log) for step, log in zip(made, logs, strict=True) if step.output in failed]
+    broken = _broken(made, logs, ninja_output)
     everything = "".join(logs)
     if diagnostics.is_disk_full(everything + ninja_output):
         return _disk_full(folder)
@@ -515,6 +526,24 @@ def _explain(
             log=everything + ninja_output,
             command=_to_repeat(links, steps),
         )
+    return _compile_error(variant, toolchain, folder, steps, broken, links, verbose)
+
+
+def _broken(made: list[_Step], logs: list[str], ninja_output: str) -> list[tuple[_Step, str]]:
+    """The steps that failed, with what they printed."""
+    failed = _failed(ninja_output)
+    return [(step, log) for step, log in zip(made, logs, strict=True) if step.output in failed]
+
+
+def _compile_error(
+    variant: Variant,
+    toolchain: Toolchain,
+    folder: Path,
+    steps: list[_Step],
+    broken: list[tuple[_Step, str]],
+    links: _Links,
+    verbose: bool,
+) -> CompileError:
     log = "".join(log for _, log in broken)
     report = diagnostics.explain(log, _files(variant, toolchain, folder, steps), str(variant.target))
     command = _to_repeat(links, _leading_to(broken[0][0], steps))
@@ -523,6 +552,74 @@ def _explain(
     if verbose:
         message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"
     return CompileError(message, log=log, command=command, hint=report.hint)
+
+
+def explain_again(
+    variant: Variant, toolchain: Toolchain, folder: Path, logs: Mapping[str, str], *, verbose: bool = False
+) -> CompileError | None:
+    """The error that `compile_variant` raised when its commands printed `logs`, as `failures.py` remembers them; None
+    where these are not its commands.
+
+    Args:
+        folder: an empty one.
+    """
+    launcher = find_launcher()
+    links = _Links()
+    steps = _plan(variant.spec, toolchain, links, () if launcher is None else (str(launcher),))
+    broken = [(step, logs[step.output]) for step in steps if step.output in logs]
+    if len(broken) != len(logs):
+        return None
+    for step in steps:
+        _write_generated(folder, step)
+    error = _compile_error(variant, toolchain, folder, steps, broken, links, verbose)
+    error.is_repeated = True
+    return error
+
+
+# A place in a file, and that it is refused; in lower case, unlike what the assembler says.
+_REFUSED_AT = re.compile(
+    r"^(?P<file>\S[^\n]*?)(?::\d+(?::\d+)?|\(\d+\)): (?:fatal |catastrophic )?error\b", re.MULTILINE
+)
+# Where one of these is said, it may be another time that it fails, or no time.
+_MAY_PASS = re.compile(
+    r"internal (?:compiler )?error|out of memory|memory exhausted|[Cc]annot allocate|[Kk]illed|signal"
+    r"|Segmentation fault|Bus error|[Tt]imed out|PLEASE submit a bug report"
+)
+_BY_SIGNAL = range(129, 193)  # exit statuses of what a signal ended, as shells say it; nvcc's for an error is 255
+
+
+def _refusal(
+    variant: Variant,
+    folder: Path,
+    steps: list[_Step],
+    broken: list[tuple[_Step, str]],
+    links: _Links,
+    ninja_output: str,
+) -> Refusal | None:
+    """What compilers said to sources that they would refuse again; None where that is not known for sure."""
+    statuses = re.findall(r"^FAILED: \[code=(\d+)\]", ninja_output, re.MULTILINE)
+    if not broken or any(int(status) in _BY_SIGNAL for status in statuses):
+        return None
+    reading = [each for step, _ in broken for each in _leading_to(step, steps)]
+    generated = {name for step in steps for name, _ in step.generated}
+    files: dict[str, None] = {}
+    for step in reading:
+        if step.support is not None or step is steps[-1]:
+            return None
+        listing = _read(folder / step.depfile)
+        if "-MD" in step.arguments and not listing.endswith("\n"):
+            return None  # a header is missing, or the compiler was ended when it wrote this
+        names = diagnostics.parse_depfile(listing)
+        files.update(dict.fromkeys(_absolute(links.restore(name)) for name in names if name not in generated))
+    for _, log in broken:
+        named = {match["file"] for match in _REFUSED_AT.finditer(log)} - generated
+        places = {_absolute(os.path.join(folder, name)) for name in named}
+        if _REFUSED_AT.search(log) is None or _MAY_PASS.search(log) or not places <= files.keys():
+            return None
+    if not all(map(os.path.isabs, files)) or not {*variant.spec.cuda_files, *variant.spec.cpp_files} & files.keys():
+        return None
+    others = dict.fromkeys(_absolute(path) for step in reading for path in step.reads)
+    return Refusal({step.output: log for step, log in broken}, tuple(files), tuple(others))
 
 
 def _files(variant: Variant, toolchain: Toolchain, folder: Path, steps: list[_Step]) -> diagnostics.Files:

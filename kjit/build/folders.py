@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import operator
 import os
+import shlex
 import stat
 from pathlib import Path
 
@@ -17,37 +18,106 @@ from kjit.errors import CacheError
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
 _name = operator.attrgetter("name")
 
 
-def refuse_unsafe(folder: Path, *, follow: bool) -> None:
+def weakness(status: os.stat_result, owners: tuple[int, ...]) -> str | None:
+    """How others than `owners` can change a file or folder of this status: what could follow its name in a sentence.
+    None where nobody else can."""
+    return weakness_of(status.st_mode, status.st_uid, owners)
+
+
+def weakness_of(mode: int, owner: int, owners: tuple[int, ...]) -> str | None:
+    """`weakness` of a mode and an owner."""
+    if stat.S_ISLNK(mode):
+        return "is a symbolic link"
+    if owner not in owners:
+        return f"belongs to another user (id {owner})"
+    if mode & _OTHERS_MAY_WRITE:
+        return "may be written by others than its owner"
+    return None
+
+
+def own_users() -> tuple[int, ...]:
+    """Whose files a user's own cache holds: the user's, and root's."""
+    return os.geteuid(), 0
+
+
+def is_unclaimed(folder: Path) -> bool:
+    """Whether a folder is not there yet, or is one that nobody but this user (or root) can change."""
+    try:
+        return weakness(os.lstat(folder), own_users()) is None
+    except OSError:
+        return True
+
+
+def read_own(path: Path, root: Path) -> bytes:
+    """The content of a file of the cache `root` that nobody but this user (or root) can change or exchange.
+
+    Raises:
+        PermissionError: others can.
+        OSError: it cannot be read.
+    """
+    parts = path.relative_to(root).parts
+    folders = [root.joinpath(*parts[:count]) for count in range(len(parts))]
+    for folder in folders:
+        _demand_own(os.stat(folder, follow_symlinks=folder == root), folder)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    with open(handle, "rb") as file:
+        _demand_own(os.fstat(handle), path)
+        return file.read()
+
+
+def _demand_own(status: os.stat_result, path: Path) -> None:
+    if (weak := weakness(status, own_users())) is not None:
+        raise PermissionError(errno.EPERM, weak, str(path))
+
+
+def refuse_unsafe(folder: Path | str, *, follow: bool, root: Path | None = None) -> None:
     """Refuse a folder that somebody else than this user (or root) can change. One that is not there is fine.
 
     Args:
         follow: a symbolic link to such a folder is fine too.
+        root: the cache that it is a part of; by default it is one itself.
 
     Raises:
-        CacheError: it may not be used as a cache, or a part of one; the hint mends that.
+        CacheError: it may not be used as a cache, or a part of one; the hint mends all of the cache.
     """
     try:
         status = os.stat(folder, follow_symlinks=follow)
     except OSError:
         return  # not there: nothing is loaded from it, and `writable` says why it cannot be made
+    if weakness(status, own_users()) is None:
+        return
     if stat.S_ISLNK(status.st_mode):
         raise CacheError(
             f"'{folder}' is a symbolic link, and the cache is not followed out of its folder.",
             hint=f"remove the link, or set {env.CACHE_DIR} to where it points",
         )
-    if status.st_uid not in (os.geteuid(), 0):
+    whole = shlex.quote(os.fspath(folder if root is None else root))
+    if status.st_uid not in own_users():
         raise CacheError(
             f"The cache folder '{folder}' is another user's (id {status.st_uid}), who can change what you load.",
-            hint=f"set {env.CACHE_DIR} to a folder of your own, or `chown -R {os.geteuid()} {folder}`",
+            hint=f"set {env.CACHE_DIR} to a folder of your own, or remove this one (`rm -r {whole}`)",
         )
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise CacheError(
-            f"Others than you may write to the cache folder '{folder}' and so choose the code that you load.",
-            hint=f"`chmod go-w {folder}`, or set {env.CACHE_DIR} to a folder of your own",
-        )
+    raise CacheError(
+        f"Others than you may write to the cache folder '{folder}' and so choose the code that you load.",
+        hint=how_to_close(whole),
+    )
+
+
+def how_to_close(whole: str) -> str:
+    """The hint for a cache that was open to others. Who has put something there has not taken it away again.
+
+    Args:
+        whole: the folder of the cache, quoted for a shell.
+    """
+    return (
+        f"`chmod -R go-w {whole}`, or `rm -r {whole}` if somebody else may have put something there meanwhile; "
+        f"or set {env.CACHE_DIR} to a folder of your own"
+    )
 
 
 def distrust(folder: Path, *, owner: int | None = None, follow: bool = False) -> str | None:
@@ -68,7 +138,7 @@ def distrust(folder: Path, *, owner: int | None = None, follow: bool = False) ->
         return f"'{folder}' is a symbolic link"
     if owner is not None and status.st_uid not in (owner, 0, os.geteuid()):
         return f"'{folder}' belongs to another user (id {status.st_uid}) than the cache (id {owner})"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_mode & _OTHERS_MAY_WRITE:
         return f"others than its owner may write to '{folder}'"
     return None
 
@@ -100,6 +170,13 @@ def make_private(folder: Path) -> None:
             raise
         make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def close_to_others(path: Path) -> None:
+    """Take the right to write to a file from all but its owner: a umask may have given it to a group."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & _OTHERS_MAY_WRITE:
+        path.chmod(mode & ~_OTHERS_MAY_WRITE)
 
 
 def subfolders(folder: Path | str | os.DirEntry[str]) -> list[os.DirEntry[str]]:

@@ -62,6 +62,23 @@ def hold(path: Path, doing: str, cancel: threading.Event | None = None) -> Itera
         release(handle)
 
 
+@contextlib.contextmanager
+def hold_folder(folder: Path, doing: str) -> Iterator[None]:
+    """Hold a lock on a folder itself, beside which nothing is made. As `hold`.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    with _changing:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        _open_files.add(handle)
+    try:
+        _wait(handle, doing, threading.Event())
+        yield
+    finally:
+        release(handle)
+
+
 def open_lock(path: Path) -> int:
     """The file of a lock, made where it is missing. It is closed by `release`."""
     for _ in range(_ATTEMPTS):
@@ -107,7 +124,10 @@ def _wait(handle: int, doing: str, cancel: threading.Event) -> None:
         if cancel.wait(_POLL_S):
             raise CancelledError
         if patience is not None and time.monotonic() > patience:
-            holder = os.pread(handle, 200, 0).decode(errors="replace") or "another process"
+            holder = ""
+            with contextlib.suppress(IsADirectoryError):  # which nobody can sign
+                holder = os.pread(handle, 200, 0).decode(errors="replace")
+            holder = holder or "another process"
             _log.warning("waiting for %s, which %s", holder, doing)
             patience = None
 

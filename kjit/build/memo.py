@@ -3,7 +3,7 @@
 Answers are kept with the program's size and modification time, in the process and in `<cache>/v1/compilers.json`: a
 later process learns all of them from one `stat`. The trade-off: a driver that stays byte for byte the same while the
 parts behind it are exchanged is not noticed (package managers replace both). The file is a convenience and never a
-reason to fail: when it cannot be read or written, the program is asked again.
+reason to fail: when it cannot be read or written, or others could have written it, the program is asked again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kjit import env
+from kjit.build.folders import make_private, read_own
 
 _FORMAT = 1
 
@@ -75,8 +76,11 @@ class Memo:
 
     def _read(self) -> dict[str, object]:
         try:
-            content = json.loads(self._path.read_bytes())
-        except (OSError, ValueError):
+            content = json.loads(read_own(self._path, self._path.parent.parent))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            _log.debug("what was learned about the compilers is not known any more: %s", error)
             return {}
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             return {}
@@ -88,8 +92,7 @@ class Memo:
 
         folder = self._path.parent
         try:
-            for each in (folder.parent, folder):
-                each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder)
             handle, name = tempfile.mkstemp(dir=folder, prefix="compilers.", suffix=".tmp")
             try:
                 with os.fdopen(handle, "w", encoding="utf-8") as file:

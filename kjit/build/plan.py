@@ -12,6 +12,8 @@ it have told (`expected_seconds`).
 A source that is saved while its compile runs makes what came out of it unfit for the cache: nobody knows which of the
 two versions it holds. It is then built once more, from what is there now. If that happens twice, somebody is writing
 the file all the time, and the answer is an error. The same goes for a compiler that is exchanged meanwhile.
+
+What compilers refused, and would refuse again, is not compiled again (failures.py).
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ from typing import Any, Literal
 
 from kjit import env
 from kjit.build import machine
-from kjit.build.compile import Built, compile_variant
+from kjit.build.compile import Built, compile_variant, explain_again
 from kjit.build.cpu import is_built_for
 from kjit.build.diagnostics import KernelResources
+from kjit.build.failures import Refusal
 from kjit.build.headers import Observation, Start
 from kjit.build.key import FileState, Key
 from kjit.build.staging import is_taken_away
@@ -173,7 +176,7 @@ def build(
         cancel: set by another thread, ends a wait and a compile.
 
     Raises:
-        KjitError: it cannot be built (most often a `CompileError`); the cache is as it was.
+        KjitError: it cannot be built (most often a `CompileError`); no artifact was added to the cache.
         CancelledError: `cancel` was set.
     """
     began = time.perf_counter()
@@ -192,11 +195,18 @@ def build(
             if found.artifact is not None:
                 return Outcome(variant, "hit", time.perf_counter() - began, artifact=found.artifact)
             with home.staging() as staging:
+                said = home.recall_failure(key)
+                again = None if said is None else explain_again(variant, toolchain, staging, said, verbose=verbose)
+                if again is not None:
+                    raise again
                 if on_start is not None:
                     on_start(Started(variant, found.reason))
                 start = Start.now()
+                refusals: list[Refusal] = []
                 try:
-                    built = compile_variant(variant, toolchain, staging, verbose=verbose, cancel=cancel)
+                    built = compile_variant(
+                        variant, toolchain, staging, verbose=verbose, cancel=cancel, on_refusal=refusals.append
+                    )
                     observed = Observation.of(built.headers, key, toolchain, others=built.others, sought=built.sought)
                     known = {**before, **{state.path: state for state in key.sources}}
                     changed = observed.changed_since(start.earliest_ns(), known)
@@ -207,6 +217,8 @@ def build(
                         return Outcome(variant, "built", time.perf_counter() - began, found.reason, artifact)
                 except (OSError, KjitError) as error:
                     if not is_taken_away(staging, error):
+                        for refusal in refusals:
+                            home.remember_failure(key, toolchain, refusal, start)
                         raise
                     _log.info("%s: built once more, because the cache was emptied meanwhile: %s", variant.label, error)
                     continue

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kjit.build.folders import NO_SPACE, disk_full, make_private, scan
+from kjit.build.folders import NO_SPACE, disk_full, make_private, scan, weakness
 from kjit.build.locks import hold, is_current, open_file, open_lock, release, try_lock
 from kjit.errors import CacheError
 
@@ -71,12 +71,10 @@ def make_temporary_folder(root: str | None = None) -> tuple[Path, Callable[[], N
         root: where to make it; by default where the system keeps temporary files.
 
     Raises:
-        CacheError: there is no place in `root` that is this user's alone.
+        CacheError: no place for temporary files can be written.
         OSError: it cannot be made, most often because the disk is full.
     """
-    home = _temporary_home(root or tempfile.gettempdir())
-    sweep(home)
-    folder, handle = _make(home)
+    home, folder, handle = _make_in_home(root or temporary_root())
 
     def remove() -> None:
         _remove(folder, handle)
@@ -93,9 +91,9 @@ def temporary_lock(name: str, doing: str) -> Iterator[None]:
         doing: as in `locks.hold`.
 
     Raises:
-        CacheError: there is no place for temporary files that is this user's alone.
+        CacheError: no place for temporary files can be written.
     """
-    home = _temporary_home(tempfile.gettempdir())
+    home = _temporary_home(temporary_root())
     path = home / f"{name}.lock"
     with hold(path, doing):
         try:
@@ -182,30 +180,64 @@ def _remove(folder: Path, handle: int) -> None:
     release(handle)
 
 
+def temporary_root() -> str:
+    """Where this process keeps temporary files: `TMPDIR`, else the system's place for them.
+
+    Raises:
+        CacheError: none of these can be written.
+    """
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        raise CacheError(
+            "No place for temporary files can be written: neither TMPDIR nor /tmp nor /var/tmp.",
+            hint="set TMPDIR to a folder that can be written",
+        ) from None
+
+
+def _make_in_home(root: str) -> tuple[Path, Path, int]:
+    """A fresh folder in the user's place in `root`: that place, the folder, and what its lock is held by."""
+    for _ in range(_ATTEMPTS):
+        home = _temporary_home(root)
+        sweep(home)
+        folder, handle = _make(home)
+        # The place may have been removed meanwhile, and its name taken by somebody else; now it cannot go any more.
+        if _is_private(home.lstat()):
+            return home, folder, handle
+        _remove(folder, handle)
+    raise CacheError(f"No folder for temporary files can be made in '{root}': its name is taken each time.")
+
+
 def _temporary_home(root: str) -> Path:
     """The user's own place among temporary files.
 
-    The name may be taken: in a container that shares `/tmp` with others, each of them is called root.
+    The name may be taken: in a container that shares `/tmp` with others, each of them is called root. Then it is one
+    with a name that nobody could know before, and which later processes find.
     """
-    user = os.geteuid()
-    names = [f"kjit-{user}", *(f"kjit-{user}-{number}" for number in range(1, _ATTEMPTS))]
-    for name in names:
-        home = Path(root, name)
-        for _ in range(_ATTEMPTS):
-            try:
-                make_private(home)
-                status = home.lstat()
-            except FileExistsError:
-                break
-            except FileNotFoundError:
-                continue  # the last process that worked in it has removed it
-            if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o022:
-                return home
+    name = f"kjit-{os.geteuid()}"
+    home = Path(root, name)
+    for _ in range(_ATTEMPTS):
+        try:
+            make_private(home)
+            status = home.lstat()
+        except FileExistsError:
             break
-    raise CacheError(
-        f"'{Path(root, names[0])}', where temporary files would be kept, is not this user's alone.",
-        hint="remove it, or set TMPDIR to a folder of yours",
-    )
+        except FileNotFoundError:
+            continue  # the last process that worked in it has removed it
+        if _is_private(status):
+            return home
+        break
+    for entry in scan(root):
+        if entry.name.startswith(f"{name}-"):
+            with contextlib.suppress(OSError):  # gone meanwhile
+                if _is_private(entry.stat(follow_symlinks=False)):
+                    return Path(entry.path)
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=root))
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """Whether this is the status of a folder that this user alone can write to."""
+    return stat.S_ISDIR(status.st_mode) and weakness(status, (os.geteuid(),)) is None
 
 
 def _leave(home: Path) -> None:

@@ -3,6 +3,7 @@
     <cache>/v1/<target>/<op>/<key1>/<key2>/{<op>.so, record.json}
     <cache>/v1/locks/<key1>.lock         held while that key is built (locks.py)
     <cache>/v1/staging/                  builds in progress (staging.py)
+    <cache>/v1/failures/                 what did not compile (failures.py)
     <cache>/v1/size                      how much there is, where that is limited (limit.py)
 
 This is the one file that knows that layout (support.py and memo.py each keep something of their own beside it). An
@@ -37,30 +38,46 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kjit import env
-from kjit.build import limit, locks, staging
+from kjit.build import failures, limit, locks, staging
 from kjit.build.artifact import (
     DAMAGED,
     RECORD,
     RECORD_BEING_WRITTEN,
+    UNTRUSTED,
     damage,
     describe,
     match,
     read_artifact,
     read_summary,
+    untrusted,
     write_record,
 )
 from kjit.build.artifact import Artifact as Artifact
-from kjit.build.folders import NO_SPACE, disk_full, distrust, make_private, refuse_unsafe, scan, subfolders
-from kjit.build.headers import Reads
+from kjit.build.failures import Refusal
+from kjit.build.folders import (
+    NO_SPACE,
+    close_to_others,
+    disk_full,
+    distrust,
+    make_private,
+    own_users,
+    refuse_unsafe,
+    scan,
+    subfolders,
+    weakness,
+)
+from kjit.build.headers import Reads, Start
 from kjit.build.key import FORMAT, Key, differences
+from kjit.build.toolchain import Toolchain
 from kjit.errors import CacheError
 
 _VERSION = "v1"
 _LOCKS = "locks"
 _STAGING = "staging"
 _SUPPORT = "support"
+_FAILURES = "failures"
 _COUNT = "size"
-_NO_TARGETS = (_LOCKS, _STAGING, _SUPPORT)
+_NO_TARGETS = (_LOCKS, _STAGING, _SUPPORT, _FAILURES)
 _KEY = re.compile(r"[0-9a-f]{32}")
 _SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
 
@@ -142,7 +159,7 @@ class Store:
         """
         store = _store(env.cache_dir() if root is None else root, asks_shared=root is None)
         refuse_unsafe(store.root, follow=True)
-        refuse_unsafe(store._v1, follow=False)
+        refuse_unsafe(store._v1, follow=False, root=store.root)
         return store
 
     def writable(self, *, must_last: bool = False) -> Store:
@@ -166,12 +183,20 @@ class Store:
             )
         return _temporary_store(os.getpid(), str(self.root), refused)
 
+    def is_writable(self) -> bool:
+        """Whether something can be put into it.
+
+        Raises:
+            CacheError: as `writable`.
+        """
+        return self._why_not_writable() is None
+
     def _why_not_writable(self) -> str | None:
         env.cache_max_size()  # a mistake in it is told before something is compiled or copied
         try:
             for folder in (self._v1 / _LOCKS, self._v1 / _STAGING):
                 make_private(folder)
-                refuse_unsafe(folder, follow=False)
+                refuse_unsafe(folder, follow=False, root=self.root)
             return None if os.access(self._v1 / _STAGING, os.W_OK | os.X_OK) else "it is read-only"
         except (FileExistsError, NotADirectoryError):
             raise CacheError(
@@ -187,7 +212,7 @@ class Store:
         """Look an artifact up. Every header that it was built from is compared, and its library is checked.
 
         Raises:
-            CacheError: a shared cache was asked, and others than its owner may write to it.
+            CacheError: others than its owner may write to this cache, or to a shared one that was asked.
         """
         found = self._find_here(key)
         if found.artifact is None and self._asks_shared:
@@ -234,7 +259,9 @@ class Store:
 
     def _find_here(self, key: Key) -> Lookup:
         folder = self._folder(key)
-        if self.is_shared and (refusal := self._refusal(folder)) is not None:
+        if not self.is_shared:
+            self._refuse_unsafe_above(folder)
+        elif (refusal := self._refusal(folder)) is not None:
             return Lookup(None, refusal)
         likely = _likely_names.get(os.path.dirname(folder))
         if likely is not None and isinstance(found := self._check(f"{folder}/{likely}", key), Artifact):
@@ -254,7 +281,7 @@ class Store:
                 _likely_names[os.path.dirname(folder)] = name
                 return Lookup(found, "")
             # Of several artifacts that do not fit, the reason of any one is told; damage before all others.
-            reason = found if not reason or found.startswith(DAMAGED) else reason
+            reason = found if not reason or found.startswith((DAMAGED, UNTRUSTED)) else reason
         return Lookup(None, reason)
 
     @contextlib.contextmanager
@@ -287,6 +314,7 @@ class Store:
                 prepared = folder / "artifact"
                 prepared.mkdir(mode=0o700)
                 shutil.copyfile(artifact.library, prepared / artifact.library.name, follow_symlinks=False)
+                close_to_others(prepared / artifact.library.name)
                 write_record(prepared, {**artifact.record, "project": _project_of(key)})
                 self._move_into_place(prepared, Path(self._folder(key), artifact.folder.name), key)
         except (OSError, CacheError) as error:
@@ -332,6 +360,7 @@ class Store:
                 "build": build,
                 "built": time.time(),
             }
+            close_to_others(library)
             os.replace(library, prepared / f"{key.variant.spec.name}.so")
             write_record(prepared, record)
             home = Path(self._folder(key), reads.key2)
@@ -345,6 +374,25 @@ class Store:
         artifact = Artifact(str(home), json.loads(json.dumps(record)), time.time())
         self._make_room(artifact)
         return artifact
+
+    def remember_failure(self, key: Key, toolchain: Toolchain, refusal: Refusal, start: Start) -> None:
+        """Note that compilers refused what `key` is about, if they will do so again. As `failures.remember`."""
+        failures.remember(self._v1 / _FAILURES, self.root, key, toolchain, refusal, start)
+
+    def recall_failure(self, key: Key) -> Mapping[str, str] | None:
+        """What compilers said before to what `key` is about, if they would say it again. As `failures.recall`."""
+        return failures.recall(self._v1 / _FAILURES, self.root, key)
+
+    def forget_failures(self) -> None:
+        """Let what did not compile be compiled again.
+
+        Raises:
+            CacheError: what is remembered of it may not be deleted.
+        """
+        try:
+            failures.forget_all(self._v1 / _FAILURES)
+        except OSError as error:
+            raise _not_removed(self._v1 / _FAILURES, error) from None
 
     def _make_room(self, added: Artifact) -> None:
         limit.make_room(self, self._v1 / _COUNT, added)
@@ -379,10 +427,27 @@ class Store:
 
     def read(self, entry: Entry) -> Artifact | str:
         """The artifact of an entry with its library checked, or what is wrong with it."""
-        artifact = read_artifact(entry.path)
+        owners = self._owners()
+        artifact = untrusted(entry.path, owners) or read_artifact(entry.path, owners)
         if isinstance(artifact, str):
             return artifact
-        return _misplaced(entry, artifact.record) or damage(artifact, thorough=True) or artifact
+        return _misplaced(entry, artifact.record) or damage(artifact, owners, thorough=True) or artifact
+
+    def unsafe_parts(self) -> Iterator[tuple[str, str]]:
+        """What others can change in this cache besides artifacts (of which `read` tells): each path, and how."""
+        artifacts = {entry.path for entry in self.entries()}
+        owners = self._owners()
+        waiting = [str(self.root), str(self._v1)]
+        while waiting:
+            path = waiting.pop()
+            try:
+                status = os.stat(path) if path == str(self.root) else os.lstat(path)
+            except OSError:
+                continue  # removed meanwhile
+            if (weak := weakness(status, owners)) is not None:
+                yield path, weak
+            if path != str(self.root):
+                waiting += [entry.path for entry in scan(path) if entry.path not in artifacts]
 
     def summary(self, entry: Entry) -> Mapping[str, Any] | str:
         """What the record of an entry says of `label`, `arguments`, `built` and the like, or what is wrong with it.
@@ -478,20 +543,30 @@ class Store:
         parts = [*above, *inside, *(Path(file.path) for path in inside for file in scan(path))]
         return next(filter(None, (distrust(part, owner=owner) for part in parts)), None)
 
-    def _check(self, folder: str, key: Key) -> Artifact | str:
-        found = match(folder, key, thorough=self.is_shared)
-        if isinstance(found, Artifact) and not self.is_shared:
-            is_news = found.is_outdated or abs(time.time() - found.used) > _LAST_USE_STEP_S
-            if is_news and self._is_inside(folder):
-                if found.is_outdated:
-                    _renew(found)
-                else:
-                    _note_use(folder)
-        return found
+    def _refuse_unsafe_above(self, folder: str) -> None:
+        """Refuse the folders between this cache and an artifact where others can change them: who can put another
+        folder into one of them chooses what is loaded, whatever was looked at before."""
+        above = os.path.dirname(folder)
+        for each in (os.path.dirname(above), above, folder):
+            refuse_unsafe(each, follow=False, root=self.root)
 
-    def _is_inside(self, folder: str) -> bool:
-        """Whether no link leads from the cache to `folder`: nothing is written behind one."""
-        return os.path.realpath(folder) == folder.replace(str(self._v1), os.path.realpath(self._v1), 1)
+    def _owners(self) -> tuple[int, ...]:
+        """The users who may have filled this cache."""
+        if not self.is_shared:
+            return own_users()
+        try:
+            return (*own_users(), os.stat(self.root).st_uid)
+        except OSError:
+            return own_users()  # it is gone, and there is nothing in it
+
+    def _check(self, folder: str, key: Key) -> Artifact | str:
+        found = match(folder, key, self._owners(), thorough=self.is_shared)
+        if isinstance(found, Artifact) and not self.is_shared:
+            if found.is_outdated:
+                _renew(found)
+            elif abs(time.time() - found.used) > _LAST_USE_STEP_S:
+                _note_use(folder)
+        return found
 
     def _why_not(self, key: Key) -> str:
         """Why there is no artifact of this key: what differs from the last one of the same variant."""
@@ -517,7 +592,7 @@ class Store:
         for _ in range(_ATTEMPTS):
             try:
                 for parent in reversed(folder.parents[:3]):
-                    refuse_unsafe(parent, follow=False)
+                    refuse_unsafe(parent, follow=False, root=self.root)
                 make_private(folder.parent)
                 os.rename(prepared, folder)
                 return

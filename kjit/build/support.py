@@ -8,7 +8,8 @@ build that needs it, side by side with that build's own units, and kept in `<cac
 hash of the compiler's identity, the flags, and the contents of all of kjit's headers: coarse, since it is only about
 the time of one small compile.
 
-An object that is not as it was made is as good as none: a build then makes it anew. A build never waits for another
+An object that is not as it was made, or that others could have put there, is as good as none: a build then makes it
+anew. A build never waits for another
 one here; two that start together make the same object twice.
 """
 
@@ -26,6 +27,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kjit import env
+from kjit.build.folders import close_to_others, make_private, read_own, refuse_unsafe
 from kjit.build.memo import Stamp, stamp
 from kjit.build.toolchain import COMPILER_ENVIRONMENT, Toolchain, kjit_include, tvm_ffi_include
 
@@ -55,7 +57,12 @@ class SupportObject:
         return f"kjit_{self.name}.o"
 
     def fetch(self, folder: Path) -> bool:
-        """Copy the object and its depfile into `folder`; False where they are not kept, or not as they were made."""
+        """Copy the object and its depfile into `folder`; False where they are not kept, or not as they were made.
+
+        Raises:
+            CacheError: others may write to the folders that they are kept in, and so choose what is linked.
+        """
+        self._refuse_unsafe()
         kept = self._kept()
         if kept is None:
             return False
@@ -66,24 +73,30 @@ class SupportObject:
 
     def _kept(self) -> tuple[bytes, bytes] | None:
         """The object and its depfile, if both are kept as they were made."""
+        root = self.folder.parents[2]
         try:
-            content = (self.folder / self.output).read_bytes()
-            depfile = (self.folder / f"{self.output}.d").read_bytes()
-        except OSError:
+            content = read_own(self.folder / self.output, root)
+            depfile = read_own(self.folder / f"{self.output}.d", root)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _log.debug("%s is made anew: %s", self.output, error)
             return None
         return (content, depfile) if depfile.startswith(_seal(content)) else None
 
     def keep(self, folder: Path) -> None:
         """Keep what was made in `folder` for later builds. That this fails (a read-only cache) is no error."""
         try:
-            for each in (self.folder.parents[2], self.folder.parents[1], self.folder.parent):
-                each.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.folder.parent)
+            self._refuse_unsafe()
             made = Path(tempfile.mkdtemp(dir=self.folder.parent))
             try:
                 content = (folder / self.output).read_bytes()
                 (made / self.output).write_bytes(content)
                 depfile = (folder / f"{self.output}.d").read_bytes()
                 (made / f"{self.output}.d").write_bytes(_seal(content) + depfile)
+                for each in made.iterdir():
+                    close_to_others(each)
                 if self._kept() is not None:  # another process was sooner, and others may be reading what it made
                     return
                 with contextlib.suppress(FileNotFoundError):
@@ -93,6 +106,11 @@ class SupportObject:
                 shutil.rmtree(made, ignore_errors=True)
         except OSError as error:
             _log.debug("%s is not kept: %s", self.output, error)
+
+    def _refuse_unsafe(self) -> None:
+        root = self.folder.parents[2]
+        for each in (root, self.folder.parents[1], self.folder.parent):
+            refuse_unsafe(each, follow=each == root, root=root)
 
 
 def support_objects(toolchain: Toolchain) -> list[SupportObject]:

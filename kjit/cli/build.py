@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import signal
 import sys
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from kjit.build.artifact import Artifact
-    from kjit.build.bundle import Written
+    from kjit.build.bundle_writer import Change, Written
     from kjit.build.diagnostics import KernelResources
     from kjit.build.plan import Event, Outcome
     from kjit.build.store import Store
@@ -62,9 +63,12 @@ def build(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Build to ship, and write the bundle to DIR: it runs on other machines, without compilers.",
+            help="Build to ship, and add to the bundle in DIR: it runs on other machines, without compilers.",
         ),
     ] = None,
+    only: Annotated[
+        bool, typer.Option("--only", help="With --out: remove from the bundle whatever else it holds.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be built, and why.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     verbose: Annotated[
@@ -77,29 +81,32 @@ def build(
     this machine's needs no GPU: --arch 8.0,9.0a,10.0a.
 
     With --out kernels/prebuilt the libraries are written beside the wrappers, which look there first: whoever installs
-    the package needs neither nvcc nor g++.
+    the package needs neither nvcc nor g++. What the bundle holds of other ops and targets stays in it; --only removes
+    that.
 
     Exit status 1: a variant does not compile, a wrapper fails to import, or nothing can be kept: the cache cannot be
     written, and there is no --out.
     """
-    from kjit.build import bundle, plan
+    from kjit.build import bundle_writer, plan
     from kjit.build.store import Store
     from kjit.project import find_project
 
     kinds = _kinds(target or ())
+    if only and out is None:
+        raise UsageError("--only is about a bundle, and there is no --out.", hint="name its folder with --out")
     if out is not None:
-        bundle.check_folder(out)
+        bundle_writer.check_folder(out, only=only)
     project = find_project()
     collected = (plan.collect_quickly if dry_run else plan.collect)(project, ops or ())
     for op in collected.without:
         console.note(f"{op} declares no module (kjit.module), so there is nothing to build ahead of use.")
-    _print_errors(error for _, error in collected.failures)
+    print_errors(error for _, error in collected.failures)
     specs = collected.specs()
     variants: list[Variant] = []
     left_out: list[str] = []
     if specs:
         targets, left_out = plan.choose_targets(specs, kinds, arch or (), needs_all=out is not None)
-        variants = collected.variants(targets if out is None else bundle.targets_of_bundle(targets))
+        variants = collected.variants(targets if out is None else bundle_writer.targets_of_bundle(targets))
         for sentence in left_out:
             console.note(sentence)
     elif not collected.failures:
@@ -107,29 +114,48 @@ def build(
 
     store = Store.open()
     outcomes, beside = (
-        (plan.look_up_all(variants, store), []) if dry_run else _build(variants, store, jobs, verbose, out is not None)
+        (plan.look_up_all(variants, store), [])
+        if dry_run
+        else build_variants(variants, store, jobs, verbose, out is not None)
     )
     failures = [outcome.error for outcome in outcomes if outcome.error is not None]
     is_done = not failures and not collected.failures
-    written = None
+    written = change = None
     if out is not None and is_done and outcomes and not dry_run:
         built = [(each.variant, each.artifact) for each in outcomes if each.artifact is not None]
-        written = bundle.write(out, [*built, *beside])
+        written = bundle_writer.write(out, [*built, *beside], only=only)
+        change = written.change
+    elif out is not None and is_done and dry_run:
+        change = bundle_writer.preview(out, variants, only=only)
+        # Whether kjit's own module is built besides shows when wrappers are imported with torch.
+        lists = {name: _of_wrappers(getattr(change, name)) for name in ("kept", "others", "removed", "replaced")}
+        change = dataclasses.replace(change, **lists)
     if json:
         wrappers = [{"op": op, "error": error.message} for op, error in collected.failures]
         document: dict[str, object] = {"variants": [*map(_to_json, outcomes)], "wrappers": wrappers}
         console.print_json(
-            document | {"left_out": left_out, "bundle": None if written is None else _of_bundle(written)}
+            document
+            | {
+                "left_out": left_out,
+                "bundle": (None if written is None else _of_bundle(written)),
+                "change": (None if change is None else dataclasses.asdict(change)),
+            }
         )
     elif outcomes:
         _print_table(outcomes)
     for warning in plan.warnings_of(outcomes):
         console.note(warning)
-    _print_errors(failures)
+    print_errors(failures)
     if not verbose and any(isinstance(error, CompileError) for error in failures):
         console.note("`kjit build --verbose` shows all that the compilers said, and commands that repeat it.")
+    repeated = sum(1 for error in failures if isinstance(error, CompileError) and error.is_repeated)
+    if repeated:
+        which = "It was" if repeated == len(failures) == 1 else f"{repeated} of them were"
+        console.note(f"{which} not compiled again: nothing that this depends on has changed since it failed.")
     if written is not None:
         _tell_of_bundle(written, project, is_result=not json)
+    if change is not None and out is not None:
+        _tell_of_change(change, dry_run=dry_run, declares_all=not ops)
     if not is_done:
         if out is not None and not dry_run:
             console.note(f"The bundle {out} is not written: what it ships must be complete.")
@@ -157,6 +183,34 @@ def _tell_of_bundle(written: Written, project: Project, *, is_result: bool) -> N
         console.note(f"The wrappers look for it in {project.display(beside)}: put it there where it is shipped.")
 
 
+def _tell_of_change(change: Change, *, dry_run: bool, declares_all: bool) -> None:
+    """What becomes of what was in the bundle before."""
+    for names, done, would in (
+        (change.replaced, "replaced", "would be replaced"),
+        (change.removed, "removed (--only)", "would be removed (--only)"),
+        (change.kept, "kept from before", "would be kept"),
+    ):
+        if names:
+            console.note(f"{would if dry_run else done}: {_few(names)}")
+    others = _of_wrappers(change.others)
+    if change.kept and others and declares_all:
+        console.note(f"No wrapper declares {_few(others)} any more; --only removes that.")
+    for doubt in change.doubts:
+        console.note(f"in doubt: {doubt}")
+
+
+def _of_wrappers(names: Iterable[str]) -> tuple[str, ...]:
+    """The names of modules and libraries that are not kjit's own."""
+    from kjit.runtime.eager_calls import NAME
+
+    return tuple(name for name in names if not name.startswith(NAME))
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = 6
+    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
+
+
 def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
     known: dict[str, TargetKind] = {"cuda": "cuda", "cpu": "cpu", "sim": "sim", "sim-check": "sim-check"}
     names = [name for item in target for name in item.replace(",", " ").split()]
@@ -168,7 +222,7 @@ def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
     return list(dict.fromkeys(known[name] for name in names)) or None
 
 
-def _build(
+def build_variants(
     variants: list[Variant], store: Store, jobs: int | None, verbose: bool, to_ship: bool
 ) -> tuple[list[Outcome], list[tuple[Variant, Artifact]]]:
     """What came of each variant, and what ops need besides their modules."""
@@ -352,7 +406,7 @@ def _print_commands(outcome: Outcome) -> None:
         console.note(f"  {command}")
 
 
-def _print_errors(errors: Iterable[KjitError]) -> None:
+def print_errors(errors: Iterable[KjitError]) -> None:
     """Each error once: what is wrong in a source is wrong in all its variants."""
     known: set[str] = set()
     for error in errors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,8 +112,12 @@ def ls(ops: _Ops = None, json: _Json = False) -> None:
 def verify(ops: _Ops = None, json: _Json = False) -> None:
     """Check every artifact against its record. A damaged one is never loaded: it is built again when it is needed.
 
-    Exit status 1: an artifact is damaged, or nothing can be loaded from a shared cache.
+    Told besides: what others than the cache's owner can change, which is not loaded either.
+
+    Exit status 1: an artifact is damaged, others can change something, or nothing can be loaded from a shared cache.
     """
+    from kjit.build.artifact import UNTRUSTED
+    from kjit.build.folders import how_to_close
     from kjit.build.store import Store
 
     store = Store.open()
@@ -120,17 +125,24 @@ def verify(ops: _Ops = None, json: _Json = False) -> None:
     checked = [(cache, entry, cache.read(entry)) for cache, entry in _chosen(store, ops)]
     damaged = [(cache, entry, artifact) for cache, entry, artifact in checked if isinstance(artifact, str)]
     distrusted = [(cache, why) for cache in store.shared_caches() if (why := cache.distrusted()) is not None]
+    open_ = [(cache, *part) for cache in (store, *store.shared_caches()) for part in cache.unsafe_parts()]
     if json:
         damages = [{"key": entry.key, "path": entry.path, "damage": damage} for _, entry, damage in damaged]
         refused = [{"path": str(cache.root), "reason": why} for cache, why in distrusted]
-        console.print_json({"artifacts": len(checked), "damaged": damages, "refused": refused})
+        unsafe = [{"path": path, "reason": f"it {weak}"} for _, path, weak in open_]
+        console.print_json({"artifacts": len(checked), "damaged": damages, "refused": refused, "unsafe": unsafe})
     else:
         for _, entry, damage in damaged:
             console.say(f"{entry.path}: {damage}")
         for cache, why in distrusted:
             console.say(f"{cache.root}: nothing is loaded from this shared cache, because {why}")
+        for _, path, weak in open_:
+            console.say(f"{path}: it {weak}")
         console.say(f"{text.count(len(checked), 'artifact')} checked, {len(damaged)} damaged")
-    if damaged or distrusted:
+        if open_ or any(damage.startswith(UNTRUSTED) for _, _, damage in damaged):
+            root = (open_[0] if open_ else damaged[0])[0].root
+            console.note(f"Others could choose code there. {how_to_close(shlex.quote(str(root)))}.")
+    if damaged or distrusted or open_:
         raise typer.Exit(1)
 
 

@@ -95,6 +95,7 @@ def _remove(store: Store, chosen: list[Entry], is_all: bool) -> tuple[int, list[
     if is_all:
         try:
             freed += store.remove_support_code()
+            store.forget_failures()
         except CacheError as error:
             errors.append(error)
     return freed, gone, errors

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +18,8 @@ from typer.core import TyperCommand
 
 from kjit import env
 from kjit.cli import complete, console
-from kjit.errors import KjitError, UsageError
+from kjit.errors import KjitError, ToolchainError, UsageError
+from kjit.spec import Spec, Target
 
 if TYPE_CHECKING:
     from kjit.project import Project
@@ -28,6 +31,11 @@ _START_PYTEST = (
     " import runpy; runpy.run_module('pytest', run_name='__main__', alter_sys=True)"
 )
 _USAGE, _NOTHING_RAN = 4, 5  # pytest's exit statuses
+# With these pytest runs few tests, or none: what they load is not known here, and they load it themselves.
+_NARROWED = re.compile(
+    r"-k.*|-m.*|.*::.*|--lf|--last-failed|--sw|--stepwise|--deselect.*|--co|--collect-only|--fixtures.*|--markers"
+    r"|--setup-plan|-h|--help|-V|--version"
+)
 
 
 class Command(TyperCommand):
@@ -61,7 +69,10 @@ def test(
 ) -> None:
     """Run the tests of ops with pytest; what follows -- is for pytest: kjit test scale -- -x -k agrees.
 
-    Exit status 1: a test failed, or none ran.
+    What the ops declare is built first, in parallel, for what the tests run on, unless only some tests are asked for.
+    Where it does not compile, no test runs.
+
+    Exit status 1: a test failed, or none ran, or something does not compile.
     """
     from kjit.project import find_project
 
@@ -76,9 +87,67 @@ def test(
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")])
     )
+    for_pytest: list[str] = context.meta.get(_FOR_PYTEST, [])
+    if not any(map(_NARROWED.fullmatch, for_pytest)):
+        _build_first(project, ops or [file.stem.removeprefix("test_") for file in files], sim=sim, check=check)
     shown = [os.path.relpath(file) for file in files]
-    command = [sys.executable, "-c", _START_PYTEST, str(project.root), *shown, *context.meta.get(_FOR_PYTEST, [])]
+    command = [sys.executable, "-c", _START_PYTEST, str(project.root), *shown, *for_pytest]
     raise typer.Exit(_status(subprocess.run(command, env=environment, check=False).returncode))
+
+
+def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool) -> None:
+    """Build what the tests of `ops` will load, so that it is done in parallel and a mistake is told once.
+
+    What cannot be told or built here for want of a compiler or of a cache is left to the tests.
+    """
+    from kjit.build import bundle, plan
+    from kjit.build.cpu import is_built_for
+    from kjit.build.store import Store
+    from kjit.cli.build import build_variants, print_errors
+    from kjit.runtime.declared import variants_of
+
+    store = Store.open()
+    if env.no_compile() or not store.is_writable():
+        return
+    collected = plan.collect_quickly(project, ops)
+    simulator: env.Simulation | None = "sim-check" if check else "sim" if sim else env.simulation()
+    targets = targets_of_tests(collected.specs(), simulator)
+    wrappers = {spec: str(project.wrapper_path(op)) for op, specs in collected.modules for spec in specs}
+    variants = [
+        variant
+        for spec, wrapper in wrappers.items()
+        for variant in variants_of(spec, targets)
+        if is_built_for(spec, variant.target) and bundle.find(variant, wrapper).library is None
+    ]
+    if not variants:
+        return
+    outcomes, _ = build_variants(variants, store, None, verbose=False, to_ship=False)
+    failures = [outcome.error for outcome in outcomes if outcome.error is not None]
+    if failures:
+        print_errors(failures)
+        console.note("No test was run.")
+        raise typer.Exit(1)
+
+
+def targets_of_tests(specs: Sequence[Spec], simulator: env.Simulation | None) -> list[Target]:
+    """What the tests of `specs` run on here, as far as there are compilers for it: as `kjit.testing.device_fixture`
+    chooses.
+
+    Args:
+        simulator: the one that was asked for.
+    """
+    from kjit.build import gpus
+    from kjit.build.toolchain import Toolchain, runtime_target
+
+    sides = {side for spec in specs for side in spec.kinds}
+    if simulator is None and "cuda" in sides and not env.forbids_simulation() and not gpus.visible_gpus():
+        simulator = "sim"
+    targets = []
+    for side in sorted(sides):
+        with contextlib.suppress(ToolchainError):
+            target = Target(simulator) if side == "cuda" and simulator is not None else runtime_target(side, None)
+            targets.append(Toolchain.for_target(target).target)
+    return targets
 
 
 def find_tests(project: Project, ops: Sequence[str]) -> list[Path]:

@@ -43,6 +43,9 @@ from kjit.spec import Spec, Target, Variant
 _SOURCE = Path(__file__).resolve().parent.parent / "csrc" / "torch" / "eager_calls.cpp"
 _MODULE = "kjit_eager_calls"
 
+NAME = "eager_calls"
+"""What the module is called, in the cache and in bundles."""
+
 _log = logging.getLogger("kjit")
 
 # Where this process has looked, and need not again: folders of wrappers, "cache", "compiler".
@@ -208,7 +211,7 @@ def _variant_for(target: Target) -> Variant:
     # those of a release, which GCC follows for system headers, and then reads the settings of the release beside them.
     # Symbols of Python are in the program itself.
     spec = Spec(
-        "eager_calls",
+        NAME,
         torch.__version__,
         "-".join(str(sysconfig.get_config_var("SOABI")).split("-")[:2]),  # cpython-312, cpython-313t
         cpp_files=[_SOURCE],

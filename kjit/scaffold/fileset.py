@@ -101,7 +101,7 @@ class FileSet:
         """Write all files, or none.
 
         Raises:
-            UsageError: one exists and `force` is not set.
+            UsageError: one exists and `force` is not set, a link leads out of the root, or is to be changed itself.
             KjitError: the system refused (permissions, a full disk, a file where a folder is needed); nothing has
                 changed.
         """
@@ -112,6 +112,7 @@ class FileSet:
                 f"{names} {'exists' if len(existing) == 1 else 'exist'} already; nothing was written.",
                 hint="--force overwrites; --dry-run shows what would change",
             )
+        self._refuse_links()
         undo = _Undo()
         try:
             staged: list[tuple[Path, Path]] = []
@@ -126,7 +127,9 @@ class FileSet:
                     temporary.write_text(file.text, encoding="utf-8", newline="\n")
                     if file.path.exists():
                         shutil.copymode(file.path, temporary)
-                        shutil.copy2(file.path, undo.backup(file.path))
+                    if os.path.lexists(file.path):
+                        # A link is replaced, and what it leads to stays as it is.
+                        shutil.copy2(file.path, undo.backup(file.path), follow_symlinks=False)
                 staged.append((temporary, file.path))
             for temporary, path in staged:
                 with _about(path):
@@ -138,6 +141,26 @@ class FileSet:
             undo.all()
             raise
         undo.forget()
+
+    def _refuse_links(self) -> None:
+        """Refuse a folder that a link leads out of the root, and to change what a link leads to: that may be somebody
+        else's."""
+        root = os.path.realpath(self.root)
+        for folder in dict.fromkeys((*self.folders, *(file.path.parent for file in self.files))):
+            where = os.path.realpath(folder)
+            if where != root and not where.startswith(f"{root.rstrip('/')}/"):
+                raise UsageError(
+                    f"'{folder.relative_to(self.root)}' leads out of '{self.root}', to '{where}', by a symbolic link; "
+                    "nothing was written.",
+                    hint="put a folder in the place of the link, or choose another place in [tool.kjit]",
+                )
+        for file in self.files:
+            if file.edits and file.path.is_symlink():
+                raise UsageError(
+                    f"'{file.path.relative_to(self.root)}' is a symbolic link, and would be changed; "
+                    "nothing was written.",
+                    hint="put the file in the place of the link",
+                )
 
     def _explain(self, error: OSError) -> KjitError:
         path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else self.root

@@ -11,6 +11,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,9 @@ from typing import Any
 import pytest
 
 import kjit
-from kjit.build import bundle, cpu, gpus, portable
+from kjit.build import bundle, bundle_writer, cpu, gpus, portable
 from kjit.build.artifact import describe
-from kjit.build.bundle import targets_of_bundle
+from kjit.build.bundle_writer import targets_of_bundle
 from kjit.build.key import digest
 from kjit.build.plan import build_all
 from kjit.build.store import Artifact, Store
@@ -111,7 +112,9 @@ def _built(tmp_path_factory: pytest.TempPathFactory, _shared_cache: Path) -> Pac
         os.utime(path, (1, 1))
     variants = [Variant(package.spec(), target) for target in targets_of_bundle([CPU])]
     outcomes = build_all(variants, Store.open())
-    bundle.write(package.prebuilt, [(each.variant, each.artifact) for each in outcomes if each.artifact is not None])
+    bundle_writer.write(
+        package.prebuilt, [(each.variant, each.artifact) for each in outcomes if each.artifact is not None]
+    )
     return package
 
 
@@ -256,7 +259,7 @@ class TestFilesOutsideOfTheProject:
         variant = Variant(spec, Target.cpu(cpu.levels()[0].name))
         (outcome,) = build_all([variant], Store.open())
         assert outcome.artifact is not None
-        bundle.write(mono / "package" / "kernels" / bundle.FOLDER, [(variant, outcome.artifact)])
+        bundle_writer.write(mono / "package" / "kernels" / bundle.FOLDER, [(variant, outcome.artifact)])
 
     @staticmethod
     def refused(mono: Path, spec: Spec) -> list[str]:
@@ -352,14 +355,14 @@ class TestFilesOutsideOfTheProject:
         variant = Variant(spec, Target.cpu(cpu.levels()[0].name))
         (outcome,) = build_all([variant], Store.open())
         assert outcome.artifact is not None
-        bundle.write(package / bundle.FOLDER, [(variant, outcome.artifact)])
+        bundle_writer.write(package / bundle.FOLDER, [(variant, outcome.artifact)])
         files = json.loads((package / bundle.FOLDER / "index.json").read_text())["files"]
         assert sorted(path for anchor, path, _ in files if anchor != "kjit") == ["level.cpp", "level.h"]
 
     def test_what_a_package_manager_installed_for_all_is_not_compared(
         self, mono: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(bundle, "_INSTALLED", {f"{mono}/common"})
+        monkeypatch.setattr(bundle_writer, "_INSTALLED", {f"{mono}/common"})
         spec = self.spec(mono, mono / "common")
         self.build(mono, spec)
         (mono / "common" / "level.h").write_text("#define FACTOR 2\n")
@@ -436,6 +439,46 @@ class TestRefusals:
             damage(path)
         assert reason in package.find()
 
+    @pytest.mark.parametrize("name", ["../evil.so", "/tmp/evil.so", "sub/level-0123456789abcdef.so", "evil.so", ""])
+    def test_an_index_names_files_inside_of_the_bundle_only(self, package: Package, name: str) -> None:
+        library = package.libraries()["x86-64-v2"]
+        shutil.copy(library, package.folder / "evil.so")
+
+        def lead_out(index: Any) -> None:
+            for each in index["modules"][0]["libraries"]:
+                each["file"] = name
+
+        package.edit_index(lead_out)
+        assert package.find() == f"its index names '{name}', which is no file of a bundle"
+
+    def test_a_bundle_that_others_may_write_to_is_not_loaded(self, package: Package) -> None:
+        parts = {"its folder": package.prebuilt, "its index": package.prebuilt / "index.json"}
+        for what, path in parts.items():
+            mode = path.stat().st_mode
+            path.chmod(0o777)
+            assert package.find() == f"{what} may be written by others than its owner"
+            path.chmod(mode)
+        for path in package.libraries().values():
+            path.chmod(0o666)
+        assert re.fullmatch(r"level-\w+\.so may be written by others than its owner", package.find())
+
+    def test_a_bundle_is_trusted_as_far_as_the_package_that_it_is_in(self, package: Package) -> None:
+        for path in (package.folder, package.prebuilt, *package.prebuilt.iterdir()):
+            path.chmod(0o777)
+        assert package.find().endswith(".so")
+        package.folder.chmod(0o775)
+        assert package.find() == "its folder may be written by others than its owner"
+        for path in (package.prebuilt, *package.prebuilt.iterdir()):
+            path.chmod(0o775)
+        assert package.find().endswith(".so")
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+    def test_a_bundle_may_belong_to_the_owner_of_its_package_and_to_nobody_else(self, package: Package) -> None:
+        os.chown(package.prebuilt, 12345, 12345)
+        assert package.find() == "its folder belongs to another user (id 12345)"
+        os.chown(package.folder, 12345, 12345)
+        assert package.find().endswith(".so")
+
     @pytest.mark.parametrize("text", ["", "[1]", '{"format": 2}', "{", '{"format": 2, "built with": {}, "files": []}'])
     def test_an_index_that_is_none(self, package: Package, text: str) -> None:
         (package.prebuilt / "index.json").write_text(text)
@@ -445,16 +488,16 @@ class TestRefusals:
         "edit",
         [
             lambda module: module.pop("libraries"),
-            lambda module: module.update(files=[10_000]),
+            lambda module: [library.update(files=[10_000]) for library in module["libraries"]],
             lambda module: module.update(libraries=[{}]),
-            lambda module: module.update(files="x"),
+            lambda module: [library.update(files="x") for library in module["libraries"]],
         ],
     )
     def test_an_index_with_a_part_missing(self, package: Package, edit: Callable[[Any], object]) -> None:
         package.edit_index(lambda index: edit(index["modules"][0]))
         assert package.find().startswith("its index is damaged")
 
-    @pytest.mark.parametrize("form", [2, 4])
+    @pytest.mark.parametrize("form", [3, 5])
     def test_an_index_of_an_older_or_a_newer_form(self, package: Package, form: int) -> None:
         package.edit_index(lambda index: index.update({"format": form, "built with": {"kjit": "9.0"}}))
         assert package.find() == "it was written by kjit 9.0, in a form that this one does not know"
@@ -469,7 +512,7 @@ class TestGpus:
     @pytest.fixture
     def wrapper(self, tmp_path: Path) -> str:
         built = [(Variant(self.SPEC, target), artifact_of(tmp_path, self.SPEC, target)) for target in self.TARGETS]
-        bundle.write(tmp_path / bundle.FOLDER, built)
+        bundle_writer.write(tmp_path / bundle.FOLDER, built)
         return str(tmp_path / "fill.py")
 
     @pytest.fixture
@@ -539,7 +582,7 @@ class TestGpus:
         assert outcome.artifact is not None, outcome.error
         resources: Any = outcome.artifact.build["resources"]
         assert {each["arch"]: each["shared"] for each in resources} == {"sm_80": 128, "sm_86": 256}
-        bundle.write(tmp_path / bundle.FOLDER, [(variant, outcome.artifact)])
+        bundle_writer.write(tmp_path / bundle.FOLDER, [(variant, outcome.artifact)])
         found = bundle.find(Variant(variant.spec, Target.cuda("8.9")), str(tmp_path / "fill.py")).library
         assert found is not None
         assert machine_code_in(Path(found).read_bytes()) == [80, 86]
@@ -565,9 +608,10 @@ def machine_code_in(library: bytes) -> list[int]:
 
 def artifact_of(folder: Path, spec: Spec, target: Target, files: str = "a") -> Artifact:
     """An artifact whose library holds no more than the target's name; `files` stands for what it was built from."""
-    home = folder / "artifacts" / str(target).replace(":", "-") / files
+    home = folder / "artifacts" / spec.name / str(target).replace(":", "-") / files
     home.mkdir(parents=True)
-    (home / f"{spec.name}.so").write_text(f"{target}" if files == "a" else f"{target} {files}")
+    more = [text for text in (spec.name, files) if text not in ("fill", "a") and not text.startswith("op")]
+    (home / f"{spec.name}.so").write_text(" ".join([str(target), *more]))
     sources = {
         "CUDA sources": [[path, digest(files.encode())] for path in spec.cuda_files],
         "C++ sources": [[path, digest(files.encode())] for path in spec.cpp_files],
@@ -584,23 +628,146 @@ def artifact_of(folder: Path, spec: Spec, target: Target, files: str = "a") -> A
 
 class TestWriting:
     SPEC = Spec("fill", "1", cuda_files=["/x/fill.cuh"])
+    OTHER = Spec("other", cuda_files=["/x/fill.cuh"])
     TARGET = Target.cuda("9.0a")
 
-    def write(self, folder: Path, target: Target = TARGET) -> bundle.Written:
-        artifact = artifact_of(folder.parent, self.SPEC, target)
-        return bundle.write(folder, [(Variant(self.SPEC, target), artifact)])
+    def write(
+        self, folder: Path, target: Target = TARGET, spec: Spec = SPEC, files: str = "a", **options: bool
+    ) -> bundle_writer.Written:
+        artifact = artifact_of(folder.parent, spec, target, files)
+        return bundle_writer.write(folder, [(Variant(spec, target), artifact)], **options)
 
-    def test_what_the_old_one_held_goes_and_what_others_put_there_stays(self, tmp_path: Path) -> None:
+    def served(self, folder: Path, spec: Spec, target: Target) -> str | tuple[str, ...]:
+        """What the library holds that serves `spec` on a GPU, or why none does."""
+        found = bundle.find(Variant(spec, target), str(folder.parent / "wrapper.py"))
+        return found.refusals[0].reasons if found.library is None else Path(found.library).read_text()
+
+    def test_only_what_is_built_stays_where_that_is_asked_for_and_what_others_put_there(self, tmp_path: Path) -> None:
         folder = tmp_path / bundle.FOLDER
         self.write(folder)
         (before,) = folder.glob("*.so")
         (folder / "notes.txt").touch()
         (folder / "fill-0123456789abcdef.so").touch()
-        written = self.write(folder, target=Target.cuda("10.0a"))
+        written = self.write(folder, Target.cuda("10.0a"), only=True)
         assert (written.modules, written.libraries, written.size) == (1, 1, len("cuda:sm_100a"))
+        assert written.change == bundle_writer.Change(
+            removed=("fill<1> cuda:sm_90a",), doubts=("fill-0123456789abcdef.so: no index names it",)
+        )
         assert not before.exists()
         assert (folder / "notes.txt").exists()
         assert (folder / "fill-0123456789abcdef.so").exists()
+
+    def test_other_ops_and_targets_of_before_stay(self, tmp_path: Path) -> None:
+        folder = tmp_path / bundle.FOLDER
+        self.write(folder)
+        self.write(folder, Target.cuda("10.0a"))
+        written = self.write(folder, spec=self.OTHER)
+        assert (written.modules, written.libraries) == (2, 3)
+        assert written.change == bundle_writer.Change(
+            kept=("fill<1> cuda:sm_100a", "fill<1> cuda:sm_90a"), others=("fill<1>",)
+        )
+        assert self.served(folder, self.SPEC, self.TARGET) == "cuda:sm_90a"
+        assert self.served(folder, self.SPEC, Target.cuda("10.0a")) == "cuda:sm_100a"
+        assert self.served(folder, self.OTHER, self.TARGET) == "cuda:sm_90a other"
+
+    def test_what_is_built_anew_is_replaced_and_its_old_file_goes(self, tmp_path: Path) -> None:
+        folder = tmp_path / bundle.FOLDER
+        self.write(folder)
+        assert self.write(folder, files="b").change == bundle_writer.Change(replaced=("fill<1> cuda:sm_90a",))
+        assert [path.read_text() for path in folder.glob("*.so")] == ["cuda:sm_90a b"]
+        assert self.served(folder, self.SPEC, self.TARGET) == "cuda:sm_90a b"
+
+    def test_what_is_the_same_as_before_is_not_told(self, tmp_path: Path) -> None:
+        folder = tmp_path / bundle.FOLDER
+        self.write(folder)
+        before = (folder / "index.json").read_bytes()
+        shutil.rmtree(tmp_path / "artifacts")
+        assert self.write(folder).change == bundle_writer.Change()
+        assert (folder / "index.json").read_bytes() == before
+
+    def test_in_which_order_ops_are_added_makes_no_difference(self, tmp_path: Path) -> None:
+        for name, specs in (("a", (self.SPEC, self.OTHER)), ("b", (self.OTHER, self.SPEC))):
+            for spec in specs:
+                self.write(tmp_path / name / bundle.FOLDER, spec=spec)
+        first, second = ((tmp_path / name / bundle.FOLDER / "index.json").read_bytes() for name in "ab")
+        assert first == second
+
+    def test_a_library_for_several_architectures_replaces_those_for_some_of_them_and_not_the_other_way_round(
+        self, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / bundle.FOLDER
+        self.write(folder, Target.cuda("8.0"))
+        both = Target.cuda("8.0", "8.6")
+        assert self.write(folder, both).change.replaced == ("fill<1> cuda:sm_80",)
+        written = self.write(folder, Target.cuda("8.0"), files="b")
+        assert (written.change.replaced, written.change.kept) == ((), ("fill<1> cuda:sm_80+sm_86",))
+        assert self.served(folder, self.SPEC, Target.cuda("8.0")) == "cuda:sm_80 b"
+        assert self.served(folder, self.SPEC, Target.cuda("8.6")) == "cuda:sm_80+sm_86"
+
+    def test_what_another_version_built_and_what_has_no_file_stays_and_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / bundle.FOLDER
+        self.write(folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(kjit, "__version__", "0.2.0")
+            written = self.write(folder, spec=self.OTHER)
+            assert written.change.doubts == (
+                "fill<1> cuda:sm_90a: it was built with kjit 0.1.0, and this is kjit 0.2.0",
+            )
+            assert self.served(folder, self.OTHER, self.TARGET) == "cuda:sm_90a other"
+        assert self.served(folder, self.SPEC, self.TARGET) == "cuda:sm_90a"
+        assert self.served(folder, self.OTHER, self.TARGET) == ("it was built with kjit 0.2.0, and this is kjit 0.1.0",)
+        for path in folder.glob("*.so"):
+            path.unlink()
+        name = f"fill-{digest(b'cuda:sm_90a')[:16]}.so"
+        shutil.rmtree(tmp_path / "artifacts")
+        assert self.write(folder, spec=self.OTHER).change.doubts == (
+            f"fill<1> cuda:sm_90a: its file {name} is missing",
+        )
+
+    def test_what_is_older_than_its_source_is_named(self, tmp_path: Path) -> None:
+        folder = tmp_path / bundle.FOLDER
+        source = tmp_path / "csrc" / "fill.cuh"
+        source.parent.mkdir()
+        source.write_text("a")
+        spec = Spec("fill", "1", cuda_files=[source])
+        self.write(folder, spec=spec)
+        source.write_text("b")
+        written = self.write(folder, Target.cuda("10.0a"), spec, "b")
+        assert written.change.doubts == ("fill<1> cuda:sm_90a: csrc/fill.cuh changed since it was built",)
+        assert self.served(folder, spec, Target.cuda("10.0a")) == "cuda:sm_100a b"
+        assert self.served(folder, spec, self.TARGET) == ("csrc/fill.cuh changed since it was built",)
+
+    def test_processes_that_write_one_bundle_at_once_are_all_in_it(self, tmp_path: Path) -> None:
+        folder = tmp_path / bundle.FOLDER
+        specs = [Spec(f"op{number}", cuda_files=["/x/fill.cuh"]) for number in range(8)]
+        artifacts = [artifact_of(tmp_path / spec.name, spec, self.TARGET) for spec in specs]
+
+        def work(index: int) -> None:
+            bundle_writer.write(folder, [(Variant(specs[index], self.TARGET), artifacts[index])])
+
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(len(specs))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        document = json.loads((folder / "index.json").read_text())
+        assert [module["op"] for module in document["modules"]] == [spec.name for spec in specs]
+        assert all(self.served(folder, spec, self.TARGET) == "cuda:sm_90a" for spec in specs)
+
+    def test_what_would_become_of_it_is_told_and_nothing_is_written(self, tmp_path: Path) -> None:
+        folder = tmp_path / bundle.FOLDER
+        self.write(folder)
+        self.write(folder, spec=self.OTHER)
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        variants = [Variant(self.SPEC, self.TARGET)]
+        assert bundle_writer.preview(folder, variants) == bundle_writer.Change(
+            replaced=("fill<1> cuda:sm_90a",), kept=("other cuda:sm_90a",), others=("other",)
+        )
+        assert bundle_writer.preview(folder, variants, only=True).removed == ("other cuda:sm_90a",)
+        assert bundle_writer.preview(tmp_path / "none", variants) == bundle_writer.Change()
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
     def test_the_same_artifacts_are_the_same_bundle_byte_for_byte(self, tmp_path: Path) -> None:
         self.write(tmp_path / "a" / bundle.FOLDER)
@@ -618,7 +785,7 @@ class TestWriting:
         assert os.listdir(tmp_path / "photos") == ["cat.png"]
         for folder in (tmp_path / "photos" / "cat.png", tmp_path / "photos" / "cat.png" / bundle.FOLDER):
             with pytest.raises(UsageError, match=r"no bundle can be written to .*: Not a directory"):
-                bundle.check_folder(folder)
+                bundle_writer.check_folder(folder)
 
     @pytest.mark.parametrize(
         "index", ['{"my": "website"}', '{"format": 1, "modules": []}', "[]", '["format"]', "{", "\xff"]
@@ -649,12 +816,23 @@ class TestWriting:
         (module,) = json.loads((folder / "index.json").read_text())["modules"]
         assert [library["archs"] for library in module["libraries"]] == [["100a"]]
 
-    def test_a_bundle_of_another_form_is_written_anew(self, tmp_path: Path) -> None:
+    def test_a_bundle_of_another_form_is_written_anew_where_that_is_asked_for(self, tmp_path: Path) -> None:
         folder = tmp_path / bundle.FOLDER
         folder.mkdir()
-        (folder / "index.json").write_text('{"format": 1, "built with": {"kjit": "0.0.1"}}')
-        (folder / "notes.txt").touch()
-        assert self.write(folder).libraries == 1
+        old = {"modules": [{"libraries": [{"file": "fill-0123456789abcdef.so"}, {"file": "../notes.txt"}]}]}
+        (folder / "index.json").write_text(json.dumps({"format": 1, "built with": {"kjit": "0.0.1"}, **old}))
+        for name in ("notes.txt", "fill-0123456789abcdef.so"):
+            (folder / name).touch()
+        (tmp_path / "notes.txt").touch()
+        with pytest.raises(UsageError, match=r"a bundle that kjit 0\.0\.1 wrote, in a form") as caught:
+            self.write(folder)
+        assert caught.value.hint == "--only replaces all of it"
+        shutil.rmtree(tmp_path / "artifacts")
+        assert self.write(folder, only=True).libraries == 1
+        (library,) = folder.glob("*.so")
+        assert {path.name for path in folder.iterdir()} == {"index.json", "notes.txt", library.name}
+        assert library.read_text() == "cuda:sm_90a"
+        assert (tmp_path / "notes.txt").exists()
 
     def test_a_write_that_fails_leaves_the_old_bundle(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = tmp_path / bundle.FOLDER
@@ -679,16 +857,16 @@ class TestWriting:
             (Variant(other, self.TARGET), artifact_of(tmp_path, other, self.TARGET, "b")),
         ]
         with pytest.raises(UsageError, match="fill<1> is declared twice, from different files"):
-            bundle.write(tmp_path / bundle.FOLDER, built)
+            bundle_writer.write(tmp_path / bundle.FOLDER, built)
 
     def test_an_artifact_that_was_altered_is_not_shipped(self, tmp_path: Path) -> None:
         artifact = artifact_of(tmp_path, self.SPEC, self.TARGET)
         artifact.library.write_text("other")
         with pytest.raises(KjitError, match="changed while the bundle was written"):
-            bundle.write(tmp_path / bundle.FOLDER, [(Variant(self.SPEC, self.TARGET), artifact)])
+            bundle_writer.write(tmp_path / bundle.FOLDER, [(Variant(self.SPEC, self.TARGET), artifact)])
         artifact.library.unlink()
         with pytest.raises(KjitError, match=r"went from the cache while the bundle was written \(No such file"):
-            bundle.write(tmp_path / bundle.FOLDER, [(Variant(self.SPEC, self.TARGET), artifact)])
+            bundle_writer.write(tmp_path / bundle.FOLDER, [(Variant(self.SPEC, self.TARGET), artifact)])
         assert not (tmp_path / bundle.FOLDER).exists()
 
 

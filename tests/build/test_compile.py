@@ -316,6 +316,45 @@ class TestSupport:
         build(Spec("answer", cpp_files=[source]), staging)
         assert kept.read_bytes() == whole
 
+    @pytest.mark.parametrize("name", ["", "kjit_host.o", "kjit_host.o.d"])
+    def test_one_that_others_may_write_to_is_compiled_again_and_replaced(
+        self, source: Path, staging: Path, empty_cache: Path, name: str
+    ) -> None:
+        build(Spec("answer", cpp_files=[source]), staging)
+        (folder,) = empty_cache.glob("v1/support/*")
+        (folder / name).chmod(0o777)
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
+        assert not any(path.stat().st_mode & 0o022 for path in (folder, *folder.iterdir()))
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+    def test_one_of_another_user_is_compiled_again(self, source: Path, staging: Path, empty_cache: Path) -> None:
+        build(Spec("answer", cpp_files=[source]), staging)
+        (kept,) = empty_cache.glob("v1/support/*/kjit_host.o")
+        os.chown(kept, 12345, 12345)
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
+
+    @pytest.mark.parametrize("inner", ["", "v1", "v1/support"])
+    def test_where_others_may_put_one_nothing_is_linked(
+        self, source: Path, staging: Path, empty_cache: Path, inner: str
+    ) -> None:
+        build(Spec("answer", cpp_files=[source]), staging)
+        (empty_cache / inner).chmod(0o777)
+        with pytest.raises(CacheError, match="Others than you may write") as caught:
+            build(Spec("answer", cpp_files=[source]), staging)
+        assert f"`chmod -R go-w {empty_cache}`" in (caught.value.hint or "")
+
+    def test_one_that_a_umask_would_let_a_group_write_is_kept(
+        self, source: Path, staging: Path, empty_cache: Path
+    ) -> None:
+        before = os.umask(0o002)
+        try:
+            build(Spec("answer", cpp_files=[source]), staging)
+        finally:
+            os.umask(before)
+        assert list(empty_cache.glob("v1/support/*/kjit_host.o"))
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
+
     def test_one_that_another_process_kept_meanwhile_stays(
         self, source: Path, staging: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tvm_ffi
 
-from kjit.build import bundle, cpu, highway
+from kjit.build import bundle_writer, cpu, highway
 from kjit.build.compile import compile_variant
 from kjit.build.highway import find_highway
 from kjit.build.key import Key
@@ -114,7 +114,7 @@ def test_a_moved_project_has_the_same_key_and_another_way_to_vectors_has_not(tmp
 
 @pytest.mark.highway
 def test_a_bundle_has_one_library_of_it_for_the_lowest_level(tmp_path: Path) -> None:
-    targets = bundle.targets_of_bundle([Target.cpu()])
+    targets = bundle_writer.targets_of_bundle([Target.cpu()])
     spec = spec_in(tmp_path)
     assert [target.level for target in targets if cpu.is_built_for(spec, target)] == [cpu.levels()[0].name]
     plain = Spec("lanes", cpp_files=spec.cpp_files, cpp_wrappers=spec.cpp_wrappers)

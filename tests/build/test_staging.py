@@ -68,17 +68,47 @@ def test_what_kjit_did_not_make_stays(tmp_path: Path) -> None:
 def test_a_name_that_is_taken_is_left_alone_and_another_one_used(tmp_path: Path) -> None:
     taken = tmp_path / f"kjit-{os.geteuid()}"
     taken.symlink_to("/")
-    (tmp_path / f"{taken.name}-1").touch()
-    writable = tmp_path / f"{taken.name}-2"
+    for number in range(12):
+        (tmp_path / f"{taken.name}-{number}").touch()
+    writable = tmp_path / f"{taken.name}-writable"
     writable.mkdir()
     writable.chmod(0o777)
+    before = set(tmp_path.iterdir())
     with temporary_folder(str(tmp_path)) as folder:
-        assert folder.parent == tmp_path / f"{taken.name}-3"
-    for number in range(3, 10):
-        (tmp_path / f"{taken.name}-{number}").touch()
-    with pytest.raises(CacheError, match="is not this user's alone") as caught:
-        make_temporary_folder(str(tmp_path))
-    assert "TMPDIR" in (caught.value.hint or "")
+        (home,) = set(tmp_path.iterdir()) - before
+        assert folder.parent == home
+        assert home.name.startswith(f"{taken.name}-")
+        assert stat.S_IMODE(home.stat().st_mode) == 0o700
+        with temporary_folder(str(tmp_path)) as other:
+            assert other.parent == home
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_home_whose_name_is_taken_once_it_is_left_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / f"kjit-{os.geteuid()}"
+    make = staging._make
+
+    def lose_and_make(folder: Path) -> tuple[Path, int]:
+        if folder == home and home.stat().st_mode & 0o777 == 0o700:
+            home.chmod(0o777)  # as one that somebody else has put there
+        return make(folder)
+
+    monkeypatch.setattr(staging, "_make", lose_and_make)
+    with temporary_folder(str(tmp_path)) as folder:
+        assert folder.parent != home
+    assert list(home.iterdir()) == []
+
+
+def test_where_no_temporary_file_can_be_written_the_error_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", fail)
+    with pytest.raises(CacheError, match="No place for temporary files can be written") as caught:
+        make_temporary_folder()
+    assert caught.value.hint == "set TMPDIR to a folder that can be written"
 
 
 def test_a_folder_in_which_something_stays_keeps_its_lock_and_goes_later(

@@ -264,7 +264,7 @@ class TestFolders:
         (tmp_path / "cache" / "v1").mkdir(parents=True, mode=0o700)
         (tmp_path / "cache").chmod(0o700)
         (tmp_path / "cache" / inner).chmod(mode)
-        with pytest.raises(CacheError, match=r"Others than you may write(.|\n)*chmod go-w"):
+        with pytest.raises(CacheError, match=rf"Others than you may write(.|\n)*chmod -R go-w {tmp_path / 'cache'}`"):
             Store.open(tmp_path / "cache")
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
@@ -273,6 +273,64 @@ class TestFolders:
         os.chown(tmp_path / "cache", 12345, 12345)
         with pytest.raises(CacheError, match=r"another user's \(id 12345\)(.|\n)*KJIT_CACHE_DIR"):
             Store.open(tmp_path / "cache")
+
+    @pytest.mark.parametrize("depth", [1, 2, 3])
+    def test_a_folder_above_an_artifact_that_others_may_write_to_is_refused_with_what_mends_all_of_the_cache(
+        self, store: Store, key: Key, depth: int
+    ) -> None:
+        folder = [publish(store, key).folder, *publish(store, key).folder.parents][depth]
+        folder.chmod(0o777)
+        with pytest.raises(CacheError, match="Others than you may write") as caught:
+            store.find(key)
+        assert f"'{folder}'" in caught.value.message
+        assert f"`chmod -R go-w {store.root}`, or `rm -r {store.root}`" in (caught.value.hint or "")
+
+    @pytest.mark.parametrize(("name", "part"), [("", "folder"), ("record.json", "record"), ("answer.so", "library")])
+    def test_an_artifact_that_others_may_write_to_is_not_loaded_and_replaced_by_the_next_build(
+        self, store: Store, key: Key, name: str, part: str
+    ) -> None:
+        artifact = publish(store, key)
+        (artifact.folder / name).chmod(0o777)
+        assert reason_for_a_miss(store, key) == (
+            f"the artifact in the cache is not trusted: its {part} may be written by others than its owner"
+        )
+        publish(store, key)
+        assert store.find(key).artifact is not None
+        assert not any(path.stat().st_mode & 0o022 for path in (artifact.folder, *artifact.folder.iterdir()))
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+    @pytest.mark.parametrize(("name", "part"), [("", "folder"), ("record.json", "record"), ("answer.so", "library")])
+    def test_an_artifact_of_another_user_is_not_loaded_and_replaced_by_the_next_build(
+        self, store: Store, key: Key, name: str, part: str
+    ) -> None:
+        artifact = publish(store, key)
+        os.chown(artifact.folder / name, 12345, 12345)
+        assert reason_for_a_miss(store, key) == (
+            f"the artifact in the cache is not trusted: its {part} belongs to another user (id 12345)"
+        )
+        publish(store, key)
+        assert store.find(key).artifact is not None
+
+    def test_what_a_umask_lets_a_group_write_is_not_writable_in_the_cache(self, store: Store, key: Key) -> None:
+        before = os.umask(0o002)
+        try:
+            folder = publish(store, key).folder
+        finally:
+            os.umask(before)
+        assert {path.name: oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} == {
+            "answer.so": "0o644",
+            "record.json": "0o644",
+        }
+        assert store.find(key).artifact is not None
+
+    def test_a_cache_of_root_is_used_by_others_who_cannot_write_to_it(
+        self, store: Store, key: Key, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("the files of this test are not root's")
+        publish(store, key)
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        assert Store.open(store.root).find(key).artifact is not None
 
     def test_a_cache_folder_that_is_a_link_is_used(self, tmp_path: Path, key: Key) -> None:
         (tmp_path / "real").mkdir(mode=0o700)
@@ -623,12 +681,13 @@ class TestLinks:
     ) -> None:
         (artifact,) = store.entries()
         parts = artifact.key.split("/")
+        added = publish(store, key)
         self.link(store, "/".join(parts[: depth + 1]), outside.joinpath(*parts[1 : depth + 1]))
         before = everything_in(outside)
         assert list(store.entries()) == []
         monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", "1")
         monkeypatch.setattr(limit, "_SPARED_S", -3600.0)
-        limit.make_room(store, store.root / "v1" / "size", store.find(key).artifact or pytest.fail("not found"))
+        limit.make_room(store, store.root / "v1" / "size", added)
         store.remove_support_code()
         store.sweep()
         assert everything_in(outside) == before
@@ -647,15 +706,23 @@ class TestLinks:
         assert (tmp_path / "answer.so").exists() and (tmp_path / "record.json").exists()
         assert everything_in(outside) == before
 
-    def test_no_use_is_noted_behind_a_link(self, store: Store, key: Key, outside: Path, spec: Spec) -> None:
-        self.link(store, "cpu/answer", outside / "answer")
-        (record,) = (outside / "answer").rglob("record.json")
+    @pytest.mark.parametrize("depth", range(1, 4))
+    def test_nothing_is_loaded_from_behind_a_link(self, store: Store, key: Key, outside: Path, depth: int) -> None:
+        inner = ("cpu", "answer", key.key1)[:depth]
+        self.link(store, "/".join(inner), outside.joinpath(*inner[1:]))
+        (record,) = outside.rglob("record.json")
         os.utime(record, (0, 0))
         before = everything_in(outside)
-        assert store.find(key).artifact is not None
-        os.utime(Path(spec.cpp_files[0]).with_suffix(".h"), (time.time() - 30,) * 2)
-        assert store.find(key).artifact is not None
+        with pytest.raises(CacheError, match=f"'{store.root.joinpath('v1', *inner)}' is a symbolic link"):
+            store.find(key)
         assert everything_in(outside) == before
+
+    def test_an_artifact_that_is_a_link_is_not_trusted(self, store: Store, key: Key, outside: Path) -> None:
+        folder = publish(store, key).folder
+        self.link(store, str(folder.relative_to(store.root / "v1")), outside / "answer" / key.key1 / folder.name)
+        assert reason_for_a_miss(store, key) == (
+            "the artifact in the cache is not trusted: its folder is a symbolic link"
+        )
 
     @pytest.mark.parametrize("inner", ["staging", "support", "locks"])
     def test_what_lies_behind_a_link_is_not_swept(self, store: Store, key: Key, outside: Path, inner: str) -> None:

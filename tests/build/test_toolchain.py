@@ -162,6 +162,16 @@ class TestMemo:
         (cache_dir / "v1" / "compilers.json").write_text(content)
         assert inspect(write_gcc(tmp_path / "c++"), "c++").version == (12, 2)
 
+    @pytest.mark.parametrize("inner", ["", "v1", "v1/compilers.json"])
+    def test_one_that_others_may_write_to_is_not_believed(self, cache_dir: Path, tmp_path: Path, inner: str) -> None:
+        program = write_gcc(tmp_path / "c++")
+        inspect(program, "c++")
+        before = len(calls(program))
+        (cache_dir / inner).chmod(0o777)
+        memo._open.cache_clear()  # as a new process would begin
+        assert inspect(program, "c++").version == (12, 2)
+        assert len(calls(program)) > before
+
     def test_an_answer_of_the_wrong_form_is_asked_again(self, cache_dir: Path, tmp_path: Path) -> None:
         program = write_gcc(tmp_path / "c++")
         path, size, mtime_ns = memo.stamp(program)

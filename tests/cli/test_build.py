@@ -262,6 +262,41 @@ class TestBundle:
         assert json.loads(done.stdout)["bundle"]["modules"] == 2
         assert (project / "ship" / "index.json").is_file()
 
+    def test_op_by_op_all_of_them_are_in_it_and_what_is_replaced_is_said(
+        self, kjit: Kjit, project: Path, add: Callable[[str], None]
+    ) -> None:
+        add("other")
+        kjit("build", "answer", "--out", "ship")
+        done = kjit("build", "other", "--out", "ship")
+        level = cpu.levels()[0].name
+        assert f"kept from before: answer<1> cpu:{level}, answer<2> cpu:{level}" in done.stderr
+        ops = [module["op"] for module in json.loads((project / "ship" / "index.json").read_text())["modules"]]
+        assert sorted(set(ops)) == ["answer", "other"]
+        header = project / "csrc" / "other.h"
+        header.write_text("#define ANSWER 7\n")
+        asked = kjit("build", "other", "--out", "ship", "--dry-run", "--json")
+        assert json.loads(asked.stdout)["change"]["replaced"][0].startswith("other")
+        assert "would be replaced: other" in asked.stderr
+        assert "replaced: other" in kjit("build", "other", "--out", "ship").stderr
+        done = kjit("build", "answer", "--out", "ship", "--only", "--json")
+        assert json.loads(done.stdout)["change"]["others"][0].startswith("other")
+        assert "removed (--only): other" in done.stderr
+        ops = [module["op"] for module in json.loads((project / "ship" / "index.json").read_text())["modules"]]
+        assert set(ops) == {"answer"}
+
+    def test_what_no_wrapper_declares_any_more_is_named(
+        self, kjit: Kjit, project: Path, add: Callable[[str], None]
+    ) -> None:
+        add("other")
+        kjit("build", "--out", "ship")
+        (project / "kernels" / "other.py").unlink()
+        done = kjit("build", "--out", "ship")
+        assert re.search(r"No wrapper declares other.* any more; --only removes that\.", done.stderr)
+
+    def test_only_is_for_a_bundle(self, kjit: Kjit) -> None:
+        done = kjit("build", "--only")
+        assert (done.returncode, "name its folder with --out" in done.stderr) == (2, True)
+
     def test_a_dry_run_writes_nothing(self, kjit: Kjit, project: Path) -> None:
         done = kjit("build", "--out", "ship", "--dry-run")
         assert done.returncode == 0

@@ -76,11 +76,38 @@ def test_verify_names_what_is_damaged(kjit: Kjit, cache_dir: Path) -> None:
     assert "(damaged)" in kjit("cache", "ls").stdout
 
 
+def test_verify_names_what_others_may_write_to_with_the_command_that_closes_all_of_the_cache(
+    kjit: Kjit, cache_dir: Path
+) -> None:
+    kjit("build")
+    (cache_dir / "v1" / "cpu").chmod(0o777)
+    (cache_dir / "v1" / "support").chmod(0o770)
+    (cache_dir / "v1" / "compilers.json").chmod(0o666)
+    libraries = [entry.folder / f"{entry.op}.so" for entry in Store.open(cache_dir).entries()]
+    libraries[0].chmod(0o666)
+    done = kjit("cache", "verify")
+    assert done.returncode == 1
+    untrusted = "the artifact in the cache is not trusted: its library may be written by others than its owner"
+    assert set(done.stdout.splitlines()) == {
+        f"{libraries[0].parent}: {untrusted}",
+        *(
+            f"{cache_dir / 'v1' / name}: it may be written by others than its owner"
+            for name in ("cpu", "support", "compilers.json")
+        ),
+        "2 artifacts checked, 1 damaged",
+    }
+    assert f"`chmod -R go-w {cache_dir}`, or `rm -r {cache_dir}` if somebody else" in done.stderr
+    document = json.loads(kjit("cache", "verify", "--json").stdout)
+    assert {Path(item["path"]).name for item in document["unsafe"]} == {"cpu", "support", "compilers.json"}
+    subprocess.run(["chmod", "-R", "go-w", str(cache_dir)], check=True)
+    assert (kjit("cache", "verify").returncode, kjit("build").returncode) == (0, 0)
+
+
 def test_an_unsafe_cache_is_refused(kjit: Kjit, cache_dir: Path) -> None:
     cache_dir.chmod(0o777)
     done = kjit("cache", "ls")
     assert done.returncode == 1
-    assert f"chmod go-w {cache_dir}" in done.stderr
+    assert f"chmod -R go-w {cache_dir}`" in done.stderr
 
 
 def test_shared_caches_are_listed_counted_and_verified_behind_the_users_own(
@@ -106,6 +133,9 @@ def test_shared_caches_are_listed_counted_and_verified_behind_the_users_own(
     done = kjit("cache", "verify", **shared)
     assert done.returncode == 1
     assert f"{team}: nothing is loaded from this shared cache, because others" in done.stdout
+    (team / "v1").chmod(0o755)
+    (team / "v1" / "cpu").chmod(0o775)
+    assert f"{team / 'v1' / 'cpu'}: it may be written by others" in kjit("cache", "verify", **shared).stdout
 
 
 def test_an_artifact_in_the_place_of_another_is_damaged(kjit: Kjit, cache_dir: Path) -> None:

@@ -10,6 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from kjit import env
+from kjit.build import gpus
+from kjit.build.toolchain import Toolchain
+from kjit.cli.test import targets_of_tests
+from kjit.errors import ToolchainError
+from kjit.spec import Spec, Target
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 _TEST = """
@@ -160,3 +167,92 @@ def test_how_to_say_it_is_told(kjit_test: Run, arguments: list[str], error: str,
     done = kjit_test(*arguments)
     assert done.returncode == 2
     assert f"error: {error}\nhint: {hint}\n" in done.stderr
+
+
+@pytest.fixture
+def declared(project: Path, answer_op: Callable[..., Spec], cache_dir: Path) -> Path:
+    """The op `answer`, declared and with a test that runs it; this is its header."""
+    del cache_dir
+    answer_op(project)
+    (project / "src" / "ops" / "answer.py").write_text(
+        "from pathlib import Path\nimport kjit\n\n@kjit.module()\ndef answer():\n"
+        "    csrc = Path(__file__).parents[2] / 'csrc'\n"
+        "    return kjit.Spec('answer', cpp_files=[csrc / 'answer.cpp'])\n"
+    )
+    (project / "tests" / "test_answer.py").write_text(
+        "from ops.answer import answer\n\ndef test_answer():\n    assert answer().answer() == 42\n"
+    )
+    return project / "csrc" / "answer.h"
+
+
+def test_what_an_op_declares_is_built_before_its_tests(kjit_test: Run, declared: Path) -> None:
+    del declared
+    done = kjit_test("answer")
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
+    assert "[1/1] built answer cpu" in done.stderr
+    assert done.stderr.count("compiling") == 1
+    assert "built" not in kjit_test("answer").stderr
+
+
+def test_an_op_that_does_not_compile_has_no_test_run_and_its_error_told_once(kjit_test: Run, declared: Path) -> None:
+    declared.write_text("#define ANSWER oops\n")
+    done = kjit_test("answer")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("'oops' was not declared in this scope") == 1
+    assert done.stderr.endswith("No test was run.\n")
+
+
+def test_a_broken_op_stops_the_tests_of_no_other_one(kjit_test: Run, declared: Path) -> None:
+    declared.write_text("#define ANSWER oops\n")
+    assert kjit_test("good").returncode == 0
+
+
+@pytest.mark.parametrize("variable", ["KJIT_NO_COMPILE", "KJIT_CACHE_DIR"])
+def test_where_nothing_can_be_built_ahead_the_tests_say_what_is_wrong(
+    kjit_test: Run, declared: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    declared.write_text("#define ANSWER oops\n")
+    monkeypatch.setenv(variable, "1" if variable == "KJIT_NO_COMPILE" else "/proc/kjit-cache")
+    done = kjit_test("answer")
+    assert (done.returncode, "1 failed" in done.stdout) == (1, True)
+    assert "No test was run" not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--collect-only", "-knot", "--lf"])
+def test_where_pytest_may_not_run_all_tests_nothing_is_built_first(kjit_test: Run, declared: Path, option: str) -> None:
+    declared.write_text("#define ANSWER oops\n")
+    done = kjit_test("answer", "--", option, "-q")
+    assert "compiling" not in done.stderr
+    assert "No test was run" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("sides", "simulator", "forbidden", "expected"),
+    [
+        (("cpu",), None, False, ["cpu"]),
+        (("cuda", "cpu"), None, False, ["cpu", "sim"]),
+        (("cuda", "cpu"), "sim-check", False, ["cpu", "sim-check"]),
+        (("cuda", "cpu"), None, True, ["cpu"]),
+    ],
+)
+def test_without_a_gpu_kernels_are_built_for_the_simulator_unless_it_is_forbidden(
+    monkeypatch: pytest.MonkeyPatch,
+    sides: tuple[str, ...],
+    simulator: env.Simulation | None,
+    forbidden: bool,
+    expected: list[str],
+) -> None:
+    monkeypatch.setattr(gpus, "visible_gpus", list)
+    monkeypatch.setattr(gpus, "device_capability", lambda _: None)
+    for name in ("KJIT_CUDA_ARCH_LIST", "TVM_FFI_CUDA_ARCH_LIST", "KJIT_SIM"):
+        monkeypatch.delenv(name, raising=False)
+    if forbidden:
+        monkeypatch.setenv("KJIT_SIM", "0")
+    for kind in ("sim", "sim-check"):
+        try:
+            Toolchain.for_target(Target(kind))  # type: ignore[arg-type]
+        except ToolchainError as error:
+            pytest.skip(error.message)
+    files = {"cuda": {"cuda_files": ["/x.cu"]}, "cpu": {"cpp_files": ["/x.cpp"]}}
+    spec = Spec("x", **{name: value for side in sides for name, value in files[side].items()})  # type: ignore[arg-type]
+    assert [str(target) for target in targets_of_tests([spec], simulator)] == expected

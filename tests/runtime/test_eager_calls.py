@@ -16,7 +16,7 @@ import pytest
 import torch
 from eager_ops import X, make_op, runs_in_cpp
 
-from kjit.build import bundle, cpu, plan
+from kjit.build import bundle_writer, cpu, plan
 from kjit.build.store import Store
 from kjit.errors import CompileError
 from kjit.ops.add_constant import add_constant
@@ -187,7 +187,7 @@ def shipped_op(compiled: Native, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     del compiled  # is compiled in another cache, for this CPU
     with eager_calls.building(Store.open(), to_ship=True) as built:
         pass
-    bundle.write(tmp_path / "prebuilt", built)
+    bundle_writer.write(tmp_path / "prebuilt", built)
     monkeypatch.setattr(eager_calls, "find", None)
     monkeypatch.setattr(plan, "build", None)
     wrapper = {"make_op": FunctionType(make_op.__code__, make_op.__globals__ | {"__file__": str(tmp_path / "copy.py")})}

@@ -172,6 +172,61 @@ def test_a_path_that_leaves_the_root_is_a_mistake(tmp_path: Path, name: str) -> 
         FileSet(tmp_path / "root").add(tmp_path / "root" / name, "")
 
 
+def test_no_link_is_followed_out_of_the_root(files: FileSet, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (files.root / "a").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"'a/b' leads out of '.*/root', to '.*/elsewhere/b', by a symbolic link"):
+        files.write(force=True)
+    assert snapshot(tmp_path / "elsewhere") == {}
+    assert (files.root / "old.txt").read_text() == "before\n"
+
+
+def test_a_link_to_another_folder_of_the_root_is_followed(files: FileSet) -> None:
+    (files.root / "real").mkdir()
+    (files.root / "a").symlink_to("real")
+    files.write(force=True)
+    assert (files.root / "real" / "b" / "new.py").exists()
+
+
+def test_a_root_that_is_reached_by_a_link_is_written_to(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    files = FileSet(tmp_path / "link")
+    files.add(tmp_path / "link" / "a" / "x.txt", "x")
+    files.write()
+    assert (tmp_path / "real" / "a" / "x.txt").read_text() == "x"
+
+
+def test_a_file_that_is_a_link_is_replaced_and_what_it_leads_to_stays(files: FileSet, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (files.root / "new.txt").symlink_to(tmp_path / "precious")
+    files.write(force=True)
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert not (files.root / "new.txt").is_symlink()
+
+
+def test_a_link_that_was_replaced_comes_back_where_another_file_fails(
+    files: FileSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (files.root / "old.txt").unlink()
+    (files.root / "old.txt").symlink_to(tmp_path / "nowhere")
+    fail_at(monkeypatch, os, "replace", 3, OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(KjitError, match="the disk is full"):
+        files.write(force=True)
+    assert os.readlink(files.root / "old.txt") == str(tmp_path / "nowhere")
+
+
+def test_a_link_is_not_edited(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "precious").write_text("mine")
+    (root / "x.txt").symlink_to(tmp_path / "precious")
+    files = FileSet(root)
+    files.add(root / "x.txt", "changed", edits=True)
+    with pytest.raises(UsageError, match=r"'x\.txt' is a symbolic link, and would be changed"):
+        files.write()
+
+
 def test_python_that_does_not_compile_is_never_written(tmp_path: Path) -> None:
     with pytest.raises(SyntaxError):
         FileSet(tmp_path).add(tmp_path / "x.py", "def f(:\n")

@@ -1,0 +1,276 @@
+"""kjit.build.failures: what did not compile is not compiled again, and never called broken once it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kjit.build import plan
+from kjit.build.compile import compile_variant
+from kjit.build.failures import forget_all
+from kjit.build.plan import build
+from kjit.build.store import Store
+from kjit.errors import CompileError, KjitError
+from kjit.spec import CudaArch, Spec, Target, Variant
+
+WriteOp = Callable[..., Spec]
+Compiles = list[Variant]
+
+
+@pytest.fixture
+def store(cache_dir: Path) -> Store:
+    del cache_dir
+    return Store.open()
+
+
+@pytest.fixture
+def broken(tmp_path: Path, answer_op: WriteOp) -> Variant:
+    """An op whose header makes it not compile."""
+    variant = Variant(answer_op(tmp_path / "project"), Target.cpu())
+    header_of(variant).write_text("#define ANSWER oops\n")
+    return variant
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
+    """What is compiled."""
+    compiled: Compiles = []
+
+    def count(variant: Variant, *args: object, **options: object) -> object:
+        compiled.append(variant)
+        return compile_variant(variant, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(plan, "compile_variant", count)
+    return compiled
+
+
+def header_of(variant: Variant) -> Path:
+    return Path(variant.spec.cpp_files[0]).with_suffix(".h")
+
+
+def fail(variant: Variant, store: Store, *, verbose: bool = False) -> CompileError:
+    with pytest.raises(CompileError) as caught:
+        build(variant, store, verbose=verbose)
+    return caught.value
+
+
+@pytest.fixture
+def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A function that puts a program of these lines before compile commands."""
+
+    def write(lines: str) -> None:
+        path = tmp_path / "launcher"
+        path.write_text(f"#!/bin/sh\n{lines}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("KJIT_COMPILER_LAUNCHER", str(path))
+
+    return write
+
+
+class TestAgain:
+    def test_it_is_not_compiled_and_the_error_is_the_same(
+        self, store: Store, broken: Variant, compiles: Compiles
+    ) -> None:
+        first, second = fail(broken, store), fail(broken, store)
+        assert len(compiles) == 1
+        assert "'oops'" in first.message
+        assert (second.message, second.hint, second.log, second.command) == (
+            first.message,
+            first.hint,
+            first.log,
+            first.command,
+        )
+        assert (first.is_repeated, second.is_repeated) == (False, True)
+
+    def test_another_process_is_told_too(self, store: Store, broken: Variant) -> None:
+        first = fail(broken, store)
+        script = f"""
+import kjit
+try:
+    kjit.load_jit("answer", cpp_files=[{broken.spec.cpp_files[0]!r}])
+except kjit.CompileError as error:
+    print(error.is_repeated, error.message, end="")
+"""
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == (f"True {first.message}", "")
+
+    def test_more_of_it_can_be_asked_for(self, store: Store, broken: Variant, compiles: Compiles) -> None:
+        fail(broken, store)
+        assert "the compiler's whole output:" in fail(broken, store, verbose=True).message
+        assert len(compiles) == 1
+
+    def test_paths_are_shown_from_where_the_process_is(
+        self, store: Store, broken: Variant, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fail(broken, store)
+        monkeypatch.chdir(header_of(broken).parent)
+        assert "\nanswer.h:1:16: error" in fail(broken, store).message
+        assert len(compiles) == 1
+
+    @pytest.mark.nvcc
+    def test_a_cuda_kernel_is_not_compiled_again_either(self, store: Store, tmp_path: Path, compiles: Compiles) -> None:
+        source = tmp_path / "kernel.cu"
+        source.write_text("__global__ void kernel(int* out) { *out = oops; }\n")
+        variant = Variant(Spec("kernel", cuda_files=[source]), Target.cuda(CudaArch(9, 0, "a")))
+        first, second = fail(variant, store), fail(variant, store)
+        assert (len(compiles), second.message) == (1, first.message)
+
+
+def mend_header(variant: Variant) -> None:
+    header_of(variant).write_text("#define ANSWER 1\n")
+
+
+def mend_source(variant: Variant) -> None:
+    source = Path(variant.spec.cpp_files[0])
+    source.write_text(source.read_text().replace("ANSWER", "1"))
+
+
+def touch_header(variant: Variant) -> None:
+    os.utime(header_of(variant))
+
+
+def add_header_before(variant: Variant) -> None:
+    # Searched before the folder of the source, where `tvm/ffi/c_api.h` is looked for first.
+    folder = header_of(variant).parent / "tvm" / "ffi"
+    folder.mkdir(parents=True)
+    (folder / "c_api.h").write_text("#error\n")
+
+
+class TestChanged:
+    @pytest.mark.parametrize("mend", [mend_header, mend_source])
+    def test_what_was_mended_is_built(self, store: Store, broken: Variant, mend: Callable[[Variant], None]) -> None:
+        fail(broken, store)
+        fail(broken, store)
+        mend(broken)
+        assert build(broken, store).state == "built"
+
+    @pytest.mark.parametrize("change", [touch_header, add_header_before])
+    def test_what_may_have_changed_is_compiled_again(
+        self, store: Store, broken: Variant, compiles: Compiles, change: Callable[[Variant], None]
+    ) -> None:
+        fail(broken, store)
+        change(broken)
+        fail(broken, store)
+        assert len(compiles) == 2
+
+    def test_after_an_hour_it_is_compiled_again(
+        self, store: Store, broken: Variant, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fail(broken, store)
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda: now + 3601)
+        assert not fail(broken, store).is_repeated
+        assert len(compiles) == 2
+
+    def test_the_same_op_at_another_place_is_told_its_own_places(
+        self, store: Store, broken: Variant, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        fail(broken, store)
+        clone = Variant(answer_op(tmp_path / "clone"), Target.cpu())
+        header_of(clone).write_text("#define ANSWER oops\n")
+        error = fail(clone, store)
+        assert str(tmp_path / "clone") in error.log
+        assert str(tmp_path / "project") not in error.log
+
+    def test_with_another_launcher_it_is_compiled_again(
+        self, store: Store, broken: Variant, compiles: Compiles, launch: Callable[[str], None]
+    ) -> None:
+        fail(broken, store)
+        launch('exec "$@"')
+        fail(broken, store)
+        assert len(compiles) == 2
+
+    def test_an_emptied_cache_knows_of_none(self, store: Store, broken: Variant, compiles: Compiles) -> None:
+        fail(broken, store)
+        forget_all(store.root / "v1" / "failures")
+        fail(broken, store)
+        assert len(compiles) == 2
+
+
+class TestNotRemembered:
+    def test_a_missing_header(self, store: Store, broken: Variant, compiles: Compiles) -> None:
+        header_of(broken).unlink()
+        fail(broken, store)
+        fail(broken, store)
+        assert len(compiles) == 2
+        mend_header(broken)
+        assert build(broken, store).state == "built"
+
+    def test_a_library_that_is_not_installed(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, compiles: Compiles
+    ) -> None:
+        variant = Variant(answer_op(tmp_path / "project", extra_ldflags=["-lnowhere"]), Target.cpu())
+        fail(variant, store)
+        fail(variant, store)
+        assert len(compiles) == 2
+
+    @pytest.mark.parametrize(
+        "lines",
+        [
+            '"$@"; echo "cc1plus: out of memory allocating 65536 bytes"; exit 1',
+            '"$@"; echo "virtual memory exhausted: Cannot allocate memory"; exit 1',
+            '"$@"; echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1',
+            '"$@"; echo "answer.cpp:3:1: internal compiler error: Segmentation fault"; exit 1',
+            '"$@"; kill -9 $$',
+            'echo "sccache: error: Server startup failed"; exit 2',
+        ],
+    )
+    def test_what_may_pass(
+        self, store: Store, broken: Variant, compiles: Compiles, launch: Callable[[str], None], lines: str
+    ) -> None:
+        launch(lines)
+        fail(broken, store)
+        assert not fail(broken, store).is_repeated
+        assert len(compiles) == 2
+
+    def test_a_full_disk(
+        self, store: Store, broken: Variant, compiles: Compiles, launch: Callable[[str], None]
+    ) -> None:
+        launch('"$@"; echo "error writing to /tmp/ccA.s: No space left on device"; exit 1')
+        for _ in range(2):
+            with pytest.raises(KjitError, match="No space is left"):
+                build(broken, store)
+        assert len(compiles) == 2
+
+    def test_what_changed_while_the_compiler_ran(
+        self, store: Store, broken: Variant, compiles: Compiles, launch: Callable[[str], None]
+    ) -> None:
+        launch(f'"$@"; status=$?; echo "#define ANSWER 1" >{header_of(broken)}; exit $status')
+        fail(broken, store)
+        header_of(broken).write_text("#define ANSWER oops\n")
+        assert not fail(broken, store).is_repeated
+        assert len(compiles) == 2
+
+    @pytest.mark.parametrize("inner", ["failures", "failures/*.json"])
+    def test_what_others_could_have_written(
+        self, store: Store, broken: Variant, compiles: Compiles, inner: str
+    ) -> None:
+        fail(broken, store)
+        (path,) = (store.root / "v1").glob(inner)
+        path.chmod(0o777)
+        assert not fail(broken, store).is_repeated
+        assert len(compiles) == 2
+
+    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"logs": 1}'])
+    def test_garbage(self, store: Store, broken: Variant, compiles: Compiles, text: str) -> None:
+        fail(broken, store)
+        (path,) = (store.root / "v1" / "failures").iterdir()
+        path.write_text(text)
+        assert not fail(broken, store).is_repeated
+        assert len(compiles) == 2
+
+    def test_a_record_that_lacks_a_part(self, store: Store, broken: Variant, compiles: Compiles) -> None:
+        fail(broken, store)
+        (path,) = (store.root / "v1" / "failures").iterdir()
+        document = json.loads(path.read_text())
+        for count, name in enumerate(document, 2):
+            path.write_text(json.dumps({key: value for key, value in document.items() if key != name}))
+            assert not fail(broken, store).is_repeated, name
+            assert len(compiles) == count
