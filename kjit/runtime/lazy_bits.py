@@ -47,18 +47,20 @@ def _find() -> tuple[int, int, int, int, int] | None:
     """The deleters of tvm-ffi's object and of DLPack's, by which C++ knows tensors that came this way; where in torch's
     object the bits are; and which they are: of a conjugate, of an opposite."""
     import torch
-    from torch.utils._python_dispatch import _disable_current_modes
 
     if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         return None
     try:
+        # This, `_neg_view` and the keys of a tensor may be gone from any new torch.
+        from torch.utils._python_dispatch import _disable_current_modes
+
         with open("/proc/self/mem", "rb", buffering=0) as memory, _disable_current_modes():
             plain = torch.zeros(1, dtype=torch.complex64, device="cpu")
             conjugate, opposite = plain.conj(), torch._neg_view(plain)
             places = {_follow(memory, tensor) for tensor in (plain, conjugate, opposite, torch._neg_view(conjugate))}
             (place,) = places
             conjugate_bit, opposite_bit = (_keys_of(each) & ~_keys_of(plain) for each in (conjugate, opposite))
-    except (OSError, ValueError) as error:
+    except (AttributeError, ImportError, OSError, ValueError) as error:
         _log.debug("modules do not see whether a tensor is a conjugate: %s", error)
         return None
     return (*place, conjugate_bit, opposite_bit)

@@ -66,6 +66,22 @@ def test_a_wrong_guess_is_noticed_and_ends_nothing(step: str, by: int, monkeypat
     assert found is None or (step, by) == ("_OBJECT_DELETER", 8)  # any word that all objects have in common would do
 
 
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (torch, "_neg_view"),
+        (torch._C, "_dispatch_keys"),
+        (torch.Tensor, "__dlpack_c_exchange_api__"),
+        (torch.utils._python_dispatch, "_disable_current_modes"),
+    ],
+)
+def test_a_torch_that_lacks_what_it_is_found_by_ends_nothing(
+    owner: object, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(owner, name)
+    assert lazy_bits._find.__wrapped__() is None
+
+
 def test_where_nothing_is_known_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lazy_bits, "_find", lambda: None)
     kjit.load_jit("unknowing", cpp_files=["add_constant.cpp"], cpp_wrappers=[("f", "AddConstant<float, 1>::run")]).f(
