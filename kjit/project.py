@@ -129,11 +129,16 @@ class Project:
         known = self.ops()
         for op in ops:
             if op not in known:
-                near = difflib.get_close_matches(op, known, n=1)
+                # Of a file that belongs to an op, the op may be meant.
+                stem = Path(op).stem.removeprefix("test_").removeprefix("bench_")
+                near = [stem] if stem in known else difflib.get_close_matches(op, known, n=1)
                 listed = ", ".join(known) if known else "none yet"
+                otherwise = (
+                    f"`kjit new {op}` makes one" if op.isidentifier() else "an op is named as its wrapper, without .py"
+                )
                 raise UsageError(
                     f"there is no op '{op}' in {self.display(self.package_dir)} (ops: {listed}).",
-                    hint=f"did you mean {near[0]}?" if near else f"`kjit new {op}` makes one",
+                    hint=f"did you mean {near[0]}?" if near else otherwise,
                 )
         return list(dict.fromkeys(ops)) or known
 

@@ -92,6 +92,8 @@ def read_baseline(path: Path) -> Baseline:
         document = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UsageError(f"the baseline {path} does not exist.", hint=hint) from None
+    except IsADirectoryError:
+        raise UsageError(f"the baseline {path} is a folder.", hint=hint) from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UsageError(f"the baseline {path} is not JSON: {error}.", hint=hint) from None
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 import traceback
@@ -29,6 +30,9 @@ from kjit.cli.test import Command as TestCommand
 from kjit.cli.test import test
 from kjit.errors import KjitError
 
+_GUESS = re.compile(
+    r"\s*(?:\(?Did you mean (?:one of:? )?(.*?)\?\)?|\(Possible (?:options|commands): (.*)\))\.?\s*$", re.DOTALL
+)
 _STDERR = 2  # the last of the three numbers that every program takes for open
 _UNSET = {"help": False, "install_completion": False, "show_completion": False}
 
@@ -136,10 +140,31 @@ def _report_usage(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":  # `kjit` alone: a question and no mistake; the message is the help
         console.say(message)
         return 0
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "kjit"
-    console.print_error(f"{message.rstrip('.')}.", f"`{command} --help` shows what it takes")
+    console.print_error(*explain_usage(message, _command_of(error)))
     return int(getattr(error, "exit_code", 2))
+
+
+def explain_usage(message: str, command: str) -> tuple[str, str]:
+    """What the parser of the command line says, as kjit says it: a sentence, and its guess as the hint.
+
+    Args:
+        command: as it is called: `kjit cache`.
+    """
+    guess = _GUESS.search(message)
+    sentence = (message[: guess.start()] if guess is not None else message).strip().rstrip(".")
+    words = re.findall(r"[\w-]+", guess[1] or guess[2]) if guess is not None else []
+    hint = f"did you mean {' or '.join(words)}?" if words else f"`{command} --help` shows what it takes"
+    return f"{sentence[:1].lower()}{sentence[1:]}.", hint
+
+
+def _command_of(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        return str(context.command_path)
+    # Some errors do not say where they were found.
+    names = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
+    named = next((argument for argument in sys.argv[1:] if argument in names), None)
+    return "kjit" if named is None else f"kjit {named}"
 
 
 def _explain(error: OSError) -> tuple[str, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,11 +36,10 @@ def bench(
         str, typer.Option("--max-regression", metavar="PERCENT", help="How much slower than the baseline is allowed.")
     ] = "5%",
     runs: Annotated[
-        int | None,
+        str | None,
         typer.Option(
             "--runs",
             metavar="N",
-            min=1,
             help="In how many processes to measure what a comparison needs. Default: 5 with --json or --baseline, "
             "else 1.",
             show_default=False,
@@ -63,6 +63,7 @@ def bench(
     if env.simulation() is not None:
         console.note(f"{env.SIM} is set: the times of what runs in the simulator say nothing about a GPU.")
     allowed = _percent(max_regression)
+    wanted = _count(runs) if runs is not None else repeat.RUNS if json or baseline is not None else 1
     known = compare.read_baseline(baseline) if baseline is not None else None
     project = find_project()
     files = collect.find_files(project, ops or [])
@@ -80,7 +81,6 @@ def bench(
         with prints_to_stderr():
             measured = _run(sweeps)
     measured.failures[:0] = failures
-    wanted = runs or (repeat.RUNS if json or known is not None else 1)
     if wanted > 1:
         repeat.repeat(
             measured,
@@ -158,6 +158,12 @@ def _run(sweeps: list[Sweep]) -> Report:
             progress.update(task, description=f"{sweep.name}: {what}", completed=done)
 
         return run_sweeps(sweeps, advance)
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", text.strip(), re.ASCII):
+        raise UsageError(f"--runs is '{text}', not a number of processes.", hint="write it like 5")
+    return int(text)
 
 
 def _percent(text: str) -> float:

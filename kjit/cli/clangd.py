@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kjit.cli import console
+from kjit.errors import UsageError
 
 
 def clangd(
@@ -23,6 +24,8 @@ def clangd(
     from kjit.editor import editor_flags, write_editor_files
     from kjit.project import find_project
 
+    if not directory.is_dir():
+        raise UsageError(f"there is no folder '{directory}'.", hint="name the project's folder, or leave it out in it")
     project = find_project(directory)
     flags = editor_flags(project)
     files = write_editor_files(project, flags, commands=compile_commands, force=force)

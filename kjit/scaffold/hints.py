@@ -14,6 +14,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from kjit.scaffold.dtypes import BY_HAND, find_dtype
+from kjit.scaffold.names import quoted
 
 LANGUAGE = 'see "The signature", docs/commands.md'
 """The page with all that it can say."""
@@ -44,9 +45,9 @@ def strange_character(text: str, column: int) -> Advice:
     """For a character that no signature has."""
     character = text[column]
     calculated = _computed(text, column)
-    shown = f'"{character}"' if character == "'" else f"'{character}'"
     return _advice_for(text, column, character) or Advice(
-        f"the character {shown} has no meaning in a signature.", calculated or _meaning(text, column, character)
+        f"the character {quoted(character)} has no meaning in a signature.",
+        calculated or _meaning(text, column, character),
     )
 
 

@@ -163,7 +163,10 @@ def op_problem(name: str) -> Problem | None:
     reason = _why_no_op(name)
     if reason is None:
         return None
-    near = _nearest(re.split(r"[/\\]", name)[-1].removeprefix("test_"))
+    if re.match(r"\s*\w+\s*:.*\[.*\]", name):
+        return Problem(f"{quoted(name)} is a signature, and the op's name comes before it.", f"kjit new my_op '{name}'")
+    last = re.sub(r"\.(py|cu|cuh|cpp|cc|cxx|h|hpp|c)$", "", re.split(r"[/\\]", name)[-1])
+    near = _nearest(last.removeprefix("test_").removeprefix("bench_")) or "my_op"
     short = near[: MAX_OP_LENGTH - 3].rstrip("_")
     candidates = (near, short, f"{short}_op", f"op_{short}", "my_op")
     return Problem(reason, _suggest(next(c for c in candidates if _why_no_op(c) is None)))
@@ -208,7 +211,7 @@ _AMBIGUOUS = "'l' looks like the digit 1, for which ruff refuses it."
 
 def _why_no_op(name: str) -> str | None:
     if "/" in name or "\\" in name or name in (".", ".."):
-        return f"'{name}' is a path, and an op has a name."
+        return f"{quoted(name)} is a path, and an op has a name."
     reason = _why_no_identifier(name, "an op", MAX_OP_LENGTH)
     if reason is not None:
         return reason
@@ -242,31 +245,32 @@ def _why_no_parameter(name: str, dimension: bool) -> str | None:
 
 def _why_no_identifier(name: str, what: str, longest: int) -> str | None:
     """What keeps `name` from being an identifier that both languages leave to their users."""
+    shown = quoted(name)
     if not name:
         return f"the name of {what} is empty."
     if not name.isascii():
         letter = next(letter for letter in name if not letter.isascii())
-        return f"'{name}' has the letter '{letter}': compilers and file systems agree on plain ASCII only."
+        return f"{shown} has the letter '{letter}': compilers and file systems agree on plain ASCII only."
     if name[0].isdigit():
-        return f"'{name}' starts with a digit, and an identifier cannot."
+        return f"{shown} starts with a digit, and an identifier cannot."
     if not name.isidentifier():
         letter = next(letter for letter in name if not (letter.isalnum() or letter == "_"))
-        shown = "a space" if letter == " " else f"'{letter}'"
-        return f"'{name}' has {shown} in it: a name is letters, digits and underscores."
+        strange = "a space" if letter == " " else quoted(letter)
+        return f"{shown} has {strange} in it: a name is letters, digits and underscores."
     if len(name) > longest:
-        return f"'{name}' has {len(name)} letters, and the name of {what} has at most {longest}."
+        return f"{shown} has {len(name)} letters, and the name of {what} has at most {longest}."
     if keyword.iskeyword(name):
-        return f"'{name}' is a keyword of Python."
+        return f"{shown} is a keyword of Python."
     if name in CPP_KEYWORDS:
-        return f"'{name}' is a keyword of C++."
+        return f"{shown} is a keyword of C++."
     if name in LANGUAGE_WORDS:
-        return f"'{name}' is a word of the signature language."
+        return f"{shown} is a word of the signature language."
     if "__" in name:
-        return f"'{name}' has two underscores in a row, which C++ keeps for itself."
+        return f"{shown} has two underscores in a row, which C++ keeps for itself."
     if name.startswith("_"):
-        return f"'{name}' starts with an underscore, which marks what is private."
+        return f"{shown} starts with an underscore, which marks what is private."
     if hasattr(builtins, name):
-        return f"'{name}' is a builtin of Python, which it would hide."
+        return f"{shown} is a builtin of Python, which it would hide."
     return None
 
 
@@ -276,6 +280,11 @@ def _nearest(name: str) -> str:
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain)
     joined = re.sub(r"[\W_]+", "_", spaced).lower().lstrip("_")
     return f"op_{joined}" if joined[:1].isdigit() else joined
+
+
+def quoted(text: str) -> str:
+    """`text` in quotes that it does not have itself, as far as there are such."""
+    return f'"{text}"' if "'" in text else f"'{text}'"
 
 
 def _ascii(name: str) -> str:

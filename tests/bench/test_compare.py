@@ -177,6 +177,11 @@ def test_a_missing_baseline_says_how_to_write_one(tmp_path: Path) -> None:
     assert error.value.hint == "write one with: kjit bench --json > baseline.json"
 
 
+def test_a_folder_is_no_baseline(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder"):
+        read_baseline(tmp_path)
+
+
 @pytest.mark.parametrize("text", ["", "{", "\x00"])
 def test_a_baseline_that_is_not_json_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "baseline.json"

@@ -13,6 +13,7 @@ import typer
 
 import kjit
 from kjit import cli
+from kjit.cli import explain_usage
 from kjit.errors import CompileError, KjitError, UsageError
 
 COMMANDS = ("init", "new", "test", "build", "bench", "clangd", "clean-cache", "cache", "doctor")
@@ -84,9 +85,9 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("args", "message", "command"),
     [
-        (["no-such-command"], "No such command 'no-such-command'.", "kjit"),
-        (["bench", "--no-such-option"], "No such option: --no-such-option.", "kjit bench"),
-        (["cache", "nothing"], "No such command 'nothing'.", "kjit cache"),
+        (["no-such-command"], "no such command 'no-such-command'.", "kjit"),
+        (["bench", "--no-such-option"], "no such option: --no-such-option.", "kjit bench"),
+        (["cache", "nothing"], "no such command 'nothing'.", "kjit cache"),
     ],
 )
 def test_wrong_usage_is_a_sentence_and_a_hint_on_stderr(args: list[str], message: str, command: str) -> None:
@@ -94,6 +95,46 @@ def test_wrong_usage_is_a_sentence_and_a_hint_on_stderr(args: list[str], message
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == f"error: {message}\nhint: `{command} --help` shows what it takes\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "message", "hint"),
+    [
+        (["cahe"], "no such command 'cahe'.", "did you mean cache?"),
+        (["cache", "lss"], "no such command 'lss'.", "did you mean ls?"),
+        (["bench", "--jsn"], "no such option: --jsn.", "did you mean --csv or --json?"),
+        (["new", "scale", "--devise", "cpu"], "no such option: --devise.", "did you mean --device or --dtypes?"),
+        (
+            ["bench", "--baseline"],
+            "option '--baseline' requires an argument.",
+            "`kjit bench --help` shows what it takes",
+        ),
+        (["new"], "missing argument 'op'.", "`kjit new --help` shows what it takes"),
+        (["bench", "--runs", "x"], "--runs is 'x', not a number of processes.", "write it like 5"),
+        (["bench", "--runs", "0"], "--runs is '0', not a number of processes.", "write it like 5"),
+        (["clangd", "nowhere"], "there is no folder 'nowhere'.", "name the project's folder, or leave it out in it"),
+        (["new", "it's"], """"it's" has "'" in it: a name is letters, digits and underscores.""", "for example: it_s"),
+    ],
+)
+def test_what_was_probably_meant_is_the_hint(args: list[str], message: str, hint: str) -> None:
+    done = _run(SCRIPT, *args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {message}\nhint: {hint}\n"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("No such command 'x'. Did you mean 'y'?", ("no such command 'x'.", "did you mean y?")),
+        ("No such command 'x'. Did you mean one of: 'y', 'z'?", ("no such command 'x'.", "did you mean y or z?")),
+        ("No such command 'x'. (Did you mean one of: 'y', 'z'?)", ("no such command 'x'.", "did you mean y or z?")),
+        ("No such option: --a. Did you mean --b?", ("no such option: --a.", "did you mean --b?")),
+        ("No such option: --a (Possible options: --b, --c).", ("no such option: --a.", "did you mean --b or --c?")),
+        ("No such option: --a", ("no such option: --a.", "`kjit --help` shows what it takes")),
+    ],
+)
+def test_a_guess_of_any_version_of_click_becomes_the_hint(message: str, expected: tuple[str, str]) -> None:
+    assert explain_usage(message, "kjit") == expected
 
 
 def test_an_error_of_kjit_is_a_sentence_and_a_hint_without_a_traceback(tmp_path: Path) -> None:

@@ -208,3 +208,20 @@ def test_which_dimensions_are_good_does_not_depend_on_the_errors_of_this_machine
 @pytest.mark.parametrize(("op", "type_name"), [("rms_norm", "RmsNorm"), ("bump_", "Bump"), ("x2y", "X2y")])
 def test_the_cpp_type_is_the_name_in_camel_case(op: str, type_name: str) -> None:
     assert camel(op) == type_name
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("scale.py", "for example: scale"),
+        ("kernels/csrc/rms_norm.cuh", "for example: rms_norm"),
+        ("benchmarks/bench_scale.py", "for example: scale"),
+        ("", "for example: my_op"),
+        (".", "for example: my_op"),
+        ("x: T[N] -> out: T[N]", "kjit new my_op 'x: T[N] -> out: T[N]'"),
+    ],
+)
+def test_a_file_or_a_signature_in_the_place_of_a_name_has_a_hint_that_works(name: str, hint: str) -> None:
+    problem = op_problem(name)
+    assert problem is not None
+    assert problem.hint == hint
