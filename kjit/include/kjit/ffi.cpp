@@ -272,7 +272,8 @@ KJIT_IMPL void append_type(Message& message, const char* pretty) {
       {"signed char", "int8_t"},
       {"unsigned int", "uint32_t"},
       {"long", "int64_t"},
-      {"short", "int16_t"}};
+      {"short", "int16_t"},
+      {", void>", ">"}};  // what tvm-ffi gives by default
   // g++: `constexpr const char* named() [with T = int]`; clang: `const char *named() [T = int]`.
   const char* begin = pretty;
   for (const char* c = pretty; *c != '\0'; ++c) {
