@@ -151,8 +151,8 @@ class _Wrapper(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor) -> _Wrapper:
-        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+    def of(inner: torch.Tensor) -> _Wrapper:
+        made = torch.Tensor._make_wrapper_subclass(_Wrapper, inner.shape, dtype=inner.dtype)
         made.inner = inner
         return made
 
@@ -162,7 +162,7 @@ class _Wrapper(torch.Tensor):
             return value.inner if isinstance(value, _Wrapper) else value
 
         result = function(*map(unwrap, args), **{name: unwrap(value) for name, value in (kwargs or {}).items()})
-        return _Wrapper(result) if isinstance(result, torch.Tensor) else result
+        return _Wrapper.of(result) if isinstance(result, torch.Tensor) else result
 
 
 def _freed() -> torch.Tensor:
@@ -202,8 +202,8 @@ NOT_DENSE = "cannot use '{name}', which is not a dense tensor"
 OPPOSITE = r"add_constant\(\): argument {place} of 2 is the opposite of what lies in memory"
 TRANSFORMED = "cannot use '{name}', which a transform of torch.func has made"
 
-# By kind: what makes one; and what an op (eager, then compiled), `jit`, and a loaded or declared module say. None: it is
-# PyTorch's business alone.
+# By kind: what makes one; and what an op (eager, then compiled), `jit`, and a loaded or declared module say. None: it
+# is PyTorch's business alone.
 KINDS: dict[str, tuple[Callable[[], torch.Tensor], str | None, str | None, str | None, str | None]] = {
     "plain": (X.clone, RIGHT, RIGHT, RIGHT, RIGHT),
     "empty": (lambda: torch.empty(0), RIGHT, RIGHT, RIGHT, RIGHT),
@@ -214,7 +214,7 @@ KINDS: dict[str, tuple[Callable[[], torch.Tensor], str | None, str | None, str |
     "made_in_inference_mode": (_in_inference_mode, RIGHT, None, RIGHT, RIGHT),
     "subclass": (lambda: X.clone().as_subclass(_Subclass), RIGHT, None, RIGHT, RIGHT),
     "subclass_without_function": (lambda: X.clone().as_subclass(_WithoutFunction), RIGHT, None, RIGHT, RIGHT),
-    "wrapper": (lambda: _Wrapper(X.clone()), RIGHT, None, NO_DATA, NO_DATA),
+    "wrapper": (lambda: _Wrapper.of(X.clone()), RIGHT, None, NO_DATA, NO_DATA),
     "opposite": (lambda: torch._neg_view(X.clone()), RIGHT, RIGHT, OPPOSITE, OPPOSITE),
     "imaginary": (lambda: Z.clone().conj().imag, RIGHT, None, OPPOSITE, OPPOSITE),
     "freed": (_freed, NO_DATA, None, NO_DATA, NO_DATA),
@@ -282,7 +282,7 @@ def test_every_call_is_right_or_says_why_not(kind: str, calls: dict[str, Callabl
             continue
         tensor = make()
         like = torch.zeros(tensor.shape if said == RIGHT else (3,))
-        _check(call, said, tensor, _Wrapper(like) if isinstance(tensor, _Wrapper) else like, "x")
+        _check(call, said, tensor, _Wrapper.of(like) if isinstance(tensor, _Wrapper) else like, "x")
         if not (name == "compiled" and isinstance(tensor, torch.nn.Parameter)):  # Dynamo takes none as `out=`
             _check(call, said, like, make(), "out")
 

@@ -2,6 +2,7 @@
 // builds.
 
 #include <kjit/ffi.cpp>
+#include <kjit/impl/errors.cpp>
 #include <kjit/impl/python.cpp>
 #include <kjit/once.cpp>
 #include <kjit/streaming.cpp>

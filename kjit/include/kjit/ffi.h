@@ -448,6 +448,8 @@ constexpr const char* named() noexcept {
 /// `type` is what `named` gives.
 [[noreturn]] KJIT_COLD void not_of_type(Position at, const char* type, const TVMFFIAny& value);
 [[noreturn]] KJIT_COLD void wrong_size(Position at, const char* type, std::int64_t expected, std::int64_t given);
+/// For a tensor with these of the `lazy_bits`, or without data.
+[[noreturn]] KJIT_COLD void not_readable(Position at, const DLTensor& tensor, std::uint64_t bits);
 [[noreturn]] KJIT_COLD void out_of_range(Position at, const char* expected, const TVMFFIAny& value);
 [[noreturn]] KJIT_COLD void wrong_count(const char* function, int expected, int given);
 /// Hands the exception in flight to tvm-ffi, which raises it in Python; returns what an export returns then.
@@ -785,4 +787,5 @@ struct TypeTraits<kjit::host::ffi::Tensor, void> : kjit::ffi_details::TvmTraits<
 
 #ifndef KJIT_PRECOMPILED
 #include <kjit/ffi.cpp>
+#include <kjit/impl/errors.cpp>
 #endif

@@ -81,6 +81,28 @@ struct elements_of<C<Ts...>> {
   }
 };
 
+/// What tvm-ffi converts.
+template <typename T>
+concept Convertible = requires { requires ::tvm::ffi::TypeTraits<T, void>::convert_enabled; };
+
+/// `Variant<Ts...>`, `std::variant<Ts...>`.
+template <typename T>
+struct choices_of {
+  static constexpr bool are = false;
+};
+template <template <typename...> class C, typename... Ts>
+  requires(sizeof...(Ts) > 0 && !MayBeNone<C<Ts...>> && !requires { typename C<Ts...>::ContainerType; } &&
+           (Convertible<Ts> && ...))
+struct choices_of<C<Ts...>> {
+  static constexpr bool are = true;
+  /// What tvm-ffi takes it for is the first that it could be. False where there is none.
+  template <typename AnyView>
+  static bool require_one(const TVMFFIAny& value, Position at) {
+    const AnyView view = AnyView::CopyFromTVMFFIAny(value);
+    return ((view.template try_cast<Ts>().has_value() && (require<Ts>(value, at), true)) || ...);
+  }
+};
+
 /// The classes of tvm-ffi's own that None is converted to, and then is none: `Tensor`, `Function`, `Module`. A class of
 /// a kernel that says that it may be null keeps its word, as does `ObjectRef`.
 template <typename T>
@@ -165,6 +187,10 @@ void require(const TVMFFIAny& value, Position at) {
     } else {
       elements_of<T>::require_each(values, at, named<T>());
     }
+  } else if constexpr (choices_of<T>::are) {
+    using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
+    const Element whole{at, named<T>(), Element::kWhole, 0, nullptr};
+    if (!choices_of<T>::template require_one<AnyView>(value, Position(&whole))) not_of_type(at, named<T>(), value);
   } else {
     using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
     if constexpr (!AnyValue<T>) {

@@ -1,0 +1,392 @@
+// What an export says of a wrong argument, and how an exception that leaves it is raised in Python: the functions of
+// kjit/ffi.h for that (see KJIT_PRECOMPILED in kjit/utils.h).
+
+#pragma once
+
+#include <cxxabi.h>
+#include <kjit/ffi.h>
+
+#include <cstdlib>
+#include <typeinfo>
+
+namespace kjit::ffi_details {
+
+/// What came, in the words of a Python user.
+KJIT_IMPL const char* python_type_name(const TVMFFIAny& value) {
+  switch (value.type_index) {
+    case kTVMFFINone:
+      return "None";
+    case kTVMFFIInt:
+    case kBigInt:
+      return "int";
+    case kTVMFFIBool:
+      return "bool";
+    case kTVMFFIFloat:
+      return "float";
+    case kTVMFFIOpaquePtr:
+      return "a raw pointer";
+    case kTVMFFIDataType:
+      return "a dtype";
+    case kTVMFFIDevice:
+      return "a device";
+    case kTVMFFIDLTensorPtr:
+    case kTVMFFITensor:
+      return "a tensor";
+    case kTVMFFIRawStr:
+    case kTVMFFISmallStr:
+    case kTVMFFIStr:
+      return "str";
+    case kTVMFFIByteArrayPtr:
+    case kTVMFFISmallBytes:
+    case kTVMFFIBytes:
+      return "bytes";
+    case kTVMFFIFunction:
+      return "a function";
+    case kTVMFFIArray:
+    case kTVMFFIList:
+      return "a list or tuple";
+    case kTVMFFIMap:
+    case kTVMFFIDict:
+      return "dict";
+    default:
+      return "another object";
+  }
+}
+
+KJIT_IMPL bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+KJIT_IMPL std::size_t size_if_prefix(const char* text, const char* prefix) {
+  std::size_t size = 0;
+  for (; prefix[size] != '\0'; ++size) {
+    if (text[size] != prefix[size]) return 0;
+  }
+  return size;
+}
+
+/// A type out of what `named` gives, as people write it: without tvm-ffi's and kjit's namespaces, `int64_t` for
+/// `long int`; and what has a name in Python, by that.
+KJIT_IMPL void append_type(Message& message, const char* pretty) {
+  struct Spelling {
+    const char* compiler;
+    const char* people;
+  };
+  static constexpr Spelling kPython[] = {{"tvm::ffi::String", "str"},
+                                         {"std::string", "str"},
+                                         {"std::__cxx11::basic_string<char>", "str"},
+                                         {"tvm::ffi::Bytes", "bytes"},
+                                         {"tvm::ffi::Function", "a function"},
+                                         {"tvm::ffi::Tensor", "a tensor"},
+                                         {"tvm::ffi::TensorView", "a tensor"},
+                                         {"DLTensor*", "a tensor"},
+                                         {"tvm::ffi::Module", "a module"},
+                                         {"tvm::ffi::Shape", "a list of int"},
+                                         {"DLDataType", "a dtype"},
+                                         {"DLDevice", "a device"},
+                                         {"float", "float"},
+                                         {"double", "float"},
+                                         {"bool", "bool"}};
+  static constexpr Spelling kCpp[] = {
+      {"tvm::ffi::", ""},
+      {"kjit::host::ffi::", ""},
+      {"kjit::host::", ""},
+      {"kjit::", ""},
+      {"(anonymous namespace)::", ""},
+      {"{anonymous}::", ""},
+      {"<unnamed>::", ""},
+      {"std::__cxx11::basic_string<char>", "std::string"},
+      {"std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >", "std::string"},
+      {"std::basic_string<char, std::char_traits<char>, std::allocator<char> >", "std::string"},
+      {"std::basic_string<char>", "std::string"},
+      {"std::__cxx11::", "std::"},
+      {"std::__1::", "std::"},
+      {"long unsigned int", "uint64_t"},
+      {"unsigned long", "uint64_t"},
+      {"long int", "int64_t"},
+      {"short unsigned int", "uint16_t"},
+      {"unsigned short", "uint16_t"},
+      {"short int", "int16_t"},
+      {"unsigned char", "uint8_t"},
+      {"signed char", "int8_t"},
+      {"unsigned int", "uint32_t"},
+      {"long", "int64_t"},
+      {"short", "int16_t"},
+      {", void>", ">"}};  // what tvm-ffi gives by default
+  // g++: `constexpr const char* named() [with T = int]`; clang: `const char *named() [T = int]`.
+  const char* begin = pretty;
+  for (const char* c = pretty; *c != '\0'; ++c) {
+    if (size_if_prefix(c, "T = ") != 0 && c != pretty && (c[-1] == '[' || c[-1] == ' ')) {
+      begin = c + 4;
+      break;
+    }
+  }
+  std::size_t size = StringView(begin).size();
+  if (begin != pretty && size > 0) --size;  // the bracket
+  for (const Spelling& each : kPython) {
+    if (StringView(begin, size) == each.compiler) {
+      message << each.people;
+      return;
+    }
+  }
+  for (const char* c = begin; c < begin + size;) {
+    const bool starts_word = c == begin || !is_word(c[-1]);
+    std::size_t known = 0;
+    for (const Spelling& each : kCpp) {
+      const std::size_t length = starts_word || !is_word(*c) ? size_if_prefix(c, each.compiler) : 0;
+      if (length == 0 || (is_word(c[length - 1]) && is_word(c[length]))) continue;
+      message << each.people;
+      known = length;
+      break;
+    }
+    const bool is_between_brackets = c[0] == ' ' && c[1] == '>' && c > begin && c[-1] == '>';
+    if (known == 0 && !is_between_brackets) message << StringView(c, 1);
+    c += known == 0 ? 1 : known;
+  }
+}
+
+/// What came, in the words of a Python user.
+KJIT_IMPL void append_what_came(Message& message, const TVMFFIAny& value) {
+  if (python::type_name(value, message)) return;
+  if (value.type_index >= kTVMFFIDynObjectBegin) {
+    const TVMFFIByteArray key = TVMFFIGetTypeInfo(value.type_index)->type_key;
+    message << "a " << StringView(key.data, key.size);
+  } else {
+    message << python_type_name(value);
+  }
+}
+
+/// A short text or a number that came, else its type.
+KJIT_IMPL void append_key(Message& message, const TVMFFIAny& key) {
+  if (key.type_index == kTVMFFIInt) {
+    message << key.v_int64;
+  } else if (key.type_index == kTVMFFIStr || key.type_index == kTVMFFISmallStr) {
+    message << "'" << string_of(key, {}) << "'";
+  } else {
+    append_what_came(message, key);
+  }
+}
+
+/// `[1]['a']`, the way from the argument to an element.
+KJIT_IMPL void append_way(Message& message, const Element& element) {
+  if ((element.outer.count & Position::kInside) != 0) append_way(message, *element.outer.element);
+  if (element.kind == Element::kWhole || element.kind == Element::kKey) return;
+  message << "[";
+  if (element.kind == Element::kIndex) {
+    message << element.index;
+  } else {
+    append_key(message, *element.key);
+  }
+  message << "]";
+}
+
+/// `f(): argument 1 of 2`, or of an element `f(): argument 1 of 2 must be Array<int64_t>: element [1]`. True where what
+/// follows is said of the argument itself.
+KJIT_IMPL bool append_position(Message& message, Position at) {
+  const Element* inner = nullptr;
+  const char* type = nullptr;
+  bool is_whole = true;
+  Position outer = at;
+  for (; (outer.count & Position::kInside) != 0; outer = outer.element->outer) {
+    if (inner == nullptr) inner = outer.element;
+    type = outer.element->type;
+    if (outer.element->kind != Element::kWhole) is_whole = false;
+  }
+  const int count = outer.count & ~Position::kOrNone;
+  message << outer.function << "(): argument " << outer.index + 1 << " of " << count;
+  if (is_whole) return true;
+  message << " must be ";
+  append_type(message, type);
+  if (inner->kind == Element::kKey) {
+    message << ": key ";
+    append_key(message, *inner->key);
+    if ((inner->outer.count & Position::kInside) == 0) return false;
+    message << " of element ";
+    append_way(message, *inner->outer.element);
+  } else {
+    message << ": element ";
+    append_way(message, *inner);
+  }
+  return false;
+}
+
+/// The type to name where an argument is a `MayBeNone`: that, and not what is in it.
+KJIT_IMPL const char* type_of_whole(Position at, const char* type) {
+  for (; (at.count & Position::kInside) != 0; at = at.element->outer) {
+    if (at.element->kind != Element::kWhole) break;
+    type = at.element->type;
+  }
+  return type;
+}
+
+KJIT_IMPL void wrong_type(Position at, const char* expected, const TVMFFIAny& value) {
+  Message message;
+  append_position(message, at);
+  message << " must be ";
+  const char* whole = type_of_whole(at, nullptr);
+  if (whole != nullptr) {
+    append_type(message, whole);
+  } else {
+    message << expected;
+  }
+  if ((at.count & Position::kOrNone) != 0) message << " or None";
+  message << ", not ";
+  append_what_came(message, value);
+  throw PanicError(message, "TypeError");
+}
+
+KJIT_IMPL void not_of_type(Position at, const char* type, const TVMFFIAny& value) {
+  Message expected;
+  append_type(expected, type);
+  wrong_type(at, expected.c_str(), value);
+}
+
+KJIT_IMPL void wrong_size(Position at, const char* type, std::int64_t expected, std::int64_t given) {
+  Message message;
+  append_position(message, at);
+  message << " must be ";
+  append_type(message, type_of_whole(at, type));
+  message << ", and has " << given << (given == 1 ? " element" : " elements") << " instead of " << expected;
+  throw PanicError(message, "TypeError");
+}
+
+KJIT_IMPL void out_of_range(Position at, const char* expected, const TVMFFIAny& value) {
+  Message message;
+  append_position(message, at);
+  message << " is out of range for " << expected;
+  if (value.type_index == kTVMFFIInt) message << ": " << value.v_int64;
+  if (value.type_index == kTVMFFIFloat) message << ": " << value.v_float64;
+  throw PanicError(message, "ValueError");
+}
+
+KJIT_IMPL void not_readable(Position at, const DLTensor& tensor, std::uint64_t bits) {
+  Message message;
+  append_position(message, at);
+  const std::int64_t elements = host::ShapeView(tensor.shape, static_cast<std::size_t>(tensor.ndim)).Product();
+  if (bits == 0) {
+    message << " is a tensor of " << elements << (elements == 1 ? " element" : " elements")
+            << " without data: its memory was freed, or it never had any";
+  } else {
+    const bool is_conjugate = (bits & lazy_bits.conjugate) != 0;
+    message << " is the " << (is_conjugate ? "conjugate" : "opposite") << " of what lies in memory"
+            << (is_conjugate ? "; pass what resolve_conj() makes of it" : "; pass what resolve_neg() makes of it");
+  }
+  throw PanicError(message, "RuntimeError");
+}
+
+KJIT_IMPL void wrong_count(const char* function, int expected, int given) {
+  Message message;
+  message << function << "() takes " << expected << (expected == 1 ? " argument" : " arguments") << ", but " << given
+          << (given == 1 ? " was given" : " were given");
+  throw PanicError(message, "TypeError");
+}
+
+/// The bytes of the character of UTF-8 that text begins with; 0 where it begins with none, or with a null.
+KJIT_IMPL std::size_t utf8_size(const char* text, std::size_t size) {
+  const auto byte = [&](std::size_t i) -> unsigned { return i < size ? static_cast<unsigned char>(text[i]) : 0; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return first == 0 ? 0 : 1;
+  const std::size_t length = first >= 0xC2 && first < 0xE0   ? 2
+                             : first >= 0xE0 && first < 0xF0 ? 3
+                             : first < 0xF5                  ? 4
+                                                             : 0;
+  if (length < 2 || (length == 4 && first < 0xF0)) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // Longer than it need be, half of a pair of UTF-16, past the last character.
+  const unsigned second = byte(1);
+  const bool is_none = (first == 0xE0 && second < 0xA0) || (first == 0xED && second >= 0xA0) ||
+                       (first == 0xF0 && second < 0x90) || (first == 0xF4 && second >= 0x90);
+  return is_none ? 0 : length;
+}
+
+/// `text` as the message of a Python exception can be, which is UTF-8 and ends with the first null: what is no such
+/// character becomes the one that stands for that. To be freed; null where the text is good as it is, or memory is out.
+KJIT_IMPL char* mended(const char* text, std::size_t size) {
+  std::size_t valid = 0;
+  for (std::size_t length = 1; valid < size && length != 0; valid += length) {
+    length = utf8_size(text + valid, size - valid);
+  }
+  char* mended = valid == size ? nullptr : static_cast<char*>(std::malloc(3 * size + 1));
+  if (mended == nullptr) return nullptr;
+  std::size_t filled = 0;
+  for (std::size_t i = 0; i < size;) {
+    const std::size_t length = utf8_size(text + i, size - i);
+    const char* from = length == 0 ? "\xEF\xBF\xBD" : text + i;
+    for (std::size_t k = 0; k < (length == 0 ? 3 : length); ++k) mended[filled++] = from[k];
+    i += length == 0 ? 1 : length;
+  }
+  mended[filled] = '\0';
+  return mended;
+}
+
+/// Appends what the type of the exception in flight is called.
+KJIT_IMPL void append_type_in_flight(Message& message) {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  if (type == nullptr) return;
+  int status = 0;
+  char* name = abi::__cxa_demangle(type->name(), nullptr, nullptr, &status);
+  message << (name != nullptr ? name : type->name());
+  std::free(name);
+}
+
+/// The exception in flight as one that has a message.
+KJIT_IMPL PanicError described_in_flight() noexcept {
+  Message message;
+  try {
+    throw;
+  } catch (const std::exception&) {
+    append_type_in_flight(message);
+    message << " was thrown, without a message";
+  } catch (...) {
+    message << "a kernel threw something that is not a std::exception: ";
+    append_type_in_flight(message);
+  }
+  return PanicError(message);
+}
+
+// tvm-ffi notes who calls `TVMFFIErrorSetRaisedFromCStr`, and Python shows it: as few functions as can be.
+KJIT_IMPL int raise_current_exception() noexcept {
+  const auto raise = [](const char* kind, const char* text, std::size_t size) __attribute__((always_inline)) {
+    char* better = mended(text, size);
+    TVMFFIErrorSetRaisedFromCStr(kind, better != nullptr ? better : text);
+    std::free(better);
+  };
+  try {
+    throw;
+  } catch (const PanicError& error) {
+    raise(error.kind(), error.what(), error.size());
+  } catch (const std::exception& error) {
+    const StringView text = error.what();
+    if (text.empty()) {
+      const PanicError described = described_in_flight();
+      raise(described.kind(), described.what(), described.size());
+    } else {
+      raise("RuntimeError", text.data(), text.size());
+    }
+  } catch (const char* thrown) {
+    const StringView text = thrown == nullptr ? "a null pointer to text was thrown" : thrown;
+    raise("RuntimeError", text.data(), text.size());
+  } catch (...) {
+    const PanicError described = described_in_flight();
+    raise(described.kind(), described.what(), described.size());
+  }
+  return -1;
+}
+
+KJIT_IMPL int raise_tvm_error(TVMFFIObjectHandle error) noexcept {
+  const auto& cell = *reinterpret_cast<const TVMFFIErrorCell*>(static_cast<const TVMFFIObject*>(error) + 1);
+  char* better = mended(cell.message.data, cell.message.size);
+  TVMFFIObjectHandle readable = error;
+  if (better != nullptr) {
+    const TVMFFIByteArray message = {better, StringView(better).size()};
+    if (TVMFFIErrorCreate(&cell.kind, &message, &cell.backtrace, &readable) != 0) readable = error;
+    std::free(better);
+  }
+  TVMFFIErrorSetRaised(readable);
+  if (readable != error) TVMFFIObjectDecRef(readable);
+  return -1;
+}
+
+}  // namespace kjit::ffi_details
