@@ -251,7 +251,7 @@ class TestCache:
     def test_one_that_others_may_write_to_is_a_problem(self, machine: Path) -> None:
         machine.chmod(0o777)
         found = check("cache")
-        assert (found.state, "chmod go-w" in str(found.mend)) == ("problem", True)
+        assert (found.state, "chmod -R go-w" in str(found.mend)) == ("problem", True)
 
     def test_one_below_a_file_is_a_problem(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
