@@ -410,7 +410,7 @@ def _write_generated(folder: Path, step: _Step) -> None:
 
 
 def _write_text(path: Path, text: str) -> None:
-    # Names of files may hold bytes that are no UTF-8; they arrive as they are.
+    # Names of files may hold bytes that are no UTF-8, or that this locale does not know; they arrive as they are.
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
@@ -497,7 +497,8 @@ def _absolute(path: str) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
+        # As Python decodes the names of files, in whatever locale: what is read here is full of them.
+        return os.fsdecode(path.read_bytes()).replace("\r\n", "\n")
     except FileNotFoundError:
         return ""
 

@@ -202,7 +202,7 @@ def ask(command: list[str], *, stderr: bool = False) -> str:
     if done.returncode != 0:
         words = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
         raise ToolchainError(f"'{' '.join(command)}' failed: {words[0] if words else f'exit {done.returncode}'}.")
-    return (done.stderr if stderr else done.stdout).decode(errors="replace")
+    return os.fsdecode(done.stderr if stderr else done.stdout)
 
 
 def _named_cxx(named: str) -> Path:

@@ -424,6 +424,13 @@ def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
     import tvm_ffi
 
     try:
+        path = os.fsencode(path).decode()  # tvm-ffi takes UTF-8, whatever this locale makes of it
+    except UnicodeDecodeError:
+        raise KjitError(
+            f"{variant.label} is built and cannot be loaded: the path {path!r} is not UTF-8.",
+            hint=f"set {env.CACHE_DIR} to a folder with another name",
+        ) from None
+    try:
         return tvm_ffi.load_module(path)
     except RuntimeError as error:
         missing = _MISSING_CUDA_RUNTIME.search(str(error))
