@@ -27,6 +27,7 @@ from kjit.build.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_ver
 from kjit.build.folders import is_noexec
 from kjit.build.highway import find_highway
 from kjit.build.memo import open_memo
+from kjit.build.staging import temporary_root
 from kjit.build.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
 from kjit.errors import KjitError, ToolchainError
 from kjit.runtime.eager_calls import python_header
@@ -76,6 +77,7 @@ def examine() -> list[Check]:
         _run("torch", _torch, needed=True),
         _run("cache", _cache, needed=True),
         _run("shared cache", _shared_cache, needed=False),
+        _run("temp folder", _temporary_folder, needed=True),
         _run("CUDA", _cuda, needed=False),
         _run("simulator", _simulator, needed=False),
         _run("GPUs", _gpus, needed=False),
@@ -172,15 +174,17 @@ def _cache() -> _Finding:
     root = env.cache_dir()
     store = Store.open()
     existing = root
-    while not existing.exists():
+    while not os.path.lexists(existing):  # not Path.exists, which raises where a folder may not be looked into
         existing = existing.parent
     if not existing.is_dir():
         return _Finding(f"'{existing}' is no folder.", "problem", f"move it away, or set {env.CACHE_DIR}")
     if not os.access(existing, os.W_OK | os.X_OK):
+        why = "" if env.has_home() or env.has_cache_dir() else " (it has no home folder: HOME is not set)"
+        own = f"`chown -R {os.geteuid()} {root}`, or " if existing == root else ""
         return _Finding(
-            f"'{root}' cannot be written by this user, so that what is built is lost when the process ends.",
+            f"'{root}' cannot be written by this user{why}, so that what is built is lost when the process ends.",
             "problem",
-            f"`chown {os.geteuid()} {existing}`, or set {env.CACHE_DIR} to a folder of your own",
+            f"{own}set {env.CACHE_DIR} to a folder of your own",
         )
     if is_noexec(existing):
         return _Finding(
@@ -219,6 +223,18 @@ def _shared_cache() -> _Finding:
             return _Finding(f"{refusal}.", "problem", f"its owner can `chmod -R go-w {cache.root}`")
         found.append(f"{cache.root}, {_artifacts(sum(1 for _ in cache.entries()))}")
     return _Finding("; ".join(found))
+
+
+def _temporary_folder() -> _Finding:
+    folder = temporary_root()
+    named = os.environ.get("TMPDIR")
+    if named and os.path.realpath(named) != os.path.realpath(folder):
+        return _Finding(
+            f"'{folder}' is used: TMPDIR is '{named}', where nothing can be written.",
+            "ok",
+            "correct TMPDIR, or unset it",
+        )
+    return _Finding(folder)
 
 
 def _cuda() -> _Finding:

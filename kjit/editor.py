@@ -219,14 +219,14 @@ def _write(path: Path, text: str, force: bool) -> str:
     if path.is_dir():
         raise UsageError(f"'{path}' is a folder.", hint="move it away")
     if path.exists():
-        if path.read_bytes() == text.encode():
+        if path.read_bytes() == text.encode(errors="surrogateescape"):
             return "unchanged"
         if not force:
             return "kept"
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode(errors="surrogateescape"))  # names of files, as bytes that this locale does not know
         os.chmod(name, 0o644)
         os.replace(name, path)
     except OSError:

@@ -97,14 +97,31 @@ VARIABLES = (
 def cache_dir() -> Path:
     """The folder of the artifact cache (it need not exist yet): `KJIT_CACHE_DIR`, else the user's cache folder.
 
+    A user without a home folder (no HOME, and no entry in the system's list of users) has the one that container
+    runtimes give such a user: `/`.
+
     Raises:
-        UsageError: `KJIT_CACHE_DIR` starts with a `~user` that does not exist.
+        UsageError: `KJIT_CACHE_DIR` starts with a `~user` that does not exist, or is relative to a folder that is gone.
     """
     if text := _get(CACHE_DIR):
         return _path(CACHE_DIR, text)
     import platformdirs
 
-    return _absolute(os.path.abspath(platformdirs.user_cache_dir("kjit")))
+    try:
+        folder = platformdirs.user_cache_dir("kjit")
+    except RuntimeError:  # so say its newer versions where there is no home
+        folder = ""
+    return _absolute(folder if os.path.isabs(folder) else "/.cache/kjit")
+
+
+def has_cache_dir() -> bool:
+    """Whether `KJIT_CACHE_DIR` names the folder of the cache."""
+    return bool(_get(CACHE_DIR))
+
+
+def has_home() -> bool:
+    """Whether this user has a home folder, by HOME or by the system's list of users."""
+    return os.path.isabs(os.path.expanduser("~"))
 
 
 def shared_cache_dirs() -> list[Path]:
@@ -227,8 +244,28 @@ def _path(name: str, text: str) -> Path:
     try:
         path = os.fspath(Path(text).expanduser()) if text.startswith("~") else text
     except RuntimeError:
-        raise UsageError(f"{name} is '{text}', and no such user has a home folder.") from None
-    return _absolute(path if path.startswith("/") else os.path.abspath(path))
+        raise UsageError(
+            f"{name} is '{text}', and no such user has a home folder.", hint=f"give {name} an absolute path"
+        ) from None
+    return absolute(name, path)
+
+
+def absolute(name: str, path: str) -> Path:
+    """`path` as an absolute one.
+
+    Args:
+        name: of the variable or the argument that it comes from.
+
+    Raises:
+        UsageError: it is relative to a current folder that is gone.
+    """
+    try:
+        return _absolute(path if path.startswith("/") else os.path.abspath(path))
+    except FileNotFoundError:
+        raise UsageError(
+            f"{name} is '{path}', and the current folder, to which that is relative, does not exist any more.",
+            hint=f"give {name} an absolute path, or cd to a folder that exists",
+        ) from None
 
 
 @lru_cache(maxsize=64)

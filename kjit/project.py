@@ -255,7 +255,8 @@ def read_project(pyproject: Path) -> Project:
     def folder(key: str, default: Path) -> Path:
         if key not in table:
             return default
-        path = Path(os.path.normpath(root / table[key]))
+        # As Python names files: in a locale without UTF-8, a name is not what TOML says.
+        path = Path(os.path.normpath(root / os.fsdecode(table[key].encode())))
         if not path.is_relative_to(root):
             raise UsageError(
                 f"{_at(pyproject, key)}: [tool.kjit] {key} = '{table[key]}' is outside of the project.",

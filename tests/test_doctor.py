@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +30,7 @@ NAMES = [
     "torch",
     "cache",
     "shared cache",
+    "temp folder",
     "CUDA",
     "simulator",
     "GPUs",
@@ -251,7 +253,7 @@ class TestCache:
     def test_one_that_others_may_write_to_is_a_problem(self, machine: Path) -> None:
         machine.chmod(0o777)
         found = check("cache")
-        assert (found.state, "chmod go-w" in str(found.mend)) == ("problem", True)
+        assert (found.state, "chmod -R go-w" in str(found.mend)) == ("problem", True)
 
     def test_one_below_a_file_is_a_problem(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
@@ -323,6 +325,26 @@ class TestSharedCache:
         assert found.state == "problem"
         assert "may write to" in found.detail
         assert "chmod -R go-w" in str(found.mend)
+
+
+def test_a_tmpdir_that_cannot_be_written_is_named_with_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", "/nonexistent")
+    found = check("temp folder")
+    assert found.state == "ok"
+    assert found.detail.endswith("is used: TMPDIR is '/nonexistent', where nothing can be written.")
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KJIT_CACHE_DIR", "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: {}[0])
+    monkeypatch.setattr("os.access", lambda *_: False)
+    found = check("cache")
+    assert found.detail.startswith(
+        "'/.cache/kjit' cannot be written by this user (it has no home folder: HOME is not set)"
+    )
+    assert found.mend == "set KJIT_CACHE_DIR to a folder of your own"
 
 
 def test_the_limit_of_the_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

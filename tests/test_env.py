@@ -33,6 +33,42 @@ def test_an_unknown_user_in_the_cache_folder_is_refused_by_name(monkeypatch: pyt
         env.cache_dir()
 
 
+@pytest.mark.parametrize("said", [RuntimeError("could not determine the home directory"), "~/.cache/kjit"])
+def test_a_user_without_a_home_has_the_cache_where_containers_put_it(
+    monkeypatch: pytest.MonkeyPatch, said: RuntimeError | str
+) -> None:
+    def user_cache_dir(_: str) -> str:  # as newer and older versions of platformdirs
+        if isinstance(said, str):
+            return said
+        raise said
+
+    monkeypatch.delenv("KJIT_CACHE_DIR", raising=False)
+    monkeypatch.setattr("platformdirs.user_cache_dir", user_cache_dir)
+    assert env.cache_dir() == Path("/.cache/kjit")
+
+
+def test_a_user_in_no_list_without_home_has_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert env.has_home()
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", lambda _: {}[0])
+    assert not env.has_home()
+
+
+def test_a_relative_folder_where_the_current_one_is_gone_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setenv("KJIT_CACHE_DIR", "cache")
+    with pytest.raises(UsageError, match="KJIT_CACHE_DIR is 'cache', and the current folder") as caught:
+        env.cache_dir()
+    assert caught.value.hint == "give KJIT_CACHE_DIR an absolute path, or cd to a folder that exists"
+    monkeypatch.setenv("KJIT_CACHE_DIR", "/cache")
+    assert env.cache_dir() == Path("/cache")
+
+
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KJIT_CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

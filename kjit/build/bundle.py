@@ -88,7 +88,10 @@ def find(variant: Variant, wrapper: str | None) -> Lookup:
     if wrapper is None or variant.target.is_simulated:
         return Lookup(None, ())
     if not os.path.isabs(wrapper):
-        wrapper = os.path.abspath(wrapper)  # `__file__` is as it was named to runpy
+        try:
+            wrapper = os.path.abspath(wrapper)  # `__file__` is as it was named to runpy
+        except FileNotFoundError:
+            return Lookup(None, ())  # the current folder is gone, and what was beside the wrapper with it
     refusals: list[Refusal] = []
     for folder in _places(os.path.dirname(wrapper)):
         try:

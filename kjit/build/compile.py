@@ -39,6 +39,7 @@ from pathlib import Path
 
 from kjit import env
 from kjit.build import diagnostics, rewrite
+from kjit.build.compilers import HOST_VARIABLE
 from kjit.build.diagnostics import KernelResources
 from kjit.build.failures import Refusal
 from kjit.build.flags import parse
@@ -46,7 +47,7 @@ from kjit.build.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsa
 from kjit.build.key import digest
 from kjit.build.libraries import brought_in, files_named, linked_by, lists_what_it_links, sought_by
 from kjit.build.run import run
-from kjit.build.staging import temporary_folder
+from kjit.build.staging import temporary_folder, temporary_root
 from kjit.build.support import SupportObject, support_objects
 from kjit.build.toolchain import EXPORTS_SCRIPT, NVCC_FLAGS, Toolchain, find_launcher, find_ninja
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
@@ -69,7 +70,7 @@ _DROPPED_ENVIRONMENT = (
     "LD_RUN_PATH",
     "MAKEFLAGS",
     "NINJA_STATUS",
-    "NVCC_CCBIN",
+    HOST_VARIABLE,  # which compiler that is, the command line says
     "SUNPRO_DEPENDENCIES",
     "CUDAFE_FLAGS",
     "INCLUDES",
@@ -214,7 +215,9 @@ def compile_variant(
             folder = staging if _PLAIN_FOR_NVCC.fullmatch(os.path.realpath(staging)) else temporary
             made = _write(folder, steps, links)
             # A server that a launcher starts outlives the build, and so must its folder for temporary files.
-            extra = {"TMPDIR": str(temporary)} if launcher is None else _LAUNCHER_ENVIRONMENT
+            extra = {"TMPDIR": str(temporary)}
+            if launcher is not None:
+                extra = {**_LAUNCHER_ENVIRONMENT, "TMPDIR": temporary_root()}
             done = _run(ninja, folder, extra, cancel)
             logs = [links.restore(_read(folder / step.log)) for step in made]
             _keep_support(folder, made, done)
@@ -310,7 +313,7 @@ def _with_lasting_path(unit: _Unit) -> _Unit:
 def lasting_folder() -> Path:
     """Where the generated units of builds with a launcher are: in `/tmp`, which no variable moves, where that can be
     written."""
-    root = "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()
+    root = "/tmp" if os.access("/tmp", os.W_OK) else temporary_root()
     return Path(root) / f"kjit-units-{os.geteuid()}"
 
 
@@ -407,7 +410,7 @@ def _write_generated(folder: Path, step: _Step) -> None:
 
 
 def _write_text(path: Path, text: str) -> None:
-    # Names of files may hold bytes that are no UTF-8; they arrive as they are.
+    # Names of files may hold bytes that are no UTF-8, or that this locale does not know; they arrive as they are.
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
@@ -446,7 +449,7 @@ def _temporary_folder() -> contextlib.AbstractContextManager[Path]:
 
     In the system's temporary folder, which is on a fast disk where a cache in a home folder may not be.
     """
-    root = tempfile.gettempdir()
+    root = temporary_root()
     if _PLAIN_FOR_NVCC.fullmatch(os.path.realpath(root)) is None and os.access("/tmp", os.W_OK):
         root = "/tmp"
     return temporary_folder(root)
@@ -494,7 +497,8 @@ def _absolute(path: str) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
+        # As Python decodes the names of files, in whatever locale: what is read here is full of them.
+        return os.fsdecode(path.read_bytes()).replace("\r\n", "\n")
     except FileNotFoundError:
         return ""
 

@@ -8,6 +8,7 @@ the same whatever compiler it calls, is passed over for the compiler behind it; 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import platform
 import re
@@ -19,6 +20,7 @@ from typing import Literal
 
 from kjit import env
 from kjit.build.memo import open_memo, stamp
+from kjit.build.staging import temporary_root
 from kjit.errors import ToolchainError
 
 Family = Literal["gcc", "clang", "nvcc"]
@@ -26,6 +28,9 @@ Role = Literal["c++", "nvcc"]
 
 OLDEST: Mapping[Family, tuple[int, int]] = {"gcc": (11, 0), "clang": (16, 0), "nvcc": (12, 8)}
 """The first releases that compile kjit's headers."""
+
+HOST_VARIABLE = "NVCC_CCBIN"
+"""The variable of nvcc that names its host compiler."""
 
 _INSTALL_CXX = "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`; conda: `gxx`) or set CXX"
 _CACHING_WRAPPERS = ("ccache", "sccache", "distcc", "icecc")
@@ -90,18 +95,20 @@ def find_cxx() -> Compiler:
 
 
 def find_host_cxx(nvcc: Compiler) -> Compiler:
-    """The C++ compiler for the host code of CUDA sources: as `find_cxx`, but one that `nvcc` takes.
+    """The C++ compiler for the host code of CUDA sources: the one that nvcc's own variables name (`-ccbin` among its
+    flags, `NVCC_CCBIN`), else as `find_cxx`, but one that `nvcc` takes.
 
     Where the default compiler is newer than nvcc's limit, the newest `g++-N` on PATH within it is used.
 
     Raises:
-        ToolchainError: as `find_cxx`, or every compiler that was found is too new.
+        ToolchainError: as `find_cxx`, a variable names no compiler, or every compiler that was found is too new.
     """
-    cxx = find_cxx()
+    variable, path = _named_host()
+    cxx = find_cxx() if path is None else inspect(path, "c++")
     newest = nvcc.newest_host(cxx.family)
     if newest is None or cxx.version[0] <= newest:
         return cxx
-    if not os.environ.get("CXX", "").strip():
+    if not os.environ.get(variable, "").strip():
         newest_gcc = nvcc.newest_host("gcc") or 0
         for major in range(newest_gcc, OLDEST["gcc"][0] - 1, -1):
             path = _which_compiler(f"g++-{major}")
@@ -109,8 +116,36 @@ def find_host_cxx(nvcc: Compiler) -> Compiler:
                 return inspect(path, "c++")
     raise ToolchainError(
         f"{nvcc.label} takes {cxx.family} up to version {newest}, and '{cxx.path}' is {cxx.label}.",
-        hint=f"install an older one (`apt install g++-{nvcc.newest_host('gcc') or newest}`) and name it in CXX",
+        hint=f"install an older one (`apt install g++-{nvcc.newest_host('gcc') or newest}`) and name it in {variable}",
     )
+
+
+def _named_host() -> tuple[str, Path | None]:
+    """The variable that says which host compiler nvcc is to call, and the compiler; `CXX` and None where none does.
+
+    In nvcc's own order: what is appended to its command line goes before what is put ahead of it, and that before
+    `NVCC_CCBIN`. A folder stands for the compiler in it.
+    """
+    named: list[tuple[str, str]] = []
+    for variable in ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"):
+        words = os.environ.get(variable, "").split()
+        for name in ("-ccbin", "--compiler-bindir"):
+            named += [(variable, after) for word, after in itertools.pairwise(words) if word == name]
+            named += [(variable, word[len(name) + 1 :]) for word in words if word.startswith(f"{name}=")]
+    named.append((HOST_VARIABLE, os.environ.get(HOST_VARIABLE, "").strip()))
+    for variable, text in named:
+        if not text:
+            continue
+        candidates = [f"{text}/{name}" for name in ("g++", "c++", "clang++")] if os.path.isdir(text) else [text]
+        found = next(filter(None, map(_which_compiler, candidates)), None)
+        if found is None:
+            what = "a folder without a C++ compiler" if os.path.isdir(text) else "no such program"
+            raise ToolchainError(
+                f"{variable} has '{text}' for nvcc's host compiler, and that is {what}.",
+                hint=f"correct {variable}, or unset it",
+            )
+        return variable, found
+    return "CXX", None
 
 
 def inspect(path: Path, role: Role) -> Compiler:
@@ -155,7 +190,8 @@ def ask(command: list[str], *, stderr: bool = False) -> str:
             command,
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "LC_ALL": "C"},
+            # Where TMPDIR cannot be written, nvcc would end with words of its own.
+            env={**os.environ, "LC_ALL": "C", "TMPDIR": temporary_root()},
             timeout=_ASK_TIMEOUT_S,
             check=False,
         )
@@ -166,7 +202,7 @@ def ask(command: list[str], *, stderr: bool = False) -> str:
     if done.returncode != 0:
         words = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
         raise ToolchainError(f"'{' '.join(command)}' failed: {words[0] if words else f'exit {done.returncode}'}.")
-    return (done.stderr if stderr else done.stdout).decode(errors="replace")
+    return os.fsdecode(done.stderr if stderr else done.stdout)
 
 
 def _named_cxx(named: str) -> Path:
@@ -239,6 +275,7 @@ def compiles(path: Path, flags: list[str], source: str) -> bool:
     done = subprocess.run(
         [str(path), "-x", "c++", "-", *flags],
         input=source.encode(),
+        env={**os.environ, "TMPDIR": temporary_root()},
         capture_output=True,
         timeout=_ASK_TIMEOUT_S,
         check=False,

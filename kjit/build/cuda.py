@@ -266,7 +266,7 @@ def _minor(version: str) -> str:
 
 def _cuda_home_variable() -> Path | None:
     text = os.environ.get("CUDA_HOME", "").strip()
-    return Path(os.path.abspath(text)) if text else None
+    return env.absolute("CUDA_HOME", text) if text else None
 
 
 def _toolkit_on_path(found: Path) -> CudaToolkit:

@@ -373,7 +373,10 @@ class _View:
             export = self._export(file, line)
             return f"the wrapper of export '{export[0]}'" if export else f"{file}:{line} (generated)"
         path = self._absolute(file)
-        relative = os.path.relpath(path)
+        try:
+            relative = os.path.relpath(path)
+        except FileNotFoundError:  # the current folder is gone
+            relative = ".."
         shown = path if relative.startswith("..") else relative
         return f"{shown}:{line}" if column is None else f"{shown}:{line}:{column}"
 

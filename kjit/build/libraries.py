@@ -136,7 +136,7 @@ def _link_nothing(cxx: Compiler) -> list[str]:
         flags += ["-fopenmp"] if "openmp" in cxx.features else []
         if not compiles(cxx.path, flags, "int nothing;") or not listing.exists():
             raise _CannotListError
-        names = read_listing(listing.read_text(encoding="utf-8", errors="surrogateescape"))
+        names = read_listing(os.fsdecode(listing.read_bytes()))
     # The object that was linked is gone by now.
     return [os.path.normpath(name) for name in names if os.path.exists(name)]
 

@@ -23,9 +23,9 @@ from typing import get_args
 
 from kjit import env
 from kjit.build import gpus
+from kjit.build.compilers import HOST_VARIABLE, find_host_cxx
 from kjit.build.compilers import Compiler as Compiler
 from kjit.build.compilers import find_cxx as find_cxx
-from kjit.build.compilers import find_host_cxx
 from kjit.build.cpu import cpu_features, cpu_identity, find_level, lowest_level
 from kjit.build.cuda import CudaHeaders, find_cuda_headers
 from kjit.build.cuda import CudaToolkit as CudaToolkit
@@ -79,7 +79,7 @@ _DISCOVERY_ENVIRONMENT = ("PATH", env.CACHE_DIR)
 
 def _variables(kind: TargetKind) -> tuple[str, ...]:
     """The variables that decide which compilers there are for a kind of target, and what they do."""
-    cuda = NVCC_ENVIRONMENT if kind == "cuda" else ("CUDA_HOME",)
+    cuda = (*NVCC_ENVIRONMENT, HOST_VARIABLE) if kind == "cuda" else ("CUDA_HOME",)
     others = () if kind == "cpu" else (env.CUDA_HOME, *cuda)
     return (*_DISCOVERY_ENVIRONMENT, *COMPILER_ENVIRONMENT, *others)
 

@@ -5,7 +5,9 @@ Nothing heavy (torch, tvm-ffi, jinja2) is imported before a command that needs i
 
 from __future__ import annotations
 
+import codecs
 import errno
+import io
 import os
 import re
 import signal
@@ -87,8 +89,10 @@ def main() -> None:
     """Run the command line and leave with its exit status: 0 done, 1 the work failed, 2 wrong usage."""
     debug = "--debug" in sys.argv[1:]
     _open_closed_streams()
+    _print_anything()
     try:
         status = app(standalone_mode=False)
+        sys.stdout.flush()  # here, where it can be said that it fails
     except Exception as error:  # noqa: BLE001 (the edge of the program: whatever arrives here has to be said)
         if debug:
             traceback.print_exc()
@@ -111,6 +115,21 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (open until the end)
 
 
+def _print_anything() -> None:
+    """Print what the locale has no bytes for as an escape, and names of files as the bytes that they are."""
+
+    def encode(error: UnicodeError) -> tuple[str | bytes, int]:
+        try:
+            return codecs.lookup_error("surrogateescape")(error)
+        except UnicodeError:
+            return codecs.backslashreplace_errors(error)
+
+    codecs.register_error("kjit", encode)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="kjit")
+
+
 def _report(error: Exception) -> int:
     """Say what went wrong in one sentence and what to do, and return the exit status."""
     if isinstance(error, KjitError):
@@ -127,12 +146,21 @@ def _report(error: Exception) -> int:
         return 128 + signal.SIGPIPE
     if isinstance(error, OSError):
         console.print_error(*_explain(error))
+        _give_up_printing()
         return 1
     console.print_error(
         f"kjit failed where it should not: {type(error).__name__}: {error}.",
         "`kjit --debug ...` shows where; please report it with what that prints",
     )
     return 1
+
+
+def _give_up_printing() -> None:
+    """Where stdout takes nothing, let the rest go nowhere: else Python complains once more at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report_usage(error: Exception) -> int:
@@ -173,7 +201,7 @@ def _explain(error: OSError) -> tuple[str, str | None]:
     where = error.filename if error.filename is not None else "a file"
     if error.errno == errno.ENOSPC:
         return (
-            f"no space is left on the disk for '{where}'.",
+            f"no space is left on the disk{'' if error.filename is None else f' for {where!r}'}.",
             "free some space (`kjit clean-cache` empties kjit's cache)",
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

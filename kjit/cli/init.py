@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kjit.cli import console
+from kjit.cli import console, text
 
 
 def init(
@@ -26,8 +25,9 @@ def init(
         console.note(f"note: {note}")
     for file in new.files.files:
         added = " (added what was missing)" if file.edits else ""
-        console.say(f"{os.path.relpath(file.path)}{added}")
+        console.say(f"{text.path(file.path)}{added}")
     if not new.files.files:
-        console.say(f"{os.path.relpath(new.project.root / 'pyproject.toml')} is complete; nothing to do.")
-    start = "" if Path(os.path.abspath(folder)) == Path.cwd() else f"cd {os.path.relpath(new.project.root)} && "
+        console.say(f"{text.path(new.project.root / 'pyproject.toml')} is complete; nothing to do.")
+    where = text.path(new.project.root)
+    start = "" if where == "." else f"cd {where} && "
     console.say(f"Next: {start}kjit new scale")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from kjit.cli import console
+from kjit.cli import console, text
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -102,7 +100,7 @@ def new(
         return
     scaffold.files.write(force=force)
     _report(scaffold)
-    console.say(f"Then: pytest {_shown(scaffold.project.test_path(op))}")
+    console.say(f"Then: pytest {text.path(scaffold.project.test_path(op))}")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -148,7 +146,7 @@ def _report(scaffold: Scaffold) -> None:
     for note in scaffold.notes:
         console.note(f"note: {note}")
     for file in scaffold.files.files:
-        console.say(_shown(file.path))
+        console.say(text.path(file.path))
     if scaffold.places:
         _list("Put your math in the place of the example's:", scaffold.places)
 
@@ -157,9 +155,4 @@ def _list(heading: str, places: Sequence[Place]) -> None:
     console.say()
     console.say(heading)
     for place in places:
-        console.say(f"  {_shown(place.path)}:{place.line}")
-
-
-def _shown(path: Path) -> str:
-    """As a user in the current folder would write it."""
-    return os.path.relpath(path)
+        console.say(f"  {text.path(place.path)}:{place.line}")

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand
 
 from kjit import env
-from kjit.cli import complete, console
+from kjit.cli import complete, console, text
 from kjit.errors import KjitError, ToolchainError, UsageError
 from kjit.spec import Spec, Target
 
@@ -90,7 +90,7 @@ def test(
     for_pytest: list[str] = context.meta.get(_FOR_PYTEST, [])
     if not any(map(_NARROWED.fullmatch, for_pytest)):
         _build_first(project, ops or [file.stem.removeprefix("test_") for file in files], sim=sim, check=check)
-    shown = [os.path.relpath(file) for file in files]
+    shown = [text.path(file) for file in files]
     command = [sys.executable, "-c", _START_PYTEST, str(project.root), *shown, *for_pytest]
     raise typer.Exit(_status(subprocess.run(command, env=environment, check=False).returncode))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kjit.cli import console
@@ -86,6 +88,14 @@ def print_rows(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], right: 
         lines.append("  ".join(cells).rstrip())
     sys.stdout.write("\n".join([*lines, ""]))
     sys.stdout.flush()  # ahead of what is said on stderr after it
+
+
+def path(path: Path) -> str:
+    """A path as a user in the current folder would write it."""
+    try:
+        return os.path.relpath(path)
+    except FileNotFoundError:  # that folder is gone
+        return str(path)
 
 
 def size(count: int) -> str:

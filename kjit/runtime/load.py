@@ -22,7 +22,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
 
 from kjit import env
@@ -241,7 +240,8 @@ def ensure_built(
     """
     attach_log()
     _origins.add("cache")
-    store = Store.open(None if build_directory is None else Path(os.path.abspath(build_directory)))
+    folder = None if build_directory is None else env.absolute("build_directory", os.fspath(build_directory))
+    store = Store.open(folder)
     found = _look_up(variant, store, refusals)
     if found.artifact is not None:
         if _log.isEnabledFor(logging.DEBUG):
@@ -423,6 +423,13 @@ def _loaded_from(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.M
 def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
     import tvm_ffi
 
+    try:
+        path = os.fsencode(path).decode()  # tvm-ffi takes UTF-8, whatever this locale makes of it
+    except UnicodeDecodeError:
+        raise KjitError(
+            f"{variant.label} is built and cannot be loaded: the path {path!r} is not UTF-8.",
+            hint=f"set {env.CACHE_DIR} to a folder with another name",
+        ) from None
     try:
         return tvm_ffi.load_module(path)
     except RuntimeError as error:

@@ -10,14 +10,16 @@ import platform
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kjit.build import cpu, gpus, memo, toolchain
 from kjit.build import cuda as cuda_module
-from kjit.build.compilers import inspect
+from kjit.build.compilers import Compiler, ask, find_host_cxx, inspect
 from kjit.build.cuda import check_wheels, find_cuda, wheel_homes
 from kjit.build.gpus import Driver, Gpu, select_visible
 from kjit.build.toolchain import Toolchain, find_cxx, find_ninja, gpu_archs, resolve_archs, runtime_target
@@ -139,6 +141,81 @@ class TestCxx:
         program = write_gcc(tmp_path / "it's $HOME é" / "c++")
         monkeypatch.setenv("PATH", str(program.parent))
         assert find_cxx().path == program
+
+
+class TestTemporaryFiles:
+    def test_a_program_is_asked_where_tmpdir_cannot_be_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setenv("TMPDIR", "/nonexistent")
+        assert os.path.isdir(ask(["/bin/sh", "-c", "echo $TMPDIR"]).strip())
+
+
+class TestHostOfNvcc:
+    """Which compiler nvcc is to call for host code, by nvcc's own variables."""
+
+    @pytest.fixture
+    def nvcc(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiler:
+        monkeypatch.setenv("CXX", str(write_gcc(tmp_path / "cxx")))
+        for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"):
+            monkeypatch.delenv(name, raising=False)
+        return replace(inspect(write_gcc(tmp_path / "nvcc"), "c++"), family="nvcc", features=("gcc<=15",))
+
+    @pytest.mark.parametrize(
+        ("variable", "text"),
+        [
+            ("NVCC_CCBIN", "{}"),
+            ("NVCC_PREPEND_FLAGS", "-ccbin={}"),
+            ("NVCC_PREPEND_FLAGS", "-lineinfo -ccbin {} -O1"),
+            ("NVCC_APPEND_FLAGS", "--compiler-bindir={}"),
+            ("NVCC_APPEND_FLAGS", "--compiler-bindir {}"),
+        ],
+    )
+    def test_it_goes_before_cxx(
+        self, nvcc: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, text: str
+    ) -> None:
+        named = write_gcc(tmp_path / "named" / "g++-13", "13.2.0")
+        monkeypatch.setenv(variable, text.format(named))
+        assert find_host_cxx(nvcc).path == named
+
+    def test_a_folder_stands_for_the_compiler_in_it(
+        self, nvcc: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        named = write_gcc(tmp_path / "bin" / "g++")
+        monkeypatch.setenv("NVCC_CCBIN", str(named.parent))
+        assert find_host_cxx(nvcc).path == named
+
+    def test_they_go_in_the_order_in_which_nvcc_reads_them(
+        self, nvcc: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        names = ("NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+        for name in names:
+            named = write_gcc(tmp_path / name / "g++")
+            monkeypatch.setenv(name, f"-ccbin={named}" if name != "NVCC_CCBIN" else str(named))
+            assert find_host_cxx(nvcc).path == named
+
+    def test_one_that_is_not_there_or_too_new_is_an_error_that_names_the_variable(
+        self, nvcc: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv("NVCC_PREPEND_FLAGS", "-ccbin=/nonexistent/g++")
+        with pytest.raises(
+            ToolchainError, match="NVCC_PREPEND_FLAGS has '/nonexistent/g\\+\\+' for nvcc's host"
+        ) as caught:
+            find_host_cxx(nvcc)
+        assert caught.value.hint == "correct NVCC_PREPEND_FLAGS, or unset it"
+        monkeypatch.setenv("NVCC_PREPEND_FLAGS", f"-ccbin={write_gcc(tmp_path / 'g++-99', '99.1.0')}")
+        with pytest.raises(ToolchainError, match=r"is gcc 99\.1") as caught:
+            find_host_cxx(nvcc)
+        assert "name it in NVCC_PREPEND_FLAGS" in (caught.value.hint or "")
+
+    @pytest.mark.nvcc
+    def test_a_toolchain_is_found_anew_when_it_changes(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        target = Target.cuda("9.0a")
+        monkeypatch.delenv("NVCC_CCBIN", raising=False)
+        before = Toolchain.for_target(target).cxx.path
+        link = tmp_path / "g++"
+        link.symlink_to(before)
+        monkeypatch.setenv("NVCC_CCBIN", str(link))
+        assert Toolchain.for_target(target).cxx.path == link
 
 
 class TestMemo:

@@ -1,0 +1,108 @@
+"""Modules in odd surroundings: a folder that is gone, a locale that cannot name the project's folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kjit.spec import Spec
+
+WriteOp = Callable[..., Spec]
+_ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+_LOAD = """
+import os, sys
+import torch, kjit
+if len(sys.argv) > 2:
+    os.chdir(sys.argv[2])
+    os.rmdir(sys.argv[2])
+try:
+    print(kjit.load_jit("answer", cpp_files=[sys.argv[1]]).answer())
+except kjit.KjitError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def load(spec: Spec, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _LOAD, spec.cpp_files[0], *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def gone(tmp_path: Path) -> str:
+    (tmp_path / "gone").mkdir()
+    return str(tmp_path / "gone")
+
+
+def test_a_module_with_absolute_paths_is_built_and_loaded_where_the_current_folder_is_gone(
+    tmp_path: Path, answer_op: WriteOp, cache_dir: Path, gone: str
+) -> None:
+    del cache_dir
+    done = load(answer_op(tmp_path / "project"), gone)
+    assert done.stdout == "42\n", done.stderr
+
+
+def test_a_compile_error_there_names_absolute_paths(
+    tmp_path: Path, answer_op: WriteOp, cache_dir: Path, gone: str
+) -> None:
+    del cache_dir
+    spec = answer_op(tmp_path / "project")
+    header = Path(spec.cpp_files[0]).with_suffix(".h")
+    header.write_text("#define ANSWER oops\n")
+    assert f"\n{header}:1:16: error: 'oops' was not declared" in load(spec, gone).stdout
+
+
+def test_a_relative_cache_folder_there_is_an_error_that_says_so(
+    tmp_path: Path, answer_op: WriteOp, cache_dir: Path, gone: str
+) -> None:
+    del cache_dir
+    done = load(answer_op(tmp_path / "project"), gone, KJIT_CACHE_DIR="cache")
+    assert done.stdout.startswith("UsageError KJIT_CACHE_DIR is 'cache', and the current folder")
+
+
+def test_a_folder_that_the_locale_cannot_name_is_built_in_and_cached_in(
+    tmp_path: Path, answer_op: WriteOp, cache_dir: Path
+) -> None:
+    del cache_dir
+    spec = answer_op(tmp_path / "gr\u00fcn")
+    cache = tmp_path / "kl\u00f6tze"
+    done = load(spec, **_ASCII, KJIT_CACHE_DIR=str(cache))
+    assert done.stdout == "42\n", done.stderr
+    assert list(cache.glob("v1/cpu/answer/*/*/answer.so"))
+    header = Path(spec.cpp_files[0]).with_suffix(".h")
+    header.write_text("#define ANSWER 43\n")
+    assert load(spec, **_ASCII, KJIT_CACHE_DIR=str(cache)).stdout == "43\n"
+    header.write_text("#define ANSWER oops\n")
+    assert "'oops' was not declared in this scope" in load(spec, **_ASCII, KJIT_CACHE_DIR=str(cache)).stdout
+
+
+def test_what_the_locale_cannot_print_is_printed_as_bytes_of_a_path_and_escapes_of_a_text() -> None:
+    script = (
+        "import sys; from kjit import cli; from kjit.cli import console; cli._print_anything();"
+        "console.say(sys.argv[1] + ' \\u2026')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "gr\u00fcn"], env={**os.environ, **_ASCII}, capture_output=True, check=False
+    )
+    assert done.stdout == "gr\u00fcn \\u2026\n".encode(), done.stderr
+
+
+@pytest.mark.parametrize("command", [["cache", "path"], ["--help"]])
+def test_output_that_cannot_be_written_is_one_error(command: list[str]) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kjit", *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no space is left on the disk.\n")
+    assert "Exception" not in done.stderr
