@@ -34,7 +34,7 @@ from typing import Any
 import kjit
 from kjit.build import cpu
 from kjit.build.artifact import read_library
-from kjit.build.flags import map_folders
+from kjit.build.flags import without_folders
 from kjit.build.folders import own_users, weakness_of
 from kjit.build.headers import read_state
 from kjit.build.key import differences, digest_of
@@ -288,16 +288,12 @@ def identity_of(spec: Spec) -> dict[str, object]:
         "C++ sources": [os.path.basename(path) for path in spec.cpp_files],
         "CUDA exports": [list(export) for export in spec.cuda_wrappers],
         "C++ exports": [list(export) for export in spec.cpp_wrappers],
-        "flags for c++": _without_folders(spec.extra_cflags),
-        "flags for nvcc": _without_folders(spec.extra_cuda_cflags),
-        "flags for the link": _without_folders(spec.extra_ldflags),
+        # A path in any other flag than one that says where to search may end up in the library.
+        "flags for c++": without_folders(spec.extra_cflags),
+        "flags for nvcc": without_folders(spec.extra_cuda_cflags, "nvcc"),
+        "flags for the link": without_folders(spec.extra_ldflags),
         "simd": spec.simd,
     }
-
-
-def _without_folders(words: Iterable[str]) -> list[str]:
-    """Without the folders that compilers search; a path in any other flag may end up in the library."""
-    return map_folders(words, lambda _: None)
 
 
 def home_of(spec: Spec) -> str:

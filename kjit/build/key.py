@@ -20,12 +20,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import kjit
-from kjit.build.flags import map_folders
+from kjit.build.flags import Dialect, map_paths
 from kjit.build.highway import find_highway
 from kjit.build.toolchain import Toolchain, tvm_ffi_include
 from kjit.errors import UsageError
@@ -302,7 +303,7 @@ def _module(spec: Spec, target: str, anchors: Anchors, sources: tuple[FileState,
         "C++ exports": [list(export) for export in spec.cpp_wrappers],
         "extra flags for": {
             "c++": _anchored(spec.extra_cflags, anchors),
-            "nvcc": _anchored(spec.extra_cuda_cflags, anchors),
+            "nvcc": _anchored(spec.extra_cuda_cflags, anchors, "nvcc"),
             "link": _anchored(spec.extra_ldflags, anchors),
         },
         "include folders": [anchors.written(path) for path in spec.extra_include_paths],
@@ -334,7 +335,9 @@ def _surroundings(spec: Spec, toolchain: Toolchain, anchors: Anchors) -> Surroun
     if toolchain.target.is_simulated:
         flags |= {"simulated CUDA": toolchain.sim_flags(spec), "simulator": toolchain.simulator_flags()}
     document = {
-        "flags": {tool: _anchored(values, anchors) for tool, values in flags.items()},
+        "flags": {
+            tool: _anchored(values, anchors, "nvcc" if tool == "nvcc" else "c++") for tool, values in flags.items()
+        },
         "toolchain": toolchain.identity(),
         "versions": versions,
     }
@@ -353,8 +356,8 @@ def _source(spec: Spec, path: str) -> FileState:
         ) from None
 
 
-def _anchored(words: Iterable[str], anchors: Anchors) -> list[str]:
-    return map_folders(words, anchors.written)
+def _anchored(words: Iterable[str], anchors: Anchors, dialect: Dialect = "c++") -> list[str]:
+    return map_paths(words, lambda path: anchors.written(straight(path)), dialect)
 
 
 @lru_cache(maxsize=1)
@@ -381,6 +384,16 @@ def _anchors(installed: tuple[tuple[str, str], ...], files: tuple[str, ...], inc
         taken.append(project)
         projects += 1
     return Anchors(folders)
+
+
+_NO_STEP = re.compile(r"/(?:\.?/)+")
+
+
+def straight(path: str) -> str:
+    """`path` without `//` and `/./`. A `..` stays: where the folder before it is a link, it leads elsewhere."""
+    if "//" in path or "/./" in path:
+        path = _NO_STEP.sub("/", path)
+    return path.removesuffix("/.").rstrip("/") or path[:1]
 
 
 def has_any(folder: str, names: Iterable[str]) -> bool:

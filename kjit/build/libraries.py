@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from kjit.build.compilers import Compiler, compiles
 from kjit.build.diagnostics import parse_depfile
-from kjit.build.flags import parse
+from kjit.build.flags import Dialect, absolute_paths, expand
 from kjit.build.memo import open_memo
 from kjit.build.toolchain import Toolchain
 from kjit.spec import Spec
@@ -35,10 +34,9 @@ _LINKER_ENVIRONMENT = ("COMPILER_PATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH", "PATH
 _ELF_TYPE_AT = 16  # in a file's head; 3 is a shared object
 
 
-def files_named(flags: Sequence[str]) -> tuple[str, ...]:
+def files_named(flags: Sequence[str], dialect: Dialect = "c++") -> tuple[str, ...]:
     """The files that flags name (`@options.txt`, `-fprofile-use=FILE`, `-Wl,-T,FILE`): depfiles leave them out."""
-    pieces = [piece for flag in flags for piece in re.split("[@=,]", flag) if os.path.isabs(piece)]
-    return tuple(piece for piece in pieces if os.path.isfile(piece))
+    return tuple(filter(os.path.isfile, absolute_paths(flags, dialect)))
 
 
 def linked_by(flags: Sequence[str]) -> tuple[str, ...]:
@@ -67,12 +65,12 @@ def _libraries(flags: Sequence[str]) -> tuple[list[str], list[str]]:
     """The folders that flags have the linker search, and the names of files that it looks for there."""
     folders: list[str] = []
     names: list[str] = []
-    for flag in parse(flags):
-        if flag.name in ("-L", "--library-path"):
+    for flag, _ in expand(flags):
+        if flag.meaning == "libraries":
             folders.append(flag.value)
-        elif flag.name == "-l" and flag.value.startswith(":"):
+        elif flag.meaning == "library" and flag.value.startswith(":"):
             names.append(flag.value[1:])
-        elif flag.name == "-l":
+        elif flag.meaning == "library":
             names += [f"lib{flag.value}.so", f"lib{flag.value}.a"]
     return folders, names
 

@@ -143,6 +143,11 @@ class Toolchain:
         """The variables that are set and that these compilers read."""
         return dict(self.variables)
 
+    def flags_from_environment(self) -> list[str]:
+        """The flags that variables add to each command of nvcc."""
+        environment = self.environment()
+        return [word for name in NVCC_FLAGS for word in environment.get(name, "").split()]
+
     def cxx_flags(self, spec: Spec) -> list[str]:
         """The flags for a C++ unit of `spec`."""
         flags = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
