@@ -43,7 +43,7 @@ from kjit.build.diagnostics import KernelResources
 from kjit.build.failures import Refusal
 from kjit.build.flags import Dialect, parse
 from kjit.build.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
-from kjit.build.key import digest
+from kjit.build.key import digest, straight
 from kjit.build.libraries import brought_in, files_named, linked_by, lists_what_it_links, sought_by
 from kjit.build.run import run
 from kjit.build.staging import temporary_folder
@@ -99,7 +99,7 @@ class Built:
     """A built library and what the build told.
 
     Attributes:
-        headers: every file that the compilers read, except generated ones; absolute.
+        headers: every file that the compilers read, except generated ones; as they are called by what includes them.
         others: what was read besides: files that flags name, what the linker brought in, kjit's rewriter.
         sought: where the linker may look for the libraries that the op's flags name.
         commands: the shell commands that ran, in order.
@@ -239,7 +239,7 @@ def compile_variant(
     return Built(
         library=library,
         headers=headers,
-        others=tuple(dict.fromkeys(map(_absolute, [*(path for step in steps for path in step.reads), *linked]))),
+        others=tuple(dict.fromkeys(map(straight, [*(path for step in steps for path in step.reads), *linked]))),
         sought=sought_by(variant.spec.extra_ldflags, toolchain),
         commands=tuple(step.command for step in made),
         seconds=time.perf_counter() - started,
@@ -479,18 +479,21 @@ def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[str, ...]
                 f"'{step.arguments[0]}' made {step.output} and did not write which headers were read (-MD).",
                 hint=f"unset {env.COMPILER_LAUNCHER}, or use a launcher that leaves the compiler's options alone",
             )
-        found.update(dict.fromkeys(_absolute(links.restore(name)) for name in names if name not in generated))
+        # nvcc calls what `-include` names `./pre.h`.
+        names = [name.removeprefix("./") for name in names]
+        found.update(dict.fromkeys(_called(links.restore(name)) for name in names if name not in generated))
     return tuple(found)
 
 
-def _absolute(path: str) -> str:
-    """`path` without `..`, which must not be taken away where the folder before it is a link."""
-    normal = os.path.normpath(path)
-    if ".." in path.split("/"):
-        with contextlib.suppress(OSError):  # gone since it was read; whoever compares it will notice
-            if not os.path.samefile(path, normal):
-                normal = os.path.realpath(path)
-    return normal
+def _called(path: str) -> str:
+    """The name of a file in a list of what was read: clang and nvcc write a backslash in it as a slash."""
+    if not os.path.exists(path):
+        parts = path.split("/")
+        for folders in range(len(parts) - 1, 0, -1):
+            name = f"{'/'.join(parts[:folders])}/{chr(92).join(parts[folders:])}"
+            if os.path.exists(name):
+                return name
+    return straight(path)
 
 
 def _read(path: Path) -> str:
@@ -611,15 +614,16 @@ def _refusal(
         if "-MD" in step.arguments and not listing.endswith("\n"):
             return None  # a header is missing, or the compiler was ended when it wrote this
         names = diagnostics.parse_depfile(listing)
-        files.update(dict.fromkeys(_absolute(links.restore(name)) for name in names if name not in generated))
+        names = [name.removeprefix("./") for name in names]
+        files.update(dict.fromkeys(_called(links.restore(name)) for name in names if name not in generated))
     for _, log in broken:
         named = {match["file"] for match in _REFUSED_AT.finditer(log)} - generated
-        places = {_absolute(os.path.join(folder, name)) for name in named}
+        places = {_called(os.path.join(folder, name)) for name in named}
         if _REFUSED_AT.search(log) is None or _MAY_PASS.search(log) or not places <= files.keys():
             return None
     if not all(map(os.path.isabs, files)) or not {*variant.spec.cuda_files, *variant.spec.cpp_files} & files.keys():
         return None
-    others = dict.fromkeys(_absolute(path) for step in reading for path in step.reads)
+    others = dict.fromkeys(straight(path) for step in reading for path in step.reads)
     return Refusal({step.output: log for step, log in broken}, tuple(files), tuple(others))
 
 

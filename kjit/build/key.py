@@ -32,7 +32,7 @@ from kjit.build.toolchain import Toolchain, tvm_ffi_include
 from kjit.errors import UsageError
 from kjit.spec import Spec, Variant
 
-FORMAT = 3
+FORMAT = 4
 """Changes when the same inputs would be built differently, or a record is written differently."""
 
 PROJECT_FILES = ("pyproject.toml", ".git")
@@ -252,7 +252,7 @@ def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: s
             continue
         if isinstance(before, dict) and isinstance(after, dict):
             if "version" in after and before.get("version") == after["version"]:
-                lines.append(f"'{after.get('path')}' was replaced")
+                lines.append(_other_compiler(before, after))
             elif "version" in after:
                 lines.append(f"the compiler was {_short(before.get('version'))} and is {_short(after['version'])}")
             else:
@@ -262,6 +262,15 @@ def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: s
         else:
             lines.append(f"{label} was {_short(before)} and is {_short(after)}")
     return lines
+
+
+def _other_compiler(before: Mapping[str, object], after: Mapping[str, object]) -> str:
+    """What differs between two compilers of one version."""
+    path = after.get("path")
+    if any(before.get(name) != after.get(name) for name in ("path", "size", "mtime_ns")):
+        return f"'{path}' was replaced"
+    parts = [item for item in after.get("parts") or () if item not in (before.get("parts") or ())]  # type: ignore[attr-defined, operator]
+    return f"'{path}' runs another {os.path.basename(parts[0][0])}" if parts else f"'{path}' runs another compiler"
 
 
 def _few(names: list[str]) -> str:

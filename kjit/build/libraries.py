@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kjit.build.compilers import Compiler, compiles
@@ -31,12 +32,26 @@ _LIBRARY_FOLDERS = tuple(
 # What decides which linker runs, and what it finds.
 _LINKER_ENVIRONMENT = ("COMPILER_PATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH", "PATH")
 
+# The programs that a C++ compiler runs.
+_PARTS = ("cc1plus", "as", "ld", "collect2")
+_USE = "-fuse-ld="
+
 _ELF_TYPE_AT = 16  # in a file's head; 3 is a shared object
 
 
 def files_named(flags: Sequence[str], dialect: Dialect = "c++") -> tuple[str, ...]:
-    """The files that flags name (`@options.txt`, `-fprofile-use=FILE`, `-Wl,-T,FILE`): depfiles leave them out."""
-    return tuple(filter(os.path.isfile, absolute_paths(flags, dialect)))
+    """The files that flags name (`@options.txt`, `-fprofile-use=FILE`, `-Wl,-T,FILE`), and the programs that they put
+    in the place of the compiler's own (`-B`, `-fuse-ld`): depfiles leave them out."""
+    return tuple(filter(os.path.isfile, (*absolute_paths(flags, dialect), *_programs_named(flags, dialect))))
+
+
+def _programs_named(flags: Sequence[str], dialect: Dialect) -> Iterator[str]:
+    every = [flag for flag, _ in expand(flags, dialect)]
+    linkers = [f"ld.{flag.value[len(_USE) :]}" for flag in every if flag.value.startswith(_USE)]
+    for flag in every:
+        if flag.name in ("-B", "--prefix") and os.path.isabs(flag.value):
+            yield from (f"{flag.value}{slash}{name}" for name in (*_PARTS, *linkers) for slash in ("", "/"))
+    yield from filter(None, map(shutil.which, linkers))
 
 
 def linked_by(flags: Sequence[str]) -> tuple[str, ...]:
@@ -45,8 +60,9 @@ def linked_by(flags: Sequence[str]) -> tuple[str, ...]:
     This is what the flags say. Where the linker tells what it read, that is added (`brought_in`).
     """
     folders, names = _libraries(flags)
-    found = [*files_named(flags), *(os.path.join(folder, name) for folder in folders for name in names)]
-    return tuple(path for path in found if os.path.isfile(path) and not _is_shared(path))
+    found = [*absolute_paths(flags), *(os.path.join(folder, name) for folder in folders for name in names)]
+    libraries = (path for path in found if os.path.isfile(path) and not _is_shared(path))
+    return (*libraries, *filter(os.path.isfile, _programs_named(flags, "c++")))
 
 
 def sought_by(flags: Sequence[str], toolchain: Toolchain) -> tuple[str, ...]:
