@@ -564,6 +564,54 @@ class OddNames(Fault):
         shutil.rmtree(self.world.folder)
 
 
+class Copied(Fault):
+    """copies of a tree that differ in one file"""
+
+    # How the source finds its header, which lies outside of the project, and the flag that leads there.
+    ways = (
+        ('"../../inc/{}"', ""),
+        ('"link/../{}"', ""),
+        ('"outer.h"', ""),
+        ("<{}>", "-I{}/../inc"),
+        ("<{}>", "--include-directory={}/csrc/../../inc"),
+        ("<{}>", "@{}/options"),
+        ("<stdint.h>", "-include{}/../inc/answer.h"),
+    )
+
+    def inject(self) -> None:
+        self.world = self.worlds[0]  # the stand-in looks for a header beside the source only
+        tree = self.folder / f"tree{self.count.injected}"
+        include, flag = self.rng.choice(self.ways)
+        first = self._plant(tree, include)
+        copies = [first]
+        for index in range(self.rng.randrange(1, 3)):
+            copy = shutil.copytree(tree, tree.with_name(f"{tree.name}-copy{index}"), symlinks=True)
+            copies.append(_at(first, copy / "pkg" / "csrc", copy / "inc"))
+        for _ in range(self.rng.randrange(2, 4)):
+            self.rng.choice(copies).edit()
+            for op in self.rng.sample(copies, len(copies)):
+                # What stands in a file of options means the first copy for all of them.
+                number = (first if flag.startswith("@") else op).number
+                flags = [flag.format(op.source.parents[1])] if flag else []
+                said = Process(self.world, partial(_number, op.variant(extra_cflags=flags))).join()
+                self.judge(said, number, must_load=True)
+
+    def _plant(self, tree: Path, include: str) -> Op:
+        csrc, inc = tree / "pkg" / "csrc", tree / "inc"
+        for folder in (csrc, inc / "deep"):
+            folder.mkdir(parents=True)
+        (tree / "pkg" / "pyproject.toml").touch()
+        (tree / "pkg" / "options").write_text(f"-isystem '{inc}'\n")
+        (csrc / "link").symlink_to("../../inc/deep")
+        (csrc / "outer.h").write_text('#include "link/../answer.h"\n')
+        op = Op.__new__(Op)
+        op.rng, op.source, op.header = self.rng, csrc / "answer.cpp", inc / "answer.h"
+        source = _SOURCE.format(name="answer", more=self.rng.randrange(100, 1000))
+        op.source.write_text(source.replace('"answer.h"', include.format("answer.h")))
+        op.edit()
+        return op
+
+
 class ManyVariants(Fault):
     """variants of one op, built by two processes at once"""
 
@@ -604,6 +652,7 @@ FAULTS: tuple[type[Fault], ...] = (
     Edited,
     CompilerReplaced,
     OddNames,
+    Copied,
     ManyVariants,
 )
 
@@ -835,10 +884,10 @@ def _spoil(document: dict[str, Any], rng: random.Random) -> None:
         return
 
 
-def _at(op: Op, folder: Path) -> Op:
-    """The same op in a copy of its folder."""
+def _at(op: Op, folder: Path, headers: Path | None = None) -> Op:
+    """The same op in a copy of its folder, and of that of its header where that is another one."""
     other = Op.__new__(Op)
-    other.rng, other.source, other.header = op.rng, folder / op.source.name, folder / op.header.name
+    other.rng, other.source, other.header = op.rng, folder / op.source.name, (headers or folder) / op.header.name
     return other
 
 

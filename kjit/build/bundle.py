@@ -12,9 +12,10 @@ Where the files lie does not count, as it is another place on every machine; two
 cannot be told apart, and are refused when a bundle is written. Each library says which files it was built from, and
 with which versions where these are not the index's: a bundle is added to. The op's own files are named from where its
 first source is, and what comes from an include folder outside of its project from that folder, which the wrapper knows.
-Headers of installed packages are not compared: the library carries what it was compiled from, and they are nobody's
-edit. Nor is it noticed when a new header comes before another one of the same name, which the cache watches: whoever
-builds a bundle has just compiled it.
+What sources name by an absolute path is the same file for each copy of them. Headers of installed packages are not
+compared: the library carries what it was compiled from, and they are nobody's edit. Nor is it noticed when a new header
+comes before another one of the same name, which the cache watches: whoever builds a bundle has just compiled it. And
+what a module says of its own place (`__FILE__`) is where it was built.
 
 An index is read once a process, unless it is replaced. The library's size and checksums stand in it, as in the cache's
 records, and are compared in the same way; so are the op's own files.
@@ -34,10 +35,10 @@ from typing import Any
 import kjit
 from kjit.build import cpu
 from kjit.build.artifact import read_library
-from kjit.build.flags import map_folders
+from kjit.build.flags import include_folders, without_folders
 from kjit.build.folders import own_users, weakness_of
 from kjit.build.headers import read_state
-from kjit.build.key import differences, digest_of
+from kjit.build.key import differences, digest_of, straight
 from kjit.build.portable import differences_of_machines, glibc_here, numbers_of
 from kjit.spec import CudaArch, Spec, Target, Variant
 
@@ -45,13 +46,14 @@ FOLDER = "prebuilt"
 """Where a bundle is looked for: the folder of this name beside the wrapper, or in a package above it."""
 
 INDEX = "index.json"
-FORMAT = 4
+FORMAT = 5
 LIBRARY = re.compile(r"\w+-[0-9a-f]{16}\.so")
 _SHOWN = 4
 
 Row = tuple[str | int, str, str]
-"""A file that was read: anchor, path and hash. The anchor is `source` (the folder of the op's first source), `kjit`, or
-the number of a folder in the spec's `extra_include_paths`."""
+"""A file that was read: anchor, path and hash. The anchor is `source` (the folder of the op's first source), `kjit`,
+the number of one of the spec's folders of headers, or empty for an absolute path. In a path that begins with `./`, what
+stands before a `..` may be a link."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ def changed_files(rows: Iterable[Row], spec: Spec, bundle: str, *, with_kjit: bo
         with_kjit: compare kjit's own headers, too.
     """
     lines = []
-    folders: dict[str | int, str] = {"source": home_of(spec), **dict(enumerate(spec.extra_include_paths))}
+    folders: dict[str | int, str] = {"": "/", "source": home_of(spec), **dict(enumerate(include_folders_of(spec)))}
     if with_kjit:
         folders["kjit"] = _kjit_home()
     for anchor, path, expected in rows:
@@ -213,6 +215,7 @@ def changed_files(rows: Iterable[Row], spec: Spec, bundle: str, *, with_kjit: bo
 def _shown(anchor: str | int, path: str, here: str, bundle: str) -> str:
     if anchor == "kjit":
         return f"{{kjit}}/{path}"
+    here = os.path.realpath(here) if ".." in here.split("/") else here
     relative = os.path.relpath(here, os.path.dirname(bundle))
     return here if relative.startswith("..") else relative
 
@@ -291,16 +294,12 @@ def identity_of(spec: Spec) -> dict[str, object]:
         "C++ sources": [os.path.basename(path) for path in spec.cpp_files],
         "CUDA exports": [list(export) for export in spec.cuda_wrappers],
         "C++ exports": [list(export) for export in spec.cpp_wrappers],
-        "flags for c++": _without_folders(spec.extra_cflags),
-        "flags for nvcc": _without_folders(spec.extra_cuda_cflags),
-        "flags for the link": _without_folders(spec.extra_ldflags),
+        # A path in any other flag than one that says where to search may end up in the library.
+        "flags for c++": without_folders(spec.extra_cflags),
+        "flags for nvcc": without_folders(spec.extra_cuda_cflags, "nvcc"),
+        "flags for the link": without_folders(spec.extra_ldflags),
         "simd": spec.simd,
     }
-
-
-def _without_folders(words: Iterable[str]) -> list[str]:
-    """Without the folders that compilers search; a path in any other flag may end up in the library."""
-    return map_folders(words, lambda _: None)
 
 
 def home_of(spec: Spec) -> str:
@@ -309,9 +308,15 @@ def home_of(spec: Spec) -> str:
     return os.path.dirname(files[0]) if files else ""
 
 
+def include_folders_of(spec: Spec) -> list[str]:
+    """The folders of headers that a spec names."""
+    flags = (*include_folders(spec.extra_cflags), *include_folders(spec.extra_cuda_cflags, "nvcc"))
+    return [*spec.extra_include_paths, *(straight(folder) for folder in flags)]
+
+
 @lru_cache(maxsize=4096)
 def _place(folder: str, path: str) -> str:
-    return os.path.normpath(os.path.join(folder, path))
+    return f"{folder}/{path[2:]}" if path.startswith("./") else os.path.normpath(os.path.join(folder, path))
 
 
 @lru_cache(maxsize=1)

@@ -24,7 +24,17 @@ from typing import Any
 
 from kjit.build import cpu, locks
 from kjit.build.artifact import describe
-from kjit.build.bundle import FOLDER, FORMAT, INDEX, LIBRARY, Row, changed_files, home_of, identity_of
+from kjit.build.bundle import (
+    FOLDER,
+    FORMAT,
+    INDEX,
+    LIBRARY,
+    Row,
+    changed_files,
+    home_of,
+    identity_of,
+    include_folders_of,
+)
 from kjit.build.folders import NO_SPACE
 from kjit.build.headers import Reads
 from kjit.build.key import PROJECT_FILES, Anchors, digest, digest_of, has_any
@@ -403,19 +413,28 @@ def _files_of(spec: Spec, artifact: Artifact) -> list[Row]:
             continue
         path = anchors.absolute(header.anchor, header.path)
         is_own = own != "" and header.anchor == own
-        if path is None or header.anchor == "tvm_ffi" or installed.has(path):
+        if path is None or header.anchor == "tvm_ffi" or installed.has(os.path.normpath(path)):
             continue
         number = None if is_own else _include_folder(spec, path)
         if number is not None:
-            rows.append((number, os.path.relpath(path, spec.extra_include_paths[number]), header.digest))
+            rows.append((number, _inside(path, include_folders_of(spec)[number]), header.digest))
+        elif not header.anchor:
+            rows.append(("", path, header.digest))
         elif home:
-            rows.append(("source", os.path.relpath(path, home), header.digest))
+            rows.append(("source", _inside(path, home), header.digest))
     return rows
+
+
+def _inside(path: str, folder: str) -> str:
+    """`path` from `folder` on."""
+    if path.startswith(f"{folder}/") and ".." in path.split("/"):
+        return f"./{path[len(folder) + 1 :]}"
+    return os.path.relpath(path, folder)
 
 
 def _include_folder(spec: Spec, path: str) -> int | None:
     """The number of the include folder that a header lies in, the innermost one; None where it is in none of them."""
-    folders = spec.extra_include_paths
+    folders = include_folders_of(spec)
     around = [number for number, folder in enumerate(folders) if path.startswith(f"{folder}/")]
     return max(around, key=lambda number: len(folders[number]), default=None)
 

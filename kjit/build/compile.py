@@ -33,7 +33,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -42,14 +42,14 @@ from kjit.build import diagnostics, rewrite
 from kjit.build.compilers import HOST_VARIABLE
 from kjit.build.diagnostics import KernelResources
 from kjit.build.failures import Refusal
-from kjit.build.flags import parse
+from kjit.build.flags import Dialect, parse
 from kjit.build.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
-from kjit.build.key import digest
+from kjit.build.key import digest, straight
 from kjit.build.libraries import brought_in, files_named, linked_by, lists_what_it_links, sought_by
 from kjit.build.run import run
 from kjit.build.staging import temporary_folder, temporary_root
 from kjit.build.support import SupportObject, support_objects
-from kjit.build.toolchain import EXPORTS_SCRIPT, NVCC_FLAGS, Toolchain, find_launcher, find_ninja
+from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
 from kjit.spec import Export, Spec, Variant
 
@@ -100,7 +100,7 @@ class Built:
     """A built library and what the build told.
 
     Attributes:
-        headers: every file that the compilers read, except generated ones; absolute.
+        headers: every file that the compilers read, except generated ones; as they are called by what includes them.
         others: what was read besides: files that flags name, what the linker brought in, kjit's rewriter.
         sought: where the linker may look for the libraries that the op's flags name.
         commands: the shell commands that ran, in order.
@@ -163,15 +163,16 @@ class _Links:
             raise UsageError(f"'{path}' cannot be included in C++, for the characters in its name.", hint="rename it")
         return os.path.join(self.folder(folder, plain), name)
 
-    def flags(self, flags: list[str], plain: re.Pattern[str]) -> list[str]:
+    def flags(self, flags: list[str], plain: re.Pattern[str], dialect: Dialect = "c++") -> list[str]:
         """`flags` with every absolute path in them as a compiler can read it."""
         changed: list[str] = []
-        for flag in parse(flags):
-            path = flag.value
-            if os.path.isabs(path):
-                path = self.folder(path, plain) if os.path.isdir(path) else self.source(path, plain)
-            changed += flag._replace(value=path).words()
+        for flag in parse(flags, dialect):
+            paths = [self._path(path, plain) if os.path.isabs(path) else path for path in flag.values(dialect)]
+            changed += flag._replace(value=",".join(paths)).words()
         return changed
+
+    def _path(self, path: str, plain: re.Pattern[str]) -> str:
+        return self.folder(path, plain) if os.path.isdir(path) else self.source(path, plain)
 
     def restore(self, text: str) -> str:
         """`text` with the real names."""
@@ -241,7 +242,7 @@ def compile_variant(
     return Built(
         library=library,
         headers=headers,
-        others=tuple(dict.fromkeys(map(_absolute, [*(path for step in steps for path in step.reads), *linked]))),
+        others=tuple(dict.fromkeys(map(straight, [*(path for step in steps for path in step.reads), *linked]))),
         sought=sought_by(variant.spec.extra_ldflags, toolchain),
         commands=tuple(step.command for step in made),
         seconds=time.perf_counter() - started,
@@ -256,24 +257,25 @@ def _plan(spec: Spec, toolchain: Toolchain, links: _Links, launcher: tuple[str, 
     if toolchain.target.is_simulated and (spec.cuda_files or spec.cuda_wrappers):
         compiler = [str(toolchain.cxx.path), *links.flags(toolchain.sim_flags(spec), _PLAIN_FOR_CXX)]
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_CXX):
-            steps += _simulated_steps(unit, compiler, launcher, spec.extra_cuda_cflags)
+            steps += _simulated_steps(unit, compiler, launcher, files_named(spec.extra_cuda_cflags, "nvcc"))
     elif spec.cuda_files or spec.cuda_wrappers:
         if toolchain.cuda is None:
             raise ValueError(f"'{spec.name}' has CUDA sources, and the toolchain is for {toolchain.target}")
         # nvcc builds the names of its parts from its own, so that must be plain too, up to the toolkit's home.
         nvcc_path = toolchain.cuda.nvcc.path
         nvcc = os.path.join(links.folder(str(nvcc_path.parent.parent), _PLAIN_FOR_NVCC), *nvcc_path.parts[-2:])
-        flags = (*links.flags(toolchain.nvcc_flags(spec), _PLAIN_FOR_NVCC), "-x", "cu")
-        environment = toolchain.environment()
-        more = [word for name in NVCC_FLAGS for word in environment.get(name, "").split()]
+        flags = (*links.flags(toolchain.nvcc_flags(spec), _PLAIN_FOR_NVCC, "nvcc"), "-x", "cu")
+        reads = files_named([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_NVCC):
             if launcher:
                 unit = _with_lasting_path(unit)
-            steps.append(_compile_step(unit, (*launcher, nvcc, *flags), [*spec.extra_cuda_cflags, *more]))
+            steps.append(_compile_step(unit, (*launcher, nvcc, *flags), reads))
     if spec.cpp_files or spec.cpp_wrappers:
         flags = (*links.flags(toolchain.cxx_flags(spec), _PLAIN_FOR_CXX), "-x", "c++")
         for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, _PLAIN_FOR_CXX):
-            steps.append(_compile_step(unit, (*launcher, str(toolchain.cxx.path), *flags), spec.extra_cflags))
+            steps.append(
+                _compile_step(unit, (*launcher, str(toolchain.cxx.path), *flags), files_named(spec.extra_cflags))
+            )
     for support in support_objects(toolchain):
         make = ("-MD", "-MF", f"{support.output}.d", "-c", str(support.source), "-o", support.output)
         steps.append(_Step(support.output, (*launcher, *support.arguments, *make), support=support))
@@ -340,26 +342,25 @@ def _units(
         yield _Unit(f"{side}{index}", path, text)
 
 
-def _compile_step(unit: _Unit, compiler: tuple[str, ...], own_flags: Sequence[str]) -> _Step:
+def _compile_step(unit: _Unit, compiler: tuple[str, ...], reads: tuple[str, ...]) -> _Step:
     output = f"{unit.name}.o"
     arguments = (*compiler, "-MD", "-MF", f"{output}.d", "-c", unit.path, "-o", output)
-    return _Step(output, arguments, generated=unit.generated, reads=files_named(own_flags))
+    return _Step(output, arguments, generated=unit.generated, reads=reads)
 
 
 def _simulated_steps(
-    unit: _Unit, compiler: list[str], launcher: tuple[str, ...], own_flags: Sequence[str]
+    unit: _Unit, compiler: list[str], launcher: tuple[str, ...], reads: tuple[str, ...]
 ) -> Iterator[_Step]:
     """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
     dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
     preprocess = (*compiler, "-x", "c++", "-E", *dependencies, unit.path, "-o", plain)
-    yield _Step(plain, preprocess, generated=unit.generated, reads=files_named(own_flags))
+    yield _Step(plain, preprocess, generated=unit.generated, reads=reads)
     rewriter = str(Path(rewrite.__file__).resolve())
     # -I and -S: Python starts without looking for packages.
     yield _Step(rewritten, (sys.executable, "-I", "-S", rewriter, plain, rewritten), (plain,), reads=(rewriter,))
     # What -include names has been read, and would be once more.
-    pairs = zip(["", *compiler], compiler, strict=False)
-    flags = [flag for before, flag in pairs if "-include" not in (before, flag)]
+    flags = [word for flag in parse(compiler) if flag.meaning != "header" for word in flag.words()]
     yield _Step(output, (*launcher, *flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))
 
 
@@ -481,18 +482,21 @@ def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[str, ...]
                 f"'{step.arguments[0]}' made {step.output} and did not write which headers were read (-MD).",
                 hint=f"unset {env.COMPILER_LAUNCHER}, or use a launcher that leaves the compiler's options alone",
             )
-        found.update(dict.fromkeys(_absolute(links.restore(name)) for name in names if name not in generated))
+        # nvcc calls what `-include` names `./pre.h`.
+        names = [name.removeprefix("./") for name in names]
+        found.update(dict.fromkeys(_called(links.restore(name)) for name in names if name not in generated))
     return tuple(found)
 
 
-def _absolute(path: str) -> str:
-    """`path` without `..`, which must not be taken away where the folder before it is a link."""
-    normal = os.path.normpath(path)
-    if ".." in path.split("/"):
-        with contextlib.suppress(OSError):  # gone since it was read; whoever compares it will notice
-            if not os.path.samefile(path, normal):
-                normal = os.path.realpath(path)
-    return normal
+def _called(path: str) -> str:
+    """The name of a file in a list of what was read: clang and nvcc write a backslash in it as a slash."""
+    if not os.path.exists(path):
+        parts = path.split("/")
+        for folders in range(len(parts) - 1, 0, -1):
+            name = f"{'/'.join(parts[:folders])}/{chr(92).join(parts[folders:])}"
+            if os.path.exists(name):
+                return name
+    return straight(path)
 
 
 def _read(path: Path) -> str:
@@ -614,15 +618,16 @@ def _refusal(
         if "-MD" in step.arguments and not listing.endswith("\n"):
             return None  # a header is missing, or the compiler was ended when it wrote this
         names = diagnostics.parse_depfile(listing)
-        files.update(dict.fromkeys(_absolute(links.restore(name)) for name in names if name not in generated))
+        names = [name.removeprefix("./") for name in names]
+        files.update(dict.fromkeys(_called(links.restore(name)) for name in names if name not in generated))
     for _, log in broken:
         named = {match["file"] for match in _REFUSED_AT.finditer(log)} - generated
-        places = {_absolute(os.path.join(folder, name)) for name in named}
+        places = {_called(os.path.join(folder, name)) for name in named}
         if _REFUSED_AT.search(log) is None or _MAY_PASS.search(log) or not places <= files.keys():
             return None
     if not all(map(os.path.isabs, files)) or not {*variant.spec.cuda_files, *variant.spec.cpp_files} & files.keys():
         return None
-    others = dict.fromkeys(_absolute(path) for step in reading for path in step.reads)
+    others = dict.fromkeys(straight(path) for step in reading for path in step.reads)
     return Refusal({step.output: log for step, log in broken}, tuple(files), tuple(others))
 
 

@@ -1,17 +1,21 @@
 """Which C++ compiler is this, and what can it do?
 
-A compiler is run for its version and its abilities only when its file is new (memo.py). What is found must be one
-program: its path, size and date stand for it in the key of every artifact, so a compiler cache (ccache), which looks
-the same whatever compiler it calls, is passed over for the compiler behind it; kjit has a cache of its own.
+A compiler is run for its version and its abilities only when its file is new (memo.py). Its path, size and date stand
+for it in the key of every artifact, and those of the programs that it runs: the compiler proper, the assembler, the
+linker. A compiler cache (ccache), which looks the same whatever compiler it calls, is passed over for the compiler
+behind it; kjit has a cache of its own. A script is not passed over, as it adds flags for a reason. It looks the same
+whatever it calls, too, so it is asked once a process what it would run now, and that stands in the key.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import os
 import platform
 import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from kjit import env
-from kjit.build.memo import open_memo, stamp
+from kjit.build.memo import Stamp, is_unchanged, open_memo, stamp
 from kjit.build.staging import temporary_root
 from kjit.errors import ToolchainError
 
@@ -46,6 +50,9 @@ class Compiler:
         version_text: what it prints for `--version`.
         features: what was asked of it. A C++ compiler: `native` (takes `-march=native`), `openmp`. nvcc: the
             architectures that it knows, as in `90`, and the newest host compilers that it takes, as in `gcc<=15`.
+        parts: the programs that it runs, of a C++ compiler.
+        plan: of a script, a hash of the commands that it would run.
+        variables: of a script, those that it names, with their values.
     """
 
     path: Path
@@ -55,6 +62,9 @@ class Compiler:
     size: int
     mtime_ns: int
     features: tuple[str, ...]
+    parts: tuple[Stamp, ...] = ()
+    plan: str = ""
+    variables: tuple[tuple[str, str | None], ...] = ()
 
     @property
     def label(self) -> str:
@@ -63,12 +73,25 @@ class Compiler:
 
     def identity(self) -> dict[str, object]:
         """What tells it from another compiler, as JSON."""
-        return {
+        identity: dict[str, object] = {
             "path": str(self.path),
             "size": self.size,
             "mtime_ns": self.mtime_ns,
             "version": self.version_text,
         }
+        if self.parts:
+            identity["parts"] = [list(part) for part in self.parts]
+        if self.plan:
+            identity |= {"runs": self.plan, "variables": [list(each) for each in self.variables]}
+        return identity
+
+    def has_same_parts(self) -> bool:
+        """Whether the programs that it runs are as they were when it was found."""
+        return all(map(is_unchanged, self.parts))
+
+    def has_same_variables(self) -> bool:
+        """Whether the variables that a script names are as they were."""
+        return all(os.environ.get(name) == value for name, value in self.variables)
 
     def newest_host(self, family: Family) -> int | None:
         """The newest major version of a host compiler that this nvcc takes, None where it does not say."""
@@ -162,7 +185,12 @@ def inspect(path: Path, role: Role) -> Compiler:
             hint="reinstall it; `kjit doctor` shows what kjit finds",
         ) from None
     memo = open_memo()
-    text = memo.recall(seen, "version", lambda: [ask([str(path), "--version"]).strip()])[0]
+    script = script_of(path) if role == "c++" else b""
+
+    def ask_version() -> list[str]:
+        return [ask([str(path), "--version"]).strip()]
+
+    text = (ask_version() if script else memo.recall(seen, "version", ask_version))[0]
     family, version = _read_version(path, role, text)
     oldest = OLDEST[family]
     if version < oldest:
@@ -171,10 +199,62 @@ def inspect(path: Path, role: Role) -> Compiler:
             f"'{path}' is {family} {version[0]}.{version[1]}; kjit needs {family} {needed} or newer.",
             hint="set KJIT_CUDA_HOME to a newer CUDA" if role == "nvcc" else "set CXX to a newer compiler",
         )
-    features = memo.recall(
-        seen, "features", lambda: _nvcc_features(path) if family == "nvcc" else _cxx_features(path, family)
+    if role == "nvcc":
+        features = memo.recall(seen, "features", lambda: _nvcc_features(path))
+        return Compiler(path, family, version, text, seen[1], seen[2], tuple(features))
+    environment = {name: os.environ.get(name) for name in _ENVIRONMENT_OF_PARTS}
+    answer = _what_it_runs(path) if script else memo.recall(seen, f"runs {environment}", lambda: _what_it_runs(path))
+    plan, programs = answer[0] if script else "", answer[1:]
+    features = memo.recall(seen, f"features {plan}".rstrip(), lambda: _cxx_features(path, family))
+    names = sorted({os.fsdecode(name) for name in _VARIABLE.findall(script)})
+    return Compiler(
+        path,
+        family,
+        version,
+        text,
+        seen[1],
+        seen[2],
+        tuple(features),
+        _stamps_of(programs),
+        plan,
+        tuple((name, os.environ.get(name)) for name in names),
     )
-    return Compiler(path, family, version, text, seen[1], seen[2], tuple(features))
+
+
+_VARIABLE = re.compile(rb"\$\{?([A-Za-z_]\w*)")
+_TEMPORARY_FILE = re.compile(r'[^\s"=]*/(?:cc|null-)\w{6}\.\w+')
+_ENVIRONMENT_OF_PARTS = ("COMPILER_PATH", "GCC_EXEC_PREFIX")
+
+
+def script_of(path: Path) -> bytes:
+    """The text of a compiler that is a script; nothing for a program."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        if file.read(2) == b"#!":
+            return file.read()
+    return b""
+
+
+def _what_it_runs(path: Path) -> list[str]:
+    """A hash of the commands by which a C++ compiler makes a library, and the programs in them."""
+    try:
+        said = ask([str(path), "-###", "-shared", "-x", "c++", os.devnull, "-o", "unit.so"], stderr=True)
+        linker = ask([str(path), "-print-prog-name=ld"]).strip()
+    except ToolchainError:
+        return [""]  # it does not know these questions
+    # The commands are what is indented.
+    commands = [line for line in said.splitlines() if line.startswith(" ")]
+    plan = "\n".join(_TEMPORARY_FILE.sub("file", command) for command in commands)
+    return [hashlib.sha256(plan.encode()).hexdigest()[:32], *(shlex.split(each)[0] for each in commands), linker]
+
+
+def _stamps_of(programs: list[str]) -> tuple[Stamp, ...]:
+    """Of those that are there, by their names or found on PATH."""
+    found = (program if os.path.isabs(program) else shutil.which(program) for program in dict.fromkeys(programs))
+    stamps = []
+    for program in found:
+        with contextlib.suppress(OSError):
+            stamps += [stamp(Path(program))] if program else []
+    return tuple(stamps)
 
 
 def ask(command: list[str], *, stderr: bool = False) -> str:

@@ -204,10 +204,19 @@ def parse_depfile(text: str) -> list[str]:
     text = text.replace("\\\n", " ")
     _, _, text = text.partition(":")
     text = text.partition("\n")[0]
-    # A space or # that is part of a name has a backslash before it, and a dollar sign is doubled.
-    names = re.findall(r"(?:[^\s\\]+|\\[ \t#:]|\\)+", text)
-    return [re.sub(r"\\([ \t#:])", r"\1", name).replace("$$", "$") if "\\" in name or "$" in name else name
+    # A space or # that is part of a name has a backslash before it, and a dollar sign is doubled. So are backslashes,
+    # but only before a space.
+    names = re.findall(r"(?:[^\s\\]+|\\+[ \t#:]|\\)+", text)
+    return [_ESCAPED.sub(_unescaped, name).replace("$$", "$") if "\\" in name or "$" in name else name
             for name in names]  # fmt: skip
+
+
+_ESCAPED = re.compile(r"(\\+)([ \t#:])")
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    kept = len(match[1]) // 2 if match[2] in " \t" else len(match[1]) - 1
+    return "\\" * kept + match[2]
 
 
 class _View:

@@ -23,13 +23,16 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kjit.build.folders import make_private, read_own, refuse_unsafe, scan
-from kjit.build.headers import Observation, Reads, Start
+from kjit.build.headers import Reads
 from kjit.build.key import FORMAT, Key
 from kjit.build.toolchain import Toolchain, find_launcher
 from kjit.errors import KjitError
+
+if TYPE_CHECKING:
+    from kjit.build.observation import Start
 
 _LASTS_S = 3600.0
 _LONGEST_LOG = 1 << 20
@@ -60,6 +63,8 @@ def remember(folder: Path, root: Path, key: Key, toolchain: Toolchain, refusal: 
     """
     if sum(map(len, refusal.logs.values())) > _LONGEST_LOG:
         return
+    from kjit.build.observation import Observation  # no look-up pays for it
+
     earliest_ns = start.earliest_ns()
     try:
         observed = Observation.of(refusal.files, key, toolchain, others=refusal.others)

@@ -1,108 +1,372 @@
-"""Which part of a compiler's flag is its name, and which its value?
+"""What do the flags say that somebody wrote for a compiler: which folders and files do they name?
 
-g++, clang and nvcc take a folder in the same word (`-I/include`) or in the next one (`-I /include`), nvcc behind a `=`
-too; nvcc's `-Xcompiler` holds a list of flags for another compiler. What of that matters here are folders to search and
-libraries: where they lie is no part of what is built, and what lies in them is. All other words stay as they are, so
-that `-Wl,-rpath,/lib` and `-DDATA="/data"`, which end up in the library, keep their paths.
+This is the one place that knows how g++, clang and nvcc spell their options: a value in the same word (`-I/include`),
+in the next one (`-I /include`) or after a `=` (`--include-directory=/include`), several values with commas between them
+(nvcc), a list of flags for another compiler (`-Xcompiler`, `-Wp,`), a file of further options (`@file`, `-optf`).
+
+What of that matters here are folders to search, and files that are read: where they lie is no part of what is built,
+and what is in them is. All other words stay as they are, so that `-Wl,-rpath,/lib` and `-DDATA="/data"`, which end up
+in the library, keep their paths.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-_INCLUDE = ("-I", "-isystem", "-iquote", "-idirafter", "--include-path")
-_SEARCH = (*_INCLUDE, "-L", "--library-path")
-_LISTS = ("-Xcompiler", "--compiler-options")
-_WITH_VALUE = (*_SEARCH, *_LISTS, "-l")
-# Those of nvcc that are about machine code for a GPU.
-_NVCC_WITH_VALUE = ("-gencode", "-arch", "-code", "-maxrregcount", "-t", "-ccbin")
-# Their value is not in the same word without a `=`.
-_LONG = (*_LISTS, "--include-path", "--library-path")
+Dialect = Literal["c++", "nvcc"]
+"""Whose flags they are: those of g++ and clang, as a compiler or to link, or nvcc's."""
+
+Meaning = Literal[
+    "headers",  # a folder in which headers are looked for
+    "prefix",  # what the folders of `suffix` begin with
+    "suffix",
+    "libraries",  # a folder in which libraries are looked for
+    "library",
+    "header",  # a file that is read ahead of the source
+    "options",  # a file of further options
+    "list",  # flags for another compiler, in one value
+    "word",  # one word for another program
+    "macro",
+    "value",  # something else
+    "",  # a word that is no option, or one without a value
+]
+
+# In the same word or in the next one, as g++ and clang take them.
+_JOINED_OR_NEXT: dict[str, Meaning] = {
+    "-I": "headers",
+    "-iquote": "headers",
+    "-isystem": "headers",
+    "-idirafter": "headers",
+    "-cxx-isystem": "headers",
+    "-iwithsysroot": "headers",
+    "-iprefix": "prefix",
+    "-iwithprefix": "suffix",
+    "-iwithprefixbefore": "suffix",
+    "-include": "header",
+    "-imacros": "header",
+    "-L": "libraries",
+    "-l": "library",
+    "-D": "macro",
+    "-U": "macro",
+    "-B": "value",
+    "-T": "value",
+    "-isysroot": "value",
+    "-x": "value",
+}
+# After a `=` or in the next word.
+_EQUALS_OR_NEXT: dict[str, Meaning] = {
+    "--include-directory": "headers",
+    "--include-directory-after": "headers",
+    "--include-prefix": "prefix",
+    "--include-with-prefix": "suffix",
+    "--include-with-prefix-before": "suffix",
+    "--include-with-prefix-after": "suffix",
+    "--include": "header",
+    "--imacros": "header",
+    "--library-directory": "libraries",
+    "--define-macro": "macro",
+    "--undefine-macro": "macro",
+    "--sysroot": "value",
+    "--prefix": "value",
+    "--config": "value",
+}
+_NEXT: dict[str, Meaning] = {
+    "-Xpreprocessor": "word",
+    "-Xclang": "word",
+    "-Xlinker": "word",
+    "-Xassembler": "word",
+    "-include-pch": "header",
+    "-ivfsoverlay": "value",
+    "-aux-info": "value",
+    "-o": "value",
+}
+_AFTER_COMMA: dict[str, Meaning] = {"-Wp": "list"}
+
+# nvcc's take their value in any of the three ways.
+_OF_NVCC: dict[str, Meaning] = {
+    "-I": "headers",
+    "--include-path": "headers",
+    "-isystem": "headers",
+    "--system-include": "headers",
+    "-include": "header",
+    "--pre-include": "header",
+    "-L": "libraries",
+    "--library-path": "libraries",
+    "-l": "library",
+    "--library": "library",
+    "-D": "macro",
+    "--define-macro": "macro",
+    "-U": "macro",
+    "--undefine-macro": "macro",
+    "-Xcompiler": "list",
+    "--compiler-options": "list",
+    "-optf": "options",
+    "--options-file": "options",
+    "-Xlinker": "value",
+    "--linker-options": "value",
+    "-Xarchive": "value",
+    "--archive-options": "value",
+    "-Xptxas": "value",
+    "--ptxas-options": "value",
+    "-Xnvlink": "value",
+    "--nvlink-options": "value",
+    "-ccbin": "value",
+    "--compiler-bindir": "value",
+    "-gencode": "value",
+    "--generate-code": "value",
+    "-arch": "value",
+    "--gpu-architecture": "value",
+    "-code": "value",
+    "--gpu-code": "value",
+    "-maxrregcount": "value",
+    "--maxrregcount": "value",
+    "-std": "value",
+    "--std": "value",
+    "-t": "value",
+    "--threads": "value",
+    "-x": "value",
+    "--x": "value",
+    "-diag-suppress": "value",
+    "--diag-suppress": "value",
+    "-diag-error": "value",
+    "--diag-error": "value",
+    "-diag-warn": "value",
+    "--diag-warn": "value",
+}
+_JOINED_FOR_NVCC = ("-I", "-L", "-l", "-D", "-U")
+# They begin like one of those.
+_WORDS_OF_NVCC = ("-lineinfo", "-lto", "-link", "-lib", "-ltoir")
+_WORDS_OF_CXX = re.compile(r"-I-|-B(?:static|dynamic|symbolic)|-T(?:text|data|bss)\b.*|-include-pch")
+
+_MEANINGS: dict[str, Meaning] = {
+    **_OF_NVCC,
+    **_AFTER_COMMA,
+    **_JOINED_OR_NEXT,
+    **_EQUALS_OR_NEXT,
+    **_NEXT,
+    "@": "options",
+}
+
+_PASSED_ON = ("-Xpreprocessor", "-Xclang")
+_FOR_HOST = {
+    "--include-path": "-I",
+    "--system-include": "-isystem",
+    "--pre-include": "-include",
+    "--define-macro": "-D",
+    "--undefine-macro": "-U",
+}
+_WORD = r"""(?:\\.|'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[^%s'"\\])+"""
+_WORD_OF_FILE = re.compile(_WORD % r"\s", re.DOTALL)
+_WORD_OF_LIST = re.compile(_WORD % r"\s,", re.DOTALL)
+_QUOTED = re.compile(r"""\\(.)|'((?:\\.|[^'\\])*)'?|"((?:\\.|[^"\\])*)"?""", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 class Flag(NamedTuple):
     """A flag with its value.
 
     Attributes:
-        name: `-I`; empty for a word that is none of the flags that are known here.
-        value: of that flag, or the whole word.
-        between: what joins the two, nothing or `=`; None where the value is a word of its own.
+        name: `-I`; empty for a word that is none of the options that are known here.
+        value: of that option, or the whole word.
+        between: what joins the two, nothing, `=` or `,`; None where the value is a word of its own.
     """
 
     name: str
     value: str
     between: str | None = ""
 
+    @property
+    def meaning(self) -> Meaning:
+        return _MEANINGS.get(self.name, "")
+
     def words(self) -> tuple[str, ...]:
         """As it is handed to a compiler."""
         return (self.name, self.value) if self.between is None else (f"{self.name}{self.between}{self.value}",)
 
+    def values(self, dialect: Dialect) -> list[str]:
+        """The folders or files that it names: nvcc takes several, with commas between them."""
+        return self.value.split(",") if dialect == "nvcc" and self.meaning in _SEVERAL else [self.value]
 
-def parse(words: Iterable[str]) -> Iterator[Flag]:
+
+_SEVERAL = ("headers", "libraries", "header", "options")
+
+
+def parse(words: Iterable[str], dialect: Dialect = "c++") -> Iterator[Flag]:
     """The flags in a command's words; the words of all together are `words` again."""
     rest = iter(words)
+    split = _split_nvcc if dialect == "nvcc" else _split_cxx
     for word in rest:
-        name = next((name for name in _WITH_VALUE if word.startswith(name)), "")
-        value = word[len(name) :]
-        if name and not value:
+        flag = split(word)
+        if flag.between is None:
             following = next(rest, None)
-            yield Flag("", word) if following is None else Flag(name, following, None)
-        elif name and value.startswith("="):
-            yield Flag(name, value[1:], "=")
-        elif name in _LONG:
-            yield Flag("", word)
+            # Where its value is missing, the compiler will say so.
+            yield Flag("", word) if following is None else flag._replace(value=following)
         else:
-            yield Flag(name, value)
+            yield flag
 
 
-def include_folders(words: Iterable[str]) -> Iterator[str]:
+def _split_cxx(word: str) -> Flag:
+    """A flag; `between` is None where its value is the next word."""
+    if word.startswith("@"):
+        return Flag("@", word[1:])
+    if word in _NEXT or word in _EQUALS_OR_NEXT or word in _JOINED_OR_NEXT:
+        return Flag(word, "", None)
+    name, equals, value = word.partition("=")
+    if equals and name in _EQUALS_OR_NEXT:
+        return Flag(name, value, "=")
+    name, comma, value = word.partition(",")
+    if comma and name in _AFTER_COMMA:
+        return Flag(name, value, ",")
+    if _WORDS_OF_CXX.fullmatch(word) is None:
+        for name in _LONGEST_FIRST:
+            if word.startswith(name):
+                return Flag(name, word[len(name) :])
+    return Flag("", word)
+
+
+_LONGEST_FIRST = sorted(_JOINED_OR_NEXT, key=len, reverse=True)
+
+
+def _split_nvcc(word: str) -> Flag:
+    if word in _OF_NVCC:
+        return Flag(word, "", None)
+    name, equals, value = word.partition("=")
+    if equals and name in _OF_NVCC:
+        return Flag(name, value, "=")
+    if not word.startswith(_WORDS_OF_NVCC):
+        for name in _JOINED_FOR_NVCC:
+            if word.startswith(name):
+                return Flag(name, word[len(name) :])
+    return Flag("", word)
+
+
+def expand(words: Iterable[str], dialect: Dialect = "c++") -> Iterator[tuple[Flag, Dialect]]:
+    """All flags that a compiler and its parts are given: those in files of options follow the flag that names the file,
+    those that are passed on follow the one that does that."""
+    yield from _expand(words, dialect, ())
+
+
+def _expand(words: Iterable[str], dialect: Dialect, inside: tuple[str, ...]) -> Iterator[tuple[Flag, Dialect]]:
+    passed_on: list[str] = []
+    for flag in parse(words, dialect):
+        yield flag, dialect
+        if flag.meaning == "list":
+            yield from _expand(_listed(flag), "c++", inside)
+        elif flag.name in _PASSED_ON:
+            passed_on.append(flag.value)
+        elif flag.meaning == "options":
+            for path in flag.values(dialect):
+                if path not in inside:
+                    yield from _expand(words_of_file(path), dialect, (*inside, path))
+    if passed_on:
+        yield from _expand(passed_on, "c++", inside)
+
+
+def words_of_file(path: str) -> list[str]:
+    """The words in a file of options; none where it cannot be read, which the compiler will say."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return _words(file.read(), _WORD_OF_FILE)
+    except OSError:
+        return []
+
+
+def include_folders(words: Iterable[str], dialect: Dialect = "c++") -> Iterator[str]:
     """The folders in which flags have headers looked for."""
-    for flag in parse(words):
-        if flag.name in _INCLUDE:
-            yield flag.value
-        elif flag.name in _LISTS:
-            yield from include_folders(_listed(flag.value))
+    prefix = ""
+    for flag, whose in expand(words, dialect):
+        if flag.meaning == "headers":
+            yield from flag.values(whose)
+        elif flag.meaning == "prefix":
+            prefix = flag.value
+        elif flag.meaning == "suffix":
+            yield f"{prefix}{flag.value}"
 
 
-def map_folders(words: Iterable[str], change: Callable[[str], str | None]) -> list[str]:
-    """`words` with another name for each folder to search, or without the flag where `change` returns None."""
+def files_of_options(words: Iterable[str], dialect: Dialect = "c++") -> Iterator[str]:
+    """The files of options that flags name, and those that these name."""
+    for flag, whose in expand(words, dialect):
+        if flag.meaning == "options":
+            yield from flag.values(whose)
+
+
+def map_paths(words: Iterable[str], change: Callable[[str], str], dialect: Dialect = "c++") -> list[str]:
+    """`words` with another name for each folder to search, and for each file whose content is compared."""
+    return _map(words, change, dialect, ("headers", "libraries", "header", "options"))
+
+
+def without_folders(words: Iterable[str], dialect: Dialect = "c++") -> list[str]:
+    """`words` without the flags that only say where to search."""
+    return _map(words, lambda _: None, dialect, ("headers", "libraries"))
+
+
+def _map(
+    words: Iterable[str], change: Callable[[str], str | None], dialect: Dialect, meanings: tuple[Meaning, ...]
+) -> list[str]:
     changed: list[str] = []
-    for flag in parse(words):
+    for flag in parse(words, dialect):
         value: str | None = flag.value
-        if flag.name in _SEARCH:
-            value = change(flag.value)
-        elif flag.name in _LISTS:
-            value = ",".join(map_folders(_listed(flag.value), change)) or None
+        if flag.meaning in meanings:
+            value = ",".join(new for new in map(change, flag.values(dialect)) if new is not None) or None
+        elif flag.meaning == "list":
+            listed = _listed(flag)
+            mapped = _map(listed, change, "c++", meanings)
+            if mapped != listed:  # else as it is: its quotes count
+                value = ",".join(re.sub(r"([\\,])", r"\\\1", word) for word in mapped) or None
         if value is not None:
             changed += flag._replace(value=value).words()
     return changed
 
 
-def _listed(value: str) -> list[str]:
-    """The flags in a value of `-Xcompiler`: nvcc takes commas between them, the shell that it starts spaces too."""
-    return [word for word in re.split("[, ]", value) if word]
+def _listed(flag: Flag) -> list[str]:
+    """The flags in a list: there are commas between them, and for nvcc, which starts a shell, spaces too."""
+    return flag.value.split(",") if flag.between == "," else _words(flag.value, _WORD_OF_LIST)
 
 
-def for_host_compiler(flags: Iterable[str]) -> list[str]:
+def _words(text: str, word: re.Pattern[str]) -> list[str]:
+    """The words in a text that quotes and backslashes keep together."""
+
+    def unquoted(match: re.Match[str]) -> str:
+        return match[1] if match[1] is not None else _ESCAPED.sub(r"\1", match[2] if match[2] is not None else match[3])
+
+    return [_QUOTED.sub(unquoted, each) for each in word.findall(text)]
+
+
+def for_host_compiler(words: Iterable[str]) -> list[str]:
     """Those of an op's flags for nvcc that a C++ compiler takes as well: macros, folders, and what -Xcompiler is for.
 
     All others are about machine code for a GPU.
     """
+    return _for_host_compiler(words, ())
+
+
+def _for_host_compiler(words: Iterable[str], inside: tuple[str, ...]) -> list[str]:
     taken: list[str] = []
-    values = iter(flags)
-    for flag in values:
-        name, _, value = flag.partition("=")
-        if flag in ("-D", "-U", "-I", "-isystem", "-include"):
-            taken += [flag, next(values, "")]
-        elif name in _LISTS:
-            taken += _listed(value or next(values, ""))
-        elif name in ("--define-macro", "--undefine-macro", "--include-path", "--pre-include"):
-            short = {"--define-macro": "-D", "--undefine-macro": "-U", "--include-path": "-I"}.get(name, "-include")
-            taken += [short, value or next(values, "")]
-        elif name.startswith("-X") or name in _NVCC_WITH_VALUE:
-            _ = value or next(values, "")
-        elif flag.startswith(("-D", "-U", "-I", "-O", "-isystem", "-std=")) or flag == "-g":
-            taken.append(flag)
+    for flag in parse(words, "nvcc"):
+        if flag.meaning == "list":
+            taken += _listed(flag)
+        elif flag.meaning == "options":
+            for path in flag.values("nvcc"):
+                if path not in inside:
+                    taken += _for_host_compiler(words_of_file(path), (*inside, path))
+        elif flag.meaning in ("headers", "header", "macro"):
+            name = _FOR_HOST.get(flag.name, flag.name)
+            for value in flag.values("nvcc"):
+                taken += [f"{name}{value}"] if flag.between == "" else [name, value]
+        elif flag.name in ("-std", "--std"):
+            taken.append(f"-std={flag.value}")
+        elif not flag.name and (flag.value.startswith("-O") or flag.value == "-g"):
+            taken.append(flag.value)
     return taken
+
+
+def absolute_paths(words: Iterable[str], dialect: Dialect = "c++") -> list[str]:
+    """Every absolute path in flags, whatever they mean by it: `-fprofile-use=/a/b`, `-Wl,-T,/a/b`, `/a/lib.a`."""
+    found: dict[str, None] = {}
+    for flag, whose in expand(words, dialect):
+        for value in flag.values(whose):
+            found.update(dict.fromkeys(piece for piece in [value, *re.split("[@=,]", value)] if os.path.isabs(piece)))
+    return list(found)

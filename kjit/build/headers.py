@@ -16,12 +16,16 @@ Four cases need more than that:
 - A new file may come before a header that was read, in a folder that the compiler searches earlier. So the folders
   where that can happen are watched by their date; when one changed, the files in it are compared with the names that
   the compiler may have looked for (in the widest reading: a needless compile is better than a wrong hit).
-- A file may appear that was asked for by `__has_include`. Those names are looked for in the same folders. Where an
-  `#include` or `__has_include` climbs out of a folder (`../`), or where `/usr/include` is searched, no folder is
-  watched: the places that such a name can mean are recorded, and whether there is a file. So are those where a linker
-  looks for a library.
-- A header may change while the compiler runs, or the folder that it is in may be exchanged for another. That is what
-  `Observation.changed_since` finds.
+- A file may appear that was asked for by `__has_include`. Those names are looked for in the same folders; where a name
+  cannot be told from the text, any new file in them is a miss. Where an `#include` or `__has_include` climbs out of a
+  folder (`../`), or where `/usr/include` is searched, no folder is watched: the places that such a name can mean are
+  recorded, and whether there is a file. So are those where a linker looks for a library, and links that lead nowhere.
+- A header may change while the compiler runs (observation.py).
+
+A path is recorded as the compiler wrote it, from the file that includes the header: `/home/me/app/csrc/../../inc/a.h`
+is `csrc/../../inc/a.h` of its project, so that a second copy of all that compares its own `inc/a.h`. What does not
+begin with one of the folders that move with a project is recorded as it is. A module that is right in one copy only
+(own_place.py) is recorded with the place of that copy.
 
 Not recorded are the headers that come with a compiler, a toolkit or tvm-ffi (system_headers.py).
 
@@ -33,34 +37,24 @@ from __future__ import annotations
 
 import os
 import platform
-import stat
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from kjit.build.include_names import names_in
-from kjit.build.key import Anchors, FileState, Key, digest_of
-from kjit.build.system_headers import SystemFolders, searched_folders
-from kjit.build.toolchain import Toolchain, kjit_include
+from kjit.build.key import Anchors, FileState, digest_of
 
 _SETTLING_NS = 2_000_000_000
-_CLOCK_STEP_NS = 10_000_000
-_TICK_S = 0.0005
-_PATIENCE_NS = 100_000_000  # several ticks: it takes longer only when the clock was set back meanwhile
-_CLOCK_REALTIME_COARSE = 5  # of Linux; Python has no name for it
-_YOUNG = 0
+YOUNG = 0
 _ABSENT = -1
-_GONE = -1
 # Between paths in one string; no path has it inside. One long string is read faster than hundreds of short ones.
-_SEPARATOR = "//"
+SEPARATOR = "//"
 
 # Searched before `/usr/include` by every compiler that searches that.
-_LOCAL_INCLUDE = "/usr/local/include"
+LOCAL_INCLUDE = "/usr/local/include"
 # Where most is added, and no header of the op's own is: searched last, so that nothing in it comes before a header.
-_PACKAGES_INCLUDE = ("/usr/include", f"/usr/include/{platform.machine()}-linux-gnu")
+PACKAGES_INCLUDE = ("/usr/include", f"/usr/include/{platform.machine()}-linux-gnu")
 
 
 class Header(NamedTuple):
@@ -91,6 +85,14 @@ class Sought(NamedTuple):
     is_there: bool
 
 
+class Place(NamedTuple):
+    """A project's folder, for a module that is right only while it is there, and the reason."""
+
+    anchor: str
+    folder: str
+    why: str
+
+
 # Where headers are, with size, inode and date; where folders are, with inode and date; which files are there and which
 # not. What has no place is "".
 _Located = tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int]], list[tuple[str, bool]]]
@@ -108,6 +110,8 @@ class Reads:
         folders: the roots and the folders in them where a new file could come before a header.
         present: `(anchor, path)` of the files there that are called like a header. Some were read, some come later.
         sought: places outside of those folders.
+        every_file: any new file in the folders may have been asked for.
+        places: where projects must be.
     """
 
     headers: tuple[Header, ...]
@@ -116,6 +120,8 @@ class Reads:
     folders: tuple[Folder, ...]
     present: tuple[tuple[str, str], ...]
     sought: tuple[Sought, ...]
+    every_file: bool = False
+    places: tuple[Place, ...] = ()
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> Reads:
@@ -127,6 +133,8 @@ class Reads:
         system = document["system"]
         if not isinstance(system, str):
             raise TypeError("a record's system headers are one string")
+        if not isinstance(every_file := document["every_file"], bool):
+            raise TypeError("either any new file counts or not")
         return cls(
             tuple(Header._make(row) for row in _rows(document["headers"])),
             system,
@@ -134,6 +142,8 @@ class Reads:
             tuple(Folder._make(row) for row in _rows(document["folders"])),
             tuple((anchor, path) for anchor, path in _rows(document["present"])),
             tuple(Sought._make(row) for row in _rows(document["sought"])),
+            every_file,
+            tuple(Place._make(row) for row in _rows(document["places"])),
         )
 
     def to_json(self) -> dict[str, object]:
@@ -144,12 +154,15 @@ class Reads:
             "folders": [list(row) for row in self.folders],
             "present": [list(row) for row in self.present],
             "sought": [list(row) for row in self.sought],
+            "every_file": self.every_file,
+            "places": [list(row) for row in self.places],
         }
 
     @property
     def key2(self) -> str:
-        """The second half of an artifact's key: which headers, with which content."""
-        return digest_of([[header.anchor, header.path, header.digest] for header in self.headers])
+        """The second half of an artifact's key: which headers, with which content, and where it has to be used."""
+        headers = [[header.anchor, header.path, header.digest] for header in self.headers]
+        return digest_of([headers, [[place.anchor, place.folder] for place in self.places]])
 
     def compare(self, anchors: Anchors) -> str | Reads:
         """Compare with what is there now.
@@ -161,6 +174,9 @@ class Reads:
         Raises:
             TypeError, ValueError: this was read from a record that holds something else.
         """
+        for anchor, folder, why in self.places:
+            if anchors.absolute(anchor, "") != folder:
+                return f"{why}, and the module was built for {folder}"
         if self._is_as_recorded(anchors):
             return self
         headers = self._compare_headers(anchors)
@@ -171,7 +187,7 @@ class Reads:
             return watched
         for anchor, path, is_there in self.sought:
             if os.path.isfile(anchors.absolute(anchor, path) or "") != is_there:
-                return f"{_written(anchor, path)} is {'gone' if is_there else 'new'}, and was looked for"
+                return f"{_named(anchors, anchor, path)} is {'gone' if is_there else 'new'}, and was looked for"
         if headers is self.headers and watched is self.folders:
             return self
         return replace(self, headers=headers, folders=watched)
@@ -215,17 +231,17 @@ class Reads:
             anchor, path, size, inode, ctime_ns, digest = header
             where = anchors.absolute(anchor, path)
             if where is None:
-                return f"{_written(anchor, path)} is not part of this module's folders"
+                return f"{_named(anchors, anchor, path)} is not part of this module's folders"
             try:
                 status = os.stat(where)
                 if status.st_ctime_ns == ctime_ns and status.st_size == size and status.st_ino == inode:
                     continue
                 state = read_state(where, status) if status.st_size == size else None
             except OSError:
-                return f"{_written(anchor, path)} is gone"
+                return f"{_named(anchors, anchor, path)} is gone"
             if state is None or state.digest != digest:
-                return f"{_written(anchor, path)} changed"
-            if _telling(state.ctime_ns) != _YOUNG:
+                return f"{_named(anchors, anchor, path)} changed"
+            if telling(state.ctime_ns) != YOUNG:
                 renewed = renewed or list(self.headers)
                 renewed[index] = Header(anchor, path, size, state.inode, state.ctime_ns, digest)
         return self.headers if renewed is None else tuple(renewed)
@@ -234,174 +250,58 @@ class Reads:
         _, recorded, _ = self._locate(anchors)
         if all((inode, date) == _dated(where) for where, inode, date in recorded):
             return self.folders
-        folders, present = _watch(self.roots, self.headers, self.system, anchors)
+        folders, present = watch(self.roots, self.headers, self.system, anchors, every_file=self.every_file)
         known = frozenset(self.present)
         for anchor, path in present:
             if (anchor, path) not in known:
-                return f"{_written(anchor, path)} is new and may come before a header of that name"
+                may = "be one that was asked for" if self.every_file else "come before a header of that name"
+                return f"{_named(anchors, anchor, path)} is new and may {may}"
         # A young date would be no better than the one that is recorded: both mean to look again.
-        is_young = any(folder.ctime_ns == _YOUNG for folder in folders)
+        is_young = any(folder.ctime_ns == YOUNG for folder in folders)
         return self.folders if is_young or folders == self.folders else folders
 
 
-@dataclass(frozen=True)
-class Observation:
-    """The files that a compile read, as they are right after it.
-
-    Attributes:
-        reads: for the record.
-        states: sources, recorded headers, and files that a header of the same name could have been taken for.
-    """
-
-    reads: Reads
-    states: Mapping[str, FileState]
-
-    @classmethod
-    def of(
-        cls,
-        files: Iterable[str],
-        key: Key,
-        toolchain: Toolchain,
-        *,
-        others: Iterable[str] = (),
-        sought: Iterable[str] = (),
-    ) -> Observation:
-        """Look at the files that the compiler says it read.
-
-        Args:
-            others: what was read besides, and is compared wherever it is.
-            sought: where the linker looks for libraries.
-        """
-        spec = key.variant.spec
-        system_folders = SystemFolders.of(key, toolchain)
-        sources = {state.path: _state(state.path) for state in key.sources}
-        headers: dict[str, FileState] = {}
-        system: dict[str, None] = {}
-        for path in files:
-            if path in sources:
-                continue
-            if system_folders.have(path):
-                system[system_folders.name_of(path)] = None
-            else:
-                headers[path] = _state(path)
-        asked, climbing = names_in((*sources, *headers), (*spec.extra_cflags, *spec.extra_cuda_cflags))
-        headers.update((path, _state(path)) for path in others)
-        anchors = key.anchors
-        recorded = tuple(
-            Header(*anchors.relative(state.path), state.size, state.inode, _telling(state.ctime_ns), state.digest)
-            for state in headers.values()
-        )
-        named = [*spec.extra_include_paths, str(kjit_include()), _LOCAL_INCLUDE, *searched_folders(toolchain, spec)]
-        system.update((f"/{name}", None) for name in asked)
-        places = [
-            *sought,
-            *(f"{folder}/{name}" for name in asked for folder in _PACKAGES_INCLUDE),
-            *(os.path.normpath(f"{each}/{name}") for folder, name in climbing for each in (folder, *named)),
-        ]
-        looked_at = {path: os.path.isfile(path) for path in places}
-        searched = {*named, *(os.path.dirname(path) for path in (*sources, *headers))}
-        roots = tuple(anchors.relative(path) for path in sorted(searched))
-        names = _SEPARATOR.join(system)
-        folders, present = _watch(roots, recorded, names, anchors)
-        states = {**sources, **headers}
-        for anchor, path in present:
-            where = anchors.absolute(anchor, path)
-            if where is not None and where not in states:
-                states[where] = _state(where)
-        for where, is_there in looked_at.items():
-            if is_there and where not in states:
-                states[where] = _undigested(where)
-        at = tuple(Sought(*anchors.relative(path), is_there) for path, is_there in looked_at.items())
-        return cls(Reads(recorded, names, roots, folders, present, at), states)
-
-    def changed_since(self, start_ns: int, before: Mapping[str, FileState]) -> list[str]:
-        """The files that may have changed while the compiler ran.
-
-        Args:
-            start_ns: when it started, by `Start`.
-            before: states from before the start, where they are known. They decide, so that a file server whose clock
-                is ahead of ours does not make every file look new.
-        """
-        changed = []
-        moved: dict[str, bool] = {}
-        for path, state in self.states.items():
-            known = before.get(path)
-            if state.size == _GONE:  # and never recorded: it would be a miss each time
-                changed.append(path)
-            elif known is None:
-                if state.ctime_ns >= start_ns or _has_moved(path, start_ns, moved):
-                    changed.append(path)
-            elif (known.ctime_ns, known.digest) != (state.ctime_ns, state.digest):
-                changed.append(path)
-        return changed
-
-
-@dataclass(frozen=True)
-class Start:
-    """When a compile starts: by the clock of files, by the clock on the wall, and by one that is never set."""
-
-    file_ns: int
-    wall_ns: int
-    steady_ns: int
-
-    @classmethod
-    def now(cls) -> Start:
-        """Wait some milliseconds, until every file that was written before has an older date than one written after.
-
-        Since Linux 6.13 a file may bear the exact time at which it changed, which lies ahead of the clock that other
-        files are dated by: that clock has to come past the exact time of now.
-        """
-        called_ns, patience_ns = time.time_ns(), time.monotonic_ns() + _PATIENCE_NS
-        while (file_ns := now_ns()) <= called_ns and time.monotonic_ns() < patience_ns:
-            time.sleep(_TICK_S)
-        return cls(file_ns, time.time_ns(), time.monotonic_ns())
-
-    def earliest_ns(self) -> int:
-        """The earliest date that a file can bear which was written since, though the clock was set back meanwhile."""
-        set_by = (time.time_ns() - self.wall_ns) - (time.monotonic_ns() - self.steady_ns)
-        return self.file_ns + (set_by if set_by < -_CLOCK_STEP_NS else 0)
-
-
-def now_ns() -> int:
-    """The time as the kernel writes it into a file that changes now: on Linux by the tick, some milliseconds late."""
-    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else time.time_ns()
-
-
-def _watch(
-    roots: Iterable[tuple[str, str]], headers: Iterable[Header], system: str, anchors: Anchors
+def watch(
+    roots: Iterable[tuple[str, str]], headers: Iterable[Header], system: str, anchors: Anchors, *, every_file: bool
 ) -> tuple[tuple[Folder, ...], tuple[tuple[str, str], ...]]:
     """The folders to watch, and the files in them that are called like a header.
 
-    A name is any end of a header's path, because which part of it stood in the `#include` is not known.
+    A name is any end of a header's path, because which part of it stood in the `#include` is not known. A link that
+    leads nowhere counts as a file, and as a folder if one is called so.
+
+    Args:
+        every_file: all files count, whatever they are called; and where packages are installed, folders too.
     """
-    names = _SEPARATOR.join([system, *(f"/{header.path}" for header in headers), ""])
+    names = SEPARATOR.join([system, *(f"/{header.path}" for header in headers), ""])
     folders: dict[tuple[str, str], Folder] = {}
     present: dict[tuple[str, str], None] = {}
+    inside: set[int] = set()
 
     def visit(anchor: str, folder: str, below: str) -> None:
         # The date comes first: what appears after it changes it.
         where = anchors.absolute(anchor, folder) or ""
         inode, date = _dated(where)
         folders[anchor, folder] = Folder(anchor, folder, inode, _aged(date))
+        is_shared = every_file and where in (LOCAL_INCLUDE, *PACKAGES_INCLUDE)
         for entry in _entries(where):
             name = f"{below}{entry.name}"
             path = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.is_dir():
-                if f"/{name}/" in names:
-                    visit(anchor, path, f"{name}/")
-            elif f"/{name}{_SEPARATOR}" in names:
+            is_folder, is_link = entry.is_dir(), entry.is_symlink()
+            header = name.removesuffix(".gch").removesuffix(".pch")  # a precompiled one goes before the header
+            if is_shared or (not is_folder and (every_file or f"/{header}{SEPARATOR}" in names)):
                 present[anchor, path] = None
+            may_be_folder = is_folder or (is_link and not os.path.exists(entry.path))
+            if not may_be_folder or is_shared:
+                continue
+            if f"/{name}/" in names:
+                visit(anchor, path, f"{name}/")
+            elif every_file and not entry.name.startswith(".") and (number := entry.inode()) not in inside:
+                inside.add(number)  # a link may lead to a folder around it
+                visit(anchor, path, f"{name}/")
 
     for anchor, root in roots:
         visit(anchor, root, "")
     return tuple(folders.values()), tuple(present)
-
-
-def _state(path: str) -> FileState:
-    try:
-        return FileState.read(path)
-    except OSError:
-        return FileState(path, _GONE, _YOUNG, _YOUNG, "")
 
 
 def read_state(path: str, status: os.stat_result) -> FileState:
@@ -410,7 +310,7 @@ def read_state(path: str, status: os.stat_result) -> FileState:
     Raises:
         OSError: it cannot be read.
     """
-    if _aged(status.st_ctime_ns) == _YOUNG:
+    if _aged(status.st_ctime_ns) == YOUNG:
         return FileState.read(path)
     return _read_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
 
@@ -418,41 +318,6 @@ def read_state(path: str, status: os.stat_result) -> FileState:
 @lru_cache(maxsize=4096)
 def _read_once(path: str, *_as_it_was: int) -> FileState:
     return FileState.read(path)
-
-
-def _undigested(path: str) -> FileState:
-    """The file's state without its content: a library may have a gigabyte."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return FileState(path, _GONE, _YOUNG, _YOUNG, "")
-    return FileState(path, status.st_size, status.st_ino, status.st_ctime_ns, "")
-
-
-def _has_moved(path: str, start_ns: int, known: dict[str, bool]) -> bool:
-    """Whether a folder above `path`, or a link on the way to it, may have been put there since `start_ns`.
-
-    Then the file, which is as old as it was, may not be the one that the compiler read.
-    """
-    folder = os.path.dirname(path)
-    if folder not in known:
-        known[folder] = any(_was_put(way, start_ns) for way in {folder, os.path.realpath(folder)})
-    return known[folder]
-
-
-def _was_put(folder: str, start_ns: int) -> bool:
-    while True:
-        try:
-            status = os.lstat(folder)
-        except OSError:
-            return True
-        # What appears in a folder changes both of its dates, a new name for it only the kernel's.
-        if status.st_ctime_ns >= start_ns and (stat.S_ISLNK(status.st_mode) or status.st_mtime_ns < start_ns):
-            return True
-        above = os.path.dirname(folder)
-        if above == folder:
-            return False
-        folder = above
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -473,16 +338,20 @@ def _dated(folder: str) -> tuple[int, int]:
 
 
 def _aged(ctime_ns: int) -> int:
-    return ctime_ns if ctime_ns < time.time_ns() - _SETTLING_NS else _YOUNG
+    return ctime_ns if ctime_ns < time.time_ns() - _SETTLING_NS else YOUNG
 
 
-def _telling(ctime_ns: int) -> int:
+def telling(ctime_ns: int) -> int:
     """The date of a header, where it tells one version of the header from another."""
-    return _aged(ctime_ns) if ctime_ns % 1_000_000_000 else _YOUNG
+    return _aged(ctime_ns) if ctime_ns % 1_000_000_000 else YOUNG
 
 
-def _written(anchor: str, path: str) -> str:
-    # Relative to the project is how people name their files.
+def _named(anchors: Anchors, anchor: str, path: str) -> str:
+    """A file for people: relative to the project is how they name it."""
+    normal = os.path.normpath(path)
+    folders = [os.path.dirname(anchors.absolute(anchor, each) or "") for each in (path, normal)]
+    if normal != path and os.path.realpath(folders[0]) == os.path.realpath(folders[1]):
+        path = normal  # no link is in the way
     return path if anchor in ("", "project") else f"{{{anchor}}}/{path}"
 
 

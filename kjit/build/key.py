@@ -20,18 +20,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import kjit
-from kjit.build.flags import map_folders
+from kjit.build.flags import Dialect, map_paths
 from kjit.build.highway import find_highway
 from kjit.build.toolchain import Toolchain, tvm_ffi_include
 from kjit.errors import UsageError
 from kjit.spec import Spec, Variant
 
-FORMAT = 3
+FORMAT = 4
 """Changes when the same inputs would be built differently, or a record is written differently."""
 
 PROJECT_FILES = ("pyproject.toml", ".git")
@@ -251,7 +252,7 @@ def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: s
             continue
         if isinstance(before, dict) and isinstance(after, dict):
             if "version" in after and before.get("version") == after["version"]:
-                lines.append(f"'{after.get('path')}' was replaced")
+                lines.append(_other_compiler(before, after))
             elif "version" in after:
                 lines.append(f"the compiler was {_short(before.get('version'))} and is {_short(after['version'])}")
             else:
@@ -261,6 +262,15 @@ def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: s
         else:
             lines.append(f"{label} was {_short(before)} and is {_short(after)}")
     return lines
+
+
+def _other_compiler(before: Mapping[str, object], after: Mapping[str, object]) -> str:
+    """What differs between two compilers of one version."""
+    path = after.get("path")
+    if any(before.get(name) != after.get(name) for name in ("path", "size", "mtime_ns")):
+        return f"'{path}' was replaced"
+    parts = [item for item in after.get("parts") or () if item not in (before.get("parts") or ())]  # type: ignore[attr-defined, operator]
+    return f"'{path}' runs another {os.path.basename(parts[0][0])}" if parts else f"'{path}' runs another compiler"
 
 
 def _few(names: list[str]) -> str:
@@ -302,7 +312,7 @@ def _module(spec: Spec, target: str, anchors: Anchors, sources: tuple[FileState,
         "C++ exports": [list(export) for export in spec.cpp_wrappers],
         "extra flags for": {
             "c++": _anchored(spec.extra_cflags, anchors),
-            "nvcc": _anchored(spec.extra_cuda_cflags, anchors),
+            "nvcc": _anchored(spec.extra_cuda_cflags, anchors, "nvcc"),
             "link": _anchored(spec.extra_ldflags, anchors),
         },
         "include folders": [anchors.written(path) for path in spec.extra_include_paths],
@@ -334,7 +344,9 @@ def _surroundings(spec: Spec, toolchain: Toolchain, anchors: Anchors) -> Surroun
     if toolchain.target.is_simulated:
         flags |= {"simulated CUDA": toolchain.sim_flags(spec), "simulator": toolchain.simulator_flags()}
     document = {
-        "flags": {tool: _anchored(values, anchors) for tool, values in flags.items()},
+        "flags": {
+            tool: _anchored(values, anchors, "nvcc" if tool == "nvcc" else "c++") for tool, values in flags.items()
+        },
         "toolchain": toolchain.identity(),
         "versions": versions,
     }
@@ -353,8 +365,8 @@ def _source(spec: Spec, path: str) -> FileState:
         ) from None
 
 
-def _anchored(words: Iterable[str], anchors: Anchors) -> list[str]:
-    return map_folders(words, anchors.written)
+def _anchored(words: Iterable[str], anchors: Anchors, dialect: Dialect = "c++") -> list[str]:
+    return map_paths(words, lambda path: anchors.written(straight(path)), dialect)
 
 
 @lru_cache(maxsize=1)
@@ -381,6 +393,16 @@ def _anchors(installed: tuple[tuple[str, str], ...], files: tuple[str, ...], inc
         taken.append(project)
         projects += 1
     return Anchors(folders)
+
+
+_NO_STEP = re.compile(r"/(?:\.?/)+")
+
+
+def straight(path: str) -> str:
+    """`path` without `//` and `/./`. A `..` stays: where the folder before it is a link, it leads elsewhere."""
+    if "//" in path or "/./" in path:
+        path = _NO_STEP.sub("/", path)
+    return path.removesuffix("/.").rstrip("/") or path[:1]
 
 
 def has_any(folder: str, names: Iterable[str]) -> bool:

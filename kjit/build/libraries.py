@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import platform
-import re
+import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kjit.build.compilers import Compiler, compiles
 from kjit.build.diagnostics import parse_depfile
-from kjit.build.flags import parse
+from kjit.build.flags import Dialect, absolute_paths, expand
 from kjit.build.memo import open_memo
 from kjit.build.toolchain import Toolchain
 from kjit.spec import Spec
@@ -32,13 +32,26 @@ _LIBRARY_FOLDERS = tuple(
 # What decides which linker runs, and what it finds.
 _LINKER_ENVIRONMENT = ("COMPILER_PATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH", "PATH")
 
+# The programs that a C++ compiler runs.
+_PARTS = ("cc1plus", "as", "ld", "collect2")
+_USE = "-fuse-ld="
+
 _ELF_TYPE_AT = 16  # in a file's head; 3 is a shared object
 
 
-def files_named(flags: Sequence[str]) -> tuple[str, ...]:
-    """The files that flags name (`@options.txt`, `-fprofile-use=FILE`, `-Wl,-T,FILE`): depfiles leave them out."""
-    pieces = [piece for flag in flags for piece in re.split("[@=,]", flag) if os.path.isabs(piece)]
-    return tuple(piece for piece in pieces if os.path.isfile(piece))
+def files_named(flags: Sequence[str], dialect: Dialect = "c++") -> tuple[str, ...]:
+    """The files that flags name (`@options.txt`, `-fprofile-use=FILE`, `-Wl,-T,FILE`), and the programs that they put
+    in the place of the compiler's own (`-B`, `-fuse-ld`): depfiles leave them out."""
+    return tuple(filter(os.path.isfile, (*absolute_paths(flags, dialect), *_programs_named(flags, dialect))))
+
+
+def _programs_named(flags: Sequence[str], dialect: Dialect) -> Iterator[str]:
+    every = [flag for flag, _ in expand(flags, dialect)]
+    linkers = [f"ld.{flag.value[len(_USE) :]}" for flag in every if flag.value.startswith(_USE)]
+    for flag in every:
+        if flag.name in ("-B", "--prefix") and os.path.isabs(flag.value):
+            yield from (f"{flag.value}{slash}{name}" for name in (*_PARTS, *linkers) for slash in ("", "/"))
+    yield from filter(None, map(shutil.which, linkers))
 
 
 def linked_by(flags: Sequence[str]) -> tuple[str, ...]:
@@ -47,8 +60,9 @@ def linked_by(flags: Sequence[str]) -> tuple[str, ...]:
     This is what the flags say. Where the linker tells what it read, that is added (`brought_in`).
     """
     folders, names = _libraries(flags)
-    found = [*files_named(flags), *(os.path.join(folder, name) for folder in folders for name in names)]
-    return tuple(path for path in found if os.path.isfile(path) and not _is_shared(path))
+    found = [*absolute_paths(flags), *(os.path.join(folder, name) for folder in folders for name in names)]
+    libraries = (path for path in found if os.path.isfile(path) and not _is_shared(path))
+    return (*libraries, *filter(os.path.isfile, _programs_named(flags, "c++")))
 
 
 def sought_by(flags: Sequence[str], toolchain: Toolchain) -> tuple[str, ...]:
@@ -67,12 +81,12 @@ def _libraries(flags: Sequence[str]) -> tuple[list[str], list[str]]:
     """The folders that flags have the linker search, and the names of files that it looks for there."""
     folders: list[str] = []
     names: list[str] = []
-    for flag in parse(flags):
-        if flag.name in ("-L", "--library-path"):
+    for flag, _ in expand(flags):
+        if flag.meaning == "libraries":
             folders.append(flag.value)
-        elif flag.name == "-l" and flag.value.startswith(":"):
+        elif flag.meaning == "library" and flag.value.startswith(":"):
             names.append(flag.value[1:])
-        elif flag.name == "-l":
+        elif flag.meaning == "library":
             names += [f"lib{flag.value}.so", f"lib{flag.value}.a"]
     return folders, names
 

@@ -19,6 +19,7 @@ What compilers refused, and would refuse again, is not compiled again (failures.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,8 +33,8 @@ from kjit.build.compile import Built, compile_variant, explain_again
 from kjit.build.cpu import is_built_for
 from kjit.build.diagnostics import KernelResources
 from kjit.build.failures import Refusal
-from kjit.build.headers import Observation, Start
 from kjit.build.key import FileState, Key
+from kjit.build.observation import Observation, Start
 from kjit.build.staging import is_taken_away
 from kjit.build.store import Artifact, Lookup, Store
 from kjit.build.toolchain import Toolchain, find_cuda, resolve_archs
@@ -183,7 +184,7 @@ def build(
     before: Mapping[str, FileState] = {}
     changes = 0
     for _ in range(_ATTEMPTS):
-        toolchain = Toolchain.for_target(variant.target)
+        toolchain = Toolchain.for_target(variant.target, thorough=True)
         key = Key.of(variant, toolchain)
         found = store.fetch(key)
         if found.artifact is not None:
@@ -210,7 +211,7 @@ def build(
                     observed = Observation.of(built.headers, key, toolchain, others=built.others, sought=built.sought)
                     known = {**before, **{state.path: state for state in key.sources}}
                     changed = observed.changed_since(start.earliest_ns(), known)
-                    if Toolchain.for_target(variant.target) != toolchain:
+                    if Toolchain.for_target(variant.target, thorough=True) != toolchain:
                         changed.append(str(toolchain.cxx.path))
                     if not changed:
                         artifact = home.publish(key, built.library, observed.reads, _report(built), staging)
@@ -224,6 +225,12 @@ def build(
                     continue
         changes += 1
         if changes == 2:
+            if not os.path.exists(changed[0]):
+                raise KjitError(
+                    f"{variant.label} is not built, because the compiler read '{changed[0]}', as it says, and there is "
+                    "no such file.",
+                    hint="if a tab or a backslash is in the header's name, rename it; else build it again",
+                )
             raise KjitError(
                 f"{variant.label} is not built, because '{changed[0]}' changed during the compile, twice.",
                 hint="build it again when nothing writes the file any more",

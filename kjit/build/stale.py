@@ -85,9 +85,10 @@ def _other_compilers(identity: object) -> Iterator[str]:
     if not isinstance(identity, Mapping):
         return
     if {"path", "size", "mtime_ns"} <= identity.keys():
-        path = str(identity["path"])
-        if not is_unchanged((path, identity["size"], identity["mtime_ns"])):
-            yield f"'{path}' {'was replaced' if os.path.exists(path) else 'is gone'}"
+        whole = (str(identity["path"]), identity["size"], identity["mtime_ns"])
+        for path, size, mtime_ns in (whole, *identity.get("parts", ())):
+            if not is_unchanged((path, size, mtime_ns)):
+                yield f"'{path}' {'was replaced' if os.path.exists(path) else 'is gone'}"
         return
     for part in identity.values():
         yield from _other_compilers(part)

@@ -35,7 +35,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kjit import env
 from kjit.build import failures, limit, locks, staging
@@ -66,10 +66,13 @@ from kjit.build.folders import (
     subfolders,
     weakness,
 )
-from kjit.build.headers import Reads, Start
+from kjit.build.headers import Reads
 from kjit.build.key import FORMAT, Key, differences
 from kjit.build.toolchain import Toolchain
 from kjit.errors import CacheError
+
+if TYPE_CHECKING:
+    from kjit.build.observation import Start
 
 _VERSION = "v1"
 _LOCKS = "locks"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kjit.build.flags import include_folders
-from kjit.build.key import Key
-from kjit.build.toolchain import NVCC_FLAGS, Toolchain, kjit_include, tvm_ffi_include
+from kjit.build.key import Key, straight
+from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_include
 from kjit.spec import Spec
 
 # The headers of GCC and clang, and all of an SDK's, wherever a distribution or conda puts them.
@@ -117,11 +117,9 @@ def searched_folders(toolchain: Toolchain, spec: Spec) -> list[str]:
     environment = toolchain.environment()
     lists = [environment.get(name, "") for name in ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")]
     folders = [folder for text in lists for folder in text.split(os.pathsep)]
-    flags = [*spec.extra_cflags, *spec.extra_cuda_cflags]
-    for name in NVCC_FLAGS:
-        flags += environment.get(name, "").split()
-    folders += include_folders(flags)
-    return [os.path.normpath(folder) for folder in folders if os.path.isabs(folder)]
+    folders += include_folders(spec.extra_cflags)
+    folders += include_folders([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
+    return [straight(folder) for folder in folders if os.path.isabs(folder)]
 
 
 def _cuda_folders(toolchain: Toolchain) -> Iterator[str]:

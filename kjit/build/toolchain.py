@@ -50,6 +50,8 @@ COMPILER_ENVIRONMENT = (
     "COMPILER_PATH",
     "GCC_EXEC_PREFIX",
     "CCC_OVERRIDE_OPTIONS",
+    # What `__DATE__` and `__TIME__` say.
+    "SOURCE_DATE_EPOCH",
 )
 """Variables that change what a C++ compiler does, and therefore belong to a toolchain's identity."""
 
@@ -105,8 +107,12 @@ class Toolchain:
     variables: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def for_target(cls, target: Target) -> Toolchain:
+    def for_target(cls, target: Target, *, thorough: bool = False) -> Toolchain:
         """The toolchain for `target`, found anew when the environment or a compiler has changed.
+
+        Args:
+            thorough: or one of the programs that the C++ compiler runs. This is for what compiles; a look-up takes them
+                to be as they were when this process found them.
 
         Raises:
             ToolchainError: a compiler is missing or unfit (see `find_cxx` and `find_cuda`), or CUDA's headers are
@@ -115,7 +121,9 @@ class Toolchain:
         """
         values = tuple(map(os.environ.get, _VARIABLES[target.kind]))
         toolchain, stamps = _discover(target, values)
-        if not all(map(is_unchanged, stamps)):
+        cxx = toolchain.cxx
+        is_same = all(map(is_unchanged, stamps)) and (not cxx.variables or cxx.has_same_variables())
+        if not is_same or (thorough and not cxx.has_same_parts()):
             _discover.cache_clear()
             toolchain, _ = _discover(target, values)
         return toolchain
@@ -142,6 +150,11 @@ class Toolchain:
     def environment(self) -> dict[str, str]:
         """The variables that are set and that these compilers read."""
         return dict(self.variables)
+
+    def flags_from_environment(self) -> list[str]:
+        """The flags that variables add to each command of nvcc."""
+        environment = self.environment()
+        return [word for name in NVCC_FLAGS for word in environment.get(name, "").split()]
 
     def cxx_flags(self, spec: Spec) -> list[str]:
         """The flags for a C++ unit of `spec`."""
@@ -237,7 +250,7 @@ class Toolchain:
             f"-DKJIT_CUDA_ARCH={arch.number}",
             "-DKJIT_PRECOMPILED",
             "-Xcompiler",
-            "-fPIC,-fvisibility=hidden",
+            ",".join(["-fPIC", "-fvisibility=hidden", *self._names_as_written]),
             # Registers, shared memory and spills of each kernel, for `kjit build`'s table.
             "-Xptxas=-v",
             # Host and device preprocess the unit side by side.
@@ -289,7 +302,13 @@ class Toolchain:
 
     def _include_flags(self, own: Sequence[str], *, with_cuda: bool = True) -> list[str]:
         cuda = self._cuda_include_dirs if with_cuda else ()
-        return _include_flags(own, cuda, simulated=self.target.is_simulated)
+        return [*self._names_as_written, *_include_flags(own, cuda, simulated=self.target.is_simulated)]
+
+    @property
+    def _names_as_written(self) -> list[str]:
+        """GCC else lists `/app/pkg/../inc/a.h` of a system folder as `/app/inc/a.h`, and nobody knows any more that it
+        moves with `pkg`."""
+        return ["-fno-canonical-system-headers"] if self.cxx.family == "gcc" else []
 
     @property
     def _simulated(self) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kjit.build.headers import Observation
 from kjit.build.key import Key
+from kjit.build.observation import Observation
 from kjit.build.store import Artifact, Store
 from kjit.build.toolchain import Toolchain
 from kjit.spec import Spec, Target, Variant

@@ -23,6 +23,7 @@ import kjit
 from kjit.build import bundle, bundle_writer, cpu, gpus, portable
 from kjit.build.artifact import describe
 from kjit.build.bundle_writer import targets_of_bundle
+from kjit.build.headers import Reads
 from kjit.build.key import digest
 from kjit.build.plan import build_all
 from kjit.build.store import Artifact, Store
@@ -306,6 +307,36 @@ class TestFilesOutsideOfTheProject:
         (mono / "common" / "level.h").write_text("#define FACTOR 2\n")
         assert self.refused(mono, spec) == [f"{mono}/common/level.h changed since it was built"]
 
+    @pytest.mark.parametrize("how", ["included", "through a link", "flag", "extra_include_paths"])
+    def test_a_copy_compares_its_own_header(self, mono: Path, how: str) -> None:
+        source = mono / "package" / "kernels" / "csrc" / "level.cpp"
+        if how == "included":
+            source.write_text(_SOURCE.replace('"level.h"', '"../../../common/level.h"'))
+        elif how == "through a link":
+            (source.parent / "link").symlink_to("../../../common/deep")
+            source.write_text(_SOURCE.replace('"level.h"', '"link/../level.h"'))
+
+        def spec(mono: Path) -> Spec:
+            include = [mono / "common"] if how == "extra_include_paths" else []
+            return self.spec(mono, *include, extra_cflags=[f"-I{mono}/common"] if how == "flag" else [])
+
+        self.build(mono, spec(mono))
+        copy = Path(shutil.copytree(mono, mono.with_name("copy"), symlinks=True))
+        assert self.refused(copy, spec(copy)) == []
+        (mono / "common" / "level.h").write_text("#define FACTOR 2\n")
+        assert self.refused(copy, spec(copy)) == []
+        (copy / "common" / "level.h").write_text("#define FACTOR 3\n")
+        assert self.refused(copy, spec(copy)) == [f"{copy}/common/level.h changed since it was built"]
+
+    def test_a_header_that_sources_name_by_an_absolute_path_is_the_same_for_a_copy(self, mono: Path) -> None:
+        source = mono / "package" / "kernels" / "csrc" / "level.cpp"
+        source.write_text(_SOURCE.replace('"level.h"', f'"{mono}/common/level.h"'))
+        self.build(mono, self.spec(mono))
+        copy = Path(shutil.copytree(mono / "package", mono.parent / "elsewhere" / "a" / "package")).parent
+        assert self.refused(copy, self.spec(copy)) == []
+        (mono / "common" / "level.h").write_text("#define FACTOR 2\n")
+        assert self.refused(copy, self.spec(copy)) == [f"{mono}/common/level.h changed since it was built"]
+
     @pytest.mark.parametrize("folder", ["env/lib/site-packages/other", "package/env/lib/site-packages/other"])
     def test_a_header_of_an_installed_package_is_not_compared(self, mono: Path, folder: str) -> None:
         header = mono / folder / "level.h"
@@ -497,7 +528,7 @@ class TestRefusals:
         package.edit_index(lambda index: edit(index["modules"][0]))
         assert package.find().startswith("its index is damaged")
 
-    @pytest.mark.parametrize("form", [3, 5])
+    @pytest.mark.parametrize("form", [4, 6])
     def test_an_index_of_an_older_or_a_newer_form(self, package: Package, form: int) -> None:
         package.edit_index(lambda index: index.update({"format": form, "built with": {"kjit": "9.0"}}))
         assert package.find() == "it was written by kjit 9.0, in a form that this one does not know"
@@ -621,7 +652,7 @@ def artifact_of(folder: Path, spec: Spec, target: Target, files: str = "a") -> A
         "size": (home / f"{spec.name}.so").stat().st_size,
         "digest": digest((home / f"{spec.name}.so").read_bytes()),
         "inputs": {"module": sources},
-        "reads": {"headers": [], "system": "", "roots": [], "folders": [], "present": [], "sought": []},
+        "reads": Reads((), "", (), (), (), ()).to_json(),
     }
     return Artifact(str(home), record, 0.0)
 

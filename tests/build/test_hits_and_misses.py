@@ -29,7 +29,7 @@ from typing import Any
 import pytest
 
 from kjit.build import compile as compile_module
-from kjit.build import libraries, plan
+from kjit.build import libraries, plan, toolchain
 from kjit.build.headers import Reads
 from kjit.build.key import Key
 from kjit.build.plan import Started
@@ -244,6 +244,16 @@ class TestNewFiles:
         road.header.with_name("tuned.h").write_text(answer(43))
         assert road.ask() == (BUILT, 43)
 
+    def test_a_precompiled_header_that_newly_comes_before_a_header_is_a_miss(self, road: Road) -> None:
+        text = road.header.read_text()
+        road.header.write_text(answer(43))
+        flags = Toolchain.for_target(CPU).cxx_flags(road.variant().spec)
+        command = [Toolchain.for_target(CPU).cxx.path, *flags, "-x", "c++-header", road.header]
+        assert road.ask() == (BUILT, 43)
+        subprocess.run([*command, "-o", road.header.parent / "answer.h.gch"], check=True)
+        road.header.write_text(text)
+        assert road.ask()[0] == BUILT
+
     def test_other_new_files_are_a_hit(self, road: Road) -> None:
         road.header.with_name("other.h").write_text(answer(43))
         assert road.ask() == (HIT, 42)
@@ -370,6 +380,19 @@ class TestOtherInputs:
         options.write_text("-DMORE=2\n")
         assert road.ask(extra_cflags=[f"@{options}"]) == (BUILT, 44)
 
+    @pytest.mark.parametrize("named_by", ["source", "flag"])
+    def test_a_changed_file_that_inline_assembly_reads_is_a_miss(self, road: Road, named_by: str) -> None:
+        data = road.project / "data.bin"
+        name = f'"\\"{data}\\""' if named_by == "source" else '"\\"" DATA "\\""'
+        road.header.write_text(
+            f'asm(".section .rodata\\ndata: .incbin " {name} "\\n.byte 0\\n.text\\n");\n'
+            'extern "C" __attribute__((visibility("hidden"))) const char data[];\n#define ANSWER data[0]\n'
+        )
+        flags = [f'-DDATA="{data}"'] if named_by == "flag" else []
+        for letter in "AB":
+            data.write_text(letter)
+            assert [road.ask(extra_cflags=flags) for _ in range(2)] == [(BUILT, ord(letter)), (HIT, ord(letter))]
+
     @pytest.mark.nvcc
     def test_a_changed_file_of_options_that_a_variable_names_for_nvcc_is_a_miss(
         self, tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
@@ -389,7 +412,10 @@ class TestOtherInputs:
 class TestEnvironment:
     @pytest.mark.parametrize(
         "variable",
-        ["CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CXX"],
+        [
+            *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
+            *("SOURCE_DATE_EPOCH", "CXX"),
+        ],
     )
     def test_a_variable_that_the_cpp_compiler_reads_makes_another_key(
         self, unbuilt: Road, monkeypatch: pytest.MonkeyPatch, variable: str
@@ -423,9 +449,9 @@ class TestEnvironment:
     def test_a_variable_that_nvcc_reads_makes_another_key(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
     ) -> None:
-        first, toolchain = cuda_key(tmp_path)
-        assert toolchain.cuda is not None
-        value = {"CUDA_HOME": str(toolchain.cuda.home), "CXX": str(toolchain.cxx.path)}.get(variable, "-DX")
+        first, made = cuda_key(tmp_path)
+        assert made.cuda is not None
+        value = {"CUDA_HOME": str(made.cuda.home), "CXX": str(made.cxx.path)}.get(variable, "-DX")
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
             other, _ = cuda_key(tmp_path)
@@ -468,6 +494,52 @@ class TestCompilers:
         make_compiler(tmp_path / "c++", 2)
         assert road.ask() == (BUILT, 44)
 
+    def test_another_assembler_on_path_is_a_miss_and_without_it_again_a_hit(
+        self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = shutil.which("as")
+        assert real is not None
+        (tmp_path / "as").write_text(f'#!/bin/sh\nexec {real} "$@"\n')
+        (tmp_path / "as").chmod(0o755)
+        with monkeypatch.context() as patch:
+            patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+            key = Key.of(road.variant(), Toolchain.for_target(CPU))
+            assert Store.open().find(key).reason == f"'{key_cxx(key)}' runs another as"
+            assert road.ask() == (BUILT, 42)
+        assert road.ask() == (HIT, 42)
+
+    def test_an_assembler_that_a_flag_leads_to_is_a_miss_when_it_changes(self, road: Road, tmp_path: Path) -> None:
+        for text in ("", "# another\n"):
+            (tmp_path / "as").write_text(f'#!/bin/sh\n{text}exec {shutil.which("as")} "$@"\n')
+            (tmp_path / "as").chmod(0o755)
+            for flags in ([f"-B{tmp_path}"], ["-B", f"{tmp_path}/"]):
+                assert [road.ask(extra_cflags=flags) for _ in range(2)] == [(BUILT, 42), (HIT, 42)]
+
+    def test_a_script_that_calls_another_compiler_than_before_is_a_miss(
+        self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        road.source.write_text(road.source.read_text().replace("= ANSWER", "= ANSWER + MORE"))
+        script = tmp_path / "c++"
+        script.write_text(f'#!/bin/sh\nexec {tmp_path}/real "$@"\n')
+        script.chmod(0o755)
+        monkeypatch.setenv("CXX", str(script))
+        for number in (1, 2):
+            make_compiler(tmp_path / "real", number)
+            toolchain._discover.cache_clear()  # as a new process would begin
+            assert [road.ask() for _ in range(2)] == [(BUILT, 42 + number), (HIT, 42 + number)]
+
+    def test_a_variable_that_a_script_adds_to_its_command_is_part_of_the_key(
+        self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        road.source.write_text(road.source.read_text().replace("= ANSWER", "= ANSWER + MORE"))
+        make_compiler(tmp_path / "c++", "${HOW_MUCH_MORE:-1}")
+        monkeypatch.setenv("CXX", str(tmp_path / "c++"))
+        assert road.ask() == (BUILT, 43)
+        monkeypatch.setenv("HOW_MUCH_MORE", "2")
+        assert road.ask() == (BUILT, 44)
+        monkeypatch.delenv("HOW_MUCH_MORE")
+        assert road.ask() == (HIT, 43)
+
     @pytest.mark.nvcc
     def test_another_architecture_makes_another_key(self, tmp_path: Path) -> None:
         keys = {cuda_key(tmp_path, arch)[0].key1 for arch in ("8.0", "9.0", "9.0a")}
@@ -476,13 +548,19 @@ class TestCompilers:
     @pytest.mark.nvcc
     @pytest.mark.parametrize("field", ["path", "size", "mtime_ns", "version_text"])
     def test_another_host_compiler_for_nvcc_makes_another_key(self, tmp_path: Path, field: str) -> None:
-        first, toolchain = cuda_key(tmp_path)
+        first, made = cuda_key(tmp_path)
         other: Any = {"path": Path("/other/c++"), "size": 1, "mtime_ns": 1, "version_text": "another"}[field]
-        replaced = replace(toolchain, cxx=replace(toolchain.cxx, **{field: other}))
+        replaced = replace(made, cxx=replace(made.cxx, **{field: other}))
         assert Key.of(first.variant, replaced).key1 != first.key1
 
 
-def make_compiler(path: Path, more: int) -> None:
+def key_cxx(key: Key) -> object:
+    """The path of the C++ compiler in a key."""
+    identity: Any = key.inputs["toolchain"]
+    return identity["cxx"]["path"]
+
+
+def make_compiler(path: Path, more: int | str) -> None:
     """A C++ compiler of our own, which defines a macro."""
     real = shutil.which("g++") or shutil.which("clang++")
     path.unlink(missing_ok=True)
@@ -492,8 +570,8 @@ def make_compiler(path: Path, more: int) -> None:
 
 def cuda_key(folder: Path, arch: str = "9.0a") -> tuple[Key, Toolchain]:
     (folder / "op.cuh").write_text("\n")
-    toolchain = Toolchain.for_target(Target.cuda(arch))
-    return Key.of(Variant(Spec("op", cuda_files=[folder / "op.cuh"]), toolchain.target), toolchain), toolchain
+    made = Toolchain.for_target(Target.cuda(arch))
+    return Key.of(Variant(Spec("op", cuda_files=[folder / "op.cuh"]), made.target), made), made
 
 
 class TestDuringTheBuild:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kjit.build import libraries
-from kjit.build.libraries import always_linked, brought_in, files_named, read_listing, sought_by
+from kjit.build.libraries import always_linked, brought_in, files_named, linked_by, read_listing, sought_by
 from kjit.build.toolchain import Toolchain
 from kjit.spec import Target
 
@@ -79,3 +79,23 @@ def test_files_that_flags_name_are_read(tmp_path: Path) -> None:
         "-O3",
     ]
     assert files_named(flags) == tuple(f"{tmp_path}/{name}" for name in names)
+
+
+@pytest.mark.parametrize("flags", [["-B{}"], ["-B", "{}/"], ["-B{}/my-"], ["--prefix={}"]])
+def test_a_program_in_the_place_of_the_compiler_s_own_is_among_the_files_that_flags_name(
+    tmp_path: Path, flags: list[str]
+) -> None:
+    for name in ("as", "my-as"):
+        (tmp_path / name).touch()
+    flags = [flag.replace("{}", str(tmp_path)) for flag in flags]
+    for named in (files_named(flags), linked_by(flags)):
+        found = {os.path.normpath(path) for path in named}
+        assert found == {f"{tmp_path}/{'my-as' if 'my-' in flags[0] else 'as'}"}
+
+
+def test_a_linker_that_is_chosen_is_found_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    linker = tmp_path / "ld.other"
+    linker.write_bytes(b"\x7fELF")
+    linker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert linked_by(["-fuse-ld=other"]) == (str(linker),)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kjit.build import headers, system_headers
-from kjit.build.headers import Observation, Reads, Start, now_ns
+from kjit.build import headers, observation, system_headers
+from kjit.build.headers import Reads
 from kjit.build.key import FileState, Key
+from kjit.build.observation import Observation, Start, now_ns
 from kjit.build.toolchain import Toolchain, tvm_ffi_include
 from kjit.spec import Spec, Target, Variant
 
@@ -135,8 +136,8 @@ def test_a_header_from_the_future_is_compared_by_content(project: Project, monke
 
 
 def test_a_date_that_the_maker_of_a_disk_image_wrote_is_not_trusted() -> None:
-    assert headers._telling(1_700_000_000_123_456_789) == 1_700_000_000_123_456_789
-    assert headers._telling(1_700_000_000_000_000_000) == 0
+    assert headers.telling(1_700_000_000_123_456_789) == 1_700_000_000_123_456_789
+    assert headers.telling(1_700_000_000_000_000_000) == 0
 
 
 def test_a_reverted_edit_is_a_hit(project: Project) -> None:
@@ -377,12 +378,42 @@ class TestNewFiles:
         ],
     )
     def test_a_name_from_a_macro_or_on_the_next_line_counts(self, project: Project, asks: str, name: str) -> None:
+        project.shared.write_text("#define _CCCL_HAS_INCLUDE(_X) __has_include(_X)\n")
         project.near.write_text(asks.replace("{}", name))
         (project.root / "first" / "sub").mkdir()
         next_tick()
         reads = project.recorded()
         project.write(f"first/{name}", "mine")
         assert str(reads.compare(project.key.anchors)).startswith(f"first/{name} is new")
+
+    @pytest.mark.parametrize("path", ["csrc/late.h", "first/deep/er/late.h", "include/whatever"])
+    def test_where_a_name_cannot_be_told_any_new_file_is_a_miss(self, project: Project, path: str) -> None:
+        project.near.write_text("#define TEXT(x) #x\n#if __has_include(TEXT(late.h))")
+        next_tick()
+        reads = project.recorded()
+        assert reads.compare(project.key.anchors) is reads
+        (project.root / path).parent.mkdir(parents=True, exist_ok=True)
+        project.write(path, "mine")
+        assert reads.compare(project.key.anchors) == f"{path} is new and may be one that was asked for"
+
+    def test_where_a_name_cannot_be_told_a_package_that_is_installed_is_a_miss(
+        self, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        installed = tmp_path / "usr" / "include"
+        installed.mkdir(parents=True)
+        for module in (headers, observation):
+            monkeypatch.setattr(module, "PACKAGES_INCLUDE", (str(installed),))
+        project.near.write_text("#define TEXT(x) #x\n#if __has_include(TEXT(numa/numa.h))")
+        next_tick()
+        reads = project.recorded()
+        (installed / "numa").mkdir()
+        assert reads.compare(project.key.anchors) == f"{installed}/numa is new and may be one that was asked for"
+
+    def test_a_folder_that_is_a_link_to_one_around_it_is_visited_once(self, project: Project) -> None:
+        project.near.write_text("#if __has_include(NAME)")
+        (project.root / "csrc" / "again").symlink_to(project.root / "csrc")
+        next_tick()
+        assert project.recorded().every_file
 
     def test_a_macro_that_only_passes_a_name_on_asks_for_no_other(self, project: Project) -> None:
         project.near.write_text('#define HAS(x) __has_include(x)\n#define OTHER "other.h"\n#if HAS("tuned.h")')
@@ -418,7 +449,7 @@ class TestNewFiles:
         self, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         installed = tmp_path / "usr" / "include"
-        monkeypatch.setattr(headers, "_PACKAGES_INCLUDE", (str(installed),))
+        monkeypatch.setattr(observation, "PACKAGES_INCLUDE", (str(installed),))
         project.near.write_text("#if __has_include(<numa.h>)")
         next_tick()
         reads = project.recorded()
@@ -535,7 +566,7 @@ class TestChangesDuringTheCompile:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         hour_ago = now_ns() - 3600 * 10**9
-        monkeypatch.setattr("kjit.build.headers.now_ns", lambda: hour_ago)
+        monkeypatch.setattr("kjit.build.observation.now_ns", lambda: hour_ago)
         assert Start.now().file_ns == hour_ago
 
     def test_a_clock_that_was_set_forward_changes_nothing(self, project: Project) -> None:
@@ -561,6 +592,8 @@ class TestChangesDuringTheCompile:
         {"folders": {}},
         {"folders": [["project", 5, 0]]},
         {"present": [[1, 2, 3]]},
+        {"every_file": 1},
+        {"places": [["project", "/somewhere"]]},
     ],
 )
 def test_a_record_that_is_garbage_is_refused(project: Project, damage: dict[str, object]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.build import cpu, gpus, memo, toolchain
+from kjit.build import compilers, cpu, gpus, memo, toolchain
 from kjit.build import cuda as cuda_module
 from kjit.build.compilers import Compiler, ask, find_host_cxx, inspect
 from kjit.build.cuda import check_wheels, find_cuda, wheel_homes
@@ -219,13 +219,21 @@ class TestHostOfNvcc:
 
 
 class TestMemo:
-    def test_a_known_compiler_is_not_run_again(self, tmp_path: Path) -> None:
+    def test_a_known_compiler_is_not_run_again(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(compilers, "script_of", lambda _: b"")  # what a test writes is one
         program = write_gcc(tmp_path / "c++")
         inspect(program, "c++")
         before = len(calls(program))
         memo._open.cache_clear()  # as a new process would begin
         inspect(program, "c++")
         assert len(calls(program)) == before
+
+    def test_a_script_is_asked_in_each_process_what_it_would_run(self, tmp_path: Path) -> None:
+        program = write_gcc(tmp_path / "c++")
+        inspect(program, "c++")
+        before = len(calls(program))
+        inspect(program, "c++")
+        assert [call.split()[0] for call in calls(program)[before:]] == ["--version", "-###", "-print-prog-name=ld"]
 
     def test_a_replaced_compiler_is_asked_again(self, tmp_path: Path) -> None:
         program = write_gcc(tmp_path / "c++")
@@ -649,7 +657,10 @@ class TestToolchain:
         with pytest.raises(ToolchainError, match=r"No C\+\+ compiler"):
             Toolchain.for_target(Target.cpu())
 
-    def test_it_starts_no_process_once_the_compilers_are_known(self, cxx: Path, cuda: Path) -> None:
+    def test_it_starts_no_process_once_the_compilers_are_known(
+        self, cxx: Path, cuda: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(compilers, "script_of", lambda _: b"")  # what a test writes is one
         Toolchain.for_target(Target.cuda("9.0a"))
         before = len(calls(cxx)) + len(calls(cuda / "bin" / "nvcc"))
         memo._open.cache_clear()

@@ -24,6 +24,7 @@ FAULTS = (
     "Edited",
     "CompilerReplaced",
     "OddNames",
+    "Copied",
     "ManyVariants",
 )
 
