@@ -8,6 +8,7 @@ does is in `cpp_layout.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -154,9 +155,19 @@ def _one_a_line(head: str, items: Sequence[str], tail: str, width: int) -> str:
         pieces = _outer_brackets(item)
         if indent + len(item) + 1 > width and [pieces[0], *pieces[2:]] in (["(", ")"], ["[", "]"]):  # a tuple or a list
             lines.append(_one_a_line(space + pieces[0], pieces[1].split(", "), f"{pieces[2]},", width))
+        elif indent + len(item) + 1 > width and pieces[0].startswith("*"):  # a call that gives several
+            lines.append(python_list(space + pieces[0], _arguments(pieces[1]), f"{pieces[2]},", width=width))
         else:
             lines.append(f"{space}{_python_terms(item, indent, width, behind=1)},")
     return "\n".join([head, *lines, f"{' ' * (indent - 4)}{tail}"])
+
+
+def _arguments(text: str) -> list[str]:
+    """What stands between the commas outside of brackets."""
+    pieces = _outer_brackets(text)
+    outside = "\0".join(pieces[::2]).split(", ")  # a place for each pair of brackets
+    within = iter(pieces[1::2])
+    return [re.sub("\0", lambda _: next(within), each) for each in outside]
 
 
 def _indent(line: str) -> int:

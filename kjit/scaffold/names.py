@@ -79,7 +79,7 @@ WRAPPER_NAMES = _words("annotations args dtype kjit module self symbol torch CSR
 
 PYTHON_NAMES = WRAPPER_NAMES | _words(
     """
-    benchmark bytes_moved calls device error function functools inputs make_inputs math measure name pathlib provider
+    benchmark bytes_moved calls device error function functools inputs k make_inputs math measure name pathlib provider
     pytorch reference result rows sets shape size triton typing value
     """
 )
