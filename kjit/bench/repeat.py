@@ -27,8 +27,13 @@ RUNS = 5
 """Processes a time is measured in where it is to be judged. Of five times and five others all of one side are larger by
 accident once in 252."""
 
-# `python -c` has the current folder first on sys.path, where a file may be named like a module of Python.
-_START = "import sys; sys.path[:] = filter(None, sys.path); from kjit.bench.repeat import main; main()"
+# `python -c` has the current folder first on sys.path, where a file may be named like a module of Python. Ctrl-C, which
+# reaches this process as well as that of the command, ends it without a traceback.
+_START = (
+    "import sys; sys.path[:] = filter(None, sys.path);"
+    " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+    " from kjit.bench.repeat import main; main()"
+)
 
 
 def repeat(

@@ -13,6 +13,7 @@ from kjit.project import find_project
 from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
 from kjit.scaffold.patterns import PATTERNS
 from kjit.scaffold.signature import SignatureError
+from kjit.spec import Side
 
 
 def written(root: Path) -> set[str]:
@@ -348,3 +349,10 @@ def test_where_highway_is_missing_the_op_is_written_and_that_is_said(
     notes = scaffold_op("scale", devices=("cpu",), simd="highway", start=tmp_path).notes
     assert "Google Highway is missing" in notes[-1]
     assert "sudo apt install libhwy-dev" in notes[-1]
+
+
+@pytest.mark.parametrize("devices", [("cpu",), ("cuda",), ("cuda", "cpu")])
+def test_a_test_imports_every_name_of_the_wrapper_that_it_uses(tmp_path: Path, devices: tuple[Side, ...]) -> None:
+    scaffold = scaffold_op("scale", devices=devices, start=tmp_path)
+    (test,) = (file.text for file in scaffold.files.files if file.path.name == "test_scale.py")
+    assert "from kernels.scale import DTYPES, _scale, scale\n" in test
