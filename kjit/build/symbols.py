@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
@@ -68,9 +69,16 @@ def function_name(signature: str) -> str:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """The names without their namespaces, as far as they still tell each other apart."""
-    short = [_unqualified(name) for name in names]
-    return [brief if short.count(brief) == 1 else name for brief, name in zip(short, names, strict=True)]
+    """The names without namespaces, those of their template arguments included, as far as they still tell each other
+    apart."""
+    forms = [(_without_namespaces(name), _unqualified(name), name) for name in names]
+    counts = Counter(form for of_name in forms for form in set(of_name))
+    return [next((form for form in of_name if counts[form] == 1), of_name[-1]) for of_name in forms]
+
+
+def _without_namespaces(name: str) -> str:
+    """`elementwise<Scale<float>, 4>` for `kjit::kernels::elementwise<{anonymous}::Scale<float>, 4>`."""
+    return re.sub(r"(?:\{anonymous\}|\b[A-Za-z_]\w*)::", "", name).replace("> >", ">>")
 
 
 def base_name(name: str) -> str:

@@ -54,6 +54,11 @@ class TensorView:
         return f"const {self.element}& {self.name}_ref"
 
     @property
+    def operand(self) -> str:
+        """What it is in the call of a pattern."""
+        return {"in": "OptionalIn" if self.optional else "In", "mut": "Mut", "out": "Out"}[self.role]
+
+    @property
     def data(self) -> str:
         """The pointer to its data, on the host."""
         if self.optional:
@@ -197,6 +202,27 @@ class CppView(View):
         return tensors + scalars
 
     @property
+    def members(self) -> list[Field]:
+        """What the math has besides elements: the members of its struct."""
+        return [field for field in self.fields if field.name in {scalar.name for scalar in self.signature.scalars}]
+
+    def math_value(self, struct: str) -> str:
+        """The math of a call, as a pattern takes it; a variable where it has several members."""
+        if len(self.members) > 1:
+            return "math"
+        return f"{struct}{{{''.join(member.value for member in self.members)}}}"
+
+    @property
+    def math_parameters(self) -> list[str]:
+        """Of the math of an element: a value for each tensor that is read, a reference for each that is written."""
+        return [f"{t.compute}{'' if t.role == 'in' else '&'} {t.name}" for t in self.of_element]
+
+    @property
+    def operands(self) -> list[str]:
+        """The tensors in the call of a pattern: `In<T>(x)`."""
+        return [f"{t.operand}<{t.element}>({t.name})" for t in self.of_element]
+
+    @property
     def kernel_parameters(self) -> list[str]:
         pointers = [f"{tensor.pointee}* {tensor.name}_ptr" for tensor in self.tensors]
         return [*pointers, *self.scalar_parameters(), "int64_t numel"]
@@ -338,11 +364,6 @@ class CppView(View):
         return [*self.scalar_names(prefix, self.start.element_scalars), *factors]
 
     @property
-    def element_types(self) -> list[str]:
-        """The types that the elements of tensors have, each once."""
-        return list(dict.fromkeys(tensor.element for tensor in self.of("element")))
-
-    @property
     def streamed_types(self) -> list[str]:
         """The element types of all tensors that are read or written whole, if some are only written; else none."""
         has_output = bool(self.of("element", roles=("out",)))
@@ -399,12 +420,20 @@ class CppView(View):
                 check.verifies.append(f'verify({view.name}, "{view.name}")')
         return [*checks.values(), *absent]
 
+    def in_order(self, names: Sequence[str]) -> list[str]:
+        """These results in the order in which they are computed: what is changed in place last."""
+        views = sorted((t for t in self.tensors if t.name in names), key=lambda tensor: tensor.role == "mut")
+        return [tensor.name for tensor in views]
+
     def assignments(self, names: Sequence[str]) -> list[tuple[str, str]]:
         """The math of these results, what is changed in place last: left and right side."""
-        views = sorted((t for t in self.tensors if t.name in names), key=lambda tensor: tensor.role == "mut")
+        views = {tensor.name: tensor for tensor in self.tensors}
         return [
-            (t.name if t.role == "mut" else f"const {t.compute} {t.name}", self.start.expression(t.name, "cpp"))
-            for t in views
+            (
+                name if views[name].role == "mut" else f"const {views[name].compute} {name}",
+                self.start.expression(name, "cpp"),
+            )
+            for name in self.in_order(names)
         ]
 
 

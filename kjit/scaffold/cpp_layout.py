@@ -119,7 +119,7 @@ class _State(NamedTuple):
 class _Statement:
     def __init__(self, text: str, indent: int) -> None:
         self.indent = indent
-        self.declares_function = text.endswith(") {")
+        self.declares_function = text.endswith((") {", ") const {"))
         self.tokens = [_Token(found[0], space=text[: found.start()].endswith(" ")) for found in _TOKEN.finditer(text)]
         self._classify()
         self._parse(0, _COMMA)

@@ -30,18 +30,6 @@ class CudaView:
         tensors = [tensor.data if tensor.optional else f"{tensor.name}.data_ptr()" for tensor in self.cpp.tensors]
         return [*tensors, *self.cpp.scalar_names(), "numel"]
 
-    @property
-    def vector_arguments(self) -> list[str]:
-        tensors = [f"{t.name}_vec[j]" if t.role == "out" else f"{t.name}_vec[i][j]" for t in self.cpp.tensors]
-        return tensors + self.cpp.scalar_names("params.")
-
-    @property
-    def scalar_arguments(self) -> list[str]:
-        return [
-            *(tensor.at(f"params.{tensor.name}", "at") for tensor in self.cpp.tensors),
-            *self.cpp.scalar_names("params."),
-        ]
-
     def term_arguments(self, element: str, index: str = "") -> list[str]:
         """The arguments of the function for what is summed: `element` follows a tensor's name, or an index."""
         return [self._row_element(t, index) if index else f"{t.name}{element}" for t in self.cpp.of_term]

@@ -39,6 +39,10 @@ _MANNERS = {"rowwise": "row by row", "gather": "for the rows that an index choos
 """How an op works, in the words of its docstring."""
 
 SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
+SHARED = ".h"
+"""The suffix of a file that those of several devices include."""
+
+_DEVICE_TEMPLATE = "op/csrc/device.j2"
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class Scaffold:
         files: what would be written.
         places: the lines with the math, the kernels' first and the reference's last.
         notes: what else a user should know, one sentence each.
+        source: the file with the op in C++, where the pattern's kernels are the library's; None where each device's
+            file has a kernel of its own.
     """
 
     op: str
@@ -66,6 +72,7 @@ class Scaffold:
     files: FileSet
     places: tuple[Place, ...]
     notes: tuple[str, ...]
+    source: Path | None = None
 
 
 def scaffold_op(
@@ -76,6 +83,7 @@ def scaffold_op(
     devices: Sequence[Side] = ("cuda",),
     dtypes: Sequence[DType] | None = None,
     simd: str = DEFAULT_SIMD,
+    shared: bool | None = None,
     start: Path | str = ".",
 ) -> Scaffold:
     """Put the files of a new op together.
@@ -87,6 +95,8 @@ def scaffold_op(
         devices: what it gets a kernel for.
         dtypes: what the dtype variables of the signature stand for; by default fp32, fp16 and bf16.
         simd: how the kernel for the CPU uses its vectors: `compiler` or `highway`.
+        shared: whether an op whose kernels are the library's has a file that those of its devices include; by default
+            where it has several devices.
         start: a folder of the project. Where there is no project, one is made for it there.
 
     Raises:
@@ -126,20 +136,20 @@ def scaffold_op(
         except ToolchainError as error:
             notes.append(f"{error.message} The op does not compile before it is installed: {error.hint}")
 
-    context = _context(op, chosen, placed, kinds, meant, vectors, project)
+    kernels = _kernels(op, chosen, kinds, vectors, len(kinds) > 1 if shared is None else shared, project)
+    context = _context(op, chosen, placed, kinds, meant, vectors, project, kernels)
     width = _python_width(project.root)
-    for kind in kinds:
-        suffix = SUFFIXES[kind]
-        path = project.csrc_dir / f"{op}{suffix}"
-        folder = "op/csrc/highway" if kind == "cpu" and vectors == "highway" else "op/csrc"
-        files.add(path, render(f"{folder}/{chosen.name}{suffix}.j2", context))
+    for path, template in kernels.items():
+        where = {".cuh": "on a GPU", ".cpp": "on the CPU"}.get(path.suffix)
+        files.add(path, render(template, {**context, "is_shared": path.suffix == SHARED, "where": where}))
     for path, template in (
         (project.wrapper_path(op), "op/op.py.j2"),
         (project.test_path(op), "op/tests/test_op.py.j2"),
         (project.benchmark_path(op), "op/benchmarks/bench_op.py.j2"),
     ):
         files.add(path, render(template, context, python_width=width))
-    return Scaffold(op, project, files, tuple(_places(files)), tuple(notes))
+    source = next((path for path, template in kernels.items() if template == _library_template(chosen)), None)
+    return Scaffold(op, project, files, tuple(_places(files)), tuple(notes), source)
 
 
 def parse_devices(text: str) -> tuple[Side, ...]:
@@ -225,6 +235,31 @@ def _check_free(op: str, project: Project) -> None:
         raise UsageError(f"the project's package is named '{op}' already.", hint=f"for example: {op}_op")
 
 
+def _library_template(pattern: Pattern) -> str:
+    """What an op is made from whose kernels are the library's."""
+    return f"op/csrc/{pattern.name}.h.j2"
+
+
+def _kernels(
+    op: str, pattern: Pattern, devices: Sequence[Side], simd: Simd, shared: bool, project: Project
+) -> dict[Path, str]:
+    """The C++ files of an op, and the template of each.
+
+    Where the kernels are the library's, one file has the op for all devices: that of the only device, or a `shared`
+    one that theirs include. With Google Highway the CPU has a kernel of its own.
+    """
+    paths = {device: project.csrc_dir / f"{op}{SUFFIXES[device]}" for device in devices}
+    kernels = {path: f"op/csrc/{pattern.name}{path.suffix}.j2" for path in paths.values()}
+    if pattern.is_library and shared and simd == "compiler":
+        source = {project.csrc_dir / f"{op}{SHARED}": _library_template(pattern)}
+        return source | dict.fromkeys(paths.values(), _DEVICE_TEMPLATE)
+    if pattern.is_library:
+        kernels = dict.fromkeys(kernels, _library_template(pattern))
+    if simd == "highway":
+        kernels[paths["cpu"]] = f"op/csrc/highway/{pattern.name}.cpp.j2"
+    return kernels
+
+
 def _context(
     op: str,
     pattern: Pattern,
@@ -233,11 +268,11 @@ def _context(
     dtypes: Sequence[DType],
     simd: Simd,
     project: Project,
+    kernels: Mapping[Path, str],
 ) -> dict[str, object]:
     """What the templates see."""
     start = Start(placed)
     cpp, python = CppView(start), PythonView(start, tuple(dtypes))
-    kernels = [project.display(project.csrc_dir / f"{op}{SUFFIXES[kind]}") for kind in devices]
     package = project.package
     members = [*(["DTYPES"] if python.variables else []), *([f"_{op}"] if "cuda" in devices else []), op]
     return {
@@ -266,7 +301,7 @@ def _context(
         "paths": {
             "test": project.display(project.test_path(op)),
             "benchmark": project.display(project.benchmark_path(op)),
-            "kernels": kernels,
+            "kernels": [project.display(path) for path, template in kernels.items() if template != _DEVICE_TEMPLATE],
             "csrc": _relative(project.package_dir, project.csrc_dir),
             "include": _include(project),
             "tests": _relative(project.benchmarks_dir, project.tests_dir),

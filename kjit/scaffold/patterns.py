@@ -34,6 +34,7 @@ class Pattern:
         signature: of an op for which none is given.
         place: the kind of every tensor; raises a `SignatureError` where the pattern cannot serve the signature.
         sums: it reduces rows.
+        is_library: its kernels are those of kjit's headers, for all devices, and an op has the math alone.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Pattern:
     signature: str
     place: Callable[[Signature, str], Kinds]
     sums: bool = False
+    is_library: bool = False
 
 
 @dataclass(frozen=True)
@@ -368,6 +370,7 @@ PATTERNS = {
             "every element by itself: vectorised loads and stores, as fast as memory goes",
             "x: T[...], alpha: float = 2.0 -> out: T[...]",
             _place_elements,
+            is_library=True,
         ),
         Pattern(
             "rowwise",

@@ -26,8 +26,8 @@ from kjit.errors import KjitError, UsageError
 from kjit.project import Project, find_project
 from kjit.scaffold.dtypes import DTYPES, DType, find_dtype
 from kjit.scaffold.fileset import File, FileSet, with_line_ends_of
-from kjit.scaffold.names import check_op_name
-from kjit.scaffold.new import DEFAULT_SIMD, MARKER, Place, Scaffold, scaffold_op
+from kjit.scaffold.names import camel, check_op_name
+from kjit.scaffold.new import DEFAULT_SIMD, MARKER, SHARED, Place, Scaffold, scaffold_op
 from kjit.scaffold.signature import ScalarKind, parse_signature
 from kjit.spec import Side, Simd
 
@@ -50,6 +50,7 @@ class _Recipe:
     devices: tuple[Side, ...]
     dtypes: tuple[DType, ...] | None
     simd: Simd
+    shared: bool
 
 
 def update_op(
@@ -91,9 +92,10 @@ def update_op(
         pattern=before.pattern,
         devices=before.devices,
         simd=before.simd,
+        shared=before.shared,
         start=start,
     )
-    as_written = _as_written(project, op, write, before.dtypes)
+    as_written, source = _as_written(project, op, write, before.dtypes)
     _check_recorded(project, op, as_written[project.wrapper_path(op)])
     sides = devices or before.devices
     new = scaffold_op(
@@ -103,22 +105,32 @@ def update_op(
         devices=sides,
         dtypes=dtypes or (before.dtypes if signature is None or _has_variable(signature) else None),
         simd=simd or (before.simd if "cpu" in sides else DEFAULT_SIMD),
+        shared=before.shared or len(sides) > 1,
         start=start,
     )
     files = FileSet(new.files.root)
     conflicts: list[Place] = []
+    # For other devices the op's source may be another file: what was changed in it moves there.
+    moved = None if new.source in (None, source) else source
     for file in new.files.files:
-        if not file.path.exists():
-            files.files.append(file)
-            continue
-        if file.path not in as_written:
+        if file.path.exists() and file.path not in as_written:
             raise UsageError(
                 f"{project.display(file.path)} is there already, and is no part of op '{op}'.",
                 hint="delete or rename it; what you need of it can go into the new one",
             )
-        mine = _read(project, file.path)
-        text = _merge(mine, as_written[file.path], file.text)
-        if text != mine:
+        origin = moved if moved is not None and file.path == new.source else file.path
+        if not origin.exists():
+            files.files.append(file)
+            continue
+        mine = _read(project, origin)
+        if origin != file.path and file.path.exists() and _read(project, file.path) != as_written[file.path]:
+            raise UsageError(
+                f"{project.display(file.path)} was changed, and becomes the place of {project.display(origin)}.",
+                hint=f"move the change into {project.display(origin)}",
+            )
+        now = file.text
+        text = with_line_ends_of(mine, now) if file.path == moved else _merge(mine, as_written[origin], now)
+        if text != mine or origin != file.path:
             files.files.append(File(file.path, text, edits=True))
         conflicts += [
             Place(file.path, number)
@@ -135,8 +147,10 @@ def update_op(
 
 def _as_written(
     project: Project, op: str, write: Callable[..., Scaffold], dtypes: Sequence[DType] | None
-) -> dict[Path, str]:
-    """The files of an op as they were before anyone changed them; `write` makes those for some dtypes."""
+) -> tuple[dict[Path, str], Path | None]:
+    """The files of an op as they were before anyone changed them, and its `Scaffold.source`; `write` makes the files
+    for some dtypes."""
+    source = write(dtypes=dtypes).source
 
     def texts(dtypes: Sequence[DType] | None) -> dict[Path, str]:
         return {file.path: file.text for file in write(dtypes=dtypes).files.files}
@@ -151,11 +165,11 @@ def _as_written(
         return sum((lines[path] - mine[path]).total() + (mine[path] - lines[path]).total() for path in follow)
 
     if dtypes is None or not changed(today):
-        return today
+        return today, source
     kinds = [chosen for count in range(len(_OF_EACH_KIND)) for chosen in combinations(_OF_EACH_KIND, count + 1)]
     # The first dtype has a test of its own.
     then = min((today, *map(texts, kinds), *(texts(chosen[::-1]) for chosen in kinds)), key=changed)
-    return today | {path: then[path] for path in follow}
+    return today | {path: then[path] for path in follow}, source
 
 
 def _read(project: Project, path: Path) -> str:
@@ -202,7 +216,15 @@ def _recipe(project: Project, op: str) -> _Recipe:
             hint=f"`kjit new {op} SIGNATURE --force --dry-run` shows what a new scaffold has otherwise",
         )
     simd: Simd = "highway" if spec.get("simd") == "'highway'" else "compiler"
-    return _Recipe(" ".join(found["Signature"]), " ".join(found["Pattern"]), devices, _dtypes(tree), simd)
+    signature, pattern = (" ".join(found[name]) for name in ("Signature", "Pattern"))
+    shared = len(devices) > 1 or _has_shared_source(project, op)
+    return _Recipe(signature, pattern, devices, _dtypes(tree), simd, shared)
+
+
+def _has_shared_source(project: Project, op: str) -> bool:
+    """Whether the op is in a file that those of its devices include; it stays there when one of these goes."""
+    path = project.csrc_dir / f"{op}{SHARED}"
+    return path.exists() and re.search(rf"^struct {camel(op)}\b", _read(project, path), re.MULTILINE) is not None
 
 
 def _check_recorded(project: Project, op: str, written: str) -> None:

@@ -111,6 +111,13 @@ def _cuda(name: str, right: str, wrong: str, target: str = "9.0a") -> Mistake:
     return Mistake(f"cuda_{name}.cuh", _FP32, target, edit=("cuda_right.cuh", right, wrong))
 
 
+def _math(name: str, right: str, wrong: str, target: str = "cpu") -> Mistake:
+    """`elementwise_right.cpp` with one place made wrong."""
+    source = f"{name}.cpp" if target == "cpu" else f"{name}.cuh"
+    return Mistake(source, _FP32, target, edit=("elementwise_right.cpp", right, wrong))
+
+
+_NO_REFERENCE = ("compute_t<T>& out", "compute_t<T> out")
 _MISSPELT_NAME = ("misspelt_name", "* alpha);", "* alhpa);")
 
 MISTAKES: Mapping[str, Mistake] = {
@@ -165,6 +172,18 @@ MISTAKES: Mapping[str, Mistake] = {
     "sim_ptx": Mistake("sim_ptx.cuh", target="sim", edit=("cuda_unknown_ptx.cuh", "mull.f32", "mul.f32")),
     "sim_missing_include": _cuda("missing_include", "x[i]) * alpha", "__bfloat162float(x[i])) * alpha", target="sim"),
     "sim_misspelt_name": _cuda(*_MISSPELT_NAME, target="sim"),
+    # Math of a pattern
+    "math_wrong_count": _math("math_wrong_count", "compute_t<T> x,", "compute_t<T> x, compute_t<T> bias,"),
+    "math_no_reference": _math("math_no_reference", *_NO_REFERENCE),
+    "math_no_reference_cuda": _math("math_no_reference_cuda", *_NO_REFERENCE, target="9.0a"),
+    "math_no_reference_sim": _math("math_no_reference_sim", *_NO_REFERENCE, target="sim"),
+    "math_wrong_type": _math("math_wrong_type", "compute_t<T> x,", "double x,", target="sim"),
+    "math_wrong_type_cuda": _math("math_wrong_type_cuda", "compute_t<T> x,", "double x,", target="9.0a"),
+    "math_changes_input": _math("math_changes_input", "compute_t<T> x,", "compute_t<T>& x,"),
+    "math_not_const": _math("math_not_const", "out) const {", "out) {", target="sim"),
+    "math_misspelt_name": _math("math_misspelt_name", "void element(", "void elment("),
+    "math_misspelt_name_cuda": _math("math_misspelt_name_cuda", "void element(", "void elment(", target="9.0a"),
+    "math_may_be_absent": _math("math_may_be_absent", "run(TensorView x", "run(Optional<TensorView> x"),
     # Warnings
     "unused_variable": _cpp(
         "unused_variable", "    T* to", "    const int64_t rows = n.unwrap();\n    T* to", flags=("-Wall",)

@@ -549,10 +549,13 @@ class TestResources:
 
 class TestShortNames:
     def test_namespaces_are_left_out(self) -> None:
-        assert short_names(["{anonymous}::fill<a::b, 4>", "kjit::copy"]) == ["fill<a::b, 4>", "copy"]
+        assert short_names(["{anonymous}::fill<a::b, 4>", "kjit::copy"]) == ["fill<b, 4>", "copy"]
+        kernel = "kjit::kernels::elementwise<{anonymous}::Scale<kjit::bf16_t>, 8, kjit::In<kjit::bf16_t> >"
+        assert short_names([kernel]) == ["elementwise<Scale<bf16_t>, 8, In<bf16_t>>"]
 
     def test_what_would_be_the_same_keeps_them(self) -> None:
         assert short_names(["a::fill", "b::fill", "c::copy"]) == ["a::fill", "b::fill", "copy"]
+        assert short_names(["k::f<a::T>", "k::f<b::T>"]) == ["f<a::T>", "f<b::T>"]
 
 
 class TestDepfiles:

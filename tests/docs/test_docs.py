@@ -261,7 +261,7 @@ def public_names(header: Path) -> set[str]:
 HEADERS = {
     path.relative_to(kjit_include() / "kjit").as_posix(): path
     for path in sorted((kjit_include() / "kjit").rglob("*"))
-    if path.suffix in (".h", ".cuh")
+    if path.suffix in (".h", ".cuh") and path.parent.name != "detail"
 }
 
 
@@ -292,6 +292,7 @@ PARTS = {
     "impl/norm.cuh": {"inverse_root_of_mean"},
     "launch.h": {"Extent"},
     "math.cuh": {"Functions"},
+    "patterns/operands.h": {"Operand"},
     "runtime.cuh": {"MaybeDevice", "run_on_device"},
     "type.cuh": {"Conversion", "Fp8Trait", "HalfPairTrait", "HalfPairs", "HalfTrait", "PackedTrait", "ScalarTrait"},
     "utils.cuh": {"CUDA_VERSION"},

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from guarded import Guarded
 from machine import DEVICE, many
 from scaffolded import build
 
@@ -34,20 +35,6 @@ def add_rows_(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return build(tmp_path_factory.mktemp("rows"), "add_rows_", signature, pattern="gather", dtypes=DTYPES)
 
 
-class Guarded:
-    """A tensor of integers so small that sums and products are exact, and memory around it that nobody may write."""
-
-    def __init__(self, dtype: torch.dtype, *shape: int, offset: int = 0) -> None:
-        size = torch.Size(shape).numel()
-        self.memory = torch.full((offset + size + 64,), 99, device=DEVICE).to(dtype)
-        self.tensor = self.memory[offset : offset + size].view(shape)
-        self.tensor.copy_(torch.randint(0, 4, shape, device=DEVICE))
-        self.around = [slice(0, offset), slice(offset + size, None)]
-
-    def is_intact(self) -> bool:
-        return all(bool(self.memory[part].eq(99).all()) for part in self.around)
-
-
 def choose(count: int, table_size: int) -> torch.Tensor:
     """Indices, with the first and the last row of the table among them, and some that it does not have."""
     index = torch.randint(0, table_size, (count,), device=DEVICE)
@@ -69,8 +56,8 @@ def test_rows_are_moved_wherever_they_begin(
     take_rows: Any, dtype: str, rows: int, size: int, table_offset: int, row_offset: int
 ) -> None:
     for table_size in (1, 2, rows):
-        src = Guarded(DTYPES[dtype], table_size, size, offset=table_offset)
-        out = Guarded(DTYPES[dtype], rows, size, offset=row_offset)
+        src = Guarded(DTYPES[dtype], table_size, size, offset=table_offset, device=DEVICE)
+        out = Guarded(DTYPES[dtype], rows, size, offset=row_offset, device=DEVICE)
         index = choose(rows, table_size)
         getattr(take_rows, dtype)(src.tensor, index, out.tensor)
         assert torch.equal(out.tensor, chosen(src.tensor, index))
@@ -82,11 +69,11 @@ def test_rows_are_moved_wherever_they_begin(
 def test_columns_and_rows_that_are_read_too_may_begin_anywhere(
     add_rows_: Any, dtype: str, rows: int, size: int, table_offset: int, row_offset: int
 ) -> None:
-    table = Guarded(DTYPES[dtype], rows, size, offset=table_offset)
-    bias = Guarded(DTYPES[dtype], size, offset=table_offset)
+    table = Guarded(DTYPES[dtype], rows, size, offset=table_offset, device=DEVICE)
+    bias = Guarded(DTYPES[dtype], size, offset=table_offset, device=DEVICE)
     index = choose(rows, rows).int()
-    for more in (None, Guarded(DTYPES[dtype], size, offset=row_offset)):
-        acc = Guarded(DTYPES[dtype], rows, size, offset=row_offset)
+    for more in (None, Guarded(DTYPES[dtype], size, offset=row_offset, device=DEVICE)):
+        acc = Guarded(DTYPES[dtype], rows, size, offset=row_offset, device=DEVICE)
         expected = (acc.tensor + chosen(table.tensor, index)) * bias.tensor
         if more is not None:
             expected = expected + more.tensor

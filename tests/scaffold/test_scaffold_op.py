@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from matrix import HUGE, LONG, OPS, PLANES, RARE, Op
 
 from kjit.errors import UsageError
 from kjit.project import find_project
@@ -28,6 +29,7 @@ def test_a_bare_folder_becomes_a_project_with_an_op(tmp_path: Path) -> None:
         "pyproject.toml",
         "kernels/__init__.py",
         "kernels/scale.py",
+        "kernels/csrc/scale.h",
         "kernels/csrc/scale.cuh",
         "kernels/csrc/scale.cpp",
         "tests/test_scale.py",
@@ -36,12 +38,51 @@ def test_a_bare_folder_becomes_a_project_with_an_op(tmp_path: Path) -> None:
     assert find_project(tmp_path).ops() == ["scale"]
 
 
+def kernels(pattern: str, devices: str, root: Path, simd: str = "compiler") -> dict[str, str]:
+    """The text of each C++ file of an op, by its suffix."""
+    scaffold = scaffold_op("take", start=root, devices=parse_devices(devices), pattern=pattern, simd=simd)
+    return {file.path.suffix: file.text for file in scaffold.files.files if file.path.parent.name == "csrc"}
+
+
 @pytest.mark.parametrize(
-    ("devices", "suffixes"), [(("cuda",), {".cuh"}), (("cpu",), {".cpp"}), (("cpu", "cuda"), {".cuh", ".cpp"})]
+    ("devices", "suffixes"), [("cuda", {".cuh"}), ("cpu", {".cpp"}), ("cpu,cuda", {".cuh", ".cpp"})]
 )
-def test_a_kernel_is_written_for_each_device(tmp_path: Path, devices: tuple[str, ...], suffixes: set[str]) -> None:
-    scaffold = scaffold_op("scale", start=tmp_path, devices=parse_devices(",".join(devices)))
-    assert {file.path.suffix for file in scaffold.files.files if file.path.parent.name == "csrc"} == suffixes
+def test_a_kernel_is_written_for_each_device(tmp_path: Path, devices: str, suffixes: set[str]) -> None:
+    assert kernels("minimal", devices, tmp_path).keys() == suffixes
+
+
+def test_where_kernels_are_the_library_s_the_files_of_two_devices_include_one_with_the_op(tmp_path: Path) -> None:
+    texts = kernels("elementwise", "cuda,cpu", tmp_path)
+    assert texts.keys() == {".h", ".cuh", ".cpp"}
+    assert texts[".h"].count("struct Take {") == texts[".h"].count("#pragma once") == 1
+    for suffix in (".cuh", ".cpp"):
+        assert [line for line in texts[suffix].splitlines() if line[:2] != "//"] == ["", '#include "take.h"']
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_an_op_for_one_device_is_one_file_with_the_same_text(tmp_path: Path, device: str) -> None:
+    (text,) = kernels("elementwise", device, tmp_path).values()
+    assert text == kernels("elementwise", "cuda,cpu", tmp_path)[".h"].replace("#pragma once\n\n", "")
+
+
+def test_with_highway_the_kernel_for_the_cpu_is_its_own(tmp_path: Path) -> None:
+    texts = kernels("elementwise", "cuda,cpu", tmp_path, simd="highway")
+    assert texts.keys() == {".cuh", ".cpp"}
+    assert "kjit/patterns/elementwise.h" in texts[".cuh"]
+    assert "kjit/highway.h" in texts[".cpp"]
+
+
+LIBRARY = [name for name, pattern in PATTERNS.items() if pattern.is_library]
+
+
+SHORT = [op for op in (*OPS, *LONG, *HUGE, *PLANES, *RARE) if op.pattern in LIBRARY]
+
+
+@pytest.mark.parametrize("op", SHORT, ids=lambda op: op.name)
+def test_an_op_whose_kernels_are_the_library_s_is_short(tmp_path: Path, op: Op) -> None:
+    op.write(tmp_path)
+    for path in (tmp_path / "kernels" / "csrc").iterdir():
+        assert len(path.read_text().splitlines()) <= (80 if op.signature else 60)
 
 
 # Lines with the math that each kernel of a pattern starts with; the reference's is the last place.
@@ -59,7 +100,7 @@ def test_the_places_to_change_are_the_math(tmp_path: Path, pattern: str, devices
     scaffold = scaffold_op("take", start=tmp_path, devices=parse_devices(devices), pattern=pattern)
     texts = {file.path: file.text.splitlines() for file in scaffold.files.files}
     *kernels, reference = [texts[place.path][place.line - 1] for place in scaffold.places]
-    expected = MATH[pattern] * len(devices.split(","))
+    expected = MATH[pattern] * (1 if pattern in LIBRARY else len(devices.split(",")))
     assert all(math in line for math, line in zip(expected, kernels, strict=True))
     assert reference.strip() in (
         "return x * alpha",
@@ -93,7 +134,7 @@ def test_sizes_that_are_numbers_are_multiplied_in_the_scaffold(
 
 def test_what_an_example_computes_is_in_no_comment_docstring_or_other_file(tmp_path: Path) -> None:
     scaffold = scaffold_op("scale", start=tmp_path, devices=("cuda", "cpu"))
-    assert sum(text.count("* alpha") for file in scaffold.files.files for text in file.text.splitlines()) == 3
+    assert sum(text.count("* alpha") for file in scaffold.files.files for text in file.text.splitlines()) == 2
 
 
 def test_a_second_op_leaves_the_first_alone(tmp_path: Path) -> None:

@@ -69,12 +69,11 @@ def test_what_was_changed_elsewhere_stays(project: Path) -> None:
 
 
 def test_math_that_both_have_changed_is_marked_and_the_places_are_named(project: Path) -> None:
-    for kernel in ("scale.cuh", "scale.cpp"):
-        change(project / "kernels" / "csrc" / kernel, "x * alpha", "alpha - x")
+    change(project / "kernels" / "csrc" / "scale.h", "x * alpha", "alpha - x")
     change(project / "tests" / "test_scale.py", "return x * alpha", "return alpha - x")
     scaffold, conflicts = update_op("scale", MORE, start=project)
     scaffold.files.write()
-    assert [place.path.name for place in conflicts] == ["scale.cuh", "scale.cpp", "test_scale.py"]
+    assert [place.path.name for place in conflicts] == ["scale.h", "test_scale.py"]
     for place in conflicts:
         lines = place.path.read_text().splitlines()[place.line - 1 :]
         assert lines[0] == "<<<<<<< yours"
@@ -109,8 +108,22 @@ def test_an_op_can_lose_its_kernel_for_the_cpu_and_with_it_the_vectors_by_highwa
     assert "simd" not in update(tmp_path, devices=parse_devices("cuda"))["scale.py"]
 
 
+def test_math_that_was_changed_moves_to_where_both_devices_have_it(tmp_path: Path) -> None:
+    scaffold_op("scale", devices=parse_devices("cuda"), start=tmp_path).files.write()
+    csrc = tmp_path / "kernels" / "csrc"
+    change(csrc / "scale.cuh", "x * alpha", "alpha - x")
+    scaffold, conflicts = update_op("scale", devices=parse_devices("cuda,cpu"), start=tmp_path)
+    assert conflicts == []
+    assert [place.path.name for place in scaffold.places] == []
+    scaffold.files.write()
+    assert "out = alpha - x;" in (csrc / "scale.h").read_text()
+    for name in ("scale.cuh", "scale.cpp"):
+        assert (csrc / name).read_text().endswith('\n#include "scale.h"\n')
+    assert update(tmp_path) == {}
+
+
 def test_the_command_says_where_the_math_of_a_new_kernel_is(tmp_path: Path) -> None:
-    scaffold_op("scale", devices=parse_devices("cpu"), start=tmp_path).files.write()
+    scaffold_op("scale", pattern="minimal", devices=parse_devices("cpu"), start=tmp_path).files.write()
     change(tmp_path / "kernels" / "csrc" / "scale.cpp", "x * alpha", "alpha - x")
     command = [sys.executable, "-m", "kjit", "new", "scale", "--device", "cuda,cpu", "--update"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -124,7 +137,7 @@ def test_the_command_says_where_the_math_of_a_new_kernel_is(tmp_path: Path) -> N
 def test_math_that_was_changed_does_not_meet_the_names_of_the_kernels_above_it(
     tmp_path: Path, before: str, after: str
 ) -> None:
-    scaffold_op("scale", devices=parse_devices(before), start=tmp_path).files.write()
+    scaffold_op("scale", pattern="minimal", devices=parse_devices(before), start=tmp_path).files.write()
     change(tmp_path / "tests" / "test_scale.py", "return x * alpha", "# mine\n    return alpha - x")
     scaffold, conflicts = update_op("scale", devices=parse_devices(after), start=tmp_path)
     assert conflicts == []
@@ -148,8 +161,8 @@ def test_a_kernel_that_was_left_behind_is_not_overwritten(project: Path) -> None
 
 
 def test_a_kernel_that_is_part_of_the_op_and_was_deleted_is_written_anew(project: Path) -> None:
-    (project / "kernels" / "csrc" / "scale.cuh").unlink()
-    assert "beta" in update(project, MORE)["scale.cuh"]
+    (project / "kernels" / "csrc" / "scale.h").unlink()
+    assert "beta" in update(project, MORE)["scale.h"]
 
 
 @pytest.mark.parametrize("name", ["kernels/csrc/scale.cuh", "kernels/scale.py", "tests/test_scale.py"])
@@ -163,7 +176,7 @@ def test_a_file_that_is_not_utf_8_is_refused_with_the_line(project: Path, name: 
 
 def test_line_ends_stay_as_they_are(project: Path) -> None:
     kernel, wrapper, test = (
-        project / name for name in ("kernels/csrc/scale.cuh", "kernels/scale.py", "tests/test_scale.py")
+        project / name for name in ("kernels/csrc/scale.h", "kernels/scale.py", "tests/test_scale.py")
     )
     change(test, "return x * alpha", "return alpha - x")
     right = update(project, MORE)
@@ -181,7 +194,7 @@ def test_line_ends_stay_as_they_are(project: Path) -> None:
     assert wrapper.read_bytes() == right[wrapper.name].replace("DTYPES", "MINE = 1\r\nDTYPES", 1).encode()
 
 
-@pytest.mark.parametrize("name", ["kernels/csrc/scale.cuh", "kernels/scale.py", "tests/test_scale.py"])
+@pytest.mark.parametrize("name", ["kernels/csrc/scale.h", "kernels/scale.py", "tests/test_scale.py"])
 def test_a_file_in_which_markers_still_stand_is_refused_with_the_line(project: Path, name: str) -> None:
     path = project / name
     lines = path.read_text().splitlines(keepends=True)

@@ -331,6 +331,10 @@ struct compute_type<fp8_e5m2_t> {
 template <typename T>
 using compute_t = typename compute_type<T>::type;
 
+/// The type of a number that comes along with elements of types `Ts`: double where one of them is, else float.
+template <typename... Ts>
+using scalar_t = std::common_type_t<float, compute_t<Ts>...>;
+
 /// An element as what it is computed with, exactly: `static_cast<compute_t<T>>(x)`, in the fewest instructions.
 template <typename T>
 constexpr compute_t<T> widen(const T& x) {

@@ -1,0 +1,149 @@
+// How the math of an element is called, whatever holds the elements, and what is wrong with math that cannot be.
+//
+//   if constexpr (check_element<Math, In<T>, Out<T>>()) {                             // else an error says why not
+//     call_element(math, Slot<In<T>, const T>(x, i), Slot<Out<T>, T>(out, i));        // math.element(x[i], out[i])
+//   }
+
+#pragma once
+
+#include <kjit/dtype.h>
+#include <kjit/patterns/operands.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace kjit::details {
+
+/// The type in which math has the elements of a tensor.
+template <typename Operand>
+using ValueOf = compute_t<typename Operand::Element>;
+
+/// An element of a tensor as math has it: converted, and put back where the tensor is written. `Stored` is the type in
+/// which it lies in memory, in a vector or in a stage.
+template <typename Operand, typename Stored>
+struct Slot {
+  Stored* element;
+  ValueOf<Operand> value;
+
+  KJIT_MATH Slot(Stored* data, std::int64_t at) : element(data + at) {
+    if constexpr (Operand::kIsOptional) {
+      value = data == nullptr ? ValueOf<Operand>{} : widen(data[at]);
+    } else if constexpr (Operand::kIsRead) {
+      value = widen(data[at]);
+    }
+  }
+
+  /// What math is given: what it may not change is constant.
+  KJIT_MATH auto& argument() {
+    if constexpr (Operand::kIsWritten) {
+      return value;
+    } else {
+      return static_cast<const ValueOf<Operand>&>(value);
+    }
+  }
+
+  KJIT_MATH void store() const {
+    if constexpr (Operand::kIsWritten) *element = static_cast<Stored>(value);
+  }
+};
+
+/// Calls the math of one element of every tensor.
+template <typename Math, typename... Slots>
+KJIT_MATH void call_element(const Math& math, Slots... slots) {
+  math.element(slots.argument()...);
+  (slots.store(), ...);
+}
+
+template <typename... Ts>
+struct Types {};
+
+/// What a function of math takes.
+template <typename Function>
+struct Signature;
+template <typename Math, typename Result, typename... Ts>
+struct Signature<Result (Math::*)(Ts...)> {
+  using Parameters = Types<Ts...>;
+  static constexpr std::size_t kCount = sizeof...(Ts);
+  static constexpr bool kIsConst = false;
+};
+template <typename Math, typename Result, typename... Ts>
+struct Signature<Result (Math::*)(Ts...) const> : Signature<Result (Math::*)(Ts...)> {
+  static constexpr bool kIsConst = true;
+};
+template <typename Result, typename... Ts>  // a static one
+struct Signature<Result (*)(Ts...)> : Signature<Result (Types<>::*)(Ts...) const> {};
+
+/// Math with one function `element`, whose parameters are known; a template, or one of several, has none to look at.
+template <typename Math>
+concept HasOneElement = requires { Signature<decltype(&Math::element)>::kCount; };
+
+/// Math whose `element` takes what the tensors have, in their order.
+template <typename Math, typename... Operands>
+concept TakesElements = requires(
+    const Math& math, std::conditional_t<Operands::kIsWritten, ValueOf<Operands>, const ValueOf<Operands>>&... values) {
+  math.element(values...);
+};
+
+template <typename Parameter>
+concept IsResult = std::is_lvalue_reference_v<Parameter> && !std::is_const_v<std::remove_reference_t<Parameter>>;
+
+/// A parameter of `element`, by its number from 1 on, and the tensor that it belongs to.
+template <int kNumber, typename Parameter, typename Operand>
+struct ElementParameter {
+  static constexpr bool kHasType = std::same_as<std::remove_cvref_t<Parameter>, ValueOf<Operand>>;
+  static constexpr bool kFits = kHasType && IsResult<Parameter> == Operand::kIsWritten;
+
+  static constexpr bool check() {
+    if constexpr (Operand::kIsWritten && !IsResult<Parameter>) {
+      static_assert(kFits,
+                    "element() takes no reference for a tensor that is written: add & to the type of its parameter");
+    } else if constexpr (!Operand::kIsWritten && IsResult<Parameter>) {
+      static_assert(
+          kFits,
+          "element() takes a reference, and the tensor at its place in the call is only read: In, not Mut or Out");
+    } else {
+      static_assert(kFits,
+                    "element() takes another type than compute_t<T>, in which elements of the tensor are computed");
+    }
+    return kFits;
+  }
+};
+
+template <int kNumber>
+constexpr bool check_parameters(Types<>, Types<>) {
+  return true;
+}
+template <int kNumber, typename Parameter, typename... Parameters, typename Operand, typename... Operands>
+constexpr bool check_parameters(Types<Parameter, Parameters...>, Types<Operand, Operands...>) {
+  if constexpr (ElementParameter<kNumber, Parameter, Operand>::kFits) {
+    return check_parameters<kNumber + 1>(Types<Parameters...>(), Types<Operands...>());
+  } else {
+    return ElementParameter<kNumber, Parameter, Operand>::check();
+  }
+}
+
+/// Whether `element` of the math can be called with what the tensors have. Where not, one error says why.
+template <typename Math, typename... Operands>
+constexpr bool check_element() {
+  if constexpr (HasOneElement<Math>) {
+    using Element = Signature<decltype(&Math::element)>;
+    if constexpr (Element::kCount != sizeof...(Operands)) {
+      static_assert(Element::kCount == sizeof...(Operands),
+                    "element() takes another number of values than there are tensors in the call");
+      return false;
+    } else if constexpr (!Element::kIsConst) {
+      static_assert(Element::kIsConst, "element() is not const: add const after its parameters");
+      return false;
+    } else {
+      return check_parameters<1>(typename Element::Parameters(), Types<Operands...>());
+    }
+  } else {
+    static_assert(TakesElements<Math, Operands...>,
+                  "the math has no function element() that takes a value for each tensor in the call");
+    return TakesElements<Math, Operands...>;
+  }
+}
+
+}  // namespace kjit::details

@@ -1,0 +1,116 @@
+// The kernel of pattern elementwise, on a GPU: what a thread does.
+//
+// A thread moves as many vectors of every tensor as make up the widest one, and all of its loads go out before the
+// first result is needed. Device code alone; <kjit/patterns/elementwise.h> launches it.
+
+#pragma once
+
+#include <kjit/detail/element.h>
+#include <kjit/patterns/operands.h>
+#include <kjit/device.cuh>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kjit {
+
+namespace details {
+
+constexpr int kElementBlock = 128;  // threads in a block
+
+/// Elements in a vector of the widest of these types, as wide as a load may be.
+template <typename... Operands>
+constexpr int widest_vector() {
+  std::size_t widest = 1;
+  ((widest = sizeof(typename Operands::Element) > widest ? sizeof(typename Operands::Element) : widest), ...);
+  return static_cast<int>(device::kMaxVecBytes / widest);
+}
+
+/// Where the elements are: `head` of them before the first vector, then `vectors` of vectors, then the others.
+struct ElementRange {
+  std::int64_t numel, head, vectors;
+};
+
+/// What a thread holds of a tensor: `kCount` vectors of `kVec` elements.
+template <typename Operand, int kVec, int kCount>
+struct HeldVectors {
+  using Element = typename Operand::Element;
+
+  Operand tensor;
+  device::AlignedVector<Element, kVec> vectors[kCount];
+
+  /// Reads vector number `at` of those behind the head, as the thread's `i`-th.
+  KJIT_DEVICE void load(int i, std::int64_t head, std::int64_t at) {
+    if constexpr (Operand::kIsOptional) {
+      if (tensor.data == nullptr) return vectors[i].fill(Element{});
+    }
+    if constexpr (Operand::kIsRead) vectors[i].load(tensor.data + head, at);
+  }
+  KJIT_DEVICE void store(int i, std::int64_t head, std::int64_t at) const {
+    if constexpr (Operand::kIsWritten) vectors[i].store(tensor.data + head, at);
+  }
+
+  KJIT_DEVICE Slot<Operand, Element> slot(int i, int j) { return {vectors[i].data(), j}; }
+};
+
+/// The element `at` of every tensor.
+template <typename Math, typename... Operands>
+KJIT_DEVICE void do_element(const Math& math, std::int64_t at, const Operands&... tensors) {
+  call_element(math, Slot<Operands, typename Operands::Stored>(tensors.data, at)...);
+}
+
+/// Vector number `at` of every tensor, of those behind the head.
+template <int kVec, typename Math, typename... Held>
+KJIT_DEVICE void do_vector(const Math& math, std::int64_t head, std::int64_t at, Held... held) {
+  (held.load(0, head, at), ...);
+#pragma unroll
+  for (int j = 0; j < kVec; ++j) call_element(math, held.slot(0, j)...);
+  (held.store(0, head, at), ...);
+}
+
+/// Up to `kCount` elements of every tensor, from `first` on and kElementBlock apart.
+template <int kCount, typename Math, typename... Held>
+KJIT_DEVICE void do_elements(const Math& math, std::int64_t first, std::int64_t numel, Held... held) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const std::int64_t at = first + i * kElementBlock;
+    if (at >= numel) break;
+    (held.load(i, 0, at), ...);
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const std::int64_t at = first + i * kElementBlock;
+    if (at >= numel) break;
+    call_element(math, held.slot(i, 0)...);
+    (held.store(i, 0, at), ...);
+  }
+}
+
+}  // namespace details
+
+namespace kernels {
+
+/// A thread has a vector of every tensor; those beyond the last one take an element each, of those before the first
+/// vector and behind the last. Where there are no vectors (`kVec` is 1), it has as many elements as the widest has, and
+/// all of its loads go out before the first result is needed.
+template <typename Math, int kVec, typename... Operands>
+__global__ void __launch_bounds__(details::kElementBlock)
+    elementwise(const Math math, const details::ElementRange range, Operands... tensors) {
+  using namespace details;
+  device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
+  if constexpr (kVec > 1) {
+    std::int64_t at = std::int64_t{blockIdx.x} * kElementBlock + threadIdx.x;
+    if (at < range.vectors) return do_vector<kVec>(math, range.head, at, HeldVectors<Operands, kVec, 1>{tensors}...);
+    at -= range.vectors;
+    if (at >= range.head) at += range.vectors * kVec;
+    if (at < range.numel) do_element(math, at, tensors...);
+  } else {
+    constexpr int kCount = widest_vector<Operands...>();
+    const std::int64_t first = std::int64_t{blockIdx.x} * (kElementBlock * kCount) + threadIdx.x;
+    do_elements<kCount>(math, first, range.numel, HeldVectors<Operands, 1, kCount>{tensors}...);
+  }
+}
+
+}  // namespace kernels
+
+}  // namespace kjit

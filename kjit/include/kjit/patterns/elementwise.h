@@ -1,0 +1,36 @@
+// Pattern elementwise: a result comes from the elements at the same place.
+//
+//   struct Scale {
+//     float alpha;
+//     KJIT_MATH void element(float x, float& out) const { out = x * alpha; }
+//   };
+//   host::elementwise(Scale{2}, numel, device, In<bf16_t>(x), Out<bf16_t>(out));  // out = x * 2
+//
+// In a CUDA unit it runs on a GPU, in vectors as wide as its loads; in a C++ unit on the CPU's cores and vector units.
+
+#pragma once
+
+#include <kjit/patterns/operands.h>
+#include <kjit/tensor.h>
+
+#include <kjit/detail/element.h>
+#ifdef __CUDACC__
+#include <kjit/detail/elementwise_gpu.cuh>
+#else
+#include <kjit/detail/elementwise_cpu.h>
+#endif
+
+#include <cstdint>
+
+namespace kjit::host {
+
+/// Calls `math.element` with an element of each of the tensors, in their order: all have `numel` of them, contiguous,
+/// on `device`. A result may lie where an input does, and must not overlap one otherwise.
+template <typename Math, typename... Operands>
+void elementwise(const Math& math, std::int64_t numel, const SymbolicDevice& device, const Operands&... tensors) {
+  if constexpr (kjit::details::check_element<Math, Operands...>()) {
+    kjit::details::run_elementwise(math, numel, device.unwrap(), tensors...);
+  }
+}
+
+}  // namespace kjit::host

@@ -1,0 +1,98 @@
+// What a pattern's math is given: which tensors are read, changed in place or written, and the types of their elements.
+//
+//   struct Scale {
+//     float alpha;
+//     KJIT_MATH void element(float x, float& out) const { out = x * alpha; }
+//   };
+//   elementwise(Scale{2}, numel, device, In<bf16_t>(x), Out<bf16_t>(out));
+//
+// Math gets a value for each tensor, in the order of the call, in the type that its elements are computed in
+// (`compute_t`: float for narrower types), and gives results by reference. It is the same for a GPU and the CPU.
+//
+// Compiles in CUDA units, in the simulator and in plain C++ units, and includes nothing that only a host has.
+
+#pragma once
+
+// Math sees no narrow type, and so a unit need not read CUDA's headers for these, which takes long. A source that calls
+// their functions includes <kjit/utils.cuh> ahead of this.
+#if !defined(KJIT_CUDA_TYPES) && !defined(KJIT_LIGHT_TYPES)
+#define KJIT_LIGHT_TYPES
+#endif
+
+#include <dlpack/dlpack.h>
+#include <kjit/dtype.h>
+
+#include <type_traits>
+
+#if KJIT_CUDA_TYPES
+#include <kjit/utils.cuh>
+#endif
+
+/// Marks the functions of math: device functions in CUDA units, inlined everywhere.
+#ifdef __CUDACC__
+#define KJIT_MATH __forceinline__ __device__
+#else
+#define KJIT_MATH [[gnu::always_inline]] inline
+#endif
+
+namespace kjit {
+
+/// The device that this unit is compiled for, as a check has it: `with_device<kDevice>(device)`.
+#ifdef __CUDACC__
+inline constexpr DLDeviceType kDevice = kDLCUDA;
+#else
+inline constexpr DLDeviceType kDevice = kDLCPU;
+#endif
+
+/// A tensor in the call of a pattern, by what becomes of its elements. As a kernel's parameter it is a pointer.
+template <typename T, bool kReads, bool kWrites, bool kMayBeAbsent = false>
+struct Operand {
+  using Element = T;
+  using Stored = std::conditional_t<kWrites, T, const T>;  // what `data` points to
+  static constexpr bool kIsRead = kReads;
+  static constexpr bool kIsWritten = kWrites;
+  static constexpr bool kIsOptional = kMayBeAbsent;
+
+  Stored* data;
+
+  template <typename View>
+  explicit Operand(const View& tensor) {
+    constexpr bool is_optional = requires { tensor.has_value(); };
+    static_assert(kMayBeAbsent || !is_optional, "this tensor may be absent: write OptionalIn<T>(x) in the place of it");
+    if constexpr (kMayBeAbsent && is_optional) {
+      data = tensor.has_value() ? static_cast<Stored*>(tensor.value().data_ptr()) : nullptr;
+    } else if constexpr (!is_optional) {
+      data = static_cast<Stored*>(tensor.data_ptr());
+    }
+  }
+};
+
+/// A tensor that is read.
+template <typename T>
+struct In : Operand<T, true, false> {
+  template <typename View>
+  explicit In(const View& tensor) : Operand<T, true, false>(tensor) {}
+};
+
+/// One that may be absent, and is read as zeros then.
+template <typename T>
+struct OptionalIn : Operand<T, true, false, true> {
+  template <typename View>
+  explicit OptionalIn(const View& tensor) : Operand<T, true, false, true>(tensor) {}
+};
+
+/// A tensor that is changed in place.
+template <typename T>
+struct Mut : Operand<T, true, true> {
+  template <typename View>
+  explicit Mut(const View& tensor) : Operand<T, true, true>(tensor) {}
+};
+
+/// A tensor that is written; what it held before is not read.
+template <typename T>
+struct Out : Operand<T, false, true> {
+  template <typename View>
+  explicit Out(const View& tensor) : Operand<T, false, true>(tensor) {}
+};
+
+}  // namespace kjit

@@ -1,0 +1,49 @@
+"""kjit/patterns/elementwise.h on the CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elementwise import MIXES, NEGATED, OFFSETS, SIZES, check_mix, check_negate
+
+from kjit import env
+
+
+@pytest.fixture(scope="module")
+def module(load_cpp: Callable[[str], Any]) -> Any:
+    return load_cpp("elementwise_cases")
+
+
+@pytest.mark.parametrize("absent", [False, True])
+@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize("number", range(len(MIXES)))
+def test_every_element_of_tensors_of_several_dtypes_is_computed(
+    module: Any, number: int, offsets: tuple[int, ...], absent: bool
+) -> None:
+    for size in SIZES:
+        check_mix(module, number, size, offsets, "cpu", absent=absent)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 7])
+@pytest.mark.parametrize("number", range(len(NEGATED)))
+def test_a_tensor_is_changed_in_place_by_math_that_is_a_template(module: Any, number: int, offset: int) -> None:
+    for size in SIZES:
+        check_negate(module, number, size, offset, "cpu")
+
+
+def test_results_are_the_same_where_they_go_past_the_caches() -> None:
+    # The variable is read once in a process.
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", __file__]
+    environment = {**os.environ, env.CPU_CACHE_BYTES: "1"}
+    chosen = ["-k", "every_element or in_place"]
+    done = subprocess.run(
+        [*command, *chosen], env=environment, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "passed" in done.stdout

@@ -1,0 +1,57 @@
+"""What pattern elementwise does on a GPU and on the CPU alike, for the tests of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from guarded import Guarded
+
+MIXES = {
+    "Mix<fp32_t, fp32_t, fp32_t>": (torch.float32, torch.float32, torch.float32),
+    "Mix<bf16_t, double, int8_t>": (torch.bfloat16, torch.float64, torch.int8),
+    "Mix<uint8_t, fp16_t, int64_t>": (torch.uint8, torch.float16, torch.int64),
+    "Mix<fp16_t, fp8_e4m3_t, bf16_t>": (torch.float16, torch.float8_e4m3fn, torch.bfloat16),
+    "Mix<double, int32_t, fp8_e5m2_t>": (torch.float64, torch.int32, torch.float8_e5m2),
+}
+"""The ops of elementwise_cases.h that are called with five tensors, and the dtypes of three."""
+
+NEGATED = {"Negate<fp32_t>": torch.float32, "Negate<bf16_t>": torch.bfloat16, "Negate<int8_t>": torch.int8}
+
+EXPORTS = [
+    *((f"mix_{number}", f"{symbol}::run") for number, symbol in enumerate(MIXES)),
+    *((f"negate_{number}", f"{symbol}::run") for number, symbol in enumerate(NEGATED)),
+]
+
+# Around the ends of vectors, of what a block has, and of what the CPU does at once; past what one of its threads does.
+SIZES = [0, 1, 2, 7, 8, 15, 17, 33, 127, 129, 511, 1025, 2049, 5001, 40_003]
+
+OFFSETS = [(0, 0, 0, 0, 0), (1, 1, 1, 1, 1), (3, 3, 3, 3, 3), (16, 8, 4, 16, 32), (0, 1, 0, 0, 0), (0, 0, 0, 0, 1)]
+"""Elements before the first of each tensor: aligned together from the start on, from some element on, or never."""
+
+
+def check_mix(module: Any, number: int, size: int, offsets: tuple[int, ...], device: str, *, absent: bool) -> None:
+    """Results are exact, and nothing beside them is touched."""
+    first, second, third = list(MIXES.values())[number]
+    a, b, c, d, e = (
+        Guarded(dtype, size, offset=offset, device=device)
+        for dtype, offset in zip((first, second, third, first, torch.bool), offsets, strict=True)
+    )
+    others = torch.zeros(size, device=device) if absent else b.tensor.float()
+    expected = (c.tensor.float() + others, a.tensor.float() * 3 + 1, a.tensor.float() < others)
+    before = a.tensor.clone(), b.tensor.clone()
+    getattr(module, f"mix_{number}")(a.tensor, None if absent else b.tensor, c.tensor, d.tensor, e.tensor, 3.0, True)
+    for result, right in zip((c, d, e), expected, strict=True):
+        assert torch.equal(result.tensor.float(), right.float())
+    for tensor, held in zip((a, b), before, strict=True):
+        assert torch.equal(tensor.tensor.float(), held.float())
+    assert all(tensor.is_intact() for tensor in (a, b, c, d, e))
+
+
+def check_negate(module: Any, number: int, size: int, offset: int, device: str) -> None:
+    """A tensor that is changed in place, by math that is a template."""
+    x = Guarded(list(NEGATED.values())[number], size, offset=offset, device=device)
+    expected = -x.tensor
+    getattr(module, f"negate_{number}")(x.tensor)
+    assert torch.equal(x.tensor, expected)
+    assert x.is_intact()

@@ -1,0 +1,1 @@
+#include "elementwise_cases.h"

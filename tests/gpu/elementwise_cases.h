@@ -1,0 +1,48 @@
+// Ops with pattern elementwise, for a GPU and for the CPU: every role of a tensor, and types of every size side by
+// side.
+
+#pragma once
+
+#include <kjit/patterns/elementwise.h>
+
+#include <cstdint>
+
+namespace {
+
+using namespace kjit;
+
+template <typename T, typename U, typename V>
+struct Mix {
+  scalar_t<T, U> factor;
+  bool adds;
+
+  KJIT_MATH void element(compute_t<T> a, const compute_t<U>& b, compute_t<V>& c, compute_t<T>& d, bool& e) const {
+    d = static_cast<compute_t<T>>(a * factor + static_cast<scalar_t<T, U>>(adds));
+    e = static_cast<scalar_t<T, U>>(a) < static_cast<scalar_t<T, U>>(b);
+    c = static_cast<compute_t<V>>(c + static_cast<compute_t<V>>(b));
+  }
+
+  static void run(TensorView a, Optional<TensorView> b, TensorView c, TensorView d, TensorView e, double factor,
+                  bool adds) {
+    host::SymbolicDevice device;
+    host::SymbolicSize n{"n"};
+    host::TensorMatcher({n}).with_device<kDevice>(device).with_dtype<T>().verify(a, "a").verify(d, "d");
+    host::elementwise(Mix{static_cast<scalar_t<T, U>>(factor), adds}, n.unwrap(), device, In<T>(a), OptionalIn<U>(b),
+                      Mut<V>(c), Out<T>(d), Out<bool>(e));
+  }
+};
+
+/// Math that is a template, and a tensor that is changed and nothing else.
+template <typename T>
+struct Negate {
+  KJIT_MATH void element(auto& x) const { x = -x; }
+
+  static void run(TensorView x) {
+    host::SymbolicDevice device;
+    host::SymbolicShape shape{"shape"};
+    host::TensorMatcher(shape).with_device<kDevice>(device).with_dtype<T>().verify(x, "x");
+    host::elementwise(Negate{}, shape.numel(), device, Mut<T>(x));
+  }
+};
+
+}  // namespace
