@@ -274,7 +274,7 @@ def _context(
     start = Start(placed)
     cpp, python = CppView(start), PythonView(start, tuple(dtypes))
     package = project.package
-    members = [*(["DTYPES"] if python.variables else []), *([f"_{op}"] if "cuda" in devices else []), op]
+    members = [*(["DTYPES"] if python.variables else []), f"_{op}", op]
     return {
         "op": op,
         "stem": cpp_stem(op),
