@@ -141,7 +141,7 @@ def verify(ops: _Ops = None, json: _Json = False) -> None:
         console.say(f"{text.count(len(checked), 'artifact')} checked, {len(damaged)} damaged")
         if open_ or any(damage.startswith(UNTRUSTED) for _, _, damage in damaged):
             root = (open_[0] if open_ else damaged[0])[0].root
-            console.note(f"Others could choose code there. {how_to_close(shlex.quote(str(root)))}.")
+            console.note(f"Others could choose code there: {how_to_close(shlex.quote(str(root)))}.")
     if damaged or distrusted or open_:
         raise typer.Exit(1)
 

@@ -207,15 +207,14 @@ class TestHostOfNvcc:
             find_host_cxx(nvcc)
         assert "name it in NVCC_PREPEND_FLAGS" in (caught.value.hint or "")
 
-    @pytest.mark.nvcc
+    @pytest.mark.usefixtures("nvcc")
     def test_a_toolchain_is_found_anew_when_it_changes(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("CUDA_HOME", str(write_cuda(tmp_path / "cuda")))
         target = Target.cuda("9.0a")
-        monkeypatch.delenv("NVCC_CCBIN", raising=False)
-        before = Toolchain.for_target(target).cxx.path
-        link = tmp_path / "g++"
-        link.symlink_to(before)
-        monkeypatch.setenv("NVCC_CCBIN", str(link))
-        assert Toolchain.for_target(target).cxx.path == link
+        assert Toolchain.for_target(target).cxx.path == tmp_path / "cxx"
+        named = write_gcc(tmp_path / "g++")
+        monkeypatch.setenv("NVCC_CCBIN", str(named))
+        assert Toolchain.for_target(target).cxx.path == named
 
 
 class TestMemo:
