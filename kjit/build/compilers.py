@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import os
 import platform
 import re
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from kjit import env
+from kjit.build.flags import expand
 from kjit.build.memo import Stamp, is_unchanged, open_memo, stamp
 from kjit.build.staging import temporary_root
 from kjit.errors import ToolchainError
@@ -151,10 +151,8 @@ def _named_host() -> tuple[str, Path | None]:
     """
     named: list[tuple[str, str]] = []
     for variable in ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"):
-        words = os.environ.get(variable, "").split()
-        for name in ("-ccbin", "--compiler-bindir"):
-            named += [(variable, after) for word, after in itertools.pairwise(words) if word == name]
-            named += [(variable, word[len(name) + 1 :]) for word in words if word.startswith(f"{name}=")]
+        flags = (flag for flag, _ in expand(os.environ.get(variable, "").split(), "nvcc"))
+        named += [(variable, flag.value) for flag in flags if flag.name in ("-ccbin", "--compiler-bindir")]
     named.append((HOST_VARIABLE, os.environ.get(HOST_VARIABLE, "").strip()))
     for variable, text in named:
         if not text:
@@ -237,7 +235,7 @@ def script_of(path: Path) -> bytes:
 def _what_it_runs(path: Path) -> list[str]:
     """A hash of the commands by which a C++ compiler makes a library, and the programs in them."""
     try:
-        said = ask([str(path), "-###", "-shared", "-x", "c++", os.devnull, "-o", "unit.so"], stderr=True)
+        said = ask([str(path), "-###", "-shared", "-x", "c++", os.devnull, "-o", os.devnull], stderr=True)
         linker = ask([str(path), "-print-prog-name=ld"]).strip()
     except ToolchainError:
         return [""]  # it does not know these questions

@@ -111,7 +111,8 @@ def _other_files(artifact: Artifact, module: object) -> str | None:
     assert isinstance(reads, dict)  # checked when it was read
     try:
         known = Reads.from_json(reads)
-        if any(anchors.absolute(header.anchor, "") is None for header in known.headers):
+        others = {*(header.anchor for header in known.headers), *(place.anchor for place in known.places)}
+        if any(anchors.absolute(anchor, "") is None for anchor in others):
             return None  # from a second project, of which it is not known where it is
         for written, digest in sources:
             path = _place(str(written), anchors)

@@ -63,6 +63,14 @@ def test_what_was_built_from_another_source_is(artifact: Artifact, project: Path
     assert stale(project, [spec]) == {"answer": "its source, exports or flags are others today"}
 
 
+def test_what_says_where_it_is_is_not_where_its_project_is_there_or_unknown(artifact: Artifact, project: Path) -> None:
+    for place in (["project", str(project), "it says so"], ["project1", "/elsewhere", "it says so"]):
+        rewrite(artifact, "reads", "places", value=[place])
+        assert stale(project) == {}
+    rewrite(artifact, "reads", "places", value=[["project", "/elsewhere", "it says so"]])
+    assert stale(project) == {"answer": "it says so, and the module was built for /elsewhere"}
+
+
 def test_what_was_built_from_another_header_is(artifact: Artifact, project: Path, spec: Spec) -> None:
     del artifact
     Path(spec.cpp_files[0]).with_suffix(".h").write_text("changed")
