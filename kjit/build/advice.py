@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from kjit.build.flags import parse
 from kjit.build.messages import Message
 from kjit.template_args import CPP_DTYPES
 
@@ -18,6 +19,7 @@ Given = Mapping[str, Sequence[str]]
 """The flags that are not kjit's own, by where they stand: `extra_cflags`, `NVCC_APPEND_FLAGS`."""
 
 _FLAGS = "flags come from the spec's extra_cflags (C++), extra_cuda_cflags (nvcc) and extra_ldflags (linker)"
+_STRAY_WORD = re.compile(r"linker input file not found|no such file or directory: '|A single input file is required")
 _UNKNOWN_OPTION = re.compile(
     r"[Uu]nrecognized command-line option|[Uu]nknown (?:option|argument|warning option)|invalid option: "
     r"|is not defined.*option|unsupported option|unrecognised option|unrecognized option"
@@ -164,6 +166,8 @@ def _of_flags(text: str, given: Given) -> str | None:
     if text.startswith("nvcc's host compiler"):
         where = _where(["-ccbin", "--compiler-bindir"], given)
         return f"take -ccbin out of {where}: kjit gives nvcc the compiler that CXX names" if where else _FLAGS
+    if _STRAY_WORD.search(text) is not None and (stray := _stray_word(given)) is not None:
+        return f"'{stray[0]}' in {stray[1]} is no option, and taken for a file to compile: take it out"
     if _UNKNOWN_OPTION.search(text) is None:
         return None
     match = _OPTION.search(text)
@@ -177,6 +181,15 @@ def _of_flags(text: str, given: Given) -> str | None:
     if where:
         return f"it stands in {where}: correct it there, or take it out"
     return _FLAGS
+
+
+def _stray_word(given: Given) -> tuple[str, str] | None:
+    """The first word that is neither an option nor the value of one, and where it stands."""
+    for where, flags in given.items():
+        for flag in parse(flags, "c++" if where == "extra_cflags" else "nvcc"):
+            if not flag.name and not flag.value.startswith("-") and where != "extra_ldflags":
+                return flag.value, where
+    return None
 
 
 def _where(options: Sequence[str], given: Given) -> str | None:
@@ -205,7 +218,7 @@ def _general(message: Message) -> str | None:
     if _LIBRARY_MISSING.match(text) is not None:
         return "correct the path in extra_ldflags"
     if "is defined twice" in text:
-        if "in Python" in text:
+        if ": here, and by" in text:
             return "leave one of the two out: either exports it"
         if text.startswith("export"):
             return "give one of them another name, or leave one of the sources out of the module"

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from kjit import env
 from kjit.build import diagnostics, packages
 from kjit.build.advice import Given
 from kjit.build.quoting import Links
@@ -114,7 +115,8 @@ def _nearly_full(folder: Path) -> CacheError | None:
             return CacheError(
                 f"The compiler failed without saying why. The disk of '{place}' has {room / 1024**2:.1f} MiB left, "
                 "which is probably too little to compile.",
-                hint="free some space (`kjit clean-cache`), or set TMPDIR to a folder on another disk",
+                hint="free some space (`kjit clean-cache`), or set "
+                f"{env.CACHE_DIR if place == str(folder) else 'TMPDIR'} to a folder on another disk",
             )
     return None
 

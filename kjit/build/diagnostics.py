@@ -335,22 +335,18 @@ class _View:
             for number, line in enumerate(self._lines(path), 1)
             if (match := pattern.search(line)) is not None
         ]
-        if not places:
-            return message
-        (path, number, column), *more = places
-        line = self._lines(path)[number - 1]
         wrappers = [
-            f"{'cpp' if name.endswith('.cpp') else 'cuda'}_wrappers in Python"
+            f"by {'cpp' if name.endswith('.cpp') else 'cuda'}_wrappers in Python"
             for name in sorted(self._files.generated)
             if any(line.startswith(f"KJIT_EXPORT({message.symbol},") for line in self._lines(name))
         ]
-        others = [
-            *(f"by {each}" for each in wrappers),
-            *(f"in {self._place(path, number)}" for path, number, _ in more),
-        ]
-        text = (
-            f"export '{message.symbol}' is defined twice: here, and {' and '.join(others)}" if others else message.text
-        )
+        twice = f"export '{message.symbol}' is defined twice"
+        if not places:
+            return replace(message, text=f"{twice}, {' and '.join(wrappers)}") if len(wrappers) > 1 else message
+        (path, number, column), *more = places
+        line = self._lines(path)[number - 1]
+        others = [*wrappers, *(f"in {self._place(path, number)}" for path, number, _ in more)]
+        text = f"{twice}: here, and {' and '.join(others)}" if others else message.text
         return replace(
             message, text=text, file=path, line=number, column=column + 1, code=f" {line}", marker=_caret(line, column)
         )

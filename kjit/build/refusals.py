@@ -221,6 +221,11 @@ def _refuse_for_nvcc(words: Sequence[str], where: str, target: Target, *, are_es
             continue
         if flag.name.lstrip("-") in _ARCH_NAMES:
             _refuse_arch(flag, where, target)
+        elif flag.name in ("-std", "--std") and flag.value.startswith("gnu"):
+            raise UsageError(
+                f"'{' '.join(flag.words())}' in {where} is a dialect of GNU, and nvcc takes none.",
+                hint="take it out: kjit compiles as C++20",
+            )
         elif flag.name in ("-ccbin", "--compiler-bindir") and _is_missing(flag.value):
             raise UsageError(
                 f"nvcc's host compiler '{flag.value}' (-ccbin in {where}) is not there.",

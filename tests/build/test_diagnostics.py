@@ -236,10 +236,18 @@ class TestPlaces:
 
     def test_an_export_that_is_defined_twice_is_named_with_both_sources(self, view: Path) -> None:
         log = (
-            "b.cpp:(.text+0x10): multiple definition of `__tvm_ffi_scale'; "
+            "b.cpp:(.text+0x10): multiple definition of `__tvm_ffi_shift'; "
             "cuda0.o:tmpxft_00000b_00000000-6_a.cudafe1.cpp:(.text+0x1): first defined here\n"
         )
-        assert show(log, view).text == "error: export 'scale' is defined twice, in a.cu and in b.cpp"
+        assert show(log, view).text == "error: export 'shift' is defined twice, in a.cu and in b.cpp"
+
+    def test_one_that_wrappers_of_both_sides_export_is_said_to_be_in_python(self, view: Path) -> None:
+        log = (
+            "scale.cpp:(.text+0x10): multiple definition of `__tvm_ffi_scale'; "
+            "cuda0.o:tmpxft_00000b_00000000-6_scale.cudafe1.cpp:(.text+0x1): first defined here\n"
+        )
+        said = "error: export 'scale' is defined twice, by cpp_wrappers in Python and by cuda_wrappers in Python"
+        assert show(log, view).text == said
 
 
 class TestWarnings:
@@ -570,6 +578,21 @@ class TestOtherTools:
         given = {"extra_cuda_cflags": ("-O3",), "NVCC_APPEND_FLAGS": ("--bogus=1",)}
         report = explain("nvcc fatal   : Unknown option '--bogus'\n", files_of(view), "cuda:sm_80", given)
         assert report.hint == "it stands in NVCC_APPEND_FLAGS: correct it there, or take it out"
+
+    @pytest.mark.parametrize(
+        ("said", "given"),
+        [
+            ("g++: error: 3: linker input file not found: No such file or directory", {"extra_cflags": ["-O2", "3"]}),
+            ("clang++: error: no such file or directory: '3'", {"extra_cflags": ["-I", "/a", "3"]}),
+            (
+                "nvcc fatal   : A single input file is required for a non-link phase when an outputfile is specified",
+                {"NVCC_APPEND_FLAGS": ["-maxrregcount", "32", "3"]},
+            ),
+        ],
+    )
+    def test_a_word_that_is_no_option_is_named(self, said: str, given: dict[str, list[str]], view: Path) -> None:
+        report = explain(f"{said}\n", files_of(view), "cuda:sm_80", given)
+        assert report.hint == f"'3' in {next(iter(given))} is no option, and taken for a file to compile: take it out"
 
     def test_an_older_language_is_one_sentence_about_the_flag(self, view: Path) -> None:
         log = (

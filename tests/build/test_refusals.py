@@ -183,6 +183,12 @@ class TestArchitectures:
         assert refusal(host, SIM, extra_cuda_cflags=["-arch=sm_80"]) is None
 
 
+@pytest.mark.parametrize("target", [CUDA, SIM], ids=str)
+def test_the_simulator_takes_no_dialect_that_nvcc_does_not(host: Toolchain, target: Target) -> None:
+    assert refusal(host, target, extra_cuda_cflags=["-std=gnu++20"]) is not None
+    assert refusal(host, target, extra_cuda_cflags=["-std=c++20"]) is None
+
+
 def test_a_host_compiler_that_is_not_there_is_named(host: Toolchain) -> None:
     error = refusal(host, CUDA, extra_cuda_cflags=["-ccbin", "/nothing/g++"])
     assert error is not None
