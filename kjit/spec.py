@@ -33,6 +33,9 @@ _ARCH = re.compile(
     r"(?:sm_|compute_)?(?P<digits>\d{2,3})(?P<suffix>[af]?)|(?P<major>\d{1,2})\.(?P<minor>\d)(?P<suffix2>[af]?)"
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Files are called by it, with endings of nvcc's besides; a file system takes names of 255 bytes.
+_LONGEST_NAME = 180
+_LONGEST_FILE_NAME = 255
 
 
 @dataclass(frozen=True, order=True)
@@ -203,6 +206,11 @@ class Spec:
     ) -> None:
         if _NAME.fullmatch(name) is None:
             raise UsageError(f"'{name}' cannot name a module: it must be an identifier (letters, digits, underscores).")
+        if len(name) > _LONGEST_NAME:
+            raise UsageError(
+                f"'{name[:20]}...' cannot name a module: it has {len(name)} letters, and {_LONGEST_NAME} are possible.",
+                hint="tell variants apart by their arguments, not by their names",
+            )
         if simd not in get_args(Simd):
             raise UsageError(f"module '{name}': simd is one of {', '.join(get_args(Simd))}, not '{simd}'.")
         fields: dict[str, object] = {
@@ -218,6 +226,7 @@ class Spec:
             "extra_include_paths": _paths("extra_include_paths", extra_include_paths),
             "simd": simd,
         }
+        _refuse_nul("args", args)
         for field, value in fields.items():
             object.__setattr__(self, field, value)
         if not self.kinds:
@@ -275,14 +284,27 @@ def _without(spec: Spec, **emptied: tuple[()] | str) -> Spec:
 def _strings(field: str, values: Iterable[str]) -> tuple[str, ...]:
     if isinstance(values, str):
         raise UsageError(f"{field} must be a list of strings, not the one string '{values}'.")
-    return tuple(str(value) for value in values)
+    texts = tuple(str(value) for value in values)
+    _refuse_nul(field, texts)
+    return texts
+
+
+def _refuse_nul(field: str, texts: Iterable[str]) -> None:
+    for text in texts:
+        if "\0" in text:
+            raise UsageError(f"{field}: {text!r} has a NUL character in it.")
 
 
 def _paths(field: str, values: Iterable[StrPath]) -> tuple[str, ...]:
     if isinstance(values, (str, os.PathLike)):
         raise UsageError(f"{field} must be a list of paths, not the one path '{os.fspath(values)}'.")
     paths = tuple(os.path.normpath(os.fspath(value)) for value in values)
+    _refuse_nul(field, paths)
     for path in paths:
+        if len(path) > _LONGEST_FILE_NAME // 4 and any(
+            len(os.fsencode(part)) > _LONGEST_FILE_NAME for part in path.split(os.sep)
+        ):
+            raise UsageError(f"{field}: '{path[:40]}...' is no path: a name in it has over {_LONGEST_FILE_NAME} bytes.")
         if not os.path.isabs(path):
             raise UsageError(
                 f"{field}: '{path}' is not an absolute path.",
@@ -293,7 +315,12 @@ def _paths(field: str, values: Iterable[StrPath]) -> tuple[str, ...]:
 
 def _exports(field: str, values: Iterable[Export]) -> tuple[Export, ...]:
     exports = tuple((str(name), str(symbol)) for name, symbol in values)
-    for name, _ in exports:
+    _refuse_nul(field, (symbol for _, symbol in exports))
+    names = [name for name, _ in exports]
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"{field}: the export '{twice}' is there twice.", hint="give one of them another name")
+    for name in names:
         if _NAME.fullmatch(name) is None:
             raise UsageError(f"{field}: the export name '{name}' is not an identifier.")
     return exports

@@ -120,6 +120,36 @@ def test_an_export_that_is_no_identifier_is_refused() -> None:
         Spec("scale", cpp_files=[CPP], cpp_wrappers=[("a b", "f")])
 
 
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    assert Spec("a" * 180, cpp_files=["/a.cpp"]).name == "a" * 180
+    with pytest.raises(UsageError, match="it has 181 letters"):
+        Spec("a" * 181, cpp_files=["/a.cpp"])
+    with pytest.raises(UsageError, match="over 255 bytes"):
+        Spec("a", cpp_files=[f"/{'a' * 256}.cpp"])
+
+
+@pytest.mark.parametrize(
+    "field", ["cpp_files", "cuda_files", "extra_cflags", "extra_cuda_cflags", "extra_ldflags", "extra_include_paths"]
+)
+def test_a_nul_character_is_refused_wherever_it_is(field: str) -> None:
+    with pytest.raises(UsageError, match=f"{field}: .* has a NUL character"):
+        Spec("a", **{"cpp_files": ["/a.cpp"], field: ["/a\0b"]})  # type: ignore[arg-type]
+
+
+def test_a_nul_character_in_an_argument_or_a_symbol_is_refused() -> None:
+    with pytest.raises(UsageError, match="args: "):
+        Spec("a", "x\0", cpp_files=["/a.cpp"])
+    with pytest.raises(UsageError, match="cpp_wrappers: "):
+        Spec("a", cpp_files=["/a.cpp"], cpp_wrappers=[("f", "f\0")])
+
+
+def test_an_export_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="cpp_wrappers: the export 'f' is there twice"):
+        Spec("a", cpp_files=["/a.cpp"], cpp_wrappers=[("f", "f"), ("g", "g"), ("f", "h")])
+    both = Spec("a", cpp_files=["/a.cpp"], cuda_files=["/a.cu"], cpp_wrappers=[("f", "f")], cuda_wrappers=[("f", "f")])
+    assert both.only("cpu").cpp_wrappers == (("f", "f"),)
+
+
 def test_a_module_without_sources_is_refused() -> None:
     with pytest.raises(UsageError, match="has no source"):
         Spec("scale")

@@ -11,8 +11,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from kjit.build.flags import parse
 from kjit.build.messages import Message
 from kjit.template_args import CPP_DTYPES
+
+Given = Mapping[str, Sequence[str]]
+"""The flags that are not kjit's own, by where they stand: `extra_cflags`, `NVCC_APPEND_FLAGS`."""
+
+_FLAGS = "flags come from the spec's extra_cflags (C++), extra_cuda_cflags (nvcc) and extra_ldflags (linker)"
+_STRAY_WORD = re.compile(r"linker input file not found|no such file or directory: '|A single input file is required")
+_UNKNOWN_OPTION = re.compile(
+    r"[Uu]nrecognized command-line option|[Uu]nknown (?:option|argument|warning option)|invalid option: "
+    r"|is not defined.*option|unsupported option|unrecognised option|unrecognized option"
+)
+_OPTION = re.compile(r"""['"](?P<quoted>[^'"]*)['"]|: (?P<last>-\S+)$""")
+_OLDER_LANGUAGE = re.compile(r"-?std(?:[= ]|=?['\"])?(?P<name>(?:c|gnu)\+\+(?:98|03|0x|11|1y|14|1z|17))\b")
 
 _UNDEFINED_NAME = re.compile(
     r"identifier \"(?P<edg>\w+)\" is undefined$|class \"(?P<of>[^\"]+)\" has no member \"(?P<member>\w+)\"$"
@@ -39,6 +52,42 @@ _CUDA_HEADERS = (
         ),
         "<cuda_fp16.h> (for bfloat16 <cuda_bf16.h>)",
     ),
+)
+_EXPORT_TYPE = re.compile(r"an export cannot (?P<way>take|return) this type")
+_TAKEN = (
+    "TensorView, Optional<T>, numbers, bool, StringView, DLDataType and DLDevice are taken; with <kjit/tvm_ffi.h>, "
+    "tvm-ffi's own types too"
+)
+_RETURNED = "void, bool, a number or host::ffi::Tensor is returned; with <kjit/tvm_ffi.h>, tvm-ffi's own types too"
+_OF_TVM_FFI = re.compile(
+    r"'(?P<gnu>\w+)' is not a member of 'tvm::ffi'|namespace \"tvm::ffi\" has no member \"(?P<edg>\w+)\"|"
+    r"no (?:type|template|member) named '(?P<clang>\w+)' in namespace 'tvm::ffi'"
+    r"|'tvm::ffi::(?P<named>\w+)' has not been declared"
+)
+_TVM_FFI_NAMES = [
+    "Array",
+    "Any",
+    "AnyView",
+    "Bytes",
+    "Dict",
+    "Error",
+    "Function",
+    "List",
+    "Map",
+    "Module",
+    "Object",
+    "ObjectPtr",
+    "ObjectRef",
+    "Optional",
+    "Shape",
+    "String",
+    "Tensor",
+    "Tuple",
+    "TypedFunction",
+    "Variant",
+]
+_NO_LIBRARY = re.compile(
+    r"cannot find -l(?P<gnu>\S+?)(?::|$)|unable to find library -l(?P<lld>\S+)|library not found: (?P<mold>\S+)"
 )
 _LIBRARY_MISSING = re.compile(r"linker: .*No such file or directory|no such file or directory: '.*'")
 _DTYPE_LIKE = re.compile(r"['\"](?P<name>(?:float|fp|bf|bfloat|half|double|int|uint|long|bool)\w*)['\"]")
@@ -69,7 +118,27 @@ def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], heade
     return close[0] if close else None
 
 
-def hint(messages: Sequence[Message], declaration: Callable[[Message], str | None], target: str) -> str | None:
+def older_language(given: Given) -> tuple[str, str]:
+    """What to say and to do where kjit's headers are compiled as an older C++."""
+    asked = [
+        (where, match["name"]) for where, flags in given.items() for match in _OLDER_LANGUAGE.finditer(" ".join(flags))
+    ]
+    if not asked:
+        return (
+            "kjit's headers need C++20, and a flag asks for an older one.",
+            "take out the flag: kjit compiles as C++20, which compiles C++17 as well",
+        )
+    where, name = asked[-1]
+    instead = (
+        f"take -std={name} out of {where}: kjit compiles as C++20, which takes C++17 too (only sources that include "
+        "nothing of kjit's, without wrappers, may be older)"
+    )
+    return f"kjit's headers need C++20, and {where} asks for {name}.", instead
+
+
+def hint(
+    messages: Sequence[Message], declaration: Callable[[Message], str | None], target: str, given: Given
+) -> str | None:
     """What to do about the first error that is a known one.
 
     Args:
@@ -78,7 +147,13 @@ def hint(messages: Sequence[Message], declaration: Callable[[Message], str | Non
     """
     for message in messages:
         text = message.text
-        found = _general(text) or _of_cuda_header(text, target) or _of_cpp(text) or _of_cuda(text, target)
+        found = (
+            _of_flags(text, given)
+            or _general(message)
+            or _of_cuda_header(text, target)
+            or _of_cpp(text)
+            or _of_cuda(text, target)
+        )
         if found is not None:
             return found
         declared = declaration(message)
@@ -87,13 +162,55 @@ def hint(messages: Sequence[Message], declaration: Callable[[Message], str | Non
     return None
 
 
-def _general(text: str) -> str | None:
+def _of_flags(text: str, given: Given) -> str | None:
+    if text.startswith("nvcc's host compiler"):
+        where = _where(["-ccbin", "--compiler-bindir"], given)
+        return f"take -ccbin out of {where}: kjit gives nvcc the compiler that CXX names" if where else _FLAGS
+    if _STRAY_WORD.search(text) is not None and (stray := _stray_word(given)) is not None:
+        return f"'{stray[0]}' in {stray[1]} is no option, and taken for a file to compile: take it out"
+    if _UNKNOWN_OPTION.search(text) is None:
+        return None
+    match = _OPTION.search(text)
+    option = (match["quoted"] or match["last"] or "") if match else ""
+    where = _where([option], given)
+    if re.search(r"\S\s+-", option):
+        return (
+            f"these are several flags in one{f', in {where}' if where else ''}: without the quotes, as in "
+            f"-Xcompiler={','.join(option.split())}"
+        )
+    if where:
+        return f"it stands in {where}: correct it there, or take it out"
+    return _FLAGS
+
+
+def _stray_word(given: Given) -> tuple[str, str] | None:
+    """The first word that is neither an option nor the value of one, and where it stands."""
+    for where, flags in given.items():
+        for flag in parse(flags, "c++" if where == "extra_cflags" else "nvcc"):
+            if not flag.name and not flag.value.startswith("-") and where != "extra_ldflags":
+                return flag.value, where
+    return None
+
+
+def _where(options: Sequence[str], given: Given) -> str | None:
+    """Where the first of these options stands; tools leave out a dash."""
+    for option in options:
+        name = option.lstrip("-").partition("=")[0]
+        pattern = re.compile(rf"(?<![\w-])-{{0,2}}{re.escape(name)}(?![\w-])")
+        for where, flags in given.items():
+            if name and any(pattern.search(flag) for flag in flags):
+                return where
+    return None
+
+
+def _general(message: Message) -> str | None:
+    text = message.text
+    if (match := _EXPORT_TYPE.search(text)) is not None:
+        return _of_export_type(match["way"], message)
     if "unsupported GNU version" in text or "unsupported clang version" in text:
         return "set CXX to an older compiler, which this CUDA takes"
     if text.startswith("the simulator cannot run"):
         return "write what it does in C++ for the simulator, under `#if KJIT_SIM`; the GPU keeps what is there"
-    if re.search("[Uu]nrecognized command-line option|[Uu]nknown (?:option|argument)|is not defined.*option", text):
-        return "flags come from the spec's extra_cflags (C++), extra_cuda_cflags (nvcc) and extra_ldflags (linker)"
     if text.startswith("undefined symbol"):
         return "define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags"
     if "cannot find -l" in text or "unable to find library" in text:
@@ -101,10 +218,21 @@ def _general(text: str) -> str | None:
     if _LIBRARY_MISSING.match(text) is not None:
         return "correct the path in extra_ldflags"
     if "is defined twice" in text:
+        if ": here, and by" in text:
+            return "leave one of the two out: either exports it"
         if text.startswith("export"):
             return "give one of them another name, or leave one of the sources out of the module"
         return "put it into an unnamed namespace, or mark it inline or static"
     return None
+
+
+def _of_export_type(way: str, message: Message) -> str:
+    if way == "return":
+        return _RETURNED
+    at = next((note.text for note in message.notes if note.text.startswith("at <")), "")
+    if re.search(r"argument<[^<>]*\*(?: const)?>$", at):
+        return "take a tensor (TensorView x), and its data in the function: static_cast<float*>(x.data_ptr())"
+    return _TAKEN
 
 
 def _of_cuda_header(text: str, target: str) -> str | None:
@@ -120,6 +248,12 @@ def _of_cuda_header(text: str, target: str) -> str | None:
 def _of_cpp(text: str) -> str | None:
     if re.search(r"No such file or directory|file not found$|cannot open source file", text):
         return "check the name, or add the folder of the header to extra_include_paths"
+    if (match := _OF_TVM_FFI.search(text)) is not None:
+        name = match["gnu"] or match["edg"] or match["clang"] or match["named"]
+        if name in _TVM_FFI_NAMES:
+            return f"include <kjit/tvm_ffi.h>, which declares tvm::ffi::{name}"
+        close = difflib.get_close_matches(name, _TVM_FFI_NAMES, 1, 0.75)
+        return f"did you mean tvm::ffi::{close[0]}?" if close else None
     if (match := _STANDARD.search(text)) is not None:
         name = match["gnu"] or match["edg"] or match["clang"]
         for header, names in _STANDARD_HEADERS.items():

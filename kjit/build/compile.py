@@ -6,10 +6,8 @@ architecture and the compiler from process-wide environment variables, so that t
 by side, breaks on paths with spaces or `$`, begins every command with its own `-O2 -std=c++17`, and links
 `-lcudart` from a folder that CUDA from PyPI does not have. Its headers, ABI, library and loader are used as they are.
 
-nvcc hands its commands to a shell with little quoting: a `$` or a backtick in the name of a folder is carried out. So
-it sees only plain names: of the files beside it, and of symbolic links for folders that it would misread. Their real
-names are put back in everything that is reported. Where the staging folder's own name is not plain, the build runs in
-a temporary folder.
+What a compiler would misread in a command it sees under another name (quoting.py). Where the staging folder's own name
+is not plain, the build runs in a temporary folder.
 
 A launcher (`KJIT_COMPILER_LAUNCHER`, like sccache) is put before each command that makes an object, so that what a team
 compiled once is fetched. Commands and units are the same in every build for that: names are relative to the folder of
@@ -26,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -34,33 +31,31 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kjit import env
 from kjit.build import diagnostics, rewrite
+from kjit.build.build_errors import compile_error, disk_full, explain, failed_steps, files_of, leading_to
 from kjit.build.compilers import HOST_VARIABLE
 from kjit.build.diagnostics import KernelResources
 from kjit.build.failures import Refusal
-from kjit.build.flags import Dialect, parse
+from kjit.build.flags import parse
 from kjit.build.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
 from kjit.build.key import digest, straight
-from kjit.build.libraries import brought_in, files_named, linked_by, lists_what_it_links, sought_by
+from kjit.build.libraries import brought_in, files_named, linked_by, lists_what_it_links, resolve, sought_by
+from kjit.build.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Links
+from kjit.build.refusals import refuse_unfit
 from kjit.build.run import run
 from kjit.build.staging import temporary_folder, temporary_root
-from kjit.build.support import SupportObject, support_objects
+from kjit.build.steps import Step
+from kjit.build.support import support_objects
 from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
-from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
+from kjit.errors import CompileError, ToolchainError
 from kjit.spec import Export, Spec, Variant
 
 # `PyInit_` begins a module that Python loads itself (csrc/torch/).
 _EXPORTS = "{ global: __tvm_ffi_*; PyInit_*; local: *; };\n"
-
-# What each compiler takes as part of a path. C++ has no way to write a quote in the name of an include; nvcc hands its
-# arguments to a shell, splits lists at commas, and writes some characters differently in its list of dependencies.
-_PLAIN_FOR_CXX = re.compile(r'[^"\n]+')
-_PLAIN_FOR_NVCC = re.compile(r"[\w./+-]+")
-_INCLUDABLE = re.compile(r'[^"\\$\n]+')
 
 # Set outside, these would change the output or the messages without being part of a key. The last ones are nvcc's own
 # (nvcc.profile), by names that a Makefile may well export.
@@ -118,69 +113,6 @@ class Built:
     warnings: str
 
 
-@dataclass(frozen=True)
-class _Step:
-    """One command: what it makes, and from which generated text (if any).
-
-    `support` is set for the part of kjit that is kept from build to build; its command runs only if it is not there.
-    `reads` are files that it reads besides those of its depfile.
-    """
-
-    output: str
-    arguments: tuple[str, ...]
-    inputs: tuple[str, ...] = ()
-    generated: tuple[tuple[str, str], ...] = ()
-    support: SupportObject | None = None
-    reads: tuple[str, ...] = ()
-
-    @property
-    def command(self) -> str:
-        return shlex.join(self.arguments)
-
-    @property
-    def log(self) -> str:
-        return f"{self.output}.log"
-
-    @property
-    def depfile(self) -> str:
-        return f"{self.output}.d"
-
-
-@dataclass
-class _Links:
-    """Stand-ins for folders whose names a compiler would misread: `kjit_link0` for `/home/me/it's mine`."""
-
-    names: dict[str, str] = field(default_factory=dict)
-
-    def folder(self, path: str, plain: re.Pattern[str]) -> str:
-        """The folder `path` as a compiler can read it."""
-        return path if plain.fullmatch(path) else self.names.setdefault(path, f"kjit_link{len(self.names)}")
-
-    def source(self, path: str, plain: re.Pattern[str]) -> str:
-        """The file `path` as it can stand in an #include."""
-        folder, name = os.path.split(path)
-        if _INCLUDABLE.fullmatch(name) is None:
-            raise UsageError(f"'{path}' cannot be included in C++, for the characters in its name.", hint="rename it")
-        return os.path.join(self.folder(folder, plain), name)
-
-    def flags(self, flags: list[str], plain: re.Pattern[str], dialect: Dialect = "c++") -> list[str]:
-        """`flags` with every absolute path in them as a compiler can read it."""
-        changed: list[str] = []
-        for flag in parse(flags, dialect):
-            paths = [self._path(path, plain) if os.path.isabs(path) else path for path in flag.values(dialect)]
-            changed += flag._replace(value=",".join(paths)).words()
-        return changed
-
-    def _path(self, path: str, plain: re.Pattern[str]) -> str:
-        return self.folder(path, plain) if os.path.isdir(path) else self.source(path, plain)
-
-    def restore(self, text: str) -> str:
-        """`text` with the real names."""
-        for folder, link in self.names.items():
-            text = re.sub(rf"(?<![\w./]){link}(?!\w)", lambda _: folder, text)  # noqa: B023 (used at once)
-        return text
-
-
 def compile_variant(
     variant: Variant,
     toolchain: Toolchain,
@@ -208,37 +140,48 @@ def compile_variant(
     """
     started = time.perf_counter()
     ninja, launcher = find_ninja(), find_launcher()
-    links = _Links()
+    refuse_unfit(variant, toolchain)
+    links = Links()
     steps = _plan(variant.spec, toolchain, links, () if launcher is None else (str(launcher),))
     library = staging / steps[-1].output
     try:
         with _temporary_folder() as temporary:
-            folder = staging if _PLAIN_FOR_NVCC.fullmatch(os.path.realpath(staging)) else temporary
+            folder = staging if PLAIN_FOR_NVCC.fullmatch(os.path.realpath(staging)) else temporary
             made = _write(folder, steps, links)
             # A server that a launcher starts outlives the build, and so must its folder for temporary files.
-            extra = {"TMPDIR": str(temporary)}
-            if launcher is not None:
-                extra = {**_LAUNCHER_ENVIRONMENT, "TMPDIR": temporary_root()}
+            extra = (
+                {"TMPDIR": str(temporary)} if launcher is None else {**_LAUNCHER_ENVIRONMENT, "TMPDIR": _plain_root()}
+            )
             done = _run(ninja, folder, extra, cancel)
             logs = [links.restore(_read(folder / step.log)) for step in made]
             _keep_support(folder, made, done)
             if done.returncode != 0:
-                failure = _explain(variant, toolchain, folder, steps, made, logs, links, done.stdout, verbose)
-                if isinstance(failure, CompileError):
-                    refusal = _refusal(variant, folder, steps, _broken(made, logs, done.stdout), links, done.stdout)
+                printed = list(zip(made, logs, strict=True))
+                error = explain(variant, toolchain, folder, steps, printed, links, done.stdout, verbose)
+                if isinstance(error, CompileError):
+                    broken = [(step, log) for step, log in printed if step.output in failed_steps(done.stdout)]
+                    refusal = _refusal(variant, folder, steps, broken, links, done.stdout)
                     if refusal is not None:
                         on_refusal(refusal)
-                raise failure
+                raise error
+            if not (folder / library.name).is_file():
+                said = logs[-1].strip() or "nothing"
+                raise CompileError(
+                    f"{variant.label} does not link.\nThe linker made no library, and says: {said}",
+                    log="".join(logs),
+                    command=steps[-1].command,
+                    hint="take out of extra_ldflags what makes it do something else",
+                )
             headers = _headers(folder, steps, links)
             linked = brought_in(links.restore(_read(folder / steps[-1].depfile)), toolchain)
             if folder != staging:
                 shutil.copyfile(folder / library.name, library)
     except OSError as error:
         if error.errno in NO_SPACE:
-            raise _disk_full(staging) from None
+            raise disk_full(staging) from None
         raise
     text = "".join(logs)
-    files = _files(variant, toolchain, folder, steps)
+    files = files_of(variant, toolchain, folder, steps)
     return Built(
         library=library,
         headers=headers,
@@ -251,39 +194,40 @@ def compile_variant(
     )
 
 
-def _plan(spec: Spec, toolchain: Toolchain, links: _Links, launcher: tuple[str, ...]) -> list[_Step]:
+def _plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ...]) -> list[Step]:
     """The commands to run, the link last; `launcher` is put before those that make objects."""
-    steps: list[_Step] = []
+    steps: list[Step] = []
     if toolchain.target.is_simulated and (spec.cuda_files or spec.cuda_wrappers):
-        compiler = [str(toolchain.cxx.path), *links.flags(toolchain.sim_flags(spec), _PLAIN_FOR_CXX)]
-        for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_CXX):
+        compiler = [str(toolchain.cxx.path), *links.flags(toolchain.sim_flags(spec), PLAIN_FOR_CXX)]
+        for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, PLAIN_FOR_CXX):
             steps += _simulated_steps(unit, compiler, launcher, files_named(spec.extra_cuda_cflags, "nvcc"))
     elif spec.cuda_files or spec.cuda_wrappers:
         if toolchain.cuda is None:
             raise ValueError(f"'{spec.name}' has CUDA sources, and the toolchain is for {toolchain.target}")
         # nvcc builds the names of its parts from its own, so that must be plain too, up to the toolkit's home.
         nvcc_path = toolchain.cuda.nvcc.path
-        nvcc = os.path.join(links.folder(str(nvcc_path.parent.parent), _PLAIN_FOR_NVCC), *nvcc_path.parts[-2:])
-        flags = (*links.flags(toolchain.nvcc_flags(spec), _PLAIN_FOR_NVCC, "nvcc"), "-x", "cu")
+        nvcc = os.path.join(links.folder(str(nvcc_path.parent.parent), PLAIN_FOR_NVCC), *nvcc_path.parts[-2:])
+        flags = (*links.flags(toolchain.nvcc_flags(spec), PLAIN_FOR_NVCC, "nvcc"), "-x", "cu")
         reads = files_named([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
-        for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, _PLAIN_FOR_NVCC):
+        for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, PLAIN_FOR_NVCC):
             if launcher:
                 unit = _with_lasting_path(unit)
             steps.append(_compile_step(unit, (*launcher, nvcc, *flags), reads))
     if spec.cpp_files or spec.cpp_wrappers:
-        flags = (*links.flags(toolchain.cxx_flags(spec), _PLAIN_FOR_CXX), "-x", "c++")
-        for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, _PLAIN_FOR_CXX):
+        flags = (*links.flags(toolchain.cxx_flags(spec), PLAIN_FOR_CXX), "-x", "c++")
+        for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, PLAIN_FOR_CXX):
             steps.append(
                 _compile_step(unit, (*launcher, str(toolchain.cxx.path), *flags), files_named(spec.extra_cflags))
             )
     for support in support_objects(toolchain):
         make = ("-MD", "-MF", f"{support.output}.d", "-c", str(support.source), "-o", support.output)
-        steps.append(_Step(support.output, (*launcher, *support.arguments, *make), support=support))
+        steps.append(Step(support.output, (*launcher, *support.arguments, *make), support=support))
     objects = tuple(step.output for step in steps if step.output.endswith(".o"))
     library = f"{spec.name}.so"
-    step = _Step(library, (), objects, ((EXPORTS_SCRIPT, _EXPORTS),), reads=linked_by(spec.extra_ldflags))
+    step = Step(library, (), objects, ((EXPORTS_SCRIPT, _EXPORTS),), reads=linked_by(spec.extra_ldflags))
     listing = [f"-Wl,--dependency-file={step.depfile}"] if lists_what_it_links(spec, toolchain) else []
-    link = (str(toolchain.cxx.path), "-o", library, *objects, *toolchain.link_flags(spec), *listing)
+    libraries = resolve(toolchain.link_flags(spec), toolchain)
+    link = (str(toolchain.cxx.path), "-o", library, *objects, *libraries, *listing)
     return [*steps, replace(step, arguments=link)]
 
 
@@ -325,7 +269,7 @@ def _units(
     suffix: str,
     files: tuple[str, ...],
     wrappers: tuple[Export, ...],
-    links: _Links,
+    links: Links,
     plain: re.Pattern[str],
 ) -> Iterator[_Unit]:
     paths = [links.source(path, plain) for path in files]
@@ -342,26 +286,26 @@ def _units(
         yield _Unit(f"{side}{index}", path, text)
 
 
-def _compile_step(unit: _Unit, compiler: tuple[str, ...], reads: tuple[str, ...]) -> _Step:
+def _compile_step(unit: _Unit, compiler: tuple[str, ...], reads: tuple[str, ...]) -> Step:
     output = f"{unit.name}.o"
     arguments = (*compiler, "-MD", "-MF", f"{output}.d", "-c", unit.path, "-o", output)
-    return _Step(output, arguments, generated=unit.generated, reads=reads)
+    return Step(output, arguments, generated=unit.generated, reads=reads)
 
 
 def _simulated_steps(
     unit: _Unit, compiler: list[str], launcher: tuple[str, ...], reads: tuple[str, ...]
-) -> Iterator[_Step]:
+) -> Iterator[Step]:
     """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
     dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
     preprocess = (*compiler, "-x", "c++", "-E", *dependencies, unit.path, "-o", plain)
-    yield _Step(plain, preprocess, generated=unit.generated, reads=reads)
+    yield Step(plain, preprocess, generated=unit.generated, reads=reads)
     rewriter = str(Path(rewrite.__file__).resolve())
     # -I and -S: Python starts without looking for packages.
-    yield _Step(rewritten, (sys.executable, "-I", "-S", rewriter, plain, rewritten), (plain,), reads=(rewriter,))
+    yield Step(rewritten, (sys.executable, "-I", "-S", rewriter, plain, rewritten), (plain,), reads=(rewriter,))
     # What -include names has been read, and would be once more.
     flags = [word for flag in parse(compiler) if flag.meaning != "header" for word in flag.words()]
-    yield _Step(output, (*launcher, *flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))
+    yield Step(output, (*launcher, *flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))
 
 
 def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_types: bool) -> str:
@@ -378,9 +322,9 @@ def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_ty
     return "\n".join(["#include <kjit/ffi.h>", *includes, "namespace kjit {", *exports, "}", ""])
 
 
-def _write(folder: Path, steps: list[_Step], links: _Links) -> list[_Step]:
+def _write(folder: Path, steps: list[Step], links: Links) -> list[Step]:
     """Prepare `folder` for ninja, and return the steps that it will run."""
-    run: list[_Step] = []
+    run: list[Step] = []
     for step in steps:
         for name in (step.output, step.log, step.depfile):
             (folder / name).unlink(missing_ok=True)
@@ -394,15 +338,13 @@ def _write(folder: Path, steps: list[_Step], links: _Links) -> list[_Step]:
     for step in run:
         # `exec` spares a process, and the compiler's own exit status arrives.
         command = f"exec {step.command} >{step.log} 2>&1".replace("$", "$$")
-        if "\n" in command:
-            raise UsageError("a flag has a line break in it.", hint="put what it defines into a header")
         lines += [f"build {step.output}: run {' '.join(step.inputs)}".rstrip(), f"  run = {command}"]
     (folder / ".ninja_log").unlink(missing_ok=True)
     _write_text(folder / "build.ninja", "\n".join([*lines, ""]))
     return run
 
 
-def _write_generated(folder: Path, step: _Step) -> None:
+def _write_generated(folder: Path, step: Step) -> None:
     for name, text in step.generated:
         if os.path.isabs(name):
             _write_lasting(Path(name), text)
@@ -430,9 +372,9 @@ def _write_lasting(path: Path, text: str) -> None:
             os.replace(Path(beside, path.name), path)
 
 
-def _keep_support(folder: Path, made: list[_Step], done: subprocess.CompletedProcess[str]) -> None:
+def _keep_support(folder: Path, made: list[Step], done: subprocess.CompletedProcess[str]) -> None:
     """Keep what was compiled for all modules, also where this module failed: the next try need not wait for it."""
-    failed = _failed(done.stdout)
+    failed = failed_steps(done.stdout)
     if done.returncode != 0 and not failed:
         return  # ninja itself was stopped: what is there may be half of an object
     for step in made:
@@ -440,20 +382,20 @@ def _keep_support(folder: Path, made: list[_Step], done: subprocess.CompletedPro
             step.support.keep(folder)
 
 
-def _failed(ninja_output: str) -> set[str]:
-    """The outputs of the commands that failed. Those that ran beside them have run to their end."""
-    return set(re.findall(r"^FAILED: (?:\[code=\d+\] )?(\S+)", ninja_output, re.MULTILINE))
-
-
 def _temporary_folder() -> contextlib.AbstractContextManager[Path]:
     """A folder for the compilers' own temporary files.
 
     In the system's temporary folder, which is on a fast disk where a cache in a home folder may not be.
     """
+    return temporary_folder(_plain_root())
+
+
+def _plain_root() -> str:
+    """The system's temporary folder, or `/tmp` where nvcc would misread its name."""
     root = temporary_root()
-    if _PLAIN_FOR_NVCC.fullmatch(os.path.realpath(root)) is None and os.access("/tmp", os.W_OK):
-        root = "/tmp"
-    return temporary_folder(root)
+    if PLAIN_FOR_NVCC.fullmatch(os.path.realpath(root)) is None and os.access("/tmp", os.W_OK):
+        return "/tmp"
+    return root
 
 
 def _run(
@@ -471,7 +413,7 @@ def _run(
         ) from None
 
 
-def _headers(folder: Path, steps: list[_Step], links: _Links) -> tuple[str, ...]:
+def _headers(folder: Path, steps: list[Step], links: Links) -> tuple[str, ...]:
     generated = {name for step in steps for name, _ in step.generated}
     found: dict[str, None] = {}  # and no Path for each: a CUDA unit reads four hundred files
     for step in steps[:-1]:  # the last one links
@@ -507,61 +449,6 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _explain(
-    variant: Variant,
-    toolchain: Toolchain,
-    folder: Path,
-    steps: list[_Step],
-    made: list[_Step],
-    logs: list[str],
-    links: _Links,
-    ninja_output: str,
-    verbose: bool,
-) -> CompileError | ToolchainError | CacheError:
-    """The error to raise for a build that failed."""
-    broken = _broken(made, logs, ninja_output)
-    everything = "".join(logs)
-    if diagnostics.is_disk_full(everything + ninja_output):
-        return _disk_full(folder)
-    for path in (toolchain.cxx.path, *(() if toolchain.cuda is None else (toolchain.cuda.nvcc.path,))):
-        if not os.access(path, os.X_OK):
-            return ToolchainError(
-                f"The compiler '{path}' disappeared during the build.", hint="`kjit doctor` shows what kjit finds now"
-            )
-    if not broken:
-        return CompileError(
-            f"{variant.label}: ninja failed: {ninja_output.strip() or 'without a word'}",
-            log=everything + ninja_output,
-            command=_to_repeat(links, steps),
-        )
-    return _compile_error(variant, toolchain, folder, steps, broken, links, verbose)
-
-
-def _broken(made: list[_Step], logs: list[str], ninja_output: str) -> list[tuple[_Step, str]]:
-    """The steps that failed, with what they printed."""
-    failed = _failed(ninja_output)
-    return [(step, log) for step, log in zip(made, logs, strict=True) if step.output in failed]
-
-
-def _compile_error(
-    variant: Variant,
-    toolchain: Toolchain,
-    folder: Path,
-    steps: list[_Step],
-    broken: list[tuple[_Step, str]],
-    links: _Links,
-    verbose: bool,
-) -> CompileError:
-    log = "".join(log for _, log in broken)
-    report = diagnostics.explain(log, _files(variant, toolchain, folder, steps), str(variant.target))
-    command = _to_repeat(links, _leading_to(broken[0][0], steps))
-    verb = "link" if broken[0][0] is steps[-1] else "compile"
-    message = f"{variant.label} does not {verb}.\n{report.text}"
-    if verbose:
-        message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"
-    return CompileError(message, log=log, command=command, hint=report.hint)
-
-
 def explain_again(
     variant: Variant, toolchain: Toolchain, folder: Path, logs: Mapping[str, str], *, verbose: bool = False
 ) -> CompileError | None:
@@ -572,14 +459,14 @@ def explain_again(
         folder: an empty one.
     """
     launcher = find_launcher()
-    links = _Links()
+    links = Links()
     steps = _plan(variant.spec, toolchain, links, () if launcher is None else (str(launcher),))
     broken = [(step, logs[step.output]) for step in steps if step.output in logs]
     if len(broken) != len(logs):
         return None
     for step in steps:
         _write_generated(folder, step)
-    error = _compile_error(variant, toolchain, folder, steps, broken, links, verbose)
+    error = compile_error(variant, toolchain, folder, steps, broken, links, verbose)
     error.is_repeated = True
     return error
 
@@ -599,16 +486,16 @@ _BY_SIGNAL = range(129, 193)  # exit statuses of what a signal ended, as shells 
 def _refusal(
     variant: Variant,
     folder: Path,
-    steps: list[_Step],
-    broken: list[tuple[_Step, str]],
-    links: _Links,
+    steps: list[Step],
+    broken: list[tuple[Step, str]],
+    links: Links,
     ninja_output: str,
 ) -> Refusal | None:
     """What compilers said to sources that they would refuse again; None where that is not known for sure."""
     statuses = re.findall(r"^FAILED: \[code=(\d+)\]", ninja_output, re.MULTILINE)
     if not broken or any(int(status) in _BY_SIGNAL for status in statuses):
         return None
-    reading = [each for step, _ in broken for each in _leading_to(step, steps)]
+    reading = [each for step, _ in broken for each in leading_to(step, steps)]
     generated = {name for step in steps for name, _ in step.generated}
     files: dict[str, None] = {}
     for step in reading:
@@ -629,38 +516,3 @@ def _refusal(
         return None
     others = dict.fromkeys(straight(path) for step in reading for path in step.reads)
     return Refusal({step.output: log for step, log in broken}, tuple(files), tuple(others))
-
-
-def _files(variant: Variant, toolchain: Toolchain, folder: Path, steps: list[_Step]) -> diagnostics.Files:
-    """Whose the files are that compilers name."""
-    sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
-    generated = frozenset(name for step in steps for name, _ in step.generated)
-    return diagnostics.Files(sources, generated, folder, toolchain.library_dirs())
-
-
-def _leading_to(step: _Step, steps: list[_Step]) -> list[_Step]:
-    """`step` behind those that make what it reads."""
-    inputs = [each for each in steps if each.output in step.inputs]
-    return [before for each in inputs for before in _leading_to(each, steps)] + [step]
-
-
-def _to_repeat(links: _Links, steps: list[_Step]) -> str:
-    """A shell command that repeats `steps` in an empty folder: the staging folder does not outlive a failure."""
-    parts = ['cd "$(mktemp -d)"']
-    parts += [f"ln -s {shlex.quote(folder)} {name}" for folder, name in links.names.items()]
-    written: set[str] = set()
-    for step in steps:
-        for name, text in step.generated:
-            if name not in written:
-                written.add(name)
-                parts.append(f"printf '%s' {shlex.quote(text)} >{name}")
-        parts.append(step.command)
-    return " &&\n".join(parts)
-
-
-def _disk_full(staging: Path) -> CacheError:
-    return CacheError(
-        f"No space is left on the disk to compile in '{staging}' (or in '{tempfile.gettempdir()}', where compilers "
-        "keep temporary files).",
-        hint="free some space (`kjit clean-cache` empties kjit's cache)",
-    )

@@ -38,6 +38,7 @@ HOST_VARIABLE = "NVCC_CCBIN"
 
 _INSTALL_CXX = "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`; conda: `gxx`) or set CXX"
 _CACHING_WRAPPERS = ("ccache", "sccache", "distcc", "icecc")
+_FOR_C = re.compile(r"(?P<before>(?:.*-)?)(?P<driver>gcc|clang|cc)(?P<after>(?:-[\d.]+)?)")
 _ASK_TIMEOUT_S = 60
 
 
@@ -286,6 +287,7 @@ def ask(command: list[str], *, stderr: bool = False) -> str:
 def _named_cxx(named: str) -> Path:
     found = _which_compiler(named)
     if found is not None:
+        _refuse_for_c(named, found)
         return found
     first, *arguments = named.split()
     if arguments and (os.sep not in first or shutil.which(first) is not None):
@@ -294,6 +296,22 @@ def _named_cxx(named: str) -> Path:
             hint=f"name the compiler alone; flags go into the op's extra_cflags, ccache into {env.COMPILER_LAUNCHER}",
         )
     raise ToolchainError(f"CXX is '{named}', and there is no such program.", hint="correct CXX, or unset it")
+
+
+def _refuse_for_c(named: str, path: Path) -> None:
+    """Refuse the driver for C: it compiles C++ too, and links it without C++'s library.
+
+    clang knows by its name what it is; GCC's two are two programs.
+    """
+    for name in (path.name, path.resolve().name):
+        match = _FOR_C.fullmatch(name)
+        if match is not None and not (match["driver"] == "clang" and name != path.name):
+            driver = {"gcc": "g++", "clang": "clang++", "cc": "c++"}[match["driver"]]
+            instead = f"{match['before']}{driver}{match['after']}"
+            raise ToolchainError(
+                f"CXX is '{named}', which is a compiler for C: it does not link with C++'s library.",
+                hint=f"set CXX to the one for C++: {os.path.join(os.path.dirname(named), instead)}",
+            )
 
 
 def _which_compiler(name: str) -> Path | None:

@@ -20,13 +20,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 from kjit import env
-from kjit.build import advice
+from kjit.build import advice, messages
+from kjit.build.advice import Given
 from kjit.build.folders import is_noexec
 from kjit.build.messages import Message, Note, parse, plain
 from kjit.build.symbols import base_name, instance
 from kjit.build.symbols import demangle as demangle
+
+NEEDS_CPP20 = "kjit's headers need C++20"
+"""What `kjit/language.h` says where this is an older C++."""
 
 _SHOWN = 3
 _LONGEST_LINE = 160
@@ -88,12 +93,13 @@ class Files:
     libraries: Sequence[Path]
 
 
-def explain(log: str, files: Files, target: str) -> Report:
+def explain(log: str, files: Files, target: str, given: Given = MappingProxyType({})) -> Report:
     """The errors of a failed build.
 
     Args:
         log: what the tools printed.
         target: for what was compiled, as `str(Target)`.
+        given: the flags that are not kjit's own, by where they stand.
     """
     log = plain(log)
     if _KILLED.search(log):
@@ -101,20 +107,23 @@ def explain(log: str, files: Files, target: str) -> Report:
             "The compiler was killed by the system (signal 9); this happens when memory runs out.",
             _FEWER_AT_ONCE,
         )
-    messages = parse(log)
-    if not messages:
+    found = parse(log)
+    if not found:
         words = log.strip().splitlines()
         if not words:
             return Report("The compiler stopped without a word, as it does when the system kills it.", _FEWER_AT_ONCE)
         return Report("\n".join(words[-5:]), None)
+    if any(NEEDS_CPP20 in message.text for message in found):
+        # Of what else is wrong, all is wrong because of it.
+        return Report(*advice.older_language(given))
     view = _View(files)
-    ordered = view.order(messages)
+    ordered = view.order(found)
     shown = ordered[:_SHOWN]
     parts = [view.render(message) for message in shown]
-    left = len(messages) - len(shown)
+    left = len(found) - len(shown)
     if left > 0:
         parts.append(f"{left} more error{'s' if left > 1 else ''}")
-    return Report("\n\n".join(parts), advice.hint(shown, view.declaration, target))
+    return Report("\n\n".join(parts), advice.hint(shown, view.declaration, target, given))
 
 
 def explain_warnings(log: str, files: Files) -> str:
@@ -160,11 +169,19 @@ def explain_load(log: str, library: str) -> Report:
 
 
 def is_disk_full(log: str) -> bool:
-    """Whether a tool failed because no space is left on a disk.
+    """Whether a tool said that no space is left on a disk. Where none is, not every tool can say so: see `says_why`."""
+    return re.search(r"No space left on device|Disk quota exceeded", log) is not None
 
-    nvcc does not say so: a temporary file of its own that came out empty is then one that it cannot open.
+
+def says_why(log: str) -> bool:
+    """Whether a tool said what went wrong, and not only that something did.
+
+    One that finds no space for its output often does not, least of all where its words have no space either.
     """
-    return re.search(r"No space left on device|Could not open input file \S*tmpxft_", log) is not None
+    log = without_resources(plain(log))
+    if parse(log):
+        return messages.says_why(log)
+    return bool(log.strip()) and not parse(log, "warning")
 
 
 def parse_resources(log: str) -> list[KernelResources]:
@@ -265,6 +282,9 @@ class _View:
         text = message.text + (f"; did you mean '{suggested}'?" if suggested else "")
         if message.file:
             message = self._before_gap(message)
+            source = self._source_line(message.file, message.line)
+            if message.column is not None and source is not None and message.column > len(source) + 1:
+                message = replace(message, column=None)  # counted after macros were expanded, for the simulator
             lines.append(f"{self._place(message.file, message.line, message.column)}: {message.severity}: {text}")
             lines += self._excerpt(message)
         else:
@@ -283,6 +303,8 @@ class _View:
 
     def _placed(self, message: Message) -> Message:
         """`message` at the place where the person can do something about it."""
+        if message.symbol and message.text.startswith(f"export '{message.symbol}' is defined twice"):
+            return self._exported_twice(message)
         if not message.file:
             found = self._mentioned(message)
             return message if found is None else found
@@ -303,6 +325,31 @@ class _View:
                     notes=[note, *message.notes],
                 )
         return message
+
+    def _exported_twice(self, message: Message) -> Message:
+        """A message about an export, with the places in the op's sources, and in Python, that define it."""
+        pattern = re.compile(rf"\bKJIT_EXPORT\s*\(\s*{message.symbol}\s*,")
+        places = [
+            (path, number, match.start())
+            for path in self._files.sources
+            for number, line in enumerate(self._lines(path), 1)
+            if (match := pattern.search(line)) is not None
+        ]
+        wrappers = [
+            f"by {'cpp' if name.endswith('.cpp') else 'cuda'}_wrappers in Python"
+            for name in sorted(self._files.generated)
+            if any(line.startswith(f"KJIT_EXPORT({message.symbol},") for line in self._lines(name))
+        ]
+        twice = f"export '{message.symbol}' is defined twice"
+        if not places:
+            return replace(message, text=f"{twice}, {' and '.join(wrappers)}") if len(wrappers) > 1 else message
+        (path, number, column), *more = places
+        line = self._lines(path)[number - 1]
+        others = [*wrappers, *(f"in {self._place(path, number)}" for path, number, _ in more)]
+        text = f"{twice}: here, and {' and '.join(others)}" if others else message.text
+        return replace(
+            message, text=text, file=path, line=number, column=column + 1, code=f" {line}", marker=_caret(line, column)
+        )
 
     def _mentioned(self, message: Message) -> Message | None:
         """A message of ptxas or the linker, with the line of a source that mentions what it is about."""
@@ -381,12 +428,7 @@ class _View:
         if file in self._files.generated:
             export = self._export(file, line)
             return f"the wrapper of export '{export[0]}'" if export else f"{file}:{line} (generated)"
-        path = self._absolute(file)
-        try:
-            relative = os.path.relpath(path)
-        except FileNotFoundError:  # the current folder is gone
-            relative = ".."
-        shown = path if relative.startswith("..") else relative
+        shown = shown_path(self._absolute(file))
         return f"{shown}:{line}" if column is None else f"{shown}:{line}:{column}"
 
     def _include(self, file: str) -> str:
@@ -413,6 +455,10 @@ class _View:
             elif message.column is not None:
                 marker = _caret(source, message.column - 1)
             code, marker = f" {source}", marker or _marker_of_name(source, message.text)
+        elif source is not None and marker is not None and message.file in self._files.generated:
+            # For the simulator a macro was expanded before the compiler counted columns.
+            named = _marker_of_name(source, message.text)
+            marker = named if named is not None and named.index("^") != marker.index("^") else marker
         if code is None:
             return []
         number = str(message.line)
@@ -448,6 +494,15 @@ class _View:
 
     def _absolute(self, file: str) -> str:
         return os.path.normpath(os.path.join(self._files.folder, file))
+
+
+def shown_path(path: str) -> str:
+    """An absolute path as people see it: from this folder, if it is in it."""
+    try:
+        relative = os.path.relpath(path)
+    except FileNotFoundError:  # the current folder is gone
+        return path
+    return path if relative.startswith("..") else relative
 
 
 def unclosed_brace(lines: Sequence[str]) -> tuple[int, int] | None:

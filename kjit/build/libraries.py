@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kjit.build.compilers import Compiler, compiles
+from kjit.build.cuda import DEFAULT_HOME, header_homes
 from kjit.build.diagnostics import parse_depfile
-from kjit.build.flags import Dialect, absolute_paths, expand
+from kjit.build.flags import Dialect, absolute_paths, expand, parse
 from kjit.build.memo import open_memo
 from kjit.build.toolchain import Toolchain
 from kjit.spec import Spec
@@ -35,6 +36,8 @@ _LINKER_ENVIRONMENT = ("COMPILER_PATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH", "PATH
 # The programs that a C++ compiler runs.
 _PARTS = ("cc1plus", "as", "ld", "collect2")
 _USE = "-fuse-ld="
+# What a driver brings, into the system's folders.
+_OF_DRIVER = ("cuda", "nvidia-ml", "nvcuvid", "nvidia-encode", "nvidia-ptxjitcompiler")
 
 _ELF_TYPE_AT = 16  # in a file's head; 3 is a shared object
 
@@ -89,6 +92,47 @@ def _libraries(flags: Sequence[str]) -> tuple[list[str], list[str]]:
         elif flag.meaning == "library":
             names += [f"lib{flag.value}.so", f"lib{flag.value}.a"]
     return folders, names
+
+
+def resolve(flags: Sequence[str], toolchain: Toolchain) -> list[str]:
+    """A link's flags, where `-l` names a library of CUDA that is there under a versioned name only: that file.
+
+    The wheels of PyPI have no other ones, and a machine with a driver need not have more of it.
+    """
+    if toolchain.target.kind == "cpu":
+        return list(flags)
+    resolved: list[str] = []
+    for flag in parse(flags):
+        if flag.meaning == "library" and not flag.value.startswith(":"):
+            if toolchain.target.is_simulated and flag.value == "cudart":
+                continue  # the simulator has a runtime of its own
+            if toolchain.cuda is not None and (found := find_versioned(flag.value, toolchain)) is not None:
+                resolved.append(found)
+                continue
+        resolved += flag.words()
+    return resolved
+
+
+def find_versioned(name: str, toolchain: Toolchain) -> str | None:
+    """The file of a library of CUDA, or of its driver, where `-l` does not find it: there is no `lib<name>.so`."""
+    folders: list[str] = []
+    if toolchain.cuda is not None:
+        folders = [str(toolchain.cuda.lib_dir), str(toolchain.cuda.lib_dir / "stubs")]
+    else:
+        folders = [str(home / folder) for home in (*header_homes(), DEFAULT_HOME) for folder in ("lib64", "lib")]
+    if name in _OF_DRIVER:
+        folders += _LIBRARY_FOLDERS
+    for folder in folders:
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        if {f"lib{name}.so", f"lib{name}.a"} & {*names}:
+            return None
+        versioned = sorted((each for each in names if each.startswith(f"lib{name}.so.")), key=len)
+        if versioned:
+            return os.path.join(folder, versioned[0])
+    return None
 
 
 def lists_what_it_links(spec: Spec, toolchain: Toolchain) -> bool:

@@ -3,6 +3,9 @@
 Five tools speak here, in five forms: GCC and clang (`file:line:column: error:`), nvcc's own front end
 (`file(line): error:`, with the excerpt after its macros were expanded), ptxas, the assembler and the linker. Each is
 read into a `Message`. What is only a consequence of another tool's error is left out; nothing else is.
+
+An export that is defined twice is one message, whichever tool finds it: the compiler where both are C++'s same
+function, the assembler where they are not, or the linker.
 """
 
 from __future__ import annotations
@@ -51,8 +54,17 @@ _DEFINED_TWICE = re.compile(
 )
 _IN_FUNCTION = re.compile(r"in function [`'](?P<name>.*)':$")
 _DRIVER = re.compile(
-    r"(?:\S*/)?(?:\S*[gc]\+\+\S*|gcc\S*|clang\S*|cc1plus|collect2|nvcc)"
+    r"(?:\S*/)?(?P<tool>\S*[gc]\+\+\S*|gcc\S*|clang\S*|cc1plus|collect2|nvcc|cudafe\+\+|cicc|fatbinary|nvlink|<command-line>)"
     r"(?:: (?:(?:fatal )?error|(?P<gnu>warning)): | (?:fatal|error|(?P<nvcc>warning))\s*: )(?P<text>.*)"
+)
+# Those of nvcc's parts that do not say who they are.
+_NAMELESS = re.compile(r"(?:fatal|error|(?P<warning>warning))\s*: (?P<text>.*)|Command-line error: (?P<edg>.*)")
+# nvcc asks its host compiler about itself first.
+_NO_HOST_COMPILER = re.compile(r"(?P<path>\S.*): No such file or directory|sh: (?:\d+: )?(?P<name>.*): not found")
+_HOST_COMPILER_FAILED = "Failed to preprocess host compiler properties"
+_EXPORTED_TWICE = re.compile(
+    r"redefinition of '.*?__tvm_ffi_(?P<gnu>\w+)|function \"(?:\w+::)*__tvm_ffi_(?P<edg>\w+)\" has already been defined"
+    r"|symbol [`']__tvm_ffi_(?P<assembler>\w+)(?:\.cold)?' is already defined"
 )
 _SHELL = re.compile(r"(?:/bin/)?sh: (?:\d+: )?(?P<text>.*)")
 _CANDIDATE = re.compile(r"candidate:? (?:(?:is:|function|constructor|template)\s*)*(?P<text>.*)")
@@ -127,18 +139,43 @@ def parse(log: str, severity: Severity = "error") -> list[Message]:
             index = end
         elif any(form.fullmatch(line) for form in (_GNU, _GNU_CONTEXT, _GNU_REQUIRED, _GNU_EVALUATED)):
             index = _gnu_message(lines, index, messages)
+        elif (following := lines[index + 1 : index + 2]) and _HOST_COMPILER_FAILED in following[0]:
+            match = _NO_HOST_COMPILER.fullmatch(line)
+            path = (match["path"] or match["name"]) if match else ""
+            messages.append(Message(f"nvcc's host compiler '{path}' is not there" if path else line))
+            index += 1
         else:
             if (message := _tool_message(line)) is not None:
                 if function is not None and message.text.startswith("undefined symbol"):
                     message.notes.append(Note(f"used in {_user(function)}"))
                 messages.append(message)
             index += 1
+    for message in messages:
+        _read_export(message)
     wanted = [message for message in messages if message.severity == severity]
     distinct = {(message.file, message.line, message.text): message for message in reversed(wanted)}
     kept = [message for message in wanted if distinct[message.file, message.line, message.text] is message]
     # What a driver adds about a tool that failed under it says nothing where the tool has spoken.
     telling = [message for message in kept if message.file or not _is_consequence(message.text)]
     return telling or kept
+
+
+def says_why(log: str) -> bool:
+    """Whether a tool said in a `plain` log what went wrong, and not only that something did."""
+    return any(message.file or not _is_consequence(message.text) for message in parse(log))
+
+
+def _read_export(message: Message) -> None:
+    """Make a message about a function that KJIT_EXPORT defines one about the export."""
+    match = _EXPORTED_TWICE.search(message.text)
+    if match is None:
+        return
+    name = match["gnu"] or match["edg"] or match["assembler"]
+    message.text, message.symbol = f"export '{name}' is defined twice", name
+    message.notes.clear()
+    if match["assembler"]:
+        # Its file is a temporary one, which is gone.
+        message.file, message.line, message.column = "", 0, None
 
 
 def _edg_message(match: re.Match[str], body: list[str], messages: list[Message]) -> None:
@@ -251,7 +288,10 @@ def _tool_message(line: str) -> Message | None:
         severity: Severity = "warning" if "warning: " in text else "error"
         return Message(f"linker: {text.removeprefix('error: ').removeprefix('warning: ')}", severity=severity)
     if (match := _DRIVER.fullmatch(line)) is not None:
-        return Message(match["text"], severity="warning" if match["gnu"] or match["nvcc"] else "error")
+        said_by = f"{match['tool']}: " if match["tool"] in ("fatbinary", "nvlink", "cicc") else ""
+        return Message(f"{said_by}{match['text']}", severity="warning" if match["gnu"] or match["nvcc"] else "error")
+    if (match := _NAMELESS.fullmatch(line)) is not None:
+        return Message(match["text"] or match["edg"], severity="warning" if match["warning"] else "error")
     if (match := _SHELL.fullmatch(line)) is not None:
         return Message(match["text"])
     return None
@@ -278,18 +318,25 @@ def _defined_twice(match: re.Match[str]) -> Message:
     what = f"export '{export}'" if export != name else f"'{name}'"
     first, second = (_object_source(match[group]) for group in ("first", "second"))
     where = f"in {first} and in {second}" if first != second else f"in {first}"
-    return Message(f"{what} is defined twice, {where}")
+    return Message(f"{what} is defined twice, {where}", symbol=export if export != name else "")
 
 
 def _object_source(text: str) -> str:
     """The source behind `cpp0.o:scale.cpp:(.text+0x10)` and `tmpxft_1_2-6_scale.cudafe1.cpp`."""
     names = [part for part in text.split(":") if part and not part.startswith("(") and not part.endswith(".o")]
     name = (names or [text])[0]
-    nvcc = re.fullmatch(r"tmpxft_\w+-\w+-?\w*?_(?P<unit>\w+)\.cudafe1\.cpp", name)
+    nvcc = re.fullmatch(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_(?P<unit>.+)\.cudafe1\.cpp", name)
     return f"{nvcc['unit']}.cu" if nvcc else name
 
 
 def _is_consequence(text: str) -> bool:
     return text.startswith(
-        ("ld returned", "linker command failed", "ptxas: Ptx assembly aborted", "Failed to preprocess")
+        (
+            "ld returned",
+            "linker command failed",
+            "ptxas: Ptx assembly aborted",
+            _HOST_COMPILER_FAILED,
+            # What the host's preprocessor was to write.
+            "Could not open input file",
+        )
     )

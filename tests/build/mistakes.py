@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from kjit.build import plan
 from kjit.build.compile import compile_variant
 from kjit.build.store import Store
 from kjit.build.toolchain import Toolchain
-from kjit.errors import CompileError, KjitError
+from kjit.errors import KjitError
 from kjit.runtime.load import load_variant
 from kjit.spec import Export, Spec, Target, Variant
 
@@ -94,7 +94,13 @@ class Mistake:
                 extra_ldflags=(*self.link, *link),
             )
         else:
-            spec = Spec("scale", cuda_files=files, cuda_wrappers=self.exports, extra_cuda_cflags=self.flags)
+            spec = Spec(
+                "scale",
+                cuda_files=files,
+                cuda_wrappers=self.exports,
+                extra_cuda_cflags=self.flags,
+                extra_ldflags=(*self.link, *link),
+            )
         return Variant(spec, self.target_of_build)
 
 
@@ -118,6 +124,22 @@ def _math(name: str, right: str, wrong: str, target: str = "cpu") -> Mistake:
 
 
 _NO_REFERENCE = ("compute_t<T>& out", "compute_t<T> out")
+
+
+def _everywhere(name: str, mistake: Mistake, **for_nvcc: Any) -> dict[str, Mistake]:
+    """A C++ mistake, also in a source for nvcc, and for the simulator; `for_nvcc` is what is other in those two."""
+    return {
+        name: mistake,
+        f"cuda_{name}": replace(mistake, target="9.0a", **for_nvcc),
+        f"sim_{name}": replace(mistake, target="sim", **for_nvcc),
+    }
+
+
+def _in_kernel(name: str, right: str, wrong: str) -> dict[str, Mistake]:
+    """`cuda_right.cuh` with one place made wrong, for nvcc and for the simulator."""
+    return {f"cuda_{name}": _cuda(name, right, wrong), f"sim_{name}": _cuda(name, right, wrong, "sim")}
+
+
 _MISSPELT_NAME = ("misspelt_name", "* alpha);", "* alhpa);")
 
 MISTAKES: Mapping[str, Mistake] = {
@@ -125,42 +147,69 @@ MISTAKES: Mapping[str, Mistake] = {
     "missing_semicolon": _cpp("missing_semicolon", 'n{"n"};', 'n{"n"}'),
     "missing_brace": _cpp("missing_brace", "  }\n};", "};"),
     "misspelt_member": _cpp("misspelt_member", "with_dtype", "with_dytpe"),
-    "missing_header": _cpp("missing_header", "<cstdint>", '"vectorise.h"'),
+    **_everywhere("missing_header", _cpp("missing_header", "<cstdint>", '"vectorise.h"')),
     "missing_include": _cpp("missing_include", "(from[i] * alpha)", "(std::sqrt(from[i] * alpha))"),
-    "wrong_const": Mistake("wrong_const.cpp"),
-    "wrong_number_of_arguments": Mistake("wrong_number_of_arguments.cpp"),
-    "ambiguous_overload": Mistake("ambiguous_overload.cpp"),
+    **_everywhere("wrong_const", Mistake("wrong_const.cpp")),
+    **_everywhere("wrong_number_of_arguments", Mistake("wrong_number_of_arguments.cpp")),
+    **_everywhere("ambiguous_overload", Mistake("ambiguous_overload.cpp")),
     "many_errors": Mistake("many_errors.cpp"),
     "static_assertion": Mistake("static_assertion.cpp", (("scale", "Scale<fp32_t, 6>::run"),)),
     "constexpr_failure": Mistake("constexpr_failure.cpp", (("scale", "Scale<0>::run"),)),
     # The declaration of the module
-    "wrong_export_name": Mistake("right.cpp", (("scale", "Scale<fp32_t>::apply"),)),
+    **_everywhere("wrong_export_name", Mistake("right.cpp", (("scale", "Scale<fp32_t>::apply"),))),
     "wrong_template_argument": Mistake("right.cpp", (("scale", "Scale<4>::run"),)),
     "wrong_dtype_alias": Mistake("right.cpp", (("scale", "Scale<float32_t>::run"),)),
-    "unsupported_parameter": Mistake("unsupported_parameter.cpp"),
-    "unknown_flag": Mistake("right.cpp", _FP32, flags=("-ffast-maths",)),
+    **_everywhere("unsupported_parameter", Mistake("unsupported_parameter.cpp")),
+    **_everywhere(
+        "pointer_parameter",
+        Mistake(
+            "pointer_parameter.cpp",
+            (),
+            edit=("exported_twice.cpp", "TensorView x) {\n  return x.numel();", "float* x) {\n  return *x;"),
+        ),
+    ),
+    "tvm_ffi_name": Mistake(
+        "tvm_ffi_name.cpp", (), edit=("exported_twice.cpp", "TensorView x", "tvm::ffi::Array<int64_t> x")
+    ),
+    **_everywhere("exported_twice", Mistake("exported_twice.cpp")),
+    **_everywhere("older_language", Mistake("right.cpp", _FP32, flags=("-std=c++17",))),
+    **_everywhere(
+        "unknown_flag", Mistake("right.cpp", _FP32, flags=("-ffast-maths",)), flags=("-Xcompiler=-ffast-maths",)
+    ),
+    **_everywhere("two_flags_in_one", Mistake("right.cpp", _FP32, flags=("-O3 -ffast-math",))),
     # The linker and the loader
-    "undefined_reference": Mistake("undefined_reference.cpp"),
-    "missing_library": Mistake("right.cpp", _FP32, link=("-lfastscale",)),
+    **_everywhere("undefined_reference", Mistake("undefined_reference.cpp")),
+    **_everywhere("missing_library", Mistake("right.cpp", _FP32, link=("-lfastscale",))),
     "missing_archive": Mistake("right.cpp", _FP32, link=("/nonexistent/libfastscale.a",)),
     "missing_linker_script": Mistake("right.cpp", _FP32, link=("-Wl,--dynamic-list=/nonexistent/scale.list",)),
-    "duplicate_export": Mistake("duplicate_export.cpp", (), more=("duplicate_export_again.cpp",)),
+    "other_output": Mistake("right.cpp", _FP32, link=("-o", "libscale.so")),
+    **_everywhere("duplicate_export", Mistake("duplicate_export.cpp", (), more=("duplicate_export_again.cpp",))),
     "missing_at_load": Mistake("needs_library.cpp", library="gone"),
     "undefined_at_load": Mistake("needs_library.cpp", library="other"),
-    # nvcc
-    "cuda_missing_semicolon": _cuda("missing_semicolon", "threadIdx.x;", "threadIdx.x"),
+    # nvcc and the simulator
+    **_in_kernel("missing_semicolon", "threadIdx.x;", "threadIdx.x"),
     "cuda_missing_brace": _cuda("missing_brace", "alpha);\n}\n", "alpha);\n"),
-    "cuda_misspelt_name": _cuda(*_MISSPELT_NAME),
-    "cuda_misspelt_member": _cuda("misspelt_member", "with_dtype", "with_dytpe"),
+    **_in_kernel(*_MISSPELT_NAME),
+    **_in_kernel("misspelt_member", "with_dtype", "with_dytpe"),
     "cuda_missing_include": _cuda("missing_include", "x[i]) * alpha", "__half2float(x[i])) * alpha"),
-    "cuda_undefined_half": Mistake("cuda_undefined_half.cuh", (("scale", "scale_kernel"),), "9.0a"),
-    "cuda_kernel_arguments": _cuda("kernel_arguments", "x.data_ptr(), alpha,", "x.data_ptr(),"),
+    "cuda_undefined_half": Mistake("cuda_undefined_half.cuh", (), "9.0a"),
+    **_in_kernel("kernel_arguments", "x.data_ptr(), alpha,", "x.data_ptr(),"),
     "cuda_launch_arguments": Mistake("cuda_launch_arguments.cuh", target="9.0a"),
     "cuda_host_function": Mistake("cuda_host_function.cuh", _FP32, "9.0a"),
     "cuda_not_a_kernel": Mistake("cuda_not_a_kernel.cuh", target="9.0a"),
     "cuda_static_assertion": Mistake("cuda_static_assertion.cuh", (("scale", "Scale<fp32_t, 8>::run"),), "9.0a"),
+    "sim_static_assertion": Mistake("cuda_static_assertion.cuh", (("scale", "Scale<fp32_t, 8>::run"),), "sim"),
     "cuda_shared_type": Mistake("cuda_shared_type.cuh", target="9.0a"),
-    "cuda_wrong_export_name": Mistake("cuda_right.cuh", (("scale", "Scale<fp32_t>::apply"),), "9.0a"),
+    "cuda_kernel_as_export": Mistake("cuda_right.cuh", (("scale", "scale_kernel<float>"),), "9.0a"),
+    # nvcc's flags
+    "cuda_unknown_option": Mistake("cuda_right.cuh", _FP32, "9.0a", flags=("--use_fast_maths",)),
+    "cuda_unknown_option_of_ptxas": Mistake("cuda_right.cuh", _FP32, "9.0a", flags=("-Xptxas=--fast-maths",)),
+    "cuda_list_in_quotes": Mistake("cuda_right.cuh", _FP32, "9.0a", flags=('-Xcompiler="-Wall -Wextra"',)),
+    "cuda_device_link": Mistake("cuda_right.cuh", _FP32, "9.0a", flags=("-rdc=true",)),
+    "sim_device_link": Mistake("cuda_right.cuh", _FP32, "sim", flags=("-rdc=true",)),
+    "cuda_other_arch": Mistake("cuda_right.cuh", _FP32, "9.0a", flags=("-gencode", "arch=compute_80,code=sm_80")),
+    "cuda_shell": Mistake("cuda_right.cuh", _FP32, "9.0a", flags=("-Xcompiler=-DHOME=$HOME",)),
+    "cuda_no_host_compiler": Mistake("cuda_right.cuh", _FP32, "9.0a", flags=("-ccbin=/nonexistent/g++",)),
     # ptxas
     "cuda_too_much_shared": Mistake("cuda_too_much_shared.cuh", _FP32, "9.0a"),
     "cuda_registers": Mistake("cuda_registers.cuh", target="9.0a"),
@@ -168,10 +217,9 @@ MISTAKES: Mapping[str, Mistake] = {
     "cuda_too_new_instruction": Mistake("cuda_too_new_instruction.cuh", target="8.0"),
     "cuda_too_old_intrinsic": Mistake("cuda_too_old_intrinsic.cuh", target="7.5"),
     "cuda_undefined_device_function": Mistake("cuda_undefined_device_function.cuh", target="9.0a"),
-    # The simulator
+    # The simulator alone
     "sim_ptx": Mistake("sim_ptx.cuh", target="sim", edit=("cuda_unknown_ptx.cuh", "mull.f32", "mul.f32")),
     "sim_missing_include": _cuda("missing_include", "x[i]) * alpha", "__bfloat162float(x[i])) * alpha", target="sim"),
-    "sim_misspelt_name": _cuda(*_MISSPELT_NAME, target="sim"),
     # Math of a pattern
     "math_wrong_count": _math("math_wrong_count", "compute_t<T> x,", "compute_t<T> x, compute_t<T> bias,"),
     "math_no_reference": _math("math_no_reference", *_NO_REFERENCE),
@@ -213,7 +261,7 @@ def say(mistake: Mistake) -> str:
 def _compile(mistake: Mistake, sources: Path, toolchain: Toolchain, folder: Path) -> str:
     try:
         return compile_variant(mistake.variant(sources), toolchain, folder).warnings
-    except CompileError as error:
+    except KjitError as error:
         return _whole(error)
 
 
@@ -274,15 +322,15 @@ def shape(text: str) -> list[str]:
 def expected(name: str, compiler: str) -> str:
     """The text of a mistake, as `compiler` writes it."""
     of_clang = EXPECTED / f"{name}.clang.txt"
-    path = of_clang if compiler.startswith("clang") and of_clang.exists() else EXPECTED / f"{name}.txt"
+    path = of_clang if "clang" in compiler and of_clang.exists() else EXPECTED / f"{name}.txt"
     return path.read_text()
 
 
 def compiler_of(mistake: Mistake) -> str:
-    """The compiler that sees it, by what decides about its words: the major version."""
+    """The compilers that see it, by what decides about their words: the major version."""
     toolchain = Toolchain.for_target(mistake.target_of_build)
-    found = toolchain.cuda.nvcc if toolchain.cuda is not None else toolchain.cxx
-    return f"{found.family} {found.version[0]}"
+    found = [toolchain.cxx] if toolchain.cuda is None else [toolchain.cuda.nvcc, toolchain.cxx]
+    return " ".join(f"{each.family} {each.version[0]}" for each in found)
 
 
 def main(names: list[str]) -> None:
@@ -292,7 +340,7 @@ def main(names: list[str]) -> None:
         mistake = MISTAKES[name]
         text, compiler = say(mistake), compiler_of(mistake)
         sys.stdout.write(f"== {name}\n{text}\n")
-        if not compiler.startswith("clang"):
+        if "clang" not in compiler:
             (EXPECTED / f"{name}.txt").write_text(text)
             written_with.add(compiler)
         elif shape(text) != shape((EXPECTED / f"{name}.txt").read_text()):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.build import run
+from kjit.build import build_errors, run
 from kjit.build.compile import Built, compile_variant
 from kjit.build.support import SupportObject
 from kjit.build.toolchain import Toolchain, find_ninja, kjit_include, tvm_ffi_library
@@ -464,6 +464,31 @@ class TestFailures:
         caught = self.fail(self.fake_compiler(tmp_path, f"echo '{words}' >&2; exit 1"), source, staging)
         assert isinstance(caught.value, CacheError)
         assert caught.value.message.startswith("No space is left on the disk")
+
+    def test_a_tool_that_fails_without_a_reason_on_a_disk_that_is_nearly_full_is_told_as_a_guess(
+        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        toolchain = self.fake_compiler(tmp_path, "echo 'collect2: error: ld returned 1 exit status'; exit 1")
+        assert "does not compile" in str(self.fail(toolchain, source, staging).value)
+        monkeypatch.setattr(build_errors, "_LITTLE_ROOM", 1 << 60)
+        message = str(self.fail(toolchain, source, staging).value)
+        assert message.startswith("The compiler failed without saying why. The disk of ")
+        assert "which is probably too little to compile" in message
+
+    def test_a_tool_that_says_why_it_fails_is_believed(
+        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(build_errors, "_LITTLE_ROOM", 1 << 60)
+        words = "x.cpp:1:1: fatal error: y.h: No such file or directory\nfatal   : Could not open input file x"
+        caught = self.fail(self.fake_compiler(tmp_path, f"echo '{words}'; exit 1"), source, staging)
+        assert "y.h: No such file" in str(caught.value)
+
+    def test_a_linker_that_makes_nothing_is_an_error_and_no_module(
+        self, source: Path, staging: Path, tmp_path: Path
+    ) -> None:
+        link = 'case "$*" in *-shared*) exit 0;; esac; exec c++ "$@"'
+        caught = self.fail(self.fake_compiler(tmp_path, link), source, staging)
+        assert "The linker made no library" in str(caught.value)
 
     def test_a_full_disk_is_noticed_while_the_unit_is_written(
         self, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ from kjit.build.diagnostics import (
     is_disk_full,
     parse_depfile,
     parse_resources,
+    says_why,
     unclosed_brace,
     without_resources,
 )
@@ -235,10 +236,18 @@ class TestPlaces:
 
     def test_an_export_that_is_defined_twice_is_named_with_both_sources(self, view: Path) -> None:
         log = (
-            "b.cpp:(.text+0x10): multiple definition of `__tvm_ffi_scale'; "
+            "b.cpp:(.text+0x10): multiple definition of `__tvm_ffi_shift'; "
             "cuda0.o:tmpxft_00000b_00000000-6_a.cudafe1.cpp:(.text+0x1): first defined here\n"
         )
-        assert show(log, view).text == "error: export 'scale' is defined twice, in a.cu and in b.cpp"
+        assert show(log, view).text == "error: export 'shift' is defined twice, in a.cu and in b.cpp"
+
+    def test_one_that_wrappers_of_both_sides_export_is_said_to_be_in_python(self, view: Path) -> None:
+        log = (
+            "scale.cpp:(.text+0x10): multiple definition of `__tvm_ffi_scale'; "
+            "cuda0.o:tmpxft_00000b_00000000-6_scale.cudafe1.cpp:(.text+0x1): first defined here\n"
+        )
+        said = "error: export 'scale' is defined twice, by cpp_wrappers in Python and by cuda_wrappers in Python"
+        assert show(log, view).text == said
 
 
 class TestWarnings:
@@ -509,14 +518,91 @@ class TestOtherTools:
         "log",
         [
             "cc1plus: fatal error: error writing to x.s: No space left on device\n",
-            "fatal   : Could not open input file /tmp/tmpxft_0000499a_00000000-7_add.cpp1.ii\n",
+            "cc1plus: fatal error: error writing to x.s: Disk quota exceeded\n",
         ],
     )
     def test_a_full_disk_is_recognised(self, log: str) -> None:
         assert is_disk_full(log)
 
-    def test_a_missing_header_is_no_full_disk(self) -> None:
-        assert not is_disk_full("fatal error: x.h: No such file or directory")
+    @pytest.mark.parametrize(
+        "log",
+        [
+            "scale.cuh:1:10: fatal error: x.h: No such file or directory\n",
+            "g++: error: unrecognized command-line option '-fno-such'\n",
+            'scale.cuh(1): error: identifier "x" is undefined\n\n',
+            "something new happened\n",
+        ],
+    )
+    def test_what_nvcc_adds_to_a_reason_is_none_and_no_full_disk(self, log: str) -> None:
+        added = log + "fatal   : Could not open input file /tmp/tmpxft_0000499a_00000000-7_add.cpp1.ii\n"
+        assert not is_disk_full(added)
+        assert says_why(log)
+
+    @pytest.mark.parametrize(
+        "log",
+        [
+            "",
+            "collect2: error: ld returned 1 exit status\n",
+            "fatal   : Could not open input file /tmp/tmpxft_0000499a_00000000-7_add.cpp1.ii\n",
+            "nvcc warning : incompatible redefinition for option 'std', the last value of this option was used\n",
+            PTXAS_INFO,
+        ],
+    )
+    def test_a_tool_that_only_failed_did_not_say_why(self, log: str) -> None:
+        assert not says_why(log)
+
+    def test_what_follows_from_a_missing_header_is_left_out(self, view: Path) -> None:
+        log = (
+            "{project}/scale.cuh:1:10: fatal error: x.h: No such file or directory\ncompilation terminated.\n"
+            "fatal   : Could not open input file /tmp/tmpxft_0000499a_00000000-7_add.cpp1.ii\n"
+        )
+        assert show(log, view).text == "scale.cuh:1:10: error: x.h: No such file or directory"
+
+    def test_a_host_compiler_that_is_not_there_is_named(self, view: Path) -> None:
+        log = "/opt/g++: No such file or directory\nnvcc fatal   : Failed to preprocess host compiler properties.\n"
+        assert show(log, view).text == "error: nvcc's host compiler '/opt/g++' is not there"
+
+    @pytest.mark.parametrize(
+        ("line", "text"),
+        [
+            ("fatbinary fatal   : Unknown option '-nope'", "fatbinary: Unknown option '-nope'"),
+            ("nvlink error   : Undefined reference to 'f' in 'a.o'", "nvlink: Undefined reference to 'f' in 'a.o'"),
+            ("Command-line error: invalid option: --nope", "invalid option: --nope"),
+            ("<command-line>: fatal error: x.h: No such file or directory", "x.h: No such file or directory"),
+        ],
+    )
+    def test_each_part_of_nvcc_is_understood(self, line: str, text: str, view: Path) -> None:
+        assert show(f"{line}\n", view).text == f"error: {text}"
+
+    def test_an_option_is_said_to_stand_where_it_stands(self, view: Path) -> None:
+        given = {"extra_cuda_cflags": ("-O3",), "NVCC_APPEND_FLAGS": ("--bogus=1",)}
+        report = explain("nvcc fatal   : Unknown option '--bogus'\n", files_of(view), "cuda:sm_80", given)
+        assert report.hint == "it stands in NVCC_APPEND_FLAGS: correct it there, or take it out"
+
+    @pytest.mark.parametrize(
+        ("said", "given"),
+        [
+            ("g++: error: 3: linker input file not found: No such file or directory", {"extra_cflags": ["-O2", "3"]}),
+            ("clang++: error: no such file or directory: '3'", {"extra_cflags": ["-I", "/a", "3"]}),
+            (
+                "nvcc fatal   : A single input file is required for a non-link phase when an outputfile is specified",
+                {"NVCC_APPEND_FLAGS": ["-maxrregcount", "32", "3"]},
+            ),
+        ],
+    )
+    def test_a_word_that_is_no_option_is_named(self, said: str, given: dict[str, list[str]], view: Path) -> None:
+        report = explain(f"{said}\n", files_of(view), "cuda:sm_80", given)
+        assert report.hint == f"'3' in {next(iter(given))} is no option, and taken for a file to compile: take it out"
+
+    def test_an_older_language_is_one_sentence_about_the_flag(self, view: Path) -> None:
+        log = (
+            '{library}/kjit/language.h:7:2: error: #error "kjit\'s headers need C++20"\n'
+            "{library}/kjit/utils.h:99:1: error: 'requires' does not name a type\n"
+        )
+        for flags in (["-O3", "-std=c++17"], ["-std", "c++17"], ["-Xcompiler=-O3,-std=c++17"], ["--std=c++17"]):
+            report = explain(log, files_of(view), "cpu", {"extra_cflags": flags})
+            assert report.text == "kjit's headers need C++20, and extra_cflags asks for c++17."
+            assert str(report.hint).startswith("take -std=c++17 out of extra_cflags")
 
 
 class TestResources:

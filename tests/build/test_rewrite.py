@@ -135,6 +135,11 @@ def test_a_macro_of_a_system_header_in_an_own_file_is_looked_at() -> None:
     assert "reinterpret_cast<float (*)>" in rewritten(text)
 
 
+def test_empty_lines_after_a_line_marker_are_counted() -> None:
+    _, refusals = rewrite(unit('#include\n# 5 "/op/a.cuh" 2\n\n\nvoid f() { asm("x;" ::: "memory"); }\n'))
+    assert [(refusal.file, refusal.line) for refusal in refusals] == [("/op/a.cuh", 7)]
+
+
 def test_as_a_program_it_writes_the_file_or_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = tmp_path / "a.ii", tmp_path / "a.sim.ii"
     source.write_text(unit("k<<<1, 1>>>(x);"))

@@ -482,6 +482,12 @@ def test_kjits_tensors_are_in_tvm_ffis_containers(tvm_module: Any) -> None:
             tvm_module.sum_of_sizes([x, value])
 
 
+def test_a_function_of_python_can_be_called(tvm_module: Any) -> None:
+    assert tvm_module.twice(lambda x: x * 3, 2) == 18
+    with pytest.raises(TypeError, match=r"twice\(\): argument 1 of 2"):
+        tvm_module.twice(4, 2)
+
+
 def test_objects_of_a_registered_class_are_exchanged(tvm_module: Any) -> None:
     counter = tvm_module.new_counter()
     assert [tvm_module.count(counter, torch.zeros(n)) for n in (2, 3)] == [2, 5]

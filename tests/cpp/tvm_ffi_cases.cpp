@@ -105,6 +105,9 @@ std::int64_t total(tvm::ffi::Array<std::int64_t> values, kjit::Optional<double> 
 tvm::ffi::String greet(tvm::ffi::String name) {
   return "hello " + std::string(name);
 }
+std::int64_t twice(const tvm::ffi::Function& function, std::int64_t x) {
+  return function(function(x).cast<std::int64_t>()).cast<std::int64_t>();
+}
 tvm::ffi::Any same(tvm::ffi::Any value) {
   return value;
 }
@@ -135,6 +138,7 @@ KJIT_EXPORT(new_counter, new_counter)
 KJIT_EXPORT(count, count)
 KJIT_EXPORT(total, total)
 KJIT_EXPORT(greet, greet)
+KJIT_EXPORT(twice, twice)
 KJIT_EXPORT(same, same)
 KJIT_EXPORT(rows, rows)
 KJIT_EXPORT(fail_as_index_error, fail_as_index_error)

@@ -7,6 +7,8 @@
 
 #pragma once
 
+#include <kjit/language.h>
+
 #include <bit>
 #include <concepts>
 #include <cstdint>

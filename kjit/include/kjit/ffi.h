@@ -576,7 +576,7 @@ T argument(const TVMFFIAny& value, Position at) {
     return static_cast<T>(pointer_of(value, at));
   } else {
     using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
-    static_assert(Complete<AnyView>, "an export cannot take this type; include kjit/tvm_ffi.h for tvm-ffi's own types");
+    static_assert(Complete<AnyView>, "an export cannot take this type");
     const AnyView view = AnyView::CopyFromTVMFFIAny(value);
     if constexpr (AnyValue<T>) {
       return T(view);
@@ -614,7 +614,7 @@ void set_result(TVMFFIAny* result, R&& value) {
     set_tensor(result, *value);
   } else {
     using Any = typename dependent<::tvm::ffi::Any, T>::type;
-    static_assert(Complete<Any>, "an export cannot return this type; include kjit/tvm_ffi.h for tvm-ffi's own types");
+    static_assert(Complete<Any>, "an export cannot return this type");
     *reinterpret_cast<Any*>(result) = Any(std::forward<R>(value));
   }
 }

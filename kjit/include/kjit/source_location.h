@@ -5,6 +5,8 @@
 
 #pragma once
 
+#include <kjit/language.h>
+
 namespace kjit {
 
 #if defined(__GNUC__) || defined(__clang__)

@@ -10,6 +10,8 @@
 
 #pragma once
 
+#include <kjit/language.h>
+
 #include <cstddef>
 
 #ifdef __SANITIZE_THREAD__

@@ -1,0 +1,36 @@
+"""What is one command of a build?"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from kjit.build.support import SupportObject
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command: what it makes, and from which generated text (if any).
+
+    `support` is set for the part of kjit that is kept from build to build; its command runs only if it is not there.
+    `reads` are files that it reads besides those of its depfile.
+    """
+
+    output: str
+    arguments: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    generated: tuple[tuple[str, str], ...] = ()
+    support: SupportObject | None = None
+    reads: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        return shlex.join(self.arguments)
+
+    @property
+    def log(self) -> str:
+        return f"{self.output}.log"
+
+    @property
+    def depfile(self) -> str:
+        return f"{self.output}.d"
