@@ -465,7 +465,6 @@ class TestEnvironment:
         del cache_dir
         for name in ("INCLUDES", "SYSTEM_INCLUDES", "LIBRARIES", "PTXAS_FLAGS", "CUDAFE_FLAGS"):
             monkeypatch.setenv(name, "--no-such-flag")
-        monkeypatch.setenv("NVCC_CCBIN", "/no/such/compiler")
         (tmp_path / "op.cu").write_text("__global__ void op() {}\n")
         variant = Variant(Spec("op", cuda_files=[tmp_path / "op.cu"]), Target.cuda("9.0a"))
         assert plan.build(variant, Store.open()).state == BUILT

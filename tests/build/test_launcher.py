@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -82,6 +83,7 @@ class TestAnyLauncher:
     ) -> None:
         (tmp_path / "mine").mkdir()
         monkeypatch.setenv("TMPDIR", str(tmp_path / "mine"))
+        monkeypatch.setattr(tempfile, "tempdir", None)  # as a new process would begin
         launch(f'echo "$TMPDIR" >{tmp_path}/seen; exec "$@"')
         build(answer_op(tmp_path / "project"), tmp_path / "staging")
         assert (tmp_path / "seen").read_text() == f"{tmp_path / 'mine'}\n"
