@@ -186,6 +186,10 @@ def temporary_root() -> str:
     Raises:
         CacheError: none of these can be written.
     """
+    # As it is now: Python remembers the first answer, and a folder that is gone or named later is another one.
+    named = os.environ.get("TMPDIR", "")
+    if os.path.isabs(named) and os.path.isdir(named) and os.access(named, os.W_OK | os.X_OK):
+        return named
     try:
         return tempfile.gettempdir()
     except FileNotFoundError:
