@@ -118,22 +118,21 @@ def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], heade
     return close[0] if close else None
 
 
-def older_language(given: Given) -> tuple[str, str]:
-    """What to say and to do where kjit's headers are compiled as an older C++."""
+def older_language(needed: str, given: Given) -> tuple[str, str]:
+    """What to say and to do where an older C++ is compiled than is `needed`, which is the beginning of the sentence."""
     asked = [
         (where, match["name"]) for where, flags in given.items() for match in _OLDER_LANGUAGE.finditer(" ".join(flags))
     ]
     if not asked:
         return (
-            "kjit's headers need C++20, and a flag asks for an older one.",
-            "take out the flag: kjit compiles as C++20, which compiles C++17 as well",
+            f"{needed}, and a flag asks for an older one.",
+            "take out the flag: kjit compiles as C++20, which takes C++17 too",
         )
     where, name = asked[-1]
-    instead = (
-        f"take -std={name} out of {where}: kjit compiles as C++20, which takes C++17 too (only sources that include "
-        "nothing of kjit's, without wrappers, may be older)"
-    )
-    return f"kjit's headers need C++20, and {where} asks for {name}.", instead
+    instead = f"take -std={name} out of {where}: kjit compiles as C++20, which takes C++17 too"
+    if "headers" in needed:
+        instead += " (only sources that include nothing of kjit's, without wrappers, may be older)"
+    return f"{needed}, and {where} asks for {name}.", instead
 
 
 def hint(

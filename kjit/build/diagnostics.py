@@ -30,8 +30,7 @@ from kjit.build.messages import Message, Note, parse, plain
 from kjit.build.symbols import base_name, instance
 from kjit.build.symbols import demangle as demangle
 
-NEEDS_CPP20 = "kjit's headers need C++20"
-"""What `kjit/language.h` says where this is an older C++."""
+_NEEDS_CPP20 = re.compile("kjit's (?:headers need|simulator needs) C[+][+]20")  # by kjit/language.h
 
 _SHOWN = 3
 _LONGEST_LINE = 160
@@ -113,9 +112,10 @@ def explain(log: str, files: Files, target: str, given: Given = MappingProxyType
         if not words:
             return Report("The compiler stopped without a word, as it does when the system kills it.", _FEWER_AT_ONCE)
         return Report("\n".join(words[-5:]), None)
-    if any(NEEDS_CPP20 in message.text for message in found):
+    needed = next(filter(None, (_NEEDS_CPP20.search(message.text) for message in found)), None)
+    if needed is not None:
         # Of what else is wrong, all is wrong because of it.
-        return Report(*advice.older_language(given))
+        return Report(*advice.older_language(needed[0], given))
     view = _View(files)
     ordered = view.order(found)
     shown = ordered[:_SHOWN]

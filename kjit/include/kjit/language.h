@@ -4,5 +4,9 @@
 #pragma once
 
 #if __cplusplus < 202002L
+#if KJIT_SIM
+#error "kjit's simulator needs C++20"
+#else
 #error "kjit's headers need C++20"
+#endif
 #endif
