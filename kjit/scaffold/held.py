@@ -16,13 +16,11 @@ class Held:
     Attributes:
         inputs: how many tensors of rows are read.
         columns: how many tensors of one row lie beside them.
-        tables: from how many tensors rows are looked up.
         writes_rows: whether rows are written, too; else each is reduced to numbers.
     """
 
     inputs: int
     columns: int
-    tables: int
     writes_rows: bool
 
     @property
@@ -59,13 +57,3 @@ class Held:
     def chunk_parts(self) -> int:
         """The same where rows are too long for the registers of a block, and addresses take more of them."""
         return self.long_parts if self.inputs == 1 else self.parts
-
-    @property
-    def cut_block(self) -> int:
-        """How many threads cut rows: fewer where there are more tables than 48 KiB of shared memory hold of theirs."""
-        return 128 if self.tables <= 13 else 32 if self.tables <= 46 else 16
-
-    @property
-    def cut_parts(self) -> int:
-        """How many vectors each of these threads has, all of them in shared memory at the same time."""
-        return 3 if self.tables <= 4 else 1

@@ -46,22 +46,21 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    addresses ahead aligned_head all_aligned are_aligned arrays at at_row beside beyond bits_t blockDim blockIdx
-    blocks chunk columns_aligned compute_t copies cutter cutting data_of device div_ceil element element_or_zero
-    elementwise exceeds_caches fetch_ahead fetched fills first fits for_parts for_run for_vectors given gpu gridDim
-    head heads held hn host hwy i in_shared inverse_rms is_long is_next j kept_chunks kernel kjit lane lane_t last
-    late launch least line load load_one load_or_zero lowest matcher math max_block maybe_unused most next
-    next_inverse_rms next_total num_rows numel of_lead of_row of_vector only only_copies others_aligned
-    packed_kernel packing parallel_ranges params part parts pending piece pieces pointers row row_at row_size
-    row_total rsqrt run runs scalar_t shape size spread sqrt staged_t std store store_one streams summed table_at
-    table_size tag tail_total term threadIdx threads totals usual vec vec_end vec_total vectors wanted warpSize
-    whole widen write_run
+    addresses ahead aligned_head all_aligned are_aligned arrays at at_row beyond bits_t blockDim blockIdx blocks
+    chunk columns_aligned compute_t data_of device div_ceil element element_or_zero elementwise exceeds_caches
+    fetch_ahead fetched fills first fits for_parts for_run for_vectors gather given gpu gridDim head heads held hn
+    host hwy i in_shared inverse_rms is_long is_next j kept_chunks kernel kjit lane lane_t last late launch least
+    line load load_one load_or_zero lowest matcher math max_block maybe_unused most next next_inverse_rms next_total
+    num_rows numel of_lead of_row of_vector only packed_kernel packing parallel_ranges params part parts pending
+    pointers row row_at row_size row_total rsqrt run runs scalar_t shape sizes spread sqrt staged_t std store
+    store_one streams summed table_size tag tail_total term threadIdx threads totals usual vec_end vec_total vectors
+    wanted warpSize whole widen write_run
 
-    Beside ColumnRow Cutter In Index Lane LaunchKernel Mut NumberRow Optional OptionalIn Out Params Part RowRun
-    RowRuns Size Staged StagedOptional StagedRow SymbolicDevice SymbolicShape SymbolicSize T TableRow Tag
-    TensorMatcher TensorView Ts U Widest
-    kAhead kAligned kBlock kClusters kColumns kCutBlock kCutParts kDLCPU kDLCUDA kDevice kEven kFull kKeep kLate
-    kLong kParallel kParts kStaying kStreaming kVec kWhole
+    GatherSizes In Index Lane LaunchKernel Mut Optional OptionalIn OptionalPerColumn OptionalPerRow Out Params Part
+    PerColumn PerRow RowRun StagedRow SymbolicDevice SymbolicShape SymbolicSize T Table Tag TensorMatcher TensorView
+    Ts U Widest
+    kAhead kAligned kBlock kClusters kColumns kDLCPU kDLCUDA kDevice kEven kFull kKeep kLate kLong kParallel kParts
+    kStaying kStreaming kVec kWhole
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     uintptr_t size_t KJIT_DEVICE
@@ -127,14 +126,15 @@ CPP_TYPES = _words(
     """
     Ahead AlignedVector AllLanes Any AnyView Beside Binding Blob CacheEntry CacheLines CacheMap CacheSet Callable
     Column ColumnRow Conversion Converted CopyTrait CpuId Cut CutRows Cutting DLDataTypeTrait DTypeTrait DataType
-    DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard Division Error Event Exchange Export Extent FactoryLock
-    FactoryMutex Functions HalfPairTrait HalfPairs HalfTrait IfLightType In IntegerRange Kept LastLevelCache
-    LaunchKernel LoadStoreBytes LoadStorePattern Matching MaybeData MaybeDevice Memory Message Mut Narrowing
-    NoDeleter NumberRow Offset Operand Optional OptionalIn Options Out Packed PackedRows PackedTrait Panic
-    PanicError Pending Piece Pieces Place Position ReductionTrait Row RowRuns Run RunData RunParts RuntimeCheck
+    DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard DictObj Division Element Error Event Exchange Export
+    Extent FactoryLock FactoryMutex Functions GatherSizes HalfPairTrait HalfPairs HalfTrait IfLightType In Index
+    IntegerRange Kept LastLevelCache LaunchKernel LazyBits LoadStoreBytes LoadStorePattern Lock MapObj Matching
+    MaybeData MaybeDevice Memory Message Mut Narrowing NoDeleter NumberRow Object Offset Operand Optional OptionalIn
+    OptionalPerColumn OptionalPerRow Options Out Packed PackedRows PackedTrait Panic PanicError Pending PerColumn
+    PerRow Piece Pieces Place Position ReductionTrait Row RowRuns Run RunData RunParts RuntimeCheck
     RuntimeDeviceCheck SameData ScalarTrait ShapeView SharedArrays SizeRef Source Spread Staged StagedOptional
     StagedRow StorageType StreamVector Streamed StreamedSize StrideView StringView SymbolicDType SymbolicDevice
-    SymbolicShape SymbolicSize TableRow TableSlots Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
+    SymbolicShape SymbolicSize Table TableRow TableSlots Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""

@@ -42,7 +42,11 @@ SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
 SHARED = ".h"
 """The suffix of a file that those of several devices include."""
 
+_LIBRARY_TEMPLATE = "op/csrc/library.h.j2"
+"""What an op is made from whose kernels are the library's."""
+
 _DEVICE_TEMPLATE = "op/csrc/device.j2"
+"""The file of a device that includes it."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def scaffold_op(
         (project.benchmark_path(op), "op/benchmarks/bench_op.py.j2"),
     ):
         files.add(path, render(template, context, python_width=width))
-    source = next((path for path, template in kernels.items() if template == _library_template(chosen)), None)
+    source = next((path for path, template in kernels.items() if template == _LIBRARY_TEMPLATE), None)
     return Scaffold(op, project, files, tuple(_places(files)), tuple(notes), source)
 
 
@@ -235,11 +239,6 @@ def _check_free(op: str, project: Project) -> None:
         raise UsageError(f"the project's package is named '{op}' already.", hint=f"for example: {op}_op")
 
 
-def _library_template(pattern: Pattern) -> str:
-    """What an op is made from whose kernels are the library's."""
-    return f"op/csrc/{pattern.name}.h.j2"
-
-
 def _kernels(
     op: str, pattern: Pattern, devices: Sequence[Side], simd: Simd, shared: bool, project: Project
 ) -> dict[Path, str]:
@@ -251,10 +250,10 @@ def _kernels(
     paths = {device: project.csrc_dir / f"{op}{SUFFIXES[device]}" for device in devices}
     kernels = {path: f"op/csrc/{pattern.name}{path.suffix}.j2" for path in paths.values()}
     if pattern.is_library and shared and simd == "compiler":
-        source = {project.csrc_dir / f"{op}{SHARED}": _library_template(pattern)}
+        source = {project.csrc_dir / f"{op}{SHARED}": _LIBRARY_TEMPLATE}
         return source | dict.fromkeys(paths.values(), _DEVICE_TEMPLATE)
     if pattern.is_library:
-        kernels = dict.fromkeys(kernels, _library_template(pattern))
+        kernels = dict.fromkeys(kernels, _LIBRARY_TEMPLATE)
     if simd == "highway":
         kernels[paths["cpu"]] = f"op/csrc/highway/{pattern.name}.cpp.j2"
     return kernels

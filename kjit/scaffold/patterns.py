@@ -384,6 +384,7 @@ PATTERNS = {
             "rows chosen by an index: look-ups, permutations",
             "src: T[M, D], index: int64[N] -> out: T[N, D]",
             _place_gather,
+            is_library=True,
         ),
         Pattern(
             "minimal",

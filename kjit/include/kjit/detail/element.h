@@ -18,7 +18,16 @@ namespace kjit::details {
 
 /// The type in which math has the elements of a tensor.
 template <typename Operand>
-using ValueOf = compute_t<typename Operand::Element>;
+using ValueOf = typename Operand::Value;
+
+/// A tensor whose elements math takes as they are, though they could be computed with in another type: its parameter
+/// has their type.
+template <typename Operand>
+struct Raw : Operand {
+  using Value = typename Operand::Element;
+
+  explicit Raw(const Operand& tensor) : Operand(tensor) {}
+};
 
 /// An element of a tensor as math has it: converted, and put back where the tensor is written. `Stored` is the type in
 /// which it lies in memory, in a vector or in a stage.
@@ -29,9 +38,9 @@ struct Slot {
 
   KJIT_MATH Slot(Stored* data, std::int64_t at) : element(data + at) {
     if constexpr (Operand::kIsOptional) {
-      value = data == nullptr ? ValueOf<Operand>{} : widen(data[at]);
+      value = data == nullptr ? ValueOf<Operand>{} : value_of(data[at]);
     } else if constexpr (Operand::kIsRead) {
-      value = widen(data[at]);
+      value = value_of(data[at]);
     }
   }
 
@@ -46,6 +55,15 @@ struct Slot {
 
   KJIT_MATH void store() const {
     if constexpr (Operand::kIsWritten) *element = static_cast<Stored>(value);
+  }
+
+ private:
+  KJIT_MATH static ValueOf<Operand> value_of(const Stored& stored) {
+    if constexpr (std::is_same_v<ValueOf<Operand>, std::remove_const_t<Stored>>) {
+      return stored;
+    } else {
+      return widen(stored);
+    }
   }
 };
 
@@ -92,7 +110,9 @@ concept IsResult = std::is_lvalue_reference_v<Parameter> && !std::is_const_v<std
 /// A parameter of `element`, by its number from 1 on, and the tensor that it belongs to.
 template <int kNumber, typename Parameter, typename Operand>
 struct ElementParameter {
-  static constexpr bool kHasType = std::same_as<std::remove_cvref_t<Parameter>, ValueOf<Operand>>;
+  using Type = std::remove_cvref_t<Parameter>;
+  static constexpr bool kHasType =
+      std::same_as<Type, ValueOf<Operand>> || std::same_as<Type, typename Operand::Element>;
   static constexpr bool kFits = kHasType && IsResult<Parameter> == Operand::kIsWritten;
 
   static constexpr bool check() {
@@ -145,5 +165,26 @@ constexpr bool check_element() {
     return TakesElements<Math, Operands...>;
   }
 }
+
+/// The tensors as math takes their elements, each by the type of its parameter.
+template <typename Parameters, typename... Operands>
+struct Bound {
+  using type = Types<Operands...>;
+};
+template <typename... Parameters, typename... Operands>
+struct Bound<Types<Parameters...>, Operands...> {
+  template <typename Parameter, typename Operand>
+  using AsTaken =
+      std::conditional_t<std::same_as<std::remove_cvref_t<Parameter>, ValueOf<Operand>>, Operand, Raw<Operand>>;
+  using type = Types<AsTaken<Parameters, Operands>...>;
+};
+
+template <typename Math>
+auto parameters_of() {
+  if constexpr (HasOneElement<Math>) return typename Signature<decltype(&Math::element)>::Parameters();
+}
+
+template <typename Math, typename... Operands>
+using BoundOperands = typename Bound<decltype(parameters_of<Math>()), Operands...>::type;
 
 }  // namespace kjit::details

@@ -6,10 +6,10 @@
 #pragma once
 
 #include <kjit/detail/element.h>
+#include <kjit/detail/vectors.h>
 #include <kjit/patterns/operands.h>
 #include <kjit/device.cuh>
 
-#include <cstddef>
 #include <cstdint>
 
 namespace kjit {
@@ -17,14 +17,6 @@ namespace kjit {
 namespace details {
 
 constexpr int kElementBlock = 128;  // threads in a block
-
-/// Elements in a vector of the widest of these types, as wide as a load may be.
-template <typename... Operands>
-constexpr int widest_vector() {
-  std::size_t widest = 1;
-  ((widest = sizeof(typename Operands::Element) > widest ? sizeof(typename Operands::Element) : widest), ...);
-  return static_cast<int>(device::kMaxVecBytes / widest);
-}
 
 /// Where the elements are: `head` of them before the first vector, then `vectors` of vectors, then the others.
 struct ElementRange {
@@ -105,7 +97,7 @@ __global__ void __launch_bounds__(details::kElementBlock)
     if (at >= range.head) at += range.vectors * kVec;
     if (at < range.numel) do_element(math, at, tensors...);
   } else {
-    constexpr int kCount = widest_vector<Operands...>();
+    constexpr int kCount = elements_in<Operands...>(device::kMaxVecBytes);
     const std::int64_t first = std::int64_t{blockIdx.x} * (kElementBlock * kCount) + threadIdx.x;
     do_elements<kCount>(math, first, range.numel, HeldVectors<Operands, 1, kCount>{tensors}...);
   }

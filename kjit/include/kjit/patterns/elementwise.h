@@ -22,15 +22,30 @@
 
 #include <cstdint>
 
-namespace kjit::host {
+namespace kjit {
+
+namespace details {
+
+template <typename Math, typename... Bound, typename... Operands>
+void run_elementwise(const Math& math, std::int64_t numel, DLDevice device, Types<Bound...>,
+                     const Operands&... tensors) {
+  run_elementwise(math, numel, device, Bound(tensors)...);
+}
+
+}  // namespace details
+
+namespace host {
 
 /// Calls `math.element` with an element of each of the tensors, in their order: all have `numel` of them, contiguous,
 /// on `device`. A result may lie where an input does, and must not overlap one otherwise.
 template <typename Math, typename... Operands>
 void elementwise(const Math& math, std::int64_t numel, const SymbolicDevice& device, const Operands&... tensors) {
   if constexpr (kjit::details::check_element<Math, Operands...>()) {
-    kjit::details::run_elementwise(math, numel, device.unwrap(), tensors...);
+    using namespace kjit::details;
+    run_elementwise(math, numel, device.unwrap(), BoundOperands<Math, Operands...>(), tensors...);
   }
 }
 
-}  // namespace kjit::host
+}  // namespace host
+
+}  // namespace kjit

@@ -44,21 +44,28 @@ inline constexpr DLDeviceType kDevice = kDLCUDA;
 inline constexpr DLDeviceType kDevice = kDLCPU;
 #endif
 
+/// Where a tensor has what belongs to an element: at the element's own place, at its column, at its row, or in a row of
+/// its own that an index chooses.
+enum class Place { kElement, kColumn, kRow, kTable };
+
 /// A tensor in the call of a pattern, by what becomes of its elements. As a kernel's parameter it is a pointer.
-template <typename T, bool kReads, bool kWrites, bool kMayBeAbsent = false>
+template <typename T, bool kReads, bool kWrites, bool kMayBeAbsent = false, Place kWhere = Place::kElement>
 struct Operand {
   using Element = T;
+  using Value = compute_t<T>;                              // as math has it
   using Stored = std::conditional_t<kWrites, T, const T>;  // what `data` points to
   static constexpr bool kIsRead = kReads;
   static constexpr bool kIsWritten = kWrites;
   static constexpr bool kIsOptional = kMayBeAbsent;
+  static constexpr Place kPlace = kWhere;
 
   Stored* data;
 
   template <typename View>
   explicit Operand(const View& tensor) {
     constexpr bool is_optional = requires { tensor.has_value(); };
-    static_assert(kMayBeAbsent || !is_optional, "this tensor may be absent: write OptionalIn<T>(x) in the place of it");
+    static_assert(kMayBeAbsent || !is_optional,
+                  "this tensor may be absent: write Optional before its role, OptionalIn<T>(x)");
     if constexpr (kMayBeAbsent && is_optional) {
       data = tensor.has_value() ? static_cast<Stored*>(tensor.value().data_ptr()) : nullptr;
     } else if constexpr (!is_optional) {
@@ -93,6 +100,50 @@ template <typename T>
 struct Out : Operand<T, false, true> {
   template <typename View>
   explicit Out(const View& tensor) : Operand<T, false, true>(tensor) {}
+};
+
+/// A table: the rows that an index chooses are read.
+template <typename T>
+struct Table : Operand<T, true, false, false, Place::kTable> {
+  template <typename View>
+  explicit Table(const View& tensor) : Operand<T, true, false, false, Place::kTable>(tensor) {}
+};
+
+/// A tensor with an element for each column, which all rows read.
+template <typename T>
+struct PerColumn : Operand<T, true, false, false, Place::kColumn> {
+  template <typename View>
+  explicit PerColumn(const View& tensor) : Operand<T, true, false, false, Place::kColumn>(tensor) {}
+};
+
+/// One that may be absent, and is read as zeros then.
+template <typename T>
+struct OptionalPerColumn : Operand<T, true, false, true, Place::kColumn> {
+  template <typename View>
+  explicit OptionalPerColumn(const View& tensor) : Operand<T, true, false, true, Place::kColumn>(tensor) {}
+};
+
+/// A tensor with an element for each row, which all of the row read.
+template <typename T>
+struct PerRow : Operand<T, true, false, false, Place::kRow> {
+  template <typename View>
+  explicit PerRow(const View& tensor) : Operand<T, true, false, false, Place::kRow>(tensor) {}
+};
+
+/// One that may be absent, and is read as zeros then.
+template <typename T>
+struct OptionalPerRow : Operand<T, true, false, true, Place::kRow> {
+  template <typename View>
+  explicit OptionalPerRow(const View& tensor) : Operand<T, true, false, true, Place::kRow>(tensor) {}
+};
+
+/// The numbers of the rows that are chosen, for a pattern that takes some; math does not get them.
+template <typename T>
+struct Index {
+  const T* data;
+
+  template <typename View>
+  explicit Index(const View& tensor) : data(static_cast<const T*>(tensor.data_ptr())) {}
 };
 
 }  // namespace kjit

@@ -1,0 +1,41 @@
+// Tensors as a pattern's kernels move them: the width of vectors, and where these are aligned.
+
+#pragma once
+
+#include <kjit/patterns/operands.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kjit::details {
+
+/// How many elements of the widest type fit into so many bytes.
+template <typename... Operands>
+constexpr int elements_in(std::size_t bytes) {
+  std::size_t widest = 1;
+  ((widest = sizeof(typename Operands::Element) > widest ? sizeof(typename Operands::Element) : widest), ...);
+  return static_cast<int>(bytes / widest);
+}
+
+/// Whether a tensor is of one of these kinds.
+template <typename Operand, Place... kPlaces>
+constexpr bool kIsIn = ((Operand::kPlace == kPlaces) || ...);
+
+/// How many elements come before the first one that is aligned to a vector of kVec elements in each of the tensors of
+/// these kinds that are there; -1 where they never are at the same time.
+template <int kVec, Place... kPlaces, typename... Operands>
+std::int64_t aligned_head(const Operands&... tensors) {
+  const std::uintptr_t addresses[] = {kIsIn<Operands, kPlaces...> ? reinterpret_cast<std::uintptr_t>(tensors.data)
+                                                                  : std::uintptr_t{0}...};
+  const std::size_t sizes[] = {sizeof(typename Operands::Element)...};
+  std::int64_t first = -1;
+  for (std::size_t i = 0; i < sizeof...(Operands); ++i) {
+    if (addresses[i] == 0) continue;
+    const std::int64_t head = static_cast<std::int64_t>(-addresses[i] % (kVec * sizes[i]) / sizes[i]);
+    if (first >= 0 && head != first) return -1;
+    first = head;
+  }
+  return first < 0 ? 0 : first;
+}
+
+}  // namespace kjit::details

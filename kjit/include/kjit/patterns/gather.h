@@ -1,0 +1,60 @@
+// Pattern gather: a row of the results comes from the row of a table that an index chooses.
+//
+//   struct TakeRows {
+//     KJIT_MATH void element(float src, float& out) const { out = src; }
+//   };
+//   host::gather(TakeRows{}, {.table_size = 50'000, .num_rows = 32, .row_size = 4096}, device, Index<int64_t>(index),
+//                Table<float>(src), Out<float>(out));  // out[r] = src[index[r]]
+//
+// In a CUDA unit it runs on a GPU; in a C++ unit on the CPU's cores and vector units.
+
+#pragma once
+
+#include <kjit/patterns/operands.h>
+#include <kjit/tensor.h>
+
+#include <kjit/detail/element.h>
+#ifdef __CUDACC__
+#include <kjit/detail/gather_gpu.cuh>
+#else
+#include <kjit/detail/gather_cpu.h>
+#endif
+
+#include <cstdint>
+
+namespace kjit {
+
+namespace details {
+
+template <typename Math, typename Sizes, typename T, typename... Bound, typename... Operands>
+void run_gather(const Math& math, const Sizes& sizes, DLDevice device, Types<Bound...>, const Index<T>& index,
+                const Operands&... tensors) {
+  run_gather(math, sizes, device, index, Bound(tensors)...);
+}
+
+}  // namespace details
+
+namespace host {
+
+/// How many rows the table has, and how many are chosen; how many elements a row has.
+struct GatherSizes {
+  std::int64_t table_size;
+  std::int64_t num_rows;
+  std::int64_t row_size;
+};
+
+/// Calls `math.element` for each element of `num_rows` rows, with a value of each of the tensors, in their order: a
+/// `Table` has it in the row that `index` names, and zeros where it has no such row. All are contiguous, on `device`.
+/// No result may overlap a table.
+template <typename Math, typename T, typename... Operands>
+void gather(const Math& math, const GatherSizes& sizes, const SymbolicDevice& device, const Index<T>& index,
+            const Operands&... tensors) {
+  if constexpr (kjit::details::check_element<Math, Operands...>()) {
+    using namespace kjit::details;
+    run_gather(math, sizes, device.unwrap(), BoundOperands<Math, Operands...>(), index, tensors...);
+  }
+}
+
+}  // namespace host
+
+}  // namespace kjit

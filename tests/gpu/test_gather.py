@@ -1,0 +1,34 @@
+"""kjit/patterns/gather.h on a GPU, or in the simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gathering import EXPORTS, LOOK_UPS, OFFSETS, SHAPES, check_look_up
+from machine import DEVICE
+
+import kjit
+
+CASES = Path(__file__).parent / "gather_cases.cuh"
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return kjit.load_jit(
+        "gather_cases",
+        cuda_files=[CASES],
+        cuda_wrappers=EXPORTS,
+        build_directory=tmp_path_factory.mktemp("gather"),
+    )
+
+
+@pytest.mark.parametrize("absent", [False, True])
+@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize("number", range(len(LOOK_UPS)))
+def test_rows_that_an_index_chooses_meet_what_is_beside_them(
+    module: Any, number: int, offsets: tuple[int, int, int], absent: bool
+) -> None:
+    for shape in SHAPES:
+        check_look_up(module, number, shape, offsets, DEVICE, absent=absent)
