@@ -1,10 +1,12 @@
 // Kernels that test kjit/row_cut.cuh: `test_row_cut.py` calls them.
 
 #include <kjit/launch.h>
+#include <kjit/patterns/gather.h>
 #include <kjit/tensor.h>
 #include <kjit/row_cut.cuh>
 
 #include <cstdint>
+#include <utility>
 
 namespace {
 
@@ -107,9 +109,21 @@ template <int kThreads, int kTheirParts>
 constexpr int64_t kTableBytes =
     sizeof(device::row::TableSlots<device::row::CutRows<8, kThreads, kTheirParts>, int16_t>);
 
-int64_t table_bytes(int64_t block, int64_t parts) {
-  if (block == 128) return parts == 3 ? kTableBytes<128, 3> : kTableBytes<128, 1>;
-  return block == 32 ? kTableBytes<32, 1> : kTableBytes<16, 1>;
+template <typename Sequence>
+struct Tables;
+template <std::size_t... kAt>
+struct Tables<std::index_sequence<kAt...>> {
+  template <std::size_t>
+  using Each = Table<int16_t>;
+  static constexpr int kThreads = details::kCutBlock<Each<kAt>...>;
+  static constexpr int kTheirParts = details::kCutParts<Each<kAt>...>;
+};
+
+/// Bytes of shared memory that pattern gather takes for so many tables.
+template <int kCount>
+int64_t bytes_of_tables() {
+  using Chosen = Tables<std::make_index_sequence<kCount>>;
+  return kCount * kTableBytes<Chosen::kThreads, Chosen::kTheirParts>;
 }
 
 __global__ void divide_kernel(int64_t* quotients, const int64_t* numbers, int64_t count,
