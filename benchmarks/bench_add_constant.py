@@ -26,7 +26,7 @@ def bytes_moved(size: int, dtype: torch.dtype, **_: object) -> int:
 
 
 def measure(size: int, dtype: torch.dtype, device: str, provider: str) -> kjit.benchmark.BenchTime:
-    """The time of one call, with data that no cache holds any more, unless it is small."""
+    """The time of one call, with data that is in no cache, unless it is small."""
     function: Callable[..., Any] = add_constant
     if provider != "kjit":
         function = reference

@@ -464,7 +464,7 @@ class TestFailures:
             (["--target", "cuda", "--arch", "9.0a"], "none of these ops has a CUDA source"),
             (["--target", "cpu", "--arch", "9.0a"], "--arch is for CUDA"),
             (["--arch", "hopper"], "none of these ops has a CUDA source"),
-            (["-j0"], "Invalid value"),
+            (["-j0"], "invalid value"),
         ],
     )
     def test_a_request_that_makes_no_sense_is_wrong_usage(

@@ -44,6 +44,8 @@ def test_what_is_found_out_does_not_depend_on_what_the_program_has_set() -> None
     """The first module is loaded under a mode, a default device and a transform."""
     script = """
     import torch
+    import torch._dynamo  # which computes when torch 2.6 imports it
+    import tvm_ffi  # which brings torch 2.6 the interface of DLPack that is asked for
     from torch._subclasses.fake_tensor import FakeTensorMode
     from kjit.runtime import lazy_bits
     torch.set_default_device("meta")

@@ -55,6 +55,8 @@ def memory_(x: torch.Tensor) -> None:
 
 def _in_memory(x: torch.Tensor) -> np.ndarray[Any, Any]:
     x = x.detach()
+    if x.numel() and not x.data_ptr():  # which `numpy` of torch 2.6 takes
+        raise RuntimeError("there is no memory")
     x = x.conj() if x.is_conj() else x
     x = torch._neg_view(x) if x.is_neg() else x
     return torch.view_as_real(x).numpy() if x.is_complex() else x.numpy()

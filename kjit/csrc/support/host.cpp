@@ -1,9 +1,9 @@
 // Everything that the headers only declare under -DKJIT_PRECOMPILED, in one unit; linked into every module that kjit
 // builds.
 
+#include <kjit/detail/ffi_python.cpp>
 #include <kjit/ffi.cpp>
 #include <kjit/impl/errors.cpp>
-#include <kjit/impl/python.cpp>
 #include <kjit/once.cpp>
 #include <kjit/streaming.cpp>
 #include <kjit/tensor.cpp>

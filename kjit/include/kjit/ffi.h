@@ -16,7 +16,7 @@
 
 #pragma once
 
-#include <kjit/impl/python.h>
+#include <kjit/detail/ffi_python.h>
 #include <kjit/utils.h>
 #include <tvm/ffi/c_api.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -528,7 +528,8 @@ template <typename T>
 concept AnyValue = std::same_as<T, typename dependent<::tvm::ffi::Any, T>::type> ||
                    std::same_as<T, typename dependent<::tvm::ffi::AnyView, T>::type>;
 
-/// Refuses what is no `T`, a type of tvm-ffi or of the standard library, element by element (kjit/impl/elements.h).
+/// Refuses what is no `T`, a type of tvm-ffi or of the standard library, element by element
+/// (kjit/detail/ffi_elements.h).
 template <typename T>
 void require(const TVMFFIAny& value, Position at);
 
@@ -783,7 +784,7 @@ struct TypeTraits<kjit::host::ffi::Tensor, void> : kjit::ffi_details::TvmTraits<
     TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(Ref, ::tvm::ffi::ObjectRef, Object); \
   }
 
-#include <kjit/impl/elements.h>
+#include <kjit/detail/ffi_elements.h>
 
 #ifndef KJIT_PRECOMPILED
 #include <kjit/ffi.cpp>

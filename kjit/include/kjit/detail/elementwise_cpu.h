@@ -21,7 +21,7 @@ bool may_stream(const Operand& tensor) {
 }
 
 template <typename Math, typename Size, typename... Operands>
-inline void do_elements(const Math& math, Size size, Types<Operands...> operands, StageOf<Operands>... stages) {
+inline void do_elements(const Math& math, Size size, Types<Operands...> operands, StageOf<Operands>&&... stages) {
   loop_over_elements(math, size, operands, stages.data()...);
   (store_stage<Operands>(stages), ...);
 }

@@ -98,7 +98,8 @@ template <bool kIsLast, typename Operand, typename Size, typename Beside>
 }
 
 template <typename Math, typename Size, typename... Operands, typename... Stages>
-[[gnu::always_inline]] inline void do_part(const Math& math, Size size, Types<Operands...> operands, Stages... stages) {
+[[gnu::always_inline]] inline void do_part(const Math& math, Size size, Types<Operands...> operands,
+                                           Stages&&... stages) {
   loop_over_elements(math, size, operands, stages.data()...);
   (store_stage<Operands>(stages), ...);
 }

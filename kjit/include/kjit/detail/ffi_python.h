@@ -24,5 +24,5 @@ bool to_device(const TVMFFIAny& value, DLDevice& result);
 }  // namespace kjit::ffi_details::python
 
 #ifndef KJIT_PRECOMPILED
-#include <kjit/impl/python.cpp>
+#include <kjit/detail/ffi_python.cpp>
 #endif

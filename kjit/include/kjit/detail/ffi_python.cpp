@@ -1,8 +1,8 @@
-// The functions of kjit/impl/python.h (see KJIT_PRECOMPILED in kjit/utils.h).
+// The functions of kjit/detail/ffi_python.h (see KJIT_PRECOMPILED in kjit/utils.h).
 
 #pragma once
 
-#include <kjit/impl/python.h>
+#include <kjit/detail/ffi_python.h>
 
 // Python's own functions, by other names: a unit that includes `Python.h` declares them with its types.
 extern "C" {
