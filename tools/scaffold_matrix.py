@@ -125,7 +125,9 @@ def _count(results: Path) -> dict[str, Counter[str]]:
     """Results by op."""
     counts: dict[str, Counter[str]] = {}
     for case in ElementTree.parse(results).iter("testcase"):
-        op = case.get("classname", "").rpartition(".")[2].removeprefix("test_")
+        # `tests.test_scale.TestScale`
+        module = next(part for part in case.get("classname", "").split(".") if part.startswith("test_"))
+        op = module.removeprefix("test_")
         kinds = {child.tag for child in case}
         kind = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
         counts.setdefault(op, Counter())[kind] += 1

@@ -114,7 +114,7 @@ struct Tables;
 template <std::size_t... kAt>
 struct Tables<std::index_sequence<kAt...>> {
   template <std::size_t>
-  using Each = Table<int16_t>;
+  struct Each : Table<int16_t> {};
   static constexpr int kThreads = details::kCutBlock<Each<kAt>...>;
   static constexpr int kTheirParts = details::kCutParts<Each<kAt>...>;
 };
