@@ -364,8 +364,9 @@ def test_the_tests_of_all_ops_pass_in_the_simulator(shared_project: Path, patter
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about the simulator beside the CPU")
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_the_tests_of_all_ops_with_kernels_for_both_devices_pass(shared_project: Path, pattern: str) -> None:
-    pass_their_tests(shared_project, [op for op in OPS if op.pattern == pattern], without=LARGE)
+def test_the_tests_of_ops_with_kernels_for_both_devices_pass(shared_project: Path, pattern: str) -> None:
+    """Of some: the kernels for either device are those of the tests above."""
+    pass_their_tests(shared_project, [op for op in OPS if op.pattern == pattern][:3], without=LARGE)
 
 
 @pytest.mark.nvcc
@@ -418,7 +419,7 @@ def test_a_test_that_holds_against_nan_and_infinity_too(project: Path) -> None:
 def test_the_benchmarks_run(project: Path) -> None:
     chosen = named("add_norm", "embed")
     write_all(project, with_one_dtype([replace(op, devices="cpu") for op in chosen]))
-    done = run(sys.executable, "-m", "kjit", "bench", "--quick", "--json", cwd=project)
+    done = run(sys.executable, "-m", "kjit", "bench", "--quick", "--json", "--runs", "1", cwd=project)
     measurements = json.loads(done.stdout)["measurements"]
     assert len(measurements) == 6
     assert all(measurement["median_us"] > 0 and measurement["gbps"] > 0 for measurement in measurements)
