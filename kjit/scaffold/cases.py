@@ -14,13 +14,11 @@ from kjit.scaffold.patterns import Kind, Placed
 from kjit.scaffold.python import PythonView
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
 from kjit.scaffold.start import Start
+from kjit.testing import LARGEST, LONGEST_ROW
 
 MANY = 25_000_000
 """How many elements the largest tensor of a test may have: 200 MB, as references compute in float64. Without a limit an
 op with large sizes of its own would get tensors of many gigabytes."""
-
-LARGEST, LONGEST_ROW = 100_003, 70_003
-"""The largest of the sizes around which `kjit.testing.boundary_shapes` makes shapes."""
 
 PACKED = 4_400_000
 """How many elements rows have together that a kernel packs, of whatever dtype."""

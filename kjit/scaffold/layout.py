@@ -40,20 +40,6 @@ def python_tuple(head: str, items: Sequence[str], *, width: int) -> str:
     return whole if len(whole) <= width else _one_a_line(f"{head}(", items, ")", width)
 
 
-def python_unpacked(names: Sequence[str], call: str, arguments: str, *, indent: int, width: int) -> str:
-    """Names that get the results of a call: on one line; else the arguments on a line of their own; else the call in
-    brackets; else the names."""
-    space = " " * indent
-    left = f"{space}{', '.join(names)} = "
-    if len(left) + len(f"{call}({arguments})") <= width:
-        return f"{left}{call}({arguments})"
-    if len(left) + len(call) + 1 <= width:
-        return f"{left}{call}(\n{space}    {arguments}\n{space})"
-    if len(left) + 1 <= width:
-        return f"{left}(\n{space}    {call}({arguments})\n{space})"
-    return _one_a_line(f"{space}(", names, f") = {call}({arguments})", width)
-
-
 def python_expression(head: str, text: str, *, width: int) -> str:
     """`head` and an expression: on one line; else broken within the brackets that it begins or ends with, if the
     weakest operator is there once; else in brackets, with a line for each operand of that operator if need be."""

@@ -18,7 +18,6 @@ from kjit.scaffold.layout import (
     python_items,
     python_list,
     python_tuple,
-    python_unpacked,
     wrap_text,
 )
 
@@ -59,7 +58,6 @@ def _environment(python_width: int) -> Environment:
         python_items=partial(python_items, width=python_width),
         python_list=partial(python_list, width=python_width),
         python_tuple=partial(python_tuple, width=python_width),
-        python_unpacked=partial(python_unpacked, width=python_width),
         python_expression=partial(python_expression, width=python_width),
         python_width=python_width,
         prose=partial(wrap_text, width=python_width),
