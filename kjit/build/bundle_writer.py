@@ -55,6 +55,9 @@ _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
 _PACKAGES = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 _PACKAGE = re.compile(r".*/(?:site|dist)-packages/[^/]+")
 
+_BEING_WRITTEN = re.compile(r"\.(.+)\.[0-9a-f]{8}")
+"""The name of a file that `_replace` writes, until it has its own."""
+
 # A library as it stands in an index, with its files as rows and not as their numbers.
 _Library = dict[str, Any]
 
@@ -138,6 +141,7 @@ def check_folder(folder: Path, *, only: bool = False) -> None:
         return
     except OSError as error:
         raise UsageError(f"no bundle can be written to '{folder}': {error.strerror}.") from None
+    names = [name for name in names if not _is_being_written(name)]
     foreign = [name for name in names if LIBRARY.fullmatch(name) is None and name != INDEX]
     is_named = INDEX in names and _is_index(folder / INDEX)
     if is_named or (not foreign and names != [INDEX]):
@@ -184,6 +188,7 @@ def write(folder: Path, built: Iterable[tuple[Variant, Artifact]], *, only: bool
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with locks.hold_folder(folder, "writes this bundle"):
+            _remove_unfinished(folder)
             before = _known_modules(folder, only=only)
             named = _libraries_named_in(folder)
             change = _merge(folder, new, before, only=only)
@@ -497,6 +502,19 @@ def _libraries_in(folder: Path) -> set[str]:
         return {name for name in os.listdir(folder) if LIBRARY.fullmatch(name) is not None}
     except FileNotFoundError:
         return set()
+
+
+def _is_being_written(name: str) -> bool:
+    """Whether this is the name of a file that `_replace` has not put into its place yet."""
+    named = _BEING_WRITTEN.fullmatch(name)
+    return named is not None and (named[1] == INDEX or LIBRARY.fullmatch(named[1]) is not None)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what a writer that was killed left half written; whoever holds the lock is the only one."""
+    for name in filter(_is_being_written, os.listdir(folder)):
+        with contextlib.suppress(OSError):  # it is of no use, and does no harm
+            (folder / name).unlink()
 
 
 def _holds(path: Path, content: bytes) -> bool:

@@ -11,8 +11,8 @@ import shutil
 import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -778,14 +778,24 @@ class TestWriting:
         def work(index: int) -> None:
             bundle_writer.write(folder, [(Variant(specs[index], self.TARGET), artifacts[index])])
 
-        threads = [threading.Thread(target=work, args=(index,)) for index in range(len(specs))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(specs)) as pool:
+            list(pool.map(work, range(len(specs))))
         document = json.loads((folder / "index.json").read_text())
         assert [module["op"] for module in document["modules"]] == [spec.name for spec in specs]
         assert all(self.served(folder, spec, self.TARGET) == "cuda:sm_90a" for spec in specs)
+
+    def test_files_that_another_writer_has_begun_are_no_foreign_ones(self, tmp_path: Path) -> None:
+        folder = tmp_path / bundle.FOLDER
+        folder.mkdir()
+        for name in (f".{bundle.INDEX}.b886a69d", ".fill-0123456789abcdef.so.00c0ffee"):
+            (folder / name).write_bytes(b"half of ")
+        self.write(folder)
+        # Whoever began them was killed: no other writes while this one holds the lock.
+        assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
+        (tmp_path / "photos").mkdir()
+        (tmp_path / "photos" / ".cat.png.b886a69d").touch()
+        with pytest.raises(UsageError, match=r"is no bundle \('.cat.png.b886a69d' is in it\)"):
+            bundle_writer.check_folder(tmp_path / "photos")
 
     def test_what_would_become_of_it_is_told_and_nothing_is_written(self, tmp_path: Path) -> None:
         folder = tmp_path / bundle.FOLDER
