@@ -83,6 +83,7 @@ struct Signature;
 template <typename Math, typename Result, typename... Ts>
 struct Signature<Result (Math::*)(Ts...)> {
   using Parameters = Types<Ts...>;
+  using Returned = Result;
   static constexpr std::size_t kCount = sizeof...(Ts);
   static constexpr bool kIsConst = false;
 };
@@ -93,7 +94,7 @@ struct Signature<Result (Math::*)(Ts...) const> : Signature<Result (Math::*)(Ts.
 template <typename Result, typename... Ts>  // a static one
 struct Signature<Result (*)(Ts...)> : Signature<Result (Types<>::*)(Ts...) const> {};
 
-/// Math with one function `element`, whose parameters are known; a template, or one of several, has none to look at.
+/// Math with one function of that name, whose parameters are known; a template, or one of several, has none to look at.
 template <typename Math>
 concept HasOneElement = requires { Signature<decltype(&Math::element)>::kCount; };
 
@@ -107,40 +108,56 @@ concept TakesElements = requires(
 template <typename Parameter>
 concept IsResult = std::is_lvalue_reference_v<Parameter> && !std::is_const_v<std::remove_reference_t<Parameter>>;
 
-/// A parameter of `element`, by its number from 1 on, and the tensor that it belongs to.
-template <int kNumber, typename Parameter, typename Operand>
-struct ElementParameter {
+/// The functions of math, for messages.
+enum class MathFunction { kElement, kTerm, kRow };
+
+// An error with the name of the function ahead of its text.
+#define KJIT_CHECK_MATH(kFunction, is_right, text)         \
+  if constexpr (kFunction == MathFunction::kElement) {     \
+    static_assert(is_right, "element() " text);            \
+  } else if constexpr (kFunction == MathFunction::kTerm) { \
+    static_assert(is_right, "term() " text);               \
+  } else {                                                 \
+    static_assert(is_right, "row() " text);                \
+  }
+
+/// A parameter of a function of math, by its number from 1 on, and the tensor that it belongs to.
+template <MathFunction kFunction, int kNumber, typename Parameter, typename Operand>
+struct MathParameter {
   using Type = std::remove_cvref_t<Parameter>;
+  static constexpr bool kWrites = Operand::kIsWritten && kFunction != MathFunction::kTerm;
   static constexpr bool kHasType =
       std::same_as<Type, ValueOf<Operand>> || std::same_as<Type, typename Operand::Element>;
-  static constexpr bool kFits = kHasType && IsResult<Parameter> == Operand::kIsWritten;
+  static constexpr bool kFits = kHasType && IsResult<Parameter> == kWrites;
 
   static constexpr bool check() {
-    if constexpr (Operand::kIsWritten && !IsResult<Parameter>) {
-      static_assert(kFits,
-                    "element() takes no reference for a tensor that is written: add & to the type of its parameter");
-    } else if constexpr (!Operand::kIsWritten && IsResult<Parameter>) {
-      static_assert(
-          kFits,
-          "element() takes a reference, and the tensor at its place in the call is only read: In, not Mut or Out");
+    if constexpr (kWrites && !IsResult<Parameter>) {
+      KJIT_CHECK_MATH(kFunction, kFits,
+                      "takes no reference for a tensor that is written: add & to the type of its parameter");
+    } else if constexpr (kFunction == MathFunction::kTerm && IsResult<Parameter>) {
+      static_assert(kFits, "term() takes a reference, and changes no tensor: drop & from the type of its parameter");
+    } else if constexpr (!kWrites && IsResult<Parameter>) {
+      KJIT_CHECK_MATH(kFunction, kFits,
+                      "takes a reference, and the tensor at its place in the call is only read: In, not Mut or Out");
     } else {
-      static_assert(kFits,
-                    "element() takes another type than compute_t<T>, in which elements of the tensor are computed");
+      KJIT_CHECK_MATH(kFunction, kFits,
+                      "takes another type than compute_t<T>, in which elements of the tensor are computed");
     }
     return kFits;
   }
 };
 
-template <int kNumber>
+template <MathFunction kFunction, int kNumber>
 constexpr bool check_parameters(Types<>, Types<>) {
   return true;
 }
-template <int kNumber, typename Parameter, typename... Parameters, typename Operand, typename... Operands>
+template <MathFunction kFunction, int kNumber, typename Parameter, typename... Parameters, typename Operand,
+          typename... Operands>
 constexpr bool check_parameters(Types<Parameter, Parameters...>, Types<Operand, Operands...>) {
-  if constexpr (ElementParameter<kNumber, Parameter, Operand>::kFits) {
-    return check_parameters<kNumber + 1>(Types<Parameters...>(), Types<Operands...>());
+  if constexpr (MathParameter<kFunction, kNumber, Parameter, Operand>::kFits) {
+    return check_parameters<kFunction, kNumber + 1>(Types<Parameters...>(), Types<Operands...>());
   } else {
-    return ElementParameter<kNumber, Parameter, Operand>::check();
+    return MathParameter<kFunction, kNumber, Parameter, Operand>::check();
   }
 }
 
@@ -157,7 +174,7 @@ constexpr bool check_element() {
       static_assert(Element::kIsConst, "element() is not const: add const after its parameters");
       return false;
     } else {
-      return check_parameters<1>(typename Element::Parameters(), Types<Operands...>());
+      return check_parameters<MathFunction::kElement, 1>(typename Element::Parameters(), Types<Operands...>());
     }
   } else {
     static_assert(TakesElements<Math, Operands...>,

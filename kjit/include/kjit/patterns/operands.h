@@ -22,6 +22,7 @@
 #include <dlpack/dlpack.h>
 #include <kjit/dtype.h>
 
+#include <cstdint>
 #include <type_traits>
 
 #if KJIT_CUDA_TYPES
@@ -58,6 +59,7 @@ struct Operand {
   static constexpr bool kIsWritten = kWrites;
   static constexpr bool kIsOptional = kMayBeAbsent;
   static constexpr Place kPlace = kWhere;
+  static constexpr bool kIsStrided = false;
 
   Stored* data;
 
@@ -136,6 +138,42 @@ struct OptionalPerRow : Operand<T, true, false, true, Place::kRow> {
   template <typename View>
   explicit OptionalPerRow(const View& tensor) : Operand<T, true, false, true, Place::kRow>(tensor) {}
 };
+
+/// A tensor with an element for each row, which is written once a row.
+template <typename T>
+struct OutPerRow : Operand<T, false, true, false, Place::kRow> {
+  template <typename View>
+  explicit OutPerRow(const View& tensor) : Operand<T, false, true, false, Place::kRow>(tensor) {}
+};
+
+/// One that is changed in place, once a row.
+template <typename T>
+struct MutPerRow : Operand<T, true, true, false, Place::kRow> {
+  template <typename View>
+  explicit MutPerRow(const View& tensor) : Operand<T, true, true, false, Place::kRow>(tensor) {}
+};
+
+/// A tensor with an element at each place whose rows do not follow each other: `stride` elements lie from the start of
+/// one to that of the next, and `offset` ahead of the first.
+///
+///   Strided(In<T>(x), {.stride = 2 * D, .offset = D})    // the right half of x: T[B, 2 * D]
+struct RowStride {
+  std::int64_t stride;
+  std::int64_t offset = 0;
+};
+template <typename Role>
+struct Strided : Role {
+  static_assert(Role::kPlace == Place::kElement, "rows with a stride are those of In, Mut, Out or OptionalIn");
+  static constexpr bool kIsStrided = true;
+
+  std::int64_t stride;
+
+  Strided(const Role& tensor, RowStride rows) : Role(tensor), stride(rows.stride) {
+    if (this->data != nullptr) this->data += rows.offset;
+  }
+};
+template <typename Role>
+Strided(Role, RowStride) -> Strided<Role>;
 
 /// The numbers of the rows that are chosen, for a pattern that takes some; math does not get them.
 template <typename T>

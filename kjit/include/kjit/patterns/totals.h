@@ -1,0 +1,249 @@
+// What the elements of a row are combined to, for pattern rowwise: `term` of the math gives that of one element.
+//
+//   KJIT_MATH float term(float x) const { return x * x; }                                 // a number: the sum
+//   KJIT_MATH Max<float> term(float x) const { return {abs(x)}; }
+//   KJIT_MATH ArgMax<float> term(float x, Column column) const { return {x, column}; }
+//   KJIT_MATH OnlineSoftmax<float> term(float x) const { return {x}; }
+//   KJIT_MATH Both<float, Max<float>> term(float x) const { return {x, {x}}; }            // two at once
+//
+// A total of one's own is a struct, of trivially copyable members, that says what two of it make. What it is by default
+// changes nothing that it is combined with; a row without elements has that total. In which order a row is combined is
+// not said: `combine` is associative and commutative, as far as rounding lets it be.
+//
+//   struct Range {
+//     float low = kHighest<float>, high = kLowest<float>;
+//     KJIT_MATH Range combine(Range other) const {
+//       return {other.low < low ? other.low : low, other.high > high ? other.high : high};
+//     }
+//   };
+
+#pragma once
+
+#include <kjit/patterns/operands.h>
+
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#ifndef __CUDACC__
+#include <cmath>
+#endif
+
+namespace kjit {
+
+/// The number of an element in its row.
+struct Column {
+  std::int64_t index;
+
+  constexpr operator std::int64_t() const { return index; }
+};
+
+/// The smallest and the largest value of a type: infinities, where it has them.
+template <typename S>
+inline constexpr S kLowest =
+    std::numeric_limits<S>::has_infinity ? -std::numeric_limits<S>::infinity() : std::numeric_limits<S>::lowest();
+template <typename S>
+inline constexpr S kHighest =
+    std::numeric_limits<S>::has_infinity ? std::numeric_limits<S>::infinity() : std::numeric_limits<S>::max();
+
+// Names of math that CUDA has for every type, for plain C++.
+#ifndef __CUDACC__
+using std::abs;
+using std::exp;
+using std::log;
+using std::sqrt;
+inline float rsqrt(float x) {
+  return 1 / std::sqrt(x);
+}
+inline double rsqrt(double x) {
+  return 1 / std::sqrt(x);
+}
+#endif
+
+namespace details {
+
+/// `exp(x)` to some units in the last place, in the fewest instructions, for `x` of at most 0.
+template <typename S>
+KJIT_MATH S exp_of_difference(S x) {
+#if defined(__CUDA_ARCH__) && !KJIT_SIM
+  if constexpr (std::is_same_v<S, float>) return __expf(x);
+#endif
+#ifdef __CUDACC__
+  return ::exp(x);
+#else
+  return std::exp(x);
+#endif
+}
+
+}  // namespace details
+
+/// The largest value; NaN where one is.
+template <typename S>
+struct Max {
+  S value = kLowest<S>;
+
+  KJIT_MATH Max combine(Max other) const {
+    return {other.value > value || other.value != other.value ? other.value : value};
+  }
+};
+template <typename S>
+Max(S) -> Max<S>;
+
+/// The smallest value; NaN where one is.
+template <typename S>
+struct Min {
+  S value = kHighest<S>;
+
+  KJIT_MATH Min combine(Min other) const {
+    return {other.value < value || other.value != other.value ? other.value : value};
+  }
+};
+template <typename S>
+Min(S) -> Min<S>;
+
+/// The largest value and the first place that has it; NaN counts as larger than all others.
+template <typename S>
+struct ArgMax {
+  S value = kLowest<S>;
+  std::int64_t index = kHighest<std::int64_t>;
+
+  KJIT_MATH ArgMax combine(ArgMax other) const {
+    const bool is_nan = value != value, other_is_nan = other.value != other.value;
+    const bool is_equal = other.value == value || (is_nan && other_is_nan);
+    const bool is_larger = other.value > value || (other_is_nan && !is_nan);
+    return is_larger || (is_equal && other.index < index) ? other : *this;
+  }
+};
+
+/// How many values there are, their mean, and the sum of the squares of their differences from it (Chan, Golub and
+/// LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
+template <typename S>
+struct Welford {
+  S count = 0, mean = 0, squares = 0;
+
+  Welford() = default;
+  KJIT_MATH Welford(S value) : count(1), mean(value) {}
+  KJIT_MATH Welford(S count, S mean, S squares) : count(count), mean(mean), squares(squares) {}
+
+  /// Of all values: of a sample divide `squares` by `count - 1`.
+  KJIT_MATH S variance() const { return squares / count; }
+
+  KJIT_MATH Welford combine(Welford other) const {
+    const S both = count + other.count, difference = other.mean - mean;
+    const S share = both > 0 ? other.count / both : S{0};
+    return {both, mean + difference * share, squares + other.squares + difference * difference * count * share};
+  }
+};
+
+/// The largest value, and the sum of `exp(value - max)` over all: softmax in one pass (Milakov and Gimelshein, "Online
+/// normalizer calculation for softmax", 2018). NaN in a row, and a row of nothing but infinities of one sign, make a
+/// NaN of each result that is computed from it, as in torch.softmax.
+template <typename S>
+struct OnlineSoftmax {
+  S max = kLowest<S>;
+  S sum = 0;
+
+  OnlineSoftmax() = default;
+  KJIT_MATH OnlineSoftmax(S value) : max(value), sum(1) {}
+  KJIT_MATH OnlineSoftmax(S max, S sum) : max(max), sum(sum) {}
+
+  /// What `value` is in the softmax of the row: `exp(value - max) / sum`, if `inverse_sum` is `1 / sum`.
+  KJIT_MATH S share(S value, S inverse_sum) const { return details::exp_of_difference(value - max) * inverse_sum; }
+
+  /// The logarithm of the sum of `exp(value)`.
+  KJIT_MATH S log_sum() const {
+#ifndef __CUDACC__
+    using std::log;
+#endif
+    return max + log(sum);
+  }
+
+  KJIT_MATH OnlineSoftmax combine(OnlineSoftmax other) const {
+    const S largest = other.max > max ? other.max : max;
+    return {largest, scaled(largest) + other.scaled(largest)};
+  }
+
+  /// Several at once, with one exponential for each.
+  template <int kCount>
+  KJIT_MATH static OnlineSoftmax combine_all(const OnlineSoftmax (&terms)[kCount]) {
+    S largest = terms[0].max;
+#pragma unroll
+    for (int i = 1; i < kCount; ++i) largest = terms[i].max > largest ? terms[i].max : largest;
+    S sum = terms[0].scaled(largest);
+#pragma unroll
+    for (int i = 1; i < kCount; ++i) sum += terms[i].scaled(largest);
+    return {largest, sum};
+  }
+
+ private:
+  /// The sum, as if `largest` were the largest value. Without any value it is 0, whatever that is.
+  KJIT_MATH S scaled(S largest) const {
+    const S origin = largest == kLowest<S> ? S{0} : largest;
+    return sum * details::exp_of_difference(max - origin);
+  }
+};
+
+/// Two totals at once; numbers are summed.
+template <typename First, typename Second>
+struct Both {
+  First first{};
+  Second second{};
+
+  KJIT_MATH Both combine(Both other) const;
+};
+
+namespace details {
+
+template <typename Total>
+concept CombinesItself = requires(const Total& total) {
+  { total.combine(total) } -> std::same_as<Total>;
+};
+
+/// What a row can be combined to.
+template <typename Total>
+concept IsTotal = std::is_arithmetic_v<Total> || (std::is_default_constructible_v<Total> && CombinesItself<Total>);
+
+template <typename Total>
+KJIT_MATH Total combined(const Total& a, const Total& b) {
+  if constexpr (std::is_arithmetic_v<Total>) {
+    return static_cast<Total>(a + b);
+  } else {
+    return a.combine(b);
+  }
+}
+
+/// Whether several can be combined at once.
+template <typename Total>
+concept CombinesAll = requires(const Total (&totals)[2]) { Total::combine_all(totals); };
+
+/// Combines several: numbers in their order, others in a tree, whose upper half the compiler mostly knows.
+template <typename Total, int kCount>
+KJIT_MATH Total all_combined(const Total (&totals)[kCount]) {
+  if constexpr (CombinesAll<Total>) {
+    return Total::combine_all(totals);
+  } else if constexpr (kCount == 1) {
+    return totals[0];
+  } else if constexpr (std::is_arithmetic_v<Total>) {
+    Total total = 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) total += totals[i];
+    return total;
+  } else {
+    constexpr int kHalf = (kCount + 1) / 2;
+    Total halves[kHalf];
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) halves[i] = combined(totals[2 * i], totals[2 * i + 1]);
+    if constexpr (kCount % 2 != 0) halves[kHalf - 1] = totals[kCount - 1];
+    return all_combined(halves);
+  }
+}
+
+}  // namespace details
+
+template <typename First, typename Second>
+KJIT_MATH Both<First, Second> Both<First, Second>::combine(Both other) const {
+  return {details::combined(first, other.first), details::combined(second, other.second)};
+}
+
+}  // namespace kjit
