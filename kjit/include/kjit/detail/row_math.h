@@ -127,6 +127,14 @@ struct RowMath {
   using Total = std::remove_cvref_t<typename Term::Returned>;
   static constexpr bool kTermTakesColumn = TermSplit::kHasColumn;
 
+  /// Whether `term` gets what lies beside all rows.
+  template <std::size_t... kAt>
+  static constexpr bool has_column(std::index_sequence<kAt...>) {
+    constexpr bool kIsColumn[] = {Operands::kPlace == Place::kColumn...};
+    return (kIsColumn[kAt] || ...);
+  }
+  static constexpr bool kTermReadsColumns = has_column(OfTerm());
+
   template <bool kHasRow, typename M>
   struct OfRowFunction {
     using Returned = Total;

@@ -1,0 +1,273 @@
+// How pattern rowwise lays rows over a GPU: how many threads share a row, and how much of it each of them holds. Plain
+// functions and numbers; docs/performance.md has what was measured to find them.
+
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <kjit/launch.h>
+#include <kjit/patterns/operands.h>
+#include <kjit/utils.h>
+#include <kjit/device.cuh>
+#include <kjit/row_pieces.cuh>
+
+#include <kjit/detail/row_math.h>
+#include <kjit/detail/vectors.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace kjit::details {
+
+constexpr int kMaxRowBlock = 1024;
+
+/// Blocks of the largest cluster that shares a row: what every GPU with clusters can run, or one, where the unit is
+/// compiled for others.
+constexpr int kMaxCluster = KJIT_ARCH_HOPPER_OR_GREATER ? 8 : 1;
+
+/// Whether `cp.async` brings columns to shared memory while other things are done.
+constexpr bool kHasAsyncCopies = KJIT_CUDA_ARCH >= 800;
+
+/// How a row is shared.
+struct RowSpread {
+  int threads;        // that share a row: a power of two up to 32, or those of a cluster
+  int block;          // threads of a block
+  std::int64_t grid;  // blocks, side by side in x
+  int cluster;        // blocks that share a row, side by side in y
+};
+
+/// What a kernel whose rows are in registers is told.
+struct RowPlan {
+  std::int64_t num_rows;
+  std::int64_t row_size;
+  std::int64_t ahead;  // prefetch distance, in rows
+  int fetched;         // bytes of a row that each warp prefetches, of each tensor
+  int threads;         // that share a row
+};
+
+/// What the threads of an op's kernels hold: as much as their registers have room for.
+template <typename Rules, typename... Operands>
+struct RowTuning {
+  template <typename Operand>
+  static constexpr bool kIsInput = kIsIn<Operand, Place::kElement> && Operand::kIsRead;
+
+  static constexpr int kInputs = (0 + ... + static_cast<int>(kIsInput<Operands>));
+  static constexpr int kColumns = (0 + ... + static_cast<int>(kIsIn<Operands, Place::kColumn>));
+  static constexpr bool kTermReadsColumns = Rules::kTermReadsColumns;
+
+  static constexpr int vectors_for(int tensors) { return tensors <= 2 ? 4 : tensors <= 4 ? 2 : 1; }
+  /// Vectors of a row in each thread, so that all inputs and columns fit into the registers; of short rows, where the
+  /// more threads run, the better; and of long rows, beside which columns are not held unless their total needs them.
+  static constexpr int kParts = vectors_for(kInputs + kColumns);
+  static constexpr int kShortParts = kParts < 2 ? kParts : 2;
+  static constexpr int kLongHeld = kInputs + (kTermReadsColumns ? kColumns : 0);
+  static constexpr int kLongParts = kLongHeld <= 1 ? 8 : kLongHeld == 2 ? 4 : kLongHeld <= 4 ? 2 : 1;
+
+  /// Whether columns are held like rows, by threads with so many vectors.
+  static constexpr bool holds_columns(int parts) { return kTermReadsColumns || parts <= (kParts > 3 ? kParts : 3); }
+
+  /// How many vectors of each column come through shared memory, for a thread of a long row.
+  static constexpr int late_columns(int parts) {
+    if (kColumns == 0 || holds_columns(parts) || !kHasAsyncCopies) return 0;
+    return parts / (2 * kColumns);
+  }
+};
+
+/// Elements of a vector: of 16 bytes, in the widest type of those tensors that are moved in vectors.
+template <typename... Operands>
+constexpr int row_vector() {
+  std::size_t widest = 1;
+  ((widest = !kIsOfRow<Operands> && sizeof(typename Operands::Element) > widest ? sizeof(typename Operands::Element)
+                                                                                : widest),
+   ...);
+  return static_cast<int>(16 / widest);
+}
+
+constexpr std::int64_t kFewBlocks = 64;  // half of a large GPU, so that all clusters find a place
+
+/// Whether a cluster should share each of `rows` rows of `vectors` vectors, though a block could hold one: where they
+/// are so few that most of the GPU is idle, and so long that it takes less time to exchange totals than to read them.
+constexpr bool worth_sharing(std::int64_t rows, std::int64_t vectors) {
+  return kMaxCluster > 1 && vectors >= 1024 && rows <= kFewBlocks / 2;
+}
+
+/// Threads that share a row of `vectors` vectors where each holds up to `parts`: a power of two up to 32 lanes of a
+/// warp, else whole warps.
+constexpr std::int64_t threads_to_hold(std::int64_t vectors, int parts) {
+  const std::int64_t least = host::div_ceil(vectors, std::int64_t{parts});
+  if (least > 32) return host::div_ceil(least, std::int64_t{32}) * 32;
+  std::int64_t lanes = 1;
+  while (lanes < least) lanes *= 2;
+  return lanes;
+}
+
+/// Threads of the largest block for a long row, where a thread has as many vectors as its registers hold, and an SM has
+/// room for `kMaxRowBlock` threads. Clusters of smaller blocks are faster where a block would have three quarters of
+/// those threads or fewer, but more than half, and be alone on its SM. Of these, up to 640 threads that have `parts`
+/// vectors each are fast as they are.
+constexpr int largest_block(std::int64_t vectors, int parts) {
+  constexpr int kHalf = kMaxRowBlock / 2, kQuarter = kMaxRowBlock / 4, kFastBlock = 640;
+  std::int64_t blocks = 1;
+  while (vectors > blocks * kMaxRowBlock * parts) blocks *= 2;
+  const std::int64_t threads = threads_to_hold(host::div_ceil(vectors, blocks), parts);
+  const bool is_fast = threads <= kFastBlock && vectors == blocks * threads * parts;
+  const bool wastes = kHalf < threads && threads <= kHalf + kQuarter && !is_fast;
+  return wastes && 2 * blocks <= kMaxCluster ? kHalf : kMaxRowBlock;
+}
+
+/// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row. Where a
+/// block of `max_block` threads, a multiple of 32, cannot hold the row so, a cluster of up to `max_cluster` shares it,
+/// a power of two; where that cannot either, a block has it, and a thread more. A thread has at most three vectors
+/// where fewer than 8 threads could share a row, as more of a line of the cache is read in one go then, and of few rows
+/// at most two: most of the GPU is idle, and the more threads a row has, the sooner it is done. A cluster shares those
+/// that are `worth_sharing`, too.
+inline RowSpread spread_rows(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxRowBlock,
+                             int max_cluster = 1) {
+  constexpr int kSmallBlock = 64;  // threads: the fewer rows a block has, the sooner the SM has room for others
+  constexpr int kLineThreads = 8;
+  constexpr std::int64_t kShort = 64, kMedium = 256, kFew = 65536;
+  const std::int64_t held = std::int64_t{parts} * max_block;  // by a block
+  int cluster = 1;
+  if (vectors <= max_cluster * held && (vectors > held || worth_sharing(rows, vectors))) {
+    while (vectors > cluster * held ||
+           (cluster < max_cluster && 2 * cluster * rows <= kFewBlocks && vectors >= 2 * cluster * kMedium)) {
+      cluster *= 2;
+    }
+  }
+  const bool few = rows * vectors <= kFew || (cluster > 1 && cluster * rows <= kFewBlocks);
+  const int most = few && kShort < vectors && vectors <= kMedium ? 1 : few ? 2 : parts;
+  const int each = most < parts ? most : parts;
+  if (const std::int64_t lanes = threads_to_hold(vectors, each); lanes <= 32) {
+    int threads = static_cast<int>(lanes);
+    while (threads < kLineThreads && 3 * threads < vectors) threads *= 2;
+    return {threads, kSmallBlock, host::div_ceil(rows, std::int64_t{kSmallBlock / threads}), 1};
+  }
+  const std::int64_t share = host::div_ceil(host::div_ceil(vectors, std::int64_t{each}), std::int64_t{cluster});
+  const int block = static_cast<int>(share < max_block ? host::div_ceil(share, std::int64_t{32}) * 32 : max_block);
+  return {cluster * block, block, rows, cluster};
+}
+
+constexpr int kFetchedBytes = 65536;  // of a row, in all inputs, for each block that works on it
+constexpr int kWholeBytes = 81920;    // what a block has of a row, at most, where all of that is fetched
+
+/// How many of the `parts` vectors of each of its threads a full block asks for ahead of its turn, in each of `inputs`
+/// tensors: they stay in the L2 cache until they are read.
+constexpr int fetched_parts(int parts, int inputs) {
+  const int most = host::div_ceil(kFetchedBytes, (inputs < 1 ? 1 : inputs) * kMaxRowBlock * 16);
+  return most < parts ? most : parts;
+}
+
+/// How many blocks of `kernel` an SM runs at a time, without dynamic shared memory. Asked for once: the runtime takes
+/// longer for the answer than for many other steps of a launch.
+inline int blocks_per_sm(const void* kernel, int block, DLDevice device) {
+  struct Answer {
+    const void* kernel;
+    int device;
+    int blocks;
+  };
+  static thread_local Answer known[kMaxRowBlock / 32 + 1];
+  Answer& answer = known[block / 32];
+  if (answer.kernel != kernel || answer.device != device.device_id) {
+    const host::DeviceGuard guard(device.device_id);
+    int blocks = 0;
+    host::RuntimeDeviceCheck(::cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, block, 0));
+    answer = {kernel, device.device_id, blocks};
+  }
+  return answer.blocks;
+}
+
+/// Lets `plan` say what is prefetched: of the row that is begun about when this one is done, as many rows further as
+/// the GPU works on at a time, 64 KiB for each block, or 80 where it has no more; twice 64 where many rows follow each
+/// other on an SM, unless what is fetched stays in the cache until it is read. Nothing where rows are few or short.
+inline void plan_prefetch(RowPlan& plan, const void* kernel, const RowSpread& spread, std::int64_t vectors, int inputs,
+                          bool stays, DLDevice device) {
+  constexpr int kLongRun = 8, kVec = 16, kLeastThreads = 128;
+  plan.ahead = plan.num_rows;
+  plan.fetched = 0;
+  if (spread.threads < kLeastThreads) return;
+  int sms = 0;
+  host::RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
+  if (spread.grid * spread.cluster <= sms) return;
+  const std::int64_t at_a_time = std::int64_t{sms} * blocks_per_sm(kernel, spread.block, device) / spread.cluster;
+  if (plan.num_rows <= at_a_time) return;
+  const bool twice = plan.num_rows > kLongRun * at_a_time && !(stays && KJIT_ARCH_HOPPER_OR_GREATER);
+  const std::int64_t most = (twice ? 2 * kFetchedBytes : kFetchedBytes) / inputs * spread.cluster;
+  const std::int64_t all = vectors * kVec;
+  const std::int64_t bytes = most < all && inputs * all > spread.cluster * std::int64_t{kWholeBytes} ? most : all;
+  constexpr int kOfWarp = 32 * kVec;  // what a warp reads at a time
+  plan.ahead = at_a_time;
+  plan.fetched = static_cast<int>(host::div_ceil(bytes, std::int64_t{spread.threads / 32 * kOfWarp})) * kOfWarp;
+}
+
+/// How packed rows are laid over blocks, where they are no power of two of vectors: one behind another, as they lie in
+/// memory. A block has a chunk of rows, in one or several groups; each thread has a vector of each group.
+struct PackedPlan {
+  std::int64_t num_rows;
+  int row_size;     // elements
+  int row_vectors;  // vectors
+  host::row::Division by_vectors;
+  int chunk_rows;
+  int group_rows;
+  int group_vectors;
+  int lane_bits;     // of the number of a lane among those, up to 32, that add up a row's vectors
+  int vector_slots;  // of an array with one for each vector of a chunk: a multiple of 16
+  unsigned block;
+  std::int64_t grid;
+  std::int64_t full_blocks;  // the first ones, in which each thread that has vectors has as many as it may have
+  std::size_t shared_bytes;
+};
+
+constexpr int kMaxPackedBlock = 384;
+
+/// How many rows of `vectors` vectors are a group: in a small block such that three quarters of its lanes have a
+/// vector, or a larger one where there is none.
+constexpr std::int64_t group_rows(std::int64_t vectors) {
+  constexpr std::int64_t kWarp = 32, kSmall = 128;
+  const auto lanes = [&](std::int64_t rows) { return host::div_ceil(rows * vectors, kWarp) * kWarp; };
+  std::int64_t best = 1;
+  const auto is_enough = [&] { return 4 * best * vectors >= 3 * lanes(best); };
+  for (std::int64_t rows = 1; rows * vectors <= (is_enough() ? kSmall : kMaxPackedBlock); ++rows) {
+    if (lanes(rows) * best <= lanes(best) * rows) best = rows;
+  }
+  return best;
+}
+
+/// Whether rows should be packed: where they would leave lanes idle, have a few vectors each, and are so many that it
+/// does not matter how long a block takes.
+constexpr bool worth_packing(std::int64_t rows, std::int64_t vectors) {
+  constexpr std::int64_t kMany = 524288, kLeast = 8, kMost = 192;
+  return (vectors & (vectors - 1)) != 0 && vectors >= kLeast && vectors <= kMost && rows * vectors >= kMany;
+}
+
+/// Packs rows of `vectors` vectors of `vec` elements; a thread has up to `parts`. In shared memory there is room for a
+/// total of each vector and something of `row_bytes` for each row.
+inline PackedPlan pack_rows(std::int64_t num_rows, std::int64_t vectors, int vec, int parts, std::size_t total_bytes,
+                            std::size_t row_bytes, DLDevice device) {
+  constexpr std::int64_t kWarp = 32, kBlocksPerSm = 4, kSerial = 8;  // kSerial: vectors that a lane adds up
+  const std::int64_t rows_of_group = group_rows(vectors), group_vectors = rows_of_group * vectors;
+  int sms = 0;
+  host::RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
+  std::int64_t groups = num_rows / (rows_of_group * sms * kBlocksPerSm);
+  groups = groups < 1 ? 1 : groups < parts ? groups : parts;
+  const std::int64_t chunk_rows = groups * rows_of_group;
+  const std::int64_t vector_slots = host::div_ceil(groups * group_vectors, std::int64_t{16}) * 16;
+  const std::int64_t block = host::div_ceil(group_vectors, kWarp) * kWarp;
+  int lane_bits = 0;  // more than needed where threads would be idle
+  while (lane_bits < 5 && (vectors > kSerial << lane_bits || chunk_rows << (lane_bits + 1) <= block)) ++lane_bits;
+  return {.num_rows = num_rows,
+          .row_size = static_cast<int>(vectors * vec),
+          .row_vectors = static_cast<int>(vectors),
+          .by_vectors = host::row::Division::by(vectors),
+          .chunk_rows = static_cast<int>(chunk_rows),
+          .group_rows = static_cast<int>(rows_of_group),
+          .group_vectors = static_cast<int>(group_vectors),
+          .lane_bits = lane_bits,
+          .vector_slots = static_cast<int>(vector_slots),
+          .block = static_cast<unsigned>(block),
+          .grid = host::div_ceil(num_rows, chunk_rows),
+          .full_blocks = groups == parts ? num_rows / chunk_rows : 0,
+          .shared_bytes =
+              static_cast<std::size_t>(vector_slots) * total_bytes + static_cast<std::size_t>(chunk_rows) * row_bytes};
+}
+
+}  // namespace kjit::details

@@ -1,0 +1,566 @@
+// The kernels of pattern rowwise, on a GPU: what a thread does. Device code alone; <kjit/patterns/rowwise.h> launches
+// it.
+//
+// - `rowwise`: all of a row is in the registers of the threads that share it, in aligned vectors, and is read once.
+// - `rowwise_packed`: short rows that would leave lanes of a warp idle, one behind another.
+// - `rowwise_anywhere`: rows of any length that begin anywhere; what does not fit into registers is read twice.
+
+#pragma once
+
+#include <kjit/patterns/operands.h>
+#include <kjit/patterns/totals.h>
+#include <kjit/device.cuh>
+#include <kjit/row_memory.cuh>
+#include <kjit/row_pieces.cuh>
+
+#include <kjit/detail/element.h>
+#include <kjit/detail/row_math.h>
+#include <kjit/detail/row_plan.h>
+#include <kjit/detail/row_reduce.cuh>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace kjit {
+
+namespace details {
+
+template <typename Operand>
+constexpr bool kIsInput = kIsIn<Operand, Place::kElement> && Operand::kIsRead;
+
+/// Where a tensor has the row; null where it is absent.
+template <typename Operand>
+KJIT_DEVICE typename Operand::Stored* row_of(const Operand& tensor, std::int64_t row, std::int64_t row_size) {
+  if constexpr (Operand::kPlace == Place::kElement) {
+    if constexpr (Operand::kIsStrided) row_size = tensor.stride;
+    if (Operand::kIsOptional && tensor.data == nullptr) return nullptr;
+    return tensor.data + row * row_size;
+  } else {
+    return tensor.data;
+  }
+}
+
+/// What a thread holds of a tensor: `kCount` vectors of `kVec` elements, of its row or of the columns, or the element
+/// that belongs to the row.
+template <typename Operand, int kVec, int kCount>
+struct RowVectors {
+  using Element = typename Operand::Element;
+  using Stored = typename Operand::Stored;
+  using Vector = device::AlignedVector<Element, kVec>;
+
+  Stored* data;  // of the row
+  Element number;
+  Vector vectors[kCount];
+
+  KJIT_DEVICE void begin(const Operand& tensor, std::int64_t row, std::int64_t row_size) {
+    data = row_of(tensor, row, row_size);
+    if constexpr (kIsOfRow<Operand>) {
+      if constexpr (Operand::kIsOptional) {
+        if (data != nullptr) data += row;
+      } else {
+        data += row;
+      }
+    }
+  }
+  KJIT_DEVICE void load_number() {
+    if constexpr (kIsOfRow<Operand> && Operand::kIsOptional) {
+      number = data == nullptr ? Element{} : *data;
+    } else if constexpr (kIsOfRow<Operand> && Operand::kIsRead) {
+      number = *data;
+    }
+  }
+  KJIT_DEVICE void store_number() const {
+    if constexpr (kIsResultOfRow<Operand>) *data = number;
+  }
+  /// The same for a row of another number than that with which `begin` was called, counted from there on.
+  KJIT_DEVICE void load_number_of(std::int64_t row) {
+    if constexpr (kIsOfRow<Operand> && Operand::kIsOptional) {
+      number = data == nullptr ? Element{} : data[row];
+    } else if constexpr (kIsOfRow<Operand> && Operand::kIsRead) {
+      number = data[row];
+    }
+  }
+  KJIT_DEVICE void store_number_of(std::int64_t row) const {
+    if constexpr (kIsResultOfRow<Operand>) data[row] = number;
+  }
+
+  template <int kStaying, int kParts>
+  KJIT_DEVICE void prefetch(const RowPlan& plan, std::int64_t rows, int lane, std::int64_t stride) const {
+    if constexpr (kIsInput<Operand>) {
+      device::row::fetch_ahead<kVec, kStaying, kParts>(data, rows * stride, plan.row_size, plan.fetched, lane,
+                                                       plan.threads);
+    }
+  }
+
+  /// Reads the `i`-th vector, from element `at` of the row on.
+  template <bool kStreaming, typename Index>
+  KJIT_DEVICE void load(int i, Index at, bool fetched) {
+    if constexpr (kIsInput<Operand> && Operand::kIsOptional) {
+      device::row::load_or_zero<kStreaming>(vectors[i], data, at, fetched);
+    } else if constexpr (kIsInput<Operand>) {
+      device::row::load<kStreaming>(vectors[i], data, at, fetched);
+    }
+  }
+  template <typename Index>
+  KJIT_DEVICE void load_column(int i, Index at) {
+    if constexpr (kIsIn<Operand, Place::kColumn>) {
+      if (Operand::kIsOptional && data == nullptr) return vectors[i % kCount].fill(Element{});
+      vectors[i % kCount].load(data + at);
+    }
+  }
+  template <typename Index>
+  KJIT_DEVICE void store(int i, Index at) const {
+    if constexpr (kIsResultOfElement<Operand>) device::row::store_streaming(vectors[i % kCount], data + at);
+  }
+
+  /// Begins to copy columns to a slot of shared memory, one for each thread; `take_column` gets them, when
+  /// `await_columns` has waited.
+  template <typename Index>
+  KJIT_DEVICE void put_column(int slot, Index at) const {
+    if constexpr (kIsIn<Operand, Place::kColumn>) {
+      if (Operand::kIsOptional && data == nullptr) return;
+      using namespace device::row::details;
+#if !KJIT_SIM
+      if constexpr (kHasAsyncCopies && sizeof(Vector) == 16) return copy_async<16, false>(slot_of(slot), data + at);
+#endif
+      Vector vector;
+      vector.load(data + at);
+      vector.store(slot_of(slot));
+    }
+  }
+  KJIT_DEVICE void take_column(int i, int slot) {
+    if constexpr (kIsIn<Operand, Place::kColumn>) {
+      if (Operand::kIsOptional && data == nullptr) return vectors[i % kCount].fill(Element{});
+      vectors[i % kCount].load(device::row::details::slot_of(slot));
+    }
+  }
+
+  KJIT_DEVICE Slot<Operand, Element> slot(int i, int j) {
+    if constexpr (kIsOfRow<Operand>) {
+      return {&number, 0};
+    } else {
+      return {vectors[i % kCount].data(), j};
+    }
+  }
+};
+
+/// How many elements lie from a row of a tensor to the next.
+template <typename Operand>
+KJIT_DEVICE std::int64_t row_stride(const Operand& tensor, std::int64_t row_size) {
+  if constexpr (Operand::kIsStrided) {
+    return tensor.stride;
+  } else {
+    return row_size;
+  }
+}
+
+/// How many vectors a thread holds of a tensor, where it has `kParts` of its row.
+template <typename Operand, int kParts, bool kHoldsColumns>
+constexpr int held_vectors() {
+  if (kIsInput<Operand>) return kParts;
+  if (kIsIn<Operand, Place::kColumn>) return kHoldsColumns ? kParts : kParts > 1 ? 2 : 1;
+  return 1;
+}
+
+/// The number of each tensor among those with an element for each column, for their slots in shared memory.
+template <std::size_t kAt, typename... Operands>
+constexpr int column_number() {
+  constexpr bool kIsColumn[] = {kIsIn<Operands, Place::kColumn>...};
+  int number = 0;
+  for (std::size_t i = 0; i < kAt; ++i) number += kIsColumn[i] ? 1 : 0;
+  return number;
+}
+
+/// What the elements of a vector add to the total.
+template <typename Rules, int kVec, typename Math, typename Index, typename... Held>
+KJIT_DEVICE typename Rules::Total vector_total(const Math& math, int i, Index at, Held&... held) {
+  typename Rules::Total terms[kVec];
+#pragma unroll
+  for (int j = 0; j < kVec; ++j) terms[j] = call_term<Rules>(math, at + j, held.slot(i, j)...);
+  return all_combined(terms);
+}
+
+/// Results of the elements of a vector.
+template <typename Rules, int kVec, typename Math, typename Index, typename... Held>
+KJIT_DEVICE void vector_results(const Math& math, const typename Rules::Result& of_row, int i, Index at,
+                                Held&... held) {
+#pragma unroll
+  for (int j = 0; j < kVec; ++j) call_row_element<Rules>(math, of_row, at + j, held.slot(i, j)...);
+}
+
+/// What a thread does whose row is in registers: all loads go out ahead of the first term. Columns are held like rows,
+/// where there are registers for them; else the last ones come by way of shared memory while the row's total is made,
+/// and of the others two vectors at a time.
+template <typename Rules, int kVec, int kParts, bool kEven, bool kLong, std::size_t... kAll, std::size_t... kOfTerm,
+          std::size_t... kOfRow, std::size_t... kOfElement, typename Math, typename... Operands>
+KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_sequence<kOfTerm...>,
+                                  std::index_sequence<kOfRow...>, std::index_sequence<kOfElement...>, const Math& math,
+                                  const RowPlan& plan, const Operands&... tensors) {
+  using Tuning = RowTuning<Rules, Operands...>;
+  constexpr bool kHoldsColumns = Tuning::holds_columns(kParts);
+  constexpr int kLate = kLong ? Tuning::late_columns(kParts) : 0;
+  constexpr int kColumns = kParts > 1 ? 2 : 1;  // vectors at a time, where they are not held
+  // Short rows share lines of the cache with neighbours, and nothing of them stays in the L2 cache for its turn.
+  constexpr bool kIsShort = !kEven && !kLong;
+  constexpr bool kStreaming = !kIsShort && !(kLong && !kEven && Tuning::kInputs == 2 && kVec <= 4);
+  constexpr int kStaying = kIsShort ? 0 : fetched_parts(kParts, Tuning::kInputs);
+
+  const auto [wanted, lane] = place_in_row<kLong, typename Rules::Total>(plan.threads);
+  // Behind the last row there is nothing to write, but neighbours need this thread for their total.
+  const std::int64_t at_row = kLong || wanted < plan.num_rows ? wanted : plan.num_rows - 1;
+  Pack<RowVectors<Operands, kVec, held_vectors<Operands, kParts, kHoldsColumns>()>...> held;
+  (get<kAll>(held).begin(tensors, at_row, plan.row_size), ...);
+  if (!kIsShort && at_row < plan.ahead) {  // else it was fetched while another row was written
+    (get<kAll>(held).template prefetch<kStaying, kParts>(plan, 0, lane, 0), ...);
+  }
+  const int row_size = static_cast<int>(plan.row_size);
+  const int next = plan.threads * kVec, first = lane * kVec;
+
+  await_cluster<kLong>(plan.threads);
+  device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
+  (get<kAll>(held).load_number(), ...);
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    const int i = kEven ? (part + kStaying) % kParts : part;  // what was fetched comes last: it is nearer
+    const int at = first + i * next;
+    if (!kEven && at >= row_size) break;
+    (get<kAll>(held).template load<kStreaming>(i, at, i < kStaying), ...);
+    if constexpr (kHoldsColumns) (get<kAll>(held).load_column(i, at), ...);
+  }
+  typename Rules::Total total{};
+#pragma unroll
+  for (int i = 0; i < kParts; ++i) {
+    const int at = first + i * next;
+    if (!kEven && at >= row_size) break;
+    total = combined(total, vector_total<Rules, kVec>(math, i, at, get<kOfTerm>(held)...));
+  }
+  total = begin_total<kLong>(total, plan.threads);
+  if (at_row + plan.ahead < plan.num_rows) {
+    (get<kAll>(held).template prefetch<kStaying, kParts>(plan, plan.ahead, lane, row_stride(tensors, plan.row_size)),
+     ...);
+  }
+#pragma unroll
+  for (int i = 0; i < kLate; ++i) {
+    const int at = first + (kParts - kLate + i) * next;
+    if (!kEven && at >= row_size) break;
+    (get<kAll>(held).put_column(column_number<kAll, Operands...>() * kLate + i, at), ...);
+  }
+  if constexpr (!kHoldsColumns && Rules::kHasElement) {
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      const int at = first + i * next;
+      if (!kEven && at >= row_size) break;
+      (get<kAll>(held).load_column(i, at), ...);
+    }
+  }
+  total = finish_total<kLong>(total, plan.threads);
+  const typename Rules::Result of_row = call_row<Rules>(math, total, plan.row_size, get<kOfRow>(held).slot(0, 0)...);
+  if (wanted != at_row) return;
+  if (lane == 0) (get<kAll>(held).store_number(), ...);
+  if constexpr (Rules::kHasElement) {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      const int at = first + i * next;
+      if (!kEven && at >= row_size) break;
+      if (kLate > 0 && i >= kParts - kLate) {
+        if (i == kParts - kLate) device::row::await_columns();
+        (get<kAll>(held).take_column(i, column_number<kAll, Operands...>() * kLate + i - (kParts - kLate)), ...);
+      } else if (!kHoldsColumns && i > 0 && i % kColumns == 0) {
+#pragma unroll
+        for (int k = 0; k < kColumns; ++k) {
+          const int other = at + k * next;
+          if (!kEven && other >= row_size) break;
+          (get<kAll>(held).load_column(i + k, other), ...);
+        }
+      }
+      vector_results<Rules, kVec>(math, of_row, i, at, get<kOfElement>(held)...);
+      (get<kAll>(held).store(i, at), ...);
+    }
+  }
+}
+
+/// What a thread does whose rows are packed: it has one vector of each group of rows, all in the same columns. What a
+/// vector adds to its row it tells in shared memory, and a few lanes combine each row. Where `kFull`, nothing asks
+/// whether a vector is there.
+template <typename Rules, int kVec, int kParts, bool kFull, std::size_t... kAll, std::size_t... kOfTerm,
+          std::size_t... kOfRow, std::size_t... kOfElement, typename Math, typename... Operands>
+KJIT_DEVICE void packed_rows(std::index_sequence<kAll...>, std::index_sequence<kOfTerm...>,
+                             std::index_sequence<kOfRow...>, std::index_sequence<kOfElement...>, const Math& math,
+                             const PackedPlan& plan, const Operands&... tensors) {
+  using Total = typename Rules::Total;
+  using Result = typename Rules::Result;
+  Total* const of_vector = reinterpret_cast<Total*>(device::row::details::dynamic_shared());
+  Result* const of_row = reinterpret_cast<Result*>(of_vector + plan.vector_slots);
+  const int thread = static_cast<int>(threadIdx.x);
+  const bool works = thread < plan.group_vectors;
+  const int thread_row = static_cast<int>(plan.by_vectors(threadIdx.x));
+  const int column = (thread - thread_row * plan.row_vectors) * kVec;
+  const std::int64_t first_row = std::int64_t{blockIdx.x} * plan.chunk_rows;
+  const std::int64_t left = plan.num_rows - first_row;
+  const int rows = !kFull && left < plan.chunk_rows ? static_cast<int>(left) : plan.chunk_rows;
+  const int vectors = works ? rows * plan.row_vectors : 0;
+  const auto has = [&](int i) { return kFull ? works : i * plan.group_vectors + thread < vectors; };
+
+  Pack<RowVectors<Operands, kVec, kIsInput<Operands> ? kParts : 1>...> held;
+  (get<kAll>(held).begin(tensors, kIsOfRow<Operands> ? 0 : first_row, plan.row_size), ...);
+
+  device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
+#pragma unroll
+  for (int i = 0; i < kParts; ++i) {
+    if (!has(i)) break;
+    (get<kAll>(held).template load<false>(i, (i * plan.group_vectors + thread) * kVec, false), ...);
+  }
+  if (works) (get<kAll>(held).load_column(0, column), ...);
+#pragma unroll
+  for (int i = 0; i < kParts; ++i) {
+    if (!has(i)) break;
+    (get<kOfTerm>(held).load_number_of(first_row + i * plan.group_rows + thread_row), ...);
+    of_vector[i * plan.group_vectors + thread] = vector_total<Rules, kVec>(math, i, column, get<kOfTerm>(held)...);
+  }
+  __syncthreads();
+  const int lanes = 1 << plan.lane_bits, lane = thread & (lanes - 1);
+  const int at_a_time = static_cast<int>(blockDim.x) >> plan.lane_bits;
+  for (int first = 0; first < rows; first += at_a_time) {
+    const int row = first + (thread >> plan.lane_bits);
+    Total total{};
+    if (row < rows) {
+      const unsigned begin = static_cast<unsigned>(row * plan.row_vectors), end = begin + plan.row_vectors;
+      for (unsigned i = begin + lane; i < end; i += lanes) total = combined(total, of_vector[i]);
+    }
+    for (int offset = lanes / 2; offset > 0; offset /= 2) total = combined_with_lane(total, offset);
+    if (row >= rows || lane != 0) continue;
+    (get<kOfRow>(held).load_number_of(first_row + row), ...);
+    const Result result = call_row<Rules>(math, total, plan.row_size, get<kOfRow>(held).slot(0, 0)...);
+    (get<kOfRow>(held).store_number_of(first_row + row), ...);
+    if constexpr (Rules::kHasElement) of_row[row] = result;
+  }
+  if constexpr (Rules::kHasElement) {
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      if (!has(i)) break;
+      const int row = i * plan.group_rows + thread_row;
+      (get<kOfElement>(held).load_number_of(first_row + row), ...);
+      vector_results<Rules, kVec>(math, of_row[row], i, column, get<kOfElement>(held)...);
+      (get<kAll>(held).store(i, (i * plan.group_vectors + thread) * kVec), ...);
+    }
+  }
+}
+
+/// What a thread holds of a tensor whose rows begin anywhere. A vector that is not aligned is cut out of the two
+/// aligned ones in which it lies.
+template <typename Operand, int kVec, int kCount>
+struct UnalignedVectors : RowVectors<Operand, kVec, kCount> {
+  using Base = RowVectors<Operand, kVec, kCount>;
+  using Base::data;
+  using Base::vectors;
+  using typename Base::Element;
+  using typename Base::Stored;
+  using typename Base::Vector;
+  static constexpr bool kCuts = device::row::kCanCut<Element, kVec>;
+
+  Vector pieces[kCount][2];
+
+  /// Begins to read the `i`-th vector, from element `at` of the row on. Both of the aligned ones have an element of it.
+  template <Place kWhere>
+  KJIT_DEVICE void begin_load(int i, std::int64_t at) {
+    if constexpr (kIsIn<Operand, kWhere> && Operand::kIsRead) {
+      if (Operand::kIsOptional && data == nullptr) {
+        vectors[i].fill(Element{});
+      } else if constexpr (kCuts) {
+        const unsigned bytes = bytes_ahead(at);
+        const Vector* const from = reinterpret_cast<const Vector*>(data + at - bytes / sizeof(Element));
+        const int second = bytes == 0 ? 0 : 1;
+#if KJIT_SIM  // whose checks would say that one begins ahead of the tensor, or ends behind it
+        pieces[i][0] = ::kjit_sim::read_unchecked(from);
+        pieces[i][1] = ::kjit_sim::read_unchecked(from + second);
+#else
+        pieces[i][0].load(from);
+        pieces[i][1].load(from, second);
+#endif
+      } else {
+#pragma unroll
+        for (int j = 0; j < kVec; ++j) vectors[i][j] = data[at + j];
+      }
+    }
+  }
+  template <Place kWhere>
+  KJIT_DEVICE void finish_load(int i, std::int64_t at) {
+    if constexpr (kIsIn<Operand, kWhere> && Operand::kIsRead && kCuts) {
+      if (Operand::kIsOptional && data == nullptr) return;
+      device::row::Offset(bytes_ahead(at)).cut(vectors[i], pieces[i]);
+    }
+  }
+  /// Writes it: element by element where `kMayDiffer` and the tensor is aligned otherwise than the one that leads.
+  template <bool kMayDiffer>
+  KJIT_DEVICE void store_anywhere(int i, std::int64_t at) const {
+    if constexpr (kIsResultOfElement<Operand>) {
+      if (!kMayDiffer || bytes_ahead(at) == 0) return device::row::store_streaming(vectors[i], data + at);
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) data[at + j] = vectors[i][j];
+    }
+  }
+
+  /// The element at `at`, in memory.
+  KJIT_DEVICE auto single(std::int64_t at) {
+    if constexpr (kIsOfRow<Operand>) {
+      return Slot<Operand, Element>(&this->number, 0);
+    } else {
+      return Slot<Operand, Stored>(data, at);
+    }
+  }
+
+  KJIT_DEVICE unsigned bytes_ahead(std::int64_t at) const {
+    return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(data + at)) % sizeof(Vector);
+  }
+};
+
+/// How many elements of a row come before its first aligned vector, in the tensor that leads: the first that is
+/// written, or where none is, the first that is read.
+template <int kVec, typename... Operands, typename... Held>
+KJIT_DEVICE int elements_ahead(const Held&... held) {
+  constexpr bool kHasResult = (kIsResultOfElement<Operands> || ...);
+  int ahead = -1;
+  ((ahead = ahead < 0 && (kHasResult ? kIsResultOfElement<Operands> : kIsInput<Operands>)
+                ? static_cast<int>(-(reinterpret_cast<std::uintptr_t>(held.data) / sizeof(typename Operands::Element)) %
+                                   kVec)
+                : ahead),
+   ...);
+  return ahead < 0 ? 0 : ahead;
+}
+
+/// What a thread does with rows that begin anywhere: it takes `kParts` vectors of its row at a time, a chunk. Totals
+/// are made from the start of the row to its end, results from the end to the start: the last chunk is in registers
+/// then, and those before are read again. Ahead of the first vector and behind the last there are single elements.
+template <typename Rules, int kVec, int kParts, std::size_t... kAll, std::size_t... kOfTerm, std::size_t... kOfRow,
+          std::size_t... kOfElement, typename Math, typename... Operands>
+KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<kOfTerm...>,
+                              std::index_sequence<kOfRow...>, std::index_sequence<kOfElement...>, const Math& math,
+                              const RowPlan& plan, const Operands&... tensors) {
+  using enum Place;
+  constexpr bool kHoldsColumns = Rules::kTermReadsColumns;
+  constexpr bool kMayDiffer = (0 + ... + static_cast<int>(kIsResultOfElement<Operands>)) > 1;
+  const auto [wanted, lane] = place_in_row<false, typename Rules::Total>(plan.threads);
+  const std::int64_t at_row = wanted < plan.num_rows ? wanted : plan.num_rows - 1, row_size = plan.row_size;
+  Pack<UnalignedVectors<Operands, kVec, kIsOfRow<Operands> ? 1 : kParts>...> held;
+  (get<kAll>(held).begin(tensors, at_row, row_size), ...);
+  const std::int64_t head = elements_ahead<kVec, Operands...>(get<kAll>(held)...);
+  const std::int64_t whole = row_size > head ? (row_size - head) & -kVec : 0, end = head + whole;
+  const std::int64_t next = std::int64_t{plan.threads} * kVec, begin = head + lane * kVec;
+  device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
+  (get<kAll>(held).load_number(), ...);
+
+  typename Rules::Total total{};
+  for (std::int64_t i = lane; i < row_size - whole; i += plan.threads) {
+    const std::int64_t at = i < head ? i : i + whole;
+    total = combined(total, call_term<Rules>(math, at, get<kOfTerm>(held).single(at)...));
+  }
+  std::int64_t first = begin;
+  while (true) {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      const std::int64_t at = first + i * next;
+      if (at >= end) break;
+      (get<kAll>(held).template begin_load<kElement>(i, at), ...);
+      if constexpr (kHoldsColumns) (get<kAll>(held).template begin_load<kColumn>(i, at), ...);
+    }
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      const std::int64_t at = first + i * next;
+      if (at >= end) break;
+      (get<kAll>(held).template finish_load<kElement>(i, at), ...);
+      if constexpr (kHoldsColumns) (get<kAll>(held).template finish_load<kColumn>(i, at), ...);
+      total = combined(total, vector_total<Rules, kVec>(math, i, at, get<kOfTerm>(held)...));
+    }
+    if (first + kParts * next >= end) break;
+    first += kParts * next;
+  }
+  total = finish_total<false>(total, plan.threads);
+  const typename Rules::Result of_row = call_row<Rules>(math, total, plan.row_size, get<kOfRow>(held).slot(0, 0)...);
+  if (wanted != at_row) return;
+  if (lane == 0) (get<kAll>(held).store_number(), ...);
+  if constexpr (Rules::kHasElement) {
+    while (true) {
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        const std::int64_t at = first + i * next;
+        if (at >= end) break;
+        if constexpr (!kHoldsColumns) {
+          (get<kAll>(held).template begin_load<kColumn>(i, at), ...);
+          (get<kAll>(held).template finish_load<kColumn>(i, at), ...);
+        }
+        vector_results<Rules, kVec>(math, of_row, i, at, get<kOfElement>(held)...);
+        (get<kAll>(held).template store_anywhere<kMayDiffer>(i, at), ...);
+      }
+      if (first == begin) break;
+      first -= kParts * next;
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        (get<kAll>(held).template begin_load<kElement>(i, first + i * next), ...);
+        if constexpr (kHoldsColumns) (get<kAll>(held).template begin_load<kColumn>(i, first + i * next), ...);
+      }
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        (get<kAll>(held).template finish_load<kElement>(i, first + i * next), ...);
+        if constexpr (kHoldsColumns) (get<kAll>(held).template finish_load<kColumn>(i, first + i * next), ...);
+      }
+    }
+    for (std::int64_t i = lane; i < row_size - whole; i += plan.threads) {
+      const std::int64_t at = i < head ? i : i + whole;
+      call_row_element<Rules>(math, of_row, at, get<kOfElement>(held).single(at)...);
+    }
+  }
+}
+
+}  // namespace details
+
+namespace kernels {
+
+/// Rows in registers: where `kEven` all threads have `kParts` vectors of 16 bytes; where `kLong` a cluster may share a
+/// row.
+template <typename Math, int kParts, bool kEven, bool kLong, typename... Operands>
+__global__ void __launch_bounds__(details::kMaxRowBlock)
+    rowwise(const Math math, const __grid_constant__ details::RowPlan plan, Operands... tensors) {
+  using namespace details;
+  using Rules = RowMath<Math, Operands...>;
+  constexpr int kVec = row_vector<Operands...>();
+  row_in_registers<Rules, kVec, kParts, kEven, kLong>(std::index_sequence_for<Operands...>(), typename Rules::OfTerm(),
+                                                      typename Rules::OfRow(), typename Rules::OfElement(), math, plan,
+                                                      tensors...);
+}
+
+/// Short rows, one behind another.
+template <typename Math, int kParts, typename... Operands>
+__global__ void __launch_bounds__(details::kMaxPackedBlock, 3)
+    rowwise_packed(const Math math, const __grid_constant__ details::PackedPlan plan, Operands... tensors) {
+  using namespace details;
+  using Rules = RowMath<Math, Operands...>;
+  constexpr int kVec = row_vector<Operands...>();
+  constexpr bool kMayBeFull = kParts == 4;  // rows of several tensors are faster with fewer registers
+  if (kMayBeFull && blockIdx.x < plan.full_blocks) {
+    packed_rows<Rules, kVec, kParts, kMayBeFull>(std::index_sequence_for<Operands...>(), typename Rules::OfTerm(),
+                                                 typename Rules::OfRow(), typename Rules::OfElement(), math, plan,
+                                                 tensors...);
+  } else {
+    packed_rows<Rules, kVec, kParts, false>(std::index_sequence_for<Operands...>(), typename Rules::OfTerm(),
+                                            typename Rules::OfRow(), typename Rules::OfElement(), math, plan,
+                                            tensors...);
+  }
+}
+
+/// Rows that begin anywhere, or are longer than registers hold.
+template <typename Math, int kParts, typename... Operands>
+__global__ void __launch_bounds__(details::kMaxRowBlock)
+    rowwise_anywhere(const Math math, const __grid_constant__ details::RowPlan plan, Operands... tensors) {
+  using namespace details;
+  using Rules = RowMath<Math, Operands...>;
+  constexpr int kVec = row_vector<Operands...>();
+  row_anywhere<Rules, kVec, kParts>(std::index_sequence_for<Operands...>(), typename Rules::OfTerm(),
+                                    typename Rules::OfRow(), typename Rules::OfElement(), math, plan, tensors...);
+}
+
+}  // namespace kernels
+
+}  // namespace kjit

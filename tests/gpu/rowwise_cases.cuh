@@ -1,0 +1,1 @@
+#include "rowwise_cases.h"
