@@ -524,10 +524,11 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
 
 namespace kernels {
 
-/// Rows in registers: where `kEven` all threads have `kParts` vectors of 16 bytes; where `kLong` a cluster may share a
-/// row.
+/// Rows in registers, of which a thread holds up to `kParts` vectors: where `kEven` all threads hold as many; where
+/// `kLong` a cluster may share a row.
 template <typename Math, int kParts, bool kEven, bool kLong, typename... Operands>
-__global__ void __launch_bounds__(details::kMaxRowBlock)
+__global__ void __launch_bounds__(details::row_block<kEven || kLong, Math, Operands...>(),
+                                  details::row_blocks<kEven || kLong, Math, Operands...>())
     rowwise(const Math math, const __grid_constant__ details::RowPlan plan, Operands... tensors) {
   using namespace details;
   using Rules = RowMath<Math, Operands...>;
