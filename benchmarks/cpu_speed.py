@@ -1,20 +1,18 @@
-"""How fast is what `kjit new --device cpu` writes, unchanged, with both ways to use vectors, against PyTorch?
+"""How fast is what `kjit new --device cpu` writes, unchanged, against PyTorch?
 
     python benchmarks/cpu_speed.py [--patterns elementwise,rowwise,gather,lengths] [--dtypes float32,float16,bfloat16]
                                    [--threads N] [--quick]
 
-An op of each pattern is scaffolded twice into a temporary folder, with `--simd compiler` and with `--simd highway`, and
-measured as it stands, with `out=` given:
+An op of each pattern is scaffolded into a temporary folder, and measured as it stands, with `out=` given:
 
 - `scale`: `x * alpha`, against `torch.mul(out=)`, tensors of 1 KiB to 256 MiB;
 - `rms_norm`, against `torch.nn.functional.rms_norm`, 1 row to some thousand rows of 64 to 65,536 elements;
 - `take_rows`: a random permutation of the rows of a table, against `torch.index_select(out=)`. With `--patterns
   lengths` rows of 27 lengths, most of them odd, in tables of four sizes.
 
-All sides use PyTorch's threads (kjit's modules share its OpenMP). They are measured in turns, many times, because the
+Both sides use PyTorch's threads (kjit's modules share its OpenMP). They are measured in turns, many times, because the
 speed of a shared machine changes from second to second; the fastest turn of each side counts. With `--threads 1` a
-call's CPU time is taken, which other programs on the machine disturb less. Without Google Highway its column is left
-out.
+call's CPU time is taken, which other programs on the machine disturb less.
 """
 
 from __future__ import annotations
@@ -30,9 +28,6 @@ from pathlib import Path
 
 import common
 import torch
-
-from kjit.build.highway import find_highway
-from kjit.errors import ToolchainError
 
 _KIB, _MIB = 2**10, 2**20
 _LARGEST = 256 * _MIB
@@ -54,7 +49,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--patterns", default="elementwise,rowwise,gather")
     parser.add_argument("--dtypes", default="float32,float16,bfloat16")
-    parser.add_argument("--threads", type=int, help="as many for all sides; default: as PyTorch has")
+    parser.add_argument("--threads", type=int, help="as many for both sides; default: as PyTorch has")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, and fewer turns")
     options = parser.parse_args(args)
     unknown = set(options.patterns.split(",")) - set(_CASES)
@@ -63,21 +58,12 @@ def main(args: Sequence[str] | None = None) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     common.print_machine(gpu=False)
-    try:
-        ways = ["compiler", "highway"] if find_highway() else []
-    except ToolchainError as error:
-        print(f"         {error}")
-        ways = ["compiler"]
     print(f"         {torch.get_num_threads()} threads, torch {torch.__version__}")
     with tempfile.TemporaryDirectory() as folder:
         for pattern in options.patterns.split(","):
             op = common.OF_PATTERN["gather" if pattern == "lengths" else pattern]
-            sides = {"torch": common.torch_side(op)}
-            for way in ways:
-                written = ("--device", "cpu", "--simd", way)
-                sides[way] = common.scaffold(
-                    Path(folder) / f"{way}_{pattern}", f"kernels_{way}_{pattern}", op, *written
-                )
+            scaffolded = common.scaffold(Path(folder) / pattern, f"kernels_{pattern}", op, "--device", "cpu")
+            sides = {"torch": common.torch_side(op), "kjit": scaffolded}
             for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
                 for group, cases in itertools.groupby(_CASES[pattern](dtype, options.quick), lambda case: case.group):
                     _report(f"{pattern}{group}, {dtype}", sides, cases, options.quick)
@@ -85,35 +71,29 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def _report(title: str, sides: dict[str, Callable[..., object]], cases: Iterator[Case], quick: bool) -> None:
     print(f"\n{title}: us a call (GB/s read and written); PyTorch's time as a multiple of kjit's")
-    print(f"  {'':<24}  {'torch':>19}" + "".join(f"  {way:>19}  {'ratio':>7}" for way in sides if way != "torch"))
-    ratios: dict[str, list[float]] = {way: [] for way in sides if way != "torch"}
+    print(f"  {'':<24}" + "".join(f"  {side:>19}" for side in sides) + f"  {'ratio':>7}")
+    ratios: list[float] = []
     for case in cases:
         best = _fastest(sides, case.tensors, turns=5 if quick else 15)
-        line = f"  {case.label:<24}"
-        for way, seconds in best.items():
-            line += f"  {seconds * 1e6:>10,.1f} ({case.nbytes / seconds / 1e9:>6.1f})"
-            if way != "torch":
-                ratios[way].append(best["torch"] / seconds)
-                line += f"  {ratios[way][-1]:>6.2f}x"
-        print(line, flush=True)
-    for way, found in ratios.items():
-        if len(found) > 3:
-            quarter, median, _ = statistics.quantiles(found, n=4, method="inclusive")
-            line = f"{min(found):.2f}x to {max(found):.2f}x, median {median:.2f}x, three quarters above {quarter:.2f}x"
-            print(f"  {way + ':':<24}  {line}")
+        ratios.append(best["torch"] / best["kjit"])
+        times = "".join(f"  {sec * 1e6:>10,.1f} ({case.nbytes / sec / 1e9:>6.1f})" for sec in best.values())
+        print(f"  {case.label:<24}{times}  {ratios[-1]:>6.2f}x", flush=True)
+    if len(ratios) > 3:
+        quarter, median, _ = statistics.quantiles(ratios, n=4, method="inclusive")
+        print(f"  {min(ratios):.2f}x to {max(ratios):.2f}x, median {median:.2f}x, three quarters above {quarter:.2f}x")
 
 
 def _fastest(sides: dict[str, Callable[..., object]], tensors: Tensors, turns: int) -> dict[str, float]:
     """Seconds of a call of each side: the fastest of several turns, in each of which they come one after another."""
     counts = {}
-    for way, function in sides.items():
+    for side, function in sides.items():
         function(*tensors)
         once = max(min(_time(function, tensors, 1) for _ in range(3)), 1e-7)
-        counts[way] = max(1, int(0.01 / once))
+        counts[side] = max(1, int(0.01 / once))
     best = dict.fromkeys(sides, float("inf"))
     for _ in range(turns):
-        for way, function in sides.items():
-            best[way] = min(best[way], _time(function, tensors, counts[way]))
+        for side, function in sides.items():
+            best[side] = min(best[side], _time(function, tensors, counts[side]))
     return best
 
 

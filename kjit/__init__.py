@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kjit import benchmark as benchmark
     from kjit import testing as testing
+    from kjit.build.highway import highway_include as highway_include
     from kjit.errors import CacheError as CacheError
     from kjit.errors import CompileError as CompileError
     from kjit.errors import KjitError as KjitError
@@ -45,6 +46,7 @@ _HOMES = {
     "UsageError": "kjit.errors",
     "Variant": "kjit.spec",
     "cache_once": "kjit.runtime.once",
+    "highway_include": "kjit.build.highway",
     "jit": "kjit.runtime.load",
     "load_jit": "kjit.runtime.load",
     "make_cpp_args": "kjit.template_args",

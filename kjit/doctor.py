@@ -308,7 +308,7 @@ def _highway() -> _Finding:
     try:
         highway = find_highway()
     except ToolchainError as error:
-        return _Finding(f"{error.message} `kjit new --simd highway` needs it.", "absent", error.hint)
+        return _Finding(f"{error.message} Kernels that include <hwy/highway.h> need it.", "absent", error.hint)
     return _Finding(f"{highway.version} ({highway.include})")
 
 

@@ -10,7 +10,6 @@ kernels are read for `DEFAULT_ARCH`, and without CUDA only C++ is set up; both a
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from kjit.build.compilers import Compiler, ask, find_cxx
 from kjit.build.cuda import CudaToolkit, find_cuda
-from kjit.build.highway import find_highway
+from kjit.build.highway import highway_include
 from kjit.build.toolchain import gpu_archs, kjit_include, runtime_target, tvm_ffi_include
 from kjit.errors import ToolchainError, UsageError
 from kjit.project import Project
@@ -100,10 +99,8 @@ def editor_flags(project: Project) -> EditorFlags:
     notes: list[str] = []
     # A source with Google Highway is read once, and not for each kind of CPU; the macro is about nothing else.
     common = ["-std=c++20", "-DHWY_COMPILE_ONLY_STATIC", f"-I{project.include_dir}"]
-    for folder in (kjit_include(), tvm_ffi_include()):
+    for folder in (kjit_include(), tvm_ffi_include(), *highway_include()):
         common += ["-isystem", str(folder)]
-    with contextlib.suppress(ToolchainError):  # a project without it does not need it
-        common += find_highway().flags
     try:
         common += _library_flags(find_cxx())
     except ToolchainError as error:

@@ -69,11 +69,11 @@ VARIABLES = (
         COMPILER_LAUNCHER,
         "A program that is put before every command that compiles, like `sccache` or `ccache`; not before links.",
     ),
-    # Modules with vectors by Google Highway read it themselves (kjit/highway.h).
+    # Kernels with <kjit/highway.h> read it themselves.
     Variable(
         CPU_LEVEL,
-        "A lower level of CPU (`x86-64-v2`) than this one has: of a bundle, and of an op with `--simd highway`, what "
-        "runs there is taken, so that you can try it.",
+        "A lower level of CPU (`x86-64-v2`) than this one has: of a bundle, and of a kernel with "
+        "`<kjit/highway.h>`, what runs there is taken, so that you can try it.",
     ),
     # Kernels read this one themselves, at their first call.
     Variable(

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from kjit.errors import UsageError
 
@@ -19,10 +19,6 @@ Side = Literal["cpu", "cuda"]
 
 TargetKind = Literal["cpu", "cuda", "sim", "sim-check"]
 """`sim` runs the CUDA side on the CPU, in the simulator; `sim-check` also looks for mistakes in it while it runs."""
-
-Simd = Literal["compiler", "highway"]
-"""How the C++ side of a `Spec` uses the CPU's vectors: the compiler makes them from loops, for one kind of CPU; or its
-source has them, with Google Highway, for several kinds in one library."""
 
 Export = tuple[str, str]
 """An export: the name that Python calls, and the C++ symbol (with its template arguments) behind it."""
@@ -172,10 +168,9 @@ class Spec:
         cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs.
         extra_cflags: for the C++ compiler. extra_cuda_cflags: for nvcc. extra_ldflags: for the link.
         extra_include_paths: absolute folders, searched before kjit's own.
-        simd: `highway` where the C++ side includes `<kjit/highway.h>`.
 
     Raises:
-        UsageError: the name or an export is not an identifier, there is nothing to build, or `simd` is no such word.
+        UsageError: the name or an export is not an identifier, or there is nothing to build.
     """
 
     name: str
@@ -188,7 +183,6 @@ class Spec:
     extra_cuda_cflags: tuple[str, ...]
     extra_ldflags: tuple[str, ...]
     extra_include_paths: tuple[str, ...]
-    simd: Simd
 
     def __init__(
         self,
@@ -202,7 +196,6 @@ class Spec:
         extra_cuda_cflags: Iterable[str] = (),
         extra_ldflags: Iterable[str] = (),
         extra_include_paths: Iterable[StrPath] = (),
-        simd: Simd = "compiler",
     ) -> None:
         if _NAME.fullmatch(name) is None:
             raise UsageError(f"'{name}' cannot name a module: it must be an identifier (letters, digits, underscores).")
@@ -211,8 +204,6 @@ class Spec:
                 f"'{name[:20]}...' cannot name a module: it has {len(name)} letters, and {_LONGEST_NAME} are possible.",
                 hint="tell variants apart by their arguments, not by their names",
             )
-        if simd not in get_args(Simd):
-            raise UsageError(f"module '{name}': simd is one of {', '.join(get_args(Simd))}, not '{simd}'.")
         fields: dict[str, object] = {
             "name": name,
             "args": tuple(args),
@@ -224,7 +215,6 @@ class Spec:
             "extra_cuda_cflags": _strings("extra_cuda_cflags", extra_cuda_cflags),
             "extra_ldflags": _strings("extra_ldflags", extra_ldflags),
             "extra_include_paths": _paths("extra_include_paths", extra_include_paths),
-            "simd": simd,
         }
         _refuse_nul("args", args)
         for field, value in fields.items():
@@ -252,7 +242,7 @@ class Spec:
             missing = "CUDA" if kind == "cuda" else "CPU"
             raise UsageError(f"op '{self.name}' has no {missing} source, only {' and '.join(self.kinds)}.")
         if kind == "cuda":
-            return _without(self, cpp_files=(), cpp_wrappers=(), simd="compiler")
+            return _without(self, cpp_files=(), cpp_wrappers=())
         return _without(self, cuda_files=(), cuda_wrappers=())
 
     @property
@@ -274,7 +264,7 @@ class Variant:
         return f"{self.spec.label} {self.target}"
 
 
-def _without(spec: Spec, **emptied: tuple[()] | str) -> Spec:
+def _without(spec: Spec, **emptied: tuple[()]) -> Spec:
     copy = object.__new__(Spec)
     for field in spec.__dataclass_fields__:
         object.__setattr__(copy, field, emptied.get(field, getattr(spec, field)))

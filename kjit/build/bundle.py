@@ -298,7 +298,6 @@ def identity_of(spec: Spec) -> dict[str, object]:
         "flags for c++": without_folders(spec.extra_cflags),
         "flags for nvcc": without_folders(spec.extra_cuda_cflags, "nvcc"),
         "flags for the link": without_folders(spec.extra_ldflags),
-        "simd": spec.simd,
     }
 
 

@@ -4,7 +4,7 @@
 levels: sets of instructions that generations of CPUs have in common, each with a name that compilers know. On loading,
 the highest level that the CPU has is taken. Several levels cost a few libraries of some ten KiB; one level would either
 leave half of a new CPU unused, or not run on an old one. Function multiversioning would put them into one library, but
-only for functions that are marked one by one. An op with vectors by Google Highway does that: it needs one library.
+only for functions that are marked one by one. (Google Highway marks them: kjit/highway.h.)
 
 Source of the x86-64 levels: System V ABI, AMD64 supplement, "Micro-Architecture Levels"; the first is left out, as
 torch does not run on a CPU without SSE 4.2. Source of the features of Arm's levels: Arm Architecture Reference Manual
@@ -20,7 +20,6 @@ from functools import lru_cache
 
 from kjit import env
 from kjit.errors import UsageError
-from kjit.spec import Spec, Target
 
 
 @dataclass(frozen=True)
@@ -52,14 +51,6 @@ _LEVELS: Mapping[str, tuple[Level, ...]] = {
         _level("armv8.2-a", "atomics asimdrdm fphp asimdhp asimddp crc32", "armv8.2-a+fp16+dotprod"),
     ),
 }
-
-
-def is_built_for(spec: Spec, target: Target) -> bool:
-    """Whether a bundle has a library of `spec` for `target`: one that chooses between kinds of CPUs itself is built for
-    the lowest level alone."""
-    chooses = spec.simd == "highway" and target.level is not None
-    lowest = lowest_level()
-    return not chooses or lowest is None or target.level == lowest.name
 
 
 def levels() -> tuple[Level, ...]:

@@ -1,8 +1,9 @@
-"""Where are the headers of Google Highway, with which an op has vectors for each kind of CPU in one library?
+"""Where are the headers of Google Highway, for kernels that are written with it?
 
-Only its headers are used (kjit/highway.h says why), so that a file is all that has to be found. They are looked for
-where a package manager of the user's own puts them before the system's: a virtual or conda environment says more about
-a project than the machine that it is on.
+To a build, they are headers like any others: a source includes them, and an op names their folder where compilers do
+not look by themselves. Only headers are used (kjit/highway.h says why), so that a file is all that has to be found.
+They are looked for where a package manager of the user's own puts them before the system's: a virtual or conda
+environment says more about a project than the machine that it is on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from kjit.errors import ToolchainError
 
-HEADER = "hwy/highway.h"
+HEADERS = "hwy/"
+HEADER = f"{HEADERS}highway.h"
 
 SYSTEM_FOLDERS = ("/usr/local/include", "/usr/include")
 """What every compiler of the system searches by itself."""
@@ -51,10 +53,26 @@ class Highway:
                 return ".".join(part[1] for part in parts if part)
         return "unknown"
 
-    @property
-    def flags(self) -> list[str]:
-        """What a compiler has to be told to find them."""
-        return [] if self.is_searched else ["-isystem", str(self.include)]
+
+def highway_include() -> list[str]:
+    """The folder of Google Highway's headers, for `extra_include_paths`: in a list of one.
+
+    Empty where compilers find them by themselves, and where there are none: a wrapper can be imported there, and what a
+    bundle holds is loaded. To compile says then what is missing.
+    """
+    found = _find()
+    return [] if found is None or found.is_searched else [str(found.include)]
+
+
+def highway_hint() -> str:
+    """What helps where a source includes one of the headers and the compiler does not find it."""
+    found = _find()
+    if found is None:
+        return f"it belongs to Google Highway: {INSTALL}"
+    return (
+        f"Google Highway is in '{found.include}', where the compiler does not look: add its folder to the op's, "
+        "extra_include_paths=[..., *kjit.highway_include()]"
+    )
 
 
 def find_highway() -> Highway:

@@ -27,7 +27,6 @@ from functools import lru_cache
 
 import kjit
 from kjit.build.flags import Dialect, map_paths
-from kjit.build.highway import find_highway
 from kjit.build.toolchain import Toolchain, tvm_ffi_include
 from kjit.errors import UsageError
 from kjit.spec import Spec, Variant
@@ -316,7 +315,6 @@ def _module(spec: Spec, target: str, anchors: Anchors, sources: tuple[FileState,
             "link": _anchored(spec.extra_ldflags, anchors),
         },
         "include folders": [anchors.written(path) for path in spec.extra_include_paths],
-        "simd": spec.simd,
     }
 
 
@@ -331,9 +329,7 @@ _known_surroundings: dict[tuple[object, ...], Surroundings] = {}
 def _surroundings(spec: Spec, toolchain: Toolchain, anchors: Anchors) -> Surroundings:
     """What `spec` is built with. Remembered by everything that it is made from: the environment is in `toolchain`."""
     own = (spec.extra_cflags, spec.extra_cuda_cflags, spec.extra_ldflags, spec.extra_include_paths)
-    # The flags of such a module name the folders of its sources, and of Highway.
-    vectors = (spec.cpp_files, tuple(find_highway().flags)) if spec.simd == "highway" else ()
-    made_from = (toolchain, anchors, own, vectors, FORMAT, kjit.__version__, tvm_ffi_version())
+    made_from = (toolchain, anchors, own, FORMAT, kjit.__version__, tvm_ffi_version())
     known = _known_surroundings.get(made_from)
     if known is not None:
         return known

@@ -1,4 +1,4 @@
-"""Which package brings a header or a library of CUDA that is not here?
+"""Which package brings a header or a library that is not here?
 
 CUDA's libraries are packages of their own, and the compiler from PyPI comes without them.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from kjit.build.highway import HEADERS, highway_hint
 from kjit.build.libraries import find_versioned
 from kjit.build.toolchain import Toolchain
 
@@ -36,7 +37,8 @@ _MISSING_LIBRARY = re.compile(
 
 
 def hint(log: str, toolchain: Toolchain) -> str | None:
-    """What helps against the first header or library that a log says is missing, if it is one of CUDA's."""
+    """What helps against the first header or library that a log says is missing, if it is one of CUDA's or of
+    Google Highway's."""
     cuda = toolchain.cuda or toolchain.cuda_headers
     if (match := _MISSING_LIBRARY.search(log)) is not None:
         name = match["gnu"] or match["lld"] or match["mold"]
@@ -50,6 +52,8 @@ def hint(log: str, toolchain: Toolchain) -> str | None:
             )
         package = _package(name, 1)
     elif (match := _MISSING_HEADER.search(log)) is not None:
+        if match["header"].startswith(HEADERS):
+            return highway_hint()
         package = _package(match["header"], 0)
     else:
         return None

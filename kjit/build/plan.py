@@ -30,7 +30,6 @@ from typing import Any, Literal
 from kjit import env
 from kjit.build import machine
 from kjit.build.compile import Built, compile_variant, explain_again
-from kjit.build.cpu import is_built_for
 from kjit.build.diagnostics import KernelResources
 from kjit.build.failures import Refusal
 from kjit.build.key import FileState, Key
@@ -338,7 +337,7 @@ class Collected:
 
     def variants(self, targets: Sequence[Target]) -> list[Variant]:
         every = (each for _, specs in self.modules for spec in specs for each in variants_of(spec, targets))
-        return list(dict.fromkeys(each for each in every if is_built_for(each.spec, each.target)))
+        return list(dict.fromkeys(every))
 
 
 def collect(project: Project, ops: Sequence[str] = ()) -> Collected:

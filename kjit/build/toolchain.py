@@ -1,7 +1,7 @@
 """With which compilers, for which architecture and with which flags is a module built, and what identifies all that?
 
 This is the one file that chooses flags. Each of its neighbours answers one question: compilers.py (which C++ compiler),
-cuda.py (which CUDA toolkit), cpu.py (which CPU), gpus.py (which GPUs), highway.py (where Highway's headers are),
+cuda.py (which CUDA toolkit), cpu.py (which CPU), gpus.py (which GPUs),
 flags.py (what a flag that somebody else chose says). A `Toolchain` is a value: it is found once a process for each
 environment, costs a handful of `stat` calls after that, and starts a subprocess only for a compiler that was never seen
 before.
@@ -26,13 +26,12 @@ from kjit.build import gpus
 from kjit.build.compilers import HOST_VARIABLE, find_host_cxx
 from kjit.build.compilers import Compiler as Compiler
 from kjit.build.compilers import find_cxx as find_cxx
-from kjit.build.cpu import cpu_features, cpu_identity, find_level, lowest_level
+from kjit.build.cpu import cpu_features, cpu_identity, find_level
 from kjit.build.cuda import CudaHeaders, find_cuda_headers
 from kjit.build.cuda import CudaToolkit as CudaToolkit
 from kjit.build.cuda import find_cuda as find_cuda
 from kjit.build.flags import for_host_compiler
 from kjit.build.gpus import Capability
-from kjit.build.highway import find_highway
 from kjit.build.memo import Stamp, is_unchanged
 from kjit.errors import ToolchainError, UsageError
 from kjit.spec import CudaArch, Side, Spec, Target, TargetKind
@@ -159,14 +158,12 @@ class Toolchain:
     def cxx_flags(self, spec: Spec) -> list[str]:
         """The flags for a C++ unit of `spec`."""
         flags = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
-        if spec.simd == "highway":
-            flags += _highway_flags(spec)
-        elif self.target.level is not None:
+        if self.target.level is not None:
             flags.append(f"-march={find_level(self.target.level).march}")
         elif self._is_native:
             flags.append("-march=native")
         if self.target.kind == "cpu":
-            flags += self._vector_flags(spec)
+            flags += self._vector_flags
             # Without OpenMP's library, `omp simd` still makes vectors.
             flags.append("-fopenmp" if self._has_openmp else "-fopenmp-simd")
         if self.target.arch is not None:
@@ -175,11 +172,12 @@ class Toolchain:
             flags += self._simulated
         return [*flags, *spec.extra_cflags, *self._include_flags(spec.extra_include_paths)]
 
-    def _vector_flags(self, spec: Spec) -> list[str]:
+    @property
+    def _vector_flags(self) -> list[str]:
         """What lets the compiler use vectors for a CPU's loops over elements; no result changes."""
         # A square root that sets errno, or a comparison that may trap, is done for one element after another.
         flags = ["-fno-math-errno", "-fno-trapping-math"]
-        if platform.machine() == "x86_64" and spec.simd != "highway":
+        if platform.machine() == "x86_64":
             # The widest, on every CPU: kjit/cpu.h converts halves in vectors of that size.
             flags.append("-mprefer-vector-width=512")
         if self.cxx.family == "gcc":
@@ -519,18 +517,6 @@ def _native_arch(capability: Capability) -> CudaArch:
     """The architecture that uses all of a GPU: from 9.0 on, the one with instructions of that GPU only (`a`)."""
     major, minor = capability
     return CudaArch(major, minor, "a" if major >= 9 else "")
-
-
-def _highway_flags(spec: Spec) -> list[str]:
-    """For a source with vectors by Highway, which is compiled for several kinds of CPU itself.
-
-    What it is compiled for besides is what they have in common: with `-march=native` there would be this machine's
-    only, and what is tested would not be what is shipped. The source is found by its name: Highway includes it again.
-    """
-    folders = dict.fromkeys(os.path.dirname(path) for path in spec.cpp_files)
-    lowest = lowest_level()
-    march = [] if lowest is None else [f"-march={lowest.march}"]
-    return [*march, *(part for folder in folders for part in ("-iquote", folder)), *find_highway().flags]
 
 
 def _include_flags(own: Sequence[str], cuda: Sequence[Path], *, simulated: bool = False) -> list[str]:

@@ -51,14 +51,6 @@ def new(
             show_default=False,
         ),
     ] = None,
-    simd: Annotated[
-        str,
-        typer.Option(
-            help="How the kernel for the CPU uses its vectors. compiler: from plain loops. highway: with Google "
-            "Highway, for several kinds of CPU in one library.",
-            autocompletion=lambda: ["compiler", "highway"],
-        ),
-    ] = "compiler",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; show the files and a diff.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
     update: Annotated[
@@ -76,14 +68,13 @@ def new(
     if update:
         if force:
             raise UsageError("--update keeps what you changed and --force does not.", hint="leave one of them out")
-        given = {name for name in ("pattern", "device", "simd") if _is_given(context, name)}
+        given = {name for name in ("pattern", "device") if _is_given(context, name)}
         _update(
             op,
             signature,
             pattern if "pattern" in given else None,
             parse_devices(device) if "device" in given else None,
             None if dtypes is None else parse_dtypes(dtypes),
-            simd if "simd" in given else None,
             dry_run,
         )
         return
@@ -93,7 +84,6 @@ def new(
         pattern=pattern,
         devices=parse_devices(device),
         dtypes=None if dtypes is None else parse_dtypes(dtypes),
-        simd=simd,
     )
     if dry_run:
         _show(scaffold)
@@ -114,12 +104,11 @@ def _update(
     pattern: str | None,
     devices: Sequence[Side] | None,
     dtypes: Sequence[DType] | None,
-    simd: str | None,
     dry_run: bool,
 ) -> None:
     from kjit.scaffold.update import update_op
 
-    scaffold, conflicts = update_op(op, signature, pattern=pattern, devices=devices, dtypes=dtypes, simd=simd)
+    scaffold, conflicts = update_op(op, signature, pattern=pattern, devices=devices, dtypes=dtypes)
     if not scaffold.files.files:
         console.say(f"{op} is as it would be written; nothing to do.")
         return

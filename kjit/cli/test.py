@@ -101,7 +101,6 @@ def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool
     What cannot be told or built here for want of a compiler or of a cache is left to the tests.
     """
     from kjit.build import bundle, plan
-    from kjit.build.cpu import is_built_for
     from kjit.build.store import Store
     from kjit.cli.build import build_variants, print_errors
     from kjit.runtime.declared import variants_of
@@ -117,7 +116,7 @@ def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool
         variant
         for spec, wrapper in wrappers.items()
         for variant in variants_of(spec, targets)
-        if is_built_for(spec, variant.target) and bundle.find(variant, wrapper).library is None
+        if bundle.find(variant, wrapper).library is None
     ]
     if not variants:
         return

@@ -2,7 +2,7 @@
 
 A template should read like the file that it makes. So what takes thought (the C++ type of a number that meets elements
 of type T, the arguments of a call) is worked out here, and a template only places it. What is computed is in
-`start.py`; what only CUDA kernels have is in `cuda.py`, what only those with Google Highway have in `highway.py`.
+`start.py`; what only CUDA kernels have is in `cuda.py`.
 """
 
 from __future__ import annotations

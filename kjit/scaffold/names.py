@@ -46,19 +46,17 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    addresses ahead aligned_head all_aligned are_aligned arrays at at_row beyond bits_t blockDim blockIdx blocks
-    chunk columns_aligned compute_t data_of device div_ceil element element_or_zero elementwise exceeds_caches
-    fetch_ahead fetched fills first fits for_parts for_run for_vectors gather given gpu gridDim head heads held hn
-    host hwy i in_shared inverse_rms is_long is_next j kept_chunks kernel kjit lane lane_t last late launch least
-    line load load_one load_or_zero lowest matcher math max_block maybe_unused most next next_inverse_rms next_total
-    num_rows numel of_lead of_row of_vector only packed_kernel packing parallel_ranges params part parts pending
-    pointers row row_at row_size row_total rsqrt run runs scalar_t shape sizes spread sqrt staged_t std store
-    store_one streams summed table_size tag tail_total term threadIdx threads totals usual vec_end vec_total vectors
-    wanted warpSize whole widen write_run
+    addresses ahead aligned_head all_aligned arrays at at_row beyond blockDim blockIdx blocks chunk columns_aligned
+    compute_t data_of device div_ceil element element_or_zero elementwise exceeds_caches fetch_ahead fetched fills
+    first fits for_parts gather given gpu gridDim head heads held host i in_shared inverse_rms is_long is_next j
+    kept_chunks kernel kjit lane last late launch least line load lowest matcher math max_block maybe_unused most
+    next next_inverse_rms next_total num_rows numel of_lead of_row of_vector only packed_kernel packing
+    parallel_ranges params part parts pending pointers row row_size row_total rsqrt run runs scalar_t shape sizes
+    spread sqrt staged_t std store streams summed table_size tail_total term threadIdx threads totals usual vec_end
+    vec_total vectors wanted warpSize whole widen
 
-    GatherSizes In Index Lane LaunchKernel Mut Optional OptionalIn OptionalPerColumn OptionalPerRow Out Params Part
-    PerColumn PerRow RowRun StagedRow SymbolicDevice SymbolicShape SymbolicSize T Table Tag TensorMatcher TensorView
-    Ts U Widest
+    GatherSizes In Index LaunchKernel Mut Optional OptionalIn OptionalPerColumn OptionalPerRow Out Params PerColumn
+    PerRow RowRun StagedRow SymbolicDevice SymbolicShape SymbolicSize T Table TensorMatcher TensorView Ts U Widest
     kAhead kAligned kBlock kClusters kColumns kDLCPU kDLCUDA kDevice kEven kFull kKeep kLate kLong kParallel kParts
     kStaying kStreaming kVec kWhole
 
@@ -96,7 +94,7 @@ _NUMBERED = re.compile(r"(?:matcher|member)\d+|dtype_\w+")
 _MACRO_FAMILIES = re.compile(
     r"(?:M|FP|NV|STA|CUDA|CUDART|ADJ|MOD|CLOCK|KJIT|TVM|DLPACK|HUGE|NL|SEEK|FD|CHAR|U?INT\d*|U?INTMAX|U?INTPTR|U?LONG"
     r"|U?LLONG|U?SHRT|[SU]CHAR|WCHAR|WINT|PTRDIFF|SIZE|BC|XATTR|SIG|RENAME|PTHREAD|L|P|MB|MAX|MATH|EXIT|CHECK|BOOL|WORD"
-    r"|HWY|HIGHWAY|TTY|TMP|TIMER|TIME|RAND|BIG|LITTLE|PDP|BYTE|FILENAME|FOPEN|CU|ATOMIC|CLOCKS|CLONE|CLOSE_RANGE|LC"
+    r"|TTY|TMP|TIMER|TIME|RAND|BIG|LITTLE|PDP|BYTE|FILENAME|FOPEN|CU|ATOMIC|CLOCKS|CLONE|CLOSE_RANGE|LC"
     r"|SCHED|SYS)_\w+"
     r"|SNAN\w*|W[A-Z]{4,}|WEOF|CUDARTAPI|(?:cuda|CUDA)[A-Z]\w*"
     r"|(?:AIO_PRIO_DELTA|CHARCLASS_NAME|COLL_WEIGHTS|DELAYTIMER|EXPR_NEST|HOST_NAME|IOV|LINE|LOGIN_NAME|MQ_PRIO|NAME"

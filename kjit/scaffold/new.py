@@ -10,17 +10,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
-from kjit.build.highway import find_highway
-from kjit.errors import ToolchainError, UsageError
+from kjit.errors import UsageError
 from kjit.project import Project, find_pyproject, load_toml, read_project
 from kjit.scaffold.cases import CasesView
 from kjit.scaffold.cpp import CppView
 from kjit.scaffold.cuda import CudaView
 from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType, find_dtype, suggest_dtype
 from kjit.scaffold.fileset import FileSet
-from kjit.scaffold.highway import HighwayView
 from kjit.scaffold.init import add_package, add_project, finds_package, plan_project
 from kjit.scaffold.names import camel, check_op_name, cpp_stem
 from kjit.scaffold.patterns import DEFAULT_PATTERN, Pattern, Placed, check_signature, find_pattern
@@ -28,9 +25,7 @@ from kjit.scaffold.python import PythonView
 from kjit.scaffold.render import render
 from kjit.scaffold.signature import Signature, parse_signature
 from kjit.scaffold.start import Start
-from kjit.spec import Side, Simd
-
-DEFAULT_SIMD: Simd = "compiler"
+from kjit.spec import Side
 
 MARKER = "The math"
 """How a comment begins that stands above what the user is to change."""
@@ -86,7 +81,6 @@ def scaffold_op(
     pattern: str = DEFAULT_PATTERN,
     devices: Sequence[Side] = ("cuda",),
     dtypes: Sequence[DType] | None = None,
-    simd: str = DEFAULT_SIMD,
     shared: bool | None = None,
     start: Path | str = ".",
 ) -> Scaffold:
@@ -98,13 +92,12 @@ def scaffold_op(
         pattern: the kind of kernel.
         devices: what it gets a kernel for.
         dtypes: what the dtype variables of the signature stand for; by default fp32, fp16 and bf16.
-        simd: how the kernel for the CPU uses its vectors: `compiler` or `highway`.
         shared: whether an op whose kernels are the library's has a file that those of its devices include; by default
             where it has several devices.
         start: a folder of the project. Where there is no project, one is made for it there.
 
     Raises:
-        UsageError: the name, the signature, the pattern, a device, a dtype or `simd` will not do, or the project's
+        UsageError: the name, the signature, the pattern, a device or a dtype will not do, or the project's
             `pyproject.toml` cannot be used.
     """
     check_op_name(op)
@@ -113,7 +106,6 @@ def scaffold_op(
     parsed = parse_signature(chosen.signature if signature is None else signature)
     placed = check_signature(parsed, chosen, op)
     meant = _check_dtypes(parsed, chosen, dtypes)
-    vectors = _check_simd(simd, kinds)
 
     here = Path(os.path.abspath(start))
     pyproject = find_pyproject(here)
@@ -134,14 +126,8 @@ def scaffold_op(
             )
     _check_free(op, project)
 
-    if vectors == "highway":
-        try:
-            find_highway()
-        except ToolchainError as error:
-            notes.append(f"{error.message} The op does not compile before it is installed: {error.hint}")
-
-    kernels = _kernels(op, chosen, kinds, vectors, len(kinds) > 1 if shared is None else shared, project)
-    context = _context(op, chosen, placed, kinds, meant, vectors, project, kernels)
+    kernels = _kernels(op, chosen, kinds, len(kinds) > 1 if shared is None else shared, project)
+    context = _context(op, chosen, placed, kinds, meant, project, kernels)
     width = _python_width(project.root)
     for path, template in kernels.items():
         where = {".cuh": "on a GPU", ".cpp": "on the CPU"}.get(path.suffix)
@@ -213,18 +199,6 @@ def _check_dtypes(signature: Signature, pattern: Pattern, dtypes: Sequence[DType
     return dtypes
 
 
-def _check_simd(simd: str, devices: Sequence[Side]) -> Simd:
-    if simd == "highway" and "cpu" not in devices:
-        raise UsageError(
-            "--simd highway is about the kernel for the CPU, and there is none.", hint="--device cpu or cuda,cpu"
-        )
-    for way in get_args(Simd):
-        if simd == way:
-            chosen: Simd = way
-            return chosen
-    raise UsageError(f"--simd: '{simd}' is none of compiler and highway.", hint="--simd compiler is the default")
-
-
 def _check_free(op: str, project: Project) -> None:
     """Refuse a name under which the package or the project has something else already.
 
@@ -239,23 +213,19 @@ def _check_free(op: str, project: Project) -> None:
         raise UsageError(f"the project's package is named '{op}' already.", hint=f"for example: {op}_op")
 
 
-def _kernels(
-    op: str, pattern: Pattern, devices: Sequence[Side], simd: Simd, shared: bool, project: Project
-) -> dict[Path, str]:
+def _kernels(op: str, pattern: Pattern, devices: Sequence[Side], shared: bool, project: Project) -> dict[Path, str]:
     """The C++ files of an op, and the template of each.
 
     Where the kernels are the library's, one file has the op for all devices: that of the only device, or a `shared`
-    one that theirs include. With Google Highway the CPU has a kernel of its own.
+    one that theirs include.
     """
     paths = {device: project.csrc_dir / f"{op}{SUFFIXES[device]}" for device in devices}
     kernels = {path: f"op/csrc/{pattern.name}{path.suffix}.j2" for path in paths.values()}
-    if pattern.is_library and shared and simd == "compiler":
+    if pattern.is_library and shared:
         source = {project.csrc_dir / f"{op}{SHARED}": _LIBRARY_TEMPLATE}
         return source | dict.fromkeys(paths.values(), _DEVICE_TEMPLATE)
     if pattern.is_library:
         kernels = dict.fromkeys(kernels, _LIBRARY_TEMPLATE)
-    if simd == "highway":
-        kernels[paths["cpu"]] = f"op/csrc/highway/{pattern.name}.cpp.j2"
     return kernels
 
 
@@ -265,7 +235,6 @@ def _context(
     placed: Placed,
     devices: Sequence[Side],
     dtypes: Sequence[DType],
-    simd: Simd,
     project: Project,
     kernels: Mapping[Path, str],
 ) -> dict[str, object]:
@@ -290,8 +259,6 @@ def _context(
         "inputs": placed.signature.inputs,
         "cpp": cpp,
         "cuda": CudaView(cpp),
-        "simd": HighwayView(cpp),
-        "is_highway": simd == "highway",
         "python": python,
         "cases": CasesView(python),
         "module": project.module_name(op),

@@ -22,8 +22,7 @@ from kjit.scaffold.dtypes import DType
 from kjit.scaffold.patterns import Kind, Placed
 from kjit.scaffold.signature import Scalar, Signature, Tensor
 
-Language = Literal["cpp", "highway", "python"]
-"""`highway` is C++ in which tensors are vectors, and floats and ints come along as vectors too."""
+Language = Literal["cpp", "python"]
 
 FACTOR = "inverse_rms"
 """What a row's elements are multiplied by, in the code of both languages."""
@@ -148,10 +147,9 @@ class Start:
         summands = [self._name(tensor, language) for tensor in absent]
         # Whether a sum of rounded numbers is zero depends on the rounding; that of two is exact.
         if not self._is_bool(result) or all(self._is_bool(other) for other in self.results):
-            summands += self._whole_numbers(language) + ([_broadcast(str(index), language)] if index else [])
+            summands += self._whole_numbers + ([str(index)] if index else [])
         text = self._sum(read, factors, summands, language)
-        # What is stored as a bool is compared with zero then.
-        return text if language == "highway" else self._boolean(result, text)
+        return self._boolean(result, text)
 
     def _row_result(self, result: Tensor, index: int, language: Language) -> str:
         factor = f"{FACTOR}[..., 0]" if language == "python" else FACTOR
@@ -160,13 +158,13 @@ class Start:
             factors = [t.name for t in self._of("number", optional=False) if not t.mutable]
             factors += [s.name for s in self.signature.scalars if s.kind == "float" and s.name != self.eps]
             absent = [t.name for t in self._of("number", optional=True)]
-            summands = [*absent, *self._whole_numbers(language), *summands]
+            summands = [*absent, *self._whole_numbers, *summands]
         own = [result.name] if result.mutable else []
         return _combine([factor], factors, [*own, *summands])
 
-    def _whole_numbers(self, language: Language) -> list[str]:
-        numbers = [p for p in (*self.signature.scalars, *self.signature.constants) if p.kind != "float"]
-        return [_broadcast(p.name, language) if p.constant or p.kind == "bool" else p.name for p in numbers]
+    @property
+    def _whole_numbers(self) -> list[str]:
+        return [p.name for p in (*self.signature.scalars, *self.signature.constants) if p.kind != "float"]
 
     def _sum(self, tensors: Sequence[Tensor], factors: list[str], summands: list[str], language: Language) -> str:
         terms = [self._name(tensor, language) for tensor in tensors]
@@ -215,11 +213,6 @@ class View:
     @property
     def signature(self) -> Signature:
         return self.placed.signature
-
-
-def _broadcast(number: str, language: Language) -> str:
-    """A number in an expression of vectors: in all lanes of one."""
-    return f"hn::Set(tag, {number})" if language == "highway" else number
 
 
 def _combine(terms: Sequence[str], factors: Sequence[str], summands: Sequence[str], *, plus: str = " + ") -> str:

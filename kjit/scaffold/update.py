@@ -3,8 +3,8 @@
 As version control merges: the files as `kjit new` wrote them, as they are now, and as `kjit new` would write them for
 the new signature are brought together, file by file, by `git merge-file`. What only one side has changed is taken;
 where both have, which is mostly the math, both stay between git's markers for a person to decide. The first of the
-three is made anew: the wrapper's docstring keeps signature and pattern, `DTYPES` the dtypes, and its `Spec` says `simd`
-and, by the kernels that it names, for which devices. The trade-off: where the templates have changed since, so has that
+three is made anew: the wrapper's docstring keeps signature and pattern, `DTYPES` the dtypes, and its `Spec` says, by
+the kernels that it names, for which devices. The trade-off: where the templates have changed since, so has that
 first side, and there is more to decide.
 """
 
@@ -27,9 +27,9 @@ from kjit.project import Project, find_project
 from kjit.scaffold.dtypes import DTYPES, DType, find_dtype
 from kjit.scaffold.fileset import File, FileSet, with_line_ends_of
 from kjit.scaffold.names import camel, check_op_name
-from kjit.scaffold.new import DEFAULT_SIMD, MARKER, SHARED, Place, Scaffold, scaffold_op
+from kjit.scaffold.new import MARKER, SHARED, Place, Scaffold, scaffold_op
 from kjit.scaffold.signature import ScalarKind, parse_signature
-from kjit.spec import Side, Simd
+from kjit.spec import Side
 
 _KERNELS: Mapping[Side, str] = {"cuda": "cuda_files", "cpu": "cpp_files"}
 """The keyword by which a `Spec` names the kernels for a device."""
@@ -49,7 +49,6 @@ class _Recipe:
     pattern: str
     devices: tuple[Side, ...]
     dtypes: tuple[DType, ...] | None
-    simd: Simd
     shared: bool
 
 
@@ -60,7 +59,6 @@ def update_op(
     pattern: str | None = None,
     devices: Sequence[Side] | None = None,
     dtypes: Sequence[DType] | None = None,
-    simd: str | None = None,
     start: Path | str = ".",
 ) -> tuple[Scaffold, list[Place]]:
     """Put the files of an op together anew: with another signature, pattern, devices or dtypes, and with every change
@@ -68,7 +66,7 @@ def update_op(
 
     Args:
         op: its name.
-        signature, pattern, devices, dtypes, simd: as for `scaffold_op`; what is not given stays as it is.
+        signature, pattern, devices, dtypes: as for `scaffold_op`; what is not given stays as it is.
         start: a folder of the project.
 
     Returns:
@@ -91,7 +89,6 @@ def update_op(
         before.signature,
         pattern=before.pattern,
         devices=before.devices,
-        simd=before.simd,
         shared=before.shared,
         start=start,
     )
@@ -104,7 +101,6 @@ def update_op(
         pattern=pattern or before.pattern,
         devices=sides,
         dtypes=dtypes or (before.dtypes if signature is None or _has_variable(signature) else None),
-        simd=simd or (before.simd if "cpu" in sides else DEFAULT_SIMD),
         shared=before.shared or len(sides) > 1,
         start=start,
     )
@@ -215,10 +211,9 @@ def _recipe(project: Project, op: str) -> _Recipe:
             f"{shown} does not say what the op's kernels are: it has no Spec with cuda_files= or cpp_files=.",
             hint=f"`kjit new {op} SIGNATURE --force --dry-run` shows what a new scaffold has otherwise",
         )
-    simd: Simd = "highway" if spec.get("simd") == "'highway'" else "compiler"
     signature, pattern = (" ".join(found[name]) for name in ("Signature", "Pattern"))
     shared = len(devices) > 1 or _has_shared_source(project, op)
-    return _Recipe(signature, pattern, devices, _dtypes(tree), simd, shared)
+    return _Recipe(signature, pattern, devices, _dtypes(tree), shared)
 
 
 def _has_shared_source(project: Project, op: str) -> bool:

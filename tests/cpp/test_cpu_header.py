@@ -1,24 +1,20 @@
-"""kjit/cpu.h, kjit/streaming.h and kjit/highway.h: work in ranges, halves that are computed with as floats, and stores
-that go past the caches."""
+"""kjit/cpu.h and kjit/streaming.h: work in ranges, halves that are computed with as floats, and stores that go past the
+caches."""
 
 from __future__ import annotations
 
 import ast
-import ctypes
-import mmap
 import os
 import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 import kjit
 from kjit import env
-from kjit.spec import Spec, Target, Variant
 
 HERE = Path(__file__).parent
 
@@ -38,16 +34,6 @@ def floats_to_round(dtype: torch.dtype) -> list[torch.Tensor]:
     x[2:6] = torch.tensor([-1, 0x7FFF8000, 0x7F800001, 0x7FC00000], dtype=torch.int32).view(torch.float32)  # NaN
     clean = x[~x.isnan()]
     return [x, clean, torch.cat([clean[:512], x, clean])]
-
-
-def at_the_end(values: torch.Tensor) -> torch.Tensor:
-    """A copy behind which there is no memory: to read or write there ends the process."""
-    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
-    behind = ctypes.addressof(ctypes.c_char.from_buffer(pages)) + mmap.PAGESIZE
-    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(behind), mmap.PAGESIZE, 0) == 0
-    memory = torch.frombuffer(pages, dtype=torch.uint8)
-    copy = memory[mmap.PAGESIZE - values.nbytes : mmap.PAGESIZE].view(values.dtype)
-    return copy.copy_(values)
 
 
 def assert_rounded(values: torch.Tensor, out: torch.Tensor) -> None:
@@ -181,62 +167,3 @@ def test_rows_that_are_staged_are_changed_and_written(dtype: torch.dtype, row_si
     assert double_rows(*(tensor[1:-1].view(3, row_size) for tensor in (x, out)), streams)
     assert torch.equal(x, expected)
     assert torch.equal(out, expected)
-
-
-@pytest.fixture
-def highway_cases() -> Any:
-    from kjit.runtime.load import load_variant
-
-    spec = Spec("highway_cases", cpp_files=[HERE / "highway_cases.cpp"], simd="highway")
-    return load_variant(Variant(spec, Target.cpu()))
-
-
-@pytest.mark.highway
-@pytest.mark.parametrize("streams", [False, True])
-def test_halves_in_lanes_stay_what_they_are_and_lanes_that_are_not_there_are_not_counted(
-    streams: bool, highway_cases: Any
-) -> None:
-    halves = every_half()
-    out = torch.empty_like(halves)
-    highway_cases.copy(halves, out, streams)
-    assert torch.equal(out.view(torch.int16), halves.view(torch.int16))
-    few = torch.tensor([2.0, 3.0, 5.0], dtype=torch.float16)
-    assert highway_cases.copy(few, torch.empty_like(few), streams) == 10 + 3 + 2
-
-
-@pytest.mark.highway
-def test_parts_of_vectors_of_every_width_are_copied_and_nothing_behind_them(highway_cases: Any) -> None:
-    for copy, dtype in (
-        (highway_cases.copy_bytes, torch.uint8),
-        (highway_cases.copy_halves, torch.float16),
-        (highway_cases.copy_floats, torch.float32),
-        (highway_cases.copy_doubles, torch.float64),
-        (highway_cases.copy_few_bytes, torch.uint8),
-        (highway_cases.copy_fp16_as_floats, torch.float16),
-        (highway_cases.copy_bf16_as_floats, torch.bfloat16),
-    ):
-        for size in range(67):
-            x = torch.arange(1, size + 1).to(dtype)
-            memory = torch.full((size + 80,), 99, dtype=dtype)
-            for writes, streams, begin in ((False, False, 3), (True, False, 3), (True, True, 0)):
-                memory.fill_(99)
-                copy(x, memory[begin : size + begin], writes, streams)
-                assert torch.equal(memory[begin : size + begin], x)
-                assert (memory[:begin] == 99).all() and (memory[size + begin :] == 99).all()
-                last = at_the_end(torch.zeros_like(x))
-                copy(at_the_end(x), last, writes, False)
-                assert torch.equal(last, x)
-
-
-@pytest.mark.highway
-def test_lanes_are_converted_as_pytorch_does_it(highway_cases: Any) -> None:
-    for values in floats_to_round(torch.bfloat16):
-        out, is_set = torch.empty(len(values), dtype=torch.bfloat16), torch.empty(len(values), dtype=torch.bool)
-        highway_cases.convert(values, out, is_set)
-        assert_rounded(values, out)
-        assert torch.equal(is_set, values != 0)
-
-
-@pytest.mark.highway
-def test_the_compiler_sees_which_functions_only_copy_vectors(highway_cases: Any) -> None:
-    assert highway_cases.copying() == 1

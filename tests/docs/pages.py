@@ -19,8 +19,8 @@ Comments right before a block, which the reader of the page does not see, say mo
 - `<!-- file: kernels/scale.py -->`: the block is the text of this file, which is written and not run; a `diff` changes
   the file.
 - `<!-- exit: 1 -->`: the last command ends with this exit status. All others end with 0.
-- `<!-- needs: nvcc -->`: left out where that is missing; also `gpu`, `no gpu`, `no nvcc`, `clangd`, `gdb`,
-  `user` (not root).
+- `<!-- needs: nvcc -->`: left out where that is missing; also `gpu`, `no gpu`, `no nvcc`, `highway`, `clangd`,
+  `gdb`, `user` (not root).
 - `<!-- before: command -->`: what brings about the situation that the block is about, or saves the test time.
 - `<!-- figures vary -->`: numbers in the output, with units of time and size, need not be the same, nor the spaces
   between columns.
@@ -345,6 +345,18 @@ def _has_nvcc() -> bool:
 
 
 @cache
+def _has_highway() -> bool:
+    from kjit.build.highway import find_highway
+    from kjit.errors import ToolchainError
+
+    try:
+        find_highway()
+    except ToolchainError:
+        return False
+    return True
+
+
+@cache
 def _has_gpu() -> bool:
     import torch
 
@@ -356,6 +368,7 @@ def _has_gpu() -> bool:
 NEEDS: dict[str, Callable[[], bool]] = {
     "nvcc": _has_nvcc,
     "no nvcc": lambda: not _has_nvcc(),
+    "highway": _has_highway,
     "gpu": _has_gpu,
     "no gpu": lambda: not _has_gpu(),
     "clangd": lambda: (Path(sys.executable).parent / "clangd").exists() or shutil.which("clangd") is not None,

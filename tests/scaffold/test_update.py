@@ -103,11 +103,6 @@ def test_a_kernel_that_an_update_left_behind_is_named_and_is_no_part_of_the_op(p
     assert (project / "kernels" / "csrc" / "scale.cuh").read_text() == left
 
 
-def test_an_op_can_lose_its_kernel_for_the_cpu_and_with_it_the_vectors_by_highway(tmp_path: Path) -> None:
-    scaffold_op("scale", devices=parse_devices("cuda,cpu"), simd="highway", start=tmp_path).files.write()
-    assert "simd" not in update(tmp_path, devices=parse_devices("cuda"))["scale.py"]
-
-
 def test_math_that_was_changed_moves_to_where_both_devices_have_it(tmp_path: Path) -> None:
     scaffold_op("scale", devices=parse_devices("cuda"), start=tmp_path).files.write()
     csrc = tmp_path / "kernels" / "csrc"
@@ -263,16 +258,6 @@ def test_lines_for_a_kind_of_dtypes_that_were_changed_stay_as_they_are(tmp_path:
 def test_a_dtype_for_which_no_op_is_written_stays_in_the_wrapper(project: Path, dtype: str) -> None:
     change(project / "kernels" / "scale.py", "DTYPES = (torch.float32,", f"DTYPES = (torch.float32, torch.{dtype},")
     assert f"torch.{dtype}" in update(project, MORE)["scale.py"]
-
-
-def test_the_way_to_vectors_is_kept_and_can_be_changed(tmp_path: Path) -> None:
-    scaffold_op("scale", devices=parse_devices("cpu"), simd="highway", start=tmp_path).files.write()
-    change(tmp_path / "kernels" / "scale.py", "    if out is None:", "    # mine\n    if out is None:")
-    assert 'simd="highway"' in update(tmp_path, MORE)["scale.py"]
-    changed = update(tmp_path, simd="compiler")
-    assert "kjit/highway.h" not in changed["scale.cpp"]
-    assert "simd=" not in changed["scale.py"]
-    assert "# mine" in changed["scale.py"]
 
 
 def test_without_a_change_there_is_nothing_to_do(project: Path) -> None:

@@ -355,7 +355,7 @@ class StagedOptional {
 template <typename T, bool kLoad = true, typename = staged_t<T>>
 class StagedRow {
  public:
-  explicit StagedRow(std::int64_t) {}
+  explicit StagedRow(std::int64_t, bool = false) {}
   T* move(T* row) { return row; }
   void store() {}
 };

@@ -27,6 +27,7 @@
 #include <type_traits>
 
 #ifndef __CUDACC__
+#include <bit>
 #include <cmath>
 #endif
 
@@ -72,7 +73,18 @@ KJIT_MATH S exp_of_difference(S x) {
 #ifdef __CUDACC__
   return ::exp(x);
 #else
-  return std::exp(x);
+  if constexpr (std::is_same_v<S, float>) {
+    // 2^n * e^r with |r| <= ln(2) / 2: a loop of these can be vectors, of calls of std::exp it cannot.
+    constexpr float kRounds = 0x1.8p23f;  // added to a small number, its last bits are the nearest integer
+    const float shifted = x * 1.44269504f + kRounds, n = shifted - kRounds;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts, whose first is exact times n
+    const float high = ((r * (1.0f / 5040) + 1.0f / 720) * r + 1.0f / 120) * r + 1.0f / 24;  // Taylor's series
+    const float power = (((high * r + 1.0f / 6) * r + 0.5f) * r + 1) * r + 1;
+    const float scale = std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) << 23) + 0x3f800000u);
+    return x < -87.3f ? 0.0f : power * scale;  // below is no normal number
+  } else {
+    return std::exp(x);
+  }
 #endif
 }
 
@@ -168,11 +180,19 @@ struct OnlineSoftmax {
   template <int kCount>
   KJIT_MATH static OnlineSoftmax combine_all(const OnlineSoftmax (&terms)[kCount]) {
     S largest = terms[0].max;
+#ifdef __CUDACC__
 #pragma unroll
+#else
+#pragma omp simd reduction(max : largest)
+#endif
     for (int i = 1; i < kCount; ++i) largest = terms[i].max > largest ? terms[i].max : largest;
-    S sum = terms[0].scaled(largest);
+    S sum = 0;
+#ifdef __CUDACC__
 #pragma unroll
-    for (int i = 1; i < kCount; ++i) sum += terms[i].scaled(largest);
+#else
+#pragma omp simd reduction(+ : sum)
+#endif
+    for (int i = 0; i < kCount; ++i) sum += terms[i].scaled(largest);
     return {largest, sum};
   }
 

@@ -1,0 +1,196 @@
+// Pattern rowwise on the CPU: on its cores and vector units.
+
+#pragma once
+
+#include <kjit/cpu.h>
+#include <kjit/patterns/operands.h>
+#include <kjit/patterns/totals.h>
+#include <kjit/streaming.h>
+
+#include <kjit/detail/element.h>
+#include <kjit/detail/element_cpu.h>
+#include <kjit/detail/row_math.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace kjit::details {
+
+constexpr std::int64_t kOneThreadOfRows = 24576;  // up to so many elements, one thread is faster than several
+
+/// Elements in a row, for the loops over it.
+template <typename Operand, typename Stored>
+struct RowElements {
+  Stored* first;
+  [[gnu::always_inline]] Slot<Operand, Stored> at(std::int64_t column) const { return {first, column}; }
+};
+
+/// One that all of the row read.
+template <typename Operand>
+struct SameElement {
+  ValueOf<Operand> value;
+  [[gnu::always_inline]] Slot<Operand, const ValueOf<Operand>> at(std::int64_t) const { return {&value, 0}; }
+};
+
+/// What a tensor has for one row after another: `elements()` for the loops over the row, and with an element for each
+/// row `of_row()`. Changed elements are in the tensor after `store()`.
+template <typename Operand, Place kPlace = Operand::kPlace>
+class RowCursor {
+ public:
+  RowCursor(const Operand& tensor, std::int64_t row_size, bool streams)
+      : tensor_(tensor), stride_(row_size), stage_(row_size, streams) {
+    if constexpr (Operand::kIsStrided) stride_ = tensor.stride;
+  }
+  void move(std::int64_t row) {
+    data_ = stage_.move(Operand::kIsOptional && tensor_.data == nullptr ? nullptr : tensor_.data + row * stride_);
+  }
+  RowElements<Operand, StagedAs<Operand>> elements() const { return {data_}; }
+  void store() {
+    if constexpr (Operand::kIsWritten) stage_.store();
+  }
+
+ private:
+  Operand tensor_;
+  std::int64_t stride_;
+  StagedRow<typename Operand::Stored, Operand::kIsRead> stage_;
+  StagedAs<Operand>* data_ = nullptr;
+};
+
+template <typename Operand>
+class RowCursor<Operand, Place::kColumn> {
+ public:
+  RowCursor(const Operand& tensor, std::int64_t row_size, bool) : stage_(row_size), data_(stage_.move(tensor.data)) {}
+  void move(std::int64_t) {}
+  RowElements<Operand, StagedAs<Operand>> elements() const { return {data_}; }
+  void store() {}
+
+ private:
+  StagedRow<typename Operand::Stored, true> stage_;
+  StagedAs<Operand>* data_;
+};
+
+template <typename Operand>
+class RowCursor<Operand, Place::kRow> {
+ public:
+  RowCursor(const Operand& tensor, std::int64_t, bool) : tensor_(tensor) {}
+  void move(std::int64_t row) { row_ = row; }
+  Slot<Operand, typename Operand::Stored> of_row() const { return {tensor_.data, row_}; }
+  SameElement<Operand> elements() const { return {of_row().value}; }
+  void store() {}
+
+ private:
+  Operand tensor_;
+  std::int64_t row_ = 0;
+};
+
+template <typename Rules, typename Math, typename... Elements>
+[[gnu::always_inline]] inline typename Rules::Total term_at(const Math& math, std::int64_t column,
+                                                            const Elements&... elements) {
+  return call_term<Rules>(math, column, elements.at(column)...);
+}
+
+/// Whether a total is one number with rules of its own, which compilers have in vectors.
+template <typename Total>
+constexpr bool kIsOneNumber = sizeof(Total) == alignof(Total);
+
+/// Combines the terms of at most `kCount` elements at once.
+template <typename Rules, int kCount, typename Size, typename Math, typename... Elements>
+inline typename Rules::Total total_of_part(const Math& math, std::int64_t first, Size count,
+                                           const Elements&... elements) {
+  typename Rules::Total terms[kCount];
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) terms[i] = term_at<Rules>(math, first + i, elements...);
+  return all_combined(terms);
+}
+
+/// What `row_size` elements are combined to. There are several totals until the end of the row, so that no element
+/// waits for the one before it.
+template <typename Rules, typename Math, typename... Elements>
+inline typename Rules::Total total_of_row(const Math math, std::int64_t row_size, const Elements... elements) {
+  using Total = typename Rules::Total;
+  Total total{};
+  if constexpr (std::is_arithmetic_v<Total>) {
+#pragma omp simd reduction(+ : total)
+    for (std::int64_t i = 0; i < row_size; ++i) total = combined(total, term_at<Rules>(math, i, elements...));
+  } else if constexpr (kIsOneNumber<Total>) {
+#pragma omp declare reduction(combine:Total : omp_out = omp_out.combine(omp_in)) initializer(omp_priv = Total{})
+#pragma omp simd reduction(combine : total)
+    for (std::int64_t i = 0; i < row_size; ++i) total = total.combine(term_at<Rules>(math, i, elements...));
+  } else if constexpr (CombinesAll<Total>) {
+    constexpr std::int64_t kPart = 128, kSmaller = 32;
+    std::int64_t first = 0;
+    for (; first + kPart <= row_size; first += kPart) {
+      const std::integral_constant<std::int64_t, kPart> size;
+      total = total.combine(total_of_part<Rules, kPart>(math, first, size, elements...));
+    }
+    const std::int64_t left = row_size - first;
+    if (left > kSmaller) {
+      total = total.combine(total_of_part<Rules, kPart>(math, first, left, elements...));
+    } else if (left > 0) {
+      total = total.combine(total_of_part<Rules, kSmaller>(math, first, left, elements...));
+    }
+  } else {
+    constexpr int kLanes = 8;
+    Total totals[kLanes];
+    std::int64_t first = 0;
+    for (; first + kLanes <= row_size; first += kLanes) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        totals[lane] = totals[lane].combine(term_at<Rules>(math, first + lane, elements...));
+      }
+    }
+    for (int lane = 0; first < row_size; ++first, ++lane) {
+      totals[lane] = totals[lane].combine(term_at<Rules>(math, first, elements...));
+    }
+    total = all_combined(totals);
+  }
+  return total;
+}
+
+/// The math of `row_size` elements.
+template <typename Rules, typename Math, typename... Elements>
+inline void do_row_elements(const Math math, const typename Rules::Result of_row, std::int64_t row_size,
+                            const Elements... elements) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < row_size; ++i) call_row_element<Rules>(math, of_row, i, elements.at(i)...);
+}
+
+template <typename Rules, typename Math, std::size_t... kAll, std::size_t... kTerm, std::size_t... kRow,
+          std::size_t... kElement, typename... Operands>
+void do_rows(const Math& math, std::int64_t first, std::int64_t last, std::int64_t row_size, bool streams,
+             std::index_sequence<kAll...>, std::index_sequence<kTerm...>, std::index_sequence<kRow...>,
+             std::index_sequence<kElement...>, const Operands&... tensors) {
+  Pack<RowCursor<Operands>...> cursors{{RowCursor<Operands>(tensors, row_size, streams)}...};
+  for (std::int64_t row = first; row < last; ++row) {
+    (get<kAll>(cursors).move(row), ...);
+    const typename Rules::Total total = total_of_row<Rules>(math, row_size, get<kTerm>(cursors).elements()...);
+    [[maybe_unused]] const typename Rules::Result of_row =
+        call_row<Rules>(math, total, row_size, get<kRow>(cursors).of_row()...);
+    if constexpr (Rules::kHasElement) {
+      do_row_elements<Rules>(math, of_row, row_size, get<kElement>(cursors).elements()...);
+      (get<kAll>(cursors).store(), ...);
+    }
+  }
+}
+
+/// What is read and written for an element of a row, less what many share.
+template <typename... Operands>
+constexpr std::size_t kBytesOfElement =
+    (0 + ... + (Operands::kPlace == Place::kElement ? sizeof(typename Operands::Element) : 0));
+
+/// The math of `num_rows` rows of `row_size` elements.
+template <typename Math, typename... Operands>
+void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size, DLDevice, const Operands&... tensors) {
+  using Rules = RowMath<Math, Operands...>;
+  constexpr bool kStreams = ((kIsOnlyWritten<Operands> && !kIsOfRow<Operands>) || ...);
+  const std::int64_t numel = num_rows * row_size;
+  bool streams = false;
+  if constexpr (kStreams) streams = exceeds_caches<char[kBytesOfElement<Operands...>]>(numel);
+  parallel_ranges(num_rows, 1, numel > kOneThreadOfRows, [=](std::int64_t first, std::int64_t last) {
+    do_rows<Rules>(math, first, last, row_size, streams, std::index_sequence_for<Operands...>(),
+                   typename Rules::OfTerm(), typename Rules::OfRow(), typename Rules::OfElement(), tensors...);
+  });
+}
+
+}  // namespace kjit::details
