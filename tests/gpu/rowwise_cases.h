@@ -74,7 +74,10 @@ struct LayerNorm {
     SymbolicDevice device;
     SymbolicSize B{"B"}, D{"D"};
     TensorMatcher({B, D}).with_device<kDevice>(device).with_dtype<T>().verify(x, "x").verify(out, "out");
-    TensorMatcher({D}).with_device<kDevice>(device).with_dtype<T>().verify(weight, "weight").verify(bias, "bias");
+    TensorMatcher({D}).with_device<kDevice>(device).with_dtype<T>().verify(weight, "weight");
+    if (bias.has_value()) {
+      TensorMatcher({D}).with_device<kDevice>(device).with_dtype<T>().verify(bias.value(), "bias");
+    }
     const RowSizes sizes{.num_rows = B.unwrap(), .row_size = D.unwrap()};
     rowwise(LayerNorm{static_cast<S>(eps)}, sizes, device, In<T>(x), PerColumn<T>(weight), OptionalPerColumn<T>(bias),
             Out<T>(out));
@@ -153,26 +156,25 @@ struct MaxOfRow {
   }
 };
 
-/// Groups of `kGroup` elements of a row, or whole rows where it is 0, each with a scale of its own.
-template <typename T, std::int64_t kGroup = 0>
+/// Rows, or groups of `size` elements of a row, each with a scale of its own.
+template <typename T>
 struct Quantise {
   using S = compute_t<T>;
 
-  KJIT_MATH Max<S> term(S x) const { return {x < 0 ? -x : x}; }
+  KJIT_MATH Max<S> term(S x) const { return {abs(x)}; }
   KJIT_MATH S row(Max<S> total, S, float& scale) const {
     scale = static_cast<float>(total.value) / 448;
     return total.value > 0 ? 448 / total.value : S{0};
   }
   KJIT_MATH void element(S inverse_scale, S x, float& out) const { out = static_cast<float>(x * inverse_scale); }
 
-  static void run(TensorView x, TensorView out, TensorView scale) {
+  static void run(TensorView x, std::int64_t size, TensorView out, TensorView scale) {
     using namespace host;
     SymbolicDevice device;
     SymbolicSize B{"B"}, D{"D"}, groups{"groups"};
     TensorMatcher({B, D}).with_device<kDevice>(device).with_dtype<T>().verify(x, "x");
     TensorMatcher({B, D}).with_device<kDevice>(device).with_dtype<fp8_e4m3_t>().verify(out, "out");
     TensorMatcher({B, groups}).with_device<kDevice>(device).with_dtype<float>().verify(scale, "scale");
-    const std::int64_t size = kGroup == 0 ? D.unwrap() : kGroup;
     RuntimeCheck(groups.unwrap() * size == D.unwrap(), "scale has another number of groups than x");
     const RowSizes sizes{.num_rows = B.unwrap() * groups.unwrap(), .row_size = size};
     rowwise(Quantise{}, sizes, device, In<T>(x), Out<fp8_e4m3_t>(out), OutPerRow<float>(scale));

@@ -60,6 +60,11 @@ struct RowTuning {
   /// more threads run, the better; and of long rows, beside which columns are not held unless their total needs them.
   static constexpr int kParts = vectors_for(kInputs + kColumns);
   static constexpr int kShortParts = kParts < 2 ? kParts : 2;
+  /// Threads of the largest block that has short rows, and how many of them an SM has registers for.
+  static constexpr bool kIsLight = kInputs <= 1 && kColumns <= 1;
+  static constexpr int kShortBlock = kIsLight ? 768 : kMaxRowBlock;
+  static constexpr int kShortBlocks = kIsLight ? 2 : 1;
+
   static constexpr int kLongHeld = kInputs + (kTermReadsColumns ? kColumns : 0);
   static constexpr int kLongParts = kLongHeld <= 1 ? 8 : kLongHeld == 2 ? 4 : kLongHeld <= 4 ? 2 : 1;
 
@@ -72,6 +77,16 @@ struct RowTuning {
     return parts / (2 * kColumns);
   }
 };
+
+/// The launch bounds of a kernel: threads of a block, and blocks of an SM.
+template <bool kHoldsMore, typename Math, typename... Operands>
+constexpr int row_block() {
+  return kHoldsMore ? kMaxRowBlock : RowTuning<RowMath<Math, Operands...>, Operands...>::kShortBlock;
+}
+template <bool kHoldsMore, typename Math, typename... Operands>
+constexpr int row_blocks() {
+  return kHoldsMore ? 1 : RowTuning<RowMath<Math, Operands...>, Operands...>::kShortBlocks;
+}
 
 /// Elements of a vector: of 16 bytes, in the widest type of those tensors that are moved in vectors.
 template <typename... Operands>

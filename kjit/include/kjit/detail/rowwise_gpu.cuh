@@ -44,17 +44,21 @@ void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size,
     host::LaunchKernel(spread.grid, spread.block, device).enable_pdl()(kernel, math, plan, tensors...);
     return;
   }
-  if ((!Operands::kIsStrided && ...) && worth_packing(num_rows, vectors)) {
-    using Result = typename Rules::Result;
-    const PackedPlan packing = pack_rows(num_rows, vectors, kVec, kParts, sizeof(Total), sizeof(Result), device);
-    void (*kernel)(Math, PackedPlan, Operands...) = kernels::rowwise_packed<Math, kParts, Operands...>;
-    host::LaunchKernel launch(packing.grid, packing.block, device, packing.shared_bytes);
-    launch.enable_pdl()(kernel, math, packing, tensors...);
-    return;
+  if constexpr ((!Operands::kIsStrided && ...)) {
+    if (worth_packing(num_rows, vectors)) {
+      constexpr std::size_t kTotalBytes = sizeof(Total), kRowBytes = sizeof(typename Rules::Result);
+      const PackedPlan packing = pack_rows(num_rows, vectors, kVec, kParts, kTotalBytes, kRowBytes, device);
+      void (*kernel)(Math, PackedPlan, Operands...) = kernels::rowwise_packed<Math, kParts, Operands...>;
+      host::LaunchKernel launch(packing.grid, packing.block, device, packing.shared_bytes);
+      launch.enable_pdl()(kernel, math, packing, tensors...);
+      return;
+    }
   }
 
   // A thread holds more of a row where a block would be alone on an SM, unless it has just so many full warps.
-  const bool fits = vectors <= 512 * kParts || (vectors % (32 * kParts) == 0 && vectors <= 1024 * kParts);
+  constexpr int kInShort = Tuning::kShortBlock * kShortParts, kInHalf = kMaxRowBlock / 2 * kParts;
+  const bool fits = vectors <= (kInShort < kInHalf ? kInShort : kInHalf) ||
+                    (vectors % (32 * kParts) == 0 && vectors <= kMaxRowBlock * kParts);
   const bool is_long = !fits || worth_sharing(num_rows, vectors);
   void (*kernel)(Math, RowPlan, Operands...);
   int parts;
@@ -72,7 +76,7 @@ void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size,
     // Of a short row a thread has less: it needs fewer registers then, and more of them run.
     if (vectors != std::int64_t{spread.threads} * parts || (kParts > kShortParts && vectors <= 64)) {
       parts = kShortParts;
-      spread = spread_rows(num_rows, vectors, parts);
+      spread = spread_rows(num_rows, vectors, parts, Tuning::kShortBlock);
       kernel = kernels::rowwise<Math, kShortParts, false, false, Operands...>;
     }
   }

@@ -156,6 +156,12 @@ KJIT_DEVICE std::int64_t row_stride(const Operand& tensor, std::int64_t row_size
   }
 }
 
+/// Elements of a tensor's vectors, of which those with one for each row have none.
+template <typename Operand>
+constexpr int vector_of(int elements) {
+  return kIsOfRow<Operand> ? 1 : elements;
+}
+
 /// How many vectors a thread holds of a tensor, where it has `kParts` of its row.
 template <typename Operand, int kParts, bool kHoldsColumns>
 constexpr int held_vectors() {
@@ -210,7 +216,7 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
   const auto [wanted, lane] = place_in_row<kLong, typename Rules::Total>(plan.threads);
   // Behind the last row there is nothing to write, but neighbours need this thread for their total.
   const std::int64_t at_row = kLong || wanted < plan.num_rows ? wanted : plan.num_rows - 1;
-  Pack<RowVectors<Operands, kVec, held_vectors<Operands, kParts, kHoldsColumns>()>...> held;
+  Pack<RowVectors<Operands, vector_of<Operands>(kVec), held_vectors<Operands, kParts, kHoldsColumns>()>...> held;
   (get<kAll>(held).begin(tensors, at_row, plan.row_size), ...);
   if (!kIsShort && at_row < plan.ahead) {  // else it was fetched while another row was written
     (get<kAll>(held).template prefetch<kStaying, kParts>(plan, 0, lane, 0), ...);
@@ -303,7 +309,7 @@ KJIT_DEVICE void packed_rows(std::index_sequence<kAll...>, std::index_sequence<k
   const int vectors = works ? rows * plan.row_vectors : 0;
   const auto has = [&](int i) { return kFull ? works : i * plan.group_vectors + thread < vectors; };
 
-  Pack<RowVectors<Operands, kVec, kIsInput<Operands> ? kParts : 1>...> held;
+  Pack<RowVectors<Operands, vector_of<Operands>(kVec), kIsInput<Operands> ? kParts : 1>...> held;
   (get<kAll>(held).begin(tensors, kIsOfRow<Operands> ? 0 : first_row, plan.row_size), ...);
 
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
@@ -444,7 +450,7 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
   constexpr bool kMayDiffer = (0 + ... + static_cast<int>(kIsResultOfElement<Operands>)) > 1;
   const auto [wanted, lane] = place_in_row<false, typename Rules::Total>(plan.threads);
   const std::int64_t at_row = wanted < plan.num_rows ? wanted : plan.num_rows - 1, row_size = plan.row_size;
-  Pack<UnalignedVectors<Operands, kVec, kIsOfRow<Operands> ? 1 : kParts>...> held;
+  Pack<UnalignedVectors<Operands, vector_of<Operands>(kVec), kIsOfRow<Operands> ? 1 : kParts>...> held;
   (get<kAll>(held).begin(tensors, at_row, row_size), ...);
   const std::int64_t head = elements_ahead<kVec, Operands...>(get<kAll>(held)...);
   const std::int64_t whole = row_size > head ? (row_size - head) & -kVec : 0, end = head + whole;
@@ -518,10 +524,11 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
 
 namespace kernels {
 
-/// Rows in registers: where `kEven` all threads have `kParts` vectors of 16 bytes; where `kLong` a cluster may share a
-/// row.
+/// Rows in registers, of which a thread holds up to `kParts` vectors: where `kEven` all threads hold as many; where
+/// `kLong` a cluster may share a row.
 template <typename Math, int kParts, bool kEven, bool kLong, typename... Operands>
-__global__ void __launch_bounds__(details::kMaxRowBlock)
+__global__ void __launch_bounds__(details::row_block<kEven || kLong, Math, Operands...>(),
+                                  details::row_blocks<kEven || kLong, Math, Operands...>())
     rowwise(const Math math, const __grid_constant__ details::RowPlan plan, Operands... tensors) {
   using namespace details;
   using Rules = RowMath<Math, Operands...>;

@@ -1,0 +1,68 @@
+"""kjit/patterns/rowwise.h on a GPU, or in the simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from machine import DEVICE, SIMULATOR
+from rowwise import CHECKS, EXPORTS, HUGE, MIXES, OFFSETS, PACKED, SHAPES, check_every_role, check_special_rows
+
+import kjit
+
+CASES = Path(__file__).parent / "rowwise_cases.cuh"
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return kjit.load_jit(
+        "rowwise_cases",
+        cuda_files=[CASES],
+        cuda_wrappers=EXPORTS,
+        extra_cuda_cflags=[] if SIMULATOR is None else ["-O1"],  # a third of the time to compile
+        build_directory=tmp_path_factory.mktemp("rowwise"),
+    )
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("op", CHECKS)
+def test_rows_of_every_length_are_as_the_reference_in_float64(module: Any, op: str, offset: int) -> None:
+    for rows, columns in SHAPES:
+        CHECKS[op](module, rows, columns, offset, DEVICE)
+
+
+@pytest.mark.parametrize("op", ["rms_norm", "layer_norm", "cross_entropy"])
+@pytest.mark.parametrize("shape", [PACKED, HUGE])
+def test_rows_that_are_packed_and_rows_that_no_cluster_holds(module: Any, op: str, shape: tuple[int, int]) -> None:
+    CHECKS[op](module, *shape, 0, DEVICE)
+
+
+@pytest.mark.parametrize("absent", [False, True])
+@pytest.mark.parametrize("offsets", [(0, 0), (1, 1), (0, 3)])
+@pytest.mark.parametrize("number", range(len(MIXES)))
+def test_tensors_of_every_role_and_several_dtypes(
+    module: Any, number: int, offsets: tuple[int, int], absent: bool
+) -> None:
+    for rows, columns in SHAPES[:-6]:
+        check_every_role(module, number, rows, columns, offsets, DEVICE, absent=absent)
+
+
+def test_packed_rows_of_tensors_of_every_role(module: Any) -> None:
+    check_every_role(module, 1, *PACKED, (0, 0), DEVICE, absent=False)
+
+
+@pytest.mark.parametrize("columns", [5, 64, 5001, 9000])
+def test_nan_and_infinities_are_as_torch_has_them(module: Any, columns: int) -> None:
+    check_special_rows(module, columns, DEVICE)
+
+
+def test_totals_are_the_same_in_each_run(module: Any) -> None:
+    x = torch.randn(3, 70_001, device=DEVICE)
+    runs = []
+    for _ in range(3):
+        runs.append(torch.empty_like(x))
+        module.softmax(x, runs[-1])
+    assert torch.equal(runs[0], runs[1])
+    assert torch.equal(runs[0], runs[2])
