@@ -2,7 +2,7 @@
 
 A template should read like the file that it makes. So what takes thought (the C++ type of a number that meets elements
 of type T, the arguments of a call) is worked out here, and a template only places it. What is computed is in
-`start.py`; what only CUDA kernels have is in `cuda.py`.
+`start.py`.
 """
 
 from __future__ import annotations
@@ -45,21 +45,19 @@ class TensorView:
         return f"const {self.element}" if self.role == "in" else self.element
 
     @property
-    def reference(self) -> str:
-        return f"{self.pointee}& {self.name}_ref"
-
-    @property
-    def const_reference(self) -> str:
-        """The same where it is only read, whatever becomes of it elsewhere."""
-        return f"const {self.element}& {self.name}_ref"
-
-    @property
     def operand(self) -> str:
         """What it is in the call of a pattern."""
         read = {"element": "In", "column": "PerColumn", "number": "PerRow", "table": "Table", "index": "Index"}[
             self.kind
         ]
-        return {"in": f"Optional{read}" if self.optional else read, "mut": "Mut", "out": "Out"}[self.role]
+        if self.role == "in":
+            return f"Optional{read}" if self.optional else read
+        return f"{self.role.capitalize()}{'PerRow' if self.kind == 'number' else ''}"
+
+    @property
+    def parameter(self) -> str:
+        """What math has of it: a value where it is read, a reference where it is written."""
+        return f"{self.compute}{'' if self.role == 'in' else '&'} {self.name}"
 
     @property
     def data(self) -> str:
@@ -75,7 +73,7 @@ class TensorView:
 
 @dataclass(frozen=True)
 class Field:
-    """A member of the kernel's parameters, and how the host fills it."""
+    """A member of the math's struct, and how the host fills it."""
 
     name: str
     type: str
@@ -147,16 +145,6 @@ class CppView(View):
         return f"<{', '.join(self.template_names)}>" if self.template_names else ""
 
     @property
-    def type_head(self) -> str:
-        """The same for what depends on the dtypes and not on the constants."""
-        variables = ", ".join(f"typename {variable}" for variable in self.signature.variables)
-        return f"template <{variables}>" if variables else ""
-
-    @property
-    def type_args(self) -> str:
-        return f"<{', '.join(self.signature.variables)}>" if self.signature.variables else ""
-
-    @property
     def scalar_alias(self) -> bool:
         """Whether the type of the floats depends on a dtype variable."""
         floats = self.start.sums or any(scalar.kind == "float" for scalar in self.signature.scalars)
@@ -172,6 +160,10 @@ class CppView(View):
         if self.scalar_alias:
             return f"scalar_t<{', '.join(self.signature.variables)}>"
         return "double" if self._has_double else "float"
+
+    def scalar_value(self, number: str) -> str:
+        """A number as one of that type."""
+        return f"{self.scalar}({number})" if self.scalar_alias else number if self.scalar == "double" else f"{number}f"
 
     def scalar_type(self, scalar: Scalar) -> str:
         """The type of a run-time number in the kernel."""
@@ -191,10 +183,9 @@ class CppView(View):
         return parameters + [f"TensorView {output.name}" for output in self.signature.outputs]
 
     @property
-    def fields(self) -> list[Field]:
-        """The kernel's parameters as members of a struct."""
-        tensors = [Field(t.name, f"{t.pointee}*", t.data) for t in self.tensors]
-        scalars = [
+    def members(self) -> list[Field]:
+        """What the math has besides elements: the members of its struct."""
+        return [
             Field(
                 s.name,
                 self.scalar_type(s),
@@ -202,12 +193,6 @@ class CppView(View):
             )
             for s in self.signature.scalars
         ]
-        return tensors + scalars
-
-    @property
-    def members(self) -> list[Field]:
-        """What the math has besides elements: the members of its struct."""
-        return [field for field in self.fields if field.name in {scalar.name for scalar in self.signature.scalars}]
 
     def math_value(self, struct: str) -> str:
         """The math of a call, as a pattern takes it; a variable where it has several members."""
@@ -217,13 +202,48 @@ class CppView(View):
 
     @property
     def math_parameters(self) -> list[str]:
-        """Of the math of an element: a value for each tensor that is read, a reference for each that is written."""
-        return [f"{t.compute}{'' if t.role == 'in' else '&'} {t.name}" for t in self.of_element]
+        """Of the math of an element: what the row has, a value for each tensor that is read, a reference for each that
+        is written."""
+        of_row = [f"{self.scalar} {self.start.factor}"] if self.start.factor else []
+        return [*of_row, *(tensor.parameter for tensor in self._in_call if not _is_of_row(tensor))]
+
+    @property
+    def term_parameters(self) -> list[str]:
+        """Of the math for what is summed: values."""
+        return [f"{tensor.compute} {tensor.name}" for tensor in self.of_term]
+
+    @property
+    def row_parameters(self) -> list[str]:
+        """Of the math for what becomes of a sum."""
+        tensors = [tensor.parameter for tensor in self._in_call if tensor.name in self.start.row_tensors]
+        return [f"{self.scalar} row_total", f"{self.scalar} row_size", *tensors]
+
+    @property
+    def of_term(self) -> list[TensorView]:
+        """The tensors that are summed."""
+        return [tensor for tensor in self._in_call if tensor.name in self.start.term_tensors]
 
     @property
     def operands(self) -> list[str]:
         """The tensors in the call of a pattern: `In<T>(x)`."""
-        return [_operand(tensor) for tensor in self.of_element]
+        return [_operand(tensor) for tensor in self._in_call]
+
+    @property
+    def _in_call(self) -> list[TensorView]:
+        """The tensors that a pattern is called with. Where rows are summed, those come last which a function of the
+        math leaves out, as far as it could have them."""
+        if not self.start.sums:
+            return self.of_element
+        row_leaves_out = any(tensor.name not in self.start.row_tensors for tensor in self.of("number"))
+
+        def place(tensor: TensorView) -> int:
+            if tensor.role == "in":
+                return {"element": 0, "column": 1}.get(tensor.kind, 3)
+            if tensor.kind == "number":
+                return 2 if row_leaves_out else 4
+            return 0 if tensor.role == "mut" else 4
+
+        return sorted(self.tensors, key=place)
 
     @property
     def indices(self) -> list[str]:
@@ -233,14 +253,8 @@ class CppView(View):
     @property
     def kernel_parameters(self) -> list[str]:
         pointers = [f"{tensor.pointee}* {tensor.name}_ptr" for tensor in self.tensors]
-        return [*pointers, *self.scalar_parameters(), "int64_t numel"]
-
-    @property
-    def element_parameters(self) -> list[str]:
-        """Of the function that computes one element of every tensor."""
-        total = [f"{self.scalar} {self.start.factor}"] if self.start.factor else []
-        tensors = [tensor.reference for tensor in self.of_element]
-        return [*tensors, *self.scalar_parameters(self.start.element_scalars), *total]
+        scalars = [f"{self.scalar_type(scalar)} {scalar.name}" for scalar in self.signature.scalars]
+        return [*pointers, *scalars, "int64_t numel"]
 
     @property
     def of_element(self) -> list[TensorView]:
@@ -249,122 +263,19 @@ class CppView(View):
         return [t for t in self.tensors if t.kind in rows or (t.kind == "number" and t.role == "in")]
 
     @property
-    def of_term(self) -> list[TensorView]:
-        """The tensors that the function for what is summed takes."""
-        return [tensor for tensor in self.tensors if tensor.name in self.start.term_tensors]
-
-    @property
-    def of_row(self) -> list[TensorView]:
-        """The tensors that the function for what becomes of a sum takes."""
-        return [tensor for tensor in self.tensors if tensor.name in self.start.row_tensors]
-
-    @property
-    def row_parameters(self) -> list[str]:
-        tensors = [tensor.reference for tensor in self.of_row]
-        sums = [f"{self.scalar} row_total", f"{self.scalar} row_size"]
-        return [*sums, *tensors, *self.scalar_parameters(self.start.row_scalars)]
-
-    def scalar_parameters(self, names: Sequence[str] | None = None) -> list[str]:
-        chosen = [s for s in self.signature.scalars if names is None or s.name in names]
-        return [f"{self.scalar_type(scalar)} {scalar.name}" for scalar in chosen]
+    def scalar_names(self) -> list[str]:
+        return [scalar.name for scalar in self.signature.scalars]
 
     @property
     def call_arguments(self) -> list[str]:
-        return [*(tensor.data for tensor in self.tensors), *self.scalar_names(), self.numel]
+        """Of the kernel for the CPU."""
+        return [*(tensor.data for tensor in self.tensors), *self.scalar_names, self.numel]
 
     @property
-    def staged_arguments(self) -> list[str]:
-        """The arguments of the function for one element, of what is staged."""
-        return [*self._staged(self.of_element), *self.element_numbers()]
-
-    @property
-    def staged_term_arguments(self) -> list[str]:
-        """Those of the function for what is summed, of rows that are staged."""
-        return self._staged(self.of_term)
-
-    @property
-    def run_rows(self) -> list[str]:
-        """What goes through runs of rows beside the results."""
-        return [f"{tensor.name}_rows" for tensor in self.of("table", "column", "number")]
-
-    def run_data(self, tensor: TensorView, run: str) -> str:
-        """What `run`, or a part of it, has of one of these."""
-        return f"std::get<{self.run_rows.index(f'{tensor.name}_rows')}>({run}.data)"
-
-    @property
-    def only_writes(self) -> bool:
-        """Whether elements may be computed twice: none is read, nor of the same shape, where a result might be put."""
-        return all(tensor.role == "out" for tensor in self.of("element"))
-
-    @property
-    def one_thread(self) -> int:
-        """Up to how many elements one thread of the CPU is faster than several: fewer where rows are summed."""
-        return 24576 if self.start.sums else 32768
-
-    @property
-    def may_copy(self) -> bool:
-        """Whether the rows that are written may be rows of the table as they are."""
-        return self.only_writes and self.start.moves
-
-    @staticmethod
-    def _staged(tensors: Sequence[TensorView]) -> list[str]:
-        return [f"{t.name}_row" if t.kind == "number" else t.at(f"{t.name}_data", "i") for t in tensors]
-
-    def staged_class(self, tensor: TensorView, name: str = "Staged") -> str:
-        """What holds some elements of a tensor, or with "StagedRow" a row: converted, where the function for one
-        element is a template over their type."""
-        unchanged = self.start.moves or tensor.element in ("fp16_t", "bf16_t")
-        arguments = [tensor.pointee]
-        if name == "Staged" and tensor.optional:
-            name = "StagedOptional"
-        elif tensor.role == "out" or unchanged:
-            arguments.append("false" if tensor.role == "out" else "true")
-        if unchanged:
-            arguments.append(tensor.pointee)
-        return f"{name}<{', '.join(arguments)}>"
-
-    @staticmethod
-    def first_of(tensor: TensorView, offset: str) -> str:
-        """Where a tensor's elements behind so many are; null where it is absent."""
-        pointer = f"{tensor.name}_ptr + {offset}"
-        return f"{tensor.name}_ptr == nullptr ? nullptr : {pointer}" if tensor.optional else pointer
-
-    def staged_pointee(self, tensor: TensorView) -> str:
-        """The type of the elements in it."""
-        return self._staged_type(tensor, tensor.pointee)
-
-    def _staged_type(self, tensor: TensorView, unstaged: str) -> str:
-        is_staged = tensor.element in self.signature.variables and not self.start.moves
-        return f"staged_t<{unstaged}>" if is_staged else unstaged
-
-    @property
-    def staged_args(self) -> str:
-        """The same function's template arguments."""
-        if self.start.moves:
-            return self.template_args
-        names = [f"staged_t<{variable}>" for variable in self.signature.variables]
-        names += [constant.name for constant in self.signature.constants]
-        return f"<{', '.join(names)}>" if names else ""
-
-    def scalar_names(self, prefix: str = "", names: Sequence[str] | None = None) -> list[str]:
-        return [f"{prefix}{s.name}" for s in self.signature.scalars if names is None or s.name in names]
-
-    def element_numbers(self, prefix: str = "", factor: str = "") -> list[str]:
-        """What the function for one element takes behind tensors; `factor` stands for what a sum has become."""
-        factors = [factor or self.start.factor] if self.start.factor else []
-        return [*self.scalar_names(prefix, self.start.element_scalars), *factors]
-
-    @property
-    def streamed_types(self) -> list[str]:
-        """The element types of all tensors that are read or written whole, if some are only written; else none."""
-        has_output = bool(self.of("element", roles=("out",)))
-        return [tensor.element for tensor in self.of("element", "table")] if has_output else []
-
-    def row_call(self, prefix: str = "") -> list[str]:
-        """The arguments of the function for what becomes of a row's sum; `prefix` leads to numbers."""
-        tensors = [f"{tensor.name}_row" for tensor in self.of_row]
-        size = f"static_cast<{self.scalar}>(row_size)"
-        return ["row_total", size, *tensors, *self.scalar_names(prefix, self.start.row_scalars)]
+    def launch_arguments(self) -> list[str]:
+        """Of the kernel for a GPU: a launch converts them to its parameters."""
+        tensors = [tensor.data if tensor.optional else f"{tensor.name}.data_ptr()" for tensor in self.tensors]
+        return [*tensors, *self.scalar_names, "numel"]
 
     @property
     def numel(self) -> str:
@@ -416,16 +327,22 @@ class CppView(View):
         views = sorted((t for t in self.tensors if t.name in names), key=lambda tensor: tensor.role == "mut")
         return [tensor.name for tensor in views]
 
-    def assignments(self, names: Sequence[str]) -> list[tuple[str, str]]:
-        """The math of these results, what is changed in place last: left and right side."""
+    @property
+    def assignments(self) -> list[tuple[str, str]]:
+        """The math of an element in a kernel that is written out: left and right side of each result."""
         views = {tensor.name: tensor for tensor in self.tensors}
         return [
             (
                 name if views[name].role == "mut" else f"const {views[name].compute} {name}",
                 self.start.expression(name, "cpp"),
             )
-            for name in self.in_order(names)
+            for name in self.in_order(self.start.element_results)
         ]
+
+
+def _is_of_row(tensor: TensorView) -> bool:
+    """Whether it is written once a row."""
+    return tensor.kind == "number" and tensor.role != "in"
 
 
 def _operand(tensor: TensorView) -> str:

@@ -46,22 +46,16 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    addresses ahead aligned_head all_aligned arrays at at_row beyond blockDim blockIdx blocks chunk columns_aligned
-    compute_t data_of device div_ceil element element_or_zero elementwise exceeds_caches fetch_ahead fetched fills
-    first fits for_parts gather given gpu gridDim head heads held host i in_shared inverse_rms is_long is_next j
-    kept_chunks kernel kjit lane last late launch least line load lowest matcher math max_block maybe_unused most
-    next next_inverse_rms next_total num_rows numel of_lead of_row of_vector only packed_kernel packing
-    parallel_ranges params part parts pending pointers row row_size row_total rsqrt run runs scalar_t shape sizes
-    spread sqrt staged_t std store streams summed table_size tail_total term threadIdx threads totals usual vec_end
-    vec_total vectors wanted warpSize whole widen
+    at blockDim blockIdx blocks compute_t data_of device div_ceil element element_or_zero elementwise first gather given
+    gpu gridDim host i inverse_rms kjit launch matcher math numel row row_size row_total rowwise rsqrt run scalar_t
+    shape sizes std summed term threadIdx warpSize widen
 
-    GatherSizes In Index LaunchKernel Mut Optional OptionalIn OptionalPerColumn OptionalPerRow Out Params PerColumn
-    PerRow RowRun StagedRow SymbolicDevice SymbolicShape SymbolicSize T Table TensorMatcher TensorView Ts U Widest
-    kAhead kAligned kBlock kClusters kColumns kDLCPU kDLCUDA kDevice kEven kFull kKeep kLate kLong kParallel kParts
-    kStaying kStreaming kVec kWhole
+    GatherSizes In Index LaunchKernel Mut MutPerRow Optional OptionalIn OptionalPerColumn OptionalPerRow Out OutPerRow
+    PerColumn PerRow RowSizes SymbolicDevice SymbolicShape SymbolicSize T Table TensorMatcher TensorView U
+    kBlock kDLCPU kDLCUDA kDevice
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
-    uintptr_t size_t KJIT_DEVICE
+    size_t KJIT_DEVICE KJIT_MATH
 
     errno math_errhandling sched_priority stderr stdin stdout BUFSIZ EOF INFINITY MAXFLOAT NAN NFDBITS NULL NZERO
     """
@@ -90,7 +84,7 @@ _PYTEST_NAMES = re.compile(
 )
 """What pytest takes for a test, or calls at its own times, when a test imports the op."""
 
-_NUMBERED = re.compile(r"(?:matcher|member)\d+|dtype_\w+")
+_NUMBERED = re.compile(r"matcher\d+|dtype_\w+")
 _MACRO_FAMILIES = re.compile(
     r"(?:M|FP|NV|STA|CUDA|CUDART|ADJ|MOD|CLOCK|KJIT|TVM|DLPACK|HUGE|NL|SEEK|FD|CHAR|U?INT\d*|U?INTMAX|U?INTPTR|U?LONG"
     r"|U?LLONG|U?SHRT|[SU]CHAR|WCHAR|WINT|PTRDIFF|SIZE|BC|XATTR|SIG|RENAME|PTHREAD|L|P|MB|MAX|MATH|EXIT|CHECK|BOOL|WORD"
@@ -122,17 +116,18 @@ _ERROR_MACROS = _words(
 
 CPP_TYPES = _words(
     """
-    Ahead AlignedVector AllLanes Any AnyView Beside Binding Blob CacheEntry CacheLines CacheMap CacheSet Callable
-    Column ColumnRow Conversion Converted CopyTrait CpuId Cut CutRows Cutting DLDataTypeTrait DTypeTrait DataType
-    DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard DictObj Division Element Error Event Exchange Export
-    Extent FactoryLock FactoryMutex Functions GatherSizes HalfPairTrait HalfPairs HalfTrait IfLightType In Index
-    IntegerRange Kept LastLevelCache LaunchKernel LazyBits LoadStoreBytes LoadStorePattern Lock MapObj Matching
-    MaybeData MaybeDevice Memory Message Mut Narrowing NoDeleter NumberRow Object Offset Operand Optional OptionalIn
-    OptionalPerColumn OptionalPerRow Options Out Packed PackedRows PackedTrait Panic PanicError Pending PerColumn
-    PerRow Piece Pieces Place Position ReductionTrait Row RowRuns Run RunData RunParts RuntimeCheck
-    RuntimeDeviceCheck SameData ScalarTrait ShapeView SharedArrays SizeRef Source Spread Staged StagedOptional
-    StagedRow StorageType StreamVector Streamed StreamedSize StrideView StringView SymbolicDType SymbolicDevice
-    SymbolicShape SymbolicSize Table TableRow TableSlots Tensor TensorMatcher TensorView TvmTraits TypeTraits Word
+    Ahead AlignedVector AllLanes Any AnyView ArgMax Beside Binding Blob Both CacheEntry CacheLines CacheMap CacheSet
+    Callable Column ColumnRow Conversion Converted CopyTrait CpuId Cut CutRows Cutting DLDataTypeTrait DTypeTrait
+    DataType DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard DictObj Division Element Error Event Exchange
+    Export Extent FactoryLock FactoryMutex Functions GatherSizes HalfPairTrait HalfPairs HalfTrait IfLightType In Index
+    IntegerRange Kept LastLevelCache LaunchKernel LazyBits LoadStoreBytes LoadStorePattern Lock MapObj Matching Max
+    MaybeData MaybeDevice Memory Message Min Mut MutPerRow Narrowing NoDeleter NumberRow Object Offset OnlineSoftmax
+    Operand Optional OptionalIn OptionalPerColumn OptionalPerRow Options Out OutPerRow Packed PackedRows PackedTrait
+    Panic PanicError Pending PerColumn PerRow Piece Pieces Place Position ReductionTrait Row RowRuns RowSizes RowStride
+    Run RunData RunParts RuntimeCheck RuntimeDeviceCheck SameData ScalarTrait ShapeView SharedArrays SizeRef Source
+    Spread Staged StagedOptional StagedRow StorageType StreamVector Streamed StreamedSize StrideView Strided StringView
+    SymbolicDType SymbolicDevice SymbolicShape SymbolicSize Table TableRow TableSlots Tensor TensorMatcher TensorView
+    TvmTraits TypeTraits Welford Word
     """
 )
 """Types of kjit's headers: an op whose C++ struct had such a name would hide it."""
@@ -187,7 +182,7 @@ def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
 
 def free_name(name: str, taken: Collection[str], *, suffix: str = "") -> str:
     """A name for a parameter that is like `name` and none of `taken`: `x_in` with that suffix, else `x2`, `x3`, ..."""
-    # One number more than there are names, so that one is free; `x` may have any number, and `member` none.
+    # One number more than there are names, so that one is free.
     numbers = [str(number) for number in range(2, len(taken) + 3)]
     endings = [*([suffix] if suffix else []), *numbers, "_in", "_b"]
     like = (f"{name[: MAX_PARAMETER_LENGTH - len(ending)].rstrip('_')}{ending}" for ending in endings)

@@ -15,7 +15,6 @@ from kjit.errors import UsageError
 from kjit.project import Project, find_pyproject, load_toml, read_project
 from kjit.scaffold.cases import CasesView
 from kjit.scaffold.cpp import CppView
-from kjit.scaffold.cuda import CudaView
 from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType, find_dtype, suggest_dtype
 from kjit.scaffold.fileset import FileSet
 from kjit.scaffold.init import add_package, add_project, finds_package, plan_project
@@ -258,7 +257,6 @@ def _context(
         "start": start,
         "inputs": placed.signature.inputs,
         "cpp": cpp,
-        "cuda": CudaView(cpp),
         "python": python,
         "cases": CasesView(python),
         "module": project.module_name(op),

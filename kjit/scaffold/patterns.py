@@ -105,10 +105,6 @@ class Placed:
         return self.main.shape[len(self.leading) :]
 
 
-SUFFIXES = ("_ref", "_ptr", "_vec", "_row", "_rows", "_column", "_constant", "_part", "_data")
-"""What kernels append to the names of tensors."""
-
-
 def find_pattern(name: str) -> Pattern:
     """The pattern of that name.
 
@@ -131,7 +127,7 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
     Raises:
         SignatureError: with the reason, and what would be served or which pattern would serve it.
     """
-    _check_names(signature, op)
+    _check_names(signature, pattern, op)
     _check_parameters(signature)
     try:
         return Placed(signature, pattern.place(signature, pattern.name), pattern.sums)
@@ -149,9 +145,9 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
         raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
 
 
-def _check_names(signature: Signature, op: str) -> None:
+def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
     taken = {parameter.name for parameter in (*signature.parameters, *signature.outputs)}
-    functions = {op, *(f"{cpp_stem(op)}_{suffix}" for suffix in ("kernel", "element", "term", "row", "range", "table"))}
+    functions = {op} if pattern.is_library else {op, f"{cpp_stem(op)}_kernel"}
     for parameter in (*signature.parameters, *signature.outputs):
         if parameter.name in functions:
             raise signature.error(
@@ -159,14 +155,13 @@ def _check_names(signature: Signature, op: str) -> None:
                 f"'{parameter.name}' is a parameter and, in the code of op '{op}', a function.",
                 f"for example: {free_name(parameter.name, signature.names, suffix='_in')}",
             )
-        for suffix in SUFFIXES:
-            other = parameter.name.removesuffix(suffix)
-            if other in taken - {parameter.name}:
-                raise signature.error(
-                    parameter,
-                    f"'{parameter.name}' is what the kernel calls a variable that belongs to '{other}'.",
-                    "give one of them another name",
-                )
+        other = parameter.name.removesuffix("_ptr")
+        if not pattern.is_library and other in taken - {parameter.name}:
+            raise signature.error(
+                parameter,
+                f"'{parameter.name}' is what the kernel calls the pointer to '{other}'.",
+                "give one of them another name",
+            )
     for name in (*signature.dimensions, *signature.variables):
         if name == camel(op):
             raise signature.error(
@@ -378,6 +373,7 @@ PATTERNS = {
             "x: T[..., D], weight: T[D], eps: float = 1e-6 -> out: T[..., D]",
             _place_rows,
             sums=True,
+            is_library=True,
         ),
         Pattern(
             "gather",

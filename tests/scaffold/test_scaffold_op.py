@@ -123,8 +123,8 @@ def test_sizes_that_are_numbers_are_multiplied_in_the_scaffold(
     texts = [text for text in texts if "#include <kjit/" in text]
     assert len(texts) == (1 if pattern in LIBRARY else 2)
     for text in texts:
-        assert re.findall(r"(?:\.|int64_t )num_rows = (.*)[;,]", text) == [num_rows]
-        assert re.findall(r"(?:\.|int64_t )row_size = (.*)[;,]", text) == [row_size]
+        assert re.findall(r"(?:\.|int64_t )num_rows = (.*?)[;,}]", text) == [num_rows]
+        assert re.findall(r"(?:\.|int64_t )row_size = (.*?)[;,}]", text) == [row_size]
 
 
 def test_what_an_example_computes_is_in_no_comment_docstring_or_other_file(tmp_path: Path) -> None:
@@ -246,7 +246,6 @@ def test_an_unknown_pattern_is_refused_with_a_suggestion(tmp_path: Path) -> None
         ("x: T[N], f: T[N] -> out: T[N]", "'f' is a parameter and", "f_in"),
         ("x: T[N], f: T[N], f_in: T[N] -> out: T[N]", "'f' is a parameter and", "f2"),
         ("x: mut T[B, ...], y: T[B]", "'...' stands for the leading dimensions", "x: mut T[..., B]"),
-        ("x: T[N], x_ref: T[N] -> out: T[N]", "'x_ref' is what the kernel calls", "another name"),
         ("x: T[F] -> out: T[F]", "'F' is also the C++ name", "a longer one"),
     ],
 )
@@ -257,6 +256,13 @@ def test_a_signature_that_no_pattern_serves_is_refused_with_its_reason(
         scaffold_op("f", signature, start=tmp_path, pattern=pattern)
     assert hint in (caught.value.hint or "")
     assert written(tmp_path) == set()
+
+
+def test_a_parameter_named_like_a_pointer_of_a_kernel_is_refused_where_the_op_has_one(tmp_path: Path) -> None:
+    signature = "x: T[N], x_ptr: T[N] -> out: T[N]"
+    with pytest.raises(SignatureError, match="'x_ptr' is what the kernel calls the pointer to 'x'"):
+        scaffold_op("f", signature, start=tmp_path, pattern="minimal")
+    scaffold_op("f", signature, start=tmp_path, pattern="elementwise")
 
 
 NORM = "x: T[B, D], weight: T[D] -> out: T[B, D]"
