@@ -20,6 +20,7 @@
 namespace kjit::details {
 
 constexpr int kMaxRowBlock = 1024;
+constexpr int kAnywhereBlock = 512;  // of rows that begin anywhere, whose addresses take registers
 
 /// Blocks of the largest cluster that shares a row: what every GPU with clusters can run, or one, where the unit is
 /// compiled for others.

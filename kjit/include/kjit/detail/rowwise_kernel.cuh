@@ -559,7 +559,7 @@ __global__ void __launch_bounds__(details::kMaxPackedBlock, 3)
 
 /// Rows that begin anywhere, or are longer than registers hold.
 template <typename Math, int kParts, typename... Operands>
-__global__ void __launch_bounds__(details::kMaxRowBlock)
+__global__ void __launch_bounds__(details::kAnywhereBlock)
     rowwise_anywhere(const Math math, const __grid_constant__ details::RowPlan plan, Operands... tensors) {
   using namespace details;
   using Rules = RowMath<Math, Operands...>;
