@@ -7,8 +7,8 @@
 #include <kjit/utils.h>
 
 #include <kjit/detail/row_math.h>
-#include <kjit/detail/row_plan.h>
 #include <kjit/detail/vectors.h>
+#include <kjit/detail/row_plan.cuh>
 #include <kjit/detail/rowwise_kernel.cuh>
 
 #include <cstddef>
