@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 import sys
 from types import ModuleType
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from kjit.errors import UsageError
 from kjit.scaffold import names
 from kjit.scaffold.names import MAX_OP_LENGTH, camel, check_op_name, free_name, op_problem, parameter_problem
-from kjit.scaffold.signature import SignatureError, parse_signature
 
 
 def suggested(hint: str) -> str:
