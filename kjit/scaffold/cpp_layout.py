@@ -21,27 +21,15 @@ _INDENT = 4  # of what continues a line
 _FIRST_BREAK = 15
 _EXCESS = 1_000_000  # for each column
 
-_COMMA, _ASSIGNMENT, _CONDITIONAL, _EQUALITY, _RELATIONAL = 1, 2, 3, 9, 10
-_OPERATORS = {
-    _COMMA: ",",
-    _ASSIGNMENT: "= += -= *= /=",
-    _CONDITIONAL: "? :",
-    4: "||",
-    5: "&&",
-    6: "|",
-    8: "&",
-    _EQUALITY: "== !=",
-    _RELATIONAL: "< > <= >=",
-    13: "+ -",
-    14: "* / %",
-}
+_COMMA, _ASSIGNMENT, _EQUALITY = 1, 2, 9
+_OPERATORS = {_COMMA: ",", _ASSIGNMENT: "=", 6: "|", _EQUALITY: "!=", 13: "+", 14: "* /"}
 _PRECEDENCES = {operator: precedence for precedence, text in _OPERATORS.items() for operator in text.split()}
 _TIGHTEST = max(_OPERATORS)
-_STRENGTHS = {"(": 1, "{": 1, "[": 10, "<": 12}
+_STRENGTHS = {"(": 1, "{": 1, "<": 12}
 """How much more a break costs within a bracket, in units of 20."""
-_CLOSING = (")", "}", "]", ">")
+_CLOSING = (")", "}", ">")
 
-_TOKEN = re.compile(r'"[^"]*"|\d[\w.]*(?:(?<=e)-\d+f?)?|\w+|::|->|[-+*/!=]=|(?<= )[<>]=|&&|\|\||\S')
+_TOKEN = re.compile(r'"[^"]*"|\d[\w.]*(?:(?<=e)-\d+f?)?|\w+|::|!=|\S')
 
 
 def break_cpp(line: str) -> str:
@@ -50,9 +38,6 @@ def break_cpp(line: str) -> str:
     if len(line) <= CPP_WIDTH or text.startswith("//"):
         return line
     indent = len(line) - len(text)
-    branch = re.match(r"(if \([^()]*\)) (?=[^{]*;$)", text)
-    if branch:
-        return f"{' ' * indent}{branch[1]}\n{break_cpp(' ' * (indent + 2) + text[branch.end() :])}"
     return _Statement(text, indent).layout()
 
 
@@ -98,14 +83,12 @@ class _Level(NamedTuple):
         last: the column where the last of its parts begins.
         broken: whether it has a line break.
         split: whether a part of it has one, which parts it from the next.
-        question: the column of its `?`.
     """
 
     indent: int
     last: int
     broken: bool = False
     split: bool = False
-    question: int = 0
 
 
 class _State(NamedTuple):
@@ -178,16 +161,11 @@ class _Statement:
             depth += token.opens
 
     def _price(self, left: _Token, right: _Token) -> int | None:
-        if left.opens and left.text != "[" and not right.closes:
+        if left.opens and not right.closes:
             if left.text == "<" or self.declares_function:
                 return 100
             return 1 if left.count > 1 else 19
-        if right.precedence == _CONDITIONAL:
-            return right.precedence
-        if left.precedence not in (0, _CONDITIONAL):
-            return left.precedence
-        # Behind the attribute of a kernel.
-        return 3 if left.text == ")" and re.match(r"(?!const\b)\w", right.text) else None
+        return left.precedence or None
 
     def layout(self) -> str:
         start, excess = self._place(_State(0, self.indent, (_Level(self.indent, self.indent),)))
@@ -223,9 +201,9 @@ class _Statement:
         left, right = self.tokens[state.at - 1], self.tokens[state.at]
         if not state.levels[-1].split or right.closes:
             return False
-        if left.precedence in (_EQUALITY, _RELATIONAL):
+        if left.precedence == _EQUALITY:
             return self.tokens[state.at - 2].ends > 0
-        return left.precedence == _COMMA or left.precedence > _CONDITIONAL or right.precedence == _CONDITIONAL
+        return left.precedence == _COMMA or left.precedence > _ASSIGNMENT
 
     def _stay(self, state: _State) -> tuple[_State, int]:
         """Put the next token into the same line."""
@@ -243,8 +221,6 @@ class _Statement:
         column = level.indent
         if left.text == "=":
             column = max(level.indent, level.last) + _INDENT
-        elif right.precedence == _CONDITIONAL and level.question:
-            column = level.question
         elif level.indent == self.indent:
             column += _INDENT
         price = (right.price or 0) + (0 if level.broken else _FIRST_BREAK)
@@ -258,12 +234,10 @@ class _Statement:
         token = self.tokens[state.at]
         left = self.tokens[state.at - 1] if state.at else _Token("", space=False)
         levels = list(state.levels)
-        if token.text == "?":
-            levels[-1] = levels[-1]._replace(question=state.column)
         aligned = left.opens or left.precedence == _ASSIGNMENT
         for precedence in reversed(token.starts):
             indent = max(state.column, levels[-1].indent, levels[-1].last)
-            if precedence == _CONDITIONAL or (precedence > _ASSIGNMENT and not aligned):
+            if precedence > _ASSIGNMENT and not aligned:
                 indent += _INDENT
             levels.append(_Level(indent, max(levels[-1].last, state.column)))
             aligned = False

@@ -7,23 +7,8 @@ namespace {
 
 using namespace kjit;
 
-/// The runs of the rows of `out` from `first` up to `last`, three numbers for each: where it begins, its head, and how
-/// many elements it has. Returns how many runs.
-template <typename T>
-int64_t runs(TensorView out, int64_t first, int64_t last, bool streams, TensorView found) {
-  auto* to = static_cast<int64_t*>(found.data_ptr());
-  RowRuns runs(first, last, out.size(1), static_cast<T*>(out.data_ptr()), streams);
-  int64_t count = 0;
-  runs.for_runs([&](const auto& run) {
-    if (run.streams != streams) throw host::PanicError(host::Message() << "it streams, or does not");
-    for (const int64_t number : {run.first, run.head, run.size}) *to++ = number;
-    ++count;
-  });
-  return count;
-}
-
-/// The parts of the same rows, two numbers for each: where it begins, and its size, negative where the compiler does
-/// not know that. Returns how many. With `may_repeat` as `write_parts` has them.
+/// The parts of the rows of `out` from `first` up to `last`, two numbers for each: where it begins, and its size,
+/// negative where the compiler does not know that. Returns how many. With `may_repeat` as `write_parts` has them.
 template <typename T>
 int64_t parts(TensorView out, int64_t first, int64_t last, bool streams, bool may_repeat, TensorView found) {
   auto* to = static_cast<int64_t*>(found.data_ptr());
@@ -44,8 +29,7 @@ int64_t parts(TensorView out, int64_t first, int64_t last, bool streams, bool ma
 }
 
 /// out[n, d] = src[index[n], d] + numbers[n] + column[d], for the rows from `first` up to `last`; zeros for the rows
-/// that `src` does not have, and for what is absent. `out` is added to, by `for_parts`, or by `write_parts` written, or
-/// by `for_runs`.
+/// that `src` does not have, and for what is absent. `out` is added to, by `for_parts`, or by `write_parts` written.
 template <typename T, typename Index, typename Held = T>
 void take(TensorView src, TensorView index, Optional<TensorView> numbers, Optional<TensorView> column, TensorView out,
           int64_t first, int64_t last, bool streams, int64_t way) {
@@ -54,7 +38,7 @@ void take(TensorView src, TensorView index, Optional<TensorView> numbers, Option
   };
   auto* out_ptr = static_cast<T*>(out.data_ptr());
   TableRow src_rows(static_cast<const T*>(src.data_ptr()), src.size(0), static_cast<const Index*>(index.data_ptr()));
-  NumberRow number_rows(data_of(numbers), Held{});
+  NumberRow<T, Held> number_rows(data_of(numbers));
   ColumnRow column_rows(data_of(column));
   RowRuns runs(first, last, out.size(1), out_ptr, streams, src_rows, number_rows, column_rows);
   const auto sum = [](T src, Held number, const T* column, int64_t i) {
@@ -67,7 +51,7 @@ void take(TensorView src, TensorView index, Optional<TensorView> numbers, Option
         out_ptr[at + i] = static_cast<T>(out_ptr[at + i] + sum(src_row[i], number_row[i], column_row, i));
       }
     });
-  } else if (way == 1) {
+  } else {
     runs.write_parts([&](int64_t at, auto size, const auto& beside) {
       const auto [src_row, number_row, column_row] = beside.data;
       using Beside = std::remove_reference_t<decltype(beside)>;
@@ -75,13 +59,6 @@ void take(TensorView src, TensorView index, Optional<TensorView> numbers, Option
       Streamed<T> out_part(out_ptr + at, size, beside.whole_lines);
       for (int64_t i = 0; i < size; ++i) out_part.data()[i] = sum(src_row[i], number_row[i], column_row, i);
       out_part.store();
-    });
-  } else {
-    runs.for_runs([&](const auto& run) {
-      for (int64_t i = 0; i < run.size; ++i) {
-        out_ptr[run.first + i] =
-            sum(*std::get<0>(run.data).from(i), *std::get<1>(run.data).from(i), std::get<2>(run.data).from(i), 0);
-      }
     });
   }
   stream_fence();
@@ -114,24 +91,16 @@ int64_t copying() {
 }
 
 /// out[n, d] = src[index[n], d], for the rows from `first` up to `last`; zeros for the rows that `src` does not have.
-/// Returns how many parts there were. `Streams` is as for `RowRuns`, `only_copies` as for its `move_parts`, or with
-/// `as_runs` its `move_runs`.
+/// Returns how many parts there were. `Streams` is as for `RowRuns`, `only_copies` as for its `move_parts`.
 template <typename T, typename Streams>
 int64_t move(TensorView src, TensorView index, TensorView out, int64_t first, int64_t last, bool streams,
-             bool only_copies, bool as_runs) {
+             bool only_copies) {
   auto* out_ptr = static_cast<T*>(out.data_ptr());
   TableRow src_rows(static_cast<const T*>(src.data_ptr()), src.size(0), static_cast<const int64_t*>(index.data_ptr()));
   Streams wanted{};
   if constexpr (std::is_same_v<Streams, bool>) wanted = streams;
   RowRuns runs(first, last, out.size(1), out_ptr, wanted, src_rows);
   int64_t count = 0;
-  if (as_runs) {
-    runs.move_runs(only_copies, [&](const auto& run) {
-      for (int64_t i = 0; i < run.size; ++i) out_ptr[run.first + i] = *std::get<0>(run.data).from(i);
-      ++count;
-    });
-    return count;
-  }
   runs.move_parts(only_copies, [&](int64_t at, auto size, const auto& beside) {
     Streamed<T> out_part(out_ptr + at, size, beside.whole_lines);
     for (int64_t i = 0; i < size; ++i) copy_element(std::get<0>(beside.data)[i], out_part.data()[i]);
@@ -156,8 +125,6 @@ void add(TensorView src, TensorView index, TensorView out) {
 
 }  // namespace
 
-KJIT_EXPORT(runs_uint8, runs<uint8_t>)
-KJIT_EXPORT(runs_int64, runs<int64_t>)
 KJIT_EXPORT(parts_uint8, parts<uint8_t>)
 KJIT_EXPORT(parts_int32, parts<int32_t>)
 KJIT_EXPORT(parts_int64, parts<int64_t>)

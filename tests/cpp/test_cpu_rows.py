@@ -20,8 +20,8 @@ import kjit
 
 HERE = Path(__file__).parent
 LINE = 64  # bytes
-STAGED, HELD = 128, 640  # elements of a part, and of a run of several rows
-WAYS = ["for_parts", "write_parts", "for_runs"]
+STAGED = 128  # elements of a part
+WAYS = ["for_parts", "write_parts"]
 ROW_SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200, 255, 256, 257]
 LONG_SIZES = [*range(511, 514), 640, 700, 1500]
 TYPES = {torch.uint8: torch.int64, torch.int16: torch.int64, torch.int32: torch.int32, torch.int64: torch.int32}
@@ -48,41 +48,6 @@ def shifted(rows: int, row_size: int, dtype: torch.dtype, offset: int) -> torch.
     memory = torch.zeros(rows * row_size * size + 2 * LINE, dtype=torch.uint8)
     begin = -memory.data_ptr() % LINE + offset * size
     return memory[begin : begin + rows * row_size * size].view(dtype).view(rows, row_size)
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64], ids=str)
-@pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("offset", [0, 3])
-def test_a_run_is_a_row_or_of_short_ones_that_stream_some_with_whole_parts(
-    dtype: torch.dtype, streams: bool, offset: int, module: Any
-) -> None:
-    name = str(dtype).removeprefix("torch.")
-    line = LINE // dtype.itemsize
-    for row_size in ROW_SIZES + LONG_SIZES:
-        rows = max(3, 2000 // row_size)
-        out = shifted(rows, row_size, dtype, offset)
-        for first, last in ((0, rows), (1, rows - 1), (rows, rows)):
-            found = torch.zeros(3000, 3, dtype=torch.int64)
-            count = getattr(module, f"runs_{name}")(out, first, last, streams, found)
-            runs = found[:count].tolist()
-            begins = [begin for begin, _, _ in runs]
-            assert (
-                begins == [first * row_size, *(begin + size for begin, _, size in runs[:-1])] if runs else first == last
-            )
-            assert sum(size for _, _, size in runs) == (last - first) * row_size
-            if not streams:
-                assert all((head, size) == (0, row_size) for _, head, size in runs)
-                continue
-            assert all(0 <= head <= size for _, head, size in runs)
-            assert all((begin + head + offset) % line == 0 or head == size for begin, head, size in runs)
-            nbytes = row_size * dtype.itemsize
-            of_lines = offset == 0 and nbytes > LINE and nbytes % LINE == 0
-            if nbytes < 768 and row_size <= HELD - STAGED and not of_lines:
-                assert all(size <= HELD for _, _, size in runs)
-                assert all((size - head) % STAGED == 0 for _, head, size in runs[:-1])
-                assert all(head == 0 for _, head, _ in runs[1:])
-            else:
-                assert all(size == row_size for _, _, size in runs)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64], ids=str)
@@ -139,7 +104,7 @@ def test_parts_of_short_rows_that_stream_are_whole_but_for_the_first_and_those_a
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("way", ["for_parts", "write_parts", "for_runs"])
+@pytest.mark.parametrize("way", WAYS)
 def test_each_row_is_the_one_that_its_number_says(dtype: torch.dtype, streams: bool, way: str, module: Any) -> None:
     index_dtype = TYPES[dtype]
     take = getattr(module, f"take_{dtype}_{index_dtype}".replace("torch.", ""))
@@ -153,11 +118,6 @@ def test_each_row_is_the_one_that_its_number_says(dtype: torch.dtype, streams: b
         chosen = torch.where(((index >= 0) & (index < table_size))[:, None], src[index.clamp(0, table_size - 1)], 0)
         for first, last, offset in ((0, rows, 0), (1, rows - 1, 3), (3, 4, 0)):
             for beside in ((None, None), (numbers, None), (None, column), (numbers, column)):
-                if way == "for_runs" and beside[1] is None:
-                    continue
-                # Of long rows a number is there as many times as a part has elements, and that is for parts.
-                if way == "for_runs" and beside[0] is not None and row_size > STAGED:
-                    continue
                 out = shifted(rows, row_size, dtype, offset).fill_(7)
                 take(src, guarded(index), *beside, out, first, last, streams, WAYS.index(way))
                 expected = torch.full_like(out, 7)
@@ -172,9 +132,8 @@ def test_each_row_is_the_one_that_its_number_says(dtype: torch.dtype, streams: b
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64], ids=str)
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("only_copies", [False, True])
-@pytest.mark.parametrize("as_runs", [False, True])
 def test_rows_are_copied_and_those_that_stay_in_the_caches_without_a_call_of_the_work(
-    dtype: torch.dtype, streams: bool, only_copies: bool, as_runs: bool, module: Any
+    dtype: torch.dtype, streams: bool, only_copies: bool, module: Any
 ) -> None:
     move = getattr(module, f"move_{dtype}".replace("torch.", ""))
     sizes = (8, 16, 24, 32, 40, 64, 72, 128, 136, 248, 256, 264, 320, 512, 520, 696, 1032, 3064, 3072, 3080, 20_000)
@@ -186,7 +145,7 @@ def test_rows_are_copied_and_those_that_stay_in_the_caches_without_a_call_of_the
         index = torch.tensor([4, 5, 0, 4, -1, 2, 1])
         for first, last, offset in ((0, 7, 0), (1, 6, 3), (3, 3, 0)):
             out = shifted(7, row_size, dtype, offset).fill_(7)
-            count = move(src, guarded(index), out, first, last, streams, only_copies, as_runs)
+            count = move(src, guarded(index), out, first, last, streams, only_copies)
             expected = torch.full_like(out, 7)
             expected[first:last] = torch.where(((index >= 0) & (index < 5))[:, None], src[index.clamp(0, 4)], 0)[
                 first:last
@@ -204,7 +163,7 @@ def test_rows_of_a_table_that_only_a_large_cache_holds_are_copied(row_bytes: int
         if 0 <= row < table_size:
             src[row] = at
     out = torch.full((len(index), src.shape[1]), -1)
-    assert module.move_int64(src, index, out, 0, len(index), False, True, False) == 0
+    assert module.move_int64(src, index, out, 0, len(index), False, True) == 0
     expected = torch.where((index >= 0) & (index < table_size), src[index.clamp(0, table_size - 1), 0], 0)
     assert torch.equal(out, expected[:, None].expand_as(out))
 
@@ -223,7 +182,7 @@ def test_what_never_streams_needs_no_word_of_it(module: Any) -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("way", ["for_parts", "write_parts"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("row_size", [1, 3, 33, 200, 700])
 def test_of_a_large_table_rows_are_asked_for_ahead_and_none_behind_the_last(
     row_size: int, streams: bool, way: str, module: Any
@@ -244,9 +203,9 @@ def test_of_a_large_table_rows_are_asked_for_ahead_and_none_behind_the_last(
 def test_rows_without_elements_are_none(rows: int, streams: bool, module: Any) -> None:
     out = torch.empty(rows, 0, dtype=torch.int64)
     index = torch.zeros(rows, dtype=torch.int32)
-    found = torch.full((8, 3), 5, dtype=torch.int64)
-    assert module.runs_int64(out, 0, rows, streams, found) == 0
-    for way in range(3):
+    found = torch.full((8, 2), 5, dtype=torch.int64)
+    assert module.parts_int64(out, 0, rows, streams, False, found) == 0
+    for way in range(len(WAYS)):
         module.take_int64_int32(torch.empty(3, 0, dtype=torch.int64), index, None, None, out, 0, rows, streams, way)
     assert (found == 5).all()
 

@@ -352,7 +352,7 @@ class StagedOptional {
 /// The rows of a tensor, one after another: as `Staged`, for rows of any length. `move(row)` goes to another row, or to
 /// none where it is null, and gives its elements; without `kLoad` they are only written, and past the caches if
 /// `streams` says so. Changed elements are in the tensor after `store()`.
-template <typename T, bool kLoad = true, typename = staged_t<T>>
+template <typename T, bool kLoad = true>
 class StagedRow {
  public:
   explicit StagedRow(std::int64_t, bool = false) {}
@@ -361,7 +361,8 @@ class StagedRow {
 };
 
 template <typename T>
-class StagedRow<T, false, T> {
+  requires(!details::kIsWidened<T>)
+class StagedRow<T, false> {
  public:
   explicit StagedRow(std::int64_t row_size, bool streams = false)
       : buffer_(streams ? new T[static_cast<std::size_t>(row_size)] : nullptr), size_(row_size) {}
@@ -390,7 +391,7 @@ class StagedRow<T, false, T> {
 #if defined(__F16C__)
 template <typename T, bool kLoad>
   requires details::kIsWidened<std::remove_const_t<T>>
-class StagedRow<T, kLoad, staged_t<T>> {
+class StagedRow<T, kLoad> {
  public:
   explicit StagedRow(std::int64_t row_size, bool streams = false)
       : floats_(new float[static_cast<std::size_t>(row_size)]), size_(row_size), streams_(streams) {}

@@ -8,8 +8,7 @@
 //     ...                                                             // src_row[i] belongs to out_ptr[at + i]
 //   });
 //
-// What is done for each row is always inline: where it stands in a function for one kind of CPU (kjit/highway.h), it
-// has that one's instructions.
+// What is done for each row is always inline: it has the instructions of the function in which it stands.
 
 #pragma once
 
@@ -245,20 +244,6 @@ class RowRuns {
     if (!move_rows(only_copies)) write_parts(work);
   }
 
-  /// Calls `work(run)` for all elements, `run.size` of them at a time, which the tensor has from `run.first` on, and of
-  /// which `run.head` come before a line of the caches. What belongs to the element `run.first + at` in the first of
-  /// `rows` is at `std::get<0>(run.data).from(at)`. `run.streams`: whether they go past the caches.
-  template <typename Work>
-  [[gnu::always_inline]] void for_runs(const Work& work) {
-    runs(work, std::index_sequence_for<Rows...>());
-  }
-
-  /// As `for_runs`, and `move_parts`.
-  template <typename Work>
-  [[gnu::always_inline]] void move_runs(bool only_copies, const Work& work) {
-    if (!move_rows(only_copies)) for_runs(work);
-  }
-
   std::int64_t last() const { return last_; }
   std::int64_t row_size() const { return row_size_; }
 
@@ -376,15 +361,7 @@ class RowRuns {
     }
   }
 
-  template <typename Work, std::size_t... kRows>
-  [[gnu::always_inline]] void runs(const Work& work, std::index_sequence<kRows...> rows) {
-    if constexpr (kMayStream) {
-      if (streams_) return streamed_runs(work, rows);
-    }
-    row_runs<false>(work, std::get<kRows>(rows_).template reader<false>(*this)...);
-  }
-
-  /// `work` as `for_runs` has it, for what goes past the caches.
+  /// Calls `work(run)` for all elements, a run of them at a time, which go past the caches.
   template <typename Work, std::size_t... kRows>
   [[gnu::always_inline]] void streamed_runs(const Work& work, std::index_sequence<kRows...> rows) {
     if (packs()) {
@@ -629,21 +606,19 @@ class ColumnRow {
   alignas(64) T held_[kMost];
 };
 
-/// A number for each row of a `RowRuns`, converted to `Held`, as many times as a part of the row has elements, of which
-/// `most` are used at once; `none` where there are no numbers.
+/// A number for each row of a `RowRuns`, converted to `Held`, as many times as a part of the row has elements; zero
+/// where there are no numbers.
 template <typename T, typename Held = T>
 class NumberRow {
  public:
-  explicit NumberRow(const T* numbers, Held none = Held{}, std::int64_t most = kStaged)
-      : numbers_(numbers), none_(none), most_(most) {}
+  explicit NumberRow(const T* numbers) : numbers_(numbers) {}
   NumberRow(const NumberRow&) = delete;
   NumberRow& operator=(const NumberRow&) = delete;
 
   /// As those of `TableRow`.
   class Reader {
    public:
-    Reader(NumberRow* rows, std::int64_t size)
-        : numbers_(rows->numbers_), none_(rows->none_), held_(rows->held_), size_(size) {}
+    Reader(NumberRow* rows, std::int64_t size) : numbers_(rows->numbers_), held_(rows->held_), size_(size) {}
     [[gnu::always_inline]] SameData<Held> operator()(std::int64_t row) const {
       fill(held_, size_, row);
       return {held_};
@@ -651,19 +626,18 @@ class NumberRow {
 
     /// The number of that row, `size` times.
     [[gnu::always_inline]] void fill(Held* to, std::int64_t size, std::int64_t row) const {
-      const Held number = numbers_ == nullptr ? none_ : static_cast<Held>(numbers_[row]);
+      const Held number = numbers_ == nullptr ? Held{} : static_cast<Held>(numbers_[row]);
       for (std::int64_t i = 0; i < size; ++i) to[i] = number;
     }
 
    private:
     const T* numbers_;
-    Held none_;
     Held* held_;
     std::int64_t size_;
   };
   template <bool kStreams, typename Runs>
   Reader reader(const Runs& runs) {
-    return Reader(this, runs.row_size() < most_ ? runs.row_size() : most_);
+    return Reader(this, std::min(runs.row_size(), kStaged));
   }
   template <typename Runs>
   [[gnu::always_inline]] void hold(const Packed& packed, const Runs& runs) {
@@ -681,12 +655,7 @@ class NumberRow {
 
  private:
   const T* numbers_;
-  Held none_;
-  std::int64_t most_;
   alignas(64) Held held_[kRun];
 };
-
-template <typename T>
-explicit NumberRow(const T*) -> NumberRow<T>;
 
 }  // namespace kjit
