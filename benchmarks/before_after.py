@@ -1,7 +1,7 @@
 """What has a change to kjit made of the speed of what `kjit new` writes? Two versions of kjit, in one run.
 
     git worktree add ../before HEAD~1
-    python benchmarks/before_after.py ../before [--ops rms_norm,norm_both_,take_rows,scale]
+    python benchmarks/before_after.py ../before [--ops rms_norm,norm_both_,softmax,take_rows,scale]
                                       [--dtypes float32,float16,bfloat16] [--lengths 1000,33000] [--sizes 64,256,1024]
                                       [--device cuda] [--rounds 3] [--warm]
 
@@ -13,10 +13,12 @@ turns, and the time that it took before as a multiple of the time that it takes 
 - `scale`: `x * alpha`; the length of its rows does not matter;
 - `rms_norm`: RMSNorm;
 - `norm_both_`: two tensors, normalised in place by what the sum of their elements' squares gives;
+- `softmax`: of rows, written by hand (benchmarks/kernels/softmax.cuh) with pattern rowwise; where the other version has
+  no such pattern, `torch.softmax` stands for it;
 - `take_rows`: a random permutation of the rows of a table.
 
-With `--warm` a call has the same tensors each time, which a cache should hold (`--sizes 14` for 50 MiB of L2): what a
-kernel could do if the memory were faster, as that of another GPU may be.
+A size of 0 MiB is one row. With `--warm` a call has the same tensors each time, which a cache should hold
+(`--sizes 14` for 50 MiB of L2): what a kernel could do if the memory were faster, as that of another GPU may be.
 
 With `--device cuda` it needs a GPU and nvcc, and exits with status 2 where one is missing.
 """
@@ -52,9 +54,10 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="turns of each version")
     parser.add_argument("--warm", action="store_true", help="the same tensors in each call, as the caches hold them")
     options = parser.parse_args(args)
-    unknown = set(options.ops.split(",")) - set(common.SCAFFOLDED)
+    known = [*common.SCAFFOLDED, "softmax"]
+    unknown = set(options.ops.split(",")) - set(known)
     if unknown:
-        parser.error(f"there is no op {', '.join(sorted(unknown))} here; there are {', '.join(common.SCAFFOLDED)}")
+        parser.error(f"there is no op {', '.join(sorted(unknown))} here; there are {', '.join(known)}")
     if not (options.before / "kjit" / "__init__.py").is_file():
         parser.error(f"{options.before} is no checkout of kjit")
     if options.device == "cuda":
@@ -82,7 +85,9 @@ def measure(tree: str, device: str, cases: Sequence[Case], warm: bool) -> list[T
     times = []
     with tempfile.TemporaryDirectory() as folder:
         calls = {
-            op: common.scaffold(Path(folder) / op, f"kernels_{op}", op, "--device", device)
+            op: _softmax(Path(tree))
+            if op == "softmax"
+            else common.scaffold(Path(folder) / op, f"kernels_{op}", op, "--device", device)
             for op in dict.fromkeys(op for op, *_ in cases)
         }
         for op, dtype, length, mib in cases:
@@ -90,6 +95,22 @@ def measure(tree: str, device: str, cases: Sequence[Case], warm: bool) -> list[T
             time = _time(calls[op], make, nbytes, device, warm)
             times.append((time, common.time_copy(nbytes, device, warm=warm)))
     return times
+
+
+def _softmax(tree: Path) -> Callable[..., object]:
+    """Softmax with pattern rowwise of the kjit in `tree`, or PyTorch's where that has none."""
+    if not (tree / "kjit" / "include" / "kjit" / "patterns" / "rowwise.h").is_file():
+        return lambda x, out: torch.softmax(x, -1, out=out)
+    import kjit
+
+    source = common.KERNELS / "softmax.cuh"
+    modules = {
+        dtype: kjit.load_jit(
+            "softmax", symbol, cuda_files=[source], cuda_wrappers=[("softmax", f"Softmax<{symbol}>::run")]
+        )
+        for dtype, symbol in ((torch.float32, "fp32_t"), (torch.float16, "fp16_t"), (torch.bfloat16, "bf16_t"))
+    }
+    return lambda x, out: modules[x.dtype].softmax(x, out)
 
 
 def _time(
@@ -120,6 +141,8 @@ def _tensors(
         return lambda: ((x := large()).view(-1), torch.empty_like(x).view(-1)), 2 * nbytes
     if op == "take_rows":
         return lambda: (x := large(), torch.randperm(rows, device=device), torch.empty_like(x)), 2 * nbytes + 8 * rows
+    if op == "softmax":
+        return lambda: (x := large(), torch.empty_like(x)), 2 * nbytes
     if op == "rms_norm":
         return lambda: (x := large(), column(), torch.empty_like(x)), 2 * nbytes
     return lambda: (large(), large(), column()), 4 * nbytes

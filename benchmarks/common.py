@@ -214,6 +214,15 @@ OF_PATTERN = {"elementwise": "scale", "rowwise": "rms_norm", "gather": "take_row
 """Of each pattern the op that is measured against PyTorch's."""
 
 
+def write_scaffold(root: Path, package: str, op: str, *options: str) -> None:
+    """Write an op of `SCAFFOLDED` into a project in the folder `root`, with options of `kjit new`."""
+    pattern, signature = SCAFFOLDED[op]
+    root.mkdir(exist_ok=True)
+    (root / "pyproject.toml").write_text(f'[tool.kjit]\npackage = "{package}"\n')
+    command = [sys.executable, "-m", "kjit", "new", op, signature, "--pattern", pattern, *options]
+    subprocess.run(command, cwd=root, check=True, stdout=subprocess.DEVNULL)
+
+
 def scaffold(root: Path, package: str, op: str, *options: str) -> Callable[..., object]:
     """Write an op of `SCAFFOLDED` into a project in the folder `root`, with options of `kjit new`.
 
@@ -222,11 +231,7 @@ def scaffold(root: Path, package: str, op: str, *options: str) -> Callable[..., 
     """
     from kjit.project import find_project
 
-    pattern, signature = SCAFFOLDED[op]
-    root.mkdir(exist_ok=True)
-    (root / "pyproject.toml").write_text(f'[tool.kjit]\npackage = "{package}"\n')
-    command = [sys.executable, "-m", "kjit", "new", op, signature, "--pattern", pattern, *options]
-    subprocess.run(command, cwd=root, check=True, stdout=subprocess.DEVNULL)
+    write_scaffold(root, package, op, *options)
     function: Callable[..., object] = getattr(find_project(root).import_wrapper(op), op)
     # Like PyTorch's side: one Python function around the call.
     calls: dict[str, Callable[..., object]] = {

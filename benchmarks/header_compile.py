@@ -9,18 +9,20 @@
   that kjit's builds generate, against SGLang 0.5.23's own in the unit that its JIT generates. Both with the same flags
   of nvcc, and what each defines besides: kjit's builds `KJIT_CUDA_ARCH` and `KJIT_PRECOMPILED` (functions without
   template parameters are compiled once for all modules), SGLang's `SGL_CUDA_ARCH`.
+- An element-wise op and an RMSNorm as `kjit new` writes them, which serve tensors of every size, against SGLang's
+  `add_constant` and its RMSNorm for one size.
 
-All take turns in one run, and a time is the median of a unit's, by the clock on the wall: run it on a machine that has
-nothing else to do. Needs nvcc, and no GPU.
+All take turns in one run, and a time is the median of a unit's CPU time, of all processes of its compiler. Needs nvcc,
+and no GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -63,6 +65,12 @@ _OPS = [
     ),
 ]
 
+# An op of `common.SCAFFOLDED`, what it exports, and SGLang's kernel.
+_SCAFFOLDS = [
+    ("scale", "Scale<fp32_t>::run", _OPS[0][1]),
+    ("rms_norm", "RmsNorm<bf16_t>::run", _OPS[1][1]),
+]
+
 
 def main(args: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -91,6 +99,8 @@ def main(args: Sequence[str] | None = None) -> None:
         for ours, theirs in ops:
             sides[f"{ours.name} of kjit"] = units.nvcc(_unit_of(ours))
             sides[f"{ours.name} of SGLang"] = units.sglang(theirs, sglang)
+        for op, symbol, _ in _SCAFFOLDS if ops else ():
+            sides[f"{op} of kjit new"] = units.nvcc(_scaffolded_unit(Path(folder) / op, op, symbol))
         medians = common.alternate(sides, options.repeat)
         reasons = {name: units.foreign_parts(f"#include <kjit/{name}>\n") for name in headers}
     if headers:
@@ -112,6 +122,12 @@ def _headers() -> list[str]:
 def _unit_of(kernel: common.Kernel) -> str:
     spec = kernel.spec
     return wrapper_unit(list(spec.cuda_files), spec.cuda_wrappers, with_cuda_types=True)
+
+
+def _scaffolded_unit(root: Path, op: str, symbol: str) -> str:
+    common.write_scaffold(root, f"kernels_{op}", op)
+    (source,) = root.rglob(f"{op}.cuh")
+    return wrapper_unit([str(source)], ((op, symbol),), with_cuda_types=True)
 
 
 class _Units:
@@ -154,17 +170,23 @@ class _Units:
 
     def _timer(self, command: Sequence[str], unit: Path) -> Callable[[], float]:
         def measure() -> float:
-            start = time.perf_counter()
+            start = _cpu_seconds()
             common.run([*command, "-c", unit, "-o", self._folder / "unit.o"])
-            return time.perf_counter() - start
+            return _cpu_seconds() - start
 
         return measure
+
+
+def _cpu_seconds() -> float:
+    """What all processes that have ended took, which this one had started."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _print_headers(headers: Sequence[str], medians: Mapping[str, float], reasons: Mapping[str, list[str]]) -> None:
     empty, empty_cxx = medians["empty kernel"], medians["empty"]
     names = {file: name for _, file, name in _FOREIGN}
-    print(f"\na unit with one header, seconds; an empty kernel {empty:.3f}, an empty C++ unit {empty_cxx:.3f}")
+    print(f"\na unit with one header, CPU seconds; an empty kernel {empty:.3f}, an empty C++ unit {empty_cxx:.3f}")
     print(f"  {'header':<22}  {'nvcc':>6}  {'over empty':>10}  {'share':>6}  {'C++':>6}")
     for name in headers:
         seconds = medians[f"{name} alone"]
@@ -178,11 +200,14 @@ def _print_headers(headers: Sequence[str], medians: Mapping[str, float], reasons
 
 
 def _print_ops(medians: Mapping[str, float]) -> None:
-    print(f"\na kernel's unit, seconds; SGLang {common.SGLANG_VERSION}")
+    print(f"\na kernel's unit, CPU seconds; SGLang {common.SGLANG_VERSION}")
     print(f"  {'op':<22}  {'kjit':>6}  {'SGLang':>6}  {'ratio':>6}")
     for ours, _ in _OPS:
         kjit, sglang = medians[f"{ours.name} of kjit"], medians[f"{ours.name} of SGLang"]
         print(f"  {ours.name:<22}  {kjit:>6.3f}  {sglang:>6.3f}  {kjit / sglang:>6.3f}")
+    for op, _, theirs in _SCAFFOLDS:
+        kjit, sglang = medians[f"{op} of kjit new"], medians[f"{theirs.name} of SGLang"]
+        print(f"  {f'{op}, as scaffolded':<22}  {kjit:>6.3f}  {sglang:>6.3f}  {kjit / sglang:>6.3f}")
 
 
 if __name__ == "__main__":

@@ -123,6 +123,17 @@ def _math(name: str, right: str, wrong: str, target: str = "cpu") -> Mistake:
     return Mistake(source, _FP32, target, edit=("elementwise_right.cpp", right, wrong))
 
 
+def _row(name: str, right: str, wrong: str, target: str = "cpu") -> Mistake:
+    """`rowwise_right.cpp` with one place made wrong."""
+    source = f"row_{name}.cpp" if target == "cpu" else f"row_{name}.cuh"
+    return Mistake(source, _FP32, target, edit=("rowwise_right.cpp", right, wrong))
+
+
+_NO_TOTAL = (
+    "compute_t<T> term(compute_t<T> x) const { return x * x; }",
+    'const char* term(compute_t<T> x) const { return ""; }',
+)
+
 _NO_REFERENCE = ("compute_t<T>& out", "compute_t<T> out")
 
 
@@ -232,6 +243,22 @@ MISTAKES: Mapping[str, Mistake] = {
     "math_misspelt_name": _math("math_misspelt_name", "void element(", "void elment("),
     "math_misspelt_name_cuda": _math("math_misspelt_name_cuda", "void element(", "void elment(", target="9.0a"),
     "math_may_be_absent": _math("math_may_be_absent", "run(TensorView x", "run(Optional<TensorView> x"),
+    "row_no_term": _row("no_term", "compute_t<T> term(", "compute_t<T> trem("),
+    "row_no_total": _row("no_total", *_NO_TOTAL, target="sim"),
+    "row_no_total_cuda": _row("no_total", *_NO_TOTAL, target="9.0a"),
+    "row_term_takes_reference": _row(
+        "term_takes_reference", "term(compute_t<T> x)", "term(compute_t<T>& x)", target="sim"
+    ),
+    "row_other_total": _row("other_total", "row(compute_t<T> total,", "row(double total,"),
+    "row_no_size": _row("no_size", "compute_t<T> size, float& rms", "float& rms, compute_t<T> size", target="sim"),
+    "row_no_reference": _row("no_reference", "float& rms", "float rms"),
+    "row_result_is_left_out": _row("result_is_left_out", "(rms));", "(rms), OutPerRow<float>(rms));", target="sim"),
+    "row_too_many": _row("too_many", "compute_t<T>& out)", "compute_t<T>& out, float bias)"),
+    "row_not_const": _row("not_const", "float& rms) const", "float& rms)", target="9.0a"),
+    "row_other_result": _row(
+        "other_result", "void element(compute_t<T> mean", "void element(double mean", target="9.0a"
+    ),
+    "row_no_element": _row("no_element", "void element(", "void elment("),
     # Warnings
     "unused_variable": _cpp(
         "unused_variable", "    T* to", "    const int64_t rows = n.unwrap();\n    T* to", flags=("-Wall",)

@@ -1,9 +1,9 @@
-// Kernels that test kjit/row_cut.cuh: `test_row_cut.py` calls them.
+// Kernels that test kjit/detail/row_cut.cuh: `test_row_cut.py` calls them.
 
 #include <kjit/launch.h>
 #include <kjit/patterns/gather.h>
 #include <kjit/tensor.h>
-#include <kjit/row_cut.cuh>
+#include <kjit/detail/row_cut.cuh>
 
 #include <cstdint>
 #include <utility>

@@ -1,8 +1,8 @@
-// Kernels that test kjit/row_pieces.cuh: `test_row_pieces.py` calls them.
+// Kernels that test kjit/detail/row_pieces.cuh: `test_row_pieces.py` calls them.
 
 #include <kjit/launch.h>
 #include <kjit/tensor.h>
-#include <kjit/row_pieces.cuh>
+#include <kjit/detail/row_pieces.cuh>
 
 #include <cstdint>
 

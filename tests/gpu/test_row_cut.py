@@ -1,4 +1,4 @@
-"""kjit/row_cut.cuh on a GPU, or in the simulator."""
+"""kjit/detail/row_cut.cuh on a GPU, or in the simulator."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@
 #include <kjit/detail/element.h>
 #include <kjit/detail/vectors.h>
 #include <kjit/patterns/operands.h>
+#include <kjit/detail/row_cut.cuh>
+#include <kjit/detail/row_memory.cuh>
+#include <kjit/detail/row_pieces.cuh>
 #include <kjit/device.cuh>
-#include <kjit/row_cut.cuh>
-#include <kjit/row_memory.cuh>
-#include <kjit/row_pieces.cuh>
 
 #include <cstddef>
 #include <cstdint>

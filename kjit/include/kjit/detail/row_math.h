@@ -91,12 +91,14 @@ struct ListOf;
 template <>
 struct ListOf<Types<>> {
   using First = void;
+  using Written = void;
   using Rest = Types<>;
   static constexpr std::size_t kCount = 0;
 };
 template <typename Head, typename... Tail>
 struct ListOf<Types<Head, Tail...>> {
   using First = std::remove_cvref_t<Head>;
+  using Written = Head;  // as the function has it
   using Rest = Types<Tail...>;
   static constexpr std::size_t kCount = 1 + sizeof...(Tail);
 };
@@ -294,7 +296,7 @@ constexpr bool check_row() {
     using Parameters = ListOf<typename Row::Parameters>;
     using Behind = ListOf<typename Parameters::Rest>;
     constexpr bool kTakesTotal = std::same_as<typename Parameters::First, typename RowMath<Math, Operands...>::Total>;
-    constexpr bool kTakesSize = std::is_arithmetic_v<typename Behind::First>;
+    constexpr bool kTakesSize = std::is_arithmetic_v<typename Behind::First> && !IsResult<typename Behind::Written>;
     if constexpr (!Row::kIsConst) {
       static_assert(Row::kIsConst, "row() is not const: add const after its parameters");
       return false;

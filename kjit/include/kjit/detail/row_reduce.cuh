@@ -12,11 +12,11 @@
 
 #include <kjit/patterns/totals.h>
 #include <kjit/cluster.cuh>
+#include <kjit/detail/row_memory.cuh>
 #include <kjit/device.cuh>
 #include <kjit/mbarrier.cuh>
-#include <kjit/row_memory.cuh>
 
-#include <kjit/detail/row_plan.h>
+#include <kjit/detail/row_plan.cuh>
 
 #include <cstddef>
 #include <cstdint>

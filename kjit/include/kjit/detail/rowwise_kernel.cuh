@@ -9,13 +9,13 @@
 
 #include <kjit/patterns/operands.h>
 #include <kjit/patterns/totals.h>
+#include <kjit/detail/row_memory.cuh>
+#include <kjit/detail/row_pieces.cuh>
 #include <kjit/device.cuh>
-#include <kjit/row_memory.cuh>
-#include <kjit/row_pieces.cuh>
 
 #include <kjit/detail/element.h>
 #include <kjit/detail/row_math.h>
-#include <kjit/detail/row_plan.h>
+#include <kjit/detail/row_plan.cuh>
 #include <kjit/detail/row_reduce.cuh>
 
 #include <cstddef>
@@ -116,14 +116,15 @@ struct RowVectors {
   }
 
   /// Begins to copy columns to a slot of shared memory, one for each thread; `take_column` gets them, when
-  /// `await_columns` has waited.
+  /// `await_copies` has waited.
   template <typename Index>
   KJIT_DEVICE void put_column(int slot, Index at) const {
     if constexpr (kIsIn<Operand, Place::kColumn>) {
       if (Operand::kIsOptional && data == nullptr) return;
       using namespace device::row::details;
 #if !KJIT_SIM
-      if constexpr (kHasAsyncCopies && sizeof(Vector) == 16) return copy_async<16, false>(slot_of(slot), data + at);
+      if constexpr (device::row::details::kHasAsyncCopies && sizeof(Vector) == 16)
+        return copy_async<16, false>(slot_of(slot), data + at);
 #endif
       Vector vector;
       vector.load(data + at);
@@ -271,7 +272,7 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
       const int at = first + i * next;
       if (!kEven && at >= row_size) break;
       if (kLate > 0 && i >= kParts - kLate) {
-        if (i == kParts - kLate) device::row::await_columns();
+        if (i == kParts - kLate) device::row::await_copies();
         (get<kAll>(held).take_column(i, column_number<kAll, Operands...>() * kLate + i - (kParts - kLate)), ...);
       } else if (!kHoldsColumns && i > 0 && i % kColumns == 0) {
 #pragma unroll
@@ -355,8 +356,7 @@ KJIT_DEVICE void packed_rows(std::index_sequence<kAll...>, std::index_sequence<k
   }
 }
 
-/// What a thread holds of a tensor whose rows begin anywhere. A vector that is not aligned is cut out of the two
-/// aligned ones in which it lies.
+/// What a thread holds of a tensor whose rows begin anywhere.
 template <typename Operand, int kVec, int kCount>
 struct UnalignedVectors : RowVectors<Operand, kVec, kCount> {
   using Base = RowVectors<Operand, kVec, kCount>;
@@ -365,45 +365,28 @@ struct UnalignedVectors : RowVectors<Operand, kVec, kCount> {
   using typename Base::Element;
   using typename Base::Stored;
   using typename Base::Vector;
-  static constexpr bool kCuts = device::row::kCanCut<Element, kVec>;
+  device::row::UnalignedLoad<Element, kVec> loads[kCount];
 
-  Vector pieces[kCount][2];
-
-  /// Begins to read the `i`-th vector, from element `at` of the row on. Both of the aligned ones have an element of it.
+  /// Begins to read the `i`-th vector, from element `at` of the row on.
   template <Place kWhere>
   KJIT_DEVICE void begin_load(int i, std::int64_t at) {
     if constexpr (kIsIn<Operand, kWhere> && Operand::kIsRead) {
-      if (Operand::kIsOptional && data == nullptr) {
-        vectors[i].fill(Element{});
-      } else if constexpr (kCuts) {
-        const unsigned bytes = bytes_ahead(at);
-        const Vector* const from = reinterpret_cast<const Vector*>(data + at - bytes / sizeof(Element));
-        const int second = bytes == 0 ? 0 : 1;
-#if KJIT_SIM  // whose checks would say that one begins ahead of the tensor, or ends behind it
-        pieces[i][0] = ::kjit_sim::read_unchecked(from);
-        pieces[i][1] = ::kjit_sim::read_unchecked(from + second);
-#else
-        pieces[i][0].load(from);
-        pieces[i][1].load(from, second);
-#endif
-      } else {
-#pragma unroll
-        for (int j = 0; j < kVec; ++j) vectors[i][j] = data[at + j];
-      }
+      if (!Operand::kIsOptional || data != nullptr) loads[i].begin(data + at);
     }
   }
   template <Place kWhere>
   KJIT_DEVICE void finish_load(int i, std::int64_t at) {
-    if constexpr (kIsIn<Operand, kWhere> && Operand::kIsRead && kCuts) {
-      if (Operand::kIsOptional && data == nullptr) return;
-      device::row::Offset(bytes_ahead(at)).cut(vectors[i], pieces[i]);
+    if constexpr (kIsIn<Operand, kWhere> && Operand::kIsRead) {
+      if (Operand::kIsOptional && data == nullptr) return vectors[i].fill(Element{});
+      loads[i].finish(vectors[i], data + at);
     }
   }
   /// Writes it: element by element where `kMayDiffer` and the tensor is aligned otherwise than the one that leads.
   template <bool kMayDiffer>
   KJIT_DEVICE void store_anywhere(int i, std::int64_t at) const {
     if constexpr (kIsResultOfElement<Operand>) {
-      if (!kMayDiffer || bytes_ahead(at) == 0) return device::row::store_streaming(vectors[i], data + at);
+      if (!kMayDiffer || reinterpret_cast<std::uintptr_t>(data + at) % sizeof(Vector) == 0)
+        return device::row::store_streaming(vectors[i], data + at);
 #pragma unroll
       for (int j = 0; j < kVec; ++j) data[at + j] = vectors[i][j];
     }
@@ -416,10 +399,6 @@ struct UnalignedVectors : RowVectors<Operand, kVec, kCount> {
     } else {
       return Slot<Operand, Stored>(data, at);
     }
-  }
-
-  KJIT_DEVICE unsigned bytes_ahead(std::int64_t at) const {
-    return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(data + at)) % sizeof(Vector);
   }
 };
 
@@ -559,7 +538,7 @@ __global__ void __launch_bounds__(details::kMaxPackedBlock, 3)
 
 /// Rows that begin anywhere, or are longer than registers hold.
 template <typename Math, int kParts, typename... Operands>
-__global__ void __launch_bounds__(details::kMaxRowBlock)
+__global__ void __launch_bounds__(details::kAnywhereBlock)
     rowwise_anywhere(const Math math, const __grid_constant__ details::RowPlan plan, Operands... tensors) {
   using namespace details;
   using Rules = RowMath<Math, Operands...>;

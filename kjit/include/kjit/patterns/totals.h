@@ -136,7 +136,8 @@ struct Welford {
 
   Welford() = default;
   KJIT_MATH Welford(S value) : count(1), mean(value) {}
-  KJIT_MATH Welford(S count, S mean, S squares) : count(count), mean(mean), squares(squares) {}
+  KJIT_MATH Welford(S number, S their_mean, S their_squares)
+      : count(number), mean(their_mean), squares(their_squares) {}
 
   /// Of all values: of a sample divide `squares` by `count - 1`.
   KJIT_MATH S variance() const { return squares / count; }
@@ -158,7 +159,7 @@ struct OnlineSoftmax {
 
   OnlineSoftmax() = default;
   KJIT_MATH OnlineSoftmax(S value) : max(value), sum(1) {}
-  KJIT_MATH OnlineSoftmax(S max, S sum) : max(max), sum(sum) {}
+  KJIT_MATH OnlineSoftmax(S largest, S scaled_sum) : max(largest), sum(scaled_sum) {}
 
   /// What `value` is in the softmax of the row: `exp(value - max) / sum`, if `inverse_sum` is `1 / sum`.
   KJIT_MATH S share(S value, S inverse_sum) const { return details::exp_of_difference(value - max) * inverse_sum; }
@@ -181,14 +182,14 @@ struct OnlineSoftmax {
   KJIT_MATH static OnlineSoftmax combine_all(const OnlineSoftmax (&terms)[kCount]) {
     S largest = terms[0].max;
 #ifdef __CUDACC__
-#pragma unroll
+    KJIT_UNROLL
 #else
 #pragma omp simd reduction(max : largest)
 #endif
     for (int i = 1; i < kCount; ++i) largest = terms[i].max > largest ? terms[i].max : largest;
     S sum = 0;
 #ifdef __CUDACC__
-#pragma unroll
+    KJIT_UNROLL
 #else
 #pragma omp simd reduction(+ : sum)
 #endif
@@ -246,13 +247,13 @@ KJIT_MATH Total all_combined(const Total (&totals)[kCount]) {
     return totals[0];
   } else if constexpr (std::is_arithmetic_v<Total>) {
     Total total = 0;
-#pragma unroll
+    KJIT_UNROLL
     for (int i = 0; i < kCount; ++i) total += totals[i];
     return total;
   } else {
     constexpr int kHalf = (kCount + 1) / 2;
     Total halves[kHalf];
-#pragma unroll
+    KJIT_UNROLL
     for (int i = 0; i < kCount / 2; ++i) halves[i] = combined(totals[2 * i], totals[2 * i + 1]);
     if constexpr (kCount % 2 != 0) halves[kHalf - 1] = totals[kCount - 1];
     return all_combined(halves);

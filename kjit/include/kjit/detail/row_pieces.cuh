@@ -7,16 +7,16 @@
 //   const auto piece = device::row::piece<kVec>(pieces, first + i * kBlock);  // the thread's i-th of kParts
 //   if (piece.there) ...                                                      // from element `piece.at` on
 //
-// A piece is an aligned vector of a row; rows have whole ones (kjit/row_cut.cuh is for others). How vectors are read
-// and written is in kjit/row_memory.cuh. Nearly free to compile.
+// A piece is an aligned vector of a row; rows have whole ones (kjit/detail/row_cut.cuh is for others). How vectors are
+// read and written is in kjit/detail/row_memory.cuh. Nearly free to compile.
 
 #pragma once
 
 #include <cuda_runtime_api.h>
 #include <kjit/launch.h>
 #include <kjit/utils.h>
+#include <kjit/detail/row_memory.cuh>
 #include <kjit/device.cuh>
-#include <kjit/row_memory.cuh>
 
 #include <cstdint>
 

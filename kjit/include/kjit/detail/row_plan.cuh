@@ -7,8 +7,8 @@
 #include <kjit/launch.h>
 #include <kjit/patterns/operands.h>
 #include <kjit/utils.h>
+#include <kjit/detail/row_pieces.cuh>
 #include <kjit/device.cuh>
-#include <kjit/row_pieces.cuh>
 
 #include <kjit/detail/row_math.h>
 #include <kjit/detail/vectors.h>
@@ -20,13 +20,11 @@
 namespace kjit::details {
 
 constexpr int kMaxRowBlock = 1024;
+constexpr int kAnywhereBlock = 512;  // of rows that begin anywhere, whose addresses take registers
 
 /// Blocks of the largest cluster that shares a row: what every GPU with clusters can run, or one, where the unit is
 /// compiled for others.
 constexpr int kMaxCluster = KJIT_ARCH_HOPPER_OR_GREATER ? 8 : 1;
-
-/// Whether `cp.async` brings columns to shared memory while other things are done.
-constexpr bool kHasAsyncCopies = KJIT_CUDA_ARCH >= 800;
 
 /// How a row is shared.
 struct RowSpread {
@@ -73,7 +71,7 @@ struct RowTuning {
 
   /// How many vectors of each column come through shared memory, for a thread of a long row.
   static constexpr int late_columns(int parts) {
-    if (kColumns == 0 || holds_columns(parts) || !kHasAsyncCopies) return 0;
+    if (kColumns == 0 || holds_columns(parts) || KJIT_CUDA_ARCH < 800) return 0;
     return parts / (2 * kColumns);
   }
 };

@@ -1,12 +1,12 @@
-// How kernels that share rows among threads (kjit/row.cuh, which includes this) read them, keep them and write them.
+// How the kernels of patterns with rows read them and write them.
 //
 //   device::row::load<true>(vector, x_row, at);                      // read once: takes no place in the SM's cache
-//   const device::row::Column<T, N, kAligned> weight_column(weight, head);
-//   weight_column.load(weight_vector, at);                           // read for every row; may lie anywhere
 //   device::row::store_streaming(vector, out_row + at);
+//   device::row::UnalignedLoad<T, N> load;                           // of a vector that may begin anywhere
+//   load.begin(from);                                                // meanwhile others begin
+//   load.finish(vector, from);
 //
-// What a block's registers cannot hold of a long row, `put` keeps in shared memory. While a row is written,
-// `fetch_ahead` lets the memory already be read that the next block will need, and `put_columns` brings columns.
+// While a row is written, `fetch_ahead` lets the memory already be read that the next block will need.
 //
 // Nearly free to compile.
 
@@ -23,37 +23,15 @@
 
 namespace kjit {
 
-namespace host::row {
-
-/// Whether `put_columns` puts columns into shared memory while other things are done: from sm_80 on.
-inline constexpr bool kAsyncColumns = KJIT_CUDA_ARCH >= 800;
-
-/// In how many aligned vectors of memory a vector of a column lies: two, where columns are not `aligned`. So many
-/// slots of shared memory it has, too.
-constexpr int column_slots(bool aligned) {
-  return aligned ? 1 : 2;
-}
-
-/// How many vectors of a column each thread puts there, of `most`, which take 16 KiB each for 1,024 threads: half of
-/// those that are not aligned where a block has no more than 99 KiB, and none where they would not come meanwhile.
-constexpr int late_columns(int most, bool aligned) {
-  constexpr bool kHasRoom = KJIT_CUDA_ARCH >= 900 && KJIT_CUDA_ARCH < 1200;
-  if (!kAsyncColumns) return 0;
-  return aligned || kHasRoom ? most : most / 2;
-}
+namespace device::row {
 
 namespace details {
 
 /// Whether the GPU's L2 cache can be told what to keep until it is read.
 inline constexpr bool kCanStay = KJIT_ARCH_HOPPER_OR_GREATER;
 
-}  // namespace details
-
-}  // namespace host::row
-
-namespace device::row {
-
-namespace details {
+/// Whether shared memory is filled while other things are done: from sm_80 on.
+inline constexpr bool kHasAsyncCopies = KJIT_CUDA_ARCH >= 800;
 
 /// What a load or store of so many bytes moves.
 template <std::size_t kBytes>
@@ -65,7 +43,7 @@ using Word = std::conditional_t<
 
 /// Whether what `fetch_ahead` asks for of vectors of `N` elements can stay in the L2 cache until it is read.
 template <typename T, std::size_t N>
-inline constexpr bool kStays = host::row::details::kCanStay && sizeof(T) * N % 16 == 0;
+inline constexpr bool kStays = kCanStay && sizeof(T) * N % 16 == 0;
 
 /// Reads what the SM's cache has no use for. `__ldcs` would still let it take the place of something else there.
 template <typename Load>
@@ -220,134 +198,43 @@ struct Offset {
   }
 };
 
-/// A tensor of one row, read beside rows whose vectors of `N` elements start `head` elements behind the first. Where
-/// not `kAligned`, its own elements may lie anywhere: a vector is cut out of the two aligned ones that it lies in, so
-/// that up to `N - 1` elements behind it have to be there too (those ahead of it are: memory is allocated in aligned
-/// pieces). Zeros where `data` is null, if `kOptional`. Where `kEven`, no vector behind the last one is asked for.
-/// Where not `kAligned` and `kReadsOn`, `next` has the following vector in registers already.
-template <typename T, int N, bool kAligned, bool kOptional = false, bool kEven = false, bool kReadsOn = true>
-class Column {
-  static constexpr int kBytes = static_cast<int>(sizeof(T)) * N;
-  static constexpr bool kCut = !kAligned && kCanCut<T, N>;
-  static constexpr int kPieces = host::row::column_slots(kAligned);
+/// The load of a vector that may begin anywhere: it is cut out of the two aligned ones in which it lies, of which each
+/// has an element of it. Of types that are not cut, each element is read.
+template <typename T, int N>
+struct UnalignedLoad {
+  static constexpr bool kCuts = kCanCut<T, N>;
 
- public:
-  explicit __device__ Column(const T* data, int head) : data_(data) {
-    if constexpr (kCut) {
-      const unsigned bytes = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(data + head)) % kBytes;
-      if (!kOptional || data != nullptr) data_ -= bytes / sizeof(T);
-      second_ = bytes == 0 ? 0 : 1;
-      offset_ = Offset(bytes);
-    }
-  }
+  AlignedVector<T, N> pieces[kCuts ? 2 : 1];
 
-  /// The vector from element `index` on, which lies a multiple of `N` elements behind `head`.
-  template <typename Index>
-  __device__ void load(AlignedVector<T, N>& vector, Index index) const {
-    if (kOptional && data_ == nullptr) return vector.fill(T{});
-    AlignedVector<T, N> pieces[kPieces];
-    read_pieces(pieces, index);
-    join(vector, pieces);
-  }
-
-  /// Puts the vector from element `index` on into this thread's slots of shared memory, of which it has the one that is
-  /// number `slot`, or where not `kAligned` two from `2 * slot` on. `await_columns` waits, and `take` gets it.
-  template <typename Index>
-  __device__ void put(int slot, Index index) const {
-    using namespace details;
-    if (kOptional && data_ == nullptr) return;
-#if !KJIT_SIM
-    if constexpr (host::row::kAsyncColumns && kBytes == 16) {
-      copy_async<kBytes, !kAligned>(slot_of(kPieces * slot), data_ + index);
-      if constexpr (!kAligned) copy_async<kBytes, true>(slot_of(kPieces * slot + 1), data_ + index + second_ * N);
-      return;
-    }
+  __device__ void begin(const T* from) {
+    if constexpr (kCuts) {
+      const unsigned bytes = bytes_ahead(from);
+      const AlignedVector<T, N>* const first = reinterpret_cast<const AlignedVector<T, N>*>(from - bytes / sizeof(T));
+      const int second = bytes == 0 ? 0 : 1;
+#if KJIT_SIM  // whose checks would say that one begins ahead of the tensor, or ends behind it
+      pieces[0] = ::kjit_sim::read_unchecked(first);
+      pieces[1] = ::kjit_sim::read_unchecked(first + second);
+#else
+      pieces[0].load(first);
+      pieces[1].load(first, second);
 #endif
-    AlignedVector<T, N> pieces[kPieces];
-    read_pieces(pieces, index);
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) pieces[i].store(slot_of(kPieces * slot + i));
-  }
-
-  /// What `put` has put there.
-  __device__ void take(AlignedVector<T, N>& vector, int slot) const {
-    using namespace details;
-    if (kOptional && data_ == nullptr) return vector.fill(T{});
-    AlignedVector<T, N> pieces[kPieces];
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) pieces[i].load(slot_of(kPieces * slot + i));
-    join(vector, pieces);
-  }
-
-  /// The vectors from the elements `first`, `first + step`, ... on, those that lie before `end`.
-  template <std::size_t kCount, typename Index>
-  __device__ void load(AlignedVector<T, N> (&vectors)[kCount], Index first, Index step, Index end) const {
-#pragma unroll
-    for (std::size_t i = 0; i < kCount; ++i) {
-      const Index at = first + static_cast<Index>(i) * step;
-      if (!kEven && at >= end) break;
-      load(vectors[i], at);
-    }
-  }
-
-  /// Begins to read vectors that are used one after another: from the elements `first`, `first + step`, ... on, those
-  /// that lie before `end`. `next` gives them.
-  template <std::size_t kCount, typename Index>
-  __device__ void begin(AlignedVector<T, N> (&vectors)[kCount], Index first, Index step, Index end) {
-    if constexpr (kAligned) {
-      load(vectors, first, step, end);
-    } else if (kReadsOn && first < end && !(kOptional && data_ == nullptr)) {
-      read_pieces(pieces_, first);
-    }
-  }
-
-  /// Lets `vectors[i % kCount]` be the vector from element `at` on, number `i` of those that `begin` has begun, and
-  /// reads on where that is not the `last`. `i` is known when the kernel is compiled.
-  template <std::size_t kCount, typename Index>
-  __device__ void next(AlignedVector<T, N> (&vectors)[kCount], int i, Index at, Index step, Index end, bool last) {
-    if constexpr (kAligned) {
-      if (i > 0 && i % static_cast<int>(kCount) == 0) load(vectors, at, step, end);
-    } else if constexpr (!kReadsOn) {
-      load(vectors, at, step, end);
-    } else if (kOptional && data_ == nullptr) {
-      vectors[0].fill(T{});
     } else {
-      static_assert(kCount == 1);
-      join(vectors[0], pieces_);
-      if (!last && at + step < end) read_pieces(pieces_, at + step);
+#pragma unroll
+      for (int i = 0; i < N; ++i) pieces[0][i] = from[i];
+    }
+  }
+  __device__ void finish(AlignedVector<T, N>& vector, const T* from) const {
+    if constexpr (kCuts) {
+      Offset(bytes_ahead(from)).cut(vector, pieces);
+    } else {
+      vector = pieces[0];
     }
   }
 
  private:
-  template <typename Index>
-  __device__ void read_pieces(AlignedVector<T, N> (&pieces)[kPieces], Index index) const {
-    if constexpr (kAligned) {
-      pieces[0].load(data_ + index);
-    } else if constexpr (kCut) {
-#if KJIT_SIM  // whose checks would say that it may begin ahead of the tensor
-      pieces[0] = ::kjit_sim::read_unchecked(reinterpret_cast<const AlignedVector<T, N>*>(data_ + index));
-#else
-      pieces[0].load(data_ + index);
-#endif
-      pieces[1].load(data_ + index, second_);
-    } else {
-#pragma unroll
-      for (int i = 0; i < N; ++i) pieces[0][i] = data_[index + i];
-    }
+  __device__ static unsigned bytes_ahead(const T* from) {
+    return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from)) % static_cast<unsigned>(sizeof(T) * N);
   }
-
-  __device__ void join(AlignedVector<T, N>& vector, const AlignedVector<T, N> (&pieces)[kPieces]) const {
-    if constexpr (!kCut) {
-      vector = pieces[0];
-    } else {
-      offset_.cut(vector, pieces);
-    }
-  }
-
-  const T* data_;  // where vectors are cut, moved to where the aligned ones lie that they start in
-  AlignedVector<T, N> pieces_[kPieces];  // of the vector that `next` gives, where not `kAligned`
-  int second_ = 0;                       // which aligned vector has the elements behind those of the first one
-  Offset offset_;                        // of a vector in those two
 };
 
 /// Writes a vector to where `to` points, aligned, and lets it be the first to leave the caches (`st.global.cs`): for
@@ -423,37 +310,11 @@ KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t siz
 #endif
 }
 
-/// Keeps a vector in dynamic shared memory, where `take` gets it from, in the same thread. Slots count from 0, and
-/// `host::row::keep` makes room for `chunks * parts * inputs` of them.
-template <typename T, std::size_t N>
-KJIT_DEVICE void put(const AlignedVector<T, N>& vector, int slot) {
+/// Waits until what this thread has begun to copy to shared memory is there.
+KJIT_DEVICE void await_copies() {
   using namespace details;
-  vector.store(slot_of(slot));
-}
-template <typename T, std::size_t N>
-KJIT_DEVICE void take(AlignedVector<T, N>& vector, int slot) {
-  using namespace details;
-  vector.load(slot_of(slot));
-}
-
-/// Puts `kCount` vectors of a column, from element `first` on, each `step` elements further, as far as they lie before
-/// `end`, into the slots from `slot` on, where `column.take` finds them after `await_columns`: meanwhile other things
-/// are done.
-template <int kCount, typename T, int N, bool kAligned, bool kOptional, bool kEven, bool kReadsOn, typename Index>
-KJIT_DEVICE void put_columns(const Column<T, N, kAligned, kOptional, kEven, kReadsOn>& column, int slot, Index first,
-                             Index step, Index end) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const Index at = first + static_cast<Index>(i) * step;
-    if (!kEven && at >= end) break;
-    column.put(slot + i, at);
-  }
-}
-
-/// Waits until the columns that this thread has put into its slots are there.
-KJIT_DEVICE void await_columns() {
 #if !KJIT_SIM
-  if constexpr (host::row::kAsyncColumns) asm volatile("cp.async.wait_all;" ::: "memory");
+  if constexpr (kHasAsyncCopies) asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
 

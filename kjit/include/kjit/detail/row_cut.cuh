@@ -23,9 +23,9 @@
 #pragma once
 
 #include <kjit/utils.h>
+#include <kjit/detail/row_memory.cuh>
+#include <kjit/detail/row_pieces.cuh>
 #include <kjit/device.cuh>
-#include <kjit/row_memory.cuh>
-#include <kjit/row_pieces.cuh>
 
 #include <cstddef>
 #include <cstdint>
@@ -73,13 +73,13 @@ namespace device::row {
 
 namespace details {
 
-/// Copies a vector to shared memory, by way of the SM's cache: neighbours read parts of its line. `await_columns`
+/// Copies a vector to shared memory, by way of the SM's cache: neighbours read parts of its line. `await_copies`
 /// waits.
 template <typename T, std::size_t N>
 KJIT_DEVICE void copy_to_shared(AlignedVector<T, N>* to, const T* from) {
 #if !KJIT_SIM
   constexpr int kBytes = static_cast<int>(sizeof(T) * N);
-  if constexpr (host::row::kAsyncColumns && (kBytes == 4 || kBytes == 8 || kBytes == 16)) {
+  if constexpr (kHasAsyncCopies && (kBytes == 4 || kBytes == 8 || kBytes == 16)) {
     return copy_async<kBytes, true>(to, from);
   }
 #endif
@@ -198,7 +198,7 @@ class CutRows {
 
   /// Waits until what all threads of the block fetched is there.
   __device__ void await_fetched() const {
-    await_columns();
+    await_copies();
     __syncthreads();
   }
 
@@ -241,8 +241,9 @@ class CutRows {
   template <typename T>
   __device__ void load_column(AlignedVector<T, kVec>& vector, const T* data, const Cut& cut) const {
     if (data != nullptr && cut.column >= 0 && cut.column + 2 * kVec <= cutting_.row_size) {
-      const Column<T, kVec, false> column(data + cut.column, 0);
-      return column.load(vector, 0);
+      UnalignedLoad<T, kVec> column;
+      column.begin(data + cut.column);
+      return column.finish(vector, data + cut.column);
     }
     load_part(vector, data, cut.column, cutting_.row_size);
     if (!cut.splits || data == nullptr) return;
