@@ -38,7 +38,7 @@ def new(
     pattern: Annotated[
         str,
         typer.Option(
-            help="elementwise: every element by itself. rowwise: a sum over each row, as a norm needs it. "
+            help="elementwise: every element by itself. rowwise: what needs a total of its row: norms, softmax. "
             "gather: rows chosen by an index. minimal: the shortest kernel that shows check, configure, launch."
         ),
     ] = "elementwise",

@@ -369,7 +369,7 @@ PATTERNS = {
         ),
         Pattern(
             "rowwise",
-            "a sum over each row, and what is made of it, such as a norm; rows are read once",
+            "a total of each row, and what is made of it, as in norms and softmax; rows are read once",
             "x: T[..., D], weight: T[D], eps: float = 1e-6 -> out: T[..., D]",
             _place_rows,
             sums=True,
