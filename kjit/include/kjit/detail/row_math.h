@@ -187,9 +187,9 @@ KJIT_MATH typename Rules::Total call_term(const Math& math, [[maybe_unused]] std
 }
 
 /// What becomes of a row's total.
-template <typename Rules, typename Math, typename... Slots>
+template <typename Rules, typename Math, typename Index, typename... Slots>
 KJIT_MATH typename Rules::Result call_row(const Math& math, const typename Rules::Total& total,
-                                          [[maybe_unused]] std::int64_t row_size, Slots... slots) {
+                                          [[maybe_unused]] Index row_size, Slots... slots) {
   if constexpr (!Rules::kHasRow) {
     return total;
   } else if constexpr (Rules::kReturns) {

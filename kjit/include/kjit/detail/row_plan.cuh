@@ -20,7 +20,8 @@
 namespace kjit::details {
 
 constexpr int kMaxRowBlock = 1024;
-constexpr int kAnywhereBlock = 512;  // of rows that begin anywhere, whose addresses take registers
+constexpr int kAnywhereBlock = 384;  // of rows that begin anywhere, whose addresses take registers:
+constexpr int kAnywhereBlocks = 2;   // so many of them run on an SM
 
 /// Blocks of the largest cluster that shares a row: what every GPU with clusters can run, or one, where the unit is
 /// compiled for others.

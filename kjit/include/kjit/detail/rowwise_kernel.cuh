@@ -263,7 +263,7 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
     }
   }
   total = finish_total<kLong>(total, plan.threads);
-  const typename Rules::Result of_row = call_row<Rules>(math, total, plan.row_size, get<kOfRow>(held).slot(0, 0)...);
+  const typename Rules::Result of_row = call_row<Rules>(math, total, row_size, get<kOfRow>(held).slot(0, 0)...);
   if (wanted != at_row) return;
   if (lane == 0) (get<kAll>(held).store_number(), ...);
   if constexpr (Rules::kHasElement) {
@@ -440,10 +440,6 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
   (get<kAll>(held).load_number(), ...);
 
   typename Rules::Total total{};
-  for (std::int64_t i = lane; i < row_size - whole; i += plan.threads) {
-    const std::int64_t at = i < head ? i : i + whole;
-    total = combined(total, call_term<Rules>(math, at, get<kOfTerm>(held).single(at)...));
-  }
   std::int64_t first = begin;
   while (true) {
 #pragma unroll
@@ -452,6 +448,11 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
       if (at >= end) break;
       (get<kAll>(held).template begin_load<kElement>(i, at), ...);
       if constexpr (kHoldsColumns) (get<kAll>(held).template begin_load<kColumn>(i, at), ...);
+    }
+    // The single elements, while the first vectors are on their way.
+    for (std::int64_t i = lane; first == begin && i < row_size - whole; i += plan.threads) {
+      const std::int64_t at = i < head ? i : i + whole;
+      total = combined(total, call_term<Rules>(math, at, get<kOfTerm>(held).single(at)...));
     }
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
@@ -464,6 +465,11 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
     if (first + kParts * next >= end) break;
     first += kParts * next;
   }
+  // Columns that are not held are read one vector ahead.
+  constexpr bool kReadsColumns = !kHoldsColumns && Rules::kHasElement;
+  if constexpr (kReadsColumns) {
+    if (first < end) (get<kAll>(held).template begin_load<kColumn>(0, first), ...);
+  }
   total = finish_total<false>(total, plan.threads);
   const typename Rules::Result of_row = call_row<Rules>(math, total, plan.row_size, get<kOfRow>(held).slot(0, 0)...);
   if (wanted != at_row) return;
@@ -474,9 +480,9 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
       for (int i = 0; i < kParts; ++i) {
         const std::int64_t at = first + i * next;
         if (at >= end) break;
-        if constexpr (!kHoldsColumns) {
-          (get<kAll>(held).template begin_load<kColumn>(i, at), ...);
+        if constexpr (kReadsColumns) {
           (get<kAll>(held).template finish_load<kColumn>(i, at), ...);
+          if (i + 1 < kParts && at + next < end) (get<kAll>(held).template begin_load<kColumn>(i + 1, at + next), ...);
         }
         vector_results<Rules, kVec>(math, of_row, i, at, get<kOfElement>(held)...);
         (get<kAll>(held).template store_anywhere<kMayDiffer>(i, at), ...);
@@ -488,6 +494,7 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
         (get<kAll>(held).template begin_load<kElement>(i, first + i * next), ...);
         if constexpr (kHoldsColumns) (get<kAll>(held).template begin_load<kColumn>(i, first + i * next), ...);
       }
+      if constexpr (kReadsColumns) (get<kAll>(held).template begin_load<kColumn>(0, first), ...);
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
         (get<kAll>(held).template finish_load<kElement>(i, first + i * next), ...);
@@ -540,7 +547,7 @@ __global__ void __launch_bounds__(details::kMaxPackedBlock, 3)
 
 /// Rows that begin anywhere, or are longer than registers hold.
 template <typename Math, int kParts, typename... Operands>
-__global__ void __launch_bounds__(details::kAnywhereBlock)
+__global__ void __launch_bounds__(details::kAnywhereBlock, details::kAnywhereBlocks)
     rowwise_anywhere(const Math math, const __grid_constant__ details::RowPlan plan, Operands... tensors) {
   using namespace details;
   using Rules = RowMath<Math, Operands...>;
