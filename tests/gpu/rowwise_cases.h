@@ -275,8 +275,9 @@ struct QkNorm {
     const QkNorm math{static_cast<S>(eps)};
     rowwise(math, {.num_rows = rows, .row_size = q_size}, device, Strided(Mut<T>(qkv), {.stride = stride}),
             PerColumn<T>(q_weight));
-    rowwise(math, {.num_rows = rows, .row_size = k_size}, device,
-            Strided(Mut<T>(qkv), {.stride = stride, .offset = q_size}), PerColumn<T>(k_weight));
+    const RowStride behind_q{.stride = stride, .offset = q_size};
+    rowwise(math, {.num_rows = rows, .row_size = k_size}, device, Strided(Mut<T>(qkv), behind_q),
+            PerColumn<T>(k_weight));
   }
 };
 

@@ -402,15 +402,15 @@ struct UnalignedVectors : RowVectors<Operand, kVec, kCount> {
   }
 };
 
-/// How many elements of a row come before its first aligned vector, in the tensor that leads: the first that is
-/// written, or where none is, the first that is read.
-template <int kVec, typename... Operands, typename... Held>
-KJIT_DEVICE int elements_ahead(const Held&... held) {
+/// How many elements of a row come before the first whose place in memory is a multiple of `multiple`, a power of two,
+/// in the tensor that leads: the first that is written, or where none is, the first that is read.
+template <typename... Operands, typename... Held>
+KJIT_DEVICE int elements_ahead(unsigned multiple, const Held&... held) {
   constexpr bool kHasResult = (kIsResultOfElement<Operands> || ...);
   int ahead = -1;
   ((ahead = ahead < 0 && (kHasResult ? kIsResultOfElement<Operands> : kIsInput<Operands>)
-                ? static_cast<int>(-(reinterpret_cast<std::uintptr_t>(held.data) / sizeof(typename Operands::Element)) %
-                                   kVec)
+                ? static_cast<int>(-(reinterpret_cast<std::uintptr_t>(held.data) / sizeof(typename Operands::Element)) &
+                                   (multiple - 1))
                 : ahead),
    ...);
   return ahead < 0 ? 0 : ahead;
@@ -431,7 +431,9 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
   const std::int64_t at_row = wanted < plan.num_rows ? wanted : plan.num_rows - 1, row_size = plan.row_size;
   Pack<UnalignedVectors<Operands, vector_of<Operands>(kVec), kIsOfRow<Operands> ? 1 : kParts>...> held;
   (get<kAll>(held).begin(tensors, at_row, row_size), ...);
-  const std::int64_t head = elements_ahead<kVec, Operands...>(get<kAll>(held)...);
+  // Where several warps share a row, its vectors begin at a line of the cache: no two of them read parts of one.
+  const unsigned multiple = plan.threads >= 128 ? 8 * kVec : kVec;
+  const std::int64_t head = elements_ahead<Operands...>(multiple, get<kAll>(held)...);
   const std::int64_t whole = row_size > head ? (row_size - head) & -kVec : 0, end = head + whole;
   const std::int64_t next = std::int64_t{plan.threads} * kVec, begin = head + lane * kVec;
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this

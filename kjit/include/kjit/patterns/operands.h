@@ -36,13 +36,6 @@
 #define KJIT_MATH [[gnu::always_inline]] inline
 #endif
 
-/// Ahead of a loop: unrolled on a GPU, where an index has to be known for a value to stay in a register.
-#ifdef __CUDACC__
-#define KJIT_UNROLL _Pragma("unroll")
-#else
-#define KJIT_UNROLL
-#endif
-
 namespace kjit {
 
 /// The device that this unit is compiled for, as a check has it: `with_device<kDevice>(device)`.

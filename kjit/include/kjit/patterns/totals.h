@@ -21,6 +21,8 @@
 
 #include <kjit/patterns/operands.h>
 
+#include <kjit/detail/unroll.h>
+
 #include <concepts>
 #include <cstdint>
 #include <limits>
