@@ -414,10 +414,6 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
   (get<kAll>(held).load_number(at_row), ...);
 
   typename Rules::Total total{};
-  for (std::int64_t i = lane; i < row_size - whole; i += plan.threads) {
-    const std::int64_t at = i < head ? i : i + whole;
-    total = combined(total, call_term<Rules>(math, at, get<kOfTerm>(held).single(at)...));
-  }
   std::int64_t first = begin;
   while (true) {
 #pragma unroll
@@ -426,6 +422,11 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
       if (at >= end) break;
       (get<kAll>(held).template begin_load<kElement>(i, at), ...);
       if constexpr (kHoldsColumns) (get<kAll>(held).template begin_load<kColumn>(i, at), ...);
+    }
+    // The single elements, while the vectors are on their way.
+    for (std::int64_t i = lane; first == begin && i < row_size - whole; i += plan.threads) {
+      const std::int64_t at = i < head ? i : i + whole;
+      total = combined(total, call_term<Rules>(math, at, get<kOfTerm>(held).single(at)...));
     }
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
@@ -449,7 +450,8 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
         const std::int64_t at = first + i * next;
         if (at >= end) break;
         if constexpr (!kHoldsColumns) {
-          (get<kAll>(held).template begin_load<kColumn>(i, at), ...);
+          if (i == 0) (get<kAll>(held).template begin_load<kColumn>(i, at), ...);
+          if (i + 1 < kParts && at + next < end) (get<kAll>(held).template begin_load<kColumn>(i + 1, at + next), ...);
           (get<kAll>(held).template finish_load<kColumn>(i, at), ...);
         }
         vector_results<Rules, kVec>(math, of_row, i, at, get<kOfElement>(held)...);
