@@ -510,6 +510,15 @@ def explain_again(
 _REFUSED_AT = re.compile(
     r"^(?P<file>\S[^\n]*?)(?::\d+(?::\d+)?|\(\d+\)): (?:fatal |catastrophic )?error\b", re.MULTILINE
 )
+# What assemblers refuse of what a compiler made, whose source is known.
+_REFUSED_BY_ASSEMBLER = re.compile(
+    r"^(?:\S+:\d+: Error: |ptxas (?:\S+, line \d+; )?(?:error|fatal) +: (?:Unresolved extern|\(C\d+\)|Entry function"
+    r"|(?:Ptx|PTX) assembly aborted))",
+    re.MULTILINE,
+)
+_REFUSED_BY_LINKER = re.compile(
+    r"undefined reference to |multiple definition of |undefined symbol: |duplicate symbol: |undefined hidden symbol: "
+)
 # Where one of these is said, it may be another time that it fails, or no time.
 _MAY_PASS = re.compile(
     r"internal (?:compiler )?error|out of memory|memory exhausted|[Cc]annot allocate|[Kk]illed|signal"
@@ -534,13 +543,15 @@ def _refusal(
     statuses = re.findall(r"^FAILED: \[code=(\d+)\]", ninja_output, re.MULTILINE)
     if not broken or any(int(status) in _BY_SIGNAL for status in statuses):
         return None
-    reading = [each for step, _ in broken for each in leading_to(step, steps)]
+    # What flags of the op's own have the linker read is not all known where it fails.
+    of_link = [step for step, _ in broken] == steps[-1:] and not variant.spec.extra_ldflags
+    reading = steps[:-1] if of_link else [each for step, _ in broken for each in leading_to(step, steps)]
     generated = {name for step in steps for name, _ in step.generated}
     logs = {step.output: log for step, log in broken}
     files: dict[str, None] = {}
     sought: dict[str, None] = {}
     for step in reading:
-        if step.support is not None or step is steps[-1]:
+        if not of_link and (step.support is not None or step is steps[-1]):
             return None
         listing = _read(folder / step.depfile)
         names = diagnostics.parse_depfile(listing)
@@ -548,8 +559,8 @@ def _refusal(
         if "-MD" in step.arguments and not listing.endswith("\n"):
             # The preprocessor has failed, as when a header is missing, or the compiler was ended when it wrote this.
             answer = links.restore(_read(folder / step.answer))
-            missed = read_answer(answer)
-            if missed is None or not _refused_lines(logs.get(step.output, "")) <= _refused_lines(answer):
+            missed, refused = read_answer(answer), _refused_lines(logs.get(step.output, ""))
+            if missed is None or not refused or not refused <= _refused_lines(answer):
                 return None
             names = [*missed.files, step.asking[-1]]
         names = [name.removeprefix("./") for name in names]
@@ -560,7 +571,8 @@ def _refusal(
     for log in logs.values():
         named = {match["file"] for match in _REFUSED_AT.finditer(log)} - generated
         places = {_called(os.path.join(folder, name)) for name in named}
-        if _REFUSED_AT.search(log) is None or _MAY_PASS.search(log) or not places <= files.keys():
+        telling = (_REFUSED_BY_LINKER,) if of_link else (_REFUSED_AT, _REFUSED_BY_ASSEMBLER)
+        if not any(each.search(log) for each in telling) or _MAY_PASS.search(log) or not places <= files.keys():
             return None
     if not all(map(os.path.isabs, files)) or not {*variant.spec.cuda_files, *variant.spec.cpp_files} & files.keys():
         return None

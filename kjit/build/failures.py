@@ -8,10 +8,11 @@ others are told what it was told.
 
 A wrong "still broken" would be worse than a needless compile. So a failure is remembered only where it follows from
 what is known: each command that failed named a place in a file that it read (compile.py decides that), and said which
-files these were; where a header is missing, when it was asked once more (missing.py). Nothing is remembered of a link,
-or of a compiler that was killed, ran out of memory or broke. What the compiler read is compared as an artifact's
-headers are, and besides by the dates of all files, those of the system too: one that was only touched is reason enough
-to compile again. So is a file where a missing header may have been, and an hour.
+files these were; where a header is missing, when it was asked once more (missing.py). Or an assembler or the linker
+refused what was made of them. Nothing is remembered of a compiler that was killed, ran out of memory or broke, nor of
+a link with flags of the op's own. What the compiler read is compared as an artifact's headers are, and besides by the
+dates of all files, those of the system too: one that was only touched is reason enough to compile again. So is a file
+where a missing header may have been, and an hour.
 """
 
 from __future__ import annotations

@@ -165,6 +165,17 @@ except kjit.CompileError as error:
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         assert (done.stdout, done.stderr) == (f"True {first.message}", "")
 
+    def test_nor_is_it_where_it_does_not_link(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, compiles: Compiles
+    ) -> None:
+        variant = Variant(answer_op(tmp_path / "project"), Target.cpu())
+        header_of(variant).write_text("long elsewhere();\n#define ANSWER elsewhere()\n")
+        first, second = fail(variant, store), fail(variant, store)
+        assert (len(compiles), second.message, second.is_repeated) == (1, first.message, True)
+        assert "does not link" in first.message
+        mend_header(variant)
+        assert build(variant, store).state == "built"
+
     @pytest.mark.nvcc
     @pytest.mark.parametrize("line", ["", "#error no", "#include NAME", "#if 1"])
     def test_a_cuda_kernel_is_not_compiled_again_either(
