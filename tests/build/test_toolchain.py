@@ -809,6 +809,18 @@ class TestToolchain:
         assert "-march=native" in Toolchain.for_target(Target.cpu()).cxx_flags(spec)
         assert "-march=native" not in Toolchain.for_target(Target.cuda("9.0a")).cxx_flags(spec)
 
+    @pytest.mark.parametrize(
+        ("family", "version", "is_quiet"),
+        [("gcc", (19, 1), False), ("clang", (17, 0), False), ("clang", (18, 1), True)],
+    )
+    def test_clang_is_not_to_warn_of_its_own_reading_of_this_cpu(
+        self, family: compilers.Family, version: tuple[int, int], is_quiet: bool
+    ) -> None:
+        made = Toolchain.for_target(Target.cpu())
+        made = replace(made, cxx=replace(made.cxx, family=family, version=version))
+        flags = made.cxx_flags(Spec("op", cpp_files=["/x.cpp"]))
+        assert ("-Wno-invalid-feature-combination" in flags) == is_quiet
+
     def test_no_errno_and_no_trap_keep_loops_of_a_cpu_kernel_from_vectors(self) -> None:
         wanted = {"-fno-math-errno", "-fno-trapping-math"}
         if platform.machine() == "x86_64":
