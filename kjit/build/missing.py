@@ -21,7 +21,7 @@ _MISSED = re.compile(
 # `!` and `x` stand for a precompiled header: used, and looked at.
 _ENTERED = re.compile(r"^(?:\.+|[!x]) (.+)$", re.MULTILINE)
 _SEARCHED = re.compile(r'^#include "\.\.\." search starts here:\n(.*?)^End of search list\.$', re.MULTILINE | re.DOTALL)
-_ABSENT = re.compile(r'^ignoring nonexistent directory "(.+)"$', re.MULTILINE)
+_PASSED_OVER = re.compile(r'^ignoring (?:nonexistent|duplicate) directory "(.+)"$', re.MULTILINE)
 _OF_APPLE = " (framework directory)"
 
 
@@ -42,7 +42,8 @@ class Missed:
     def places(self) -> tuple[str, ...]:
         """Where a file may appear that is one of `names`; `files` are paths by now."""
         including = dict.fromkeys(os.path.dirname(path) for path in self.files)
-        places = (os.path.join(folder, name) for name in self.names for folder in (*self.folders, *including))
+        names = [called for name in self.names for called in (name, f"{name}.gch")]  # a precompiled header will do
+        places = (os.path.join(folder, name) for name in names for folder in (*self.folders, *including))
         # What is relative is so to the folder of the build, in which nothing appears.
         return tuple(dict.fromkeys(straight(place) for place in places if os.path.isabs(place)))
 
@@ -66,6 +67,6 @@ def read_answer(answer: str) -> Missed | None:
     if not lists:
         return None
     lines = [line.strip().removesuffix(_OF_APPLE) for each in lists for line in each.splitlines() if line[:1] == " "]
-    folders = dict.fromkeys([*lines, *_ABSENT.findall(answer)])
+    folders = dict.fromkeys([*lines, *_PASSED_OVER.findall(answer)])
     names = frozenset(match["gcc"] or match["clang"] for match in _MISSED.finditer(answer))
     return Missed(tuple(dict.fromkeys(_ENTERED.findall(answer))), names, tuple(folders))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ def _make_type(module: tvm_ffi.Module) -> type[tvm_ffi.Function] | None:
     if not address:
         _log.debug("errors of arguments are tvm-ffi's: this Python lets no type be derived from its functions")
         return None
+    # The type's code is in this module, and functions of others may be called while the interpreter ends.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(module))
     _take, _getter = module.get_function(_TAKE), getter
     _type = ctypes.cast(address, ctypes.py_object).value
     return _type
@@ -76,10 +79,17 @@ def _get_function(
     return function
 
 
-def _explain(function: Any, arguments: tuple[object, ...], error: BaseException) -> None:
+def _explain(
+    function: Any,
+    arguments: tuple[object, ...],
+    error: BaseException,
+    is_finalizing: Callable[[], bool] = sys.is_finalizing,
+) -> None:
     """Raise a `KjitError` that names an argument which cannot be handed over, if there is one; any other error stays.
 
     A call that fails for another reason has had its arguments converted, and they can be converted again.
     """
+    if is_finalizing():
+        return  # the variables of this module may be gone
     if isinstance(error, Exception) and not isinstance(error, KjitError) and _take is not None:
         unusable.explain_call(f"{function._kjit_name}()", arguments, _take)

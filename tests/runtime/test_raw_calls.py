@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import subprocess
 import sys
+import textwrap
 import weakref
 from typing import Any
 
@@ -160,6 +162,44 @@ def test_functions_come_and_go(module: tvm_ffi.Module) -> None:
     assert sys.getrefcount(kind) == before + 100
     del made
     assert sys.getrefcount(kind) == before
+
+
+def test_the_type_outlives_the_module_that_made_it() -> None:
+    script = """
+    import gc
+    import torch
+    import kjit
+    from kjit.runtime import load
+
+    def load_one(name):
+        parts = {"cpp_files": ["add_constant.cpp"], "cpp_wrappers": [("f", "AddConstant<float, 1>::run")]}
+        return kjit.load_jit(name, **parts)
+
+    load_one("first")
+    f = load_one("second").f
+    load._loaded.clear()
+    gc.collect()
+
+    class Late:
+        def __del__(self, f=f, x=torch.ones(3), sparse=torch.ones(3).to_sparse(), print=print, error=RuntimeError):
+            f(x, x)
+            try:
+                f(sparse, x)
+            except error as said:
+                print(str(said).splitlines()[0])
+
+    x = torch.ones(3)
+    try:
+        f(x.to_sparse(), x)
+    except kjit.KjitError as error:
+        print(error.message)
+    late = Late()
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said, late = done.stdout.splitlines()
+    assert said == "f() cannot use argument 1 of 2, which is not a dense tensor (sparse_coo)."
+    assert "access data pointer" in late  # PyTorch's words, when nothing can be imported any more
 
 
 @pytest.mark.parametrize("missing", ["type", "address"])

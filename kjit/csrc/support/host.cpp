@@ -19,6 +19,7 @@ KJIT_EXPORT(_kjit_know_lazy_bits, [](std::uint64_t object_deleter, std::uint64_t
 
 extern "C" {
 #define KJIT_PYTHON(Name) __asm__(#Name) __attribute__((weak))
+void kjit_py_hold(void* object) KJIT_PYTHON(Py_IncRef);
 void* kjit_py_slot(void* type, int slot) KJIT_PYTHON(PyType_GetSlot);
 void* kjit_py_derived_type(void* spec, void* base) KJIT_PYTHON(PyType_FromSpecWithBases);
 void* kjit_py_allocate(void* type, std::ptrdiff_t count) KJIT_PYTHON(PyType_GenericAlloc);
@@ -80,7 +81,7 @@ constexpr unsigned kDefaultFlags = 1U << 18;
 
 /// For kjit/runtime/raw_calls.py: a new type, derived from tvm-ffi's of functions. Its calls are those of `base`, but
 /// that each which fails is told to `explain(function, arguments, error)`, whose own exception then takes the place of
-/// that error. Both live as long as the process. All are addresses; 0 where Python's functions are not in the process.
+/// that error. All are addresses; 0 where Python's functions are not in the process. This module has to stay loaded.
 KJIT_EXPORT(_kjit_function_type, [](std::uint64_t base, std::uint64_t explain) -> std::uint64_t {
   if (kjit_py_take_lock == nullptr || kjit_py_slot == nullptr || kjit_py_derived_type == nullptr) return 0;
   const kjit::ffi_details::python::Lock lock;
@@ -88,6 +89,8 @@ KJIT_EXPORT(_kjit_function_type, [](std::uint64_t base, std::uint64_t explain) -
   call_of_base = reinterpret_cast<Call*>(kjit_py_slot(base_type, kCall));
   on_error = reinterpret_cast<void*>(explain);
   if (call_of_base == nullptr) return 0;
+  kjit_py_hold(base_type);
+  kjit_py_hold(on_error);
   // Memory as a class statement has it: that which `base` keeps for later is for objects of its own.
   static TypeSlot slots[] = {{kCall, reinterpret_cast<void*>(call_and_explain)},
                              {kAllocate, reinterpret_cast<void*>(kjit_py_allocate)},
