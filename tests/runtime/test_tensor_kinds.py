@@ -338,6 +338,21 @@ def test_a_dtype_that_tvm_ffi_does_not_know_is_named(dtype: torch.dtype, calls: 
         calls["module"](X, dtype)
 
 
+@kjit.torch_op(outputs=lambda x: torch.empty_like(x), name="kjit_kinds::with_dtype")
+def with_dtype(x: torch.Tensor, kind: torch.dtype, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    out = torch.empty_like(x) if out is None else out
+    _add_constant(torch.float32, 1, device="cpu").add_constant(x, kind)
+    return out
+
+
+def test_a_dtype_that_an_op_hands_on_is_named_as_its_kernel_takes_it() -> None:
+    for call in (with_dtype, lambda x, kind: with_dtype.op(x, kind, out=X.clone()), torch_compiled(with_dtype)):
+        with pytest.raises(
+            KjitError, match=r"add_constant\(\) cannot use argument 2 of 2, as tvm-ffi has no dtype for"
+        ):
+            call(X, torch.bits8)
+
+
 def test_a_tensor_of_a_dtype_that_dlpack_lacks_is_named(calls: Any) -> None:
     for name in ("load_jit", "module"):
         with pytest.raises(KjitError, match=r"add_constant\(\) cannot use argument 1 of 2 \(torch.Tensor\): Bit types"):
