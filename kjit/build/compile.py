@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from kjit import env
 from kjit.build import diagnostics, rewrite
@@ -44,6 +46,7 @@ from kjit.build.flags import parse
 from kjit.build.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
 from kjit.build.key import digest, straight
 from kjit.build.libraries import brought_in, files_named, linked_by, lists_what_it_links, resolve, sought_by
+from kjit.build.missing import asking, read_answer
 from kjit.build.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Links
 from kjit.build.refusals import refuse_unfit
 from kjit.build.run import run
@@ -160,6 +163,7 @@ def compile_variant(
                 error = explain(variant, toolchain, folder, steps, printed, links, done.stdout, verbose)
                 if isinstance(error, CompileError):
                     broken = [(step, log) for step, log in printed if step.output in failed_steps(done.stdout)]
+                    _ask(ninja, folder, steps, broken, extra, cancel)
                     refusal = _refusal(variant, folder, steps, broken, links, done.stdout)
                     if refusal is not None:
                         on_refusal(refusal)
@@ -198,7 +202,7 @@ def _plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, .
     """The commands to run, the link last; `launcher` is put before those that make objects."""
     steps: list[Step] = []
     if toolchain.target.is_simulated and (spec.cuda_files or spec.cuda_wrappers):
-        compiler = [str(toolchain.cxx.path), *links.flags(toolchain.sim_flags(spec), PLAIN_FOR_CXX)]
+        compiler = (str(toolchain.cxx.path), *links.flags(toolchain.sim_flags(spec), PLAIN_FOR_CXX))
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, PLAIN_FOR_CXX):
             steps += _simulated_steps(unit, compiler, launcher, files_named(spec.extra_cuda_cflags, "nvcc"))
     elif spec.cuda_files or spec.cuda_wrappers:
@@ -212,13 +216,12 @@ def _plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, .
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, PLAIN_FOR_NVCC):
             if launcher:
                 unit = _with_lasting_path(unit)
-            steps.append(_compile_step(unit, (*launcher, nvcc, *flags), reads))
+            steps.append(_compile_step(unit, launcher, (nvcc, *flags), reads, "nvcc"))
     if spec.cpp_files or spec.cpp_wrappers:
         flags = (*links.flags(toolchain.cxx_flags(spec), PLAIN_FOR_CXX), "-x", "c++")
         for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, PLAIN_FOR_CXX):
-            steps.append(
-                _compile_step(unit, (*launcher, str(toolchain.cxx.path), *flags), files_named(spec.extra_cflags))
-            )
+            compiler = (str(toolchain.cxx.path), *flags)
+            steps.append(_compile_step(unit, launcher, compiler, files_named(spec.extra_cflags)))
     for support in support_objects(toolchain):
         make = ("-MD", "-MF", f"{support.output}.d", "-c", str(support.source), "-o", support.output)
         steps.append(Step(support.output, (*launcher, *support.arguments, *make), support=support))
@@ -286,20 +289,28 @@ def _units(
         yield _Unit(f"{side}{index}", path, text)
 
 
-def _compile_step(unit: _Unit, compiler: tuple[str, ...], reads: tuple[str, ...]) -> Step:
+def _compile_step(
+    unit: _Unit,
+    launcher: tuple[str, ...],
+    compiler: tuple[str, ...],
+    reads: tuple[str, ...],
+    dialect: Literal["c++", "nvcc"] = "c++",
+) -> Step:
     output = f"{unit.name}.o"
-    arguments = (*compiler, "-MD", "-MF", f"{output}.d", "-c", unit.path, "-o", output)
-    return Step(output, arguments, generated=unit.generated, reads=reads)
+    arguments = (*launcher, *compiler, "-MD", "-MF", f"{output}.d", "-c", unit.path, "-o", output)
+    ask = (*compiler, *asking(dialect, output), unit.path)
+    return Step(output, arguments, generated=unit.generated, reads=reads, asking=ask)
 
 
 def _simulated_steps(
-    unit: _Unit, compiler: list[str], launcher: tuple[str, ...], reads: tuple[str, ...]
+    unit: _Unit, compiler: tuple[str, ...], launcher: tuple[str, ...], reads: tuple[str, ...]
 ) -> Iterator[Step]:
     """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
     dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
     preprocess = (*compiler, "-x", "c++", "-E", *dependencies, unit.path, "-o", plain)
-    yield Step(plain, preprocess, generated=unit.generated, reads=reads)
+    ask = (*compiler, "-x", "c++", *asking("c++", plain), unit.path)
+    yield Step(plain, preprocess, generated=unit.generated, reads=reads, asking=ask)
     rewriter = str(Path(rewrite.__file__).resolve())
     # -I and -S: Python starts without looking for packages.
     yield Step(rewritten, (sys.executable, "-I", "-S", rewriter, plain, rewritten), (plain,), reads=(rewriter,))
@@ -334,14 +345,38 @@ def _write(folder: Path, steps: list[Step], links: Links) -> list[Step]:
     for target, name in links.names.items():
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(target)
+    # `exec` spares a process, and the compiler's own exit status arrives.
+    commands = {step.output: f"exec {step.command} >{step.log} 2>&1" for step in run}
+    _write_commands(folder, commands, {step.output: step.inputs for step in run})
+    return run
+
+
+def _write_commands(folder: Path, commands: Mapping[str, str], inputs: Mapping[str, tuple[str, ...]]) -> None:
+    """Write what ninja runs: shell commands by what they make, and what they make it from."""
     lines = ["rule run", "  command = $run"]
-    for step in run:
-        # `exec` spares a process, and the compiler's own exit status arrives.
-        command = f"exec {step.command} >{step.log} 2>&1".replace("$", "$$")
-        lines += [f"build {step.output}: run {' '.join(step.inputs)}".rstrip(), f"  run = {command}"]
+    for output, command in commands.items():
+        lines.append(f"build {output}: run {' '.join(inputs.get(output, ()))}".rstrip())
+        lines.append("  run = " + command.replace("$", "$$"))
     (folder / ".ninja_log").unlink(missing_ok=True)
     _write_text(folder / "build.ninja", "\n".join([*lines, ""]))
-    return run
+
+
+def _ask(
+    ninja: Path,
+    folder: Path,
+    steps: list[Step],
+    broken: list[tuple[Step, str]],
+    extra: Mapping[str, str],
+    cancel: threading.Event | None,
+) -> None:
+    """Ask the compilers that ended without a list what they have read. That they end so again is no failure."""
+    reading = [each for step, _ in broken for each in leading_to(step, steps)]
+    asked = [step for step in reading if step.asking and not _read(folder / step.depfile).endswith("\n")]
+    if asked:
+        _write_commands(
+            folder, {step.answer: f"{shlex.join(step.asking)} >{step.answer} 2>&1 || :" for step in asked}, {}
+        )
+        _run(ninja, folder, extra, cancel)
 
 
 def _write_generated(folder: Path, step: Step) -> None:
@@ -475,12 +510,25 @@ def explain_again(
 _REFUSED_AT = re.compile(
     r"^(?P<file>\S[^\n]*?)(?::\d+(?::\d+)?|\(\d+\)): (?:fatal |catastrophic )?error\b", re.MULTILINE
 )
+# What assemblers refuse of what a compiler made, whose source is known.
+_REFUSED_BY_ASSEMBLER = re.compile(
+    r"^(?:\S+:\d+: Error: |ptxas (?:\S+, line \d+; )?(?:error|fatal) +: (?:Unresolved extern|\(C\d+\)|Entry function"
+    r"|(?:Ptx|PTX) assembly aborted))",
+    re.MULTILINE,
+)
+_REFUSED_BY_LINKER = re.compile(
+    r"undefined reference to |multiple definition of |undefined symbol: |duplicate symbol: |undefined hidden symbol: "
+)
 # Where one of these is said, it may be another time that it fails, or no time.
 _MAY_PASS = re.compile(
     r"internal (?:compiler )?error|out of memory|memory exhausted|[Cc]annot allocate|[Kk]illed|signal"
     r"|Segmentation fault|Bus error|[Tt]imed out|PLEASE submit a bug report"
 )
 _BY_SIGNAL = range(129, 193)  # exit statuses of what a signal ended, as shells say it; nvcc's for an error is 255
+
+
+def _refused_lines(text: str) -> set[str]:
+    return {line for line in text.splitlines() if _REFUSED_AT.match(line)}
 
 
 def _refusal(
@@ -495,24 +543,38 @@ def _refusal(
     statuses = re.findall(r"^FAILED: \[code=(\d+)\]", ninja_output, re.MULTILINE)
     if not broken or any(int(status) in _BY_SIGNAL for status in statuses):
         return None
-    reading = [each for step, _ in broken for each in leading_to(step, steps)]
+    # What flags of the op's own have the linker read is not all known where it fails.
+    of_link = [step for step, _ in broken] == steps[-1:] and not variant.spec.extra_ldflags
+    reading = steps[:-1] if of_link else [each for step, _ in broken for each in leading_to(step, steps)]
     generated = {name for step in steps for name, _ in step.generated}
+    logs = {step.output: log for step, log in broken}
     files: dict[str, None] = {}
+    sought: dict[str, None] = {}
     for step in reading:
-        if step.support is not None or step is steps[-1]:
+        if not of_link and (step.support is not None or step is steps[-1]):
             return None
         listing = _read(folder / step.depfile)
-        if "-MD" in step.arguments and not listing.endswith("\n"):
-            return None  # a header is missing, or the compiler was ended when it wrote this
         names = diagnostics.parse_depfile(listing)
+        missed = None
+        if "-MD" in step.arguments and not listing.endswith("\n"):
+            # The preprocessor has failed, as when a header is missing, or the compiler was ended when it wrote this.
+            answer = links.restore(_read(folder / step.answer))
+            missed, refused = read_answer(answer), _refused_lines(logs.get(step.output, ""))
+            if missed is None or not refused or not refused <= _refused_lines(answer):
+                return None
+            names = [*missed.files, step.asking[-1]]
         names = [name.removeprefix("./") for name in names]
-        files.update(dict.fromkeys(_called(links.restore(name)) for name in names if name not in generated))
-    for _, log in broken:
+        read = dict.fromkeys(_called(links.restore(name)) for name in names if name not in generated)
+        files.update(read)
+        if missed is not None:
+            sought.update(dict.fromkeys(replace(missed, files=tuple(read)).places()))
+    for log in logs.values():
         named = {match["file"] for match in _REFUSED_AT.finditer(log)} - generated
         places = {_called(os.path.join(folder, name)) for name in named}
-        if _REFUSED_AT.search(log) is None or _MAY_PASS.search(log) or not places <= files.keys():
+        telling = (_REFUSED_BY_LINKER,) if of_link else (_REFUSED_AT, _REFUSED_BY_ASSEMBLER)
+        if not any(each.search(log) for each in telling) or _MAY_PASS.search(log) or not places <= files.keys():
             return None
     if not all(map(os.path.isabs, files)) or not {*variant.spec.cuda_files, *variant.spec.cpp_files} & files.keys():
         return None
     others = dict.fromkeys(straight(path) for step in reading for path in step.reads)
-    return Refusal({step.output: log for step, log in broken}, tuple(files), tuple(others))
+    return Refusal(logs, tuple(files), tuple(others), tuple(sought))

@@ -4,7 +4,8 @@ A compiler is run for its version and its abilities only when its file is new (m
 for it in the key of every artifact, and those of the programs that it runs: the compiler proper, the assembler, the
 linker. A compiler cache (ccache), which looks the same whatever compiler it calls, is passed over for the compiler
 behind it; kjit has a cache of its own. A script is not passed over, as it adds flags for a reason. It looks the same
-whatever it calls, too, so it is asked once a process what it would run now, and that stands in the key.
+whatever it calls, too. One that only hands on what it is given (`exec g++ -DX "$@"`) is read: its text and the programs
+that it names stand for it. Any other is asked once a process what it would run now, and that stands in the key.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import platform
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kjit import env
 from kjit.build.flags import expand
@@ -52,7 +53,7 @@ class Compiler:
         features: what was asked of it. A C++ compiler: `native` (takes `-march=native`), `openmp`. nvcc: the
             architectures that it knows, as in `90`, and the newest host compilers that it takes, as in `gcc<=15`.
         parts: the programs that it runs, of a C++ compiler.
-        plan: of a script, a hash of the commands that it would run.
+        plan: of a script, a hash of the commands that it would run, or of what it is made of.
         variables: of a script, those that it names, with their values.
     """
 
@@ -186,10 +187,14 @@ def inspect(path: Path, role: Role) -> Compiler:
     memo = open_memo()
     script = script_of(path) if role == "c++" else b""
 
-    def ask_version() -> list[str]:
-        return [ask([str(path), "--version"]).strip()]
+    behind = _behind(script)
+    suffix = "".join(f" {each}" for each in behind or ())
 
-    text = (ask_version() if script else memo.recall(seen, "version", ask_version))[0]
+    def recall(question: str, answer: Callable[[], list[str]]) -> list[str]:
+        is_asked = script and behind is None
+        return answer() if is_asked else memo.recall(seen, f"{question}{suffix}", answer)
+
+    text = recall("version", lambda: [ask([str(path), "--version"]).strip()])[0]
     family, version = _read_version(path, role, text)
     oldest = OLDEST[family]
     if version < oldest:
@@ -202,8 +207,13 @@ def inspect(path: Path, role: Role) -> Compiler:
         features = memo.recall(seen, "features", lambda: _nvcc_features(path))
         return Compiler(path, family, version, text, seen[1], seen[2], tuple(features))
     environment = {name: os.environ.get(name) for name in _ENVIRONMENT_OF_PARTS}
-    answer = _what_it_runs(path) if script else memo.recall(seen, f"runs {environment}", lambda: _what_it_runs(path))
-    plan, programs = answer[0] if script else "", answer[1:]
+    answer = recall(f"runs {environment}", lambda: _what_it_runs(path))
+    plan, programs = "", answer[1:]
+    if behind is not None:
+        plan = hashlib.sha256(suffix.encode()).hexdigest()[:32]
+        programs = [*programs, *(each.path for each in behind)]
+    elif script:
+        plan = answer[0]
     features = memo.recall(seen, f"features {plan}".rstrip(), lambda: _cxx_features(path, family))
     names = sorted({os.fsdecode(name) for name in _VARIABLE.findall(script)})
     return Compiler(
@@ -228,9 +238,53 @@ _ENVIRONMENT_OF_PARTS = ("COMPILER_PATH", "GCC_EXEC_PREFIX")
 def script_of(path: Path) -> bytes:
     """The text of a compiler that is a script; nothing for a program."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
-        if file.read(2) == b"#!":
-            return file.read()
+        if (head := file.read(2)) == b"#!":
+            return head + file.read()
     return b""
+
+
+class _Behind(NamedTuple):
+    """A program that a script starts, with the text that names it."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    script: str
+
+
+# All of a script that only hands on what it is given. Its words say nothing to a shell.
+_HANDS_ON = re.compile(
+    rb"#! ?(?:/usr)?/bin/(?:env )?(?:sh|bash|dash)\n(?:[ \t]*(?:#[^\n]*)?\n)*"
+    rb"exec (?P<words>[\w./=+,:@%-]+(?: [\w./=+,:@%-]+)*) \"\$@\"\s*"
+)
+
+
+def _behind(script: bytes, inside: tuple[bytes, ...] = ()) -> list[_Behind] | None:
+    """The programs that a script starts, where it does no more than that; None where that cannot be told from its
+    text, and for an empty one."""
+    match = _HANDS_ON.fullmatch(script)
+    # A shell reads the file that the variable names first.
+    if match is None or script in inside or os.environ.get("BASH_ENV"):
+        return None
+    words = match["words"].decode("ascii", errors="replace").split(" ")
+    digest = hashlib.sha256(script).hexdigest()[:32]
+    behind: list[_Behind] = []
+    for word in words:
+        program = word if os.path.isabs(word) else "" if os.sep in word else shutil.which(word) or ""
+        if not os.path.isabs(program):
+            return None
+        try:
+            behind.append(_Behind(*stamp(Path(program)), digest))
+        except OSError:
+            return None  # it is gone, and the script says so
+        if further := script_of(Path(program)):
+            started = _behind(further, (*inside, script))
+            if started is None:
+                return None
+            behind += started
+        if Path(program).resolve().name not in _CACHING_WRAPPERS:
+            return behind
+    return None
 
 
 def _what_it_runs(path: Path) -> list[str]:

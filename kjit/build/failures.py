@@ -8,9 +8,11 @@ others are told what it was told.
 
 A wrong "still broken" would be worse than a needless compile. So a failure is remembered only where it follows from
 what is known: each command that failed named a place in a file that it read (compile.py decides that), and said which
-files these were. Nothing is remembered of a link, of a compiler that was killed, ran out of memory or broke, or where a
-header is missing. What the compiler read is compared as an artifact's headers are, and besides by the dates of all
-files, those of the system too: one that was only touched is reason enough to compile again. So is an hour.
+files these were; where a header is missing, when it was asked once more (missing.py). Or an assembler or the linker
+refused what was made of them. Nothing is remembered of a compiler that was killed, ran out of memory or broke, nor of
+a link with flags of the op's own. What the compiler read is compared as an artifact's headers are, and besides by the
+dates of all files, those of the system too: one that was only touched is reason enough to compile again. So is a file
+where a missing header may have been, and an hour.
 """
 
 from __future__ import annotations
@@ -48,11 +50,13 @@ class Refusal:
         logs: what each command that failed printed, by the name of its output.
         files: every file that these commands read, except generated ones; absolute.
         others: what they read besides, as flags say.
+        sought: where a header may appear that was missing.
     """
 
     logs: Mapping[str, str]
     files: tuple[str, ...]
     others: tuple[str, ...] = ()
+    sought: tuple[str, ...] = ()
 
 
 def remember(folder: Path, root: Path, key: Key, toolchain: Toolchain, refusal: Refusal, start: Start) -> None:
@@ -67,7 +71,7 @@ def remember(folder: Path, root: Path, key: Key, toolchain: Toolchain, refusal: 
 
     earliest_ns = start.earliest_ns()
     try:
-        observed = Observation.of(refusal.files, key, toolchain, others=refusal.others)
+        observed = Observation.of(refusal.files, key, toolchain, others=refusal.others, sought=refusal.sought)
         states = [_state(path) for path in (*refusal.files, *refusal.others)]
         is_settled = (
             not observed.changed_since(earliest_ns, {state.path: state for state in key.sources})

@@ -46,9 +46,11 @@ def hint(log: str, toolchain: Toolchain) -> str | None:
         if found is not None:
             return f"it is there as '{found}': name that file in extra_ldflags, by its path"
         if name == "cuda":
+            release = "" if cuda is None else f"-{cuda.version[0]}-{cuda.version[1]}"
             return (
-                "there is no driver here: get its functions when they are called, from cudaGetDriverEntryPoint, which "
-                "needs no -lcuda; or install a stub to link with (Debian, Ubuntu: cuda-driver-dev-13-0), and add its -L"
+                "there is no driver here: get its functions when they are called, from "
+                "cudaGetDriverEntryPointByVersion, which needs no -lcuda; or install a stub to link with (in NVIDIA's "
+                f"repository for Debian and Ubuntu: cuda-driver-dev{release}), and add its folder by -L"
             )
         package = _package(name, 1)
     elif (match := _MISSING_HEADER.search(log)) is not None:

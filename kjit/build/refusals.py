@@ -20,6 +20,7 @@ from typing import NamedTuple
 from kjit import env
 from kjit.build.diagnostics import shown_path
 from kjit.build.flags import Dialect, Flag, expand, files_of_options, parse, words_of_file
+from kjit.build.nvcc_options import unknown_to_nvcc
 from kjit.build.quoting import refuse_misread
 from kjit.build.toolchain import NVCC_FLAGS, Toolchain
 from kjit.errors import UsageError
@@ -124,6 +125,8 @@ def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
             words = environment.get(name, "").split()
             _refuse_options(words, name, "nvcc", _OF_NVCC)
             _refuse_for_nvcc(words, name, target, are_escaped=False)
+        if target.is_simulated:
+            _refuse_unknown(spec.extra_cuda_cflags, "extra_cuda_cflags")
         _refuse_kernels(spec)
     _refuse_flags(spec.extra_ldflags, "extra_ldflags", "c++", _OF_LINK)
 
@@ -231,6 +234,15 @@ def _refuse_for_nvcc(words: Sequence[str], where: str, target: Target, *, are_es
                 f"nvcc's host compiler '{flag.value}' (-ccbin in {where}) is not there.",
                 hint="take the flag out: kjit gives nvcc the compiler that CXX names",
             )
+
+
+def _refuse_unknown(words: Sequence[str], where: str) -> None:
+    """Refuse what nvcc would, before it is asked."""
+    for word, meant in unknown_to_nvcc(words):
+        raise UsageError(
+            f"nvcc has no option '{word}', which stands in {where}" + (f"; did you mean '{meant}'?" if meant else "."),
+            hint="correct it there, or take it out",
+        )
 
 
 def _is_missing(program: str) -> bool:

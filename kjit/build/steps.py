@@ -13,7 +13,8 @@ class Step:
     """One command: what it makes, and from which generated text (if any).
 
     `support` is set for the part of kjit that is kept from build to build; its command runs only if it is not there.
-    `reads` are files that it reads besides those of its depfile.
+    `reads` are files that it reads besides those of its depfile. `asking` is the command that tells what it read where
+    it misses a header (missing.py); the last word is its source.
     """
 
     output: str
@@ -22,6 +23,7 @@ class Step:
     generated: tuple[tuple[str, str], ...] = ()
     support: SupportObject | None = None
     reads: tuple[str, ...] = ()
+    asking: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -30,6 +32,11 @@ class Step:
     @property
     def log(self) -> str:
         return f"{self.output}.log"
+
+    @property
+    def answer(self) -> str:
+        """What `asking` prints."""
+        return f"{self.output}.answer"
 
     @property
     def depfile(self) -> str:

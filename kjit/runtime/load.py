@@ -31,7 +31,7 @@ from kjit.build.key import Key
 from kjit.build.store import Artifact, Lookup, Store
 from kjit.build.toolchain import Toolchain, runtime_target
 from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
-from kjit.runtime import lazy_bits, simulation, unusable
+from kjit.runtime import lazy_bits, raw_calls, simulation, unusable
 from kjit.spec import Export, Spec, StrPath, Target, TargetKind, Variant
 
 if TYPE_CHECKING:
@@ -416,6 +416,7 @@ def _loaded_from(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.M
         if module is None:
             module = _load(path, variant, is_prebuilt=is_prebuilt)
             lazy_bits.teach(module)
+            raw_calls.watch(module)
             _loaded[path] = module
     return module
 

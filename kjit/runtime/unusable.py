@@ -6,13 +6,17 @@ thirty lines of PyTorch's own stack and without the argument's name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 from kjit.errors import KjitError
 
 if TYPE_CHECKING:
     import torch
+
+# What a conversion raises: of tvm-ffi's own, of PyTorch's, of NumPy's.
+_OF_CONVERSIONS = (ArithmeticError, AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def explain(subject: str, arguments: Mapping[str, object]) -> None:
@@ -22,25 +26,65 @@ def explain(subject: str, arguments: Mapping[str, object]) -> None:
         subject: what was called, as a sentence begins: "op 'scale'".
         arguments: by the names that the caller knows; lists of tensors are looked into.
     """
-    import torch
-
     for name, value in arguments.items():
         values = value if isinstance(value, (list, tuple)) else (value,)
         for index, each in enumerate(values):
             called = name if values is not value else f"{name}[{index}]"
-            if isinstance(each, torch.Tensor):
-                _explain_tensor(subject, called, each)
-            elif isinstance(each, torch.dtype):
-                _explain_dtype(subject, called, each)
+            _explain_value(subject, f"'{called}'", called, each)
 
 
-def _explain_tensor(subject: str, name: str, tensor: torch.Tensor) -> None:
+def explain_call(subject: str, arguments: tuple[object, ...], take: Callable[[object], object]) -> None:
+    """Raise a `KjitError` that names the first argument which cannot be handed over, if there is one.
+
+    Args:
+        subject: as in `explain`: "scale()".
+        arguments: by position; lists, tuples and dicts are looked into.
+        take: a function of tvm-ffi that takes anything.
+    """
+    for index, argument in enumerate(arguments):
+        for way, value in _parts(argument):
+            try:
+                take(value)
+            except _OF_CONVERSIONS as reason:
+                place = f"argument {index + 1} of {len(arguments)}"
+                place = f"element {way} of {place}" if way else place
+                _explain_value(subject, place, "tensor", value)
+                _explain_other(subject, place, value, reason)
+
+
+def _parts(value: object, way: str = "") -> Iterator[tuple[str, object]]:
+    """What a value is made of, with the way to it; values that a second conversion would change are left out."""
+    pairs: Iterable[tuple[object, object]]
+    if isinstance(value, dict):
+        pairs = value.items()
+    elif isinstance(value, (list, tuple)):
+        pairs = enumerate(value)
+    elif type(value).__name__ == "ObjectRValueRef":  # of tvm-ffi: the first took the object away
+        return
+    else:
+        yield way, value
+        return
+    for key, each in pairs:
+        yield from _parts(each, f"{way}[{key!r}]")
+
+
+def _explain_value(subject: str, place: str, called: str, value: object) -> None:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    if isinstance(value, torch.Tensor):
+        _explain_tensor(subject, place, called, value)
+    elif isinstance(value, torch.dtype):
+        _explain_dtype(subject, place, value)
+
+
+def _explain_tensor(subject: str, place: str, called: str, tensor: torch.Tensor) -> None:
     import torch
 
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         _refuse(
             subject,
-            f"'{name}', which a transform of torch.func has made",
+            f"{place}, which a transform of torch.func has made",
             "call it outside of the transform, or on what the transform returns",
         )
     layout, dense = str(tensor.layout).removeprefix("torch."), "to_dense()"
@@ -49,18 +93,43 @@ def _explain_tensor(subject: str, name: str, tensor: torch.Tensor) -> None:
     elif tensor.is_quantized:
         layout, dense = "quantized", "dequantize()"
     if layout != "strided":
-        _refuse(subject, f"'{name}', which is not a dense tensor ({layout})", f"{name}.{dense} makes a dense one of it")
+        _refuse(
+            subject, f"{place}, which is not a dense tensor ({layout})", f"{called}.{dense} makes a dense one of it"
+        )
     if tensor.is_meta:
-        _refuse(subject, f"'{name}', which is on the meta device and has no data", "pass a tensor that has data")
+        _refuse(subject, f"{place}, which is on the meta device and has no data", "pass a tensor that has data")
 
 
-def _explain_dtype(subject: str, name: str, dtype: torch.dtype) -> None:
+def _explain_dtype(subject: str, place: str, dtype: torch.dtype) -> None:
     import tvm_ffi
 
     try:
         tvm_ffi.convert(dtype)
     except (KeyError, ValueError):
-        _refuse(subject, f"'{name}', as tvm-ffi has no dtype for {dtype}", "pass what the kernel needs to know of it")
+        _refuse(subject, f"{place}, as tvm-ffi has no dtype for {dtype}", _HINT_FOR_DTYPES)
+
+
+_HINT_FOR_DTYPES = "pass a number or a string in its place, by which the kernel knows it"
+
+
+def _explain_other(subject: str, place: str, value: object, reason: Exception) -> NoReturn:
+    """Say what the conversion said, in one line: PyTorch's own stack follows."""
+    said = str(reason).partition("\n")[0].rstrip(".")
+    dtype = getattr(value, "dtype", None)
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.dtype):
+        _refuse(subject, f"{place}, as tvm-ffi has no dtype for {value!r}", _HINT_FOR_DTYPES)
+    hint = "pass a tensor, a number, a string or what tvm-ffi's documentation names besides"
+    if torch is not None and isinstance(value, torch.Tensor):
+        hint = "pass a tensor that torch.from_dlpack takes"
+        if isinstance(dtype, torch.dtype):
+            hint = "tensor.view(torch.uint8) has the same bytes, if the kernel knows what they are"
+    elif numpy is not None and isinstance(value, numpy.ndarray):
+        hint = "numpy.require(array, array.dtype.newbyteorder('='), 'W') can be used, if it is an array of numbers"
+    kind = type(value)
+    raise KjitError(
+        f"{subject} cannot use {place} ({kind.__module__}.{kind.__qualname__}): {said}.", hint=hint
+    ) from None
 
 
 def _refuse(subject: str, what: str, hint: str) -> NoReturn:

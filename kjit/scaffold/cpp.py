@@ -115,10 +115,6 @@ class CppView(View):
             compute = element
         return TensorView(tensor.name, role, self.placed.kind(tensor), element, compute, tensor.optional)
 
-    def of(self, *kinds: Kind, roles: Sequence[Role] = ("in", "mut", "out")) -> list[TensorView]:
-        """The tensors of these kinds and roles."""
-        return [tensor for tensor in self.tensors if tensor.kind in kinds and tensor.role in roles]
-
     @property
     def has_optional(self) -> bool:
         return any(tensor.optional for tensor in self.tensors)
@@ -160,10 +156,6 @@ class CppView(View):
         if self.scalar_alias:
             return f"scalar_t<{', '.join(self.signature.variables)}>"
         return "double" if self._has_double else "float"
-
-    def scalar_value(self, number: str) -> str:
-        """A number as one of that type."""
-        return f"{self.scalar}({number})" if self.scalar_alias else number if self.scalar == "double" else f"{number}f"
 
     def scalar_type(self, scalar: Scalar) -> str:
         """The type of a run-time number in the kernel."""
@@ -219,6 +211,12 @@ class CppView(View):
         return [f"{self.scalar} row_total", f"{self.scalar} row_size", *tensors]
 
     @property
+    def inverse_rms(self) -> str:
+        """What becomes of a row's sum."""
+        small = {"float": "1e-6f", "double": "1e-6"}.get(self.scalar, f"{self.scalar}(1e-6)")
+        return f"rsqrt(row_total / row_size + {self.start.eps or small})"
+
+    @property
     def of_term(self) -> list[TensorView]:
         """The tensors that are summed."""
         return [tensor for tensor in self._in_call if tensor.name in self.start.term_tensors]
@@ -233,8 +231,8 @@ class CppView(View):
         """The tensors that a pattern is called with. Where rows are summed, those come last which a function of the
         math leaves out, as far as it could have them."""
         if not self.start.sums:
-            return self.of_element
-        row_leaves_out = any(tensor.name not in self.start.row_tensors for tensor in self.of("number"))
+            return [tensor for tensor in self.tensors if tensor.kind != "index"]
+        row_leaves_out = any(t.kind == "number" and t.name not in self.start.row_tensors for t in self.tensors)
 
         def place(tensor: TensorView) -> int:
             if tensor.role == "in":
@@ -248,19 +246,13 @@ class CppView(View):
     @property
     def indices(self) -> list[str]:
         """What chooses rows, in the call of a pattern: `Index<int64_t>(index)`."""
-        return [_operand(tensor) for tensor in self.of("index")]
+        return [_operand(tensor) for tensor in self.tensors if tensor.kind == "index"]
 
     @property
     def kernel_parameters(self) -> list[str]:
         pointers = [f"{tensor.pointee}* {tensor.name}_ptr" for tensor in self.tensors]
         scalars = [f"{self.scalar_type(scalar)} {scalar.name}" for scalar in self.signature.scalars]
         return [*pointers, *scalars, "int64_t numel"]
-
-    @property
-    def of_element(self) -> list[TensorView]:
-        """The tensors that the function for one element takes."""
-        rows = ("element", "column", "table")
-        return [t for t in self.tensors if t.kind in rows or (t.kind == "number" and t.role == "in")]
 
     @property
     def scalar_names(self) -> list[str]:

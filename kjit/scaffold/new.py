@@ -61,8 +61,6 @@ class Scaffold:
         files: what would be written.
         places: the lines with the math, the kernels' first and the reference's last.
         notes: what else a user should know, one sentence each.
-        source: the file with the op in C++, where the pattern's kernels are the library's; None where each device's
-            file has a kernel of its own.
     """
 
     op: str
@@ -70,7 +68,6 @@ class Scaffold:
     files: FileSet
     places: tuple[Place, ...]
     notes: tuple[str, ...]
-    source: Path | None = None
 
 
 def scaffold_op(
@@ -80,7 +77,6 @@ def scaffold_op(
     pattern: str = DEFAULT_PATTERN,
     devices: Sequence[Side] = ("cuda",),
     dtypes: Sequence[DType] | None = None,
-    shared: bool | None = None,
     start: Path | str = ".",
 ) -> Scaffold:
     """Put the files of a new op together.
@@ -91,8 +87,6 @@ def scaffold_op(
         pattern: the kind of kernel.
         devices: what it gets a kernel for.
         dtypes: what the dtype variables of the signature stand for; by default fp32, fp16 and bf16.
-        shared: whether an op whose kernels are the library's has a file that those of its devices include; by default
-            where it has several devices.
         start: a folder of the project. Where there is no project, one is made for it there.
 
     Raises:
@@ -125,7 +119,7 @@ def scaffold_op(
             )
     _check_free(op, project)
 
-    kernels = _kernels(op, chosen, kinds, len(kinds) > 1 if shared is None else shared, project)
+    kernels = _kernels(op, chosen, kinds, project)
     context = _context(op, chosen, placed, kinds, meant, project, kernels)
     width = _python_width(project.root)
     for path, template in kernels.items():
@@ -137,8 +131,7 @@ def scaffold_op(
         (project.benchmark_path(op), "op/benchmarks/bench_op.py.j2"),
     ):
         files.add(path, render(template, context, python_width=width))
-    source = next((path for path, template in kernels.items() if template == _LIBRARY_TEMPLATE), None)
-    return Scaffold(op, project, files, tuple(_places(files)), tuple(notes), source)
+    return Scaffold(op, project, files, tuple(_places(files)), tuple(notes))
 
 
 def parse_devices(text: str) -> tuple[Side, ...]:
@@ -212,15 +205,15 @@ def _check_free(op: str, project: Project) -> None:
         raise UsageError(f"the project's package is named '{op}' already.", hint=f"for example: {op}_op")
 
 
-def _kernels(op: str, pattern: Pattern, devices: Sequence[Side], shared: bool, project: Project) -> dict[Path, str]:
+def _kernels(op: str, pattern: Pattern, devices: Sequence[Side], project: Project) -> dict[Path, str]:
     """The C++ files of an op, and the template of each.
 
-    Where the kernels are the library's, one file has the op for all devices: that of the only device, or a `shared`
-    one that theirs include.
+    Where the kernels are the library's, one file has the op for all devices: that of the only device, or one
+    that theirs include.
     """
     paths = {device: project.csrc_dir / f"{op}{SUFFIXES[device]}" for device in devices}
     kernels = {path: f"op/csrc/{pattern.name}{path.suffix}.j2" for path in paths.values()}
-    if pattern.is_library and shared:
+    if pattern.is_library and len(devices) > 1:
         source = {project.csrc_dir / f"{op}{SHARED}": _LIBRARY_TEMPLATE}
         return source | dict.fromkeys(paths.values(), _DEVICE_TEMPLATE)
     if pattern.is_library:

@@ -58,6 +58,10 @@ _TOKEN = re.compile(
 )
 _VARIABLE = re.compile(r"[A-Z][0-9]?")
 _SCALARS: dict[str, ScalarKind] = {"float": "float", "int": "int", "bool": "bool"}
+# What may follow a name without its `:`.
+_UNTYPED = re.compile(
+    rf"(?:(?P<type>float|int|bool)\b(?!\s*\[))?(?:\s*=\s*(?P<value>[+-]?{NUMBER}|True|False)(?=\s*(?:,|->|$)))?"
+)
 _INT64 = range(-(2**63), 2**63)
 
 _LONGEST_NUMBER = 400
@@ -363,12 +367,13 @@ class _Parser:
 
     def missing_type(self, name: _Token) -> str:
         """A hint for a name without a type: what comes next may tell it."""
-        number = self.tokens[min(self.next + 1, len(self.tokens) - 1)]
-        if self.token.kind == "=" and (number.kind == "number" or number.text in ("True", "False")):
-            kind = "bool" if number.kind == "name" else "int" if number.text.isdecimal() else "float"
-            return f"{name.text}: {kind} = {number.text}"
-        if self.token.text in _SCALARS:
-            return f"{name.text}: {self.token.text}"
+        written = _UNTYPED.match(self.rest())
+        if written is not None and written["type"]:
+            default = f" = {written['value']}" if written["value"] else ""
+            return f"{name.text}: {written['type']}{default}"
+        if written is not None and (value := written["value"]):
+            kind = "bool" if value in ("True", "False") else "int" if value.lstrip("+-").isdecimal() else "float"
+            return f"{name.text}: {kind} = {value}"
         return f"{name.text}: {self.type_ahead()}" if self.type_ahead() else f"{name.text}: T[N] or {name.text}: float"
 
     def parameter(self, before: Sequence[Parameter]) -> Parameter:
@@ -404,11 +409,11 @@ class _Parser:
 
     def optional_hint(self, name: _Token) -> str:
         """A hint for `Optional[...]`, as Python writes it."""
-        inside = re.match(r"\[\s*(?P<type>(?P<word>[\w.]+)\s*(?:\[[^\]]*\])?)\s*\]", self.rest())
-        if inside is not None and inside["word"] in _SCALARS:
+        inside = re.match(r"\[\s*(?P<word>[\w.]+)\s*(?P<shape>\[[^\]]*\])?\s*\]", self.rest())
+        if inside is not None and inside["word"] in _SCALARS and not inside["shape"]:
             kind = inside["word"]
             return f"only a tensor may be absent, and a number is always there: {name.text}: {kind}; or {BY_HAND}"
-        served = inside["type"] if inside is not None and "[" in inside["type"] else "T[...]"
+        served = f"{sized(inside['word'])}{inside['shape']}" if inside is not None and inside["shape"] else "T[...]"
         return f"{name.text}: Optional {served} = None"
 
     def word(self, word: str) -> bool:

@@ -105,30 +105,13 @@ class Start:
         return [tensor.name for tensor in self.results if self.placed.kind(tensor) == "element"]
 
     @property
-    def row_scalars(self) -> list[str]:
-        """The run-time numbers of the function for a row."""
-        names = [scalar.name for scalar in self.signature.scalars]
-        if not self.sums:
-            return []
-        return [self.eps] if self.eps and self.writes_rows else [] if self.writes_rows else names
-
-    @property
-    def element_scalars(self) -> list[str]:
-        """The run-time numbers of the function for an element."""
-        return [scalar.name for scalar in self.signature.scalars if scalar.name != self.eps]
-
-    def summed(self, language: Language) -> str:
+    def summed(self) -> str:
         """What is squared and added up over a row."""
         tensors = [t for name in self.term_tensors for t in self.signature.inputs if t.name == name]
         terms = [tensor.name for tensor in tensors if self.placed.kind(tensor) == "element"]
         factors = [tensor.name for tensor in tensors if self.placed.kind(tensor) == "column" and not tensor.optional]
         summands = [tensor.name for tensor in tensors if self.placed.kind(tensor) == "column" and tensor.optional]
-        del language  # rows and columns have the same names in both
         return _combine(terms, factors, summands)
-
-    def row(self, mean: str, inverse_root: str, small: str) -> str:
-        """What a row's sum becomes; `inverse_root` is `rsqrt`, or what stands for it before a parenthesis."""
-        return f"{inverse_root}({mean} + {self.eps or small})"
 
     def expression(self, name: str, language: Language) -> str:
         """What the result of that name is."""

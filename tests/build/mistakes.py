@@ -214,6 +214,7 @@ MISTAKES: Mapping[str, Mistake] = {
     "cuda_kernel_as_export": Mistake("cuda_right.cuh", (("scale", "scale_kernel<float>"),), "9.0a"),
     # nvcc's flags
     "cuda_unknown_option": Mistake("cuda_right.cuh", _FP32, "9.0a", flags=("--use_fast_maths",)),
+    "sim_unknown_option": Mistake("cuda_right.cuh", _FP32, "sim", flags=("--use_fast_maths",)),
     "cuda_unknown_option_of_ptxas": Mistake("cuda_right.cuh", _FP32, "9.0a", flags=("-Xptxas=--fast-maths",)),
     "cuda_list_in_quotes": Mistake("cuda_right.cuh", _FP32, "9.0a", flags=('-Xcompiler="-Wall -Wextra"',)),
     "cuda_device_link": Mistake("cuda_right.cuh", _FP32, "9.0a", flags=("-rdc=true",)),

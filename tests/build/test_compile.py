@@ -73,8 +73,8 @@ def read_by(built: Built) -> set[Path]:
     return {Path(path) for path in built.headers}
 
 
-FOR_KJIT = "__tvm_ffi__kjit_know_lazy_bits"
-"""What every module exports besides: kjit/runtime/lazy_bits.py calls it."""
+FOR_KJIT = {f"__tvm_ffi__kjit_{name}" for name in ("function_type", "know_lazy_bits", "take")}
+"""What every module exports besides: kjit/runtime/lazy_bits.py and raw_calls.py call it."""
 
 
 def symbols(library: Path) -> set[str]:
@@ -98,7 +98,7 @@ class TestCpu:
         assert hasattr(ctypes.CDLL(str(built.library)), "__tvm_ffi_answer")
 
     def test_only_exports_are_visible_in_it(self, built: Built) -> None:
-        assert symbols(built.library) == {"__tvm_ffi_answer", FOR_KJIT}
+        assert symbols(built.library) == {"__tvm_ffi_answer", *FOR_KJIT}
 
     def test_it_holds_what_its_exports_reach_and_keeps_the_names(self, source: Path, staging: Path) -> None:
         source.write_text("#include <cstdint>\nint64_t kept_name() { return 42; }\n")
@@ -153,7 +153,7 @@ class TestWrappers:
             "template <typename T, int kFactor> struct Twice { static T run(T x) { return x * kFactor; } };\n"
         )
         built = build(Spec("twice", cpp_files=[header], cpp_wrappers=[("twice", "Twice<double, 2>::run")]), staging)
-        assert symbols(built.library) == {"__tvm_ffi_twice", FOR_KJIT}
+        assert symbols(built.library) == {"__tvm_ffi_twice", *FOR_KJIT}
         assert header in read_by(built)
         assert not any(path.parent == staging for path in read_by(built))
 
@@ -232,7 +232,7 @@ class TestCuda:
             "#include <cuda_runtime.h>\nvoid launch(float*);\n" + ANSWER + "void use() { launch(nullptr); }\n"
         )
         built = build(Spec("both", cpp_files=[source], cuda_files=[tmp_path / "fill.cuh"]), staging, "8.0")
-        assert symbols(built.library) == {"__tvm_ffi_answer", FOR_KJIT}
+        assert symbols(built.library) == {"__tvm_ffi_answer", *FOR_KJIT}
 
     @pytest.mark.parametrize(
         ("type_name", "header"),

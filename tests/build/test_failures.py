@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kjit.build import compile as build_compile
 from kjit.build import plan
 from kjit.build.compile import compile_variant
 from kjit.build.failures import forget_all
@@ -74,6 +77,31 @@ def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     return write
 
 
+CLANG = next(filter(shutil.which, ("clang++", "clang++-19", "clang++-16")), None)
+COMPILERS = [
+    "g++",
+    pytest.param("clang++", marks=pytest.mark.skipif(CLANG is None, reason="needs clang++")),
+    "sim",
+    pytest.param("nvcc", marks=pytest.mark.nvcc),
+]
+
+
+def without_header(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str = "nothere.h") -> Variant:
+    """An op for one of the four kinds of compiler that includes `name` from a header in a folder of its own."""
+    folder = tmp_path / "the project"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "has.h").write_text(f'#include "{name}"\n')
+    source = folder / ("op.cu" if side in ("sim", "nvcc") else "op.cpp")
+    source.write_text('#include <kjit/ffi.h>\n#include "inner/has.h"\nKJIT_EXPORT(f, [](int64_t x) { return x; })\n')
+    more: dict[str, Any] = {"extra_include_paths": [str(tmp_path / "include"), str(tmp_path / "later")]}
+    (tmp_path / "include").mkdir()
+    if side in ("sim", "nvcc"):
+        target = Target.sim() if side == "sim" else Target.cuda(CudaArch(9, 0, "a"))
+        return Variant(Spec("op", cuda_files=[source], **more), target)
+    monkeypatch.setenv("CXX", str(CLANG) if side == "clang++" else side)
+    return Variant(Spec("op", cpp_files=[source], **more), Target.cpu())
+
+
 class TestAgain:
     def test_it_is_not_compiled_and_the_error_is_the_same(
         self, store: Store, broken: Variant, compiles: Compiles
@@ -114,10 +142,47 @@ except kjit.CompileError as error:
         assert "\nanswer.h:1:16: error" in fail(broken, store).message
         assert len(compiles) == 1
 
+    @pytest.mark.parametrize("side", COMPILERS)
+    def test_nor_is_it_where_a_header_is_missing(
+        self, side: str, store: Store, tmp_path: Path, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        variant = without_header(side, tmp_path, monkeypatch)
+        first, second, third = (fail(variant, store) for _ in range(3))
+        assert len(compiles) == 1
+        assert "nothere.h" in first.message
+        assert (second.message, third.message, third.is_repeated) == (first.message, first.message, True)
+
+    def test_another_process_is_told_of_a_missing_header(self, store: Store, broken: Variant) -> None:
+        header_of(broken).unlink()
+        first = fail(broken, store)
+        script = f"""
+import kjit
+try:
+    kjit.load_jit("answer", cpp_files=[{broken.spec.cpp_files[0]!r}])
+except kjit.CompileError as error:
+    print(error.is_repeated, error.message, end="")
+"""
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == (f"True {first.message}", "")
+
+    def test_nor_is_it_where_it_does_not_link(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, compiles: Compiles
+    ) -> None:
+        variant = Variant(answer_op(tmp_path / "project"), Target.cpu())
+        header_of(variant).write_text("long elsewhere();\n#define ANSWER elsewhere()\n")
+        first, second = fail(variant, store), fail(variant, store)
+        assert (len(compiles), second.message, second.is_repeated) == (1, first.message, True)
+        assert "does not link" in first.message
+        mend_header(variant)
+        assert build(variant, store).state == "built"
+
     @pytest.mark.nvcc
-    def test_a_cuda_kernel_is_not_compiled_again_either(self, store: Store, tmp_path: Path, compiles: Compiles) -> None:
+    @pytest.mark.parametrize("line", ["", "#error no", "#include NAME", "#if 1"])
+    def test_a_cuda_kernel_is_not_compiled_again_either(
+        self, line: str, store: Store, tmp_path: Path, compiles: Compiles
+    ) -> None:
         source = tmp_path / "kernel.cu"
-        source.write_text("__global__ void kernel(int* out) { *out = oops; }\n")
+        source.write_text(f"{line}\n__global__ void kernel(int* out) {{ *out = oops; }}\n")
         variant = Variant(Spec("kernel", cuda_files=[source]), Target.cuda(CudaArch(9, 0, "a")))
         first, second = fail(variant, store), fail(variant, store)
         assert (len(compiles), second.message) == (1, first.message)
@@ -150,6 +215,45 @@ class TestChanged:
         fail(broken, store)
         mend(broken)
         assert build(broken, store).state == "built"
+
+    @pytest.mark.parametrize("side", COMPILERS)
+    def test_a_header_that_was_missing_may_be_in_any_folder(
+        self, side: str, store: Store, tmp_path: Path, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CPATH", str(tmp_path / "cpath"))
+        variant = without_header(side, tmp_path, monkeypatch, "sub/nothere.h")
+        fail(variant, store)
+        folders = ["the project/inner", "the project", "include", "later", "cpath"]
+        folders = folders if side == "g++" else folders[::3]
+        for count, folder in enumerate(folders, 1):
+            header = tmp_path / folder / "sub" / "nothere.h"
+            header.parent.mkdir(parents=True)
+            assert fail(variant, store).is_repeated
+            header.write_text("#error still broken\n")
+            assert not fail(variant, store).is_repeated, folder
+            assert len(compiles) == 2 * count
+            shutil.rmtree(header.parent)
+            fail(variant, store)
+
+    @pytest.mark.parametrize("name", ["../outside.h", "{tmp_path}/outside.h"])
+    def test_a_header_that_was_missing_elsewhere_is_looked_for_there(
+        self, name: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name = name.format(tmp_path=tmp_path)
+        variant = without_header("g++", tmp_path, monkeypatch, name)
+        fail(variant, store)
+        assert fail(variant, store).is_repeated
+        (tmp_path / "the project" / "inner" / name).resolve().write_text("")
+        assert build(variant, store).state == "built"
+
+    def test_a_header_of_the_system_is_looked_for_where_the_compiler_says(
+        self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        variant = without_header("g++", tmp_path, monkeypatch)
+        fail(variant, store)
+        (path,) = (store.root / "v1" / "failures").iterdir()
+        sought = {place for _, place, is_there in json.loads(path.read_text())["reads"]["sought"] if not is_there}
+        assert {"/usr/include/nothere.h", "/usr/local/include/nothere.h"} <= sought
 
     @pytest.mark.parametrize("change", [touch_header, add_header_before])
     def test_what_may_have_changed_is_compiled_again(
@@ -195,8 +299,11 @@ class TestChanged:
 
 
 class TestNotRemembered:
-    def test_a_missing_header(self, store: Store, broken: Variant, compiles: Compiles) -> None:
+    def test_a_missing_header_of_which_the_compiler_says_nothing_more(
+        self, store: Store, broken: Variant, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         header_of(broken).unlink()
+        monkeypatch.setattr(build_compile, "read_answer", lambda _: None)
         fail(broken, store)
         fail(broken, store)
         assert len(compiles) == 2

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
+import mistakes
 import pytest
 from mistakes import COMPILERS, EXPECTED, MISTAKES, Mistake, compiler_of, expected, say, shape
+
+from kjit.build.compile import compile_variant
+from kjit.build.failures import Refusal
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> list[Refusal]:
+    """The failures that another call would not repeat (kjit/build/failures.py)."""
+    refusals: list[Refusal] = []
+    monkeypatch.setattr(mistakes, "compile_variant", partial(compile_variant, on_refusal=refusals.append))
+    return refusals
 
 
 @pytest.mark.parametrize(
@@ -15,13 +28,17 @@ from mistakes import COMPILERS, EXPECTED, MISTAKES, Mistake, compiler_of, expect
         for name, mistake in MISTAKES.items()
     ],
 )
-def test_a_mistake_is_shown_as_expected(name: str, mistake: Mistake) -> None:
+def test_a_mistake_is_shown_as_expected(name: str, mistake: Mistake, remembered: list[Refusal]) -> None:
     compiler = compiler_of(mistake)
     said, text = say(mistake), expected(name, compiler)
     if compiler in COMPILERS.read_text().splitlines():
         assert said == text
     else:
         assert shape(said) == shape(text)
+    # Of flags that a compiler does not know it says so at once, and nobody need remember it.
+    is_about_flags = re.search("flag|option|_in_quotes|older_language|missing_(?:library|archive|linker)", name)
+    if re.search(r" does not (?:compile|link)\.\n", said) and not is_about_flags:
+        assert remembered
 
 
 def test_every_expected_text_belongs_to_a_mistake() -> None:

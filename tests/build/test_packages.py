@@ -57,7 +57,8 @@ def test_a_library_that_is_there_by_another_name_is_named(cache_dir: Path, tmp_p
 def test_without_a_driver_there_is_a_way_around_its_library(cache_dir: Path, tmp_path: Path) -> None:
     del cache_dir
     hint = packages.hint("/usr/bin/ld: cannot find -lcuda: No such file or directory", toolchain(tmp_path))
-    assert "cudaGetDriverEntryPoint" in str(hint)
+    assert "cudaGetDriverEntryPointByVersion" in str(hint)
+    assert "cuda-driver-dev-13-0" in str(hint)
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,16 @@ class TestHostOfNvcc:
         assert Toolchain.for_target(target).cxx.path == named
 
 
+def write_script(path: Path, line: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return path
+
+
+def _script_named_c(path: Path) -> bytes:
+    return path.read_bytes() if path.name == "c++" else b""
+
+
 class TestMemo:
     def test_a_known_compiler_is_not_run_again(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(compilers, "script_of", lambda _: b"")  # what a test writes is one
@@ -256,6 +266,61 @@ class TestMemo:
         before = len(calls(program))
         inspect(program, "c++")
         assert [call.split()[0] for call in calls(program)[before:]] == ["--version", "-###", "-print-prog-name=ld"]
+
+    @pytest.mark.parametrize("line", ['exec {} "$@"', '# It is $SLOW.\n\nexec {} "$@"\n', 'exec ccache {} "$@"'])
+    def test_a_script_that_hands_on_what_it_is_given_is_read(
+        self, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(compilers, "script_of", _script_named_c)  # the program that a test writes is one, too
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        write_script(tmp_path / "ccache", 'exec "$@"')
+        program = write_gcc(tmp_path / "program")
+        script = write_script(tmp_path / "c++", line.format(program))
+        first = inspect(script, "c++")
+        before = len(calls(program))
+        memo._open.cache_clear()  # as a new process would begin
+        assert inspect(script, "c++") == first
+        assert len(calls(program)) == before
+        assert {part[0] for part in first.parts} >= {str(program)}
+        write_script(script, line.format(program) + " # another")
+        assert inspect(script, "c++").identity() != first.identity()
+        write_script(script, line.format(program))
+        os.utime(program, (1, 1))
+        assert inspect(script, "c++").identity() != first.identity()
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            *(
+                'exec {} $MORE "$@"',
+                'exec {} `cat more` "$@"',
+                'PATH=/a exec {} "$@"',
+                'exec ./{} "$@"',
+                'exec {} "$1"',
+            ),
+            *('. /etc/more\nexec {} "$@"', 'exec {} "$@"; true', 'if true; then exec {} "$@"; fi', 'exec nothere "$@"'),
+            'exec {} ~/a "$@"',
+        ],
+    )
+    def test_any_other_is_not(self, line: str, tmp_path: Path) -> None:
+        program = write_gcc(tmp_path / "program")
+        assert compilers._behind(f"#!/bin/sh\n{line.format(program)}\n".encode()) is None
+
+    def test_a_script_that_starts_another_is_read_with_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gcc = sys.executable  # a program that is there
+        inner = write_script(tmp_path / "inner", f'exec {gcc} "$@"')
+        outer = write_script(tmp_path / "outer", f'exec {inner} "$@"')
+        behind = compilers._behind(outer.read_bytes())
+        assert [each.path for each in behind or ()] == [str(inner), gcc]
+        write_script(inner, f'exec {gcc} $MORE "$@"')
+        assert compilers._behind(outer.read_bytes()) is None
+        write_script(inner, f'exec {outer} "$@"')
+        assert compilers._behind(outer.read_bytes()) is None
+        write_script(inner, f'exec {gcc} "$@"')
+        monkeypatch.setenv("BASH_ENV", "/etc/more")
+        assert compilers._behind(outer.read_bytes()) is None
 
     def test_a_replaced_compiler_is_asked_again(self, tmp_path: Path) -> None:
         program = write_gcc(tmp_path / "c++")
@@ -743,6 +808,18 @@ class TestToolchain:
         spec = Spec("op", cpp_files=["/x.cpp"])
         assert "-march=native" in Toolchain.for_target(Target.cpu()).cxx_flags(spec)
         assert "-march=native" not in Toolchain.for_target(Target.cuda("9.0a")).cxx_flags(spec)
+
+    @pytest.mark.parametrize(
+        ("family", "version", "is_quiet"),
+        [("gcc", (19, 1), False), ("clang", (17, 0), False), ("clang", (18, 1), True)],
+    )
+    def test_clang_is_not_to_warn_of_its_own_reading_of_this_cpu(
+        self, family: compilers.Family, version: tuple[int, int], is_quiet: bool
+    ) -> None:
+        made = Toolchain.for_target(Target.cpu())
+        made = replace(made, cxx=replace(made.cxx, family=family, version=version))
+        flags = made.cxx_flags(Spec("op", cpp_files=["/x.cpp"]))
+        assert ("-Wno-invalid-feature-combination" in flags) == is_quiet
 
     def test_no_errno_and_no_trap_keep_loops_of_a_cpu_kernel_from_vectors(self) -> None:
         wanted = {"-fno-math-errno", "-fno-trapping-math"}

@@ -1,4 +1,4 @@
-"""Every C++ case once more, under the address and undefined-behaviour sanitizers: none of them finds anything."""
+"""The C++ cases once more, under the address and undefined-behaviour sanitizers: none of them finds anything."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ HERE = Path(__file__).parent
 CASES = sorted(
     path.name for path in HERE.glob("test_*.py") if path.name not in ("test_headers.py", Path(__file__).name)
 )
+QUICK = ("test_ffi.py", "test_tensor.py", "test_utils.py")
+"""What each call passes through. The other headers' loops take a minute and more."""
 
 pytestmark = pytest.mark.skipif(bool(sanitized.why_not()), reason=sanitized.why_not())
 
@@ -23,9 +25,12 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=sanitized.environment(), cwd=HERE, capture_output=True, text=True)
 
 
-def test_every_case_passes_with_nothing_to_report() -> None:
+@pytest.mark.parametrize(
+    "cases", [pytest.param(name, marks=() if name in QUICK else pytest.mark.nightly) for name in CASES]
+)
+def test_the_cases_pass_with_nothing_to_report(cases: str) -> None:
     # Without the plugins of the run around it, which would start processes of their own.
-    done = run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *CASES)
+    done = run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", cases)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
     assert "runtime error" not in done.stderr
 

@@ -196,13 +196,14 @@ def _escaped(transform: Callable[..., Callable[..., object]], x: torch.Tensor) -
 
 
 RIGHT = ""
-ANY = "(?s)."  # an error of PyTorch's or tvm-ffi's, in their words
 NO_DATA = "is a tensor of 3 elements without data"
 NOT_CONTIGUOUS = "Tensor is not contiguous as expected"
 NO_GRADIENT = "op 'add_constant' has no gradient, but '{name}' requires one"
 NOT_DENSE = "cannot use '{name}', which is not a dense tensor"
 OPPOSITE = r"add_constant\(\): argument {place} of 2 is the opposite of what lies in memory"
 TRANSFORMED = "cannot use '{name}', which a transform of torch.func has made"
+RAW_NOT_DENSE = r"add_constant\(\) cannot use argument {place} of 2, which is not a dense tensor"
+RAW_TRANSFORMED = r"add_constant\(\) cannot use argument {place} of 2, which a transform of torch.func has made"
 
 # By kind: what makes one; and what an op (eager, then compiled), `jit`, and a loaded or declared module say. None: it
 # is PyTorch's business alone.
@@ -224,16 +225,18 @@ KINDS: dict[str, tuple[Callable[[], torch.Tensor], str | None, str | None, str |
     "with_history": (lambda: X.clone().requires_grad_() * 1, NO_GRADIENT, NO_GRADIENT, RIGHT, RIGHT),
     "expanded": (lambda: torch.ones(1).expand(3), NOT_CONTIGUOUS, None, NOT_CONTIGUOUS, NOT_CONTIGUOUS),
     "every_other": (lambda: torch.ones(6)[::2], NOT_CONTIGUOUS, None, NOT_CONTIGUOUS, NOT_CONTIGUOUS),
-    "sparse_coo": (lambda: X.to_sparse(), NOT_DENSE, None, NOT_DENSE, ANY),
-    "sparse_csr": (lambda: torch.eye(3).to_sparse_csr(), NOT_DENSE, None, NOT_DENSE, ANY),
-    "sparse_bsr": (lambda: torch.eye(4).to_sparse_bsr((2, 2)), NOT_DENSE, None, NOT_DENSE, ANY),
-    "mkldnn": (lambda: X.to_mkldnn(), NOT_DENSE, None, NOT_DENSE, ANY),
-    "nested": (lambda: torch.nested.nested_tensor([X, X[:1]]), NOT_DENSE, None, NOT_DENSE, ANY),
+    "sparse_coo": (lambda: X.to_sparse(), NOT_DENSE, None, NOT_DENSE, RAW_NOT_DENSE),
+    "sparse_csr": (lambda: torch.eye(3).to_sparse_csr(), NOT_DENSE, None, NOT_DENSE, RAW_NOT_DENSE),
+    "sparse_bsr": (lambda: torch.eye(4).to_sparse_bsr((2, 2)), NOT_DENSE, None, NOT_DENSE, RAW_NOT_DENSE),
+    "mkldnn": (lambda: X.to_mkldnn(), NOT_DENSE, None, NOT_DENSE, RAW_NOT_DENSE),
+    "nested": (lambda: torch.nested.nested_tensor([X, X[:1]]), NOT_DENSE, None, NOT_DENSE, RAW_NOT_DENSE),
     "jagged": (
-        lambda: torch.nested.nested_tensor([X, X[:1]], layout=torch.jagged), NOT_DENSE, None, NOT_DENSE, ANY
+        lambda: torch.nested.nested_tensor([X, X[:1]], layout=torch.jagged), NOT_DENSE, None, NOT_DENSE, RAW_NOT_DENSE
     ),
-    "escaped_from_vmap": (lambda: _escaped(torch.vmap, torch.ones(2, 3)), TRANSFORMED, None, TRANSFORMED, ANY),
-    "escaped_from_grad": (lambda: _escaped(torch.func.grad, X), NO_GRADIENT, None, TRANSFORMED, ANY),
+    "escaped_from_vmap": (
+        lambda: _escaped(torch.vmap, torch.ones(2, 3)), TRANSFORMED, None, TRANSFORMED, RAW_TRANSFORMED
+    ),
+    "escaped_from_grad": (lambda: _escaped(torch.func.grad, X), NO_GRADIENT, None, TRANSFORMED, RAW_TRANSFORMED),
 }  # fmt: skip
 
 
@@ -292,8 +295,14 @@ def test_every_call_is_right_or_says_why_not(kind: str, calls: dict[str, Callabl
 @pytest.mark.parametrize("make", [lambda: X.to("meta"), _fake], ids=["meta", "fake"])
 def test_a_tensor_that_stands_for_another_gives_one(make: Callable[[], torch.Tensor], calls: Any) -> None:
     assert (add_constant(make()).shape, type(add_constant(make()))) == (X.shape, type(make()))
+    said = {
+        "jit": "by_jit was called with tensors on meta and on cpu",
+        "load_jit": r"add_constant\(\) cannot use argument 1 of 2, which is on the meta device and has no data",
+    }
+    if not make().is_meta:
+        said = dict.fromkeys(said, r"add_constant\(\): argument 1 of 2 is a tensor of 3 elements without data")
     for name in ("jit", "load_jit", "module"):
-        with pytest.raises(RuntimeError, match=r"meta|without data"):
+        with pytest.raises(RuntimeError, match=said.get(name, said["load_jit"])):
             calls[name](make(), torch.empty(3))
 
 
@@ -311,16 +320,43 @@ def test_a_quantized_tensor_is_refused(calls: Any) -> None:
         any_dtype(quantized, out=X.clone())
     with pytest.raises(KjitError, match=r"'by_jit' cannot use 'x', which is not a dense tensor \(quantized\)"):
         calls["jit"](quantized, X.clone())
+    for name in ("load_jit", "module"):
+        with pytest.raises(KjitError, match=rf"{RAW_NOT_DENSE.format(place=2)} \(quantized\)"):
+            calls[name](X, quantized)
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.quint8, torch.int4])
-def test_a_dtype_that_tvm_ffi_does_not_know_is_named(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex32, torch.quint8, torch.int4, torch.bits8])
+def test_a_dtype_that_tvm_ffi_does_not_know_is_named(dtype: torch.dtype, calls: Any) -> None:
     @kjit.jit(cpp_files=["add_constant.cpp"], cpp_wrappers=[("add_constant", "AddConstant<float, 1>::run")])
     def by_jit(module: Any, x: torch.Tensor, kind: torch.dtype) -> None:
         module.add_constant(x, kind)
 
-    with pytest.raises(KjitError, match=f"'by_jit' cannot use 'kind', as tvm-ffi has no dtype for {dtype}"):
+    said = f"as tvm-ffi has no dtype for {dtype}"
+    with pytest.raises(KjitError, match=f"'by_jit' cannot use 'kind', {said}"):
         by_jit(X, dtype)
+    with pytest.raises(KjitError, match=rf"add_constant\(\) cannot use argument 2 of 2, {said}"):
+        calls["module"](X, dtype)
+
+
+@kjit.torch_op(outputs=lambda x: torch.empty_like(x), name="kjit_kinds::with_dtype")
+def with_dtype(x: torch.Tensor, kind: torch.dtype, *, out: torch.Tensor | None = None) -> torch.Tensor:
+    out = torch.empty_like(x) if out is None else out
+    _add_constant(torch.float32, 1, device="cpu").add_constant(x, kind)
+    return out
+
+
+def test_a_dtype_that_an_op_hands_on_is_named_as_its_kernel_takes_it() -> None:
+    for call in (with_dtype, lambda x, kind: with_dtype.op(x, kind, out=X.clone()), torch_compiled(with_dtype)):
+        with pytest.raises(
+            KjitError, match=r"add_constant\(\) cannot use argument 2 of 2, as tvm-ffi has no dtype for"
+        ):
+            call(X, torch.bits8)
+
+
+def test_a_tensor_of_a_dtype_that_dlpack_lacks_is_named(calls: Any) -> None:
+    for name in ("load_jit", "module"):
+        with pytest.raises(KjitError, match=r"add_constant\(\) cannot use argument 1 of 2 \(torch.Tensor\): Bit types"):
+            calls[name](torch.empty(3, dtype=torch.bits8), X)
 
 
 def test_modes_change_nothing() -> None:

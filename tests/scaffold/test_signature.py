@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from signatures import signature_for
 
-from kjit.scaffold.dtypes import DTYPES
+from kjit.scaffold.dtypes import DTYPES, find_dtype
 from kjit.scaffold.names import parameter_problem
 from kjit.scaffold.new import scaffold_op
 from kjit.scaffold.patterns import PATTERNS, check_signature
@@ -290,6 +290,12 @@ MEANT = [
     ("T[B, D] x -> out: T[B, D]", "x: T[B, D] -> out: T[B, D]"),
     ("x: T[N], y: T[N] = zeros -> out: T[N]", "x: T[N], y: T[N] -> out: T[N]"),
     ("x: T[N], a: float = inf -> out: T[N]", "x: T[N], a: float -> out: T[N]"),
+    ("x: T[N], a float = 2.0 -> out: T[N]", "x: T[N], a: float = 2.0 -> out: T[N]"),
+    ("x: T[N], n = -2 -> out: T[N]", "x: T[N], n: int = -2 -> out: T[N]"),
+    ("x: T[N], a = -2.5e+3 -> out: T[N]", "x: T[N], a: float = -2.5e+3 -> out: T[N]"),
+    ("x: T[N], m bool[N] -> out: T[N]", "x: T[N], m: bool[N] -> out: T[N]"),
+    ("x: T[N], m: Optional[bool[N]] = None -> out: T[N]", "x: T[N], m: Optional bool[N] = None -> out: T[N]"),
+    ("x: T[N], m: Optional[float[N]] = None -> out: T[N]", "x: T[N], m: Optional float32[N] = None -> out: T[N]"),
 ]
 
 
@@ -416,6 +422,43 @@ def signatures(draw: st.DrawFn) -> Signature:
 @given(signatures())
 def test_every_signature_survives_being_written_and_read(signature: Signature) -> None:
     assert parse_signature(str(signature)) == signature
+
+
+# How other languages write a parameter that is written as the first form here.
+FOREIGN = [
+    (r"(\w+): mut (.+)", r"\1: inout \2"),
+    (r"(\w+): mut (.+)", r"\1: Mut \2"),
+    (r"(\w+): Optional (.+) = None", r"\1: \2 | None = None"),
+    (r"(\w+): Optional (.+) = None", r"\1: \2?"),
+    (r"(\w+): Optional (.+) = None", r"\1: optional \2"),
+    (r"(\w+): Optional (.+) = None", r"\1: Optional[\2] = None"),
+    (r"(\w+): (?:float|int|bool) = (.+)", r"\1 = \2"),
+    (r"(\w+): (float|int|bool)( = .+)", r"\1 \2\3"),
+    (r"(\w+): (\w+\[.*\])", r"\2 \1"),
+    (r"(\w+): (\w+\[.*\])", r"\1 \2"),
+    (r"(\w+): (\w+)\[(.+)\]", r"\1: Tensor[\2, \3]"),
+]
+
+
+@given(signatures(), st.integers(0, 99), st.sampled_from(FOREIGN))
+def test_a_hint_for_a_foreign_form_gives_the_signature_that_was_meant(
+    signature: Signature, number: int, form: tuple[str, str]
+) -> None:
+    pattern, foreign = form
+    parts = re.split(r"(, (?![^\[]*\])| -> )", str(signature))
+    fitting = [at for at in range(0, len(parts), 2) if re.fullmatch(pattern, parts[at])]
+    # A name that is a dtype's too is one, without a ':'.
+    fitting = [at for at in fitting if find_dtype(parts[at].partition(":")[0]) is None]
+    if not fitting:
+        return
+    at = fitting[number % len(fitting)]
+    text = "".join([*parts[:at], re.sub(pattern, foreign, parts[at]), *parts[at + 1 :]])
+    try:
+        parsed = parse_signature(text)
+    except SignatureError as error:
+        assert followed(text, error) == signature, (text, error.hint)
+    else:
+        assert parsed == signature
 
 
 def of_many(inputs: int, numbers: int, outputs: int) -> str:

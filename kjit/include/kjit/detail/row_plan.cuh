@@ -135,8 +135,8 @@ constexpr int largest_block(std::int64_t vectors, int parts) {
 /// where fewer than 8 threads could share a row, as more of a line of the cache is read in one go then, and of few rows
 /// at most two: most of the GPU is idle, and the more threads a row has, the sooner it is done. A cluster shares those
 /// that are `worth_sharing`, too.
-inline RowSpread spread_rows(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxRowBlock,
-                             int max_cluster = 1) {
+constexpr RowSpread spread_rows(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxRowBlock,
+                                int max_cluster = 1) {
   constexpr int kSmallBlock = 64;  // threads: the fewer rows a block has, the sooner the SM has room for others
   constexpr int kLineThreads = 8;
   constexpr std::int64_t kShort = 64, kMedium = 256, kFew = 65536;

@@ -30,15 +30,13 @@ namespace details {
 template <typename Operand>
 constexpr bool kIsInput = kIsIn<Operand, Place::kElement> && Operand::kIsRead;
 
-/// Where a tensor has the row; null where it is absent.
+/// How many elements lie from a row of a tensor to the next.
 template <typename Operand>
-KJIT_DEVICE typename Operand::Stored* row_of(const Operand& tensor, std::int64_t row, std::int64_t row_size) {
-  if constexpr (Operand::kPlace == Place::kElement) {
-    if constexpr (Operand::kIsStrided) row_size = tensor.stride;
-    if (Operand::kIsOptional && tensor.data == nullptr) return nullptr;
-    return tensor.data + row * row_size;
+KJIT_DEVICE std::int64_t row_stride(const Operand& tensor, std::int64_t row_size) {
+  if constexpr (Operand::kIsStrided) {
+    return tensor.stride;
   } else {
-    return tensor.data;
+    return row_size;
   }
 }
 
@@ -50,39 +48,25 @@ struct RowVectors {
   using Stored = typename Operand::Stored;
   using Vector = device::AlignedVector<Element, kVec>;
 
-  Stored* data;  // of the row
+  Stored* data;  // of the row, where the tensor has an element at each place
   Element number;
   Vector vectors[kCount];
 
   KJIT_DEVICE void begin(const Operand& tensor, std::int64_t row, std::int64_t row_size) {
-    data = row_of(tensor, row, row_size);
-    if constexpr (kIsOfRow<Operand>) {
-      if constexpr (Operand::kIsOptional) {
-        if (data != nullptr) data += row;
-      } else {
-        data += row;
-      }
+    data = tensor.data;
+    if constexpr (kIsIn<Operand, Place::kElement>) {
+      if (!Operand::kIsOptional || data != nullptr) data += row * row_stride(tensor, row_size);
     }
   }
-  KJIT_DEVICE void load_number() {
-    if constexpr (kIsOfRow<Operand> && Operand::kIsOptional) {
-      number = data == nullptr ? Element{} : *data;
-    } else if constexpr (kIsOfRow<Operand> && Operand::kIsRead) {
-      number = *data;
-    }
-  }
-  KJIT_DEVICE void store_number() const {
-    if constexpr (kIsResultOfRow<Operand>) *data = number;
-  }
-  /// The same for a row of another number than that with which `begin` was called, counted from there on.
-  KJIT_DEVICE void load_number_of(std::int64_t row) {
+  /// Reads what belongs to a row, by its number.
+  KJIT_DEVICE void load_number(std::int64_t row) {
     if constexpr (kIsOfRow<Operand> && Operand::kIsOptional) {
       number = data == nullptr ? Element{} : data[row];
     } else if constexpr (kIsOfRow<Operand> && Operand::kIsRead) {
       number = data[row];
     }
   }
-  KJIT_DEVICE void store_number_of(std::int64_t row) const {
+  KJIT_DEVICE void store_number(std::int64_t row) const {
     if constexpr (kIsResultOfRow<Operand>) data[row] = number;
   }
 
@@ -123,8 +107,8 @@ struct RowVectors {
       if (Operand::kIsOptional && data == nullptr) return;
       using namespace device::row::details;
 #if !KJIT_SIM
-      if constexpr (device::row::details::kHasAsyncCopies && sizeof(Vector) == 16)
-        return copy_async<16, false>(slot_of(slot), data + at);
+      constexpr bool kIsAsync = kHasAsyncCopies && sizeof(Vector) == 16;
+      if constexpr (kIsAsync) return copy_async<16, false>(slot_of(slot), data + at);
 #endif
       Vector vector;
       vector.load(data + at);
@@ -146,16 +130,6 @@ struct RowVectors {
     }
   }
 };
-
-/// How many elements lie from a row of a tensor to the next.
-template <typename Operand>
-KJIT_DEVICE std::int64_t row_stride(const Operand& tensor, std::int64_t row_size) {
-  if constexpr (Operand::kIsStrided) {
-    return tensor.stride;
-  } else {
-    return row_size;
-  }
-}
 
 /// Elements of a tensor's vectors, of which those with one for each row have none.
 template <typename Operand>
@@ -227,7 +201,7 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
 
   await_cluster<kLong>(plan.threads);
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
-  (get<kAll>(held).load_number(), ...);
+  (get<kAll>(held).load_number(at_row), ...);
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
     const int i = kEven ? (part + kStaying) % kParts : part;  // what was fetched comes last: it is nearer
@@ -265,7 +239,7 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
   total = finish_total<kLong>(total, plan.threads);
   const typename Rules::Result of_row = call_row<Rules>(math, total, row_size, get<kOfRow>(held).slot(0, 0)...);
   if (wanted != at_row) return;
-  if (lane == 0) (get<kAll>(held).store_number(), ...);
+  if (lane == 0) (get<kAll>(held).store_number(at_row), ...);
   if constexpr (Rules::kHasElement) {
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
@@ -311,7 +285,7 @@ KJIT_DEVICE void packed_rows(std::index_sequence<kAll...>, std::index_sequence<k
   const auto has = [&](int i) { return kFull ? works : i * plan.group_vectors + thread < vectors; };
 
   Pack<RowVectors<Operands, vector_of<Operands>(kVec), kIsInput<Operands> ? kParts : 1>...> held;
-  (get<kAll>(held).begin(tensors, kIsOfRow<Operands> ? 0 : first_row, plan.row_size), ...);
+  (get<kAll>(held).begin(tensors, first_row, plan.row_size), ...);
 
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
 #pragma unroll
@@ -323,7 +297,7 @@ KJIT_DEVICE void packed_rows(std::index_sequence<kAll...>, std::index_sequence<k
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
     if (!has(i)) break;
-    (get<kOfTerm>(held).load_number_of(first_row + i * plan.group_rows + thread_row), ...);
+    (get<kOfTerm>(held).load_number(first_row + i * plan.group_rows + thread_row), ...);
     of_vector[i * plan.group_vectors + thread] = vector_total<Rules, kVec>(math, i, column, get<kOfTerm>(held)...);
   }
   __syncthreads();
@@ -338,9 +312,9 @@ KJIT_DEVICE void packed_rows(std::index_sequence<kAll...>, std::index_sequence<k
     }
     for (int offset = lanes / 2; offset > 0; offset /= 2) total = combined_with_lane(total, offset);
     if (row >= rows || lane != 0) continue;
-    (get<kOfRow>(held).load_number_of(first_row + row), ...);
+    (get<kOfRow>(held).load_number(first_row + row), ...);
     const Result result = call_row<Rules>(math, total, plan.row_size, get<kOfRow>(held).slot(0, 0)...);
-    (get<kOfRow>(held).store_number_of(first_row + row), ...);
+    (get<kOfRow>(held).store_number(first_row + row), ...);
     if constexpr (Rules::kHasElement) of_row[row] = result;
   }
   if constexpr (Rules::kHasElement) {
@@ -349,7 +323,7 @@ KJIT_DEVICE void packed_rows(std::index_sequence<kAll...>, std::index_sequence<k
     for (int i = 0; i < kParts; ++i) {
       if (!has(i)) break;
       const int row = i * plan.group_rows + thread_row;
-      (get<kOfElement>(held).load_number_of(first_row + row), ...);
+      (get<kOfElement>(held).load_number(first_row + row), ...);
       vector_results<Rules, kVec>(math, of_row[row], i, column, get<kOfElement>(held)...);
       (get<kAll>(held).store(i, (i * plan.group_vectors + thread) * kVec), ...);
     }
@@ -437,7 +411,7 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
   const std::int64_t whole = row_size > head ? (row_size - head) & -kVec : 0, end = head + whole;
   const std::int64_t next = std::int64_t{plan.threads} * kVec, begin = head + lane * kVec;
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
-  (get<kAll>(held).load_number(), ...);
+  (get<kAll>(held).load_number(at_row), ...);
 
   typename Rules::Total total{};
   std::int64_t first = begin;
@@ -473,7 +447,7 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
   total = finish_total<false>(total, plan.threads);
   const typename Rules::Result of_row = call_row<Rules>(math, total, plan.row_size, get<kOfRow>(held).slot(0, 0)...);
   if (wanted != at_row) return;
-  if (lane == 0) (get<kAll>(held).store_number(), ...);
+  if (lane == 0) (get<kAll>(held).store_number(at_row), ...);
   if constexpr (Rules::kHasElement) {
     while (true) {
 #pragma unroll
