@@ -91,35 +91,44 @@ template <typename Rules, typename Math, typename... Elements>
   return call_term<Rules>(math, column, elements.at(column)...);
 }
 
-/// Whether a total is one number with rules of its own, which compilers have in vectors.
+/// Whether a total is one number with rules of its own.
 template <typename Total>
 constexpr bool kIsOneNumber = sizeof(Total) == alignof(Total);
+
+#ifdef __clang__  // which makes no vectors of a reduction that is declared
+constexpr bool kHasReductions = false;
+#else
+constexpr bool kHasReductions = true;
+#endif
 
 /// Combines the terms of at most `kCount` elements at once.
 template <typename Rules, int kCount, typename Size, typename Math, typename... Elements>
 inline typename Rules::Total total_of_part(const Math& math, std::int64_t first, Size count,
                                            const Elements&... elements) {
   typename Rules::Total terms[kCount];
-#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) terms[i] = term_at<Rules>(math, first + i, elements...);
-  return all_combined(terms);
+  return Rules::Total::combine_all(terms);
 }
 
-/// What `row_size` elements are combined to. There are several totals until the end of the row, so that no element
-/// waits for the one before it.
+/// What `row_size` elements are combined to.
 template <typename Rules, typename Math, typename... Elements>
-inline typename Rules::Total total_of_row(const Math math, std::int64_t row_size, const Elements... elements) {
+[[gnu::always_inline]] inline typename Rules::Total total_of_row(const Math math, std::int64_t row_size,
+                                                                 const Elements... elements) {
   using Total = typename Rules::Total;
-  Total total{};
   if constexpr (std::is_arithmetic_v<Total>) {
+    Total total{};
 #pragma omp simd reduction(+ : total)
     for (std::int64_t i = 0; i < row_size; ++i) total = combined(total, term_at<Rules>(math, i, elements...));
-  } else if constexpr (kIsOneNumber<Total>) {
+    return total;
+  } else if constexpr (kIsOneNumber<Total> && kHasReductions) {
+    Total total{};
 #pragma omp declare reduction(combine:Total : omp_out = omp_out.combine(omp_in)) initializer(omp_priv = Total{})
 #pragma omp simd reduction(combine : total)
     for (std::int64_t i = 0; i < row_size; ++i) total = total.combine(term_at<Rules>(math, i, elements...));
+    return total;
   } else if constexpr (CombinesAll<Total>) {
     constexpr std::int64_t kPart = 128, kSmaller = 32;
+    Total total{};
     std::int64_t first = 0;
     for (; first + kPart <= row_size; first += kPart) {
       const std::integral_constant<std::int64_t, kPart> size;
@@ -131,8 +140,10 @@ inline typename Rules::Total total_of_row(const Math math, std::int64_t row_size
     } else if (left > 0) {
       total = total.combine(total_of_part<Rules, kSmaller>(math, first, left, elements...));
     }
+    return total;
   } else {
-    constexpr int kLanes = 8;
+    // Several totals until the end of the row, so that no element waits for the one before it; or vectors of them.
+    constexpr int kLanes = kIsOneNumber<Total> ? 32 : 8;
     Total totals[kLanes];
     std::int64_t first = 0;
     for (; first + kLanes <= row_size; first += kLanes) {
@@ -140,18 +151,17 @@ inline typename Rules::Total total_of_row(const Math math, std::int64_t row_size
         totals[lane] = totals[lane].combine(term_at<Rules>(math, first + lane, elements...));
       }
     }
-    for (int lane = 0; first < row_size; ++first, ++lane) {
-      totals[lane] = totals[lane].combine(term_at<Rules>(math, first, elements...));
+    for (int lane = 0; lane < row_size - first; ++lane) {
+      totals[lane] = totals[lane].combine(term_at<Rules>(math, first + lane, elements...));
     }
-    total = all_combined(totals);
+    return combined_in_halves<kLanes>(totals, [](const Total& one, const Total& other) { return one.combine(other); });
   }
-  return total;
 }
 
 /// The math of `row_size` elements.
 template <typename Rules, typename Math, typename... Elements>
-inline void do_row_elements(const Math math, const typename Rules::Result of_row, std::int64_t row_size,
-                            const Elements... elements) {
+[[gnu::always_inline]] inline void do_row_elements(const Math math, const typename Rules::Result of_row,
+                                                   std::int64_t row_size, const Elements... elements) {
 #pragma omp simd
   for (std::int64_t i = 0; i < row_size; ++i) call_row_element<Rules>(math, of_row, i, elements.at(i)...);
 }

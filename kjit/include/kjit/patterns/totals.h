@@ -90,6 +90,24 @@ KJIT_MATH S exp_of_difference(S x) {
 #endif
 }
 
+#ifndef __CUDACC__
+/// Combines the first `kLeft` of `values`, half of them with the other half, until one is left: in vectors.
+template <int kLeft, typename T, int kCount, typename Combine>
+[[gnu::always_inline]] inline T combined_in_halves(T (&values)[kCount], const Combine& combine) {
+  if constexpr (kLeft == 1) {
+    return values[0];
+  } else {
+    constexpr int kHalf = (kLeft + 1) / 2;
+    for (int i = 0; i < kLeft / 2; ++i) values[i] = combine(values[i], values[i + kHalf]);
+    return combined_in_halves<kHalf>(values, combine);
+  }
+}
+#endif
+
+/// Whether several can be combined at once.
+template <typename Total>
+concept CombinesAll = requires(const Total (&totals)[2]) { Total::combine_all(totals); };
+
 }  // namespace details
 
 /// The largest value; NaN where one is.
@@ -203,20 +221,21 @@ struct OnlineSoftmax {
   /// Several at once, with one exponential for each.
   template <int kCount>
   KJIT_MATH static OnlineSoftmax combine_all(const OnlineSoftmax (&terms)[kCount]) {
-    S largest = terms[0].max;
 #ifdef __CUDACC__
+    S largest = terms[0].max;
     KJIT_UNROLL
-#else
-#pragma omp simd reduction(max : largest)
-#endif
     for (int i = 1; i < kCount; ++i) largest = terms[i].max > largest ? terms[i].max : largest;
     S sum = 0;
-#ifdef __CUDACC__
     KJIT_UNROLL
-#else
-#pragma omp simd reduction(+ : sum)
-#endif
     for (int i = 0; i < kCount; ++i) sum += terms[i].scaled(largest);
+#else
+    S values[kCount];
+    for (int i = 0; i < kCount; ++i) values[i] = terms[i].max;
+    const S largest =
+        details::combined_in_halves<kCount>(values, [](S one, S other) { return other > one ? other : one; });
+    for (int i = 0; i < kCount; ++i) values[i] = terms[i].scaled(largest);
+    const S sum = details::combined_in_halves<kCount>(values, [](S one, S other) { return one + other; });
+#endif
     return {largest, sum};
   }
 
@@ -238,6 +257,7 @@ struct Both {
 
   /// Several at once, each of the two by itself.
   template <int kCount>
+    requires(details::CombinesAll<First> || details::CombinesAll<Second>)
   KJIT_MATH static Both combine_all(const Both (&terms)[kCount]);
 };
 
@@ -261,10 +281,6 @@ KJIT_MATH Total combined(const Total& a, const Total& b) {
   }
 }
 
-/// Whether several can be combined at once.
-template <typename Total>
-concept CombinesAll = requires(const Total (&totals)[2]) { Total::combine_all(totals); };
-
 /// Combines several: numbers in their order, others in a tree, whose upper half the compiler mostly knows.
 template <typename Total, int kCount>
 KJIT_MATH Total all_combined(const Total (&totals)[kCount]) {
@@ -273,10 +289,16 @@ KJIT_MATH Total all_combined(const Total (&totals)[kCount]) {
   } else if constexpr (kCount == 1) {
     return totals[0];
   } else if constexpr (std::is_arithmetic_v<Total>) {
+#ifdef __CUDACC__
     Total total = 0;
     KJIT_UNROLL
     for (int i = 0; i < kCount; ++i) total += totals[i];
     return total;
+#else
+    Total values[kCount];
+    for (int i = 0; i < kCount; ++i) values[i] = totals[i];
+    return combined_in_halves<kCount>(values, [](Total one, Total other) { return combined(one, other); });
+#endif
   } else {
     constexpr int kHalf = (kCount + 1) / 2;
     Total halves[kHalf];
@@ -295,6 +317,7 @@ KJIT_MATH Both<First, Second> Both<First, Second>::combine(Both other) const {
 }
 template <typename First, typename Second>
 template <int kCount>
+  requires(details::CombinesAll<First> || details::CombinesAll<Second>)
 KJIT_MATH Both<First, Second> Both<First, Second>::combine_all(const Both (&terms)[kCount]) {
   First firsts[kCount];
   Second seconds[kCount];
