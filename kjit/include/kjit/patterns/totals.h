@@ -155,6 +155,7 @@ struct ArgMax {
   template <int kCount>
   KJIT_MATH static ArgMax combine_all(const ArgMax (&terms)[kCount]) {
     ArgMax all = terms[0];
+#ifdef __CUDACC__
     KJIT_UNROLL
     for (int i = 1; i < kCount; ++i) {
       all.value = terms[i].value > all.value || terms[i].value != terms[i].value ? terms[i].value : all.value;
@@ -165,6 +166,19 @@ struct ArgMax {
       const bool has_it = terms[i].value == all.value || terms[i].value != terms[i].value;
       all.index = has_it && terms[i].index < all.index ? terms[i].index : all.index;
     }
+#else
+    S values[kCount];
+    std::int32_t places[kCount];
+    for (int i = 0; i < kCount; ++i) values[i] = terms[i].value;
+    all.value = details::combined_in_halves<kCount>(
+        values, [](S one, S other) { return other > one || other != other ? other : one; });
+    for (int i = 0; i < kCount; ++i) {
+      const bool has_it = terms[i].value == all.value || terms[i].value != terms[i].value;
+      places[i] = has_it ? terms[i].index : kHighest<std::int32_t>;
+    }
+    all.index = details::combined_in_halves<kCount>(
+        places, [](std::int32_t one, std::int32_t other) { return other < one ? other : one; });
+#endif
     return all;
   }
 };
