@@ -112,7 +112,8 @@ inline typename Rules::Total total_of_part(const Math& math, std::int64_t first,
 
 /// What `row_size` elements are combined to.
 template <typename Rules, typename Math, typename... Elements>
-inline typename Rules::Total total_of_row(const Math math, std::int64_t row_size, const Elements... elements) {
+[[gnu::always_inline]] inline typename Rules::Total total_of_row(const Math math, std::int64_t row_size,
+                                                                 const Elements... elements) {
   using Total = typename Rules::Total;
   if constexpr (std::is_arithmetic_v<Total>) {
     Total total{};
@@ -159,8 +160,8 @@ inline typename Rules::Total total_of_row(const Math math, std::int64_t row_size
 
 /// The math of `row_size` elements.
 template <typename Rules, typename Math, typename... Elements>
-inline void do_row_elements(const Math math, const typename Rules::Result of_row, std::int64_t row_size,
-                            const Elements... elements) {
+[[gnu::always_inline]] inline void do_row_elements(const Math math, const typename Rules::Result of_row,
+                                                   std::int64_t row_size, const Elements... elements) {
 #pragma omp simd
   for (std::int64_t i = 0; i < row_size; ++i) call_row_element<Rules>(math, of_row, i, elements.at(i)...);
 }

@@ -185,7 +185,7 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
   constexpr int kColumns = kParts > 1 ? 2 : 1;  // vectors at a time, where they are not held
   // Short rows share lines of the cache with neighbours, and nothing of them stays in the L2 cache for its turn.
   constexpr bool kIsShort = !kEven && !kLong;
-  constexpr bool kStreaming = !kIsShort && !(kLong && !kEven && Tuning::kInputs == 2 && kVec <= 4);
+  constexpr bool kStreaming = !kIsShort;
   constexpr int kStaying = kIsShort ? 0 : fetched_parts(kParts, Tuning::kInputs);
 
   const auto [wanted, lane] = place_in_row<kLong, typename Rules::Total>(plan.threads);

@@ -134,17 +134,52 @@ struct Min {
 template <typename S>
 Min(S) -> Min<S>;
 
-/// The largest value and the first place that has it; NaN counts as larger than all others.
+/// The largest value and the first place that has it, in rows of fewer than 2^31 elements; NaN counts as larger than
+/// all others.
 template <typename S>
 struct ArgMax {
   S value = kLowest<S>;
-  std::int64_t index = kHighest<std::int64_t>;
+  std::int32_t index = kHighest<std::int32_t>;
+
+  ArgMax() = default;
+  KJIT_MATH ArgMax(S largest, std::int64_t place) : value(largest), index(static_cast<std::int32_t>(place)) {}
 
   KJIT_MATH ArgMax combine(ArgMax other) const {
     const bool is_nan = value != value, other_is_nan = other.value != other.value;
     const bool is_equal = other.value == value || (is_nan && other_is_nan);
     const bool is_larger = other.value > value || (other_is_nan && !is_nan);
     return is_larger || (is_equal && other.index < index) ? other : *this;
+  }
+
+  /// Several at once: the largest value first, then where it is.
+  template <int kCount>
+  KJIT_MATH static ArgMax combine_all(const ArgMax (&terms)[kCount]) {
+    ArgMax all = terms[0];
+#ifdef __CUDACC__
+    KJIT_UNROLL
+    for (int i = 1; i < kCount; ++i) {
+      all.value = terms[i].value > all.value || terms[i].value != terms[i].value ? terms[i].value : all.value;
+    }
+    all.index = kHighest<std::int32_t>;
+    KJIT_UNROLL
+    for (int i = 0; i < kCount; ++i) {  // where one is NaN, that is the largest, and no other equals it
+      const bool has_it = terms[i].value == all.value || terms[i].value != terms[i].value;
+      all.index = has_it && terms[i].index < all.index ? terms[i].index : all.index;
+    }
+#else
+    S values[kCount];
+    std::int32_t places[kCount];
+    for (int i = 0; i < kCount; ++i) values[i] = terms[i].value;
+    all.value = details::combined_in_halves<kCount>(
+        values, [](S one, S other) { return other > one || other != other ? other : one; });
+    for (int i = 0; i < kCount; ++i) {
+      const bool has_it = terms[i].value == all.value || terms[i].value != terms[i].value;
+      places[i] = has_it ? terms[i].index : kHighest<std::int32_t>;
+    }
+    all.index = details::combined_in_halves<kCount>(
+        places, [](std::int32_t one, std::int32_t other) { return other < one ? other : one; });
+#endif
+    return all;
   }
 };
 
@@ -234,6 +269,7 @@ struct Both {
 
   KJIT_MATH Both combine(Both other) const;
 
+  /// Several at once, each of the two by itself.
   template <int kCount>
     requires(details::CombinesAll<First> || details::CombinesAll<Second>)
   KJIT_MATH static Both combine_all(const Both (&terms)[kCount]);
@@ -293,7 +329,6 @@ template <typename First, typename Second>
 KJIT_MATH Both<First, Second> Both<First, Second>::combine(Both other) const {
   return {details::combined(first, other.first), details::combined(second, other.second)};
 }
-
 template <typename First, typename Second>
 template <int kCount>
   requires(details::CombinesAll<First> || details::CombinesAll<Second>)
