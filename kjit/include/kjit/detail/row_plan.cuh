@@ -1,5 +1,5 @@
 // How pattern rowwise lays rows over a GPU: how many threads share a row, and how much of it each of them holds. Plain
-// functions and numbers; docs/performance.md has what was measured to find them.
+// functions and numbers; docs/kernel-notes.md has what was measured to find them.
 
 #pragma once
 
