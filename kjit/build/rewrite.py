@@ -6,14 +6,16 @@ The build runs this file as a program between the preprocessor and the compiler 
 
 Only the op's own files are looked at; the preprocessor's line markers say which those are (kjit's, CUDA's and the
 system's headers are marked), and they stay where they are, so that errors, debuggers and the checks name the lines that
-the user wrote. No line is added or removed. Three things are rewritten:
+the user wrote. No line is added or removed. Four things are rewritten:
 
     kernel<T><<<grid, block, smem>>>(x, n);  ->  kernel<T> ->*::kjit_sim::grid(grid, block, smem)(x, n);
     extern __shared__ float tile[];          ->  float (*const tile) = reinterpret_cast<float (*)>(dynamic_shared());
     __shared__ alignas(16) float tile[32];   ->  alignas(16) __shared__ float tile[32];
+    __global__ __launch_bounds__(n) void f() {  ->  void f() { ::kjit_sim::launch_bounds(n);
 
 After the preprocessor there are no comments, no macros and no dead branches, so what a `#if KJIT_SIM` keeps away is not
-seen here. What is left and needs a GPU (inline PTX, TMA, tensor cores) is an error in a compiler's form.
+seen here. What is left and needs a GPU (inline PTX, TMA, tensor cores, launches from kernels) is an error in a
+compiler's form. `__global__` and `__launch_bounds__` are left by the preprocessor, and go from every file.
 
 It imports nothing of kjit, because it starts once for every compiled unit.
 """
@@ -40,6 +42,8 @@ _PTX = re.compile(r"\w\.\w|;|%%?(?:laneid|warpid|smid|clock)")
 
 _LONGEST_QUOTE = 60
 
+_LAUNCH = re.compile(r"cuda(?:Launch|GetParameterBuffer)\w*")
+
 # Names that stand for what the simulator does not have.
 _UNKNOWN_NAMES = (
     (re.compile(r"CUtensorMap\w*|cuTensorMap\w+|cp_async_bulk\w*|make_tma_\w+"), "TMA"),
@@ -64,6 +68,7 @@ class _Token:
     text: str
     file: str = ""
     line: int = 0
+    in_kernel: bool = False
 
     @property
     def is_code(self) -> bool:
@@ -86,10 +91,14 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     """The preprocessed `unit` as the C++ compiler takes it, and what in it the simulator cannot run."""
     refusals: list[Refusal] = []
     tokens = list(_tokens(unit, refusals))
-    code = [token for token in tokens if token.is_code]
+    bounds = _take_kernels([token for token in tokens if token.is_code])
+    _take_bounds([token for token in tokens if token.kind == "other"])
+    code = [token for token in tokens if token.is_code and token.text]
     refusals += _refuse(code)
     _rewrite_launches(code)
     _rewrite_shared_memory(code)
+    for brace, text in bounds:
+        brace.text += f" ::kjit_sim::launch_bounds({text});"
     return "".join(token.text for token in tokens), refusals
 
 
@@ -128,8 +137,66 @@ def _split(text: str, file: str, line: int) -> Iterator[_Token]:
         line += match[0].count("\n")
 
 
+def _take_kernels(code: list[_Token]) -> list[tuple[_Token, str]]:
+    """Take `__global__` and `__launch_bounds__` away, and mark what is in a kernel.
+
+    Returns:
+        For each kernel with launch bounds the brace that opens it, and the bounds.
+    """
+    found = []
+    is_kernel, bounds = False, ""
+    index = 0
+    while index < len(code):
+        token = code[index]
+        if token.text == "__global__":
+            token.text = ""
+            is_kernel = True
+        elif token.text == "__launch_bounds__" and code[index + 1 : index + 2] and code[index + 1].text == "(":
+            end = _matching(code, index + 1)
+            bounds = " ".join(each.text for each in code[index + 2 : end])
+            for each in code[index : end + 1]:
+                each.text = ""
+            index = end
+        elif token.text == "(" and token.kind == "sign" and is_kernel:
+            index = _matching(code, index)
+        elif token.text in (";", "{", "}") and token.kind == "sign":
+            if token.text == "{" and is_kernel:
+                end = _matching(code, index)
+                for each in code[index : end + 1]:
+                    each.in_kernel = True
+                if bounds:
+                    found.append((token, bounds))
+                index = end
+            is_kernel, bounds = False, ""
+        index += 1
+    return found
+
+
+def _take_bounds(others: list[_Token]) -> None:
+    """Take `__global__` and `__launch_bounds__(...)` out of files that are not the op's own."""
+    depth = 0
+    is_open = False
+    for token in others:
+        if token.text.startswith("# ") or not (is_open or "__global__" in token.text or "__launch_b" in token.text):
+            continue
+        kept = []
+        for piece in re.split(r"(\b__launch_bounds__\b|[()])", token.text.replace("__global__", "")):
+            if piece == "__launch_bounds__":
+                is_open, depth = True, 0
+            elif not is_open:
+                kept.append(piece)
+            else:
+                depth += {"(": 1, ")": -1}.get(piece, 0)
+                kept.append("\n" * piece.count("\n"))
+                is_open = depth > 0 or piece != ")"
+        token.text = "".join(kept)
+
+
 def _refuse(code: list[_Token]) -> Iterator[Refusal]:
     for index, token in enumerate(code):
+        if token.in_kernel and (_is_launch(code, index) or _LAUNCH.fullmatch(token.text)):
+            name = _launched(code, index) if token.text == "<" else token.text
+            yield _refusal(token.file, token.line, f"a kernel that is launched by a kernel ({name})")
         if token.kind != "name":
             continue
         if token.text in _ASM:
@@ -182,6 +249,22 @@ def _rewrite_launches(code: list[_Token]) -> None:
         code[end].text = ")"
         code[end + 1].text = code[end + 2].text = ""
         index = end + 3
+
+
+def _is_launch(code: list[_Token], index: int) -> bool:
+    """Whether the `<<<` of a launch begins here."""
+    is_one = index > 0 and _is_run(code, index, "<") and code[index - 1].text != "operator"
+    return is_one and _end_of_configuration(code, index + 3) is not None
+
+
+def _launched(code: list[_Token], index: int) -> str:
+    """What the `<<<` at `index` launches, without template arguments."""
+    depth = 0
+    for token in reversed(code[:index]):
+        depth += {">": 1, "<": -1}.get(token.text, 0)
+        if depth == 0 and token.kind == "name":
+            return token.text
+    return "?"
 
 
 def _is_run(code: list[_Token], index: int, sign: str) -> bool:

@@ -56,6 +56,54 @@ def test_a_kernel_template_deduces_its_arguments() -> None:
     assert rewritten(text).splitlines()[1] == f"void f() {{ {call} ->*::kjit_sim::grid(1, 2)(x); }}"
 
 
+@pytest.mark.parametrize(
+    ("kernel", "becomes"),
+    [
+        ("__global__ void k(int x = f({1})) { g(); }", "void k(int x = f({1})) { g(); }"),
+        ("__global__ void k();\nvoid f() { g(); }", "void k(); void f() { g(); }"),
+        (
+            "template <int N> __global__ void __launch_bounds__(N, f<N>(2)) k(T* x) { g(); }",
+            "template <int N> void k(T* x) { ::kjit_sim::launch_bounds(N, f < N > (2)); g(); }",
+        ),
+        ("__launch_bounds__(64) __global__ void k() {}", "void k() { ::kjit_sim::launch_bounds(64);}"),
+        ("__launch_bounds__(64) __global__ void k();\nvoid f() {}", "void k(); void f() {}"),
+    ],
+)
+def test_launch_bounds_are_looked_at_where_a_kernel_begins(kernel: str, becomes: str) -> None:
+    assert "".join(rewritten(kernel).split()) == "".join(becomes.split())
+
+
+def test_the_marks_of_kernels_in_other_files_are_taken_out() -> None:
+    system = """__global__ void
+__launch_bounds__(f(1,
+  2)) k() { g(); }
+# 7 "/sys/a.h" 3
+__launch_bounds__(
+# 8 "/sys/a.h" 3
+  3) __global__ void l();
+"""
+    result, refusals = rewrite(f'# 1 "/sys/sim.h" 1 3\n{system}# 1 "/op/a.cuh" 1\n')
+    assert refusals == []
+    assert result.count("\n") == system.count("\n") + 2
+    kept = [line for line in result.splitlines() if not line.startswith("# ")]
+    assert "".join("".join(kept).split()) == "voidk(){g();}voidl();"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("__global__ void k(int* x) {\n if (x) { child<<<1, 2>>>(x); } }", "child"),
+        ("__global__ void k(int* x) {\n child<T, f<2>><<<1, 2>>>(x); }", "child"),
+        ("__global__ void k(int* x) {\n cudaLaunchKernel(child, 1, 2, x); }", "cudaLaunchKernel"),
+    ],
+)
+def test_a_launch_from_a_kernel_is_refused(text: str, name: str) -> None:
+    _, refusals = rewrite(unit(text))
+    assert [str(refusal) for refusal in refusals] == [
+        f"/op/a.cuh:2: error: the simulator cannot run a kernel that is launched by a kernel ({name})"
+    ]
+
+
 @pytest.mark.parametrize("shared", ["__shared__", "static thread_local"])
 @pytest.mark.parametrize(
     ("declaration", "becomes"),

@@ -25,8 +25,9 @@
 #include <new>
 #include <vector>
 
-#include "check_places.h"
 #include "fiber.h"
+#include "heap.h"
+#include "places.h"
 #include "scheduler.h"
 
 namespace kjit_sim {
@@ -262,14 +263,6 @@ const char* verb(Access access) {
   return access == Access::kRead ? "reads" : access == Access::kWrite ? "writes" : "atomically updates";
 }
 
-/// Ends the launch with a report about what the running thread does.
-[[noreturn]] void accuse(const char* what, const void* place) {
-  char kernel[200], line[260];
-  name_of_kernel(worker->launch->kernel, kernel, sizeof(kernel));
-  place_of(place, line, sizeof(line));
-  fail("kernel %s %s, at %s", kernel, what, line);
-}
-
 /// "argument 2 of scale (out: float32[1000])"
 void describe_region(const Region& region, char* text, std::size_t size) {
   const char* const separator = region.name[0] != '\0' && region.type[0] != '\0' ? ": " : "";
@@ -344,6 +337,8 @@ bool may_be_computed(const Reachable& reachable, uintptr_t at) {
 }
 
 [[gnu::noinline]] void report_outside(Watch& w, uintptr_t at, std::size_t size, Access access, const void* place) {
+  const Inside inside;
+  if (is_in_heap(reinterpret_cast<const void*>(at), size)) return;
   report_unwritten(w);  // what was read there may be the cause
   const Reachable& reachable = *w.reachable;
   char nearest[280] = "";
@@ -379,6 +374,7 @@ bool may_be_computed(const Reachable& reachable, uintptr_t at) {
 [[gnu::noinline]] void report_race(Watch& w, uintptr_t at, std::size_t size, Access access, const Stamp& earlier,
                                    bool earlier_writes, const void* place) {
   if (is_sync_word(w, at) || met_at_atomic(w, earlier)) return;
+  const Inside inside;
   char variable[200], there[260], what[560];
   describe_shared(w, at, variable, sizeof(variable));
   place_of(reinterpret_cast<const void*>(this_module().base + earlier.place), there, sizeof(there));
@@ -698,7 +694,6 @@ __attribute__((constructor)) void set_hooks() {
   hooks.acquired = &word_acquired;
   hooks.allocated = &memory_allocated;
   hooks.freed = &memory_freed;
-  hooks.describe = &place_of;
   hooks.accuse = &accuse;
 }
 

@@ -1,4 +1,4 @@
-#include "check_places.h"
+#include "places.h"
 
 #include <cxxabi.h>
 #include <elf.h>
@@ -146,8 +146,10 @@ Module read_module() {
   return module;
 }
 
-/// Runs addr2line; false where it is not there or knows nothing.
-bool source_line(std::uintptr_t offset, char* text, std::size_t size) {
+enum class Line { kNone, kOfHeader, kOwn };
+
+/// Runs addr2line; `kNone` where it is not there or knows nothing.
+Line source_line(std::uintptr_t offset, char* text, std::size_t size) {
   char command[1400];
   std::size_t at =
       static_cast<std::size_t>(std::snprintf(command, sizeof(command), "exec 2>/dev/null addr2line -f -C -i -e '"));
@@ -160,7 +162,7 @@ bool source_line(std::uintptr_t offset, char* text, std::size_t size) {
   }
   std::snprintf(command + at, sizeof(command) - at, "' 0x%zx", static_cast<std::size_t>(offset));
   FILE* const pipe = popen(command, "re");
-  if (pipe == nullptr) return false;
+  if (pipe == nullptr) return Line::kNone;
   bool found = false, is_own = false;
   char line[1200];
   // Lines of function names and of places, in turn; the innermost frame first.
@@ -170,7 +172,8 @@ bool source_line(std::uintptr_t offset, char* text, std::size_t size) {
     if (is_place && !is_own && line[0] != '?') {
       line[std::strcspn(line, " \n")] = '\0';
       const bool is_header = std::strstr(line, "/include/kjit/") != nullptr ||
-                             std::strstr(line, "/include/kjit_sim/") != nullptr || std::strncmp(line, "/usr/", 5) == 0;
+                             std::strstr(line, "/include/kjit_sim/") != nullptr ||
+                             std::strstr(line, "/csrc/sim/") != nullptr || std::strncmp(line, "/usr/", 5) == 0;
       if (!found || !is_header) {
         const std::size_t length = std::strlen(line);
         const char* const slash = std::strrchr(line, '/');
@@ -182,7 +185,7 @@ bool source_line(std::uintptr_t offset, char* text, std::size_t size) {
     is_place = !is_place;
   }
   pclose(pipe);
-  return found;
+  return !found ? Line::kNone : is_own ? Line::kOwn : Line::kOfHeader;
 }
 
 }  // namespace
@@ -203,13 +206,23 @@ bool Module::is_own(std::size_t offset) const {
   return offset < own_size && own[offset] != 0;
 }
 
-void place_of(const void* address, char* text, std::size_t size) {
+bool place_of(const void* address, char* text, std::size_t size) {
   const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(address) - this_module().base;
   // One less: the address is where the call returns to.
-  if (source_line(offset - 1, text, size)) return;
+  const Line line = source_line(offset - 1, text, size);
+  if (line != Line::kNone) return line == Line::kOwn;
   const char* const slash = std::strrchr(this_module().path, '/');
   std::snprintf(text, size, "%s+0x%zx (no source line: that needs addr2line, of binutils)",
                 slash != nullptr ? slash + 1 : this_module().path, static_cast<std::size_t>(offset));
+  return false;
+}
+
+void accuse(const char* what, const void* place) {
+  worker->is_inside = true;
+  char kernel[200], line[260];
+  name_of_kernel(worker->launch->kernel, kernel, sizeof(kernel));
+  place_of(place, line, sizeof(line));
+  fail("kernel %s %s, at %s", kernel, what, line);
 }
 
 void name_of_kernel(const void* address, char* text, std::size_t size) {
