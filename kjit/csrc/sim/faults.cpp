@@ -148,9 +148,10 @@ Registers registers_of(void* context) {
   return found;
 }
 
+constexpr int kMaxPlaces = sizeof(Fault::places) / sizeof(Fault::places[0]);
+
 void add_place(Fault& fault, std::uintptr_t address) {
-  constexpr int kMax = sizeof(fault.places) / sizeof(fault.places[0]);
-  if (fault.place_count < kMax && code.has(address)) {
+  if (fault.place_count < kMaxPlaces && code.has(address)) {
     fault.places[fault.place_count++] = reinterpret_cast<const void*>(address);
   }
 }
@@ -172,8 +173,8 @@ bool is_behind_call([[maybe_unused]] std::uintptr_t address) {
 void unwind(Fault& fault, const Worker& w) {
   struct Walk {
     Fault& fault;
-    std::uintptr_t low;
-  } walk{fault, reinterpret_cast<std::uintptr_t>(w.current->stack)};
+    std::uintptr_t low, size;  // of the thread's stack and what is below it
+  } walk{fault, reinterpret_cast<std::uintptr_t>(w.current->stack) - guard_bytes(), kStackBytes + guard_bytes()};
   fault.place_count = 0;
   _Unwind_Backtrace(
       [](_Unwind_Context* context, void* data) {
@@ -181,10 +182,8 @@ void unwind(Fault& fault, const Worker& w) {
         int is_before = 0;
         const std::uintptr_t address = _Unwind_GetIPInfo(context, &is_before);
         // The handler's own calls are on another stack.
-        if (_Unwind_GetCFA(context) - walk.low <= kStackBytes) {
-          add_place(walk.fault, address + (is_before != 0 ? 1 : 0));
-        }
-        return _URC_NO_REASON;
+        if (_Unwind_GetCFA(context) - walk.low <= walk.size) add_place(walk.fault, address + (is_before != 0 ? 1 : 0));
+        return walk.fault.place_count < kMaxPlaces ? _URC_NO_REASON : _URC_END_OF_STACK;
       },
       &walk);
 }
@@ -199,7 +198,6 @@ void find_places(Fault& fault, const Registers& registers, const Worker& w) {
   if (fault.place_count == 0) add_place(fault, registers.caller);
   const auto low = reinterpret_cast<std::uintptr_t>(w.current->stack);
   std::uintptr_t at = registers.stack;
-  if (fault.is_overflow) at = low;
   if (at - low >= kStackBytes) return;
   constexpr int kMaxWords = 64;
   for (int i = 0; i < kMaxWords && at + sizeof(at) <= low + kStackBytes; ++i, at += sizeof(at)) {
@@ -231,7 +229,7 @@ void find_places(Fault& fault, const Registers& registers, const Worker& w) {
   const auto low = reinterpret_cast<std::uintptr_t>(thread.stack);
   const std::uintptr_t below = low - guard_bytes();
   fault.is_overflow = signal != SIGABRT && fault.address - below < guard_bytes();
-  if (signal == SIGABRT) {
+  if (signal == SIGABRT || fault.is_overflow) {
     unwind(fault, w);
   } else {
     find_places(fault, registers, w);

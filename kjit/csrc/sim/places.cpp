@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -146,6 +147,15 @@ Module read_module() {
   return module;
 }
 
+bool is_in_module(const void* address) {
+  const Module& module = this_module();
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  for (int i = 0; i < module.segments; ++i) {
+    if (at - reinterpret_cast<std::uintptr_t>(module.data[i].begin) < module.data[i].size) return true;
+  }
+  return false;
+}
+
 enum class Line { kNone, kOfHeader, kOwn };
 
 /// Runs addr2line; `kNone` where it is not there or knows nothing.
@@ -169,8 +179,10 @@ Line source_line(std::uintptr_t offset, char* text, std::size_t size) {
   for (bool is_place = false; std::fgets(line, sizeof(line), pipe) != nullptr;) {
     const bool ends = std::strchr(line, '\n') != nullptr;
     if (!ends) continue;
-    if (is_place && !is_own && line[0] != '?') {
-      line[std::strcspn(line, " \n")] = '\0';
+    line[std::strcspn(line, is_place ? " \n" : "\n")] = '\0';
+    // What the compiler made by itself has no line.
+    const bool has_line = line[0] != '?' && std::strstr(line, ":?") == nullptr;
+    if (is_place && !is_own && has_line) {
       const bool is_header = std::strstr(line, "/include/kjit/") != nullptr ||
                              std::strstr(line, "/include/kjit_sim/") != nullptr ||
                              std::strstr(line, "/csrc/sim/") != nullptr || std::strncmp(line, "/usr/", 5) == 0;
@@ -215,6 +227,25 @@ bool place_of(const void* address, char* text, std::size_t size) {
   std::snprintf(text, size, "%s+0x%zx (no source line: that needs addr2line, of binutils)",
                 slash != nullptr ? slash + 1 : this_module().path, static_cast<std::size_t>(offset));
   return false;
+}
+
+const void* own_caller() {
+  struct Walk {
+    const void* first = nullptr;
+    const void* own = nullptr;
+  } walk;
+  _Unwind_Backtrace(
+      [](_Unwind_Context* context, void* data) {
+        auto& walk = *static_cast<Walk*>(data);
+        const auto* const address = reinterpret_cast<const void*>(_Unwind_GetIP(context));
+        char text[300];
+        if (walk.first == nullptr) walk.first = address;
+        if (!is_in_module(address) || !place_of(address, text, sizeof(text))) return _URC_NO_REASON;
+        walk.own = address;
+        return _URC_END_OF_STACK;
+      },
+      &walk);
+  return walk.own != nullptr ? walk.own : walk.first;
 }
 
 void accuse(const char* what, const void* place) {

@@ -103,10 +103,12 @@ std::uint64_t max_cluster(const Kernel& kernel) {
   return kernel.may_have_large_clusters ? kMaxCluster : kPortableCluster;
 }
 
-/// Launches a kernel, for a call that returns to `place`.
-cudaError_t launch_kernel(const void* place, const void* address, dim3 grid, dim3 block, void** parameters,
-                          std::size_t smem, bool cooperative = false, dim3 cluster = dim3()) {
-  if (is_in_kernel()) accuse("launches a kernel, which the simulator cannot run", place);
+cudaError_t launch_kernel(const void* address, dim3 grid, dim3 block, void** parameters, std::size_t smem,
+                          bool cooperative = false, dim3 cluster = dim3()) {
+  if (is_in_kernel()) {
+    const Inside inside;
+    accuse("launches a kernel, which the simulator cannot run", own_caller());
+  }
   const Kernel kernel = find_kernel(address);
   if (kernel.address == nullptr) return set_error(cudaErrorInvalidDeviceFunction);
   if (kernel.invoker == nullptr) {
@@ -154,8 +156,7 @@ void know(const void* address, Invoker invoker) {
 }
 
 void launch_or_throw(const void* kernel, dim3 grid, dim3 block, void** parameters, std::size_t smem, cudaStream_t) {
-  const void* const place = __builtin_return_address(0);
-  const cudaError_t error = launch_kernel(place, kernel, grid, block, parameters, smem);
+  const cudaError_t error = launch_kernel(kernel, grid, block, parameters, smem);
   if (error == cudaErrorLaunchFailure) {
     last_error = cudaSuccess;
     throw LaunchError(last_report);
@@ -165,7 +166,7 @@ void launch_or_throw(const void* kernel, dim3 grid, dim3 block, void** parameter
   last_error = cudaSuccess;
   char name[200], line[260];
   name_of_kernel(kernel, name, sizeof(name));
-  place_of(place, line, sizeof(line));
+  place_of(own_caller(), line, sizeof(line));
   std::snprintf(last_report, sizeof(last_report),
                 "kernel %s is not launched: %s (%u x %u x %u blocks of %u x %u x %u threads with %zu bytes of dynamic "
                 "shared memory), at %s",
@@ -180,11 +181,11 @@ using kjit_sim::set_error;
 extern "C" {
 
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** parameters, size_t smem, cudaStream_t) {
-  return kjit_sim::launch_kernel(__builtin_return_address(0), kernel, grid, block, parameters, smem);
+  return kjit_sim::launch_kernel(kernel, grid, block, parameters, smem);
 }
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** parameters, size_t smem,
                                         cudaStream_t) {
-  return kjit_sim::launch_kernel(__builtin_return_address(0), kernel, grid, block, parameters, smem, true);
+  return kjit_sim::launch_kernel(kernel, grid, block, parameters, smem, true);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** parameters) {
   bool cooperative = false;
@@ -192,8 +193,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
     const cudaLaunchAttribute& attribute = config->attrs[i];
     if (attribute.id == cudaLaunchAttributeCooperative) cooperative = attribute.val.cooperative != 0;
   }
-  return kjit_sim::launch_kernel(__builtin_return_address(0), kernel, config->gridDim, config->blockDim, parameters,
-                                 config->dynamicSmemBytes, cooperative, kjit_sim::cluster_of(*config));
+  return kjit_sim::launch_kernel(kernel, config->gridDim, config->blockDim, parameters, config->dynamicSmemBytes,
+                                 cooperative, kjit_sim::cluster_of(*config));
 }
 
 cudaError_t cudaGetLastError() {
