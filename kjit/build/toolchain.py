@@ -213,6 +213,12 @@ class Toolchain:
         flags += self._simulated
         if self.target.kind == "sim-check":
             flags += [SIMULATOR_CHECKS, "-fsanitize=thread", "-fno-omit-frame-pointer"]
+            # What is volatile is no race in global memory: kernels talk over it.
+            flags += (
+                ["--param", "tsan-distinguish-volatile=1"]
+                if self.cxx.family == "gcc"
+                else ["-mllvm", "-tsan-distinguish-volatile=1"]
+            )
             # Else g++ moves the bytes in place, where nothing looks at them.
             flags += [f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset")]
         if self.cxx.family == "clang":

@@ -10,7 +10,6 @@
 #include "faults.h"
 
 #include <link.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -32,7 +31,6 @@ namespace kjit_sim {
 
 namespace {
 
-constexpr std::size_t kSignalStackBytes = 64 * 1024;
 constexpr double kDefaultTimeout = 120;  // seconds
 
 pid_t this_thread() {
@@ -324,15 +322,12 @@ LaunchGuard::~LaunchGuard() {
   end_signals();
 }
 
-FaultGuard::FaultGuard(Worker& w) : w_(w) {
+FaultGuard::FaultGuard(Worker& w) {
   std::fegetenv(&w.floating_point);
-  void* const memory =
-      mmap(nullptr, kSignalStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  stack_ = memory == MAP_FAILED ? nullptr : static_cast<char*>(memory);
   stack_t stack{};
-  stack.ss_sp = stack_;
-  stack.ss_size = kSignalStackBytes;
-  has_stack_ = stack_ != nullptr && sigaltstack(&stack, &stack_before_) == 0;
+  stack.ss_sp = w.signal_stack;
+  stack.ss_size = sizeof(w.signal_stack);
+  has_stack_ = sigaltstack(&stack, &stack_before_) == 0;
   if (has_stack_) entry_ = enter(w);
   sigset_t signals;
   sigemptyset(&signals);
@@ -361,7 +356,6 @@ FaultGuard::~FaultGuard() {
   leave(entry_);
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   if (has_stack_) sigaltstack(&stack_before_, nullptr);
-  if (stack_ != nullptr) munmap(stack_, kSignalStackBytes);
 }
 
 void leave_overdue(Worker& w, const void* place) {

@@ -26,8 +26,6 @@ class FaultGuard {
   FaultGuard& operator=(const FaultGuard&) = delete;
 
  private:
-  Worker& w_;
-  char* stack_;
   stack_t stack_before_{};
   sigset_t mask_before_{};
   timer_t clock_{};

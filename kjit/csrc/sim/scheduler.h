@@ -192,6 +192,7 @@ struct Worker {
   std::uint32_t queue_size = 0;
 
   Stacks stacks;
+  alignas(16) char signal_stack[64 * 1024];  // for handlers: a thread's own may be what has overflown
 };
 
 /// The worker of this OS thread; null where no launch has run yet.
