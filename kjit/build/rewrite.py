@@ -6,13 +6,15 @@ The build runs this file as a program between the preprocessor and the compiler 
 
 Only the op's own files are looked at; the preprocessor's line markers say which those are (kjit's, CUDA's and the
 system's headers are marked), and they stay where they are, so that errors, debuggers and the checks name the lines that
-the user wrote. No line is added or removed. Four things are rewritten:
+the user wrote. No line is added or removed. Five things are rewritten:
 
     kernel<T><<<grid, block, smem>>>(x, n);  ->  kernel<T> ->*::kjit_sim::grid(grid, block, smem)(x, n);
     extern __shared__ float tile[];          ->  float (*const tile) = reinterpret_cast<float (*)>(dynamic_shared());
     __shared__ alignas(16) float tile[32];   ->  alignas(16) __shared__ float tile[32];
     __global__ __launch_bounds__(n) void f() {  ->  void f() { ::kjit_sim::launch_bounds(n);
+    struct A { using t = t<int>; };  ->  template <typename B> using u = t<B>; struct A { using t = u<int>; };
 
+The last is what nvcc takes and g++ does not: a name that means something else in a class than it did there before.
 After the preprocessor there are no comments, no macros and no dead branches, so what a `#if KJIT_SIM` keeps away is not
 seen here. What is left and needs a GPU (inline PTX, TMA, tensor cores, launches from kernels) is an error in a
 compiler's form. `__global__` and `__launch_bounds__` are left by the preprocessor, and go from every file.
@@ -97,6 +99,7 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     refusals += _refuse(code)
     _rewrite_launches(code)
     _rewrite_shared_memory(code)
+    _rewrite_own_names(code)
     for brace, text in bounds:
         brace.text += f" ::kjit_sim::launch_bounds({text});"
     return "".join(token.text for token in tokens), refusals
@@ -417,6 +420,68 @@ def _shared_declaration(code: list[_Token], index: int) -> tuple[int, str, str, 
         return None
     name = type_.pop()
     return end, name, " ".join(type_), "".join(texts[position + 2 :])
+
+
+def _rewrite_own_names(code: list[_Token]) -> None:
+    """`using name = name<...>;` in a class: the template of that name gets another one ahead of the class."""
+    scopes: list[str] = []
+    statement = head = count = 0
+    for index, token in enumerate(code):
+        if token.kind != "sign" and token.text != "using":
+            continue
+        if token.text == "{":
+            scopes.append(_scope(code[statement:index]))
+            if scopes[-1] == "class" and "class" not in scopes[:-1]:
+                head = statement
+        elif token.text == "}" and scopes:
+            scopes.pop()
+        elif token.text == "using" and scopes[-1:] == ["class"] and "other" not in scopes:
+            parameters = _parameters_of_own_name(code, index)
+            if parameters is not None:
+                position = index + 4 if code[index + 3].text == "typename" else index + 3
+                name, outer = code[position].text, f"kjit_outer{count}_{code[position].text}"
+                count += 1
+                names = ", ".join(f"kjit_{i}" for i in range(len(parameters)))
+                declared = ", ".join(f"{kind} kjit_{i}" for i, kind in enumerate(parameters))
+                code[head].text = f"template <{declared}> using {outer} = {name}<{names}>; {code[head].text}"
+                code[position].text = outer
+        if token.text in (";", "{", "}"):
+            statement = index + 1
+
+
+def _scope(words: list[_Token]) -> str:
+    """What the brace behind a statement's `words` opens: a `namespace`, a `class`, or something `other`."""
+    start = 0
+    while start < len(words) and words[start].text == "template" and words[start + 1 : start + 2]:
+        start = _end_of_template(words, start + 1)
+    texts = [token.text for token in words[start:]]
+    if "namespace" in texts[:2] or (texts[:1] == ["extern"] and len(texts) == 2):
+        return "namespace"
+    return "class" if texts[:1] and texts[0] in ("struct", "class", "union") and texts[-1] != ")" else "other"
+
+
+def _parameters_of_own_name(code: list[_Token], index: int) -> list[str] | None:
+    """For `using name = name<...>;` at `index`: how the template's parameters are declared. Else None."""
+    texts = [token.text for token in code[index : index + 6]]
+    if len(texts) == 6 and texts[3] == "typename":
+        del texts[3]
+    if len(texts) < 5 or texts[1] != texts[3] or texts[2] != "=" or texts[4] != "<":
+        return None
+    begin = index + 4 if code[index + 3].text != "typename" else index + 5
+    end = _end_of_template(code, begin)
+    if code[end : end + 1] and code[end].text != ";":
+        return None
+    kinds, depth, first = [], 0, begin + 1
+    for position in range(begin, end):
+        text = code[position].text
+        depth += (text in ("<", *_OPEN)) - (text in (">", *_CLOSE))
+        if (text == "," and depth == 1) or position == end - 1:
+            is_number = position - first == 1 and (
+                code[first].kind == "number" or code[first].text in ("true", "false")
+            )
+            kinds.append("auto" if is_number else "typename")
+            first = position + 1
+    return kinds
 
 
 def _matching(code: list[_Token], index: int) -> int:
