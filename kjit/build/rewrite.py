@@ -6,15 +6,16 @@ The build runs this file as a program between the preprocessor and the compiler 
 
 Only the op's own files are looked at; the preprocessor's line markers say which those are (kjit's, CUDA's and the
 system's headers are marked), and they stay where they are, so that errors, debuggers and the checks name the lines that
-the user wrote. No line is added or removed. Five things are rewritten:
+the user wrote. No line is added or removed. Six things are rewritten:
 
     kernel<T><<<grid, block, smem>>>(x, n);  ->  kernel<T> ->*::kjit_sim::grid(grid, block, smem)(x, n);
     extern __shared__ float tile[];          ->  float (*const tile) = reinterpret_cast<float (*)>(dynamic_shared());
     __shared__ alignas(16) float tile[32];   ->  alignas(16) __shared__ float tile[32];
     __global__ __launch_bounds__(n) void f() {  ->  void f() { ::kjit_sim::launch_bounds(n);
+    asm("prmt.b32 %0, %1, %2, 7;" : "=r"(x) : "r"(a), "r"(b));  ->  { ::kjit_sim::ptx::prmt((x), (a), (b), 7); };
     struct A { using t = t<int>; };  ->  template <typename B> using u = t<B>; struct A { using t = u<int>; };
 
-The last is what nvcc takes and g++ does not: a name that means something else in a class than it did there before.
+The alias is what nvcc takes and g++ does not: a name that means something else in a class than it did there before.
 After the preprocessor there are no comments, no macros and no dead branches, so what a `#if KJIT_SIM` keeps away is not
 seen here. What is left and needs a GPU (inline PTX, TMA, tensor cores, launches from kernels) is an error in a
 compiler's form. `__global__` and `__launch_bounds__` are left by the preprocessor, and go from every file.
@@ -45,6 +46,37 @@ _PTX = re.compile(r"\w\.\w|;|%%?(?:laneid|warpid|smid|clock)")
 _LONGEST_QUOTE = 60
 
 _LAUNCH = re.compile(r"cuda(?:Launch|GetParameterBuffer)\w*")
+
+# The instructions of PTX that there are stand-ins for (kjit_sim/ptx.h), and what becomes of one: `{all}` are its
+# operands in their order, `{address}` those in brackets, with an offset, and `{values}` the others.
+_HINTS = r"(?:\.(?:ca|cg|cs|cv|lu|wb|wt|nc|weak|L1::\w+|L2::\w+))*"
+_PTX_TYPES = {
+    **{f"{kind}{bits}": f"std::uint{bits}_t" for kind in "bu" for bits in (8, 16, 32, 64)},
+    **{f"s{bits}": f"std::int{bits}_t" for bits in (8, 16, 32, 64)},
+    "f32": "float",
+    "f64": "double",
+}
+_REDUX = {
+    **{f"{op}.b32": f"k{op.title()}" for op in ("and", "or", "xor")},
+    **{
+        f"{op}.{kind}32": f"k{op.title()}{'Signed' if kind == 's' else 'Unsigned'}"
+        for op in ("min", "max")
+        for kind in "su"
+    },
+    **{f"add.{kind}32": "kAddUnsigned" for kind in "su"},
+}
+_STAND_INS = (
+    (rf"ld\.global{_HINTS}(?:\.v[24])?\.(?P<type>\w+)", "load<{type}>({address}, {values})"),
+    (rf"st\.global{_HINTS}(?:\.v[24])?\.(?P<type>\w+)", "store<{type}>({address}, {values})"),
+    (r"cp\.async\.c[ag]\.shared(?:::cta)?\.global(?:\.L2::\w+)*", "copy_async({all})"),
+    (r"prmt\.b32", "prmt({all})"),
+    (r"lop3\.b32", "lop3({all})"),
+    (r"redux\.sync\.(?P<redux>\w+\.\w+)", "redux<::kjit_sim::WarpOp::{redux}>({all})"),
+    (r"cvt\.rn\.bf16x2\.f32", "to_bf16x2({all})"),
+    (r"fma\.rn\.bf16x2", "fma_bf16x2({all})"),
+    (r"cp\.async\.(?:commit_group|wait_group|wait_all)|griddepcontrol\.\w+|prefetch\S*", ""),
+)
+_OPERAND = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|[^,]+")
 
 # Names that stand for what the simulator does not have.
 _UNKNOWN_NAMES = (
@@ -204,6 +236,8 @@ def _refuse(code: list[_Token]) -> Iterator[Refusal]:
             continue
         if token.text in _ASM:
             assembly = _assembly(code, index + 1)
+            if _rewrite_assembly(code, index, assembly):
+                continue
             if _PTX.search(assembly):
                 short = assembly if len(assembly) <= _LONGEST_QUOTE else f"{assembly[:_LONGEST_QUOTE]}..."
                 yield _refusal(token.file, token.line, f'inline PTX (asm "{short}")')
@@ -230,6 +264,96 @@ def _assembly(code: list[_Token], index: int) -> str:
             break
         text += token.text[token.text.find('"') + 1 : -1]
     return re.sub(r"(?:\\[nt]|\s)+", " ", text).strip()
+
+
+def _rewrite_assembly(code: list[_Token], index: int, assembly: str) -> bool:
+    """Put calls in the place of the PTX at `index`; False where there is an instruction that has no stand-in."""
+    begin = index + 1
+    while begin < len(code) and code[begin].kind == "name":
+        begin += 1
+    end = _matching(code, begin)
+    calls = []
+    operands = _operands(code[begin + 1 : end])
+    for instruction in filter(None, map(str.strip, assembly.split(";"))):
+        call = _call_of(instruction, operands)
+        if call is None:
+            return False
+        calls.append(call)
+    if not calls:
+        return False
+    code[index].text = "{ " + " ".join(calls) + " }"
+    for token in code[index + 1 : end + 1]:
+        token.text, token.kind = "", "other"
+    return True
+
+
+def _operands(words: list[_Token]) -> list[str]:
+    """The expressions of an `asm` statement's outputs and inputs."""
+    found: list[str] = []
+    depth = colons = 0
+    expression: list[str] = []
+    for token in words:
+        is_sign = token.kind == "sign"
+        if is_sign and token.text in _CLOSE:
+            depth -= 1
+            if depth == 0 and 1 <= colons <= 2:
+                found.append(f"({' '.join(expression)})")
+        if depth > 0:
+            expression.append(token.text)
+        elif is_sign and token.text in (":", "::"):
+            colons += len(token.text)
+        if is_sign and token.text in _OPEN:
+            if depth == 0:
+                expression = []
+            depth += 1
+    return found
+
+
+def _call_of(instruction: str, operands: list[str]) -> str | None:
+    """The call that stands for one instruction of PTX, or None."""
+    name, _, rest = instruction.partition(" ")
+    for pattern, call in _STAND_INS:
+        match = re.fullmatch(pattern, name)
+        if match is None:
+            continue
+        if not call:
+            return ";"
+        groups = match.groupdict()
+        values: dict[str, str | None] = {}
+        if "type" in groups:
+            values["type"] = _PTX_TYPES.get(groups["type"])
+        if "redux" in groups:
+            values["redux"] = _REDUX.get(groups["redux"])
+        every: list[str] = []
+        address: list[str] = []
+        others: list[str] = []
+        for piece in _OPERAND.findall(rest.replace(" ", "")):
+            found = _operand(piece, operands)
+            if found is None:
+                return None
+            every += found
+            (address if piece.startswith("[") else others).extend(found)
+        # Behind an address may come a policy for the cache, which changes no value.
+        if "cache_hint" in name:
+            others.pop()
+        values |= {"all": ", ".join(every), "address": ", ".join(address), "values": ", ".join(others)}
+        return None if None in values.values() else f"::kjit_sim::ptx::{call.format(**values)};"
+    return None
+
+
+def _operand(text: str, operands: list[str]) -> list[str] | None:
+    """The arguments that an operand of PTX is: `{a, b}` two, `[a+4]` an address and an offset. None: it is unknown."""
+    if text.startswith("{"):
+        each = [_operand(part.strip(), operands) for part in text[1:-1].split(",")]
+        return None if None in each else [argument for part in each if part is not None for argument in part]
+    if text.startswith("["):
+        place, _, offset = text[1:-1].partition("+")
+        found = _operand(place.strip(), operands)
+        return None if found is None else [*found, offset.strip() or "0"]
+    if re.fullmatch(r"-?(?:\d+|0[xX][0-9a-fA-F]+)", text):
+        return [text]
+    number = re.fullmatch(r"%(\d+)", text)
+    return [operands[int(number[1])]] if number and int(number[1]) < len(operands) else None
 
 
 def _rewrite_launches(code: list[_Token]) -> None:
