@@ -239,9 +239,9 @@ void exited_lane(TensorView out) {
 // Neighbours exchange through global memory.
 template <bool kIsRight>
 __global__ void exchange_globally(float* out) {
-  out[threadIdx.x] = static_cast<float>(threadIdx.x);  // MISTAKE: global_race
+  out[threadIdx.x] = static_cast<float>(threadIdx.x);  // EARLIER: global_race
   if constexpr (kIsRight) __syncthreads();
-  const float other = out[threadIdx.x ^ 32];  // EARLIER: global_race
+  const float other = out[threadIdx.x ^ 32];  // MISTAKE: global_race
   __syncthreads();
   out[threadIdx.x] = other;
 }
@@ -340,6 +340,17 @@ __global__ void hand_on(float* out) {
 }
 void correct_flag(TensorView out) {
   launch(hand_on, out, 1, 64, 0, data_of(out));
+}
+
+/// Threads without work of their own read the last element, which its owner writes.
+__global__ void read_in_vain(float* out, int n) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const float value = out[i < n ? i : n - 1];
+  const float sum = value + __shfl_xor_sync(0xffffffff, value, 1);
+  if (i < n) out[i] = sum + 1.0f;
+}
+void correct_in_vain(TensorView out) {
+  launch(read_in_vain, out, 4, 32, 0, data_of(out), 57);
 }
 
 /// Bytes of a word, and rows that are read by all blocks, are each their owner's.

@@ -84,7 +84,7 @@ MISTAKES: dict[str, tuple[str, int, list[str]]] = {
             "has a race",
             "in argument 1 of global_race (out: float32[64])",
             "no barrier in between",
-            "writes 4 bytes there",
+            "reads 4 bytes there",
         ],
     ),
     "race_of_blocks": (
@@ -106,7 +106,7 @@ MISTAKES: dict[str, tuple[str, int, list[str]]] = {
 }
 RIGHT = [
     *("correct_locals", "correct_atomics", "correct_producer", "correct_allocations", "correct_last_block"),
-    *("correct_same_value", "correct_flag", "correct_bytes"),
+    *("correct_same_value", "correct_flag", "correct_bytes", "correct_in_vain"),
 ]
 
 

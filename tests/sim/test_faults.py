@@ -67,8 +67,8 @@ FAULTS: dict[str, list[str]] = {
 }
 # Refused, and reported where mistakes are looked for; else the last error of the runtime, as on a GPU.
 REFUSED = {
-    "too_many_threads": "kernel count is not launched: invalid configuration argument (1 x 1 x 1 blocks of 2048 x",
-    "too_much_shared_memory": "kernel count is not launched: invalid argument (1 x 1 x 1 blocks of 32 x 1 x 1 threads",
+    "too_many_threads": "invalid configuration argument: kernel count is not launched (1 x 1 x 1 blocks of 2048 x",
+    "too_much_shared_memory": "invalid argument: kernel count is not launched (1 x 1 x 1 blocks of 32 x 1 x 1 threads",
 }
 RIGHT = ("right_array", "right_memory", "within_bounds")
 # The checks see these before the processor does.

@@ -17,7 +17,8 @@
 // an atomic operation on global memory or a fence, or the launch is one whose blocks may wait for each other. A plain
 // access and an atomic one are a race where the plain one writes: reading before a loop of atomicCAS is common and
 // right. So is writing what is there already: a write that is a race is looked at again when it is done, and is none if
-// it changed nothing. Accesses to volatile memory are left out.
+// it changed nothing. And so is reading in vain: threads without work of their own read what another one's is, and drop
+// it. A read counts from where its thread writes something. Accesses to volatile memory are left out.
 //
 // What a block does to the shared memory of another one of its cluster has to lie in it, while that block is there for
 // certain. In which order blocks do so is not looked at.
@@ -49,6 +50,8 @@ using std::uint64_t;
 using std::uint8_t;
 using std::uintptr_t;
 
+enum class Access : uint8_t { kRead, kWrite, kAtomic };
+
 /// Memory of a tensor, or from cudaMalloc.
 struct Region {
   uintptr_t begin = 0;
@@ -74,10 +77,11 @@ pthread_mutex_t allocations_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /// An access to global memory, for later ones to be compared with.
 struct GlobalStamp {
-  uint32_t block;  // its number
-  uint32_t place;  // where the access returns to, from the module's start
-  uint32_t clock;  // of its thread
-  uint16_t epoch;  // since the block began; the largest stands for all later ones
+  uint32_t block;   // its number
+  uint32_t place;   // where the access returns to, from the module's start
+  uint32_t clock;   // of its thread
+  uint32_t writes;  // that its thread had made
+  uint16_t epoch;   // since the block began; the largest stands for all later ones
   uint16_t thread : 10;
   uint16_t bytes : 4;  // of the word; 0: there was none
   uint16_t is_atomic : 1;
@@ -106,14 +110,20 @@ struct Reachable {
   // For each block what it has done to be in an order with others: 1 for an atomic operation, 2 for a fence; atomic.
   uint8_t* meetings = nullptr;
   std::size_t blocks = 0;
+  uint32_t* writes = nullptr;  // for each thread of the grid, how many it has made; atomic
+  std::size_t threads = 0;
+
+  uint32_t& writes_of(uint64_t block, uint32_t thread) const { return writes[block * (threads / blocks) + thread]; }
 };
 
-/// A write that is a race if it changes something.
-struct LateWrite {
+/// What is a race if a write changes something, or a thread writes after it has read.
+struct Suspicion {
   uintptr_t word;
-  uint32_t value;  // before
+  uint32_t value;  // before the write
   uint32_t bytes;
   std::size_t size;
+  Access access;
+  uint32_t block_began;  // its first epoch
   uint32_t thread;
   const void* place;
   GlobalStamp earlier;
@@ -129,8 +139,6 @@ struct Stamp {
   uint8_t size;
   bool is_atomic;
 };
-
-enum class Access : uint8_t { kRead, kWrite, kAtomic };
 
 /// A byte of shared memory.
 struct Cell {
@@ -176,8 +184,9 @@ struct Watch {
   uintptr_t stack;
 
   UnwrittenRead unwritten;
-  LateWrite late[4];
+  Suspicion late[4];  // by writes that are being done
   uint32_t late_count;
+  Suspicion readers[kMaxThreads];  // by reads of each thread
 
   // The region found last, and cells of memory that it is in, or null.
   uintptr_t found_begin = 0, found_size = 0;
@@ -202,12 +211,19 @@ constinit thread_local Watch* own_watch = nullptr;
 /// `own_watch` while a block runs, else null.
 constinit thread_local Watch* watch = nullptr;
 
+/// Null where there is no room.
 template <typename T>
-T* map_zeros(std::size_t count) {
+T* try_map_zeros(std::size_t count) {
   void* memory =
       mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) std::abort();
-  return static_cast<T*>(memory);
+  return memory == MAP_FAILED ? nullptr : static_cast<T*>(memory);
+}
+
+template <typename T>
+T* map_zeros(std::size_t count) {
+  T* const memory = try_map_zeros<T>(count);
+  if (memory == nullptr) std::abort();
+  return memory;
 }
 
 /// Ends with the OS thread: each block of a cooperative launch has one.
@@ -477,7 +493,8 @@ void add_shadows(Reachable& reachable) {
       reachable.shadows.push_back({begin, end, nullptr});
     }
   }
-  for (Shadow& shadow : reachable.shadows) shadow.cells = map_zeros<GlobalCell>((shadow.end - shadow.begin) / 4);
+  for (Shadow& shadow : reachable.shadows) shadow.cells = try_map_zeros<GlobalCell>((shadow.end - shadow.begin) / 4);
+  std::erase_if(reachable.shadows, [](const Shadow& shadow) { return shadow.cells == nullptr; });
 }
 
 const Shadow* find_shadow(const Reachable& reachable, uintptr_t at) {
@@ -489,6 +506,7 @@ const Shadow* find_shadow(const Reachable& reachable, uintptr_t at) {
 
 /// The running block does something that may put it in an order with others.
 void meet(const Watch& w, uint8_t how) {
+  if (w.reachable->meetings == nullptr) return;
   __atomic_fetch_or(&w.reachable->meetings[w.worker->block_number], how, __ATOMIC_RELAXED);
 }
 
@@ -535,18 +553,33 @@ bool is_ordered(Watch& w, const GlobalStamp& stamp) {
   accuse(what, place);
 }
 
+[[noreturn]] void report_global_race(Watch& w, const Suspicion& found) {
+  report_global_race(w, found.word, found.size, found.access, found.thread, found.earlier, found.earlier_writes,
+                     found.place);
+}
+
+/// A write that is a race with an earlier read, or write, has changed something.
+void confirm(Watch& w, const Suspicion& found) {
+  if (found.earlier_writes) report_global_race(w, found);
+  const GlobalStamp& read = found.earlier;
+  if (__atomic_load_n(&w.reachable->writes_of(read.block, read.thread), __ATOMIC_RELAXED) != read.writes) {
+    report_global_race(w, found);
+  }
+  if (read.block == static_cast<uint32_t>(w.worker->block_number)) w.readers[read.thread] = found;
+}
+
 /// Looks at what writes that may be races have changed.
 void look_at_late_writes(Watch& w) {
   const uint32_t count = w.late_count;
   w.late_count = 0;
   for (uint32_t i = 0; i < count; ++i) {
-    const LateWrite& late = w.late[i];
+    const Suspicion late = w.late[i];
     const auto* const now = reinterpret_cast<const unsigned char*>(late.word);
     const auto* const before = reinterpret_cast<const unsigned char*>(&late.value);
     for (unsigned byte = 0; byte < 4; ++byte) {
       if ((late.bytes >> byte & 1) == 0 || now[byte] == before[byte]) continue;
-      report_global_race(w, late.word, late.size, Access::kWrite, late.thread, late.earlier, late.earlier_writes,
-                         late.place);
+      confirm(w, late);
+      break;
     }
   }
 }
@@ -565,6 +598,13 @@ uint32_t bytes_of(uintptr_t word, uintptr_t at, std::size_t size) {
   now.block = static_cast<uint32_t>(w.worker->block_number);
   now.place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(place) - this_module().base);
   now.clock = w.clock[w.number];
+  uint32_t& writes = w.reachable->writes_of(w.worker->block_number, w.number);
+  if (access != Access::kRead) {
+    __atomic_fetch_add(&writes, 1, __ATOMIC_RELAXED);
+    const Suspicion& found = w.readers[w.number];
+    if (found.block_began == w.first_epoch) report_global_race(w, found);
+  }
+  now.writes = writes;
   now.epoch = static_cast<uint16_t>(std::min<uint32_t>(w.epoch - w.first_epoch, kLateEpoch));
   now.thread = static_cast<uint16_t>(w.number & (kMaxThreads - 1));
   now.is_atomic = is_atomic ? 1 : 0;
@@ -596,12 +636,24 @@ uint32_t bytes_of(uintptr_t word, uintptr_t at, std::size_t size) {
       }
     }
     if (earlier.bytes == 0) continue;
-    if (access != Access::kWrite || is_atomic) {
-      report_global_race(w, word, size, access, w.number, earlier, earlier_writes, place);
+    Suspicion found{};
+    found.word = word;
+    found.bytes = bytes;
+    found.size = size;
+    found.access = access;
+    found.block_began = w.first_epoch;
+    found.thread = w.number;
+    found.place = place;
+    found.earlier = earlier;
+    found.earlier_writes = earlier_writes;
+    if (access == Access::kRead) {
+      if (w.readers[w.number].block_began != w.first_epoch) w.readers[w.number] = found;
+      continue;
     }
+    if (is_atomic) report_global_race(w, found);
     if (w.late_count == sizeof(w.late) / sizeof(w.late[0])) continue;
-    LateWrite& late = w.late[w.late_count++];
-    late = {word, 0, bytes, size, w.number, place, earlier, earlier_writes};
+    Suspicion& late = w.late[w.late_count++];
+    late = found;
     for (unsigned byte = 0; byte < 4; ++byte) {
       if ((bytes >> byte & 1) == 0) continue;
       reinterpret_cast<unsigned char*>(&late.value)[byte] = reinterpret_cast<const unsigned char*>(word)[byte];
@@ -789,14 +841,16 @@ void launch_begins(Launch& launch) {
   if (notes != nullptr) reachable->regions = notes->regions;
   reachable->compares_blocks = !launch.cooperative && count_of(launch.cluster) <= 1;
   reachable->blocks = launch.blocks;
-  reachable->meetings = map_zeros<uint8_t>(launch.blocks);
+  reachable->meetings = try_map_zeros<uint8_t>(launch.blocks);
+  reachable->threads = launch.blocks * count_of(launch.block);
+  reachable->writes = try_map_zeros<uint32_t>(reachable->threads);
   reachable->is_all_known = notes != nullptr && notes->depth > 0 && !notes->has_unknown;
   pthread_mutex_lock(&allocations_mutex);
   reachable->regions.insert(reachable->regions.end(), allocations.begin(), allocations.end());
   pthread_mutex_unlock(&allocations_mutex);
   std::sort(reachable->regions.begin(), reachable->regions.end(),
             [](const Region& a, const Region& b) { return a.begin < b.begin; });
-  add_shadows(*reachable);
+  if (reachable->meetings != nullptr && reachable->writes != nullptr) add_shadows(*reachable);
   launch.checker = reachable;
 }
 
@@ -805,7 +859,8 @@ void launch_ends(Launch& launch) {
   for (const Shadow& shadow : reachable->shadows) {
     munmap(shadow.cells, (shadow.end - shadow.begin) / 4 * sizeof(GlobalCell));
   }
-  munmap(reachable->meetings, reachable->blocks);
+  if (reachable->meetings != nullptr) munmap(reachable->meetings, reachable->blocks);
+  if (reachable->writes != nullptr) munmap(reachable->writes, reachable->threads * sizeof(uint32_t));
   delete reachable;
 }
 

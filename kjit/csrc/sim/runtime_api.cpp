@@ -168,9 +168,10 @@ void launch_or_throw(const void* kernel, dim3 grid, dim3 block, void** parameter
   name_of_kernel(kernel, name, sizeof(name));
   place_of(own_caller(), line, sizeof(line));
   std::snprintf(last_report, sizeof(last_report),
-                "kernel %s is not launched: %s (%u x %u x %u blocks of %u x %u x %u threads with %zu bytes of dynamic "
+                "CUDA error: %s: kernel %s is not launched (%u x %u x %u blocks of %u x %u x %u threads with %zu bytes "
+                "of dynamic "
                 "shared memory), at %s",
-                name, cudaGetErrorString(error), grid.x, grid.y, grid.z, block.x, block.y, block.z, smem, line);
+                cudaGetErrorString(error), name, grid.x, grid.y, grid.z, block.x, block.y, block.z, smem, line);
   throw LaunchError(last_report);
 }
 
