@@ -63,7 +63,7 @@ FAULTS: dict[str, list[str]] = {
     ],
     "later_block": [f"kernel poll does not end: block (0, 0, 0) {ENDLESS}", "thread 0 runs", LATER],
     "atomic_poll": [f"kernel poll_atomically does not end: block (0, 0, 0) {ENDLESS}", "could go on"],
-    "endless_barriers": [f"kernel meet_for_ever does not end: block (0, 0, 0) {ENDLESS}", "at __syncthreads"],
+    "endless_barriers": [f"kernel meet_for_ever does not end: block (0, 0, 0) {ENDLESS}", "threads "],
 }
 # Refused, and reported where mistakes are looked for; else the last error of the runtime, as on a GPU.
 REFUSED = {
