@@ -31,6 +31,7 @@ LOG = "KJIT_LOG"
 SIM = "KJIT_SIM"
 SIM_SEED = "KJIT_SIM_SEED"
 SIM_THREADS = "KJIT_SIM_THREADS"
+SIM_TIMEOUT = "KJIT_SIM_TIMEOUT"
 
 LogLevel = Literal["debug", "info"]
 Simulation = Literal["sim", "sim-check"]
@@ -87,9 +88,14 @@ VARIABLES = (
         "Set to 1, CUDA kernels without a CPU kernel beside them run in the simulator when they are called with CPU "
         "tensors; `check`: and mistakes in them are looked for. 0: tests do not use the simulator by themselves.",
     ),
-    # These two are read by the simulator itself, at each launch.
+    # These three are read by the simulator itself, at each launch.
     Variable(SIM_SEED, "A number: the simulator runs the threads of a block in another order for each."),
     Variable(SIM_THREADS, "How many blocks the simulator runs side by side; by default one a core, and 16 at most."),
+    Variable(
+        SIM_TIMEOUT,
+        "How many seconds the simulator lets one block of a kernel run before the launch is an error that says where "
+        "its threads are: time of the processor, not of the clock, 120 by default; 0: for ever.",
+    ),
     Variable(LOG, "`info` or `debug`: what kjit does at run time is written to stderr."),
 )
 

@@ -6,14 +6,19 @@ The build runs this file as a program between the preprocessor and the compiler 
 
 Only the op's own files are looked at; the preprocessor's line markers say which those are (kjit's, CUDA's and the
 system's headers are marked), and they stay where they are, so that errors, debuggers and the checks name the lines that
-the user wrote. No line is added or removed. Three things are rewritten:
+the user wrote. No line is added or removed. Six things are rewritten:
 
     kernel<T><<<grid, block, smem>>>(x, n);  ->  kernel<T> ->*::kjit_sim::grid(grid, block, smem)(x, n);
     extern __shared__ float tile[];          ->  float (*const tile) = reinterpret_cast<float (*)>(dynamic_shared());
     __shared__ alignas(16) float tile[32];   ->  alignas(16) __shared__ float tile[32];
+    __global__ __launch_bounds__(n) void f() {  ->  void f() { ::kjit_sim::launch_bounds(n);
+    asm("prmt.b32 %0, %1, %2, 7;" : "=r"(x) : "r"(a), "r"(b));  ->  { ::kjit_sim::ptx::prmt((x), (a), (b), 7); };
+    struct A { using t = t<int>; };  ->  template <typename B> using u = t<B>; struct A { using t = u<int>; };
 
+The alias is what nvcc takes and g++ does not: a name that means something else in a class than it did there before.
 After the preprocessor there are no comments, no macros and no dead branches, so what a `#if KJIT_SIM` keeps away is not
-seen here. What is left and needs a GPU (inline PTX, TMA, tensor cores) is an error in a compiler's form.
+seen here. What is left and needs a GPU (inline PTX, TMA, tensor cores, launches from kernels) is an error in a
+compiler's form. `__global__` and `__launch_bounds__` are left by the preprocessor, and go from every file.
 
 It imports nothing of kjit, because it starts once for every compiled unit.
 """
@@ -40,6 +45,39 @@ _PTX = re.compile(r"\w\.\w|;|%%?(?:laneid|warpid|smid|clock)")
 
 _LONGEST_QUOTE = 60
 
+_LAUNCH = re.compile(r"cuda(?:Launch|GetParameterBuffer)\w*")
+
+# The instructions of PTX that there are stand-ins for (kjit_sim/ptx.h), and what becomes of one: `{all}` are its
+# operands in their order, `{address}` those in brackets, with an offset, and `{values}` the others.
+_HINTS = r"(?:\.(?:ca|cg|cs|cv|lu|wb|wt|nc|weak|L1::\w+|L2::\w+))*"
+_PTX_TYPES = {
+    **{f"{kind}{bits}": f"std::uint{bits}_t" for kind in "bu" for bits in (8, 16, 32, 64)},
+    **{f"s{bits}": f"std::int{bits}_t" for bits in (8, 16, 32, 64)},
+    "f32": "float",
+    "f64": "double",
+}
+_REDUX = {
+    **{f"{op}.b32": f"k{op.title()}" for op in ("and", "or", "xor")},
+    **{
+        f"{op}.{kind}32": f"k{op.title()}{'Signed' if kind == 's' else 'Unsigned'}"
+        for op in ("min", "max")
+        for kind in "su"
+    },
+    **{f"add.{kind}32": "kAddUnsigned" for kind in "su"},
+}
+_STAND_INS = (
+    (rf"ld\.global{_HINTS}(?:\.v[24])?\.(?P<type>\w+)", "load<{type}>({address}, {values})"),
+    (rf"st\.global{_HINTS}(?:\.v[24])?\.(?P<type>\w+)", "store<{type}>({address}, {values})"),
+    (r"cp\.async\.c[ag]\.shared(?:::cta)?\.global(?:\.L2::\w+)*", "copy_async({all})"),
+    (r"prmt\.b32", "prmt({all})"),
+    (r"lop3\.b32", "lop3({all})"),
+    (r"redux\.sync\.(?P<redux>\w+\.\w+)", "redux<::kjit_sim::WarpOp::{redux}>({all})"),
+    (r"cvt\.rn\.bf16x2\.f32", "to_bf16x2({all})"),
+    (r"fma\.rn\.bf16x2", "fma_bf16x2({all})"),
+    (r"cp\.async\.(?:commit_group|wait_group|wait_all)|griddepcontrol\.\w+|prefetch\S*", ""),
+)
+_OPERAND = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|[^,]+")
+
 # Names that stand for what the simulator does not have.
 _UNKNOWN_NAMES = (
     (re.compile(r"CUtensorMap\w*|cuTensorMap\w+|cp_async_bulk\w*|make_tma_\w+"), "TMA"),
@@ -64,6 +102,7 @@ class _Token:
     text: str
     file: str = ""
     line: int = 0
+    in_kernel: bool = False
 
     @property
     def is_code(self) -> bool:
@@ -86,10 +125,15 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     """The preprocessed `unit` as the C++ compiler takes it, and what in it the simulator cannot run."""
     refusals: list[Refusal] = []
     tokens = list(_tokens(unit, refusals))
-    code = [token for token in tokens if token.is_code]
+    bounds = _take_kernels([token for token in tokens if token.is_code])
+    _take_bounds([token for token in tokens if token.kind == "other"])
+    code = [token for token in tokens if token.is_code and token.text]
     refusals += _refuse(code)
     _rewrite_launches(code)
     _rewrite_shared_memory(code)
+    _rewrite_own_names(code)
+    for brace, text in bounds:
+        brace.text += f" ::kjit_sim::launch_bounds({text});"
     return "".join(token.text for token in tokens), refusals
 
 
@@ -128,12 +172,72 @@ def _split(text: str, file: str, line: int) -> Iterator[_Token]:
         line += match[0].count("\n")
 
 
+def _take_kernels(code: list[_Token]) -> list[tuple[_Token, str]]:
+    """Take `__global__` and `__launch_bounds__` away, and mark what is in a kernel.
+
+    Returns:
+        For each kernel with launch bounds the brace that opens it, and the bounds.
+    """
+    found = []
+    is_kernel, bounds = False, ""
+    index = 0
+    while index < len(code):
+        token = code[index]
+        if token.text == "__global__":
+            token.text = ""
+            is_kernel = True
+        elif token.text == "__launch_bounds__" and code[index + 1 : index + 2] and code[index + 1].text == "(":
+            end = _matching(code, index + 1)
+            bounds = " ".join(each.text for each in code[index + 2 : end])
+            for each in code[index : end + 1]:
+                each.text = ""
+            index = end
+        elif token.text == "(" and token.kind == "sign" and is_kernel:
+            index = _matching(code, index)
+        elif token.text in (";", "{", "}") and token.kind == "sign":
+            if token.text == "{" and is_kernel:
+                end = _matching(code, index)
+                for each in code[index : end + 1]:
+                    each.in_kernel = True
+                if bounds:
+                    found.append((token, bounds))
+                index = end
+            is_kernel, bounds = False, ""
+        index += 1
+    return found
+
+
+def _take_bounds(others: list[_Token]) -> None:
+    """Take `__global__` and `__launch_bounds__(...)` out of files that are not the op's own."""
+    depth = 0
+    is_open = False
+    for token in others:
+        if token.text.startswith("# ") or not (is_open or "__global__" in token.text or "__launch_b" in token.text):
+            continue
+        kept = []
+        for piece in re.split(r"(\b__launch_bounds__\b|[()])", token.text.replace("__global__", "")):
+            if piece == "__launch_bounds__":
+                is_open, depth = True, 0
+            elif not is_open:
+                kept.append(piece)
+            else:
+                depth += {"(": 1, ")": -1}.get(piece, 0)
+                kept.append("\n" * piece.count("\n"))
+                is_open = depth > 0 or piece != ")"
+        token.text = "".join(kept)
+
+
 def _refuse(code: list[_Token]) -> Iterator[Refusal]:
     for index, token in enumerate(code):
+        if token.in_kernel and (_is_launch(code, index) or _LAUNCH.fullmatch(token.text)):
+            name = _launched(code, index) if token.text == "<" else token.text
+            yield _refusal(token.file, token.line, f"a kernel that is launched by a kernel ({name})")
         if token.kind != "name":
             continue
         if token.text in _ASM:
             assembly = _assembly(code, index + 1)
+            if _rewrite_assembly(code, index, assembly):
+                continue
             if _PTX.search(assembly):
                 short = assembly if len(assembly) <= _LONGEST_QUOTE else f"{assembly[:_LONGEST_QUOTE]}..."
                 yield _refusal(token.file, token.line, f'inline PTX (asm "{short}")')
@@ -162,6 +266,96 @@ def _assembly(code: list[_Token], index: int) -> str:
     return re.sub(r"(?:\\[nt]|\s)+", " ", text).strip()
 
 
+def _rewrite_assembly(code: list[_Token], index: int, assembly: str) -> bool:
+    """Put calls in the place of the PTX at `index`; False where there is an instruction that has no stand-in."""
+    begin = index + 1
+    while begin < len(code) and code[begin].kind == "name":
+        begin += 1
+    end = _matching(code, begin)
+    calls = []
+    operands = _operands(code[begin + 1 : end])
+    for instruction in filter(None, map(str.strip, assembly.split(";"))):
+        call = _call_of(instruction, operands)
+        if call is None:
+            return False
+        calls.append(call)
+    if not calls:
+        return False
+    code[index].text = "{ " + " ".join(calls) + " }"
+    for token in code[index + 1 : end + 1]:
+        token.text, token.kind = "", "other"
+    return True
+
+
+def _operands(words: list[_Token]) -> list[str]:
+    """The expressions of an `asm` statement's outputs and inputs."""
+    found: list[str] = []
+    depth = colons = 0
+    expression: list[str] = []
+    for token in words:
+        is_sign = token.kind == "sign"
+        if is_sign and token.text in _CLOSE:
+            depth -= 1
+            if depth == 0 and 1 <= colons <= 2:
+                found.append(f"({' '.join(expression)})")
+        if depth > 0:
+            expression.append(token.text)
+        elif is_sign and token.text in (":", "::"):
+            colons += len(token.text)
+        if is_sign and token.text in _OPEN:
+            if depth == 0:
+                expression = []
+            depth += 1
+    return found
+
+
+def _call_of(instruction: str, operands: list[str]) -> str | None:
+    """The call that stands for one instruction of PTX, or None."""
+    name, _, rest = instruction.partition(" ")
+    for pattern, call in _STAND_INS:
+        match = re.fullmatch(pattern, name)
+        if match is None:
+            continue
+        if not call:
+            return ";"
+        groups = match.groupdict()
+        values: dict[str, str | None] = {}
+        if "type" in groups:
+            values["type"] = _PTX_TYPES.get(groups["type"])
+        if "redux" in groups:
+            values["redux"] = _REDUX.get(groups["redux"])
+        every: list[str] = []
+        address: list[str] = []
+        others: list[str] = []
+        for piece in _OPERAND.findall(rest.replace(" ", "")):
+            found = _operand(piece, operands)
+            if found is None:
+                return None
+            every += found
+            (address if piece.startswith("[") else others).extend(found)
+        # Behind an address may come a policy for the cache, which changes no value.
+        if "cache_hint" in name:
+            others.pop()
+        values |= {"all": ", ".join(every), "address": ", ".join(address), "values": ", ".join(others)}
+        return None if None in values.values() else f"::kjit_sim::ptx::{call.format(**values)};"
+    return None
+
+
+def _operand(text: str, operands: list[str]) -> list[str] | None:
+    """The arguments that an operand of PTX is: `{a, b}` two, `[a+4]` an address and an offset. None: it is unknown."""
+    if text.startswith("{"):
+        each = [_operand(part.strip(), operands) for part in text[1:-1].split(",")]
+        return None if None in each else [argument for part in each if part is not None for argument in part]
+    if text.startswith("["):
+        place, _, offset = text[1:-1].partition("+")
+        found = _operand(place.strip(), operands)
+        return None if found is None else [*found, offset.strip() or "0"]
+    if re.fullmatch(r"-?(?:\d+|0[xX][0-9a-fA-F]+)", text):
+        return [text]
+    number = re.fullmatch(r"%(\d+)", text)
+    return [operands[int(number[1])]] if number and int(number[1]) < len(operands) else None
+
+
 def _rewrite_launches(code: list[_Token]) -> None:
     """`kernel<<<...>>>(...)`: a kernel's name is followed by three signs, which nothing else in C++ is."""
     templates = _template_names(code)
@@ -182,6 +376,22 @@ def _rewrite_launches(code: list[_Token]) -> None:
         code[end].text = ")"
         code[end + 1].text = code[end + 2].text = ""
         index = end + 3
+
+
+def _is_launch(code: list[_Token], index: int) -> bool:
+    """Whether the `<<<` of a launch begins here."""
+    is_one = index > 0 and _is_run(code, index, "<") and code[index - 1].text != "operator"
+    return is_one and _end_of_configuration(code, index + 3) is not None
+
+
+def _launched(code: list[_Token], index: int) -> str:
+    """What the `<<<` at `index` launches, without template arguments."""
+    depth = 0
+    for token in reversed(code[:index]):
+        depth += {">": 1, "<": -1}.get(token.text, 0)
+        if depth == 0 and token.kind == "name":
+            return token.text
+    return "?"
 
 
 def _is_run(code: list[_Token], index: int, sign: str) -> bool:
@@ -334,6 +544,68 @@ def _shared_declaration(code: list[_Token], index: int) -> tuple[int, str, str, 
         return None
     name = type_.pop()
     return end, name, " ".join(type_), "".join(texts[position + 2 :])
+
+
+def _rewrite_own_names(code: list[_Token]) -> None:
+    """`using name = name<...>;` in a class: the template of that name gets another one ahead of the class."""
+    scopes: list[str] = []
+    statement = head = count = 0
+    for index, token in enumerate(code):
+        if token.kind != "sign" and token.text != "using":
+            continue
+        if token.text == "{":
+            scopes.append(_scope(code[statement:index]))
+            if scopes[-1] == "class" and "class" not in scopes[:-1]:
+                head = statement
+        elif token.text == "}" and scopes:
+            scopes.pop()
+        elif token.text == "using" and scopes[-1:] == ["class"] and "other" not in scopes:
+            parameters = _parameters_of_own_name(code, index)
+            if parameters is not None:
+                position = index + 4 if code[index + 3].text == "typename" else index + 3
+                name, outer = code[position].text, f"kjit_outer{count}_{code[position].text}"
+                count += 1
+                names = ", ".join(f"kjit_{i}" for i in range(len(parameters)))
+                declared = ", ".join(f"{kind} kjit_{i}" for i, kind in enumerate(parameters))
+                code[head].text = f"template <{declared}> using {outer} = {name}<{names}>; {code[head].text}"
+                code[position].text = outer
+        if token.text in (";", "{", "}"):
+            statement = index + 1
+
+
+def _scope(words: list[_Token]) -> str:
+    """What the brace behind a statement's `words` opens: a `namespace`, a `class`, or something `other`."""
+    start = 0
+    while start < len(words) and words[start].text == "template" and words[start + 1 : start + 2]:
+        start = _end_of_template(words, start + 1)
+    texts = [token.text for token in words[start:]]
+    if "namespace" in texts[:2] or (texts[:1] == ["extern"] and len(texts) == 2):
+        return "namespace"
+    return "class" if texts[:1] and texts[0] in ("struct", "class", "union") and texts[-1] != ")" else "other"
+
+
+def _parameters_of_own_name(code: list[_Token], index: int) -> list[str] | None:
+    """For `using name = name<...>;` at `index`: how the template's parameters are declared. Else None."""
+    texts = [token.text for token in code[index : index + 6]]
+    if len(texts) == 6 and texts[3] == "typename":
+        del texts[3]
+    if len(texts) < 5 or texts[1] != texts[3] or texts[2] != "=" or texts[4] != "<":
+        return None
+    begin = index + 4 if code[index + 3].text != "typename" else index + 5
+    end = _end_of_template(code, begin)
+    if code[end : end + 1] and code[end].text != ";":
+        return None
+    kinds, depth, first = [], 0, begin + 1
+    for position in range(begin, end):
+        text = code[position].text
+        depth += (text in ("<", *_OPEN)) - (text in (">", *_CLOSE))
+        if (text == "," and depth == 1) or position == end - 1:
+            is_number = position - first == 1 and (
+                code[first].kind == "number" or code[first].text in ("true", "false")
+            )
+            kinds.append("auto" if is_number else "typename")
+            first = position + 1
+    return kinds
 
 
 def _matching(code: list[_Token], index: int) -> int:

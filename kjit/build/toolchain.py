@@ -57,6 +57,9 @@ COMPILER_ENVIRONMENT = (
 SIMULATED = ("-DKJIT_SIM=1", "-DKJIT_CUDA_ARCH=900")
 """What every unit of a simulated module is compiled with: the simulated GPU is an sm_90."""
 
+SIMULATED_UNIT = "-DKJIT_SIM_UNIT=1"
+"""Units with kernels, which the build rewrites."""
+
 SIMULATOR_CHECKS = "-DKJIT_SIM_CHECK=1"
 
 SIMULATOR_HEADER = "kjit_sim/sim.h"
@@ -199,13 +202,23 @@ class Toolchain:
             raise ValueError(f"a toolchain for {self.target} simulates nothing")
         # Debug information: a debugger and the checks find source lines; addr2line reads version 4 better than 5.
         # Products and sums become one operation, as on a GPU. A vector at a misaligned address is an error of the
-        # launch, as there, and not the end of the process.
-        flags = ["-std=c++20", "-O2", "-gdwarf-4", "-ffp-contract=fast", "-fsanitize=alignment"]
+        # launch, as there, and not the end of the process; and so are variables that need more than a thread's stack,
+        # each page of which is touched in its order.
+        flags = ["-std=c++20", "-O2", "-gdwarf-4", "-ffp-contract=fast", "-fsanitize=alignment", SIMULATED_UNIT]
+        flags.append("-fstack-clash-protection")
+        # A fault in a function of the C library has the place of its call.
+        flags.append("-fno-optimize-sibling-calls")
         if _has_fma():
             flags.append("-mfma")
         flags += self._simulated
         if self.target.kind == "sim-check":
             flags += [SIMULATOR_CHECKS, "-fsanitize=thread", "-fno-omit-frame-pointer"]
+            # What is volatile is no race in global memory: kernels talk over it.
+            flags += (
+                ["--param", "tsan-distinguish-volatile=1"]
+                if self.cxx.family == "gcc"
+                else ["-mllvm", "-tsan-distinguish-volatile=1"]
+            )
             # Else g++ moves the bytes in place, where nothing looks at them.
             flags += [f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset")]
         if self.cxx.family == "clang":
@@ -278,7 +291,7 @@ class Toolchain:
             flags.append("-fopenmp")
         if self.target.is_simulated:
             # The simulator's own CUDA runtime goes before one that is in the process.
-            flags += ["-Wl,-Bsymbolic", "-pthread", "-ldl"]
+            flags += ["-Wl,-Bsymbolic", "-pthread", "-ldl", "-lrt"]
         if spec.extra_ldflags:
             # What an op's own library lacks ends the load with an error, and not a later call with the process.
             flags.append("-Wl,-z,now")

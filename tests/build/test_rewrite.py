@@ -56,6 +56,54 @@ def test_a_kernel_template_deduces_its_arguments() -> None:
     assert rewritten(text).splitlines()[1] == f"void f() {{ {call} ->*::kjit_sim::grid(1, 2)(x); }}"
 
 
+@pytest.mark.parametrize(
+    ("kernel", "becomes"),
+    [
+        ("__global__ void k(int x = f({1})) { g(); }", "void k(int x = f({1})) { g(); }"),
+        ("__global__ void k();\nvoid f() { g(); }", "void k(); void f() { g(); }"),
+        (
+            "template <int N> __global__ void __launch_bounds__(N, f<N>(2)) k(T* x) { g(); }",
+            "template <int N> void k(T* x) { ::kjit_sim::launch_bounds(N, f < N > (2)); g(); }",
+        ),
+        ("__launch_bounds__(64) __global__ void k() {}", "void k() { ::kjit_sim::launch_bounds(64);}"),
+        ("__launch_bounds__(64) __global__ void k();\nvoid f() {}", "void k(); void f() {}"),
+    ],
+)
+def test_launch_bounds_are_looked_at_where_a_kernel_begins(kernel: str, becomes: str) -> None:
+    assert "".join(rewritten(kernel).split()) == "".join(becomes.split())
+
+
+def test_the_marks_of_kernels_in_other_files_are_taken_out() -> None:
+    system = """__global__ void
+__launch_bounds__(f(1,
+  2)) k() { g(); }
+# 7 "/sys/a.h" 3
+__launch_bounds__(
+# 8 "/sys/a.h" 3
+  3) __global__ void l();
+"""
+    result, refusals = rewrite(f'# 1 "/sys/sim.h" 1 3\n{system}# 1 "/op/a.cuh" 1\n')
+    assert refusals == []
+    assert result.count("\n") == system.count("\n") + 2
+    kept = [line for line in result.splitlines() if not line.startswith("# ")]
+    assert "".join("".join(kept).split()) == "voidk(){g();}voidl();"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("__global__ void k(int* x) {\n if (x) { child<<<1, 2>>>(x); } }", "child"),
+        ("__global__ void k(int* x) {\n child<T, f<2>><<<1, 2>>>(x); }", "child"),
+        ("__global__ void k(int* x) {\n cudaLaunchKernel(child, 1, 2, x); }", "cudaLaunchKernel"),
+    ],
+)
+def test_a_launch_from_a_kernel_is_refused(text: str, name: str) -> None:
+    _, refusals = rewrite(unit(text))
+    assert [str(refusal) for refusal in refusals] == [
+        f"/op/a.cuh:2: error: the simulator cannot run a kernel that is launched by a kernel ({name})"
+    ]
+
+
 @pytest.mark.parametrize("shared", ["__shared__", "static thread_local"])
 @pytest.mark.parametrize(
     ("declaration", "becomes"),
@@ -149,3 +197,82 @@ def test_as_a_program_it_writes_the_file_or_errors(tmp_path: Path, capsys: pytes
     assert main(str(source), str(tmp_path / "none")) == 1
     assert capsys.readouterr().err.startswith("/op/a.cuh:1: error: the simulator cannot run inline PTX")
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        (
+            "namespace a { template <class T> struct K : B<T> { int x; using p = p<T>; p y; }; }",
+            (
+                "namespace a { template <typename kjit_0> using kjit_outer0_p = p<kjit_0>; "
+                "template <class T> struct K : B<T> { int x; using p = kjit_outer0_p<T>; p y; }; }"
+            ),
+        ),
+        (
+            "struct K { struct L { using v = typename v<f<int, 2>, 4>; }; };",
+            (
+                "template <typename kjit_0, auto kjit_1> using kjit_outer0_v = v<kjit_0, kjit_1>; "
+                "struct K { struct L { using v = typename kjit_outer0_v<f<int, 2>, 4>; }; };"
+            ),
+        ),
+    ],
+)
+def test_a_name_may_mean_something_else_in_a_class(text: str, becomes: str) -> None:
+    assert "".join(rewritten(text).split()) == "".join(becomes.split())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "using p = p<int>;",
+        "struct K { using p = a::p<int>; using q = p<int>; using r = r<int>::t; };",
+        "struct S f() { using p = p<int>; }",
+        "void f() { struct K { using p = p<int>; }; }",
+    ],
+)
+def test_other_names_stay(text: str) -> None:
+    assert rewritten(text) == text
+
+
+@pytest.mark.parametrize(
+    ("assembly", "becomes"),
+    [
+        (
+            'asm("prmt.b32 %0, %1, %2, 0x12;" : "=r"(a[1]) : "r"(b), "r"(f(c, 1)))',
+            "prmt((a[1]), (b), (f(c, 1)), 0x12);",
+        ),
+        (
+            'asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2+8];\\n" : "=r"(a), "=r"(b) : "l"(p))',
+            "load<std::uint32_t>((p), 8, (a), (b));",
+        ),
+        (
+            'asm volatile("st.global.cs.v2.f32 " "[%0], {%1, %2};" :: "l"(p), "f"(x), "f"(y + 1))',
+            "store<float>((p), 0, (x), (y + 1));",
+        ),
+        (
+            'asm("ld.global.L2::cache_hint.b64 %0, [%1], %2;" : "=l"(a) : "l"(p), "l"(policy))',
+            "load<std::uint64_t>((p), 0, (a));",
+        ),
+        ('asm("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(s), "l"(p))', "copy_async((s), 0, (p), 0, 16);"),
+        (
+            'asm("redux.sync.max.s32 %0, %1, %2;" : "=r"(a) : "r"(b), "r"(m))',
+            "redux<::kjit_sim::WarpOp::kMaxSigned>((a), (b), (m));",
+        ),
+    ],
+)
+def test_an_instruction_with_a_stand_in_becomes_a_call(assembly: str, becomes: str) -> None:
+    expected = "void f() { { ::kjit_sim::ptx::" + becomes + " }; }"
+    assert "".join(rewritten(f"void f() {{ {assembly}; }}").split()) == "".join(expected.split())
+
+
+def test_what_only_a_gpu_waits_for_is_nothing() -> None:
+    text = 'void f() { asm volatile("griddepcontrol.wait; cp.async.commit_group;" ::: "memory"); }'
+    assert "".join(rewritten(text).split()) == "voidf(){{;;};}"
+
+
+def test_one_unknown_instruction_refuses_all_of_a_statement() -> None:
+    text = 'void f() { asm("prmt.b32 %0, %1, %2, 1; mul.f32 %0, %1, %2;" : "=r"(a) : "r"(b), "r"(c)); }'
+    _, refusals = rewrite(unit(text))
+    assert [refusal.line for refusal in refusals] == [1]
+    assert "inline PTX" in refusals[0].text

@@ -37,6 +37,17 @@ OP = """#include "own.cuh"
 #define LAUNCH(kernel, n) kernel<<<n / 4, 4>>>
 
 namespace {
+template <typename T>
+using pair_t = T[2];
+
+/// What g++ takes for a change of the name's meaning.
+template <typename T>
+struct Pair {
+  using pair_t = pair_t<T>;
+  static_assert(sizeof(pair_t) == 2 * sizeof(T));
+};
+template struct Pair<float>;
+
 extern __shared__ float outside[];
 
 __global__ void reverse(float* x, int n) {

@@ -50,6 +50,7 @@ __global__ void shift(float* out, int n) {
   if (i >= n) return;
   const int from = kIsRight && i == 0 ? 0 : i - 1;
   const float before = out[from];  // MISTAKE: negative_index
+  __syncwarp();
   out[i] = before;
 }
 template <bool kIsRight>
@@ -235,7 +236,133 @@ void exited_lane(TensorView out) {
   launch(sum_of_half<kIsRight>, out, 1, 32, 0, data_of(out));
 }
 
+// Neighbours exchange through global memory.
+template <bool kIsRight>
+__global__ void exchange_globally(float* out) {
+  out[threadIdx.x] = static_cast<float>(threadIdx.x);  // EARLIER: global_race
+  if constexpr (kIsRight) __syncthreads();
+  const float other = out[threadIdx.x ^ 32];  // MISTAKE: global_race
+  __syncthreads();
+  out[threadIdx.x] = other;
+}
+template <bool kIsRight>
+void global_race(TensorView out) {
+  launch(exchange_globally<kIsRight>, out, 1, 64, 0, data_of(out));
+}
+
+// The tile of the next block begins one element too early.
+template <bool kIsRight>
+__global__ void overlap(float* out) {
+  const unsigned first = blockIdx.x * (kIsRight ? 32 : 31);
+  out[first + threadIdx.x] = static_cast<float>(threadIdx.x) + 1.0f;  // MISTAKE: race_of_blocks
+}
+template <bool kIsRight>
+void race_of_blocks(TensorView out) {
+  launch(overlap<kIsRight>, out, 3, 32, 0, data_of(out));
+}
+
+// One block reads what another one writes.
+template <bool kIsRight>
+__global__ void shift_in_place(float* out) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  const float next = out[kIsRight ? i : i + 1];
+  __syncthreads();
+  out[i] = next + 1.0f;
+}
+template <bool kIsRight>
+void shift_of_blocks(TensorView out) {
+  launch(shift_in_place<kIsRight>, out, 3, 32, 0, data_of(out));
+}
+
+// A sum that most add to with atomic operations.
+template <bool kIsRight>
+__global__ void add_up(float* out) {
+  if (kIsRight || blockIdx.x < 3) {
+    atomicAdd(out, 1.0f);  // EARLIER: mixed_accesses
+  } else if (threadIdx.x == 5) {
+    *out = 7.5f;  // MISTAKE: mixed_accesses
+  }
+}
+template <bool kIsRight>
+void mixed_accesses(TensorView out) {
+  launch(add_up<kIsRight>, out, 4, 32, 0, data_of(out));
+}
+
 // Nothing wrong: what a checker could take for mistakes.
+
+/// The last block that comes adds up what all have written.
+__device__ unsigned arrived;
+__global__ void sum_in_last_block(float* out) {
+  __shared__ bool is_last;
+  out[1 + blockIdx.x * 32 + threadIdx.x] = 1.0f;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) is_last = atomicAdd(&arrived, 1u) == gridDim.x - 1;
+  __syncthreads();
+  if (!is_last || threadIdx.x > 0) return;
+  float sum = 0;
+  for (unsigned i = 0; i < gridDim.x * 32; ++i) sum += out[1 + i];
+  out[0] = sum;
+  arrived = 0;
+}
+void correct_last_block(TensorView out) {
+  launch(sum_in_last_block, out, 3, 32, 0, data_of(out));
+}
+
+/// All who find something write the same; and each adds to a maximum, as the programming guide does it.
+__global__ void find_something(float* out) {
+  const auto i = static_cast<float>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (threadIdx.x % 3 == 0) out[0] = 1.0f;
+  auto* const largest = reinterpret_cast<unsigned*>(out + 1);
+  unsigned old = *largest, assumed;
+  do {
+    assumed = old;
+    if (__uint_as_float(assumed) >= i) break;
+    old = atomicCAS(largest, assumed, __float_as_uint(i));
+  } while (assumed != old);
+  atomicAdd(out + 2, 1.0f);
+}
+void correct_same_value(TensorView out) {
+  launch(find_something, out, 4, 32, 0, data_of(out));
+}
+
+/// A warp hands on to the next one over a flag in global memory, which is no atomic variable.
+__global__ void hand_on(float* out) {
+  volatile float* const flag = out;
+  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (warp == 0) out[1 + lane] += 1.0f;
+  __threadfence();
+  __syncwarp();
+  if (warp == 0 && lane == 0) *flag = 1.0f;
+  while (warp == 1 && *flag == 0.0f) __nanosleep(100);
+  __threadfence();
+  if (warp == 1) out[1 + lane] += 2.0f;
+}
+void correct_flag(TensorView out) {
+  launch(hand_on, out, 1, 64, 0, data_of(out));
+}
+
+/// Threads without work of their own read the last element, which its owner writes.
+__global__ void read_in_vain(float* out, int n) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const float value = out[i < n ? i : n - 1];
+  const float sum = value + __shfl_xor_sync(0xffffffff, value, 1);
+  if (i < n) out[i] = sum + 1.0f;
+}
+void correct_in_vain(TensorView out) {
+  launch(read_in_vain, out, 4, 32, 0, data_of(out), 57);
+}
+
+/// Bytes of a word, and rows that are read by all blocks, are each their owner's.
+__global__ void write_bytes(float* out) {
+  auto* const bytes = reinterpret_cast<unsigned char*>(out);
+  bytes[blockIdx.x * blockDim.x + threadIdx.x] = static_cast<unsigned char>(threadIdx.x + 1);
+  if (threadIdx.x > 0) return;
+  out[32 + blockIdx.x] += out[100] + out[101] + 1.0f;
+}
+void correct_bytes(TensorView out) {
+  launch(write_bytes, out, 5, 21, 0, data_of(out));
+}
 
 __constant__ float table[4] = {1, 2, 3, 4};
 

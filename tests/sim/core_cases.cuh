@@ -229,6 +229,37 @@ void fused(TensorView out, TensorView a, TensorView b, TensorView c) {
                                              data<const T>(c));
 }
 
+/// PTX that the simulator has stand-ins for. `out` is [32][8], `in` [32][4], both of 32-bit words.
+__global__ void ptx_kernel(unsigned* out, const unsigned* in) {
+  __shared__ alignas(16) unsigned staged[32][4];
+  const unsigned lane = threadIdx.x;
+  unsigned a, b, c, d, results[8];
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "l"(in + 4 * lane));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;\n" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(staged[lane]))),
+               "l"(in + 4 * lane)
+               : "memory");
+  asm volatile("cp.async.commit_group;\n cp.async.wait_group 0;" ::: "memory");
+  __syncwarp();
+  asm("prmt.b32 %0, %1, %2, 0x7520;" : "=r"(results[0]) : "r"(a), "r"(b));
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(results[1]) : "r"(a), "r"(b), "r"(c));
+  asm volatile("redux.sync.add.u32 %0, %1, %2;" : "=r"(results[2]) : "r"(a), "r"(0xffffffffu));
+  asm volatile("redux.sync.min.s32 %0, %1, %2;" : "=r"(results[3]) : "r"(b), "r"(0xffffffffu));
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(results[4]) : "f"(__uint_as_float(c)), "f"(__uint_as_float(d)));
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(results[5]) : "r"(c), "r"(d), "r"(a));
+  results[6] = staged[lane ^ 1][3];
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("st.global.cs.v2.b32 [%0], {%1, %2};" ::"l"(out + 8 * lane), "r"(results[0]), "r"(results[1])
+               : "memory");
+  for (int i = 2; i < 6; ++i) out[8 * lane + i] = results[i];
+  asm volatile("st.global.u32 [%0+24], %1;" ::"l"(out + 8 * lane), "r"(results[6]) : "memory");
+}
+void ptx(TensorView out, TensorView in) {
+  LaunchKernel(1, 32, out.device())(ptx_kernel, data<unsigned>(out), data<const unsigned>(in));
+}
+
 #if KJIT_SIM  // Mistakes, which a GPU would not survive.
 
 __global__ void barrier_for_some_kernel(int some) {

@@ -77,6 +77,22 @@ MISTAKES: dict[str, tuple[str, int, list[str]]] = {
     ),
     "race_in_warp": ("exchange", 64, ["of __shared__ lanes (256 bytes)"]),
     "race_between_warps": ("exchange_between_warps", 64, ["of __shared__ lanes (256 bytes)"]),
+    "global_race": (
+        "exchange_globally",
+        64,
+        [
+            "has a race",
+            "in argument 1 of global_race (out: float32[64])",
+            "no barrier in between",
+            "reads 4 bytes there",
+        ],
+    ),
+    "race_of_blocks": (
+        "overlap",
+        96,
+        ["of block (", "writes 0x", "nothing that orders the blocks", "writes 4 bytes there"],
+    ),
+    "mixed_accesses": ("add_up", 32, ["atomically updates 0x", "nothing that orders the blocks"]),
     "divergent_barrier": (
         "half_waits",
         64,
@@ -88,7 +104,10 @@ MISTAKES: dict[str, tuple[str, int, list[str]]] = {
         ["shuffles from lane 16", "has ended", "thread (8, 0, 0)"],
     ),
 }
-RIGHT = ["correct_locals", "correct_atomics", "correct_producer", "correct_allocations"]
+RIGHT = [
+    *("correct_locals", "correct_atomics", "correct_producer", "correct_allocations", "correct_last_block"),
+    *("correct_same_value", "correct_flag", "correct_bytes", "correct_in_vain"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +119,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     exports = [(name, f"{name}<false>") for name in MISTAKES]
     exports += [(f"{name}_right", f"{name}<true>") for name in MISTAKES]
     exports += [(name, name) for name in (*RIGHT, "correct_addresses", "many_barriers")]
+    exports += [("shift_of_blocks", "shift_of_blocks<false>"), ("shift_of_blocks_right", "shift_of_blocks<true>")]
     with simulated(check=True):
         yield kjit.load_jit(
             "check_cases",
@@ -162,6 +182,16 @@ def test_a_race_is_found_in_any_order_of_threads(module: Any, seed: str, monkeyp
     monkeypatch.setenv("KJIT_SIM_SEED", seed)
     for case in ("race", "race_in_warp", "race_between_warps", "race_with_read"):
         assert "has a race" in report_of(module, case)
+
+
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_blocks_that_read_what_others_write_are_a_race(module: Any, seed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_SIM_SEED", seed)
+    out = torch.zeros(97)
+    module.shift_of_blocks_right(out)
+    assert torch.equal(out, torch.ones(97) - torch.eye(97)[96])
+    with pytest.raises(RuntimeError, match=r"kernel shift_in_place<false> has a race: .* of block \(\d, 0, 0\) reads"):
+        module.shift_of_blocks(torch.zeros(97))
 
 
 def test_a_module_goes_on_after_a_report(module: Any) -> None:

@@ -47,7 +47,7 @@ EXPORTS = [
     *((f"shuffle_{index}", f"shuffle<{name}>") for index, name in enumerate(SHUFFLED)),
     *((f"fused_{name}", f"fused<{name}>") for name in ("fp16_t", "bf16_t")),
     *((name, name) for name in ("indices", "votes", "warp", "active", "tiles", "grid", "histogram", "flags")),
-    *((name, name) for name in ("integers", "reals", *MISTAKES)),
+    *((name, name) for name in ("integers", "reals", "ptx", *MISTAKES)),
 ]
 
 
@@ -205,6 +205,38 @@ def test_integer_intrinsics(module: Any) -> None:
         *(8, 21, 4, 1 << 31, 0x88663311, 0xFFFFFFFD, a * b >> 32),
         *(0x28, dot, 2 + 10 * 3 - 100 * 7, 2**31 - 1, a * 1000 + b),
     ]
+
+
+def bf16_of(bits: torch.Tensor) -> torch.Tensor:
+    """The two numbers in each word, the lower one first."""
+    return torch.stack([bits & 0xFFFF, bits >> 16], -1).to(torch.uint16).view(torch.bfloat16)
+
+
+def test_inline_ptx_with_stand_ins(module: Any) -> None:
+    generator = torch.Generator().manual_seed(4)
+    words = torch.randint(0, 1 << 32, (32, 4), generator=generator)
+    halves = torch.randn(32, 6, generator=generator).bfloat16()
+    words[:, 2:] = torch.randn(32, 2, generator=generator).view(torch.int32).long() & 0xFFFFFFFF
+    words[:, 0] = halves[:, :2].contiguous().view(torch.int32)[:, 0].long() & 0xFFFFFFFF
+    out = torch.zeros(32, 8, dtype=torch.int32)
+    module.ptx(out.view(torch.uint32), words.to(torch.uint32))
+    got = out.long() & 0xFFFFFFFF
+    a, b, c, d = words.unbind(1)
+    pair = a | b << 32
+    chosen = sum(((pair >> 8 * byte) & 0xFF) << 8 * place for place, byte in enumerate((0, 2, 5, 7)))
+    signed = b - ((b >> 31) << 32)
+    reals = words[:, 2:].to(torch.uint32).view(torch.float32)
+    assert torch.equal(got[:, 0], chosen)
+    assert torch.equal(got[:, 1], (a & b | ~a & c) & 0xFFFFFFFF)
+    assert set(got[:, 2].tolist()) == {int(a.sum()) & 0xFFFFFFFF}
+    assert set(got[:, 3].tolist()) == {int(signed.min()) & 0xFFFFFFFF}
+    assert torch.equal(bf16_of(got[:, 4]), reals.flip(1).bfloat16())
+    exact = bf16_of(c).double() * bf16_of(d).double() + bf16_of(a).double()
+    same = bf16_of(got[:, 5])
+    finite = exact.abs() < 3e38
+    assert int(finite.sum()) > 32
+    assert torch.equal(same[finite], exact.bfloat16()[finite])
+    assert torch.equal(got[:, 6], d[torch.arange(32) ^ 1])
 
 
 def test_mathematical_functions(module: Any) -> None:

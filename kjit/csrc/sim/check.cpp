@@ -12,21 +12,32 @@
 // other: a barrier of the block, an operation of their warp, an mbarrier; or if both have used the same word with
 // atomic operations (a lock). Else it is a race, unless both are atomic; also where both write the same value.
 //
+// Global memory, in tensors and in memory from cudaMalloc: for each word of four bytes there is a record of the last
+// write and of one read since. Within a block it is as for shared memory. Blocks are in no order, unless both have used
+// an atomic operation on global memory or a fence, or the launch is one whose blocks may wait for each other. A plain
+// access and an atomic one are a race where the plain one writes: reading before a loop of atomicCAS is common and
+// right. So is writing what is there already: a write that is a race is looked at again when it is done, and is none if
+// it changed nothing. And so is reading in vain: threads without work of their own read what another one's is, and drop
+// it. A read counts from where its thread writes something. Accesses to volatile memory are left out.
+//
 // What a block does to the shared memory of another one of its cluster has to lie in it, while that block is there for
 // certain. In which order blocks do so is not looked at.
 
 #include <kjit_sim/memory.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <vector>
 
-#include "check_places.h"
 #include "fiber.h"
+#include "heap.h"
+#include "places.h"
 #include "scheduler.h"
 
 namespace kjit_sim {
@@ -38,6 +49,8 @@ using std::uint32_t;
 using std::uint64_t;
 using std::uint8_t;
 using std::uintptr_t;
+
+enum class Access : uint8_t { kRead, kWrite, kAtomic };
 
 /// Memory of a tensor, or from cudaMalloc.
 struct Region {
@@ -62,10 +75,59 @@ constinit thread_local Notes* notes = nullptr;
 std::vector<Region> allocations;
 pthread_mutex_t allocations_mutex = PTHREAD_MUTEX_INITIALIZER;
 
+/// An access to global memory, for later ones to be compared with.
+struct GlobalStamp {
+  uint32_t block;   // its number
+  uint32_t place;   // where the access returns to, from the module's start
+  uint32_t clock;   // of its thread
+  uint32_t writes;  // that its thread had made
+  uint16_t epoch;   // since the block began; the largest stands for all later ones
+  uint16_t thread : 10;
+  uint16_t bytes : 4;  // of the word; 0: there was none
+  uint16_t is_atomic : 1;
+};
+
+/// A word of global memory.
+struct GlobalCell {
+  GlobalStamp write;
+  GlobalStamp read;  // since then
+};
+
+/// Cells for memory that the kernel may use.
+struct Shadow {
+  uintptr_t begin = 0;  // whole words
+  uintptr_t end = 0;
+  GlobalCell* cells = nullptr;
+};
+
 /// What the kernel of a launch may use, in order.
 struct Reachable {
   std::vector<Region> regions;
   bool is_all_known = false;
+
+  std::vector<Shadow> shadows;  // of it, in order and apart from each other
+  bool compares_blocks = false;
+  // For each block what it has done to be in an order with others: 1 for an atomic operation, 2 for a fence; atomic.
+  uint8_t* meetings = nullptr;
+  std::size_t blocks = 0;
+  uint32_t* writes = nullptr;  // for each thread of the grid, how many it has made; atomic
+  std::size_t threads = 0;
+
+  uint32_t& writes_of(uint64_t block, uint32_t thread) const { return writes[block * (threads / blocks) + thread]; }
+};
+
+/// What is a race if a write changes something, or a thread writes after it has read.
+struct Suspicion {
+  uintptr_t word;
+  uint32_t value;  // before the write
+  uint32_t bytes;
+  std::size_t size;
+  Access access;
+  uint32_t block_began;  // its first epoch
+  uint32_t thread;
+  const void* place;
+  GlobalStamp earlier;
+  bool earlier_writes;
 };
 
 /// An access, for later ones to be compared with.
@@ -77,8 +139,6 @@ struct Stamp {
   uint8_t size;
   bool is_atomic;
 };
-
-enum class Access : uint8_t { kRead, kWrite, kAtomic };
 
 /// A byte of shared memory.
 struct Cell {
@@ -124,9 +184,13 @@ struct Watch {
   uintptr_t stack;
 
   UnwrittenRead unwritten;
+  Suspicion late[4];  // by writes that are being done
+  uint32_t late_count;
+  Suspicion readers[kMaxThreads];  // by reads of each thread
 
-  // The region found last.
+  // The region found last, and cells of memory that it is in, or null.
   uintptr_t found_begin = 0, found_size = 0;
+  const Shadow* found_shadow = nullptr;
 
   // Time. A barrier of the whole block, and a new block, begin an epoch; within one, each thread has a clock that
   // counts what it has synchronised with, and knows the clocks of others as they were then.
@@ -147,12 +211,19 @@ constinit thread_local Watch* own_watch = nullptr;
 /// `own_watch` while a block runs, else null.
 constinit thread_local Watch* watch = nullptr;
 
+/// Null where there is no room.
 template <typename T>
-T* map_zeros(std::size_t count) {
+T* try_map_zeros(std::size_t count) {
   void* memory =
       mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) std::abort();
-  return static_cast<T*>(memory);
+  return memory == MAP_FAILED ? nullptr : static_cast<T*>(memory);
+}
+
+template <typename T>
+T* map_zeros(std::size_t count) {
+  T* const memory = try_map_zeros<T>(count);
+  if (memory == nullptr) std::abort();
+  return memory;
 }
 
 /// Ends with the OS thread: each block of a cooperative launch has one.
@@ -262,14 +333,6 @@ const char* verb(Access access) {
   return access == Access::kRead ? "reads" : access == Access::kWrite ? "writes" : "atomically updates";
 }
 
-/// Ends the launch with a report about what the running thread does.
-[[noreturn]] void accuse(const char* what, const void* place) {
-  char kernel[200], line[260];
-  name_of_kernel(worker->launch->kernel, kernel, sizeof(kernel));
-  place_of(place, line, sizeof(line));
-  fail("kernel %s %s, at %s", kernel, what, line);
-}
-
 /// "argument 2 of scale (out: float32[1000])"
 void describe_region(const Region& region, char* text, std::size_t size) {
   const char* const separator = region.name[0] != '\0' && region.type[0] != '\0' ? ": " : "";
@@ -344,6 +407,8 @@ bool may_be_computed(const Reachable& reachable, uintptr_t at) {
 }
 
 [[gnu::noinline]] void report_outside(Watch& w, uintptr_t at, std::size_t size, Access access, const void* place) {
+  const Inside inside;
+  if (is_in_heap(reinterpret_cast<const void*>(at), size)) return;
   report_unwritten(w);  // what was read there may be the cause
   const Reachable& reachable = *w.reachable;
   char nearest[280] = "";
@@ -379,6 +444,7 @@ bool may_be_computed(const Reachable& reachable, uintptr_t at) {
 [[gnu::noinline]] void report_race(Watch& w, uintptr_t at, std::size_t size, Access access, const Stamp& earlier,
                                    bool earlier_writes, const void* place) {
   if (is_sync_word(w, at) || met_at_atomic(w, earlier)) return;
+  const Inside inside;
   char variable[200], there[260], what[560];
   describe_shared(w, at, variable, sizeof(variable));
   place_of(reinterpret_cast<const void*>(this_module().base + earlier.place), there, sizeof(there));
@@ -392,6 +458,207 @@ bool may_be_computed(const Reachable& reachable, uintptr_t at) {
                                   : "reads",
                 variable, there, verb(access), size);
   accuse(what, place);
+}
+
+//
+// Global memory
+//
+
+constexpr std::size_t kMaxShadowed = std::size_t{64} << 20;  // bytes of one tensor: what is kept is eight times as much
+constexpr uint16_t kLateEpoch = 0xffff;
+
+/// Locks for cells, which blocks on several OS threads look at.
+uint8_t cell_locks[1 << 12];
+
+class CellLock {
+ public:
+  explicit CellLock(uintptr_t word) : lock_(cell_locks[word / 64 % sizeof(cell_locks)]) {
+    while (__atomic_test_and_set(&lock_, __ATOMIC_ACQUIRE)) sched_yield();
+  }
+  ~CellLock() { __atomic_clear(&lock_, __ATOMIC_RELEASE); }
+  CellLock(const CellLock&) = delete;
+  CellLock& operator=(const CellLock&) = delete;
+
+ private:
+  uint8_t& lock_;
+};
+
+void add_shadows(Reachable& reachable) {
+  for (const Region& region : reachable.regions) {
+    const uintptr_t begin = region.begin / 4 * 4, end = (region.end + 3) / 4 * 4;
+    if (begin >= end || end - begin > kMaxShadowed) continue;
+    if (!reachable.shadows.empty() && begin < reachable.shadows.back().end) {
+      reachable.shadows.back().end = std::max(reachable.shadows.back().end, end);
+    } else {
+      reachable.shadows.push_back({begin, end, nullptr});
+    }
+  }
+  for (Shadow& shadow : reachable.shadows) shadow.cells = try_map_zeros<GlobalCell>((shadow.end - shadow.begin) / 4);
+  std::erase_if(reachable.shadows, [](const Shadow& shadow) { return shadow.cells == nullptr; });
+}
+
+const Shadow* find_shadow(const Reachable& reachable, uintptr_t at) {
+  const auto next = std::upper_bound(reachable.shadows.begin(), reachable.shadows.end(), at,
+                                     [](uintptr_t address, const Shadow& shadow) { return address < shadow.begin; });
+  if (next == reachable.shadows.begin() || at >= std::prev(next)->end) return nullptr;
+  return &*std::prev(next);
+}
+
+/// The running block does something that may put it in an order with others.
+void meet(const Watch& w, uint8_t how) {
+  if (w.reachable->meetings == nullptr) return;
+  __atomic_fetch_or(&w.reachable->meetings[w.worker->block_number], how, __ATOMIC_RELAXED);
+}
+
+bool is_ordered(Watch& w, const GlobalStamp& stamp) {
+  const Reachable& reachable = *w.reachable;
+  const auto meetings = [&](uint64_t block) { return __atomic_load_n(&reachable.meetings[block], __ATOMIC_RELAXED); };
+  const uint64_t block = w.worker->block_number;
+  if (stamp.block != static_cast<uint32_t>(block)) {
+    return !reachable.compares_blocks || (meetings(stamp.block) != 0 && meetings(block) != 0);
+  }
+  if (stamp.thread == w.number || stamp.epoch == kLateEpoch || (meetings(block) & 2) != 0) return true;
+  const Stamp here{w.first_epoch + stamp.epoch, stamp.clock, stamp.place, stamp.thread, 0, stamp.is_atomic != 0};
+  return is_ordered(w, here) || met_at_atomic(w, here);
+}
+
+[[noreturn, gnu::noinline]] void report_global_race(Watch& w, uintptr_t word, std::size_t size, Access access,
+                                                    uint32_t thread, const GlobalStamp& earlier, bool earlier_writes,
+                                                    const void* place) {
+  const Inside inside;
+  char where[220] = "memory", there[260], what[760];
+  for (const Region& region : w.reachable->regions) {
+    if (word + 3 < region.begin || word >= region.end) continue;
+    describe_region(region, where, sizeof(where));
+    break;
+  }
+  place_of(reinterpret_cast<const void*>(this_module().base + earlier.place), there, sizeof(there));
+  const Launch& launch = *w.worker->launch;
+  const uint3 other = w.worker->threads[earlier.thread].index;
+  const bool is_same_block = earlier.block == static_cast<uint32_t>(w.worker->block_number);
+  char block[80] = "";
+  if (!is_same_block) {
+    std::snprintf(block, sizeof(block), " of block (%u, %u, %u)", earlier.block % launch.grid.x,
+                  earlier.block / launch.grid.x % launch.grid.y, earlier.block / launch.grid.x / launch.grid.y);
+  }
+  std::snprintf(what, sizeof(what),
+                "has a race: thread (%u, %u, %u)%s %s 0x%zx in %s at %s, and with %s this thread %s %zu bytes there",
+                other.x, other.y, other.z, block,
+                earlier.is_atomic ? "atomically updates"
+                : earlier_writes  ? "writes"
+                                  : "reads",
+                static_cast<std::size_t>(word), where, there,
+                is_same_block ? "no barrier in between" : "nothing that orders the blocks", verb(access), size);
+  w.worker->current = &w.worker->threads[thread];
+  accuse(what, place);
+}
+
+[[noreturn]] void report_global_race(Watch& w, const Suspicion& found) {
+  report_global_race(w, found.word, found.size, found.access, found.thread, found.earlier, found.earlier_writes,
+                     found.place);
+}
+
+/// A write that is a race with an earlier read, or write, has changed something.
+void confirm(Watch& w, const Suspicion& found) {
+  if (found.earlier_writes) report_global_race(w, found);
+  const GlobalStamp& read = found.earlier;
+  if (__atomic_load_n(&w.reachable->writes_of(read.block, read.thread), __ATOMIC_RELAXED) != read.writes) {
+    report_global_race(w, found);
+  }
+  if (read.block == static_cast<uint32_t>(w.worker->block_number)) w.readers[read.thread] = found;
+}
+
+/// Looks at what writes that may be races have changed.
+void look_at_late_writes(Watch& w) {
+  const uint32_t count = w.late_count;
+  w.late_count = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Suspicion late = w.late[i];
+    const auto* const now = reinterpret_cast<const unsigned char*>(late.word);
+    const auto* const before = reinterpret_cast<const unsigned char*>(&late.value);
+    for (unsigned byte = 0; byte < 4; ++byte) {
+      if ((late.bytes >> byte & 1) == 0 || now[byte] == before[byte]) continue;
+      confirm(w, late);
+      break;
+    }
+  }
+}
+
+/// The bytes of a word that an access touches, a bit for each.
+uint32_t bytes_of(uintptr_t word, uintptr_t at, std::size_t size) {
+  const uintptr_t first = at > word ? at - word : 0;
+  const uintptr_t last = std::min<uintptr_t>(at + size - word, 4);
+  return ((1u << last) - 1) & ~((1u << first) - 1);
+}
+
+[[gnu::noinline]] void access_global(Watch& w, const Shadow& shadow, uintptr_t at, std::size_t size, Access access,
+                                     bool is_atomic, const void* place) {
+  const Inside inside(*w.worker);
+  GlobalStamp now{};
+  now.block = static_cast<uint32_t>(w.worker->block_number);
+  now.place = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(place) - this_module().base);
+  now.clock = w.clock[w.number];
+  uint32_t& writes = w.reachable->writes_of(w.worker->block_number, w.number);
+  if (access != Access::kRead) {
+    __atomic_fetch_add(&writes, 1, __ATOMIC_RELAXED);
+    const Suspicion& found = w.readers[w.number];
+    if (found.block_began == w.first_epoch) report_global_race(w, found);
+  }
+  now.writes = writes;
+  now.epoch = static_cast<uint16_t>(std::min<uint32_t>(w.epoch - w.first_epoch, kLateEpoch));
+  now.thread = static_cast<uint16_t>(w.number & (kMaxThreads - 1));
+  now.is_atomic = is_atomic ? 1 : 0;
+  const uintptr_t end = std::min(at + size, shadow.end);
+  for (uintptr_t word = at / 4 * 4; word < end; word += 4) {
+    GlobalCell& cell = shadow.cells[(word - shadow.begin) / 4];
+    const uint32_t bytes = bytes_of(word, at, size);
+    now.bytes = static_cast<uint16_t>(bytes & 15);
+    GlobalStamp earlier{};
+    bool earlier_writes = false;
+    {
+      const CellLock lock(word);
+      const bool may_race_with_write =
+          access == Access::kRead ? !is_atomic && !cell.write.is_atomic : !is_atomic || !cell.write.is_atomic;
+      if ((cell.write.bytes & bytes) != 0 && may_race_with_write && !is_ordered(w, cell.write)) {
+        earlier = cell.write;
+        earlier_writes = true;
+      } else if (access != Access::kRead && !is_atomic && (cell.read.bytes & bytes) != 0 && !is_ordered(w, cell.read)) {
+        earlier = cell.read;
+      }
+      if (access != Access::kRead) {
+        // One that may be a race counts where it has changed something, and that ends the launch.
+        if (earlier.bytes == 0) {
+          cell.write = now;
+          cell.read = {};
+        }
+      } else if (!is_atomic && (cell.read.bytes == 0 || is_ordered(w, cell.read))) {
+        cell.read = now;
+      }
+    }
+    if (earlier.bytes == 0) continue;
+    Suspicion found{};
+    found.word = word;
+    found.bytes = bytes;
+    found.size = size;
+    found.access = access;
+    found.block_began = w.first_epoch;
+    found.thread = w.number;
+    found.place = place;
+    found.earlier = earlier;
+    found.earlier_writes = earlier_writes;
+    if (access == Access::kRead) {
+      if (w.readers[w.number].block_began != w.first_epoch) w.readers[w.number] = found;
+      continue;
+    }
+    if (is_atomic) report_global_race(w, found);
+    if (w.late_count == sizeof(w.late) / sizeof(w.late[0])) continue;
+    Suspicion& late = w.late[w.late_count++];
+    late = found;
+    for (unsigned byte = 0; byte < 4; ++byte) {
+      if ((bytes >> byte & 1) == 0) continue;
+      reinterpret_cast<unsigned char*>(&late.value)[byte] = reinterpret_cast<const unsigned char*>(word)[byte];
+    }
+  }
 }
 
 //
@@ -506,7 +773,7 @@ const Region* find_region(const Reachable& reachable, uintptr_t at, std::size_t 
 }
 
 [[gnu::noinline]] void access_elsewhere(Watch& w, uintptr_t at, std::size_t size, Access access, bool is_atomic,
-                                        const void* place) {
+                                        bool is_volatile, const void* place) {
   const uintptr_t in_dynamic = at - w.dynamic;
   if (in_dynamic < kMaxDynamicShared) {
     if (in_dynamic + size > w.dynamic_size) return report_outside(w, at, size, access, place);
@@ -524,6 +791,10 @@ const Region* find_region(const Reachable& reachable, uintptr_t at, std::size_t 
   if (const Region* const region = find_region(*w.reachable, at, size)) {
     w.found_begin = region->begin;
     w.found_size = region->end - region->begin;
+    w.found_shadow = find_shadow(*w.reachable, region->begin);
+    if (w.found_shadow != nullptr && !is_volatile) {
+      access_global(w, *w.found_shadow, at, size, access, is_atomic, place);
+    }
     return;
   }
   const Module& module = this_module();
@@ -535,16 +806,20 @@ const Region* find_region(const Reachable& reachable, uintptr_t at, std::size_t 
 }
 
 inline __attribute__((always_inline)) void check(const volatile void* address, std::size_t size, Access access,
-                                                 const void* place, bool is_atomic = false) {
+                                                 const void* place, bool is_atomic = false, bool is_volatile = false) {
   Watch* const w = watch;
   if (w == nullptr) [[likely]] {
     return;
   }
   const auto at = reinterpret_cast<uintptr_t>(address);
   if (at - w->stack < kStackBytes) return;
-  if (at - w->found_begin < w->found_size && at - w->found_begin + size <= w->found_size) return;
   if (size == 0) return;
-  access_elsewhere(*w, at, size, access, is_atomic, place);
+  if (w->late_count > 0) look_at_late_writes(*w);
+  if (at - w->found_begin < w->found_size && at - w->found_begin + size <= w->found_size) {
+    if (w->found_shadow == nullptr || is_volatile) return;
+    return access_global(*w, *w->found_shadow, at, size, access, is_atomic, place);
+  }
+  access_elsewhere(*w, at, size, access, is_atomic, is_volatile, place);
 }
 
 /// Before an atomic operation.
@@ -552,6 +827,7 @@ void check_atomic(const volatile void* address, std::size_t size, Access access,
   Watch* const w = watch;
   if (w == nullptr) return;
   check(address, size, access, place, true);
+  if (!is_shared(const_cast<const void*>(address))) meet(*w, 1);
   w->atomics[w->number] = {++w->atomic_time, reinterpret_cast<uintptr_t>(address)};
 }
 
@@ -563,17 +839,29 @@ void launch_begins(Launch& launch) {
   this_module();
   auto* const reachable = new Reachable;
   if (notes != nullptr) reachable->regions = notes->regions;
+  reachable->compares_blocks = !launch.cooperative && count_of(launch.cluster) <= 1;
+  reachable->blocks = launch.blocks;
+  reachable->meetings = try_map_zeros<uint8_t>(launch.blocks);
+  reachable->threads = launch.blocks * count_of(launch.block);
+  reachable->writes = try_map_zeros<uint32_t>(reachable->threads);
   reachable->is_all_known = notes != nullptr && notes->depth > 0 && !notes->has_unknown;
   pthread_mutex_lock(&allocations_mutex);
   reachable->regions.insert(reachable->regions.end(), allocations.begin(), allocations.end());
   pthread_mutex_unlock(&allocations_mutex);
   std::sort(reachable->regions.begin(), reachable->regions.end(),
             [](const Region& a, const Region& b) { return a.begin < b.begin; });
+  if (reachable->meetings != nullptr && reachable->writes != nullptr) add_shadows(*reachable);
   launch.checker = reachable;
 }
 
 void launch_ends(Launch& launch) {
-  delete static_cast<Reachable*>(launch.checker);
+  auto* const reachable = static_cast<Reachable*>(launch.checker);
+  for (const Shadow& shadow : reachable->shadows) {
+    munmap(shadow.cells, (shadow.end - shadow.begin) / 4 * sizeof(GlobalCell));
+  }
+  if (reachable->meetings != nullptr) munmap(reachable->meetings, reachable->blocks);
+  if (reachable->writes != nullptr) munmap(reachable->writes, reachable->threads * sizeof(uint32_t));
+  delete reachable;
 }
 
 void block_begins(Worker& worker) {
@@ -594,6 +882,8 @@ void block_begins(Worker& worker) {
   w.dynamic = reinterpret_cast<uintptr_t>(worker.dynamic_shared);
   w.dynamic_size = worker.launch->smem;
   w.found_begin = w.found_size = 0;
+  w.found_shadow = nullptr;
+  w.late_count = 0;
   w.first_epoch = ++w.epoch;
   w.is_wide = false;
   w.words.clear();
@@ -613,12 +903,14 @@ void thread_changes(Worker&, Thread& thread) {
 }
 
 void thread_exits(Worker& worker, Thread&) {
+  look_at_late_writes(*own_watch);
   if (worker.live == 0) report_unwritten(*own_watch);
 }
 
 void barrier_passed(Worker& worker, int id, uint32_t arrived) {
   Watch& w = *own_watch;
   report_unwritten(w);
+  look_at_late_writes(w);
   if (id == 0 && arrived == worker.live && arrived < worker.threads_in_block) {
     const Thread* waiting = nullptr;
     const Thread* ended = nullptr;
@@ -698,7 +990,6 @@ __attribute__((constructor)) void set_hooks() {
   hooks.acquired = &word_acquired;
   hooks.allocated = &memory_allocated;
   hooks.freed = &memory_freed;
-  hooks.describe = &place_of;
   hooks.accuse = &accuse;
 }
 
@@ -816,38 +1107,38 @@ void* __tsan_memset(void* target, int value, std::size_t size) {
   return std::memset(target, value, size);
 }
 
-#define KJIT_ACCESSES(bytes)                                   \
-  void __tsan_read##bytes(void* address) {                     \
-    check(address, bytes, Access::kRead, KJIT_CALLER);         \
-  }                                                            \
-  void __tsan_write##bytes(void* address) {                    \
-    check(address, bytes, Access::kWrite, KJIT_CALLER);        \
-  }                                                            \
-  void __tsan_read_write##bytes(void* address) {               \
-    check(address, bytes, Access::kRead, KJIT_CALLER);         \
-    check(address, bytes, Access::kWrite, KJIT_CALLER);        \
-  }                                                            \
-  void __tsan_unaligned_read##bytes(void* address) {           \
-    check(address, bytes, Access::kRead, KJIT_CALLER);         \
-  }                                                            \
-  void __tsan_unaligned_write##bytes(void* address) {          \
-    check(address, bytes, Access::kWrite, KJIT_CALLER);        \
-  }                                                            \
-  void __tsan_unaligned_read_write##bytes(void* address) {     \
-    check(address, bytes, Access::kRead, KJIT_CALLER);         \
-    check(address, bytes, Access::kWrite, KJIT_CALLER);        \
-  }                                                            \
-  void __tsan_volatile_read##bytes(void* address) {            \
-    check(address, bytes, Access::kRead, KJIT_CALLER);         \
-  }                                                            \
-  void __tsan_volatile_write##bytes(void* address) {           \
-    check(address, bytes, Access::kWrite, KJIT_CALLER);        \
-  }                                                            \
-  void __tsan_unaligned_volatile_read##bytes(void* address) {  \
-    check(address, bytes, Access::kRead, KJIT_CALLER);         \
-  }                                                            \
-  void __tsan_unaligned_volatile_write##bytes(void* address) { \
-    check(address, bytes, Access::kWrite, KJIT_CALLER);        \
+#define KJIT_ACCESSES(bytes)                                         \
+  void __tsan_read##bytes(void* address) {                           \
+    check(address, bytes, Access::kRead, KJIT_CALLER);               \
+  }                                                                  \
+  void __tsan_write##bytes(void* address) {                          \
+    check(address, bytes, Access::kWrite, KJIT_CALLER);              \
+  }                                                                  \
+  void __tsan_read_write##bytes(void* address) {                     \
+    check(address, bytes, Access::kRead, KJIT_CALLER);               \
+    check(address, bytes, Access::kWrite, KJIT_CALLER);              \
+  }                                                                  \
+  void __tsan_unaligned_read##bytes(void* address) {                 \
+    check(address, bytes, Access::kRead, KJIT_CALLER);               \
+  }                                                                  \
+  void __tsan_unaligned_write##bytes(void* address) {                \
+    check(address, bytes, Access::kWrite, KJIT_CALLER);              \
+  }                                                                  \
+  void __tsan_unaligned_read_write##bytes(void* address) {           \
+    check(address, bytes, Access::kRead, KJIT_CALLER);               \
+    check(address, bytes, Access::kWrite, KJIT_CALLER);              \
+  }                                                                  \
+  void __tsan_volatile_read##bytes(void* address) {                  \
+    check(address, bytes, Access::kRead, KJIT_CALLER, false, true);  \
+  }                                                                  \
+  void __tsan_volatile_write##bytes(void* address) {                 \
+    check(address, bytes, Access::kWrite, KJIT_CALLER, false, true); \
+  }                                                                  \
+  void __tsan_unaligned_volatile_read##bytes(void* address) {        \
+    check(address, bytes, Access::kRead, KJIT_CALLER, false, true);  \
+  }                                                                  \
+  void __tsan_unaligned_volatile_write##bytes(void* address) {       \
+    check(address, bytes, Access::kWrite, KJIT_CALLER, false, true); \
   }
 KJIT_ACCESSES(1)
 KJIT_ACCESSES(2)
@@ -899,6 +1190,7 @@ KJIT_ATOMICS(64, std::uint64_t)
 #undef KJIT_UPDATE
 
 void __tsan_atomic_thread_fence(int) {
+  if (kjit_sim::watch != nullptr) kjit_sim::meet(*kjit_sim::watch, 2);
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 void __tsan_atomic_signal_fence(int) {}

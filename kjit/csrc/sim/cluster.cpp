@@ -96,6 +96,7 @@ void end_in_cluster(Worker& w) {
 
 void cluster_arrive(bool releases) {
   Worker& w = *worker;
+  const Inside inside(w);
   Thread& self = *w.current;
   if (self.cluster_phase != 0) fail("a thread arrives twice at the cluster's barrier, and has not waited in between");
   if (releases) cluster_release();
@@ -110,6 +111,7 @@ void cluster_arrive(bool releases) {
 
 __attribute__((noinline)) void cluster_wait() {
   Worker& w = *worker;
+  const Inside inside(w);
   Thread& self = *w.current;
   if (self.cluster_phase == 0) fail("a thread waits for its cluster, and has not arrived at the barrier");
   if (phases_of(*w.cluster) < self.cluster_phase) {

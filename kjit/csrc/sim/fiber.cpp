@@ -130,13 +130,12 @@ void* new_context(char* stack, void (*entry)()) {
 
 namespace kjit_sim {
 
-namespace {
-
-/// Below each stack lies a page that nobody may touch, so that one that overflows does not run into the next.
 std::size_t guard_bytes() {
   static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return page;
 }
+
+namespace {
 
 char*& next_of(char* stack) {
   return *reinterpret_cast<char**>(stack + kStackBytes - sizeof(char*));

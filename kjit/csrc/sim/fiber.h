@@ -11,8 +11,12 @@ extern "C" void kjit_sim_switch(void** from, void* to);
 
 namespace kjit_sim {
 
-/// For one thread of a kernel. A page below it is not accessible.
-inline constexpr std::size_t kStackBytes = 64 * 1024;
+/// For one thread of a kernel: the 512 KiB that a GPU has for the variables of a thread, and what calls need. Pages
+/// that are never touched cost nothing, and the one below it is not accessible.
+inline constexpr std::size_t kStackBytes = 576 * 1024;
+
+/// The size of that page.
+std::size_t guard_bytes();
 
 /// A context that calls `entry`, which must not return, on an unused stack.
 void* new_context(char* stack, void (*entry)());

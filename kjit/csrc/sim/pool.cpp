@@ -14,6 +14,8 @@
 #include <new>
 #include <vector>
 
+#include "faults.h"
+
 namespace kjit_sim {
 
 namespace {
@@ -79,6 +81,7 @@ void drop_worker() {
 
 void take_blocks(Launch& launch) {
   Worker& w = this_worker();
+  const FaultGuard guard(w);
   begin_launch(w, launch, 0);
   while (!__atomic_load_n(&launch.failed, __ATOMIC_ACQUIRE)) {
     const std::uint64_t block = __atomic_fetch_add(&launch.next_block, 1, __ATOMIC_RELAXED);
@@ -197,6 +200,7 @@ void run_as_member(const Member& member) {
   Worker& w = this_worker();
   team.cluster.workers[member.rank] = &w;
   if (!await_all(launch)) return;
+  const FaultGuard guard(w);
   begin_launch(w, launch, 0);
   w.cluster = &team.cluster;
   w.rank = member.rank;
@@ -278,6 +282,7 @@ bool run(Launch& launch) {
   launch.failed = false;
   launch.report[0] = '\0';
   if (launch.blocks == 0) return true;
+  const LaunchGuard guard;
   if (hooks.launch_begin != nullptr) hooks.launch_begin(launch);
   if (launch.cooperative || count_of(launch.cluster) > 1) {
     run_in_teams(launch);

@@ -10,6 +10,7 @@
 #include <ctime>
 #include <exception>
 
+#include "places.h"
 #include "scheduler.h"
 
 namespace kjit_sim {
@@ -104,6 +105,10 @@ std::uint64_t max_cluster(const Kernel& kernel) {
 
 cudaError_t launch_kernel(const void* address, dim3 grid, dim3 block, void** parameters, std::size_t smem,
                           bool cooperative = false, dim3 cluster = dim3()) {
+  if (is_in_kernel()) {
+    const Inside inside;
+    accuse("launches a kernel, which the simulator cannot run", own_caller());
+  }
   const Kernel kernel = find_kernel(address);
   if (kernel.address == nullptr) return set_error(cudaErrorInvalidDeviceFunction);
   if (kernel.invoker == nullptr) {
@@ -150,12 +155,24 @@ void know(const void* address, Invoker invoker) {
   pthread_mutex_unlock(&kernels_mutex);
 }
 
-void launch_or_throw(const void* kernel, dim3 grid, dim3 block, void** parameters, std::size_t smem,
-                     cudaStream_t stream) {
-  if (cudaLaunchKernel(kernel, grid, block, parameters, smem, stream) == cudaErrorLaunchFailure) {
+void launch_or_throw(const void* kernel, dim3 grid, dim3 block, void** parameters, std::size_t smem, cudaStream_t) {
+  const cudaError_t error = launch_kernel(kernel, grid, block, parameters, smem);
+  if (error == cudaErrorLaunchFailure) {
     last_error = cudaSuccess;
     throw LaunchError(last_report);
   }
+  if (error == cudaSuccess || hooks.launch_begin == nullptr) return;
+  // Where mistakes are looked for, a launch that nobody asks about is one.
+  last_error = cudaSuccess;
+  char name[200], line[260];
+  name_of_kernel(kernel, name, sizeof(name));
+  place_of(own_caller(), line, sizeof(line));
+  std::snprintf(last_report, sizeof(last_report),
+                "CUDA error: %s: kernel %s is not launched (%u x %u x %u blocks of %u x %u x %u threads with %zu bytes "
+                "of dynamic "
+                "shared memory), at %s",
+                cudaGetErrorString(error), name, grid.x, grid.y, grid.z, block.x, block.y, block.z, smem, line);
+  throw LaunchError(last_report);
 }
 
 }  // namespace kjit_sim

@@ -9,8 +9,11 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 
+#include "faults.h"
+#include "places.h"
 #include "pool.h"
 
 constinit thread_local uint3 threadIdx{};
@@ -93,13 +96,6 @@ void switch_to(Worker& w, Thread& self, Thread& next) {
 void free_stack(Worker& w, Thread& thread) {
   w.stacks.give_back(thread.stack);
   thread.stack = nullptr;
-}
-
-[[noreturn]] void leave_block(Worker& w) {
-  w.failed = true;
-  void* nowhere = nullptr;
-  kjit_sim_switch(&nowhere, w.main_context);
-  __builtin_unreachable();
 }
 
 void complete_barrier(Worker& w, int id) {
@@ -258,10 +254,14 @@ void exit_thread(Worker& w, Thread& thread) {
   if (w.has_cluster_barrier) leave_cluster(w, thread);
 }
 
-void call_kernel(Launch& launch) {
+void call_kernel(Worker& w) {
+  const Launch& launch = *w.launch;
   char message[600];
   try {
-    return launch.invoker(launch.kernel, launch.parameters);
+    w.is_inside = false;
+    launch.invoker(launch.kernel, launch.parameters);
+    w.is_inside = true;
+    return;
   } catch (const std::exception& error) {
     std::snprintf(message, sizeof(message), "an exception was thrown: %s", error.what());
   } catch (...) {
@@ -275,7 +275,7 @@ void thread_main() {
   Worker& w = *worker;
   for (;;) {
     Thread& self = *w.current;
-    call_kernel(*w.launch);
+    call_kernel(w);
     exit_thread(w, self);
     if (w.failed) leave_block(w);  // a hook has found something
     Thread* const next = pick(w);
@@ -325,9 +325,9 @@ bool answer_active_masks(Worker& w) {
 void check_patience(Worker& w) {
   constexpr std::int64_t kSeconds = 30;
   timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   if (w.idle_yields == 1) w.idle_since = now.tv_sec;
-  if (now.tv_sec - w.idle_since < kSeconds) return;
+  if (now.tv_sec - w.idle_since < kSeconds || !has_timeout()) return;
   fail(
       "a thread has waited for %d seconds for something in memory to change, and no thread of its block did anything "
       "else (blocks that wait for each other need a cooperative launch, or a cluster)",
@@ -343,27 +343,21 @@ const char* name_of(WarpOp op) {
   return kNames[static_cast<int>(op)];
 }
 
-/// Text that grows in a fixed buffer.
+/// Text that grows in a buffer.
 struct Text {
-  char text[900] = "";
+  char* text;
+  std::size_t room;
   std::size_t size = 0;
 
   __attribute__((format(printf, 2, 3))) void add(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    const int wrote = std::vsnprintf(text + size, sizeof(text) - size, format, arguments);
+    const int wrote = std::vsnprintf(text + size, room - size, format, arguments);
     va_end(arguments);
     size += static_cast<std::size_t>(wrote > 0 ? wrote : 0);
-    if (size >= sizeof(text)) size = sizeof(text) - 1;
+    if (size >= room) size = room - 1;
   }
 };
-
-void add_place(Text& text, const void* address) {
-  if (hooks.describe == nullptr || address == nullptr) return;
-  char place[300];
-  hooks.describe(address, place, sizeof(place));
-  if (place[0] != '\0') text.add(" at %s", place);
-}
 
 bool waits_alike(const Thread& a, const Thread& b) {
   return a.state == b.state && a.where == b.where && (a.state != State::kWarp || (a.op == b.op && a.mask == b.mask)) &&
@@ -372,45 +366,10 @@ bool waits_alike(const Thread& a, const Thread& b) {
 
 /// Nobody can run, and not all have ended: who waits for what.
 void report_deadlock(Worker& w) {
-  Text text;
-  for (std::uint32_t i = 0; i < w.threads_in_block;) {
-    const Thread& first = w.threads[i];
-    std::uint32_t end = i + 1;
-    while (end < w.threads_in_block && waits_alike(first, w.threads[end])) ++end;
-    if (end - i == 1) {
-      text.add("\n  thread %u ", i);
-    } else {
-      text.add("\n  threads %u to %u ", i, end - 1);
-    }
-    switch (first.state) {
-      case State::kExited:
-        text.add("ended");
-        break;
-      case State::kBarrier:
-        if (first.barrier_id == 0) {
-          text.add("wait%s at __syncthreads", end - i == 1 ? "s" : "");
-        } else {
-          text.add("wait%s at barrier %d", end - i == 1 ? "s" : "", first.barrier_id);
-        }
-        break;
-      case State::kCluster:
-        text.add("wait%s for the cluster", end - i == 1 ? "s" : "");
-        break;
-      default: {
-        text.add("wait%s in %s(0x%08x)", end - i == 1 ? "s" : "", name_of(first.op), first.mask);
-        const Group& group = warp_of(w, first).groups[__builtin_ctz(first.mask)];
-        const std::uint32_t missing = group.mask & warp_of(w, first).alive & ~group.arrived;
-        if (missing != 0) {
-          text.add(": lane %d of the mask never arrives", __builtin_ctz(missing));
-          break;
-        }
-      }
-    }
-    if (first.state != State::kExited) add_place(text, first.where);
-    i = end;
-  }
+  char threads[1600];
+  describe_threads(w, threads, sizeof(threads));
   report(*w.launch, "no thread of block (%u, %u, %u) can go on:%s", w.block_index.x, w.block_index.y, w.block_index.z,
-         text.text);
+         threads);
 }
 
 void begin_block(Worker& w, std::uint64_t number) {
@@ -428,11 +387,17 @@ void begin_block(Worker& w, std::uint64_t number) {
   w.idle_yields = 0;
   w.block_epoch = 0;
   w.is_at_grid_sync = false;
+  w.is_inside = true;
+  w.is_overdue = false;
+  w.fault.kind = Fault::Kind::kNone;
+  w.calls_library_at = nullptr;
+  w.blocks_begun = w.blocks_begun + 1;
   w.has_cluster_barrier = w.cluster->blocks > 1;
   w.cluster_waiters = 0;
   for (Barrier& barrier : w.barriers) barrier = {};
   for (std::uint32_t i = 0; i < w.threads_in_block; ++i) {
     w.threads[i].state = State::kNew;
+    w.threads[i].where = nullptr;
     w.threads[i].warp_epoch = w.threads[i].block_epoch = 0;
     w.threads[i].cluster_phase = 0;
   }
@@ -454,12 +419,77 @@ void begin_block(Worker& w, std::uint64_t number) {
 
 }  // namespace
 
+void leave_block(Worker& w) {
+  w.failed = true;
+  void* nowhere = nullptr;
+  kjit_sim_switch(&nowhere, w.main_context);
+  __builtin_unreachable();
+}
+
+void describe_threads(const Worker& w, char* buffer, std::size_t room) {
+  Text text{buffer, room};
+  buffer[0] = '\0';
+  for (std::uint32_t i = 0; i < w.threads_in_block && text.size + 1 < room;) {
+    const Thread& first = w.threads[i];
+    std::uint32_t end = i + 1;
+    while (end < w.threads_in_block && waits_alike(first, w.threads[end])) ++end;
+    const bool is_one = end - i == 1;
+    if (is_one) {
+      text.add("\n  thread %u ", i);
+    } else {
+      text.add("\n  threads %u to %u ", i, end - 1);
+    }
+    const char* const plural = is_one ? "s" : "";
+    switch (first.state) {
+      case State::kNew:
+        text.add("%s not begun", is_one ? "has" : "have");
+        break;
+      case State::kExited:
+        text.add("ended");
+        break;
+      case State::kRunning:
+        text.add("run%s", plural);
+        break;
+      case State::kReady:
+        text.add("could go on");
+        break;
+      case State::kActiveMask:
+        text.add("wait%s in __activemask", plural);
+        break;
+      case State::kBarrier:
+        if (first.barrier_id == 0) {
+          text.add("wait%s at __syncthreads", plural);
+        } else {
+          text.add("wait%s at barrier %d", plural, first.barrier_id);
+        }
+        break;
+      case State::kCluster:
+        text.add("wait%s for the cluster", plural);
+        break;
+      case State::kWarp: {
+        text.add("wait%s in %s(0x%08x)", plural, name_of(first.op), first.mask);
+        const Warp& warp = w.warp[i / kLanes];
+        const std::uint32_t missing = first.mask & warp.alive & ~warp.groups[__builtin_ctz(first.mask)].arrived;
+        const char* const how = w.is_overdue ? "has not arrived" : "never arrives";
+        if (missing != 0) text.add(": lane %d of the mask %s", __builtin_ctz(missing), how);
+      }
+    }
+    if (first.state != State::kExited && first.where != nullptr) {
+      char place[300];
+      place_of(first.where, place, sizeof(place));
+      text.add(" at %s", place);
+    }
+    i = end;
+  }
+}
+
 void make_ready(Worker& w, Thread& thread) {
   thread.state = State::kReady;
   w.queue[(w.queue_begin + w.queue_size++) % kMaxThreads] = static_cast<std::uint16_t>(thread.number);
 }
 
 void suspend(Worker& w, Thread& self) {
+  if (w.is_overdue) leave_overdue(w, self.where);
   Thread* next = pick(w);
   if (next == nullptr) {
     kjit_sim_switch(&self.context, w.main_context);
@@ -508,6 +538,7 @@ bool run_block(Worker& w, std::uint64_t number) {
     kjit_sim_switch(&w.main_context, context);
   }
   w.current = nullptr;
+  if (w.fault.kind != Fault::Kind::kNone) report_fault(w);
   if (w.cluster->blocks > 1) end_in_cluster(w);
   if (hooks.block_end != nullptr) hooks.block_end(w);
   if (w.failed) {
@@ -530,8 +561,19 @@ void report(Launch& launch, const char* format, ...) {
   pthread_mutex_unlock(&launch.grid_mutex);
 }
 
+void report_more(Launch& launch, const char* format, ...) {
+  pthread_mutex_lock(&launch.grid_mutex);
+  const std::size_t size = std::strlen(launch.report);
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(launch.report + size, sizeof(launch.report) - size, format, arguments);
+  va_end(arguments);
+  pthread_mutex_unlock(&launch.grid_mutex);
+}
+
 void fail(const char* format, ...) {
-  char message[1100];
+  if (is_in_kernel()) worker->is_inside = true;
+  char message[2200];
   va_list arguments;
   va_start(arguments, format);
   std::vsnprintf(message, sizeof(message), format, arguments);
@@ -549,7 +591,9 @@ void fail(const char* format, ...) {
 
 __attribute__((noinline)) int barrier(BarrierOp op, int id, int count, int predicate) {
   Worker& w = *worker;
+  const Inside inside(w);
   Thread& self = *w.current;
+  if (w.is_overdue) leave_overdue(w, __builtin_return_address(0));
   Barrier& barrier = w.barriers[id];
   const auto needed = static_cast<std::uint32_t>(count);
   if (barrier.arrived == 0) {
@@ -585,7 +629,9 @@ __attribute__((noinline)) int barrier(BarrierOp op, int id, int count, int predi
 __attribute__((noinline)) std::uint64_t warp_op(WarpOp op, std::uint32_t mask, std::uint64_t value,
                                                 std::uint32_t argument, std::uint32_t width) {
   Worker& w = *worker;
+  const Inside inside(w);
   Thread& self = *w.current;
+  if (w.is_overdue) leave_overdue(w, __builtin_return_address(0));
   const std::uint32_t lane = lane_of(self);
   Warp& warp = warp_of(w, self);
   if ((mask >> lane & 1) == 0) {
@@ -622,6 +668,7 @@ __attribute__((noinline)) std::uint64_t warp_op(WarpOp op, std::uint32_t mask, s
 
 __attribute__((noinline)) std::uint32_t active_mask() {
   Worker& w = *worker;
+  const Inside inside(w);
   Thread& self = *w.current;
   self.where = __builtin_return_address(0);
   self.state = State::kActiveMask;
@@ -629,10 +676,13 @@ __attribute__((noinline)) std::uint32_t active_mask() {
   return static_cast<std::uint32_t>(self.result);
 }
 
-void yield() {
+__attribute__((noinline)) void yield() {
   if (!is_in_kernel()) return;
   Worker& w = *worker;
+  const Inside inside(w);
   Thread& self = *w.current;
+  self.where = __builtin_return_address(0);
+  if (w.is_overdue) leave_overdue(w, self.where);
   if (__atomic_load_n(&w.launch->failed, __ATOMIC_RELAXED)) leave_block(w);  // what it waits for may never come
   make_ready(w, self);
   if (++w.idle_yields % (w.live + 1) == 0) {
@@ -647,11 +697,24 @@ void yield() {
 }
 
 void released(const void* address) {
+  const Inside inside;
   if (hooks.released != nullptr) hooks.released(*worker, *worker->current, address);
 }
 
 void acquired(const void* address) {
+  const Inside inside;
   if (hooks.acquired != nullptr) hooks.acquired(*worker, *worker->current, address);
+}
+
+void check_launch_bounds(std::uint64_t threads) {
+  const Worker& w = *worker;
+  if (w.threads_in_block <= threads) return;
+  const Inside inside;
+  char kernel[200];
+  name_of_kernel(w.launch->kernel, kernel, sizeof(kernel));
+  fail(
+      "kernel %s is launched with blocks of %u threads, and its __launch_bounds__ allow %llu: a GPU refuses the launch",
+      kernel, w.threads_in_block, static_cast<unsigned long long>(threads));
 }
 
 std::uint32_t lane_id() {
@@ -672,6 +735,7 @@ bool is_cooperative() {
 
 void grid_sync() {
   Worker& w = *worker;
+  const Inside inside(w);
   Launch& launch = *w.launch;
   if (!launch.cooperative) fail("a grid can only synchronise in a cooperative launch");
   // The block first; then one of its threads waits for the other blocks, and the block for it.

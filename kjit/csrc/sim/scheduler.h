@@ -8,6 +8,8 @@
 #include <kjit_sim/threads.h>
 #include <pthread.h>
 
+#include <cfenv>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 
@@ -42,7 +44,8 @@ struct Launch {
   std::uint64_t blocks = 0;      // in the grid
   std::uint64_t next_block = 0;  // the first that nobody has taken; atomic
   bool failed = false;           // atomic; `report` says why
-  char report[1400];
+  bool is_overdue = false;       // because a block does not end; set before `failed`
+  char report[3000];
   void* checker = nullptr;  // what it keeps of this launch
 
   bool is_manned = false;  // all OS threads of blocks that may wait for each other are there
@@ -122,6 +125,26 @@ struct Range {
   std::size_t size = 0;
 };
 
+/// What ended a block, other than a call of the simulator's by one of its threads (faults.cpp).
+struct Fault {
+  enum class Kind : std::uint8_t {
+    kNone,
+    kSignal,   // an instruction that the processor could not carry out
+    kOverdue,  // the block has run for too long
+    kStopped,  // the launch has failed elsewhere
+  };
+  Kind kind = Kind::kNone;
+  enum class Access : std::uint8_t { kUnknown, kRead, kWrite, kCall };
+  Access access = Access::kUnknown;
+  bool is_overflow = false;  // of the thread's stack
+  int signal = 0;
+  int code = 0;                // what the system says of the signal
+  std::uintptr_t address = 0;  // of the memory
+  Thread* thread = nullptr;
+  const void* places[8] = {};  // in the module's code: the instruction or behind it, and where callers go on
+  int place_count = 0;
+};
+
 /// An OS thread that runs blocks, one at a time.
 struct Worker {
   Launch* launch = nullptr;
@@ -137,8 +160,16 @@ struct Worker {
   void* dynamic_shared = nullptr;
   std::uint64_t random = 0;       // 0: threads run in order
   std::uint32_t idle_yields = 0;  // since a thread of the block did anything but look at memory
-  std::int64_t idle_since = 0;    // in seconds
+  std::int64_t idle_since = 0;    // in seconds of this OS thread's time
   bool failed = false;            // this block has
+
+  // For faults.cpp. A signal handler reads and writes them.
+  volatile bool is_inside = true;    // the simulator's own code runs, which has to come to its end
+  volatile bool is_overdue = false;  // the block has to end
+  volatile std::uint64_t blocks_begun = 0;
+  Fault fault;
+  const void* calls_library_at = nullptr;  // in a kernel, where one of the simulator's functions uses what it was given
+  std::fenv_t floating_point{};            // how the launch rounds: a signal handler has that of new processes
 
   Cluster own_cluster;               // of a block without others
   Cluster* cluster = &own_cluster;   // that this block is in
@@ -161,6 +192,7 @@ struct Worker {
   std::uint32_t queue_size = 0;
 
   Stacks stacks;
+  alignas(16) char signal_stack[64 * 1024];  // for handlers: a thread's own may be what has overflown
 };
 
 /// The worker of this OS thread; null where no launch has run yet.
@@ -192,8 +224,6 @@ struct Hooks {
   /// Memory of the simulated GPU.
   void (*allocated)(const void* memory, std::size_t size) = nullptr;
   void (*freed)(const void* memory) = nullptr;
-  /// Writes a place in the code for people: function, file, line.
-  void (*describe)(const void* address, char* text, std::size_t size) = nullptr;
   /// Fails, with a report that the running thread does `what` ("reads ...") at a place in the code.
   void (*accuse)(const char* what, const void* place) = nullptr;
 };
@@ -202,8 +232,30 @@ extern constinit Hooks hooks;
 /// Runs a launch to its end. False: it failed, and its report says why.
 bool run(Launch& launch);
 
+/// While it lives, the simulator's own code runs on this OS thread, called by a thread of a kernel.
+class Inside {
+ public:
+  Inside() : Inside(*worker) {}
+  explicit Inside(Worker& w) : w_(w), was_inside_(w.is_inside) { w.is_inside = true; }
+  ~Inside() { w_.is_inside = was_inside_; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  Worker& w_;
+  bool was_inside_;
+};
+
 /// Sets the report of a launch that has none; the first one stays.
 void report(Launch& launch, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+/// Adds to the report of a launch that has one, where there is room.
+void report_more(Launch& launch, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+/// Gives up the block that runs on this OS thread, from the stack of one of its threads.
+[[noreturn]] void leave_block(Worker& w);
+/// Who of the block waits for what, and where: a line for each, from "\n  threads 0 to 7 wait at ...".
+void describe_threads(const Worker& w, char* text, std::size_t size);
 
 /// Lets a thread that waits go on when its turn comes.
 void make_ready(Worker& w, Thread& thread);

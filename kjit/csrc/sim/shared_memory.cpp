@@ -1,5 +1,6 @@
 // Where a block's shared memory is: the module's thread-local variables on this OS thread, and the dynamic part.
 
+#include <kjit_sim/ptx.h>
 #include <link.h>
 
 #include "scheduler.h"
@@ -56,6 +57,11 @@ const Worker* owner_of(const Cluster& cluster, const void* address) {
     if (each != nullptr && is_of(*each, address)) return each;
   }
   return nullptr;
+}
+
+void* shared_at(std::uint32_t offset) {
+  if (offset < kMaxDynamicShared) return static_cast<char*>(worker->dynamic_shared) + offset;
+  return const_cast<char*>(worker->variables.begin) + (offset - kMaxDynamicShared);
 }
 
 std::uint32_t shared_offset(const void* address) {

@@ -13,11 +13,14 @@
 #include <cstring>
 #include <type_traits>
 
+// A report names the line that they are called from.
+#define KJIT_SIM_INLINE __attribute__((always_inline)) inline
+
 namespace kjit_sim {
 
 /// Replaces a value by what `f` makes of it; returns what it was. For types without an atomic instruction.
 template <typename T, typename F>
-T update(T* address, F&& f) {
+KJIT_SIM_INLINE T update(T* address, F&& f) {
   using Bits = std::conditional_t<sizeof(T) == 8, unsigned long long,
                                   std::conditional_t<sizeof(T) == 4, unsigned, unsigned short>>;
   static_assert(sizeof(T) == sizeof(Bits));
@@ -44,85 +47,85 @@ concept AtomicWord = AtomicInteger<T> || std::is_same_v<T, unsigned short>;
 }  // namespace kjit_sim
 
 template <kjit_sim::AtomicInteger T>
-T atomicAdd(T* address, std::type_identity_t<T> value) {
+KJIT_SIM_INLINE T atomicAdd(T* address, std::type_identity_t<T> value) {
   kjit_sim::looked();
   return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
 }
-inline float atomicAdd(float* address, float value) {
+KJIT_SIM_INLINE float atomicAdd(float* address, float value) {
   return kjit_sim::update(address, [value](float old) { return old + value; });
 }
-inline double atomicAdd(double* address, double value) {
+KJIT_SIM_INLINE double atomicAdd(double* address, double value) {
   return kjit_sim::update(address, [value](double old) { return old + value; });
 }
-inline float2 atomicAdd(float2* address, float2 value) {
+KJIT_SIM_INLINE float2 atomicAdd(float2* address, float2 value) {
   return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
 }
-inline float4 atomicAdd(float4* address, float4 value) {
+KJIT_SIM_INLINE float4 atomicAdd(float4* address, float4 value) {
   return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y), atomicAdd(&address->z, value.z),
           atomicAdd(&address->w, value.w)};
 }
 template <kjit_sim::AtomicInteger T>
-T atomicSub(T* address, std::type_identity_t<T> value) {
+KJIT_SIM_INLINE T atomicSub(T* address, std::type_identity_t<T> value) {
   kjit_sim::looked();
   return __atomic_fetch_sub(address, value, __ATOMIC_SEQ_CST);
 }
 template <kjit_sim::AtomicInteger T>
-T atomicExch(T* address, std::type_identity_t<T> value) {
+KJIT_SIM_INLINE T atomicExch(T* address, std::type_identity_t<T> value) {
   kjit_sim::looked();
   return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);
 }
-inline float atomicExch(float* address, float value) {
+KJIT_SIM_INLINE float atomicExch(float* address, float value) {
   return kjit_sim::update(address, [value](float) { return value; });
 }
 template <kjit_sim::AtomicInteger T>
-T atomicMin(T* address, std::type_identity_t<T> value) {
+KJIT_SIM_INLINE T atomicMin(T* address, std::type_identity_t<T> value) {
   kjit_sim::looked();
   return kjit_sim::update(address, [value](T old) { return old < value ? old : value; });
 }
 template <kjit_sim::AtomicInteger T>
-T atomicMax(T* address, std::type_identity_t<T> value) {
+KJIT_SIM_INLINE T atomicMax(T* address, std::type_identity_t<T> value) {
   kjit_sim::looked();
   return kjit_sim::update(address, [value](T old) { return old > value ? old : value; });
 }
-inline unsigned atomicInc(unsigned* address, unsigned last) {
+KJIT_SIM_INLINE unsigned atomicInc(unsigned* address, unsigned last) {
   kjit_sim::looked();
   return kjit_sim::update(address, [last](unsigned old) { return old >= last ? 0 : old + 1; });
 }
-inline unsigned atomicDec(unsigned* address, unsigned last) {
+KJIT_SIM_INLINE unsigned atomicDec(unsigned* address, unsigned last) {
   kjit_sim::looked();
   return kjit_sim::update(address, [last](unsigned old) { return old == 0 || old > last ? last : old - 1; });
 }
 template <kjit_sim::AtomicWord T>
-T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
+KJIT_SIM_INLINE T atomicCAS(T* address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
   kjit_sim::looked();
   __atomic_compare_exchange_n(address, &compare, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   return compare;
 }
 template <kjit_sim::AtomicInteger T>
-T atomicAnd(T* address, std::type_identity_t<T> value) {
+KJIT_SIM_INLINE T atomicAnd(T* address, std::type_identity_t<T> value) {
   kjit_sim::looked();
   return __atomic_fetch_and(address, value, __ATOMIC_SEQ_CST);
 }
 template <kjit_sim::AtomicInteger T>
-T atomicOr(T* address, std::type_identity_t<T> value) {
+KJIT_SIM_INLINE T atomicOr(T* address, std::type_identity_t<T> value) {
   kjit_sim::looked();
   return __atomic_fetch_or(address, value, __ATOMIC_SEQ_CST);
 }
 template <kjit_sim::AtomicInteger T>
-T atomicXor(T* address, std::type_identity_t<T> value) {
+KJIT_SIM_INLINE T atomicXor(T* address, std::type_identity_t<T> value) {
   kjit_sim::looked();
   return __atomic_fetch_xor(address, value, __ATOMIC_SEQ_CST);
 }
 
 // The scope of an operation makes no difference here.
-#define KJIT_SIM_SCOPES(name)                   \
-  template <typename T, typename... V>          \
-  auto name##_block(T* address, V... values) {  \
-    return name(address, values...);            \
-  }                                             \
-  template <typename T, typename... V>          \
-  auto name##_system(T* address, V... values) { \
-    return name(address, values...);            \
+#define KJIT_SIM_SCOPES(name)                                   \
+  template <typename T, typename... V>                          \
+  KJIT_SIM_INLINE auto name##_block(T* address, V... values) {  \
+    return name(address, values...);                            \
+  }                                                             \
+  template <typename T, typename... V>                          \
+  KJIT_SIM_INLINE auto name##_system(T* address, V... values) { \
+    return name(address, values...);                            \
   }
 KJIT_SIM_SCOPES(atomicAdd)
 KJIT_SIM_SCOPES(atomicSub)
@@ -136,3 +139,4 @@ KJIT_SIM_SCOPES(atomicAnd)
 KJIT_SIM_SCOPES(atomicOr)
 KJIT_SIM_SCOPES(atomicXor)
 #undef KJIT_SIM_SCOPES
+#undef KJIT_SIM_INLINE

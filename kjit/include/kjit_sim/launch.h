@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -22,7 +23,15 @@ using Invoker = void (*)(const void* kernel, void** parameters);
 /// Makes the runtime able to call `kernel`.
 void know(const void* kernel, Invoker invoker);
 
-/// A launch with `<<<...>>>`: throws when the kernel fails; a configuration that is not possible is the last error.
+/// Called at the start of a kernel by each thread: ends the launch where a block has more threads than `threads`.
+void check_launch_bounds(std::uint64_t threads);
+template <typename T, typename... Rest>
+__attribute__((no_sanitize("thread"))) inline void launch_bounds(T threads, Rest...) {
+  check_launch_bounds(static_cast<std::uint64_t>(threads));
+}
+
+/// A launch with `<<<...>>>`: throws when the kernel fails. A configuration that is not possible is the last error, and
+/// where mistakes are looked for, thrown too.
 void launch_or_throw(const void* kernel, dim3 grid, dim3 block, void** parameters, std::size_t smem,
                      cudaStream_t stream);
 

@@ -14,6 +14,17 @@
 
 #include <cstddef>
 
+#ifdef KJIT_SIM_UNIT
+// In a kernel these are the simulator's, and an error of the launch where the C library would end the process, or keep
+// a lock that a thread that is given up has taken (kjit/csrc/sim/heap.cpp); elsewhere the C library's.
+extern "C" {
+void* malloc(std::size_t) noexcept __asm__("kjit_sim_malloc");
+void free(void*) noexcept __asm__("kjit_sim_free");
+[[noreturn]] void abort() noexcept __asm__("kjit_sim_abort");
+int printf(const char*, ...) __asm__("kjit_sim_printf");
+}
+#endif
+
 #ifdef __SANITIZE_THREAD__
 // g++ instruments accesses and not what these functions move (clang does): their calls go to the checker by name.
 extern "C" {
@@ -34,14 +45,20 @@ void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
 #undef __managed__
 #undef __grid_constant__
 #undef __forceinline__
-#undef __noinline__
 #undef __launch_bounds__
+#undef __noinline__
 #undef __maxnreg__
 // Left as names, which the build refuses.
 #undef __cluster_dims__
 #undef __block_size__
 #define __device__
+#ifdef KJIT_SIM_UNIT  // left as they are, for the build
+#define __global__ __global__
+#define __launch_bounds__(...) __launch_bounds__(__VA_ARGS__)
+#else
 #define __global__
+#define __launch_bounds__(...)
+#endif
 #define __host__
 #define __shared__ static thread_local
 #define __constant__
@@ -50,7 +67,6 @@ void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
 #define __forceinline__ inline __attribute__((always_inline))
 // Empty, for the standard library writes __attribute__((__noinline__)).
 #define __noinline__
-#define __launch_bounds__(...)
 #define __maxnreg__(...)
 
 // A source that asks whether a CUDA compiler reads it hears yes. CUDA's own headers must not: see kjit_sim/cuda/.
@@ -60,4 +76,5 @@ void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
 #include <kjit_sim/intrinsics.h>
 #include <kjit_sim/launch.h>
 #include <kjit_sim/math.h>
+#include <kjit_sim/ptx.h>
 #include <kjit_sim/threads.h>

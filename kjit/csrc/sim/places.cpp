@@ -1,4 +1,4 @@
-#include "check_places.h"
+#include "places.h"
 
 #include <cxxabi.h>
 #include <elf.h>
@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -146,8 +147,19 @@ Module read_module() {
   return module;
 }
 
-/// Runs addr2line; false where it is not there or knows nothing.
-bool source_line(std::uintptr_t offset, char* text, std::size_t size) {
+bool is_in_module(const void* address) {
+  const Module& module = this_module();
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  for (int i = 0; i < module.segments; ++i) {
+    if (at - reinterpret_cast<std::uintptr_t>(module.data[i].begin) < module.data[i].size) return true;
+  }
+  return false;
+}
+
+enum class Line { kNone, kOfHeader, kOwn };
+
+/// Runs addr2line; `kNone` where it is not there or knows nothing.
+Line source_line(std::uintptr_t offset, char* text, std::size_t size) {
   char command[1400];
   std::size_t at =
       static_cast<std::size_t>(std::snprintf(command, sizeof(command), "exec 2>/dev/null addr2line -f -C -i -e '"));
@@ -160,17 +172,20 @@ bool source_line(std::uintptr_t offset, char* text, std::size_t size) {
   }
   std::snprintf(command + at, sizeof(command) - at, "' 0x%zx", static_cast<std::size_t>(offset));
   FILE* const pipe = popen(command, "re");
-  if (pipe == nullptr) return false;
+  if (pipe == nullptr) return Line::kNone;
   bool found = false, is_own = false;
   char line[1200];
   // Lines of function names and of places, in turn; the innermost frame first.
   for (bool is_place = false; std::fgets(line, sizeof(line), pipe) != nullptr;) {
     const bool ends = std::strchr(line, '\n') != nullptr;
     if (!ends) continue;
-    if (is_place && !is_own && line[0] != '?') {
-      line[std::strcspn(line, " \n")] = '\0';
+    line[std::strcspn(line, is_place ? " \n" : "\n")] = '\0';
+    // What the compiler made by itself has no line.
+    const bool has_line = line[0] != '?' && std::strstr(line, ":?") == nullptr;
+    if (is_place && !is_own && has_line) {
       const bool is_header = std::strstr(line, "/include/kjit/") != nullptr ||
-                             std::strstr(line, "/include/kjit_sim/") != nullptr || std::strncmp(line, "/usr/", 5) == 0;
+                             std::strstr(line, "/include/kjit_sim/") != nullptr ||
+                             std::strstr(line, "/csrc/sim/") != nullptr || std::strncmp(line, "/usr/", 5) == 0;
       if (!found || !is_header) {
         const std::size_t length = std::strlen(line);
         const char* const slash = std::strrchr(line, '/');
@@ -182,7 +197,7 @@ bool source_line(std::uintptr_t offset, char* text, std::size_t size) {
     is_place = !is_place;
   }
   pclose(pipe);
-  return found;
+  return !found ? Line::kNone : is_own ? Line::kOwn : Line::kOfHeader;
 }
 
 }  // namespace
@@ -203,13 +218,42 @@ bool Module::is_own(std::size_t offset) const {
   return offset < own_size && own[offset] != 0;
 }
 
-void place_of(const void* address, char* text, std::size_t size) {
+bool place_of(const void* address, char* text, std::size_t size) {
   const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(address) - this_module().base;
   // One less: the address is where the call returns to.
-  if (source_line(offset - 1, text, size)) return;
+  const Line line = source_line(offset - 1, text, size);
+  if (line != Line::kNone) return line == Line::kOwn;
   const char* const slash = std::strrchr(this_module().path, '/');
   std::snprintf(text, size, "%s+0x%zx (no source line: that needs addr2line, of binutils)",
                 slash != nullptr ? slash + 1 : this_module().path, static_cast<std::size_t>(offset));
+  return false;
+}
+
+const void* own_caller() {
+  struct Walk {
+    const void* first = nullptr;
+    const void* own = nullptr;
+  } walk;
+  _Unwind_Backtrace(
+      [](_Unwind_Context* context, void* data) {
+        auto& walk = *static_cast<Walk*>(data);
+        const auto* const address = reinterpret_cast<const void*>(_Unwind_GetIP(context));
+        char text[300];
+        if (walk.first == nullptr) walk.first = address;
+        if (!is_in_module(address) || !place_of(address, text, sizeof(text))) return _URC_NO_REASON;
+        walk.own = address;
+        return _URC_END_OF_STACK;
+      },
+      &walk);
+  return walk.own != nullptr ? walk.own : walk.first;
+}
+
+void accuse(const char* what, const void* place) {
+  worker->is_inside = true;
+  char kernel[200], line[260];
+  name_of_kernel(worker->launch->kernel, kernel, sizeof(kernel));
+  place_of(place, line, sizeof(line));
+  fail("kernel %s %s, at %s", kernel, what, line);
 }
 
 void name_of_kernel(const void* address, char* text, std::size_t size) {

@@ -37,8 +37,13 @@ struct Module {
 };
 const Module& this_module();
 
-/// `file:line` of the call before `address`, in the op's own source where there is one; else module and offset.
-void place_of(const void* address, char* text, std::size_t size);
+/// `file:line` of the call before `address`, in the op's own source where there is one; else module and offset. False:
+/// nothing of the op's own source is there.
+bool place_of(const void* address, char* text, std::size_t size);
+/// Where the caller of the simulator that asks goes on, in the op's own source if it comes from there.
+const void* own_caller();
+/// Ends the launch with a report that the running thread's kernel does `what` ("reads ..."), with the place.
+[[noreturn]] void accuse(const char* what, const void* place);
 /// The name of a kernel.
 void name_of_kernel(const void* address, char* text, std::size_t size);
 

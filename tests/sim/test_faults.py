@@ -1,0 +1,217 @@
+"""What would end the process on a CPU, or never end, is an error of the launch, and the process goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kjit.build.toolchain import Toolchain
+from kjit.errors import ToolchainError
+from kjit.spec import Target
+
+HERE = Path(__file__).parent
+SOURCE = HERE / "fault_cases.cuh"
+RUNS = HERE / "fault_runs.py"
+
+CHOSEN = "(block (2, 0, 0), thread (5, 0, 0))"
+ILLEGAL = "an illegal memory access: kernel "
+FREED = "which is no memory that a kernel has allocated, or is freed already"
+ENDLESS = "has run for 0.5 seconds (KJIT_SIM_TIMEOUT)"
+LATER = (
+    "blocks from number 1 on have not begun: one that waits for a later one needs a cooperative launch, or a cluster"
+)
+
+# The name of a case and what its report says, besides the place where the case has one.
+FAULTS: dict[str, list[str]] = {
+    "null_pointer": [f"{ILLEGAL}store writes to 0x0, which is at or near the null pointer", CHOSEN],
+    "wild_pointer": [f"{ILLEGAL}store writes to 0x123456789000, where no memory is", CHOSEN],
+    "impossible_pointer": [f"{ILLEGAL}store uses an address that no memory can have", CHOSEN],
+    "read_only": [f"{ILLEGAL}store writes to 0x", "where it may not", CHOSEN],
+    "wild_read": [f"{ILLEGAL}load reads from 0x123456789004, where no memory is", CHOSEN],
+    "wild_copy": [f"{ILLEGAL}copy reads from 0x123456789000, where no memory is", CHOSEN],
+    "wild_text": [f"{ILLEGAL}print reads from 0x123456789000, where no memory is", CHOSEN],
+    "null_function": [f"{ILLEGAL}call calls the function at 0x0", CHOSEN],
+    "division": ["kernel divide divides an integer by zero", CHOSEN],
+    "aborted": ["kernel give_up calls abort()", CHOSEN],
+    "terminated": ["kernel terminate_in was aborted by the C or C++ library", CHOSEN],
+    "large_array": ["a stack overflow: ", "kernel use_locals<1048576>", "more than 576 KiB", "thread (0, 0, 0)"],
+    "recursion": ["a stack overflow: ", "kernel recurse", CHOSEN],
+    "deleted_twice": ["kernel allocate deletes 0x", FREED, CHOSEN],
+    "foreign_memory": ["kernel release frees 0x", FREED, CHOSEN],
+    "freed_twice": ["kernel release_twice frees 0x", FREED, CHOSEN],
+    "one_of_two": ["kernel fail_alone calls abort()", "(block (1, 0, 0), thread (0, 0, 0))"],
+    "child_launch": ["kernel parent launches a kernel, which the simulator cannot run", CHOSEN],
+    "beyond_bounds": [
+        "kernel bounded<31> is launched with blocks of 32 threads, and its __launch_bounds__ allow 31",
+        "(block (0, 0, 0), thread (0, 0, 0))",
+    ],
+    "endless_loop": [
+        f"kernel spin does not end: block (2, 0, 0) {ENDLESS}",
+        "threads 0 to 4 wait at __syncthreads",
+        "thread 5 runs",
+        "threads 6 to 31 have not begun",
+    ],
+    "later_block": [f"kernel poll does not end: block (0, 0, 0) {ENDLESS}", "thread 0 runs", LATER],
+    "atomic_poll": [f"kernel poll_atomically does not end: block (0, 0, 0) {ENDLESS}", "could go on"],
+    "endless_barriers": [f"kernel meet_for_ever does not end: block (0, 0, 0) {ENDLESS}", "threads "],
+}
+# Refused, and reported where mistakes are looked for; else the last error of the runtime, as on a GPU.
+REFUSED = {
+    "too_many_threads": "invalid configuration argument: kernel count is not launched (1 x 1 x 1 blocks of 2048 x",
+    "too_much_shared_memory": "invalid argument: kernel count is not launched (1 x 1 x 1 blocks of 32 x 1 x 1 threads",
+}
+RIGHT = ("right_array", "right_memory", "within_bounds")
+# The checks see these before the processor does.
+SEEN_BY_CHECKS = ("null_pointer", "wild_pointer", "impossible_pointer", "read_only", "wild_read", "wild_copy")
+
+
+def run(folder: Path, mode: str, *cases: str, code: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs cases, or `code` with `module` in it, in a process of its own."""
+    environment = {**os.environ, "KJIT_SIM_TIMEOUT": "0.5", "KJIT_SIM_THREADS": "2"}
+    arguments = [str(RUNS), str(folder), mode, *cases]
+    if code:
+        start = f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport torch\nfrom fault_runs import load, run\n"
+        arguments = ["-c", f"{start}module = load({str(folder)!r}, {mode!r})\n{code}"]
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.fixture(scope="module", params=["sim", "sim-check"])
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A folder with the module, and which simulator it is for."""
+    try:
+        Toolchain.for_target(Target.sim(check=request.param == "sim-check"))
+    except ToolchainError as error:
+        pytest.skip(f"needs CUDA's headers for the simulator: {error.message}")
+    yield tmp_path_factory.mktemp("faults"), request.param
+
+
+@pytest.fixture(scope="module")
+def outcomes(built: tuple[Path, str]) -> dict[str, Any]:
+    """What came of each case, one after another in one process."""
+    result = run(*built, *FAULTS, *REFUSED, *RIGHT)
+    assert result.returncode == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+def is_at_mark(report: str, case: str) -> bool:
+    """Whether the report names a line with the mark of the case; true where the case has none."""
+    lines = enumerate(SOURCE.read_text().splitlines(), 1)
+    marked = [number for number, line in lines if re.search(rf"// FAULT:.* {case}\b", line)]
+    return not marked or any(f"{SOURCE.name}:{number}" in report for number in marked)
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_fault_is_an_error_that_names_its_place_and_the_process_goes_on(
+    built: tuple[Path, str], outcomes: dict[str, Any], case: str
+) -> None:
+    report = outcomes[case]["report"]
+    words = FAULTS[case]
+    if built[1] == "sim-check" and case in SEEN_BY_CHECKS:
+        words = [re.sub(r"^.*: (kernel \w+) .*", r"\1", words[0]), CHOSEN]
+    for each in words:
+        assert each in report
+    assert is_at_mark(report, case)
+    assert outcomes[case]["goes_on"]
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_launch_that_is_refused_is_reported_at_that_launch(
+    built: tuple[Path, str], outcomes: dict[str, Any], case: str
+) -> None:
+    report = outcomes[case]["report"]
+    if built[1] == "sim":
+        assert report == ""
+    else:
+        assert REFUSED[case] in report
+        assert is_at_mark(report, case)
+        assert outcomes[case]["goes_on"]
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_what_a_gpu_can_do_is_no_fault(outcomes: dict[str, Any], case: str) -> None:
+    assert outcomes[case] == {"report": "", "goes_on": True}
+
+
+def test_a_fault_outside_of_kernels_goes_where_it_would(built: tuple[Path, str]) -> None:
+    code = """
+import ctypes, faulthandler, signal
+seen = []
+signal.signal(signal.SIGURG, lambda *_: seen.append("urgent"))
+before = [signal.getsignal(s) for s in (signal.SIGABRT, signal.SIGFPE, signal.SIGURG)]
+faulthandler.enable()
+assert run(module, "division")["goes_on"] and "divides" in run(module, "division")["report"]
+assert run(module, "endless_loop")["goes_on"]
+assert [signal.getsignal(s) for s in (signal.SIGABRT, signal.SIGFPE, signal.SIGURG)] == before
+signal.raise_signal(signal.SIGURG)
+assert seen == ["urgent"]
+print("still here", flush=True)
+ctypes.string_at(0)
+"""
+    result = run(*built, code=code)
+    assert result.stdout.endswith("still here\n"), result.stderr
+    assert result.returncode == -signal.SIGSEGV
+    assert result.stderr.count("Fatal Python error: Segmentation fault") == 1
+
+
+def test_a_fault_of_another_thread_is_none_of_the_kernel(built: tuple[Path, str]) -> None:
+    code = """
+import ctypes, faulthandler, os, threading
+faulthandler.enable()
+os.environ["KJIT_SIM_TIMEOUT"] = "60"
+def crash():
+    ctypes.CDLL(None).usleep(300000)
+    ctypes.string_at(0)
+threading.Thread(target=crash).start()
+ctypes.CDLL(None).usleep(1000)
+module.later_block(torch.zeros(128))
+"""
+    result = run(*built, code=code)
+    assert result.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in result.stderr
+
+
+def test_a_kernel_keeps_the_rounding_of_its_caller(built: tuple[Path, str]) -> None:
+    code = """
+torch.set_flush_denormal(True)
+tiny = torch.tensor([1e-39])
+assert (tiny * 1).item() == 0
+run(module, "division"), run(module, "endless_loop")
+assert (tiny * 1).item() == 0
+"""
+    result = run(*built, code=code)
+    assert result.returncode == 0, result.stderr
+
+
+def test_two_modules_keep_to_their_own_faults(built: tuple[Path, str], tmp_path: Path) -> None:
+    shutil.copytree(built[0], tmp_path / "other")
+    code = f"""
+import threading
+other = load({str(tmp_path / "other")!r}, {built[1]!r})
+assert other is not module
+reports = {{}}
+def many(which, name):
+    reports[name] = {{run(which, "division")["report"][-400:] for _ in range(20)}}
+threads = [threading.Thread(target=many, args=each) for each in ((module, "a"), (other, "b"), (module, "c"))]
+for each in threads: each.start()
+for each in threads: each.join()
+assert reports["a"] == reports["b"] == reports["c"] and len(reports["a"]) == 1, reports
+import ctypes
+print("still here", flush=True)
+ctypes.string_at(0)
+"""
+    result = run(*built, code=code)
+    assert result.stdout.endswith("still here\n"), result.stderr
+    assert result.returncode == -signal.SIGSEGV
