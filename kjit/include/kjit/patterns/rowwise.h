@@ -55,7 +55,8 @@ struct RowSizes {
 /// Combines `math.term` over each of `num_rows` rows, calls `math.row` with the total, and `math.element` for each
 /// element of the row. Tensors with an element at each place or for each row have that many, contiguous but for
 /// `Strided` ones; those with an element for each column have `row_size`. All lie on `device`. A result may lie where
-/// an input of the same shape does, and must not overlap one otherwise. Totals are the same in each run, bit by bit.
+/// an input of the same shape does, and must not overlap one otherwise. Totals are the same in each run, bit by bit; of
+/// rows that are not aligned to 16 bytes, where tensors begin at the same place in a line of 128.
 template <typename Math, typename... Operands>
 void rowwise(const Math& math, const RowSizes& sizes, const SymbolicDevice& device, const Operands&... tensors) {
   if constexpr (kjit::details::check_rowwise<Math, Operands...>()) {
