@@ -62,7 +62,7 @@ def _specs(home: str, modules: int) -> list[Spec]:
 
 def build(home: str, modules: int) -> float:
     """Fill the cache and write the bundle. Runs in a process of its own."""
-    from kjit.build import bundle, bundle_writer, plan
+    from kjit.build import bundle_writer, plan
     from kjit.build.store import Store
     from kjit.spec import Target
 
@@ -74,7 +74,7 @@ def build(home: str, modules: int) -> float:
         if outcome.error is not None:
             raise outcome.error
     artifacts = [(each.variant, each.artifact) for each in shipped if each.artifact is not None]
-    bundle_writer.write(Path(home, bundle.FOLDER), artifacts)
+    bundle_writer.write(Path(home, load.BUNDLE), artifacts)
     return 0.0
 
 

@@ -21,7 +21,8 @@ import common
 import torch
 
 import kjit
-from kjit.runtime import eager_calls, native
+from kjit.build import eager_calls
+from kjit.runtime import native
 
 _CONSTANT = 7
 _CALLS = 500

@@ -38,7 +38,8 @@ from common import Kernel
 from kjit.bench.clocks import watch_throttling
 from kjit.bench.hardware import find_hardware
 from kjit.benchmark import quick, rotated
-from kjit.runtime.load import ensure_built, load_variant
+from kjit.build.miss import ensure_built
+from kjit.runtime.load import load_variant
 from kjit.spec import Target, Variant
 
 _ROWS = [1, 8, 64]

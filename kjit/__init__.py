@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kjit import benchmark as benchmark
     from kjit import testing as testing
-    from kjit.build.highway import highway_include as highway_include
     from kjit.errors import CacheError as CacheError
     from kjit.errors import CompileError as CompileError
     from kjit.errors import KjitError as KjitError
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from kjit.runtime.declared import DeclaredModule as DeclaredModule
     from kjit.runtime.declared import module as module
     from kjit.runtime.declared import product as product
+    from kjit.runtime.highway import highway_include as highway_include
     from kjit.runtime.load import jit as jit
     from kjit.runtime.load import load_jit as load_jit
     from kjit.runtime.once import cache_once as cache_once
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kjit.spec import Spec as Spec
     from kjit.spec import Target as Target
     from kjit.spec import Variant as Variant
-    from kjit.template_args import make_cpp_args as make_cpp_args
+    from kjit.spec import make_cpp_args as make_cpp_args
 
 __version__ = "0.1.0"
 
@@ -46,10 +46,10 @@ _HOMES = {
     "UsageError": "kjit.errors",
     "Variant": "kjit.spec",
     "cache_once": "kjit.runtime.once",
-    "highway_include": "kjit.build.highway",
+    "highway_include": "kjit.runtime.highway",
     "jit": "kjit.runtime.load",
     "load_jit": "kjit.runtime.load",
-    "make_cpp_args": "kjit.template_args",
+    "make_cpp_args": "kjit.spec",
     "module": "kjit.runtime.declared",
     "product": "kjit.runtime.declared",
     "torch_op": "kjit.runtime.torch_op",

@@ -21,16 +21,16 @@ from typing import Literal
 
 import kjit
 from kjit import env
-from kjit.build import gpus
 from kjit.build.compilers import ask, find_cxx, find_host_cxx
 from kjit.build.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_versions
+from kjit.build.eager_calls import python_header
 from kjit.build.folders import is_noexec
-from kjit.build.highway import find_highway
 from kjit.build.memo import open_memo
 from kjit.build.staging import temporary_root
 from kjit.build.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
 from kjit.errors import KjitError, ToolchainError
-from kjit.runtime.eager_calls import python_header
+from kjit.runtime import gpus
+from kjit.runtime.highway import find_highway
 from kjit.spec import CudaArch
 
 State = Literal["ok", "problem", "absent"]

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from kjit.build.compilers import Compiler, ask, find_cxx
 from kjit.build.cuda import CudaToolkit, find_cuda
-from kjit.build.highway import highway_include
 from kjit.build.toolchain import gpu_archs, kjit_include, runtime_target, tvm_ffi_include
 from kjit.errors import ToolchainError, UsageError
 from kjit.project import Project
+from kjit.runtime.highway import highway_include
 from kjit.spec import CudaArch
 
 DEFAULT_ARCH = CudaArch(9, 0, "a")

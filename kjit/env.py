@@ -9,13 +9,13 @@ whole machine or a whole run decides.
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from kjit.errors import UsageError
+import kjit
 
 CACHE_DIR = "KJIT_CACHE_DIR"
 CUDA_ARCH_LIST = "KJIT_CUDA_ARCH_LIST"
@@ -40,64 +40,47 @@ _FALSE = ("0", "false", "no", "off")
 _TRUE = ("1", "true", "yes", "on", "sim")
 
 
-@dataclass(frozen=True)
-class Variable:
-    """An environment variable and what it does, in one sentence; the documentation's table is made of these."""
-
-    name: str
-    meaning: str
-
-
-VARIABLES = (
-    Variable(CACHE_DIR, "The folder of the artifact cache; by default the user's cache folder, `~/.cache/kjit`."),
-    Variable(
-        SHARED_CACHE_DIR,
-        "Caches that are filled by others and only read, separated by `:`; asked for what is not in `KJIT_CACHE_DIR`.",
+VARIABLES: Mapping[str, str] = {
+    CACHE_DIR: "The folder of the artifact cache; by default the user's cache folder, `~/.cache/kjit`.",
+    SHARED_CACHE_DIR: (
+        "Caches that are filled by others and only read, separated by `:`; asked for what is not in `KJIT_CACHE_DIR`."
     ),
-    Variable(
-        CACHE_MAX_SIZE,
-        "How large the artifacts of the cache may get, like `5G` or `500M`; what was not used for longest goes first.",
+    CACHE_MAX_SIZE: (
+        "How large the artifacts of the cache may get, like `5G` or `500M`; what was not used for longest goes first."
     ),
-    Variable(
-        CUDA_ARCH_LIST,
-        "The GPU architectures to build for, separated by commas or spaces (`8.0,9.0a`); by default the GPUs present.",
+    CUDA_ARCH_LIST: (
+        "The GPU architectures to build for, separated by commas or spaces (`8.0,9.0a`); by default the GPUs present."
     ),
-    Variable(TVM_FFI_CUDA_ARCH_LIST, f"The same, for all users of tvm-ffi; `{CUDA_ARCH_LIST}` goes before it."),
-    Variable(
-        CUDA_HOME, "The CUDA toolkit to compile with; goes before `CUDA_HOME` and before what is found by itself."
-    ),
-    Variable(
-        COMPILER_LAUNCHER,
-        "A program that is put before every command that compiles, like `sccache` or `ccache`; not before links.",
+    TVM_FFI_CUDA_ARCH_LIST: f"The same, for all users of tvm-ffi; `{CUDA_ARCH_LIST}` goes before it.",
+    CUDA_HOME: "The CUDA toolkit to compile with; goes before `CUDA_HOME` and before what is found by itself.",
+    COMPILER_LAUNCHER: (
+        "A program that is put before every command that compiles, like `sccache` or `ccache`; not before links."
     ),
     # Kernels with <kjit/highway.h> read it themselves.
-    Variable(
-        CPU_LEVEL,
+    CPU_LEVEL: (
         "A lower level of CPU (`x86-64-v2`) than this one has: of a bundle, and of a kernel with "
-        "`<kjit/highway.h>`, what runs there is taken, so that you can try it.",
+        "`<kjit/highway.h>`, what runs there is taken, so that you can try it."
     ),
     # Kernels read this one themselves, at their first call.
-    Variable(
-        CPU_CACHE_BYTES,
+    CPU_CACHE_BYTES: (
         "What a kernel for the CPU writes goes past the caches if all of its tensors together have more bytes than "
-        "this. By default half as much again as the last-level caches hold, by what the CPU says; 0: never.",
+        "this. By default half as much again as the last-level caches hold, by what the CPU says; 0: never."
     ),
-    Variable(NO_COMPILE, "Set to 1, a module that has not been built is an error and is never compiled at run time."),
-    Variable(
-        SIM,
+    NO_COMPILE: "Set to 1, a module that has not been built is an error and is never compiled at run time.",
+    SIM: (
         "Set to 1, CUDA kernels without a CPU kernel beside them run in the simulator when they are called with CPU "
-        "tensors; `check`: and mistakes in them are looked for. 0: tests do not use the simulator by themselves.",
+        "tensors; `check`: and mistakes in them are looked for. 0: tests do not use the simulator by themselves."
     ),
     # These three are read by the simulator itself, at each launch.
-    Variable(SIM_SEED, "A number: the simulator runs the threads of a block in another order for each."),
-    Variable(SIM_THREADS, "How many blocks the simulator runs side by side; by default one a core, and 16 at most."),
-    Variable(
-        SIM_TIMEOUT,
+    SIM_SEED: "A number: the simulator runs the threads of a block in another order for each.",
+    SIM_THREADS: "How many blocks the simulator runs side by side; by default one a core, and 16 at most.",
+    SIM_TIMEOUT: (
         "How many seconds the simulator lets one block of a kernel run before the launch is an error that says where "
-        "its threads are: time of the processor, not of the clock, 120 by default; 0: for ever.",
+        "its threads are: time of the processor, not of the clock, 120 by default; 0: for ever."
     ),
-    Variable(LOG, "`info` or `debug`: what kjit does at run time is written to stderr."),
-)
+    LOG: "`info` or `debug`: what kjit does at run time is written to stderr.",
+}
+"""Each environment variable and what it does, in one sentence; the documentation's table is made of these."""
 
 
 def cache_dir() -> Path:
@@ -111,13 +94,22 @@ def cache_dir() -> Path:
     """
     if text := _get(CACHE_DIR):
         return _path(CACHE_DIR, text)
+    folder = _user_cache_dir()
+    return _absolute(folder if os.path.isabs(folder) else "/.cache/kjit")
+
+
+def _user_cache_dir() -> str:
+    """As `platformdirs.user_cache_dir`, which is imported only where there is more to it."""
+    platform: str = sys.platform  # mypy would check this file for one of them only
+    if platform == "linux":
+        named = os.environ.get("XDG_CACHE_HOME", "")
+        return f"{named if os.path.isabs(named) else os.path.expanduser('~/.cache')}/kjit"
     import platformdirs
 
     try:
-        folder = platformdirs.user_cache_dir("kjit")
+        return platformdirs.user_cache_dir("kjit")
     except RuntimeError:  # so say its newer versions where there is no home
-        folder = ""
-    return _absolute(folder if os.path.isabs(folder) else "/.cache/kjit")
+        return ""
 
 
 def has_cache_dir() -> bool:
@@ -148,9 +140,11 @@ def cache_max_size() -> int | None:
     text = _get(CACHE_MAX_SIZE)
     if not text or text.lower() in _FALSE:
         return None
+    import re
+
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
     if match is None:
-        raise UsageError(f"{CACHE_MAX_SIZE} is '{text}', which is no size.", hint="write it like 5G or 500M")
+        raise kjit.UsageError(f"{CACHE_MAX_SIZE} is '{text}', which is no size.", hint="write it like 5G or 500M")
     return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
 
 
@@ -207,7 +201,7 @@ def log_level() -> LogLevel | None:
     if text == "debug":
         return "debug"
     if text:
-        raise UsageError(f"{LOG} is '{text}'.", hint=f"set {LOG} to info or debug")
+        raise kjit.UsageError(f"{LOG} is '{text}'.", hint=f"set {LOG} to info or debug")
     return None
 
 
@@ -224,7 +218,7 @@ def simulation() -> Simulation | None:
         return "sim-check"
     if text in _TRUE:
         return "sim"
-    raise UsageError(f"{SIM} is '{text}'.", hint=f"set {SIM} to 1, check or 0")
+    raise kjit.UsageError(f"{SIM} is '{text}'.", hint=f"set {SIM} to 1, check or 0")
 
 
 def forbids_simulation() -> bool:
@@ -250,7 +244,7 @@ def _path(name: str, text: str) -> Path:
     try:
         path = os.fspath(Path(text).expanduser()) if text.startswith("~") else text
     except RuntimeError:
-        raise UsageError(
+        raise kjit.UsageError(
             f"{name} is '{text}', and no such user has a home folder.", hint=f"give {name} an absolute path"
         ) from None
     return absolute(name, path)
@@ -268,7 +262,7 @@ def absolute(name: str, path: str) -> Path:
     try:
         return _absolute(path if path.startswith("/") else os.path.abspath(path))
     except FileNotFoundError:
-        raise UsageError(
+        raise kjit.UsageError(
             f"{name} is '{path}', and the current folder, to which that is relative, does not exist any more.",
             hint=f"give {name} an absolute path, or cd to a folder that exists",
         ) from None

@@ -1,18 +1,30 @@
-"""What is built, as values: `Spec` (sources, exports, flags), `Target` (for which hardware), `Variant` (both).
+"""What is built, as values: `Spec` (sources, exports, flags), `Target` (for which hardware), `Variant` (both); and
+Python values as C++ template arguments (`make_cpp_args`).
 
 Whatever can change the compiled library is a field of one of these, so that a key computed from them cannot forget
 anything. Nothing here touches the disk, a compiler or torch.
+
+The classes behave as frozen dataclasses do, and are none: the code of a dataclass is generated when its module is
+imported, which takes longer than all else that a process does for its first kernel.
+
+One rule for template arguments of every type: C++ must read back exactly the value that Python had. So a number past
+`int` carries the suffix of its type, and a float is written in hexadecimal, which is exact and needs no rounding rule.
+C++ converts between integer types in a template argument but never between floating types, so a Python `float`, which
+is a double, fits a template parameter of type `double` or `auto` only. The trade-off: for a `float` parameter the
+caller writes the literal, as a string (`"0.5f"`).
 """
 
 from __future__ import annotations
 
+import math
+import numbers
 import os
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+import sys
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, NoReturn
 
-from kjit.errors import UsageError
+import kjit
 
 Side = Literal["cpu", "cuda"]
 """A side of a `Spec`: its C++ sources or its CUDA sources."""
@@ -25,22 +37,85 @@ Export = tuple[str, str]
 
 StrPath = str | os.PathLike[str]
 
-_ARCH = re.compile(
-    r"(?:sm_|compute_)?(?P<digits>\d{2,3})(?P<suffix>[af]?)|(?P<major>\d{1,2})\.(?P<minor>\d)(?P<suffix2>[af]?)"
-)
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Files are called by it, with endings of nvcc's besides; a file system takes names of 255 bytes.
 _LONGEST_NAME = 180
 _LONGEST_FILE_NAME = 255
 
 
-@dataclass(frozen=True, order=True)
-class CudaArch:
-    """A GPU architecture: compute capability `major.minor`, and `a` or `f` for code specific to it or its family."""
+class _Value:
+    """A value: equal to another one with equal fields, hashed by them, and never changed."""
+
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def _set(self, *values: object) -> None:
+        for field, value in zip(self._fields, values, strict=True):
+            object.__setattr__(self, field, value)
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple([getattr(self, field) for field in self._fields])
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _refuse_change(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        _refuse_change(f"cannot delete field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return self is other or self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{field}={value!r}" for field, value in zip(self._fields, self._values(), strict=True))
+        return f"{type(self).__qualname__}({fields})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self._values())
+
+
+def _restored(cls: type[_Value], values: tuple[object, ...]) -> _Value:
+    """A value that was pickled or copied, without its `__init__`."""
+    value = object.__new__(cls)
+    value._set(*values)
+    return value
+
+
+def _refuse_change(message: str) -> NoReturn:
+    from dataclasses import FrozenInstanceError
+
+    raise FrozenInstanceError(message)
+
+
+class CudaArch(_Value):
+    """A GPU architecture: compute capability `major.minor`, and `a` or `f` for code specific to it or its family.
+
+    Ordered by these three.
+    """
+
+    __slots__ = _fields = __match_args__ = ("major", "minor", "suffix")
 
     major: int
     minor: int
-    suffix: str = ""
+    suffix: str
+
+    def __init__(self, major: int, minor: int, suffix: str = "") -> None:
+        self._set(major, minor, suffix)
+
+    def __lt__(self, other: CudaArch) -> bool:
+        return self._values() < other._values() if isinstance(other, CudaArch) else NotImplemented
+
+    def __le__(self, other: CudaArch) -> bool:
+        return self._values() <= other._values() if isinstance(other, CudaArch) else NotImplemented
+
+    def __gt__(self, other: CudaArch) -> bool:
+        return self._values() > other._values() if isinstance(other, CudaArch) else NotImplemented
+
+    def __ge__(self, other: CudaArch) -> bool:
+        return self._values() >= other._values() if isinstance(other, CudaArch) else NotImplemented
 
     @classmethod
     def parse(cls, text: str) -> CudaArch:
@@ -49,15 +124,18 @@ class CudaArch:
         Raises:
             UsageError: `text` is none of these.
         """
-        match = _ARCH.fullmatch(text.strip())
-        if match is None:
-            raise UsageError(
-                f"'{text}' is not a CUDA architecture.",
-                hint="write it like 9.0a, 90a or sm_90a; for example 8.0,9.0a,10.0a",
-            )
-        if match["digits"]:
-            return cls(int(match["digits"][:-1]), int(match["digits"][-1]), match["suffix"])
-        return cls(int(match["major"]), int(match["minor"]), match["suffix2"])
+        word = text.strip()
+        number, suffix = (word[:-1], word[-1]) if word.endswith(("a", "f")) else (word, "")
+        digits = number.removeprefix("sm_") if number.startswith("sm_") else number.removeprefix("compute_")
+        if len(digits) in (2, 3) and _is_decimal(digits):
+            return cls(int(digits[:-1]), int(digits[-1]), suffix)
+        major, _, minor = number.partition(".")
+        if len(major) in (1, 2) and len(minor) == 1 and _is_decimal(major) and _is_decimal(minor):
+            return cls(int(major), int(minor), suffix)
+        raise kjit.UsageError(
+            f"'{text}' is not a CUDA architecture.",
+            hint="write it like 9.0a, 90a or sm_90a; for example 8.0,9.0a,10.0a",
+        )
 
     @property
     def digits(self) -> str:
@@ -93,8 +171,7 @@ class CudaArch:
         return self.runs_on(other.major, other.minor) and (self.suffix != "a" or other.suffix == "a")
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(_Value):
     """What an artifact is built for: the CPU, one or more CUDA architectures, or the simulator.
 
     Attributes:
@@ -105,12 +182,21 @@ class Target:
             in build/cpu.py); None is this machine's CPU.
     """
 
-    kind: TargetKind
-    arch: CudaArch | None = None
-    others: tuple[CudaArch, ...] = ()
-    level: str | None = None
+    __slots__ = _fields = __match_args__ = ("kind", "arch", "others", "level")
 
-    def __post_init__(self) -> None:
+    kind: TargetKind
+    arch: CudaArch | None
+    others: tuple[CudaArch, ...]
+    level: str | None
+
+    def __init__(
+        self,
+        kind: TargetKind,
+        arch: CudaArch | None = None,
+        others: tuple[CudaArch, ...] = (),
+        level: str | None = None,
+    ) -> None:
+        self._set(kind, arch, others, level)
         if (self.kind == "cuda") != (self.arch is not None):
             raise ValueError("a CUDA target has an architecture, and no other target has one")
         if any(self.arch is None or arch.major != self.arch.major for arch in self.others):
@@ -153,8 +239,7 @@ class Target:
         return f"{self.kind}:{'+'.join(f'sm_{arch.digits}' for arch in self.archs)}" if self.archs else self.kind
 
 
-@dataclass(frozen=True, init=False)
-class Spec:
+class Spec(_Value):
     """One module: what is compiled and what it exports.
 
     `cuda_*` is its CUDA side and `cpp_*` its C++ side. `load_jit` builds all that it is given into one module; a
@@ -172,6 +257,19 @@ class Spec:
     Raises:
         UsageError: the name or an export is not an identifier, or there is nothing to build.
     """
+
+    __slots__ = _fields = (
+        "name",
+        "args",
+        "cpp_files",
+        "cuda_files",
+        "cpp_wrappers",
+        "cuda_wrappers",
+        "extra_cflags",
+        "extra_cuda_cflags",
+        "extra_ldflags",
+        "extra_include_paths",
+    )
 
     name: str
     args: tuple[str, ...]
@@ -197,30 +295,30 @@ class Spec:
         extra_ldflags: Iterable[str] = (),
         extra_include_paths: Iterable[StrPath] = (),
     ) -> None:
-        if _NAME.fullmatch(name) is None:
-            raise UsageError(f"'{name}' cannot name a module: it must be an identifier (letters, digits, underscores).")
+        if not _is_name(name):
+            raise kjit.UsageError(
+                f"'{name}' cannot name a module: it must be an identifier (letters, digits, underscores)."
+            )
         if len(name) > _LONGEST_NAME:
-            raise UsageError(
+            raise kjit.UsageError(
                 f"'{name[:20]}...' cannot name a module: it has {len(name)} letters, and {_LONGEST_NAME} are possible.",
                 hint="tell variants apart by their arguments, not by their names",
             )
-        fields: dict[str, object] = {
-            "name": name,
-            "args": tuple(args),
-            "cpp_files": _paths("cpp_files", cpp_files),
-            "cuda_files": _paths("cuda_files", cuda_files),
-            "cpp_wrappers": _exports("cpp_wrappers", cpp_wrappers),
-            "cuda_wrappers": _exports("cuda_wrappers", cuda_wrappers),
-            "extra_cflags": _strings("extra_cflags", extra_cflags),
-            "extra_cuda_cflags": _strings("extra_cuda_cflags", extra_cuda_cflags),
-            "extra_ldflags": _strings("extra_ldflags", extra_ldflags),
-            "extra_include_paths": _paths("extra_include_paths", extra_include_paths),
-        }
         _refuse_nul("args", args)
-        for field, value in fields.items():
-            object.__setattr__(self, field, value)
+        self._set(
+            name,
+            tuple(args),
+            _paths("cpp_files", cpp_files),
+            _paths("cuda_files", cuda_files),
+            _exports("cpp_wrappers", cpp_wrappers),
+            _exports("cuda_wrappers", cuda_wrappers),
+            _strings("extra_cflags", extra_cflags),
+            _strings("extra_cuda_cflags", extra_cuda_cflags),
+            _strings("extra_ldflags", extra_ldflags),
+            _paths("extra_include_paths", extra_include_paths),
+        )
         if not self.kinds:
-            raise UsageError(f"module '{name}' has no source: give cpp_files or cuda_files.")
+            raise kjit.UsageError(f"module '{name}' has no source: give cpp_files or cuda_files.")
 
     @property
     def kinds(self) -> tuple[Side, ...]:
@@ -240,7 +338,7 @@ class Spec:
         """
         if kind not in self.kinds:
             missing = "CUDA" if kind == "cuda" else "CPU"
-            raise UsageError(f"op '{self.name}' has no {missing} source, only {' and '.join(self.kinds)}.")
+            raise kjit.UsageError(f"op '{self.name}' has no {missing} source, only {' and '.join(self.kinds)}.")
         if kind == "cuda":
             return _without(self, cpp_files=(), cpp_wrappers=())
         return _without(self, cuda_files=(), cuda_wrappers=())
@@ -251,12 +349,16 @@ class Spec:
         return f"{self.name}<{', '.join(self.args)}>" if self.args else self.name
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(_Value):
     """One thing to build: a spec for a target."""
+
+    __slots__ = _fields = __match_args__ = ("spec", "target")
 
     spec: Spec
     target: Target
+
+    def __init__(self, spec: Spec, target: Target) -> None:
+        self._set(spec, target)
 
     @property
     def label(self) -> str:
@@ -266,14 +368,22 @@ class Variant:
 
 def _without(spec: Spec, **emptied: tuple[()]) -> Spec:
     copy = object.__new__(Spec)
-    for field in spec.__dataclass_fields__:
-        object.__setattr__(copy, field, emptied.get(field, getattr(spec, field)))
+    copy._set(*(emptied.get(field, getattr(spec, field)) for field in spec._fields))
     return copy
+
+
+def _is_name(text: str) -> bool:
+    """Whether it is an identifier in C++ and in Python."""
+    return text.isascii() and text.isidentifier()
+
+
+def _is_decimal(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 def _strings(field: str, values: Iterable[str]) -> tuple[str, ...]:
     if isinstance(values, str):
-        raise UsageError(f"{field} must be a list of strings, not the one string '{values}'.")
+        raise kjit.UsageError(f"{field} must be a list of strings, not the one string '{values}'.")
     texts = tuple(str(value) for value in values)
     _refuse_nul(field, texts)
     return texts
@@ -282,21 +392,23 @@ def _strings(field: str, values: Iterable[str]) -> tuple[str, ...]:
 def _refuse_nul(field: str, texts: Iterable[str]) -> None:
     for text in texts:
         if "\0" in text:
-            raise UsageError(f"{field}: {text!r} has a NUL character in it.")
+            raise kjit.UsageError(f"{field}: {text!r} has a NUL character in it.")
 
 
 def _paths(field: str, values: Iterable[StrPath]) -> tuple[str, ...]:
     if isinstance(values, (str, os.PathLike)):
-        raise UsageError(f"{field} must be a list of paths, not the one path '{os.fspath(values)}'.")
+        raise kjit.UsageError(f"{field} must be a list of paths, not the one path '{os.fspath(values)}'.")
     paths = tuple(os.path.normpath(os.fspath(value)) for value in values)
     _refuse_nul(field, paths)
     for path in paths:
         if len(path) > _LONGEST_FILE_NAME // 4 and any(
             len(os.fsencode(part)) > _LONGEST_FILE_NAME for part in path.split(os.sep)
         ):
-            raise UsageError(f"{field}: '{path[:40]}...' is no path: a name in it has over {_LONGEST_FILE_NAME} bytes.")
+            raise kjit.UsageError(
+                f"{field}: '{path[:40]}...' is no path: a name in it has over {_LONGEST_FILE_NAME} bytes."
+            )
         if not os.path.isabs(path):
-            raise UsageError(
+            raise kjit.UsageError(
                 f"{field}: '{path}' is not an absolute path.",
                 hint='write Path(__file__).parent / "csrc" / ... in the wrapper',
             )
@@ -309,8 +421,129 @@ def _exports(field: str, values: Iterable[Export]) -> tuple[Export, ...]:
     names = [name for name, _ in exports]
     if len({*names}) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"{field}: the export '{twice}' is there twice.", hint="give one of them another name")
+        raise kjit.UsageError(f"{field}: the export '{twice}' is there twice.", hint="give one of them another name")
     for name in names:
-        if _NAME.fullmatch(name) is None:
-            raise UsageError(f"{field}: the export name '{name}' is not an identifier.")
+        if not _is_name(name):
+            raise kjit.UsageError(f"{field}: the export name '{name}' is not an identifier.")
     return exports
+
+
+CPP_DTYPES = {
+    "float64": "double",
+    "float32": "fp32_t",
+    "float16": "fp16_t",
+    "bfloat16": "bf16_t",
+    "float8_e4m3fn": "fp8_e4m3_t",
+    "float8_e5m2": "fp8_e5m2_t",
+    "float8_e4m3fnuz": "fp8_e4m3fnuz_t",
+    "float8_e5m2fnuz": "fp8_e5m2fnuz_t",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint8": "uint8_t",
+    "uint16": "uint16_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
+    "bool": "bool",
+}
+"""How dtypes of torch are called in kjit's C++ headers."""
+
+_SUPPORTED = "bool, int (64 bits), float, str (a C++ token, as given) and the torch dtypes " + ", ".join(
+    name for name in CPP_DTYPES
+)
+
+
+class CppArgs(tuple[str, ...]):
+    """C++ template arguments, in order. `str(args)` joins them: `f"Scale<{args}>::run"`."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return ", ".join(self)
+
+
+def make_cpp_args(*values: object) -> CppArgs:
+    """Write Python values as C++ template arguments.
+
+    | value | written as |
+    |---|---|
+    | `True` | `true` |
+    | `-7`, `2**40`, `2**63` | `-7`, `1099511627776LL`, `9223372036854775808ULL` |
+    | `-2**63` | `(-9223372036854775807LL - 1)` |
+    | `0.1` | `0x1.999999999999ap-4` (a `double`, exact) |
+    | `math.inf`, `math.nan` | `__builtin_inf()`, `__builtin_nan("")` |
+    | `"kRow"` | `kRow` |
+    | `torch.bfloat16` | `bf16_t` |
+
+    Integers of numpy are taken as the `int` that they equal. nvcc (13.0) takes an infinity or a nan as the argument of
+    a class or host function template, and not as a direct argument of a `__global__` function template.
+
+    Returns:
+        A tuple of strings whose `str()` is the list as C++ reads it.
+
+    Raises:
+        TypeError: a value that has no such form; the message names it and lists what has one.
+    """
+    return CppArgs(_write(value) for value in values)
+
+
+def _write(value: object) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)  # for a string enumeration its value, whatever it prints
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, numbers.Integral):
+        return _write_int(int(value))
+    if isinstance(value, float):
+        return _write_float(value)
+    name = _torch_dtypes().get(value) if _is_torch_dtype(value) else None
+    if name is None:
+        raise TypeError(f"{value!r} ({_type_name(value)}) cannot be a C++ template argument; supported: {_SUPPORTED}")
+    return name
+
+
+def _write_int(value: int) -> str:
+    # C++ has no negative literals: -N is minus applied to N, so the lowest value of a type is an expression.
+    if value == -(2**31):
+        return "(-2147483647 - 1)"
+    if value == -(2**63):
+        return "(-9223372036854775807LL - 1)"
+    if -(2**31) < value < 2**31:
+        return str(value)
+    if -(2**63) < value < 2**63:
+        return f"{value}LL"
+    if 2**63 <= value < 2**64:
+        return f"{value}ULL"
+    raise TypeError(f"{value} does not fit in 64 bits and cannot be a C++ template argument; supported: {_SUPPORTED}")
+
+
+def _write_float(value: float) -> str:
+    if math.isnan(value):
+        return '__builtin_nan("")'
+    if math.isinf(value):
+        return "__builtin_inf()" if value > 0 else "-__builtin_inf()"
+    return float(value).hex()
+
+
+def _is_torch_dtype(value: object) -> bool:
+    # Who holds a torch.dtype has imported torch; nobody else should pay for it.
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.dtype)
+
+
+@lru_cache(maxsize=1)
+def _torch_dtypes() -> Mapping[object, str]:
+    torch = sys.modules["torch"]
+    # An older torch lacks some of the names.
+    return {getattr(torch, name): written for name, written in CPP_DTYPES.items() if hasattr(torch, name)}
+
+
+def forget_dtypes() -> None:
+    """What is called torch is no longer what it was."""
+    _torch_dtypes.cache_clear()
+
+
+def _type_name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

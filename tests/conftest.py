@@ -55,7 +55,7 @@ def _why_no_nvcc() -> str:
 
 @cache
 def _why_no_highway() -> str:
-    from kjit.build.highway import find_highway
+    from kjit.runtime.highway import find_highway
 
     try:
         find_highway()

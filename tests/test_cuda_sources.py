@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import kjit
+from kjit.build.miss import ensure_built
 from kjit.build.toolchain import Toolchain
 from kjit.project import find_project
 from kjit.runtime.declared import declared_in
-from kjit.runtime.load import ensure_built
 
 ROOT = Path(__file__).resolve().parent.parent
 ARCHS = ["8.0", "9.0a", "10.0a"]

@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 
 from kjit import doctor
 from kjit.build import cuda as cuda_module
-from kjit.build import folders, gpus
+from kjit.build import folders
 from kjit.build.compilers import find_cxx
-from kjit.build.gpus import Driver, Gpu
 from kjit.cli import app
 from kjit.doctor import Check, examine, is_fit
+from kjit.runtime import gpus
+from kjit.runtime.gpus import Driver, Gpu
 
 NAMES = [
     "kjit",

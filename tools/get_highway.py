@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kjit.build.highway import HEADER, find_highway
 from kjit.errors import ToolchainError
+from kjit.runtime.highway import HEADER, find_highway
 
 PACKAGE = "libhwy-dev"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kjit.build.flags import parse
 from kjit.build.messages import Message
-from kjit.template_args import CPP_DTYPES
+from kjit.spec import CPP_DTYPES
 
 Given = Mapping[str, Sequence[str]]
 """The flags that are not kjit's own, by where they stand: `extra_cflags`, `NVCC_APPEND_FLAGS`."""

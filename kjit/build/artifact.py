@@ -29,17 +29,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from kjit.build.folders import weakness
 from kjit.build.headers import Reads
 from kjit.build.key import FORMAT, Key, digest, read_file
+from kjit.runtime import ALTERED, read_library, weakness
 
 RECORD = "record.json"
 _LINES = 3
 _LONGEST_SUMMARY = 8192
-_PIECE = 65536
-_ALTERED = "was altered"
 RECORD_BEING_WRITTEN = re.compile(r"record\.json\.[0-9a-f]+")
 DAMAGED = "the artifact in the cache is damaged:"
 """How the reasons begin why an artifact cannot be used that once was one."""
@@ -151,7 +149,7 @@ def read_artifact(folder: str, owners: tuple[int, ...] | None = None) -> Artifac
         return f"{DAMAGED} its record is not a JSON object"
     if not is_ours and document.get("format") == FORMAT:
         return f"{DAMAGED} its record was altered"
-    return _fault(document) or Artifact(folder, _Record(document, *lines[1:]), status.st_mtime)
+    return _fault(document) or Artifact(folder, Record(document, *lines[1:]), status.st_mtime)
 
 
 def read_summary(folder: str) -> dict[str, Any] | str:
@@ -184,7 +182,7 @@ def _fault(record: dict[str, Any]) -> str | None:
     return None
 
 
-class _Record(Mapping[str, object]):
+class Record(Mapping[str, object]):
     """A record of which all but the summary is parsed when somebody asks for what is in it."""
 
     def __init__(self, summary: dict[str, object], compared: bytes, told: bytes) -> None:
@@ -272,7 +270,7 @@ def match(folder: str, key: Key, owners: tuple[int, ...], *, thorough: bool = Fa
     record = artifact.record
     if record["key1"] != key.key1 or record["op"] != key.variant.spec.name:
         return f"{DAMAGED} its record belongs to another artifact"
-    assert isinstance(record, _Record)  # of `read_artifact`
+    assert isinstance(record, Record)  # of `read_artifact`
     try:
         before = record.reads
         after = before.compare(key.anchors)
@@ -317,7 +315,7 @@ def damage(artifact: Artifact, owners: tuple[int, ...], *, thorough: bool = Fals
         difference = read.difference(artifact.record)
         if difference is None and thorough:
             content, _ = read_file(artifact.library_path, os.O_NOFOLLOW)
-            difference = None if digest(content) == artifact.record["digest"] else _ALTERED
+            difference = None if digest(content) == artifact.record["digest"] else ALTERED
     except FileNotFoundError:
         return f"{DAMAGED} its library is missing"
     except OSError as error:
@@ -325,40 +323,6 @@ def damage(artifact: Artifact, owners: tuple[int, ...], *, thorough: bool = Fals
             return f"{DAMAGED} its library is a symbolic link"
         return f"its library cannot be read ({error.strerror})"
     return None if difference is None else f"{DAMAGED} its library {difference}"
-
-
-class LibraryRead(NamedTuple):
-    """A library as it was read: its size, its checksum, and the status of the file that was open."""
-
-    size: int
-    crc32: int
-    status: os.stat_result
-
-    def difference(self, said: Mapping[str, Any]) -> str | None:
-        """How it is not what `describe` said of it: `was altered`; None where it is."""
-        if self.size != said["size"]:
-            return f"has {self.size} bytes and not {said['size']}"
-        return None if self.crc32 == said["crc32"] else _ALTERED
-
-
-def read_library(path: str, flags: int = 0) -> LibraryRead:
-    """Read a library in pieces that stay in the CPU's cache, into the same memory.
-
-    Args:
-        flags: for `os.open`.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    size = crc = 0
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
-    try:
-        while piece := os.read(handle, _PIECE):
-            size += len(piece)
-            crc = binascii.crc32(piece, crc)
-        return LibraryRead(size, crc, os.fstat(handle))
-    finally:
-        os.close(handle)
 
 
 def write_record(folder: Path, record: Mapping[str, object]) -> None:

@@ -24,23 +24,22 @@ from typing import Any
 
 from kjit.build import cpu, locks
 from kjit.build.artifact import describe
-from kjit.build.bundle import (
-    FOLDER,
-    FORMAT,
-    INDEX,
-    LIBRARY,
-    Row,
-    changed_files,
-    home_of,
-    identity_of,
-    include_folders_of,
-)
 from kjit.build.folders import NO_SPACE
 from kjit.build.headers import Reads
 from kjit.build.key import PROJECT_FILES, Anchors, digest, digest_of, has_any
 from kjit.build.portable import differences_of_machines, glibc_of, numbers_of, this_machine
 from kjit.build.store import Artifact
 from kjit.errors import KjitError, UsageError
+from kjit.runtime.bundle import (
+    FORMAT,
+    Row,
+    changed_files,
+    home_of,
+    identity_of,
+    include_folders_of,
+    is_library,
+)
+from kjit.runtime.load import BUNDLE, INDEX
 from kjit.spec import CudaArch, Spec, Target, Variant
 
 _INSTALLED = frozenset(
@@ -142,7 +141,7 @@ def check_folder(folder: Path, *, only: bool = False) -> None:
     except OSError as error:
         raise UsageError(f"no bundle can be written to '{folder}': {error.strerror}.") from None
     names = [name for name in names if not _is_being_written(name)]
-    foreign = [name for name in names if LIBRARY.fullmatch(name) is None and name != INDEX]
+    foreign = [name for name in names if not is_library(name) and name != INDEX]
     is_named = INDEX in names and _is_index(folder / INDEX)
     if is_named or (not foreign and names != [INDEX]):
         if not only:
@@ -151,7 +150,7 @@ def check_folder(folder: Path, *, only: bool = False) -> None:
     found = f"'{min(foreign)}' is in it" if foreign else f"its {INDEX} is none of kjit's"
     raise UsageError(
         f"'{folder}' is there, and is no bundle ({found}); nothing is written.",
-        hint=f"name a folder of its own, for example kernels/{FOLDER}",
+        hint=f"name a folder of its own, for example kernels/{BUNDLE}",
     )
 
 
@@ -494,12 +493,12 @@ def _libraries_named_in(folder: Path) -> set[str]:
         names = {library["file"] for module in document["modules"] for library in module["libraries"]}
     except (AttributeError, KeyError, OSError, TypeError, ValueError):
         return set()  # none, or damaged: what it named stays
-    return {name for name in names if isinstance(name, str) and LIBRARY.fullmatch(name)}
+    return {name for name in names if isinstance(name, str) and is_library(name)}
 
 
 def _libraries_in(folder: Path) -> set[str]:
     try:
-        return {name for name in os.listdir(folder) if LIBRARY.fullmatch(name) is not None}
+        return {name for name in os.listdir(folder) if is_library(name)}
     except FileNotFoundError:
         return set()
 
@@ -507,7 +506,7 @@ def _libraries_in(folder: Path) -> set[str]:
 def _is_being_written(name: str) -> bool:
     """Whether this is the name of a file that `_replace` has not put into its place yet."""
     named = _BEING_WRITTEN.fullmatch(name)
-    return named is not None and (named[1] == INDEX or LIBRARY.fullmatch(named[1]) is not None)
+    return named is not None and (named[1] == INDEX or is_library(named[1]))
 
 
 def _remove_unfinished(folder: Path) -> None:

@@ -16,26 +16,24 @@ import os
 import platform
 import re
 import shlex
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kjit import env
+from kjit.build import looks
 from kjit.build.flags import expand
 from kjit.build.memo import Stamp, is_unchanged, open_memo, stamp
 from kjit.build.staging import temporary_root
 from kjit.errors import ToolchainError
+from kjit.runtime.recall import HOST_VARIABLE as HOST_VARIABLE
 
 Family = Literal["gcc", "clang", "nvcc"]
 Role = Literal["c++", "nvcc"]
 
 OLDEST: Mapping[Family, tuple[int, int]] = {"gcc": (11, 0), "clang": (16, 0), "nvcc": (12, 8)}
 """The first releases that compile kjit's headers."""
-
-HOST_VARIABLE = "NVCC_CCBIN"
-"""The variable of nvcc that names its host compiler."""
 
 _INSTALL_CXX = "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`; conda: `gxx`) or set CXX"
 _CACHING_WRAPPERS = ("ccache", "sccache", "distcc", "icecc")
@@ -159,10 +157,10 @@ def _named_host() -> tuple[str, Path | None]:
     for variable, text in named:
         if not text:
             continue
-        candidates = [f"{text}/{name}" for name in ("g++", "c++", "clang++")] if os.path.isdir(text) else [text]
+        candidates = [f"{text}/{name}" for name in ("g++", "c++", "clang++")] if looks.is_folder(text) else [text]
         found = next(filter(None, map(_which_compiler, candidates)), None)
         if found is None:
-            what = "a folder without a C++ compiler" if os.path.isdir(text) else "no such program"
+            what = "a folder without a C++ compiler" if looks.is_folder(text) else "no such program"
             raise ToolchainError(
                 f"{variable} has '{text}' for nvcc's host compiler, and that is {what}.",
                 hint=f"correct {variable}, or unset it",
@@ -270,7 +268,7 @@ def _behind(script: bytes, inside: tuple[bytes, ...] = ()) -> list[_Behind] | No
     digest = hashlib.sha256(script).hexdigest()[:32]
     behind: list[_Behind] = []
     for word in words:
-        program = word if os.path.isabs(word) else "" if os.sep in word else shutil.which(word) or ""
+        program = word if os.path.isabs(word) else "" if os.sep in word else looks.which(word) or ""
         if not os.path.isabs(program):
             return None
         try:
@@ -302,7 +300,7 @@ def _what_it_runs(path: Path) -> list[str]:
 
 def _stamps_of(programs: list[str]) -> tuple[Stamp, ...]:
     """Of those that are there, by their names or found on PATH."""
-    found = (program if os.path.isabs(program) else shutil.which(program) for program in dict.fromkeys(programs))
+    found = (program if os.path.isabs(program) else looks.which(program) for program in dict.fromkeys(programs))
     stamps = []
     for program in found:
         with contextlib.suppress(OSError):
@@ -344,7 +342,7 @@ def _named_cxx(named: str) -> Path:
         _refuse_for_c(named, found)
         return found
     first, *arguments = named.split()
-    if arguments and (os.sep not in first or shutil.which(first) is not None):
+    if arguments and (os.sep not in first or looks.which(first) is not None):
         raise ToolchainError(
             f"CXX is '{named}', a program with arguments; kjit needs the path of one program.",
             hint=f"name the compiler alone; flags go into the op's extra_cflags, ccache into {env.COMPILER_LAUNCHER}",
@@ -373,11 +371,11 @@ def _which_compiler(name: str) -> Path | None:
 
     A cache keeps its own size and date whatever compiler it calls, so it cannot stand for that compiler in a key.
     """
-    found = shutil.which(name)
+    found = looks.which(name)
     if found is None or Path(found).resolve().name not in _CACHING_WRAPPERS:
         return None if found is None else Path(os.path.abspath(found))
     for folder in os.get_exec_path():
-        candidate = shutil.which(os.path.basename(name), path=folder)
+        candidate = looks.which(os.path.basename(name), path=folder)
         if candidate is not None and Path(candidate).resolve().name not in _CACHING_WRAPPERS:
             return Path(os.path.abspath(candidate))
     return None

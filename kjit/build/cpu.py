@@ -14,43 +14,11 @@ for A-profile, and Linux, "ARM64 ELF hwcaps".
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
 
-from kjit import env
 from kjit.errors import UsageError
-
-
-@dataclass(frozen=True)
-class Level:
-    """A set of instructions.
-
-    Attributes:
-        march: as compilers take it after `-march=`.
-        features: what Linux calls the instructions that it has beyond the level before it.
-    """
-
-    name: str
-    march: str
-    features: frozenset[str]
-
-
-def _level(name: str, features: str, march: str | None = None) -> Level:
-    return Level(name, march or name, frozenset(features.split()))
-
-
-_LEVELS: Mapping[str, tuple[Level, ...]] = {
-    "x86_64": (
-        _level("x86-64-v2", "cx16 lahf_lm popcnt pni ssse3 sse4_1 sse4_2"),
-        _level("x86-64-v3", "abm avx avx2 bmi1 bmi2 f16c fma movbe xsave"),
-        _level("x86-64-v4", "avx512f avx512bw avx512cd avx512dq avx512vl"),
-    ),
-    "aarch64": (
-        _level("armv8-a", "fp asimd"),
-        _level("armv8.2-a", "atomics asimdrdm fphp asimdhp asimddp crc32", "armv8.2-a+fp16+dotprod"),
-    ),
-}
+from kjit.runtime.bundle import LEVELS
+from kjit.runtime.bundle import Level as Level
+from kjit.runtime.bundle import levels_here as levels_here
 
 
 def levels() -> tuple[Level, ...]:
@@ -59,11 +27,11 @@ def levels() -> tuple[Level, ...]:
     Raises:
         UsageError: none are known for its kind of CPU.
     """
-    known = _LEVELS.get(platform.machine())
+    known = LEVELS.get(platform.machine())
     if known is None:
         raise UsageError(
             f"for a CPU of the kind '{platform.machine()}' no levels are known, and a bundle needs one.",
-            hint=f"bundles for the CPU are built on {' or '.join(_LEVELS)}; `--target cuda` leaves the CPU out",
+            hint=f"bundles for the CPU are built on {' or '.join(LEVELS)}; `--target cuda` leaves the CPU out",
         )
     return known
 
@@ -82,57 +50,5 @@ def find_level(name: str) -> Level:
 
 def lowest_level() -> Level | None:
     """The level that every CPU has for which libraries are shipped; None where no levels are known."""
-    known = _LEVELS.get(platform.machine())
+    known = LEVELS.get(platform.machine())
     return None if known is None else known[0]
-
-
-def levels_here() -> tuple[str, ...]:
-    """The names of the levels whose libraries run on this CPU, the lowest first; up to `KJIT_CPU_LEVEL`, if it is set.
-
-    Raises:
-        UsageError: it is no level.
-    """
-    features = cpu_features()
-    named = env.cpu_level()
-    highest = None if named is None else find_level(named)
-    here = []
-    for level in _LEVELS.get(platform.machine(), ()):
-        if not level.features <= features:
-            break
-        here.append(level.name)
-        if level == highest:
-            break
-    return tuple(here)
-
-
-def cpu_features() -> frozenset[str]:
-    """The instruction sets of this CPU by Linux' names for them; none where there is no Linux."""
-    described = _described()
-    return frozenset(f"{described.get('flags', '')} {described.get('Features', '')}".split())
-
-
-@lru_cache(maxsize=1)
-def cpu_identity() -> str:
-    """What `-march=native` depends on: this CPU's model and instruction sets."""
-    lines = [f"{name}: {' '.join(sorted(value.split()))}" for name, value in _described().items()]
-    return "; ".join([platform.machine(), *(lines or [platform.platform()])])
-
-
-_WANTED = ("vendor_id", "cpu family", "model", "flags", "CPU implementer", "CPU variant", "CPU part", "Features")
-
-
-@lru_cache(maxsize=1)
-def _described() -> Mapping[str, str]:
-    """What Linux says of the first core, which stands for all; empty where there is no Linux."""
-    described = {}
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if not line.strip():
-                    break  # one core says enough, and a machine may have hundreds
-                name, _, value = line.partition(":")
-                if name.strip() in _WANTED:
-                    described[name.strip()] = value.strip()
-    except OSError:
-        return {}
-    return described

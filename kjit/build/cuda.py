@@ -14,16 +14,15 @@ without an nvcc beside them; a place that lacks some of them is passed over unle
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from kjit import env
+from kjit.build import looks
 from kjit.build.compilers import Compiler, ask, inspect
 from kjit.build.memo import Stamp, open_memo, stamp
 from kjit.errors import ToolchainError
@@ -146,7 +145,7 @@ def find_cuda_headers() -> CudaHeaders:
     for home in header_homes():
         if (found := _headers(_include_dirs(home), "PyPI wheels", lacking)) is not None:
             return found
-    on_path = shutil.which("nvcc")
+    on_path = looks.which("nvcc")
     if on_path is not None and (found := _headers(_include_dirs_of(Path(os.path.abspath(on_path))), "PATH", lacking)):
         return found
     if (found := _headers(_include_dirs(DEFAULT_HOME), "/usr/local/cuda", lacking)) is not None:
@@ -160,12 +159,12 @@ def _headers(include_dirs: tuple[Path, ...], origin: Origin, lacking: list[str])
     """The headers in `include_dirs` if all that are needed are there; what is missing is added to `lacking`."""
     if not include_dirs:
         return None
-    missing = [name for name in SIMULATED_HEADERS if not any((folder / name).is_file() for folder in include_dirs)]
+    missing = [name for name in SIMULATED_HEADERS if not any(looks.is_file(folder / name) for folder in include_dirs)]
     if missing:
         lacking.append(f" (in '{include_dirs[0]}' there is no {', '.join(missing)})")
         return None
     parts = (include_dirs[0] / "cuda_runtime_api.h", include_dirs[0] / "cuda_fp16.hpp")
-    return CudaHeaders(include_dirs, origin, tuple(stamp(part) for part in parts if part.exists()))
+    return CudaHeaders(include_dirs, origin, tuple(stamp(part) for part in parts if looks.exists(part)))
 
 
 def find_cuda() -> CudaToolkit:
@@ -178,7 +177,7 @@ def find_cuda() -> CudaToolkit:
     """
     for variable, home in (("KJIT_CUDA_HOME", env.cuda_home()), ("CUDA_HOME", _cuda_home_variable())):
         if home is not None:
-            if not (home / "bin" / "nvcc").is_file():
+            if not looks.is_file(home / "bin" / "nvcc"):
                 raise ToolchainError(
                     f"{variable} is '{home}', and there is no bin/nvcc in it.",
                     hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
@@ -186,10 +185,10 @@ def find_cuda() -> CudaToolkit:
             return _toolkit(home, home / "bin" / "nvcc", "KJIT_CUDA_HOME" if variable.startswith("K") else "CUDA_HOME")
     for home in wheel_homes():
         return _toolkit(home, home / "bin" / "nvcc", "PyPI wheels")
-    on_path = shutil.which("nvcc")
+    on_path = looks.which("nvcc")
     if on_path is not None:
         return _toolkit_on_path(Path(os.path.abspath(on_path)))
-    if (DEFAULT_HOME / "bin" / "nvcc").is_file():
+    if looks.is_file(DEFAULT_HOME / "bin" / "nvcc"):
         return _toolkit(DEFAULT_HOME, DEFAULT_HOME / "bin" / "nvcc", "/usr/local/cuda")
     raise NoCudaError("No CUDA compiler (nvcc) was found.", hint=INSTALL_CUDA)
 
@@ -205,16 +204,13 @@ def header_homes() -> list[Path]:
 
 
 def _wheel_folders(part: str) -> list[Path]:
-    spec = importlib.util.find_spec("nvidia")
-    if spec is None or spec.submodule_search_locations is None:
-        return []
     homes = [
         Path(location, name)
-        for location in spec.submodule_search_locations
-        if os.path.isdir(location)
+        for location in looks.package_folders("nvidia")
+        if looks.is_folder(location)
         # Not Path.glob: at the first load of a process that would take longer than everything else here.
-        for name in os.listdir(location)
-        if re.match(r"cu\d", name) and os.path.isfile(f"{location}/{name}/{part}")
+        for name in looks.names_in(location)
+        if re.match(r"cu\d", name) and looks.is_file(f"{location}/{name}/{part}")
     ]
     return sorted(homes, key=lambda home: int(re.sub(r"\D", "", home.name) or 0), reverse=True)
 
@@ -247,7 +243,7 @@ def check_wheels(home: Path) -> None:
 def wheel_versions(home: Path) -> dict[str, str]:
     """The versions of the CUDA packages installed next to `home` (`.../site-packages/nvidia/cu13`), by name."""
     try:
-        folders = os.listdir(home.parent.parent)
+        folders = looks.names_in(home.parent.parent)
     except OSError:
         return {}
     versions = {}
@@ -279,7 +275,7 @@ def _toolkit_on_path(found: Path) -> CudaToolkit:
     nvcc = Path(home) / "bin" / "nvcc"
     return _toolkit(
         Path(home),
-        nvcc if nvcc.is_file() else found,
+        nvcc if looks.is_file(nvcc) else found,
         "PATH",
         tuple(map(Path, includes.splitlines())),
         tuple(map(Path, libraries.splitlines())),
@@ -321,13 +317,13 @@ def _toolkit(
 ) -> CudaToolkit:
     check_wheels(home)
     compiler = inspect(nvcc, "nvcc")
-    include_dirs = _include_dirs(home) or tuple(path for path in includes if (path / "cuda_runtime.h").is_file())
+    include_dirs = _include_dirs(home) or tuple(path for path in includes if looks.is_file(path / "cuda_runtime.h"))
     if not include_dirs:
         raise ToolchainError(
             f"The CUDA in '{home}' has no headers (include/cuda_runtime.h).", hint=f"reinstall it, or {INSTALL_CUDA}"
         )
     for part in ("bin/ptxas", "nvvm/bin/cicc"):
-        if nvcc.parent.parent == home and not (home / part).is_file():
+        if nvcc.parent.parent == home and not looks.is_file(home / part):
             raise ToolchainError(f"The CUDA in '{home}' has no {part}.", hint=f"reinstall it, or {INSTALL_CUDA}")
     cudart = _find_cudart((home / "lib64", home / "lib", *_target_dirs(home, "lib"), *libraries))
     if cudart is None:
@@ -335,14 +331,14 @@ def _toolkit(
             f"The CUDA in '{home}' has no runtime library (libcudart.so).", hint=f"reinstall it, or {INSTALL_CUDA}"
         )
     parts = (home / "bin" / "ptxas", home / "nvvm" / "bin" / "cicc", include_dirs[0] / "cuda_runtime_api.h", cudart)
-    stamps = tuple(stamp(part) for part in parts if part.exists())
+    stamps = tuple(stamp(part) for part in parts if looks.exists(part))
     return CudaToolkit(home, compiler, origin, include_dirs, cudart.parent, cudart, stamps)
 
 
 def _include_dirs(home: Path) -> tuple[Path, ...]:
     for folder in (home / "include", *_target_dirs(home, "include")):
-        if (folder / "cuda_runtime.h").is_file():
-            return (folder, folder / "cccl") if (folder / "cccl").is_dir() else (folder,)
+        if looks.is_file(folder / "cuda_runtime.h"):
+            return (folder, folder / "cccl") if looks.is_folder(folder / "cccl") else (folder,)
     return ()
 
 
@@ -355,11 +351,11 @@ def _target_dirs(home: Path, name: str) -> list[Path]:
 
 def _find_cudart(folders: tuple[Path, ...]) -> Path | None:
     for folder in folders:
-        if (folder / "libcudart.so").exists():
+        if looks.exists(folder / "libcudart.so"):
             return folder / "libcudart.so"
         try:
             # Not Path.glob: see `_wheel_folders`.
-            versioned = [name for name in sorted(os.listdir(folder), key=len) if name.startswith("libcudart.so.")]
+            versioned = [name for name in sorted(looks.names_in(folder), key=len) if name.startswith("libcudart.so.")]
         except OSError:
             continue
         if versioned:

@@ -15,34 +15,14 @@ from pathlib import Path
 
 from kjit import env
 from kjit.errors import CacheError
+from kjit.runtime import OTHERS_MAY_WRITE
+from kjit.runtime import own_users as own_users
+from kjit.runtime import weakness as weakness
+from kjit.runtime import weakness_of as weakness_of
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
-
 _name = operator.attrgetter("name")
-
-
-def weakness(status: os.stat_result, owners: tuple[int, ...]) -> str | None:
-    """How others than `owners` can change a file or folder of this status: what could follow its name in a sentence.
-    None where nobody else can."""
-    return weakness_of(status.st_mode, status.st_uid, owners)
-
-
-def weakness_of(mode: int, owner: int, owners: tuple[int, ...]) -> str | None:
-    """`weakness` of a mode and an owner."""
-    if stat.S_ISLNK(mode):
-        return "is a symbolic link"
-    if owner not in owners:
-        return f"belongs to another user (id {owner})"
-    if mode & _OTHERS_MAY_WRITE:
-        return "may be written by others than its owner"
-    return None
-
-
-def own_users() -> tuple[int, ...]:
-    """Whose files a user's own cache holds: the user's, and root's."""
-    return os.geteuid(), 0
 
 
 def is_unclaimed(folder: Path) -> bool:
@@ -138,7 +118,7 @@ def distrust(folder: Path, *, owner: int | None = None, follow: bool = False) ->
         return f"'{folder}' is a symbolic link"
     if owner is not None and status.st_uid not in (owner, 0, os.geteuid()):
         return f"'{folder}' belongs to another user (id {status.st_uid}) than the cache (id {owner})"
-    if status.st_mode & _OTHERS_MAY_WRITE:
+    if status.st_mode & OTHERS_MAY_WRITE:
         return f"others than its owner may write to '{folder}'"
     return None
 
@@ -175,8 +155,8 @@ def make_private(folder: Path) -> None:
 def close_to_others(path: Path) -> None:
     """Take the right to write to a file from all but its owner: a umask may have given it to a group."""
     mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & _OTHERS_MAY_WRITE:
-        path.chmod(mode & ~_OTHERS_MAY_WRITE)
+    if mode & OTHERS_MAY_WRITE:
+        path.chmod(mode & ~OTHERS_MAY_WRITE)
 
 
 def subfolders(folder: Path | str | os.DirEntry[str]) -> list[os.DirEntry[str]]:

@@ -37,17 +37,16 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from kjit.build.key import Anchors, FileState, digest_of
+from kjit.runtime.recall import YOUNG as YOUNG
+from kjit.runtime.recall import aged, dated
+from kjit.runtime.recall import telling as telling
 
-_SETTLING_NS = 2_000_000_000
-YOUNG = 0
-_ABSENT = -1
 # Between paths in one string; no path has it inside. One long string is read faster than hundreds of short ones.
 SEPARATOR = "//"
 
@@ -205,7 +204,7 @@ class Reads:
                 if status.st_ctime_ns != ctime_ns or status.st_size != size or status.st_ino != inode:
                     return False
             for where, inode, ctime_ns in folders:
-                if (inode, ctime_ns) != _dated(where):
+                if (inode, ctime_ns) != dated(where):
                     return False
         except OSError:
             return False
@@ -248,7 +247,7 @@ class Reads:
 
     def _compare_folders(self, anchors: Anchors) -> str | tuple[Folder, ...]:
         _, recorded, _ = self._locate(anchors)
-        if all((inode, date) == _dated(where) for where, inode, date in recorded):
+        if all((inode, date) == dated(where) for where, inode, date in recorded):
             return self.folders
         folders, present = watch(self.roots, self.headers, self.system, anchors, every_file=self.every_file)
         known = frozenset(self.present)
@@ -280,8 +279,8 @@ def watch(
     def visit(anchor: str, folder: str, below: str) -> None:
         # The date comes first: what appears after it changes it.
         where = anchors.absolute(anchor, folder) or ""
-        inode, date = _dated(where)
-        folders[anchor, folder] = Folder(anchor, folder, inode, _aged(date))
+        inode, date = dated(where)
+        folders[anchor, folder] = Folder(anchor, folder, inode, aged(date))
         is_shared = every_file and where in (LOCAL_INCLUDE, *PACKAGES_INCLUDE)
         for entry in _entries(where):
             name = f"{below}{entry.name}"
@@ -310,7 +309,7 @@ def read_state(path: str, status: os.stat_result) -> FileState:
     Raises:
         OSError: it cannot be read.
     """
-    if _aged(status.st_ctime_ns) == YOUNG:
+    if aged(status.st_ctime_ns) == YOUNG:
         return FileState.read(path)
     return _read_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
 
@@ -325,25 +324,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
-        return []  # no folder, nothing in it: `_dated` tells when that changes
-
-
-def _dated(folder: str) -> tuple[int, int]:
-    """A folder's inode and date."""
-    try:
-        status = os.stat(folder)
-    except OSError:
-        return 0, _ABSENT
-    return status.st_ino, status.st_ctime_ns
-
-
-def _aged(ctime_ns: int) -> int:
-    return ctime_ns if ctime_ns < time.time_ns() - _SETTLING_NS else YOUNG
-
-
-def telling(ctime_ns: int) -> int:
-    """The date of a header, where it tells one version of the header from another."""
-    return _aged(ctime_ns) if ctime_ns % 1_000_000_000 else YOUNG
+        return []  # no folder, nothing in it: `dated` tells when that changes
 
 
 def _named(anchors: Anchors, anchor: str, path: str) -> str:

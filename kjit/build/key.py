@@ -17,8 +17,6 @@ time. In return an edited source can never be missed.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -26,9 +24,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import kjit
+from kjit.build import looks
 from kjit.build.flags import Dialect, map_paths
 from kjit.build.toolchain import Toolchain, tvm_ffi_include
 from kjit.errors import UsageError
+from kjit.runtime import digest as digest
+from kjit.runtime import read_file as read_file
+from kjit.runtime import tvm_ffi_version_in
+from kjit.runtime.bundle import digest_of as digest_of
+from kjit.runtime.recall import Look
 from kjit.spec import Spec, Variant
 
 FORMAT = 4
@@ -37,9 +41,7 @@ FORMAT = 4
 PROJECT_FILES = ("pyproject.toml", ".git")
 """What the folder of a project has one of."""
 
-_KEY_DIGITS = 32
 _AT_ONCE = 65536
-_TVM_FFI, _DIST_INFO = "apache_tvm_ffi-", ".dist-info"
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,10 @@ class FileState:
 class Anchors:
     """Names for the folders that may lie elsewhere tomorrow, and paths relative to them."""
 
-    def __init__(self, folders: Iterable[tuple[str, str]]) -> None:
-        """`folders` are `(name, folder)`; a name may have several folders, of which the first is where it is."""
+    def __init__(self, folders: Iterable[tuple[str, str]], asked: Iterable[Look] = ()) -> None:
+        """`folders` are `(name, folder)`; a name may have several folders, of which the first is where it is. `asked`
+        is what the disk was asked to find them."""
+        self.asked = tuple(asked)
         self._folders = tuple(folders)
         self._home = dict(reversed(self._folders))
         # The deepest first: kjit's own folder may lie inside a project.
@@ -171,11 +175,6 @@ def source_key_of(spec: Spec, target: str) -> str:
     return digest_of(_module(spec, target, Anchors.of(spec), _sources(spec)))
 
 
-def digest(content: bytes) -> str:
-    """The hash of a file's content."""
-    return hashlib.sha256(content).hexdigest()[:_KEY_DIGITS]
-
-
 def _digest_of_source(content: bytes) -> str:
     """As `digest`, remembered: the variants of an op have the same sources."""
     return _remembered_digest(content) if len(content) <= _AT_ONCE else digest(content)
@@ -184,51 +183,10 @@ def _digest_of_source(content: bytes) -> str:
 _remembered_digest = lru_cache(maxsize=64)(digest)
 
 
-def digest_of(document: object) -> str:
-    """The hash of a JSON document."""
-    return digest(_as_json(document).encode())
-
-
-_as_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False).encode
-
-
-def read_file(path: str, flags: int = 0) -> tuple[bytes, os.stat_result]:
-    """The content of a small file, and then its status: what changes it meanwhile shows in its date.
-
-    Every load reads some. `open` asks the kernel for twice as much, and takes twice as long.
-
-    Args:
-        flags: for `os.open`.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
-    try:
-        content = os.read(handle, _AT_ONCE)
-        while more := os.read(handle, _AT_ONCE):
-            content += more
-        return content, os.fstat(handle)
-    finally:
-        os.close(handle)
-
-
 @lru_cache(maxsize=1)
 def tvm_ffi_version() -> str:
-    """The version of tvm-ffi, without importing it (which would import torch).
-
-    The name of its `.dist-info` folder has it; `importlib.metadata` would read through all of `sys.path`.
-    """
-    named = [
-        name[len(_TVM_FFI) : -len(_DIST_INFO)]
-        for name in os.listdir(tvm_ffi_include().parent.parent)
-        if name.startswith(_TVM_FFI) and name.endswith(_DIST_INFO)
-    ]
-    if len(named) == 1:
-        return named[0]
-    from importlib.metadata import version
-
-    return version("apache-tvm-ffi")
+    """The version of tvm-ffi, without importing it."""
+    return tvm_ffi_version_in(str(tvm_ffi_include().parent))
 
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
@@ -381,14 +339,16 @@ def _anchors(installed: tuple[tuple[str, str], ...], files: tuple[str, ...], inc
     folders = list(installed)
     taken = [folder for _, folder in folders]
     projects = 0
+    asked: list[Look] = []
     for home in homes:
         if any(home == folder or home.startswith(f"{folder}/") for folder in taken):
             continue
-        project = _project(home)
+        project, answers = _project(home)
+        asked += answers
         folders.append((f"project{projects or ''}", project))
         taken.append(project)
         projects += 1
-    return Anchors(folders)
+    return Anchors(folders, asked)
 
 
 _NO_STEP = re.compile(r"/(?:\.?/)+")
@@ -404,17 +364,18 @@ def straight(path: str) -> str:
 def has_any(folder: str, names: Iterable[str]) -> bool:
     """Whether one of these is in the folder."""
     # Not Path.exists, which raises where a folder may not be looked into.
-    return any(os.path.exists(f"{folder}/{name}") for name in names)
+    return any(looks.exists(f"{folder}/{name}") for name in names)
 
 
 @lru_cache(maxsize=1024)
-def _project(folder: str) -> str:
-    """The nearest folder above with one of `PROJECT_FILES`, else `folder` itself."""
-    parent = folder
-    while True:
-        if has_any(parent, PROJECT_FILES):
-            return parent
-        above = os.path.dirname(parent)
-        if above == parent:
-            return folder
-        parent = above
+def _project(folder: str) -> tuple[str, list[Look]]:
+    """The nearest folder above with one of `PROJECT_FILES`, else `folder` itself; and what was asked for that."""
+    with looks.noted() as taken:
+        parent = folder
+        while not has_any(parent, PROJECT_FILES):
+            above = os.path.dirname(parent)
+            if above == parent:
+                parent = folder
+                break
+            parent = above
+    return parent, taken

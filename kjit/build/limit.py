@@ -94,7 +94,7 @@ def _reduce(store: Store, count: Path, limit: int, keep: Path) -> bool:
             return True
         known = os.fstat(handle).st_size
         entries = sorted(store.entries(), key=lambda entry: entry.used)
-        total = sum(entry.size for entry in entries)
+        total = sum(entry.size for entry in entries) + store.recalls_size()
         if total > limit:
             total = _remove_oldest(store, entries, total, limit, keep)
         beside = count.with_name(f"{count.name}.{secrets.token_hex(4)}")
@@ -128,6 +128,7 @@ def _remove_oldest(store: Store, entries: list[Entry], total: int, limit: int, k
                 freed += store.remove(entry)
                 removed += 1
     if removed:
+        freed += store.sweep_recalls()
         _log.info("removed %d artifacts (%s) from the cache %s, that were not used for longest, as %s is %s",
                   removed, _mib(freed), store.root, env.CACHE_MAX_SIZE, _mib(limit))  # fmt: skip
     if total - freed > limit:

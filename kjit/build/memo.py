@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kjit import env
+from kjit.build import looks
 from kjit.build.folders import make_private, read_own
 
 _FORMAT = 1
@@ -33,7 +34,7 @@ def stamp(path: Path) -> Stamp:
     Raises:
         OSError: it is not there.
     """
-    stat = path.stat()
+    stat = looks.status(path)
     return (str(path), stat.st_size, stat.st_mtime_ns)
 
 

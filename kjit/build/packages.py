@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from kjit.build.highway import HEADERS, highway_hint
 from kjit.build.libraries import find_versioned
 from kjit.build.toolchain import Toolchain
+from kjit.runtime.highway import HEADERS, highway_hint
 
 # The beginnings of headers' names, the libraries, and what PyPI's package is called after `nvidia-`.
 _PACKAGES = (

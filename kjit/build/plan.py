@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from kjit import env
-from kjit.build import machine
+from kjit.build import machine, recall_writer
 from kjit.build.compile import Built, compile_variant, explain_again
 from kjit.build.diagnostics import KernelResources
 from kjit.build.failures import Refusal
@@ -310,12 +310,15 @@ def build_all(
             for future in done:
                 future.result()
             outcomes |= {variant: future.result() for variant, future in futures.items()}
-            return [outcomes[variant] for variant in todo]
         except BaseException:
             # The pool's end waits for its threads, and each of them for its compilers to be gone.
             cancel.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    for variant, outcome in outcomes.items():
+        if outcome.artifact is not None:
+            recall_writer.remember(variant, store, outcome.artifact)
+    return [outcomes[variant] for variant in todo]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
     <cache>/v1/locks/<key1>.lock         held while that key is built (locks.py)
     <cache>/v1/staging/                  builds in progress (staging.py)
     <cache>/v1/failures/                 what did not compile (failures.py)
+    <cache>/v1/recalls/                  which artifact served which request (recall_writer.py)
     <cache>/v1/size                      how much there is, where that is limited (limit.py)
 
 This is the one file that knows that layout (support.py and memo.py each keep something of their own beside it). An
@@ -38,7 +39,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kjit import env
-from kjit.build import failures, limit, locks, staging
+from kjit.build import failures, limit, locks, recall_writer, staging
 from kjit.build.artifact import (
     DAMAGED,
     RECORD,
@@ -70,6 +71,7 @@ from kjit.build.headers import Reads
 from kjit.build.key import FORMAT, Key, differences
 from kjit.build.toolchain import Toolchain
 from kjit.errors import CacheError
+from kjit.runtime import recall
 
 if TYPE_CHECKING:
     from kjit.build.observation import Start
@@ -79,12 +81,13 @@ _LOCKS = "locks"
 _STAGING = "staging"
 _SUPPORT = "support"
 _FAILURES = "failures"
+_RECALLS = recall.FOLDER
 _COUNT = "size"
-_NO_TARGETS = (_LOCKS, _STAGING, _SUPPORT, _FAILURES)
+_NO_TARGETS = (_LOCKS, _STAGING, _SUPPORT, _FAILURES, _RECALLS)
 _KEY = re.compile(r"[0-9a-f]{32}")
 _SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
 
-_LAST_USE_STEP_S = 1800.0
+_LAST_USE_STEP_S = recall.LAST_USE_STEP_S
 _ATTEMPTS = 10
 
 _log = logging.getLogger("kjit")
@@ -500,6 +503,24 @@ class Store:
             if _SUPPORT_FILE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
         ]
 
+    def recalls_size(self) -> int:
+        """How many bytes the records take of which artifact served which request."""
+        return recall_writer.size(str(self.root))
+
+    def sweep_recalls(self, *, every: bool = False) -> int:
+        """Delete the records of artifacts that are not here any more, and return the bytes that were freed.
+
+        Args:
+            every: delete all others, too.
+
+        Raises:
+            CacheError: one may not be deleted.
+        """
+        try:
+            return recall_writer.sweep(str(self.root), every=every)
+        except OSError as error:
+            raise _not_removed(self._v1 / _RECALLS, error) from None
+
     def remove_support_code(self) -> int:
         """Delete the code that all modules share, and return the bytes that were freed.
 
@@ -568,7 +589,7 @@ class Store:
             if found.is_outdated:
                 _renew(found)
             elif abs(time.time() - found.used) > _LAST_USE_STEP_S:
-                _note_use(folder)
+                recall.note_use(folder)
         return found
 
     def _why_not(self, key: Key) -> str:
@@ -632,11 +653,6 @@ def _store(root: Path, asks_shared: bool) -> Store:
 
 def _not_removed(path: Path, error: OSError) -> CacheError:
     return CacheError(f"'{path}' cannot be removed: {error.strerror}.", hint="check its permissions and its owner")
-
-
-def _note_use(folder: str) -> None:
-    with contextlib.suppress(OSError):  # in a read-only cache nothing is evicted either
-        os.utime(f"{folder}/{RECORD}")
 
 
 def _renew(artifact: Artifact) -> None:

@@ -19,40 +19,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import get_args
 
 from kjit import env
-from kjit.build import gpus
-from kjit.build.compilers import HOST_VARIABLE, find_host_cxx
+from kjit.build import looks
 from kjit.build.compilers import Compiler as Compiler
 from kjit.build.compilers import find_cxx as find_cxx
-from kjit.build.cpu import cpu_features, cpu_identity, find_level
+from kjit.build.compilers import find_host_cxx
+from kjit.build.cpu import find_level
 from kjit.build.cuda import CudaHeaders, find_cuda_headers
 from kjit.build.cuda import CudaToolkit as CudaToolkit
 from kjit.build.cuda import find_cuda as find_cuda
 from kjit.build.flags import for_host_compiler
-from kjit.build.gpus import Capability
 from kjit.build.memo import Stamp, is_unchanged
 from kjit.errors import ToolchainError, UsageError
-from kjit.spec import CudaArch, Side, Spec, Target, TargetKind
+from kjit.runtime import cpu_features, cpu_identity, gpus, tvm_ffi_home
+from kjit.runtime.load import native_arch
+from kjit.runtime.load import runtime_target as runtime_target
+from kjit.runtime.recall import COMPILER_ENVIRONMENT as COMPILER_ENVIRONMENT
+from kjit.runtime.recall import NVCC_ENVIRONMENT as NVCC_ENVIRONMENT
+from kjit.runtime.recall import NVCC_FLAGS as NVCC_FLAGS
+from kjit.runtime.recall import Look, variables
+from kjit.spec import CudaArch, Spec, Target
 
 EXPORTS_SCRIPT = "exports.map"
 """The linker script that keeps everything but the exports local: a file beside the link's output."""
-
-COMPILER_ENVIRONMENT = (
-    "CPATH",
-    "C_INCLUDE_PATH",
-    "CPLUS_INCLUDE_PATH",
-    "LIBRARY_PATH",
-    "CXX",
-    # Where GCC finds its own parts, and what clang changes in its command line.
-    "COMPILER_PATH",
-    "GCC_EXEC_PREFIX",
-    "CCC_OVERRIDE_OPTIONS",
-    # What `__DATE__` and `__TIME__` say.
-    "SOURCE_DATE_EPOCH",
-)
-"""Variables that change what a C++ compiler does, and therefore belong to a toolchain's identity."""
 
 SIMULATED = ("-DKJIT_SIM=1", "-DKJIT_CUDA_ARCH=900")
 """What every unit of a simulated module is compiled with: the simulated GPU is an sm_90."""
@@ -65,30 +55,11 @@ SIMULATOR_CHECKS = "-DKJIT_SIM_CHECK=1"
 SIMULATOR_HEADER = "kjit_sim/sim.h"
 """Included ahead of everything in a simulated CUDA unit; it defines what nvcc would."""
 
-NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-"""Variables with flags for nvcc."""
-
-NVCC_ENVIRONMENT = (*NVCC_FLAGS, "CUDA_HOME")
-"""As `COMPILER_ENVIRONMENT`, where nvcc is used too."""
-
 # A process loads dozens of these libraries. With two segments instead of four, and no pages to protect again after
 # relocation, the kernel maps one in two thirds of the time. What is given up is little: that some tables of pointers
 # are read-only, beside others that lazy binding leaves writable anyway. An op's own flags come later and win
 # (`-Wl,-z,relro`).
 _QUICK_TO_MAP = ("-Wl,-z,noseparate-code", "-Wl,-z,norelro")
-
-# Where compilers are looked for, and the memo of what is known about them.
-_DISCOVERY_ENVIRONMENT = ("PATH", env.CACHE_DIR)
-
-
-def _variables(kind: TargetKind) -> tuple[str, ...]:
-    """The variables that decide which compilers there are for a kind of target, and what they do."""
-    cuda = (*NVCC_ENVIRONMENT, HOST_VARIABLE) if kind == "cuda" else ("CUDA_HOME",)
-    others = () if kind == "cpu" else (env.CUDA_HOME, *cuda)
-    return (*_DISCOVERY_ENVIRONMENT, *COMPILER_ENVIRONMENT, *others)
-
-
-_VARIABLES = {kind: _variables(kind) for kind in get_args(TargetKind)}
 
 
 @dataclass(frozen=True)
@@ -121,14 +92,22 @@ class Toolchain:
                 missing (see `find_cuda_headers`).
             UsageError: this CUDA does not know the target's architecture.
         """
-        values = tuple(map(os.environ.get, _VARIABLES[target.kind]))
-        toolchain, stamps = _discover(target, values)
+        values = tuple(map(os.environ.get, variables(target.kind)))
+        toolchain, stamps, _ = _discover(target, values)
         cxx = toolchain.cxx
         is_same = all(map(is_unchanged, stamps)) and (not cxx.variables or cxx.has_same_variables())
         if not is_same or (thorough and not cxx.has_same_parts()):
             _discover.cache_clear()
-            toolchain, _ = _discover(target, values)
+            toolchain, _, _ = _discover(target, values)
         return toolchain
+
+    def looks(self) -> tuple[Look, ...] | None:
+        """What the disk was asked and has answered when this was found; None where more was asked than the disk, or
+        it was found by other values of the environment than those of now."""
+        if self.cxx.plan or self.cxx.variables:
+            return None  # a script, which may do something else each time
+        toolchain, _, taken = _discover(self.target, tuple(map(os.environ.get, variables(self.target.kind))))
+        return taken if toolchain is self else None
 
     def __hash__(self) -> int:
         return self._hash
@@ -392,7 +371,7 @@ def find_launcher() -> Path | None:
 
 def gpu_archs() -> list[CudaArch]:
     """The architectures of the GPUs that this process sees, in order and without duplicates; empty without a GPU."""
-    return list(dict.fromkeys(_native_arch(capability) for capability in gpus.visible_capabilities()))
+    return list(dict.fromkeys(native_arch(capability) for capability in gpus.visible_capabilities()))
 
 
 def resolve_archs(requested: Sequence[str] | None) -> list[CudaArch]:
@@ -418,42 +397,6 @@ def resolve_archs(requested: Sequence[str] | None) -> list[CudaArch]:
     for arch in archs:
         _check_arch(arch, cuda)
     return archs
-
-
-def runtime_target(kind: Side, device_index: int | None) -> Target:
-    """The target whose code runs here: the CPU, or on CUDA device `device_index` (None: the current one).
-
-    From the architectures that the environment lists the closest one that runs on the GPU is taken, or the first where
-    there is no GPU; with no list it is the GPU's own.
-
-    Raises:
-        UsageError: none of the listed architectures runs on the GPU.
-        ToolchainError: there is no such GPU and no list.
-    """
-    if kind == "cpu":
-        return Target.cpu()
-    capability = gpus.device_capability(device_index)
-    listed = env.cuda_arch_list()
-    if listed is None:
-        if capability is None:
-            which = "no GPU here" if device_index is None else f"no CUDA device {device_index} here"
-            raise ToolchainError(
-                f"There is {which}, and no architecture to compile for was named.",
-                hint=f"set {env.CUDA_ARCH_LIST} (for example 9.0a), or work on a machine with a GPU",
-            )
-        return Target.cuda(_native_arch(capability))
-    variable, items = listed
-    archs = [CudaArch.parse(item) for item in items]
-    if capability is None:
-        return Target.cuda(archs[0])
-    fitting = [arch for arch in archs if arch.runs_on(*capability)]
-    if not fitting:
-        raise UsageError(
-            f"{variable} lists {', '.join(map(str, archs))}, and none of them runs on this GPU "
-            f"({capability[0]}.{capability[1]}).",
-            hint=f"add {_native_arch(capability)} to {variable}, or unset it",
-        )
-    return Target.cuda(max(fitting, key=lambda arch: arch.closeness))
 
 
 @lru_cache(maxsize=1)
@@ -486,18 +429,23 @@ def _has_fma() -> bool:
     return platform.machine() == "x86_64" and "fma" in cpu_features()
 
 
-@lru_cache(maxsize=1)
 def _tvm_ffi_home() -> Path:
-    # Not imported: that would import torch too, a second and a half for a path.
-    spec = importlib.util.find_spec("tvm_ffi")
-    if spec is None or spec.origin is None:
+    home = tvm_ffi_home()
+    if home is None:
         raise ToolchainError("tvm-ffi is not installed.", hint="install it with `pip install apache-tvm-ffi`")
-    return Path(spec.origin).parent
+    return Path(home)
 
 
 @lru_cache(maxsize=64)
-def _discover(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain, tuple[Stamp, ...]]:
-    """The toolchain for `target` while `_VARIABLES` have these values, and the files that it depends on."""
+def _discover(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain, tuple[Stamp, ...], tuple[Look, ...]]:
+    """The toolchain for `target` while `variables` have these values, the files that it depends on, and what the disk
+    was asked."""
+    with looks.noted() as taken:
+        toolchain, stamps = _discover_now(target, values)
+    return toolchain, stamps, tuple(dict.fromkeys(taken))
+
+
+def _discover_now(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain, tuple[Stamp, ...]]:
     cuda = headers = None
     if target.kind == "cpu":
         cxx = find_cxx()
@@ -514,9 +462,9 @@ def _discover(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain
     if headers is not None:
         stamps += headers.stamps
     read = COMPILER_ENVIRONMENT if cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
-    named = dict(zip(_VARIABLES[target.kind], values, strict=True))
-    variables = tuple((name, value) for name in read if (value := named[name]))
-    return Toolchain(target, cxx, cuda, headers, variables), tuple(stamps)
+    named = dict(zip(variables(target.kind), values, strict=True))
+    set_ = tuple((name, value) for name in read if (value := named[name]))
+    return Toolchain(target, cxx, cuda, headers, set_), tuple(stamps)
 
 
 def _check_arch(arch: CudaArch, cuda: CudaToolkit) -> None:
@@ -527,12 +475,6 @@ def _check_arch(arch: CudaArch, cuda: CudaToolkit) -> None:
         f"{cuda.label} in '{cuda.home}' does not build for architecture {arch}.",
         hint=f"it knows {', '.join(f'{number // 10}.{number % 10}' for number in plain)} (from 9.0 on also as 9.0a)",
     )
-
-
-def _native_arch(capability: Capability) -> CudaArch:
-    """The architecture that uses all of a GPU: from 9.0 on, the one with instructions of that GPU only (`a`)."""
-    major, minor = capability
-    return CudaArch(major, minor, "a" if major >= 9 else "")
 
 
 def _include_flags(own: Sequence[str], cuda: Sequence[Path], *, simulated: bool = False) -> list[str]:

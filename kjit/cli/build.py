@@ -173,12 +173,12 @@ def _of_bundle(written: Written) -> dict[str, object]:
 
 
 def _tell_of_bundle(written: Written, project: Project, *, is_result: bool) -> None:
-    from kjit.build import bundle
+    from kjit.runtime import load
 
     counts = f"{text.count(written.modules, 'module')}, {text.count(written.libraries, 'library', 'libraries')}"
     needs = "" if written.glibc is None else f"; runs with glibc {written.glibc} or newer"
     (console.say if is_result else console.note)(f"bundle {written.folder}: {counts}, {text.size(written.size)}{needs}")
-    beside = project.package_dir / bundle.FOLDER
+    beside = project.package_dir / load.BUNDLE
     if written.folder.resolve() != beside.resolve():
         console.note(f"The wrappers look for it in {project.display(beside)}: put it there where it is shipped.")
 
@@ -201,7 +201,7 @@ def _tell_of_change(change: Change, *, dry_run: bool, declares_all: bool) -> Non
 
 def _of_wrappers(names: Iterable[str]) -> tuple[str, ...]:
     """The names of modules and libraries that are not kjit's own."""
-    from kjit.runtime.eager_calls import NAME
+    from kjit.runtime.native import NAME
 
     return tuple(name for name in names if not name.startswith(NAME))
 
@@ -246,7 +246,7 @@ def _beside(store: Store, to_ship: bool) -> contextlib.AbstractContextManager[li
     """Compile what ops need besides their modules, if any wrapper has made a function an op."""
     if "kjit.runtime.torch_op" not in sys.modules:
         return contextlib.nullcontext([])
-    from kjit.runtime import eager_calls
+    from kjit.build import eager_calls
 
     return eager_calls.building(store, to_ship=to_ship)
 

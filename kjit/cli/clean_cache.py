@@ -53,6 +53,8 @@ def clean_cache(
         if not chosen and not support:
             console.note(f"Nothing to remove: the cache {store.root} has {_what_there_is(everything, is_all, stale)}.")
             _sweep(store, dry_run)
+            if not dry_run:
+                store.sweep_recalls(every=is_all)
             return
         _show(chosen, support, reasons)
         if dry_run:
@@ -69,6 +71,7 @@ def clean_cache(
     if not dry_run:
         freed, chosen, errors = _remove(store, chosen, is_all)
         _sweep(store, dry_run)
+        freed += store.sweep_recalls(every=is_all)
     if json:
         removed = [{"key": entry.key, "bytes": entry.size, "reason": reasons.get(entry.path)} for entry in chosen]
         document = {"path": str(store.root), "dry_run": dry_run, "artifacts": removed, "freed": freed}

@@ -100,9 +100,10 @@ def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool
 
     What cannot be told or built here for want of a compiler or of a cache is left to the tests.
     """
-    from kjit.build import bundle, plan
+    from kjit.build import plan
     from kjit.build.store import Store
     from kjit.cli.build import build_variants, print_errors
+    from kjit.runtime import bundle
     from kjit.runtime.declared import variants_of
 
     store = Store.open()
@@ -135,8 +136,8 @@ def targets_of_tests(specs: Sequence[Spec], simulator: env.Simulation | None) ->
     Args:
         simulator: the one that was asked for.
     """
-    from kjit.build import gpus
     from kjit.build.toolchain import Toolchain, runtime_target
+    from kjit.runtime import gpus
 
     sides = {side for spec in specs for side in spec.kinds}
     if simulator is None and "cuda" in sides and not env.forbids_simulation() and not gpus.visible_gpus():

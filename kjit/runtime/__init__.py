@@ -1,0 +1,183 @@
+"""What a program that only runs kernels needs. Here is what is asked of a file before it is loaded: who could have
+changed it, and whether it is what was built; and what the CPU is that it would run on.
+
+A hit imports this package and nothing of `kjit.build`, which builds on it. A process imports it before its first
+kernel runs, so its modules define plain classes, compile no regular expression and import what only an error needs
+where that error is raised.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import platform
+import stat
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+STARTED_NS = time.time_ns()
+"""When this process imported kjit, before anything of `kjit.build`."""
+
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+_PIECE = 65536
+ALTERED = "was altered"
+
+
+def own_users() -> tuple[int, ...]:
+    """Whose files a user's own cache holds: the user's, and root's."""
+    return os.geteuid(), 0
+
+
+def weakness(status: os.stat_result, owners: tuple[int, ...]) -> str | None:
+    """How others than `owners` can change a file or folder of this status: what could follow its name in a sentence.
+    None where nobody else can."""
+    return weakness_of(status.st_mode, status.st_uid, owners)
+
+
+def weakness_of(mode: int, owner: int, owners: tuple[int, ...]) -> str | None:
+    """`weakness` of a mode and an owner."""
+    if stat.S_ISLNK(mode):
+        return "is a symbolic link"
+    if owner not in owners:
+        return f"belongs to another user (id {owner})"
+    if mode & OTHERS_MAY_WRITE:
+        return "may be written by others than its owner"
+    return None
+
+
+def read_file(path: str, flags: int = 0) -> tuple[bytes, os.stat_result]:
+    """The content of a small file, and then its status: what changes it meanwhile shows in its date.
+
+    Every load reads some. `open` asks the kernel for twice as much, and takes twice as long.
+
+    Args:
+        flags: for `os.open`.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+    try:
+        content = os.read(handle, _PIECE)
+        while more := os.read(handle, _PIECE):
+            content += more
+        return content, os.fstat(handle)
+    finally:
+        os.close(handle)
+
+
+class LibraryRead:
+    """A library as it was read: its size, its checksum, and the status of the file that was open."""
+
+    __slots__ = ("crc32", "size", "status")
+
+    def __init__(self, size: int, crc32: int, status: os.stat_result) -> None:
+        self.size = size
+        self.crc32 = crc32
+        self.status = status
+
+    def difference(self, said: Mapping[str, Any]) -> str | None:
+        """How it is not what a record says of it (`size`, `crc32`): `was altered`; None where it is."""
+        if self.size != said["size"]:
+            return f"has {self.size} bytes and not {said['size']}"
+        return None if self.crc32 == said["crc32"] else ALTERED
+
+
+def read_library(path: str, flags: int = 0) -> LibraryRead:
+    """Read a library in pieces that stay in the CPU's cache, into the same memory.
+
+    Args:
+        flags: for `os.open`.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size = crc = 0
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+    try:
+        while piece := os.read(handle, _PIECE):
+            size += len(piece)
+            crc = binascii.crc32(piece, crc)
+        return LibraryRead(size, crc, os.fstat(handle))
+    finally:
+        os.close(handle)
+
+
+def digest(content: bytes) -> str:
+    """The hash of a file's content: 32 hexadecimal digits of its SHA-256."""
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+@lru_cache(maxsize=1)
+def tvm_ffi_home() -> str | None:
+    """The folder of the package tvm_ffi; None where it is not installed."""
+    # Not imported: that would import torch too, a second and a half for a path.
+    import importlib.util
+
+    spec = importlib.util.find_spec("tvm_ffi")
+    return None if spec is None or spec.origin is None else os.path.dirname(spec.origin)
+
+
+def tvm_ffi_version_in(home: str) -> str:
+    """The version of the package tvm_ffi in `home`, without importing it.
+
+    The name of its `.dist-info` folder has it; `importlib.metadata` would read through all of `sys.path`.
+    """
+    begin, end = "apache_tvm_ffi-", ".dist-info"
+    names = [name for name in os.listdir(os.path.dirname(home)) if name.startswith(begin) and name.endswith(end)]
+    if len(names) == 1:
+        return names[0][len(begin) : -len(end)]
+    from importlib.metadata import version
+
+    return version("apache-tvm-ffi")
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """The numbers that a version begins with, to be compared: `(0, 1, 15)` of `0.1.15.post2`."""
+    numbers = []
+    for part in version.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+        if digits != part:
+            break
+    return tuple(numbers)
+
+
+def cpu_features() -> frozenset[str]:
+    """The instruction sets of this CPU by Linux' names for them; none where there is no Linux."""
+    described = cpu_description()
+    return frozenset(f"{described.get('flags', '')} {described.get('Features', '')}".split())
+
+
+@lru_cache(maxsize=1)
+def cpu_identity() -> str:
+    """What `-march=native` depends on: this CPU's model and instruction sets."""
+    lines = [f"{name}: {' '.join(sorted(value.split()))}" for name, value in cpu_description().items()]
+    return "; ".join([platform.machine(), *(lines or [platform.platform()])])
+
+
+_WANTED = ("vendor_id", "cpu family", "model", "flags", "CPU implementer", "CPU variant", "CPU part", "Features")
+
+
+@lru_cache(maxsize=1)
+def cpu_description() -> Mapping[str, str]:
+    """What Linux says of the first core, which stands for all; empty where there is no Linux."""
+    described = {}
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if not line.strip():
+                    break  # one core says enough, and a machine may have hundreds
+                name, _, value = line.partition(":")
+                if name.strip() in _WANTED:
+                    described[name.strip()] = value.strip()
+    except OSError:
+        return {}
+    return described

@@ -25,11 +25,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
-from kjit.errors import UsageError
-from kjit.runtime import native, simulation
-from kjit.runtime.native import TYPED
-from kjit.runtime.once import COMPOUND, typed
-from kjit.runtime.stand_in import is_stood_in
+import kjit
+from kjit.runtime import load, native
+from kjit.runtime.native import COMPOUND, TYPED, is_stood_in, typed
 from kjit.spec import Spec, Target, Variant
 
 if TYPE_CHECKING:
@@ -85,10 +83,12 @@ def product(**values: Iterable[object]) -> tuple[Mapping[str, object], ...]:
     lists: dict[str, list[object]] = {}
     for name, given in values.items():
         if isinstance(given, str) or not isinstance(given, Iterable):
-            raise UsageError(f"product: {name} must be a list of values, not {given!r}.", hint=f"{name}=[{given!r}]")
+            raise kjit.UsageError(
+                f"product: {name} must be a list of values, not {given!r}.", hint=f"{name}=[{given!r}]"
+            )
         lists[name] = list(given)
         if not lists[name]:
-            raise UsageError(f"product: {name} has no values.")
+            raise kjit.UsageError(f"product: {name} has no values.")
     return tuple(dict(zip(lists, combination, strict=True)) for combination in itertools.product(*lists.values()))
 
 
@@ -184,12 +184,12 @@ class _Declaration:
         # What these held when calls went elsewhere with CPU tensors.
         self._aside: dict[object, list[dict[Any, Any]]] = {}
         self._mode: object = None
-        simulation.follow(self)
+        load.follow(self)
         for values in variants:
             try:
                 self._signature.bind(**values)
             except TypeError as error:
-                raise UsageError(
+                raise kjit.UsageError(
                     f"{self.name}: the variant {dict(values)} does not fit the function: {error}."
                 ) from None
 
@@ -216,7 +216,7 @@ class _Declaration:
         """What is built for these values."""
         spec = self._fn(*values, **named)
         if not isinstance(spec, Spec):
-            raise UsageError(
+            raise kjit.UsageError(
                 f"{self.name} must return a kjit.Spec, and returned {spec!r}.", hint='return kjit.Spec("name", ...)'
             )
         for wrappers in (spec.cuda_wrappers, spec.cpp_wrappers):
@@ -238,7 +238,7 @@ class _Declaration:
         self._aside.clear()
 
     def switch(self, mode: object) -> None:
-        """As `simulation.py` says: the modules of one mode go, those of another come."""
+        """As `load.py` says: the modules of one mode go, those of another come."""
         if mode == self._mode:
             return
         self._aside[self._mode] = [keeper.copy() for keeper in self._keepers]
@@ -271,7 +271,7 @@ class _Declaration:
         if self._exports is None or not exported:
             return  # a source without wrappers exports for itself, and does not tell what
         for name in sorted(exported ^ self._exports):
-            raise UsageError(
+            raise kjit.UsageError(
                 f"{self.name}: its Spec exports '{name}', and the class given as `exports=` has no such method."
                 if name in exported
                 else f"{self.name}: the class given as `exports=` has a method '{name}', and its Spec exports no such"
@@ -285,18 +285,15 @@ class _Declaration:
         as_written = (where, *map(typed, values))
         found = self._modules.get(as_written)
         if found is None:
-            # Both know more than a call of a loaded module needs.
-            from kjit.runtime.load import load_variant, target_of
-
             canonical = (None, str(where), *map(typed, values))
             found = self._modules.get(canonical)
             if found is None:
                 # Two threads may come here at once: below them one compiles and the other waits; both get one module.
                 named = self._checked(dict(zip(self._signature.parameters, values, strict=True)))
                 spec = self.spec(**named)
-                target = target_of(spec, where)
+                target = load.target_of(spec, where)
                 spec = spec.only(target.side)
-                found = load_variant(
+                found = load.load_variant(
                     Variant(spec, target),
                     hint=self._how_to_prebuild(target),
                     wrapper=self._fn.__globals__.get("__file__"),
@@ -329,7 +326,7 @@ class _Declaration:
 def _method_names(exports: type) -> frozenset[str]:
     """The public methods of a class and of those that it is derived from."""
     if not isinstance(exports, type):
-        raise UsageError(f"exports= must be a class with a method for each export, not {exports!r}.")
+        raise kjit.UsageError(f"exports= must be a class with a method for each export, not {exports!r}.")
     own = [each for each in exports.__mro__ if each.__module__ not in ("builtins", "typing", "typing_extensions")]
     return frozenset(name for each in own for name in vars(each) if not name.startswith("_"))
 
@@ -338,15 +335,15 @@ def _generate_call(
     fn: Callable[..., Spec],
     by_index: Mapping[int, object],
     by_device: Mapping[object, object],
-    load: Callable[..., object],
+    load_new: Callable[..., object],
 ) -> FunctionType:
-    """A function of `fn`'s parameters and `device`: the module that is known for them, else what `load` returns."""
+    """A function of `fn`'s parameters and `device`: the module that is known for them, else what `load_new` returns."""
     parameters = list(inspect.signature(fn).parameters.values())
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise UsageError(f"{fn.__name__}: a declared op has plain parameters, and '{parameter}' is none.")
+            raise kjit.UsageError(f"{fn.__name__}: a declared op has plain parameters, and '{parameter}' is none.")
         if parameter.name == "device":
-            raise UsageError(
+            raise kjit.UsageError(
                 f"{fn.__name__}: a declared op has no parameter 'device'.",
                 hint="device= chooses between the CUDA side and the C++ side of the Spec that the function returns",
             )
@@ -359,7 +356,7 @@ def _generate_call(
     known = {
         "by_index": by_index,
         "by_device": by_device,
-        "load": load,
+        "load": load_new,
         "Tensor": getattr(torch, "Tensor", None),
         "Parameter": getattr(getattr(torch, "nn", None), "Parameter", None),
     }

@@ -1,42 +1,41 @@
-"""How does a spec become a loaded module?
+"""The road from a request to a loaded module.
 
-One road, whoever walks it: first the bundle beside the wrapper is asked, then the cache (key, look-up), then it is
-compiled; then it is loaded. A hit starts no subprocess, needs no ninja, runs no compiler and imports nothing of the
-build but what reads bundles and the cache; only a miss imports the compile path. A hit in a bundle does not even look
-for a compiler. tvm-ffi's loader imports torch by itself, and nothing else here does.
+Whoever asks says what and for which device; the device and `KJIT_SIM` decide for which target (`target_of`). Then the
+bundle beside the wrapper is asked, if there is one (bundle.py), then what is recalled of the cache (recall.py), and
+after that `kjit.build.miss`, which derives the key, looks into the cache by it, and compiles. Only that imports the
+side of kjit that compiles. A hit starts no subprocess, needs no ninja and runs no compiler. tvm-ffi's loader imports
+torch by itself, and nothing else here does.
 
 A module that was loaded stays loaded, and is found again by its library's path. A changed source has another path, so
 that a notebook which edits a kernel and asks again gets the new one, beside the old.
+
+`KJIT_SIM` is the user's answer for a whole process, and is about ops that have no CPU kernel: all others have something
+better to do with CPU tensors. `simulated()` is a test's answer: inside it every CUDA kernel runs in the simulator, that
+of an op with a CPU kernel too. What was loaded before stays loaded, and is what calls get again afterwards.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
-import inspect
 import logging
 import os
-import re
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
+import kjit
 from kjit import env
-from kjit.build import bundle
-from kjit.build.bundle import Refusal
-from kjit.build.key import Key
-from kjit.build.store import Artifact, Lookup, Store
-from kjit.build.toolchain import Toolchain, runtime_target
-from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
-from kjit.runtime import lazy_bits, raw_calls, simulation, unusable
-from kjit.spec import Export, Spec, StrPath, Target, TargetKind, Variant
+from kjit.runtime import native
+from kjit.spec import CudaArch, Export, Side, Spec, StrPath, Target, TargetKind, Variant
 
 if TYPE_CHECKING:
     import torch
     import tvm_ffi
+
+    from kjit.runtime.bundle import Refusal
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,16 +44,15 @@ _HINT_FOR_CPU_TENSORS = (
     f"move the tensors to a GPU, or set {env.SIM}=1: the kernel then runs in the simulator (slow, for tests)"
 )
 _SIMULATED: dict[str, TargetKind] = {"sim": "sim", "sim-check": "sim-check"}
-_LONG_S = 1.0
 _ATTEMPTS = 3
-_MISSING_CUDA_RUNTIME = re.compile(r"libcudart\.so\.\d+(?=: cannot open shared object file)")
 
 _log = logging.getLogger("kjit")
 _loaded: dict[str, tvm_ffi.Module] = {}
 _loading = threading.Lock()
 _told: set[Refusal] = set()
-_told_warnings: set[str] = set()
 _origins: set[Literal["cache", "compiler"]] = set()
+_inside: env.Simulation | None = None
+_switched: weakref.WeakSet[Switched] = weakref.WeakSet()
 
 
 def _renew_lock_in_child() -> None:
@@ -64,6 +62,11 @@ def _renew_lock_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_lock_in_child)
+
+
+INDEX = "index.json"
+BUNDLE = "prebuilt"
+"""Where a bundle is looked for: the folder of this name beside the wrapper, or in a package above it."""
 
 
 def load_jit(
@@ -169,7 +172,7 @@ def jit(
             where = device
             if where is None:
                 where = _device_of(name, (*call_args, *call_kwargs.values()))
-            key = (where, simulation.mode())
+            key = (where, mode())
             module = modules.get(key)
             if module is None:
                 # Two threads may come here at once: below them one compiles and the other waits.
@@ -180,6 +183,8 @@ def jit(
                 return fn(module, *call_args, **call_kwargs)
             except (RuntimeError, ValueError):
                 if "torch" in sys.modules:
+                    from kjit.runtime import unusable
+
                     unusable.explain(f"'{name}'", _named_arguments(fn, call_args, call_kwargs))
                 raise
 
@@ -202,80 +207,87 @@ def load_variant(
         KjitError: as for `load_jit`.
     """
     attach_log()
+    refusals: tuple[Refusal, ...] = ()
+    if wrapper is not None and not variant.target.is_simulated and has_bundle(wrapper):
+        prebuilt, refusals = _load_prebuilt(variant, wrapper)
+        if prebuilt is not None:
+            return prebuilt
+    note_origin("cache")
+    folder = cache_folder(build_directory)
+    from kjit.runtime import recall
+
+    name = recall.request(recall.words_of(variant), variant.target.kind, folder)
+    artifact = recall.find(name, folder)
+    if artifact is not None:
+        with contextlib.suppress(FileNotFoundError):  # the cache was emptied between the look-up and now
+            module = load_library(recall.library_in(artifact), variant, is_prebuilt=False)
+            _log.debug("%s is in the cache: %s", variant.label, artifact)
+            return module
+    from kjit.build import miss
+
+    for _ in range(_ATTEMPTS):
+        built = miss.ensure_built(variant, build_directory=build_directory, hint=hint, refusals=refusals)
+        with contextlib.suppress(FileNotFoundError):
+            return load_library(built.library_path, variant, is_prebuilt=False)
+    raise kjit.KjitError(f"{variant.label} cannot be loaded: the cache is being emptied all the time.")
+
+
+def cache_folder(build_directory: StrPath | None = None) -> str:
+    """The folder of the cache to use, as an absolute path.
+
+    Raises:
+        UsageError: as for `env.cache_dir`.
+    """
+    if build_directory is None:
+        return str(env.cache_dir())
+    return str(env.absolute("build_directory", os.fspath(build_directory)))
+
+
+def has_bundle(wrapper: str) -> bool:
+    """Whether there is a bundle beside a wrapper, or in a package that it is in."""
+    if not os.path.isabs(wrapper):
+        try:
+            wrapper = os.path.abspath(wrapper)  # `__file__` is as it was named to runpy
+        except FileNotFoundError:
+            return False  # the current folder is gone, and what was beside the wrapper with it
+    return any(os.path.exists(f"{folder}/{INDEX}") for folder in bundle_folders(os.path.dirname(wrapper)))
+
+
+@functools.lru_cache(maxsize=256)
+def bundle_folders(folder: str) -> tuple[str, ...]:
+    """Where bundles of a wrapper in `folder` may be: beside it, and in the packages that it is in."""
+    places = []
+    while True:
+        places.append(f"{folder}/{BUNDLE}")
+        if not os.path.exists(f"{folder}/__init__.py"):
+            return tuple(places)
+        folder = os.path.dirname(folder)
+
+
+def _load_prebuilt(variant: Variant, wrapper: str) -> tuple[tvm_ffi.Module | None, tuple[Refusal, ...]]:
+    """The module from a bundle, or None, and why the bundles that there are do not serve it."""
+    from kjit.runtime import bundle
+
     found = bundle.find(variant, wrapper)
     refusals = found.refusals
     if found.library is not None:
         try:
-            module = _loaded_from(found.library, variant, is_prebuilt=True)
-        except (FileNotFoundError, KjitError) as error:
+            module = load_library(found.library, variant, is_prebuilt=True)
+        except (FileNotFoundError, kjit.KjitError) as error:
             # A library of this machine that it needs is missing or too old: what is compiled here may do without.
-            reason = error.message if isinstance(error, KjitError) else f"{found.library} is gone"
-            refusals = (*refusals, Refusal(os.path.dirname(found.library), (reason,)))
+            reason = error.message if isinstance(error, kjit.KjitError) else f"{found.library} is gone"
+            refusals = (*refusals, bundle.Refusal(os.path.dirname(found.library), (reason,)))
         else:
             _log.debug("%s is in a bundle: %s", variant.label, found.library)
-            return module
+            return module, ()
     for refusal in refusals:
         _tell(refusal, variant)
-    for _ in range(_ATTEMPTS):
-        artifact = ensure_built(variant, build_directory=build_directory, hint=hint, refusals=refusals)
-        with contextlib.suppress(FileNotFoundError):  # the cache was emptied between the look-up and now
-            return _loaded_from(artifact.library_path, variant, is_prebuilt=False)
-    raise KjitError(f"{variant.label} cannot be loaded: the cache is being emptied all the time.")
+    return None, refusals
 
 
-def ensure_built(
-    variant: Variant,
-    *,
-    build_directory: StrPath | None = None,
-    hint: str | None = None,
-    refusals: tuple[Refusal, ...] = (),
-) -> Artifact:
-    """The artifact of a variant, compiled if there is none. A compile says so in the log.
-
-    Args:
-        refusals: why bundles do not serve it; an error tells that too.
-
-    Raises:
-        KjitError: as for `load_jit`.
-    """
-    attach_log()
-    _origins.add("cache")
-    folder = None if build_directory is None else env.absolute("build_directory", os.fspath(build_directory))
-    store = Store.open(folder)
-    found = _look_up(variant, store, refusals)
-    if found.artifact is not None:
-        if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("%s is in the cache: %s", variant.label, found.artifact.path)
-        return found.artifact
-    if env.no_compile():
-        hint = hint or f"run this once on such a machine without {env.NO_COMPILE}, with the same cache folder"
-        raise NotPrebuiltError(
-            f"{variant.label} is not built, because {found.reason}, and {env.NO_COMPILE} is set."
-            + "".join(map(str, refusals)),
-            hint=f"{hint}, with `--out` into the bundle" if refusals else hint,
-        )
-    # Only a miss pays for these imports.
-    from kjit.build import plan
-
-    began = 0.0
-
-    def say(started: plan.Started) -> None:
-        nonlocal began
-        began = time.perf_counter()
-        _log.warning("kjit compiles %s: %s", variant.label, started.reason)
-
-    outcome = plan.build(variant, store, on_start=say)
-    took = time.perf_counter() - began
-    _origins.add("compiler")
-    if outcome.state == "built" and took > _LONG_S:
-        _log.warning("kjit compiled %s in %.1f s", variant.label, took)
-    # The next variant of the op would say the same.
-    warnings = [warning for warning in plan.warnings_of([outcome]) if warning not in _told_warnings]
-    if warnings:
-        _told_warnings.update(warnings)
-        _log.warning("what the compiler warns of in %s:\n%s", variant.label, "\n\n".join(warnings))
-    assert outcome.artifact is not None  # `build` raises where there is none
-    return outcome.artifact
+def note_origin(origin: Literal["cache", "compiler"]) -> None:
+    """Note where this process gets modules from."""
+    _origins.add(origin)
 
 
 def has_used_cache() -> bool:
@@ -299,18 +311,18 @@ def target_of(spec: Spec, device: torch.device | str | None) -> Target:
     """
     if device is None:
         if len(spec.kinds) > 1:
-            raise UsageError(
+            raise kjit.UsageError(
                 f"op '{spec.name}' has sources for {' and '.join(spec.kinds)}, and no device was given.",
                 hint="pass device=, for example the device of the tensor that the op is called with",
             )
         return _only_target(spec)
     kind, index = _kind_and_index(device)
-    if kind == "cpu" and (target := simulation.simulated_target(spec.kinds)) is not None:
+    if kind == "cpu" and (target := simulated_target(spec.kinds)) is not None:
         return target
     if (kind if kind == "cpu" else "cuda") not in spec.kinds:
         files = ", ".join(os.path.basename(path) for path in (*spec.cuda_files, *spec.cpp_files))
         has = "a CUDA source" if spec.kinds == ("cuda",) else "a C++ source for the CPU"
-        raise UsageError(
+        raise kjit.UsageError(
             f"op '{spec.name}' was called for device '{device}', and it has only {has} ({files or 'no file'}).",
             hint=_HINT_FOR_CPU_TENSORS if spec.kinds == ("cuda",) else "move the tensors to the CPU",
         )
@@ -319,10 +331,79 @@ def target_of(spec: Spec, device: torch.device | str | None) -> Target:
     return Target(kind)
 
 
+def runtime_target(kind: Side, device_index: int | None) -> Target:
+    """The target whose code runs here: the CPU, or on CUDA device `device_index` (None: the current one).
+
+    From the architectures that the environment lists the closest one that runs on the GPU is taken, or the first where
+    there is no GPU; with no list it is the GPU's own.
+
+    Raises:
+        UsageError: none of the listed architectures runs on the GPU.
+        ToolchainError: there is no such GPU and no list.
+    """
+    if kind == "cpu":
+        return Target.cpu()
+    capability = device_capability(device_index)
+    listed = env.cuda_arch_list()
+    if listed is None:
+        if capability is None:
+            which = "no GPU here" if device_index is None else f"no CUDA device {device_index} here"
+            raise kjit.ToolchainError(
+                f"There is {which}, and no architecture to compile for was named.",
+                hint=f"set {env.CUDA_ARCH_LIST} (for example 9.0a), or work on a machine with a GPU",
+            )
+        return Target.cuda(native_arch(capability))
+    variable, items = listed
+    archs = [CudaArch.parse(item) for item in items]
+    if capability is None:
+        return Target.cuda(archs[0])
+    fitting = [arch for arch in archs if arch.runs_on(*capability)]
+    if not fitting:
+        raise kjit.UsageError(
+            f"{variable} lists {', '.join(map(str, archs))}, and none of them runs on this GPU "
+            f"({capability[0]}.{capability[1]}).",
+            hint=f"add {native_arch(capability)} to {variable}, or unset it",
+        )
+    return Target.cuda(max(fitting, key=lambda arch: arch.closeness))
+
+
+def native_arch(capability: tuple[int, int]) -> CudaArch:
+    """The architecture that uses all of a GPU: from 9.0 on, the one with instructions of that GPU only (`a`)."""
+    major, minor = capability
+    return CudaArch(major, minor, "a" if major >= 9 else "")
+
+
+def device_capability(index: int | None) -> tuple[int, int] | None:
+    """The compute capability of CUDA device `index` (None: the current one), or None when there is no such device.
+
+    Starts CUDA through torch only on a machine with different GPUs, where nothing else knows which is which.
+    """
+    torch = torch_with_cuda()
+    if torch is None:
+        from kjit.runtime import gpus
+
+        capabilities = gpus.visible_capabilities()
+        position = index or 0
+        if len(set(capabilities)) <= 1:
+            return capabilities[position] if position < len(capabilities) else None
+        import torch
+    if index is None:
+        index = torch.cuda.current_device()
+    return torch.cuda.get_device_capability(index) if index < torch.cuda.device_count() else None
+
+
+def torch_with_cuda() -> Any:
+    """torch, if this process has imported it and CUDA is running; else None."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    is_initialized = getattr(cuda, "is_initialized", None)
+    return torch if is_initialized is not None and is_initialized() else None
+
+
 def _only_target(spec: Spec) -> Target:
     """Where a module runs whose caller names no device."""
     side = spec.kinds[0]
-    chosen = simulation.mode() or env.simulation()
+    chosen = mode() or env.simulation()
     return Target(chosen) if side == "cuda" and chosen is not None else runtime_target(side, None)
 
 
@@ -332,7 +413,7 @@ def _kind_and_index(device: torch.device | str) -> tuple[TargetKind, int | None]
         return _SIMULATED[text], None
     name, _, index = text.partition(":")
     if name not in ("cpu", "cuda") or not (index.isdecimal() or index == ""):
-        raise UsageError(f"device '{text}' is not one that kjit builds for: cpu, cuda, cuda:N, sim or sim-check.")
+        raise kjit.UsageError(f"device '{text}' is not one that kjit builds for: cpu, cuda, cuda:N, sim or sim-check.")
     return ("cuda", int(index) if index else None) if name == "cuda" else ("cpu", None)
 
 
@@ -340,6 +421,8 @@ def _named_arguments(
     fn: Callable[..., object], args: tuple[object, ...], named: Mapping[str, object]
 ) -> dict[str, object]:
     """The arguments of a call of `fn` but for its first, the module."""
+    import inspect
+
     bound = inspect.signature(fn).bind(None, *args, **named).arguments
     _, *others = bound.items()
     return dict(others)
@@ -356,7 +439,7 @@ def _device_of(name: str, values: Iterable[object]) -> torch.device | None:
             if not isinstance(tensor, imported.Tensor):
                 continue
             if found is not None and tensor.device != found:
-                raise UsageError(
+                raise kjit.UsageError(
                     f"{name} was called with tensors on {found} and on {tensor.device}; they must be on one device.",
                     hint="move them to one device first (`x.to(device)`)",
                 )
@@ -366,10 +449,10 @@ def _device_of(name: str, values: Iterable[object]) -> torch.device | None:
 
 def _spec(args: tuple[str, ...], **parts: Any) -> Spec:
     if not args:
-        raise UsageError("the module has no name.", hint='load_jit("my_op", ...)')
+        raise kjit.UsageError("the module has no name.", hint='load_jit("my_op", ...)')
     for value in args:
         if not isinstance(value, str):
-            raise UsageError(
+            raise kjit.UsageError(
                 f"{value!r} cannot mark module '{args[0]}': only strings can.", hint="wrap values in kjit.make_cpp_args"
             )
     csrc = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "csrc")
@@ -379,20 +462,63 @@ def _spec(args: tuple[str, ...], **parts: Any) -> Spec:
     return Spec(*args, **parts)
 
 
-def _look_up(variant: Variant, store: Store, refusals: tuple[Refusal, ...]) -> Lookup:
-    """Look into the cache, which needs to know the compilers: they are part of what an artifact was built from."""
+class Switched(Protocol):
+    """Something that keeps loaded modules by device."""
+
+    def switch(self, mode: object) -> None:
+        """Put aside what is kept, and take out what was put aside under `mode`."""
+
+
+def mode() -> env.Simulation | None:
+    """The simulator that a `simulated()` around this call asks for, or None."""
+    return _inside
+
+
+def follow(keeper: Switched) -> None:
+    """Have `keeper` told whenever a `simulated()` begins or ends."""
+    keeper.switch(_inside)
+    _switched.add(keeper)
+
+
+def simulated_target(sides: tuple[Side, ...]) -> Target | None:
+    """The simulator, if a call with CPU tensors of an op with `sides` runs in it.
+
+    Raises:
+        UsageError: `KJIT_SIM` is set to something that means nothing.
+    """
+    if "cuda" not in sides:
+        return None
+    chosen = _inside or (None if "cpu" in sides else env.simulation())
+    return None if chosen is None else Target(chosen)
+
+
+@contextlib.contextmanager
+def simulated(*, check: bool = False) -> Iterator[None]:
+    """Inside it, CUDA kernels that are called with CPU tensors run in the simulator, whatever else their ops have.
+
+        with kjit.testing.simulated():
+            scale(torch.ones(3))
+
+    It holds for all threads of the process.
+
+    Args:
+        check: look for mistakes in the kernels too.
+    """
+    before = _inside
+    _switch("sim-check" if check else "sim")
     try:
-        return store.fetch(Key.of(variant, Toolchain.for_target(variant.target)))
-    except ToolchainError as error:
-        if env.no_compile():
-            without = error.message.rstrip(".")
-            return Lookup(None, f"the cache is of no use without the compilers that filled it ({without})")
-        raise ToolchainError(f"{error.message}{''.join(map(str, refusals))}", hint=error.hint) from None
-    except UsageError as error:
-        # A source is not there. So it is in a package that is shipped without them.
-        if env.no_compile():
-            return Lookup(None, error.message.rstrip("."))
-        raise UsageError(f"{error.message}{''.join(map(str, refusals))}", hint=error.hint) from None
+        yield
+    finally:
+        _switch(before)
+
+
+def _switch(to: env.Simulation | None) -> None:
+    global _inside
+    if to == _inside:
+        return
+    _inside = to
+    for keeper in list(_switched):
+        keeper.switch(to)
 
 
 def _tell(refusal: Refusal, variant: Variant) -> None:
@@ -404,8 +530,11 @@ def _tell(refusal: Refusal, variant: Variant) -> None:
     _log.log(level, "%s is not taken from the bundle %s: %s", variant.label, refusal.bundle, "; ".join(refusal.reasons))
 
 
-def _loaded_from(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
+def load_library(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
     """The module of a library; one that was loaded stays loaded.
+
+    Args:
+        is_prebuilt: it was linked on another machine.
 
     Raises:
         FileNotFoundError: the library is gone.
@@ -415,8 +544,8 @@ def _loaded_from(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.M
         module = _loaded.get(path)
         if module is None:
             module = _load(path, variant, is_prebuilt=is_prebuilt)
-            lazy_bits.teach(module)
-            raw_calls.watch(module)
+            native.teach(module)
+            native.watch(module)
             _loaded[path] = module
     return module
 
@@ -427,52 +556,21 @@ def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
     try:
         path = os.fsencode(path).decode()  # tvm-ffi takes UTF-8, whatever this locale makes of it
     except UnicodeDecodeError:
-        raise KjitError(
+        raise kjit.KjitError(
             f"{variant.label} is built and cannot be loaded: the path {path!r} is not UTF-8.",
             hint=f"set {env.CACHE_DIR} to a folder with another name",
         ) from None
     try:
         return tvm_ffi.load_module(path)
     except RuntimeError as error:
-        missing = _MISSING_CUDA_RUNTIME.search(str(error))
-        if missing is None or not _load_cuda_runtime(missing[0], None if is_prebuilt else variant.target):
-            _explain(error, path, variant)
+        from kjit.build import miss
+
+        if not miss.load_cuda_runtime_for(str(error), None if is_prebuilt else variant.target):
+            miss.explain_load_of(error, path, variant)
     try:
         return tvm_ffi.load_module(path)
     except RuntimeError as error:
-        _explain(error, path, variant)
-
-
-def _explain(error: RuntimeError, path: str, variant: Variant) -> NoReturn:
-    if not os.path.exists(path):
-        raise FileNotFoundError(path) from error
-    from kjit.build.diagnostics import explain_load
-
-    report = explain_load(str(error), path)
-    raise KjitError(f"{variant.label} is built and cannot be loaded: {report.text}", hint=report.hint) from error
-
-
-def _load_cuda_runtime(soname: str, linked_for: Target | None) -> bool:
-    """Load the CUDA runtime into the process, which a library then finds by its soname.
-
-    Mostly torch has done that. Where it has not (a torch for the CPU), the one that the module was linked with is
-    taken (`linked_for` is its target, None where it was linked elsewhere), else what cuda-pathfinder finds in wheels,
-    conda and system folders.
-    """
-    with contextlib.suppress(OSError, ToolchainError):
-        cuda = None if linked_for is None else Toolchain.for_target(linked_for).cuda
-        if cuda is not None:
-            ctypes.CDLL(os.path.realpath(cuda.cudart), mode=ctypes.RTLD_GLOBAL)
-            return True
-    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
-
-    try:
-        found = load_nvidia_dynamic_lib("cudart")
-    except DynamicLibNotFoundError as error:
-        _log.debug("%s was not found: %s", soname, error)
-        return False
-    _log.debug("%s: %s", soname, found.abs_path)
-    return True
+        miss.explain_load_of(error, path, variant)
 
 
 def attach_log() -> None:

@@ -23,6 +23,8 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
+from kjit.runtime.native import COMPOUND, typed
+
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -160,20 +162,3 @@ def _renew_locks_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_locks_in_child)
-
-
-COMPOUND = (float, tuple, frozenset)
-"""Types of which two values may be equal, and of one type, and yet not the same."""
-
-
-def typed(value: object) -> Hashable:
-    """A key that is equal for two values only when they are the same: unlike `==`, which takes True for 1 for 1.0."""
-    kind = type(value)
-    if kind is float:
-        # Tells -0.0 from 0.0, and finds a nan again.
-        return kind, cast(float, value).hex()
-    if kind is tuple:
-        return kind, tuple(map(typed, cast("tuple[object, ...]", value)))
-    if kind is frozenset:
-        return kind, frozenset(map(typed, cast("frozenset[object]", value)))
-    return kind, value

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from kjit import template_args
+from kjit import spec
 
 
 class NotEnough(BaseException):
@@ -30,12 +30,14 @@ class StandIn(ModuleType):
 
     Attributes:
         is_enough: nobody asked for anything else.
+        is_kjit_stand_in: by this it is known (`native.is_stood_in`).
         refuse: says that what it is given the name of takes the real torch.
     """
 
     def __init__(self) -> None:
         super().__init__("torch")
         self.is_enough = True
+        self.is_kjit_stand_in = True
 
         def refuse(name: str) -> NoReturn:
             self.is_enough = False
@@ -69,7 +71,7 @@ class StandIn(ModuleType):
         self.refuse = refuse
         self.Tensor = Tensor
         self.dtype = dtype
-        for name in template_args.CPP_DTYPES:
+        for name in spec.CPP_DTYPES:
             setattr(self, name, dtype(name))
 
     def __getattr__(self, name: str) -> Any:
@@ -106,11 +108,6 @@ class _Finder:
         return are_here and (spec.origin is None or spec.origin.endswith(".py"))
 
 
-def is_stood_in() -> bool:
-    """Whether the stand-in is in place of torch."""
-    return isinstance(sys.modules.get("torch"), StandIn)
-
-
 @contextlib.contextmanager
 def torch_stand_in(root: Path) -> Iterator[StandIn | None]:
     """Put the stand-in in place of torch while modules below `root` are imported; afterwards neither is there.
@@ -133,4 +130,4 @@ def torch_stand_in(root: Path) -> Iterator[StandIn | None]:
         ]
         for name in ("torch", *finder.found, *holders):
             sys.modules.pop(name, None)
-        template_args.forget_dtypes()
+        spec.forget_dtypes()

@@ -70,6 +70,11 @@ A tensor may be the conjugate or the opposite of what lies in memory (`x.conj()`
 conjugate), or a zero tensor, which has no memory. It takes the road through PyTorch, and the registered op gives the
 kernel a copy that is what it reads. What is written to one is copied back; to write to a zero tensor is an error.
 
+Some of what ops use, PyTorch does not promise. It is used where it is needed, by its own name, and listed in
+`UNPROMISED`, so that a torch without one of these is an error that says so, when the first op is defined, and not an
+`AttributeError` in the middle of a call. What the C++ of eager calls is compiled against is another matter: where that
+is not as it was, calls run in Python. The whole list, with what is noticed how, is in docs/versions.md.
+
 What is given up: what was made in inference mode can be written to outside of it. And a `TorchFunctionMode` and the
 profiler's list of ATen ops do not see eager calls (the GPU's timeline does).
 '''
@@ -77,24 +82,39 @@ profiler's list of ATen ops do not see eager calls (the GPU's timeline does).
 from __future__ import annotations
 
 import inspect
-import re
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import update_wrapper
+from functools import lru_cache, reduce, update_wrapper
 from types import FunctionType, GenericAlias
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
-from kjit.errors import KjitError, UsageError
+import kjit
 from kjit.runtime import native
-from kjit.runtime.eager_calls import settle_after_first_call
-from kjit.runtime.op_call import generate_call
-from kjit.runtime.op_layout import OpLayout, read_layout
-from kjit.runtime.stand_in import is_stood_in
-from kjit.runtime.unpromised import require_torch
+from kjit.runtime.op_call import OpLayout, generate_call, read_layout
 
 if TYPE_CHECKING:
     import torch
+
+UNPROMISED = (
+    "torch._C._AutoDispatchBelowADInplaceOrView",
+    "torch._C._AutoDispatchBelowAutograd",
+    "torch._C._after_ADInplaceOrView_keyset",
+    "torch._C._after_autograd_keyset",
+    "torch._C._dynamo.eval_frame",
+    "torch._C._functorch.is_functorch_wrapped_tensor",
+    "torch._C._functorch.peek_interpreter_stack",
+    "torch._C._increment_version",
+    "torch._C._is_tracing",
+    "torch._C._len_torch_dispatch_stack",
+    "torch._ops.OpOverload.redispatch",
+    "torch.Tensor._cdata",
+    "torch.Tensor._is_zerotensor",
+    "torch.autograd.forward_ad._current_level",
+    "torch.library.Library._destroy",
+)
+
+NEWEST_TORCH = "2.15"
+"""The newest torch that this kjit was run with; docs/versions.md has the others."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -152,13 +172,13 @@ def torch_op(
         KjitError: this torch lacks something that ops rely on (`unpromised.py`).
     """
     if isinstance(mutates_args, str):
-        raise UsageError(f"mutates_args must be a list of names, not the one string '{mutates_args}'.")
+        raise kjit.UsageError(f"mutates_args must be a list of names, not the one string '{mutates_args}'.")
     mutated = tuple(mutates_args)
 
     def decorate(function: Callable[_P, _R]) -> TorchOp[_P, _R]:
         layout = read_layout(function, outputs, mutated)
         namespace, op_name = _split_name(name or _default_name(function), layout)
-        if is_stood_in():
+        if native.is_stood_in():
             return cast("TorchOp[_P, _R]", _without_torch(function))
         require_torch()
         gradient = _Gradient(layout)
@@ -178,13 +198,13 @@ def torch_op(
         gradient.functions.add(called)
         # Last, for all that a function has in its `__dict__` came with `update_wrapper`.
         native.add_op(called, function, layout.kinds)
-        settle_after_first_call(called, function)
+        native.settle_after_first_call(called, function)
 
         def register_autograd(
             backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None
         ) -> None:
             if gradient.registered != [overload]:
-                raise UsageError(
+                raise kjit.UsageError(
                     f"op '{layout.op}' was defined once more since this function was made.",
                     hint="register the backward of the newer one",
                 )
@@ -198,7 +218,6 @@ def torch_op(
     return decorate
 
 
-@dataclass
 class _Gradient:
     """What an op knows of its gradient, and what it has in common with functions that were the op before it.
 
@@ -212,13 +231,14 @@ class _Gradient:
         functions: what callers were given.
     """
 
-    layout: OpLayout
-    library: Any = None
-    registered: list[Any] = field(default_factory=list)
-    overloads: list[Any] = field(default_factory=list)
-    functions: weakref.WeakSet[FunctionType] = field(default_factory=weakref.WeakSet)
-    backward: Callable[..., Any] | None = None
-    setup_context: Callable[..., None] | None = None
+    def __init__(self, layout: OpLayout) -> None:
+        self.layout = layout
+        self.library: Any = None
+        self.registered: list[Any] = []
+        self.overloads: list[Any] = []
+        self.functions: weakref.WeakSet[FunctionType] = weakref.WeakSet()
+        self.backward: Callable[..., Any] | None = None
+        self.setup_context: Callable[..., None] | None = None
 
     def follow(self, previous: _Gradient) -> None:
         """Take the place of an op that was dropped."""
@@ -235,12 +255,12 @@ class _Gradient:
         op = self.layout.op
         if self.layout.mutated or not self.layout.outputs:
             changed = ", ".join(self.layout.mutated)
-            raise UsageError(
+            raise kjit.UsageError(
                 f"op '{op}' changes an input ({changed}), and can have no backward.",
                 hint="an op that returns a new output can; or call this one in a torch.autograd.Function",
             )
         if not callable(backward):
-            raise UsageError(f"op '{op}': backward must be a function, not {backward!r}.")
+            raise kjit.UsageError(f"op '{op}': backward must be a function, not {backward!r}.")
         self.backward, self.setup_context = backward, setup_context
 
     def refuse(self, tensors: dict[str, torch.Tensor | None]) -> None:
@@ -253,19 +273,19 @@ class _Gradient:
             if tensor is None:
                 continue
             if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
-                raise KjitError(
+                raise kjit.KjitError(
                     f"op '{op}' has no gradient in forward mode, and '{name}' carries a tangent.",
                     hint=f"use reverse mode (`backward()`), or pass {name}.detach()",
                 )
             if not recording or not tensor.requires_grad:
                 continue
             if not self.overloads:
-                raise KjitError(
+                raise kjit.KjitError(
                     f"op '{op}' has no gradient, but '{name}' requires one.",
                     hint=f"call it under torch.no_grad(), pass {name}.detach(), or give it a backward with"
                     f" {op}.register_autograd(...)",
                 )
-            raise KjitError(
+            raise kjit.KjitError(
                 f"op '{op}' cannot write to a tensor that it is given and record a gradient, and '{name}' requires"
                 " one.",
                 hint=f"leave {'= and '.join(self.layout.outputs)}= away, or call it under torch.no_grad()",
@@ -279,14 +299,18 @@ _registered: dict[str, tuple[str, _Gradient]] = {}
 def _default_name(function: Callable[..., object]) -> str:
     """`kernels::scale` for `kernels/scale.py`, `my_package_kernels::scale` for `my_package/kernels/scale.py`."""
     module = function.__module__
-    namespace = re.sub(r"\W", "_", module.rpartition(".")[0] or module)  # a module may be called `<run_path>`
+    package = module.rpartition(".")[0] or module
+    # A module may be called `<run_path>`.
+    namespace = "".join(letter if letter.isalnum() else "_" for letter in package)
     return f"{namespace}::{function.__name__}"
 
 
 def _split_name(name: str, layout: OpLayout) -> tuple[str, str]:
     namespace, separator, op_name = name.partition("::")
     if not (separator and namespace and op_name.isidentifier()):
-        raise UsageError(f"op '{layout.op}': '{name}' is not a name for an op.", hint="write it like `kernels::scale`")
+        raise kjit.UsageError(
+            f"op '{layout.op}': '{name}' is not a name for an op.", hint="write it like `kernels::scale`"
+        )
     return namespace, op_name
 
 
@@ -348,6 +372,9 @@ def _register(
     library.impl(op_name, kernel, "CompositeExplicitAutograd")
     for key in ("Conjugate", "Negative", "ZeroTensor"):
         library.impl(op_name, make_physical, key)
+    # It asks `inspect` which module calls it, which would go through all modules of the process to find out.
+    if (known := getattr(inspect, "modulesbyfile", None)) is not None:
+        known.setdefault(inspect.getabsfile(_register), __name__)
     torch.library.register_fake(f"{namespace}::{op_name}", fake, lib=library)
     library.impl(op_name, autograd, "Autograd", with_keyset=True)
     library.impl(op_name, count_versions, "ADInplaceOrView", with_keyset=True)
@@ -371,7 +398,7 @@ def _physical(layout: OpLayout, given: dict[str, Any]) -> dict[str, Any]:
             continue
         if tensor._is_zerotensor():
             if name in layout.mutated or name in layout.outputs:
-                raise KjitError(
+                raise kjit.KjitError(
                     f"op '{layout.op}' cannot write to '{name}', which is a zero tensor and has no memory.",
                     hint=f"pass {name}.clone()",
                 )
@@ -392,7 +419,7 @@ def _require_data(layout: OpLayout, given: dict[str, Any]) -> None:
         return
     for name in (*layout.mutated, *layout.outputs):
         if name in tensors and not tensors[name].is_meta:
-            raise KjitError(
+            raise kjit.KjitError(
                 f"op '{layout.op}' cannot write to '{name}', which is on {tensors[name].device}: '{empty}' is on the"
                 " meta device and has no data.",
                 hint="give tensors that are all on one device",
@@ -454,7 +481,7 @@ def _schema(layout: OpLayout, op_name: str, *, functional: bool = False) -> str:
     try:
         return torch.library.infer_schema(prototype, op_name=op_name, mutates_args=mutated)
     except ValueError as error:
-        raise UsageError(f"op '{layout.op}': PyTorch cannot express its signature: {error}.") from error
+        raise kjit.UsageError(f"op '{layout.op}': PyTorch cannot express its signature: {error}.") from error
 
 
 def _forget_previous(namespace: str, op_name: str, owner: str) -> _Gradient | None:
@@ -473,7 +500,7 @@ def _forget_previous(namespace: str, op_name: str, owner: str) -> _Gradient | No
     name = f"{namespace}::{op_name}"
     previous, gradient = _registered.get(name, ("an op that was not registered by kjit", None))
     if previous != owner or gradient is None:
-        raise UsageError(
+        raise kjit.UsageError(
             f"the op '{name}' is already taken by {previous}.",
             hint='choose another name with @kjit.torch_op(name="space::op", ...)',
         )
@@ -481,3 +508,26 @@ def _forget_previous(namespace: str, op_name: str, owner: str) -> _Gradient | No
     # The last reference: the library's end clears torch.ops once more, and must not come when the op is there again.
     gradient.library = None
     return gradient
+
+
+@lru_cache(maxsize=1)
+def require_torch() -> None:
+    """Raise a `KjitError` where the torch that is installed lacks one of them."""
+    import torch
+
+    missing = [name for name in UNPROMISED if not _has(torch, name)]
+    if missing:
+        raise kjit.KjitError(
+            f"torch {torch.__version__} has no {', '.join(missing)}, which ops of kjit {kjit.__version__} need.",
+            hint=f"install a newer kjit, or the newest torch that this one was run with: pip install"
+            f" 'torch=={NEWEST_TORCH}.*'",
+        )
+
+
+def _has(torch: object, name: str) -> bool:
+    _, *parts = name.split(".")
+    try:
+        reduce(getattr, parts, torch)
+    except AttributeError:
+        return False
+    return True

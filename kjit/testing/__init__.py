@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from kjit import env
 from kjit.build.staging import temporary_lock
 from kjit.env import is_in_ci as is_in_ci
-from kjit.runtime.simulation import simulated as simulated
+from kjit.runtime.load import simulated as simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import kjit
-from kjit.build import bundle, bundle_writer, cpu, gpus, portable
+from kjit.build import bundle_writer, cpu
 from kjit.build.artifact import describe
 from kjit.build.bundle_writer import targets_of_bundle
 from kjit.build.headers import Reads
@@ -29,7 +29,8 @@ from kjit.build.plan import build_all
 from kjit.build.store import Artifact, Store
 from kjit.build.toolchain import Toolchain, runtime_target
 from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
-from kjit.runtime.load import load_variant
+from kjit.runtime import bundle, load
+from kjit.runtime.load import BUNDLE, load_variant
 from kjit.spec import Spec, Target, Variant
 
 CPU = Target.cpu()
@@ -73,7 +74,7 @@ class Package:
 
     @property
     def prebuilt(self) -> Path:
-        return self.folder / bundle.FOLDER
+        return self.folder / BUNDLE
 
     def spec(self, *args: str, **parts: Any) -> Spec:
         return Spec("level", *(args or ("fp32_t",)), cpp_files=[self.source], **parts)
@@ -147,7 +148,7 @@ def cpu_of_level(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None
             features |= level.features
             if level.name == name:
                 break
-        monkeypatch.setattr(cpu, "cpu_features", lambda: features)
+        monkeypatch.setattr(bundle, "cpu_features", lambda: features)
 
     return pretend
 
@@ -260,7 +261,7 @@ class TestFilesOutsideOfTheProject:
         variant = Variant(spec, Target.cpu(cpu.levels()[0].name))
         (outcome,) = build_all([variant], Store.open())
         assert outcome.artifact is not None
-        bundle_writer.write(mono / "package" / "kernels" / bundle.FOLDER, [(variant, outcome.artifact)])
+        bundle_writer.write(mono / "package" / "kernels" / BUNDLE, [(variant, outcome.artifact)])
 
     @staticmethod
     def refused(mono: Path, spec: Spec) -> list[str]:
@@ -386,8 +387,8 @@ class TestFilesOutsideOfTheProject:
         variant = Variant(spec, Target.cpu(cpu.levels()[0].name))
         (outcome,) = build_all([variant], Store.open())
         assert outcome.artifact is not None
-        bundle_writer.write(package / bundle.FOLDER, [(variant, outcome.artifact)])
-        files = json.loads((package / bundle.FOLDER / "index.json").read_text())["files"]
+        bundle_writer.write(package / BUNDLE, [(variant, outcome.artifact)])
+        files = json.loads((package / BUNDLE / "index.json").read_text())["files"]
         assert sorted(path for anchor, path, _ in files if anchor != "kjit") == ["level.cpp", "level.h"]
 
     def test_what_a_package_manager_installed_for_all_is_not_compared(
@@ -419,7 +420,7 @@ class TestRefusals:
 
     def test_a_later_release_of_the_series_fits(self, package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kjit, "__version__", f"{kjit.__version__}.99")
-        monkeypatch.setattr(portable, "tvm_ffi_version", lambda: "0.1.999")
+        monkeypatch.setattr(bundle, "_tvm_ffi_version", lambda: "0.1.999")
         assert package.find().startswith("level-")
 
     def test_everything_that_differs_is_a_line(self, package: Package) -> None:
@@ -543,7 +544,7 @@ class TestGpus:
     @pytest.fixture
     def wrapper(self, tmp_path: Path) -> str:
         built = [(Variant(self.SPEC, target), artifact_of(tmp_path, self.SPEC, target)) for target in self.TARGETS]
-        bundle_writer.write(tmp_path / bundle.FOLDER, built)
+        bundle_writer.write(tmp_path / BUNDLE, built)
         return str(tmp_path / "fill.py")
 
     @pytest.fixture
@@ -553,7 +554,7 @@ class TestGpus:
             monkeypatch.delenv(name, raising=False)
 
         def pretend(major: int, minor: int) -> Target:
-            monkeypatch.setattr(gpus, "device_capability", lambda _: (major, minor))
+            monkeypatch.setattr(load, "device_capability", lambda _: (major, minor))
             return runtime_target("cuda", 0)
 
         return pretend
@@ -613,7 +614,7 @@ class TestGpus:
         assert outcome.artifact is not None, outcome.error
         resources: Any = outcome.artifact.build["resources"]
         assert {each["arch"]: each["shared"] for each in resources} == {"sm_80": 128, "sm_86": 256}
-        bundle_writer.write(tmp_path / bundle.FOLDER, [(variant, outcome.artifact)])
+        bundle_writer.write(tmp_path / BUNDLE, [(variant, outcome.artifact)])
         found = bundle.find(Variant(variant.spec, Target.cuda("8.9")), str(tmp_path / "fill.py")).library
         assert found is not None
         assert machine_code_in(Path(found).read_bytes()) == [80, 86]
@@ -674,7 +675,7 @@ class TestWriting:
         return found.refusals[0].reasons if found.library is None else Path(found.library).read_text()
 
     def test_only_what_is_built_stays_where_that_is_asked_for_and_what_others_put_there(self, tmp_path: Path) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         self.write(folder)
         (before,) = folder.glob("*.so")
         (folder / "notes.txt").touch()
@@ -689,7 +690,7 @@ class TestWriting:
         assert (folder / "fill-0123456789abcdef.so").exists()
 
     def test_other_ops_and_targets_of_before_stay(self, tmp_path: Path) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         self.write(folder)
         self.write(folder, Target.cuda("10.0a"))
         written = self.write(folder, spec=self.OTHER)
@@ -702,14 +703,14 @@ class TestWriting:
         assert self.served(folder, self.OTHER, self.TARGET) == "cuda:sm_90a other"
 
     def test_what_is_built_anew_is_replaced_and_its_old_file_goes(self, tmp_path: Path) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         self.write(folder)
         assert self.write(folder, files="b").change == bundle_writer.Change(replaced=("fill<1> cuda:sm_90a",))
         assert [path.read_text() for path in folder.glob("*.so")] == ["cuda:sm_90a b"]
         assert self.served(folder, self.SPEC, self.TARGET) == "cuda:sm_90a b"
 
     def test_what_is_the_same_as_before_is_not_told(self, tmp_path: Path) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         self.write(folder)
         before = (folder / "index.json").read_bytes()
         shutil.rmtree(tmp_path / "artifacts")
@@ -719,14 +720,14 @@ class TestWriting:
     def test_in_which_order_ops_are_added_makes_no_difference(self, tmp_path: Path) -> None:
         for name, specs in (("a", (self.SPEC, self.OTHER)), ("b", (self.OTHER, self.SPEC))):
             for spec in specs:
-                self.write(tmp_path / name / bundle.FOLDER, spec=spec)
-        first, second = ((tmp_path / name / bundle.FOLDER / "index.json").read_bytes() for name in "ab")
+                self.write(tmp_path / name / BUNDLE, spec=spec)
+        first, second = ((tmp_path / name / BUNDLE / "index.json").read_bytes() for name in "ab")
         assert first == second
 
     def test_a_library_for_several_architectures_replaces_those_for_some_of_them_and_not_the_other_way_round(
         self, tmp_path: Path
     ) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         self.write(folder, Target.cuda("8.0"))
         both = Target.cuda("8.0", "8.6")
         assert self.write(folder, both).change.replaced == ("fill<1> cuda:sm_80",)
@@ -738,7 +739,7 @@ class TestWriting:
     def test_what_another_version_built_and_what_has_no_file_stays_and_is_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         self.write(folder)
         with monkeypatch.context() as patch:
             patch.setattr(kjit, "__version__", "0.2.0")
@@ -758,7 +759,7 @@ class TestWriting:
         )
 
     def test_what_is_older_than_its_source_is_named(self, tmp_path: Path) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         source = tmp_path / "csrc" / "fill.cuh"
         source.parent.mkdir()
         source.write_text("a")
@@ -771,7 +772,7 @@ class TestWriting:
         assert self.served(folder, spec, self.TARGET) == ("csrc/fill.cuh changed since it was built",)
 
     def test_processes_that_write_one_bundle_at_once_are_all_in_it(self, tmp_path: Path) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         specs = [Spec(f"op{number}", cuda_files=["/x/fill.cuh"]) for number in range(8)]
         artifacts = [artifact_of(tmp_path / spec.name, spec, self.TARGET) for spec in specs]
 
@@ -785,9 +786,9 @@ class TestWriting:
         assert all(self.served(folder, spec, self.TARGET) == "cuda:sm_90a" for spec in specs)
 
     def test_files_that_another_writer_has_begun_are_no_foreign_ones(self, tmp_path: Path) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         folder.mkdir()
-        for name in (f".{bundle.INDEX}.b886a69d", ".fill-0123456789abcdef.so.00c0ffee"):
+        for name in (f".{load.INDEX}.b886a69d", ".fill-0123456789abcdef.so.00c0ffee"):
             (folder / name).write_bytes(b"half of ")
         self.write(folder)
         # Whoever began them was killed: no other writes while this one holds the lock.
@@ -798,7 +799,7 @@ class TestWriting:
             bundle_writer.check_folder(tmp_path / "photos")
 
     def test_what_would_become_of_it_is_told_and_nothing_is_written(self, tmp_path: Path) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         self.write(folder)
         self.write(folder, spec=self.OTHER)
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -811,10 +812,10 @@ class TestWriting:
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
     def test_the_same_artifacts_are_the_same_bundle_byte_for_byte(self, tmp_path: Path) -> None:
-        self.write(tmp_path / "a" / bundle.FOLDER)
-        self.write(tmp_path / "b" / bundle.FOLDER)
+        self.write(tmp_path / "a" / BUNDLE)
+        self.write(tmp_path / "b" / BUNDLE)
         first, second = (
-            {path.name: path.read_bytes() for path in (tmp_path / name / bundle.FOLDER).iterdir()} for name in "ab"
+            {path.name: path.read_bytes() for path in (tmp_path / name / BUNDLE).iterdir()} for name in "ab"
         )
         assert first == second
 
@@ -824,7 +825,7 @@ class TestWriting:
         with pytest.raises(UsageError, match=r"photos' is there, and is no bundle \('cat.png' is in it\)"):
             self.write(tmp_path / "photos")
         assert os.listdir(tmp_path / "photos") == ["cat.png"]
-        for folder in (tmp_path / "photos" / "cat.png", tmp_path / "photos" / "cat.png" / bundle.FOLDER):
+        for folder in (tmp_path / "photos" / "cat.png", tmp_path / "photos" / "cat.png" / BUNDLE):
             with pytest.raises(UsageError, match=r"no bundle can be written to .*: Not a directory"):
                 bundle_writer.check_folder(folder)
 
@@ -850,7 +851,7 @@ class TestWriting:
     def test_a_bundle_whose_index_is_damaged_or_missing_is_written_anew(
         self, tmp_path: Path, damage: Callable[[Path], object]
     ) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         self.write(folder)
         damage(folder / "index.json")
         self.write(folder, target=Target.cuda("10.0a"))
@@ -858,7 +859,7 @@ class TestWriting:
         assert [library["archs"] for library in module["libraries"]] == [["100a"]]
 
     def test_a_bundle_of_another_form_is_written_anew_where_that_is_asked_for(self, tmp_path: Path) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         folder.mkdir()
         old = {"modules": [{"libraries": [{"file": "fill-0123456789abcdef.so"}, {"file": "../notes.txt"}]}]}
         (folder / "index.json").write_text(json.dumps({"format": 1, "built with": {"kjit": "0.0.1"}, **old}))
@@ -876,7 +877,7 @@ class TestWriting:
         assert (tmp_path / "notes.txt").exists()
 
     def test_a_write_that_fails_leaves_the_old_bundle(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        folder = tmp_path / bundle.FOLDER
+        folder = tmp_path / BUNDLE
         self.write(folder)
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         real = os.replace
@@ -898,17 +899,17 @@ class TestWriting:
             (Variant(other, self.TARGET), artifact_of(tmp_path, other, self.TARGET, "b")),
         ]
         with pytest.raises(UsageError, match="fill<1> is declared twice, from different files"):
-            bundle_writer.write(tmp_path / bundle.FOLDER, built)
+            bundle_writer.write(tmp_path / BUNDLE, built)
 
     def test_an_artifact_that_was_altered_is_not_shipped(self, tmp_path: Path) -> None:
         artifact = artifact_of(tmp_path, self.SPEC, self.TARGET)
         artifact.library.write_text("other")
         with pytest.raises(KjitError, match="changed while the bundle was written"):
-            bundle_writer.write(tmp_path / bundle.FOLDER, [(Variant(self.SPEC, self.TARGET), artifact)])
+            bundle_writer.write(tmp_path / BUNDLE, [(Variant(self.SPEC, self.TARGET), artifact)])
         artifact.library.unlink()
         with pytest.raises(KjitError, match=r"went from the cache while the bundle was written \(No such file"):
-            bundle_writer.write(tmp_path / bundle.FOLDER, [(Variant(self.SPEC, self.TARGET), artifact)])
-        assert not (tmp_path / bundle.FOLDER).exists()
+            bundle_writer.write(tmp_path / BUNDLE, [(Variant(self.SPEC, self.TARGET), artifact)])
+        assert not (tmp_path / BUNDLE).exists()
 
 
 class TestLoading:

@@ -74,7 +74,7 @@ def read_by(built: Built) -> set[Path]:
 
 
 FOR_KJIT = {f"__tvm_ffi__kjit_{name}" for name in ("function_type", "know_lazy_bits", "take")}
-"""What every module exports besides: kjit/runtime/lazy_bits.py and raw_calls.py call it."""
+"""What every module exports besides: kjit/runtime/native.py calls them."""
 
 
 def symbols(library: Path) -> set[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kjit.build import portable
 from kjit.build.portable import differences_of_machines, glibc_of, numbers_of, this_machine
+from kjit.runtime import bundle
 
 
 def test_what_was_compiled_here_runs_here() -> None:
@@ -19,7 +19,7 @@ def test_what_was_compiled_here_runs_here() -> None:
 def test_a_version_fits_from_that_it_was_compiled_with_on_in_its_series(
     built: str, here: str, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(portable, "tvm_ffi_version", lambda: here)
+    monkeypatch.setattr(bundle, "_tvm_ffi_version", lambda: here)
     lines = differences_of_machines(this_machine() | {"tvm-ffi": built})
     assert lines == (() if fits else (f"it was built with tvm-ffi {built}, and this is tvm-ffi {here}",))
 

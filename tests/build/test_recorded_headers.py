@@ -16,6 +16,7 @@ from kjit.build.headers import Reads
 from kjit.build.key import FileState, Key
 from kjit.build.observation import Observation, Start, now_ns
 from kjit.build.toolchain import Toolchain, tvm_ffi_include
+from kjit.runtime import recall
 from kjit.spec import Spec, Target, Variant
 
 SYSTEM = "/usr/include/c++/12/vector"
@@ -63,7 +64,7 @@ class Project:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project whose files count as old: a date that only the kernel sets cannot be set back by a test."""
-    monkeypatch.setattr(headers, "_SETTLING_NS", 0)
+    monkeypatch.setattr(recall, "_SETTLING_NS", 0)
     return Project(tmp_path / "project")
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from stores import LIBRARY, everything_in, key_of, publish
 
+from kjit.build import miss
 from kjit.build import store as store_module
 from kjit.build.key import Key
 from kjit.build.store import Artifact, Store
 from kjit.errors import CacheError, UsageError
-from kjit.runtime import load
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -267,7 +267,7 @@ def test_a_module_of_the_team_loads_where_nothing_may_be_compiled(
     spec: Spec, tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variant = Variant(spec, Target.cpu())
-    load.ensure_built(variant, build_directory=tmp_path / "team")
+    miss.ensure_built(variant, build_directory=tmp_path / "team")
     monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(tmp_path / "team"))
     monkeypatch.setenv("KJIT_NO_COMPILE", "1")
     script = (

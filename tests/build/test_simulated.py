@@ -16,10 +16,11 @@ from kjit.build import cuda as cuda_module
 from kjit.build.compile import compile_variant
 from kjit.build.cuda import NoCudaError, find_cuda_headers, header_homes
 from kjit.build.key import Key
+from kjit.build.miss import ensure_built
 from kjit.build.store import Store
 from kjit.build.toolchain import Toolchain, kjit_include
 from kjit.errors import CompileError, ToolchainError
-from kjit.runtime.load import ensure_built, load_variant
+from kjit.runtime.load import load_variant
 from kjit.spec import Spec, Target, Variant
 
 SIM = Target.sim()

@@ -20,12 +20,13 @@ from pathlib import Path
 import pytest
 from stores import LIBRARY, everything_in, key_of, publish
 
-from kjit.build import headers, limit, locks
+from kjit.build import limit, locks
 from kjit.build import store as store_module
 from kjit.build.artifact import read_artifact, write_record
 from kjit.build.key import Key
 from kjit.build.store import Artifact, Store
 from kjit.errors import CacheError
+from kjit.runtime import recall
 from kjit.spec import Spec
 
 WriteOp = Callable[..., Spec]
@@ -89,7 +90,7 @@ class TestFind:
     def test_a_touched_header_is_a_hit_that_renews_the_record(
         self, store: Store, key: Key, spec: Spec, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(headers, "_SETTLING_NS", 0)
+        monkeypatch.setattr(recall, "_SETTLING_NS", 0)
         artifact = publish(store, key)
         before = (artifact.folder / "record.json").read_bytes()
         os.utime(Path(spec.cpp_files[0]).with_suffix(".h"))
@@ -102,7 +103,7 @@ class TestFind:
     def test_modules_that_read_the_same_headers_share_what_was_parsed_and_each_notices_an_edit(
         self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(headers, "_SETTLING_NS", 0)  # as hours later: dates are trusted
+        monkeypatch.setattr(recall, "_SETTLING_NS", 0)  # as hours later: dates are trusted
         specs = [answer_op(tmp_path / "project", "answer", 42, argument) for argument in ("one", "two")]
         keys = [key_of(spec) for spec in specs]
         for key in keys:
@@ -118,7 +119,7 @@ class TestFind:
     def test_an_edit_between_the_looks_at_two_modules_is_noticed(
         self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(headers, "_SETTLING_NS", 0)
+        monkeypatch.setattr(recall, "_SETTLING_NS", 0)
         specs = [answer_op(tmp_path / "project", "answer", 42, argument) for argument in ("one", "two")]
         keys = [key_of(spec) for spec in specs]
         for key in keys:

@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from kjit.build import compilers, cpu, gpus, memo, toolchain
+from kjit.build import compilers, cpu, memo, toolchain
 from kjit.build import cuda as cuda_module
 from kjit.build.compilers import Compiler, ask, find_host_cxx, inspect
 from kjit.build.cuda import check_wheels, find_cuda, wheel_homes
-from kjit.build.gpus import Driver, Gpu, select_visible
 from kjit.build.toolchain import Toolchain, find_cxx, find_ninja, gpu_archs, resolve_archs, runtime_target
 from kjit.errors import ToolchainError, UsageError
+from kjit.runtime import gpus
+from kjit.runtime.gpus import Driver, Gpu, select_visible
 from kjit.spec import CudaArch, Spec, Target
 
 GCC = "g++ (Debian 12.2.0-14) 12.2.0\nCopyright (C) 2022 Free Software Foundation, Inc."

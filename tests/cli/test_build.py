@@ -195,8 +195,7 @@ class TestBundle:
     def kjit(self, kjit: Kjit, project: Path) -> Kjit:
         # In each process, before anything else: Python imports this file at its start.
         (project / "sitecustomize.py").write_text(
-            "from kjit.build import cpu\n"
-            "cpu._LEVELS = {machine: levels[:1] for machine, levels in cpu._LEVELS.items()}\n"
+            "from kjit.build import cpu\ncpu.LEVELS = {machine: levels[:1] for machine, levels in cpu.LEVELS.items()}\n"
         )
         # Before what is there already, which may say where kjit is.
         path = os.pathsep.join([str(project), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from kjit import env
-from kjit.build import gpus
 from kjit.build.toolchain import Toolchain
 from kjit.cli.test import targets_of_tests
 from kjit.errors import ToolchainError
+from kjit.runtime import gpus
 from kjit.spec import Spec, Target
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -346,8 +346,8 @@ def _has_nvcc() -> bool:
 
 @cache
 def _has_highway() -> bool:
-    from kjit.build.highway import find_highway
     from kjit.errors import ToolchainError
+    from kjit.runtime.highway import find_highway
 
     try:
         find_highway()

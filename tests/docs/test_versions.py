@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from kjit.project import load_toml
-from kjit.runtime import unpromised
+from kjit.runtime import torch_op
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "kjit"
@@ -50,7 +50,7 @@ def test_the_table_of_versions_has_every_dependency_as_it_is_declared() -> None:
 
 def test_the_newest_torch_that_an_error_names_was_run() -> None:
     runs = re.findall(r"^\| 3\.\d+ +\| latest +\| (\d+\.\d+)", PAGE, re.MULTILINE)
-    assert set(runs) == {unpromised.NEWEST_TORCH}
+    assert set(runs) == {torch_op.NEWEST_TORCH}
 
 
 # -- what nobody promises
@@ -107,7 +107,7 @@ def used_in_python() -> dict[str, set[str]]:
     own = own_names()
     used: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        if path == Path(unpromised.__file__):
+        if path == Path(torch_op.__file__):
             continue
         for chain in chains_in(ast.parse(path.read_text("utf-8"))):
             root, *names = chain.split(".")
@@ -156,13 +156,13 @@ def test_what_is_on_the_page_is_used_by_the_source() -> None:
 
 
 def test_names_of_pytorch_that_ops_cannot_do_without_are_asked_for_and_on_the_page() -> None:
-    assert set(unpromised.NAMES) <= listed()
+    assert set(torch_op.UNPROMISED) <= listed()
     in_ops = {
         chain
         for chain, where in used_in_python().items()
         if chain.startswith("torch.") and where & {"kjit/runtime/op_call.py", "kjit/runtime/torch_op.py"}
     }
-    assert in_ops - {"torch._ops.OpOverload"} <= set(unpromised.NAMES)
+    assert in_ops - {"torch._ops.OpOverload"} <= set(torch_op.UNPROMISED)
 
 
 def test_every_test_that_the_page_names_exists() -> None:

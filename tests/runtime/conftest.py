@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kjit.runtime import eager_calls, load, native
+from kjit.build import eager_calls
+from kjit.runtime import load, native
 from kjit.runtime.native import Native
 
 
@@ -22,7 +23,7 @@ def unsettled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = native.in_use()
     native.use(None)
     monkeypatch.setattr(load, "_origins", set())
-    monkeypatch.setattr(eager_calls, "_tried", set())
+    monkeypatch.setattr(native, "_tried", set())
     yield
     monkeypatch.undo()
     native.use(before)

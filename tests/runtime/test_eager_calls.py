@@ -16,11 +16,11 @@ import pytest
 import torch
 from eager_ops import X, make_op, runs_in_cpp
 
-from kjit.build import bundle_writer, cpu, plan
+from kjit.build import bundle_writer, cpu, eager_calls, plan
 from kjit.build.store import Store
 from kjit.errors import CompileError
 from kjit.ops.add_constant import add_constant
-from kjit.runtime import eager_calls, load, native
+from kjit.runtime import load, native
 from kjit.runtime.native import Native
 
 pytestmark = pytest.mark.usefixtures("unsettled")
@@ -44,7 +44,7 @@ def test_a_module_that_is_compiled_brings_it(cache_dir: Path) -> None:
     del cache_dir
     declared = add_constant.__wrapped__.__globals__["_add_constant"]
     declared.cache_clear()
-    eager_calls.settle_after_first_call(cast("FunctionType", add_constant), add_constant.__wrapped__)
+    native.settle_after_first_call(cast("FunctionType", add_constant), add_constant.__wrapped__)
     try:
         assert add_constant(X, 1).tolist() == [2.0, 3.0]
         assert runs_in_cpp(add_constant)
@@ -78,14 +78,14 @@ def test_what_is_in_no_cache_is_not_compiled_by_a_process_that_compiles_nothing(
 
 
 def test_a_process_that_runs_from_a_bundle_does_not_look_into_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eager_calls, "find", None)
+    monkeypatch.setattr(native, "find", None)
     op = make_op()
     assert op(X).tolist() == [1.0, 2.0]
     assert not runs_in_cpp(op)
 
 
 def test_a_call_that_fails_settles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eager_calls, "settle", None)
+    monkeypatch.setattr(native, "settle", None)
     with pytest.raises(RuntimeError, match="size"):
         make_op()(X, out=torch.empty(3))
 
@@ -104,8 +104,8 @@ def _without_compiler(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def _in_a_file_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(eager_calls, "_MODULE", "kjit_of_another_name")
-    eager_calls._load.cache_clear()
+    monkeypatch.setattr(native, "_MODULE", "kjit_of_another_name")
+    native.load_native.cache_clear()
     return "cannot be loaded"
 
 
@@ -126,13 +126,13 @@ def test_where_it_cannot_be_calls_stay_in_python_and_the_log_says_why(
     caplog.set_level(logging.INFO)
     op = make_op()
     monkeypatch.setattr(load, "_origins", {"cache", "compiler"})
-    monkeypatch.setattr(eager_calls, "find", lambda: None)  # whatever was built before this test
+    monkeypatch.setattr(native, "find", lambda: None)  # whatever was built before this test
     said = break_it(monkeypatch)
     assert op(X).tolist() == [1.0, 2.0]
     assert not runs_in_cpp(op)
     assert "eager calls run in Python" in caplog.text
     assert said in caplog.text
-    eager_calls._load.cache_clear()
+    native.load_native.cache_clear()
 
 
 def test_no_compiler_at_all_is_no_error_of_an_eager_call(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ _LABEL = f"eager_calls<{torch.__version__}, {sys.implementation.cache_tag}>"
 
 
 def test_nothing_is_shipped_for_a_cpu_that_bundles_do_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "_LEVELS", {})
+    monkeypatch.setattr(cpu, "LEVELS", {})
     monkeypatch.setattr(plan, "build", None)
     with eager_calls.building(Store.open(), to_ship=True) as built:
         pass
@@ -188,7 +188,7 @@ def shipped_op(compiled: Native, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with eager_calls.building(Store.open(), to_ship=True) as built:
         pass
     bundle_writer.write(tmp_path / "prebuilt", built)
-    monkeypatch.setattr(eager_calls, "find", None)
+    monkeypatch.setattr(native, "find", None)
     monkeypatch.setattr(plan, "build", None)
     wrapper = {"make_op": FunctionType(make_op.__code__, make_op.__globals__ | {"__file__": str(tmp_path / "copy.py")})}
     return wrapper["make_op"]()

@@ -255,7 +255,7 @@ class TestAnotherProcess:
     def test_it_finds_the_module_without_importing_torch_by_itself(self, built: Spec) -> None:
         done = run(f"""
             import sys
-            from kjit.runtime.load import ensure_built
+            from kjit.build.miss import ensure_built
             from kjit.spec import Spec, Target, Variant
             print(ensure_built(Variant(Spec("answer", cpp_files=[{built.cpp_files[0]!r}]), Target.cpu())).label)
             assert "torch" not in sys.modules and "tvm_ffi" not in sys.modules
@@ -444,9 +444,7 @@ class TestTargetOf:
             target_of(self.CUDA, torch.device("cpu"))
 
     def test_the_architecture_is_the_one_that_is_listed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from kjit.build import gpus
-
-        monkeypatch.setattr(gpus, "device_capability", lambda _: None)
+        monkeypatch.setattr("kjit.runtime.load.device_capability", lambda _: None)
         monkeypatch.setenv("KJIT_CUDA_ARCH_LIST", "9.0a")
         assert target_of(self.BOTH, "cuda:0") == Target.cuda("9.0a")
 

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import kjit
 from kjit.errors import KjitError
 from kjit.ops.add_constant import _add_constant, add_constant
-from kjit.runtime import eager_calls, native
+from kjit.runtime import native
 from kjit.runtime.native import Native
 
 X = torch.tensor([1.0, -2.5, 3.0])
@@ -25,7 +25,7 @@ Z = torch.complex(X, X + 1)
 
 @pytest.fixture(autouse=True, params=["Python", "C++"])
 def _way(request: pytest.FixtureRequest, compiled: Native, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(eager_calls, "settle", lambda _: None)  # it stays as it is here
+    monkeypatch.setattr(native, "settle", lambda _: None)  # it stays as it is here
     before = native.in_use()
     native.use(compiled if request.param == "C++" else None)
     torch._dynamo.reset()

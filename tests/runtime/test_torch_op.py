@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import kjit
 from kjit.errors import KjitError, UsageError
 from kjit.ops.add_constant import add_constant
-from kjit.runtime import eager_calls, native
+from kjit.runtime import native
 from kjit.runtime.native import Native
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def halves(
 
 @pytest.fixture(autouse=True, params=["Python", "C++"])
 def _fresh(request: pytest.FixtureRequest, compiled: Native, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(eager_calls, "settle", lambda _: None)  # it stays as it is here
+    monkeypatch.setattr(native, "settle", lambda _: None)  # it stays as it is here
     before = native.in_use()
     native.use(compiled if request.param == "C++" else None)
     calls.clear()

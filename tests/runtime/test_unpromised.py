@@ -9,18 +9,18 @@ import torch
 
 import kjit
 from kjit.errors import KjitError
-from kjit.runtime import unpromised
+from kjit.runtime import torch_op
 
 
 @pytest.fixture(autouse=True)
 def _asked_again() -> Iterator[None]:
-    unpromised.require_torch.cache_clear()
+    torch_op.require_torch.cache_clear()
     yield
-    unpromised.require_torch.cache_clear()
+    torch_op.require_torch.cache_clear()
 
 
 def test_this_torch_has_all_of_it() -> None:
-    unpromised.require_torch()
+    torch_op.require_torch()
 
 
 def test_a_torch_without_some_of_it_is_named_with_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,5 +38,5 @@ def test_a_torch_without_some_of_it_is_named_with_what_it_lacks(monkeypatch: pyt
         f" {kjit.__version__} need."
     )
     assert caught.value.hint is not None
-    assert f"pip install 'torch=={unpromised.NEWEST_TORCH}.*'" in caught.value.hint
+    assert f"pip install 'torch=={torch_op.NEWEST_TORCH}.*'" in caught.value.hint
     assert not hasattr(torch.ops.unpromised, "double")

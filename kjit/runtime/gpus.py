@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
+
+from kjit.runtime.load import torch_with_cuda
 
 Capability = tuple[int, int]
 
@@ -25,8 +25,7 @@ _UUID_BYTES = 96
 _NAME_BYTES = 96
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A GPU of this machine: its name, its compute capability, and the id that the driver gives it."""
 
     name: str
@@ -34,8 +33,7 @@ class Gpu:
     uuid: str
 
 
-@dataclass(frozen=True)
-class Driver:
+class Driver(NamedTuple):
     """What NVML tells.
 
     Attributes:
@@ -51,27 +49,10 @@ class Driver:
 
 def visible_capabilities() -> list[Capability]:
     """The compute capability of each GPU that CUDA shows this process, in order; empty without a GPU or its driver."""
-    torch = _torch_with_cuda()
+    torch = torch_with_cuda()
     if torch is not None:
         return [torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())]
     return [gpu.capability for gpu in visible_gpus()]
-
-
-def device_capability(index: int | None) -> Capability | None:
-    """The compute capability of CUDA device `index` (None: the current one), or None when there is no such device.
-
-    Starts CUDA through torch only on a machine with different GPUs, where nothing else knows which is which.
-    """
-    torch = _torch_with_cuda()
-    if torch is None:
-        capabilities = visible_capabilities()
-        position = index or 0
-        if len(set(capabilities)) <= 1:
-            return capabilities[position] if position < len(capabilities) else None
-        import torch
-    if index is None:
-        index = torch.cuda.current_device()
-    return torch.cuda.get_device_capability(index) if index < torch.cuda.device_count() else None
 
 
 def visible_gpus() -> list[Gpu]:
@@ -162,11 +143,3 @@ def _describe(nvml: ctypes.CDLL, handle: ctypes.c_void_p) -> Gpu | None:
 def _mig_items(visible: str | None) -> tuple[str, ...]:
     items: Sequence[str] = () if visible is None else visible.split(",")
     return tuple(item.strip() for item in items if item.strip().startswith("MIG-"))
-
-
-def _torch_with_cuda() -> Any:
-    """torch, if this process has imported it and CUDA is running; else None."""
-    torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
-    is_initialized = getattr(cuda, "is_initialized", None)
-    return torch if is_initialized is not None and is_initialized() else None

@@ -25,30 +25,32 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import platform
 import stat
+import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import kjit
-from kjit.build import cpu
-from kjit.build.artifact import read_library
-from kjit.build.flags import include_folders, without_folders
-from kjit.build.folders import own_users, weakness_of
-from kjit.build.headers import read_state
-from kjit.build.key import differences, digest_of, straight
-from kjit.build.portable import differences_of_machines, glibc_here, numbers_of
+from kjit import env
+from kjit.runtime import (
+    cpu_features,
+    digest,
+    numbers_of,
+    own_users,
+    read_file,
+    read_library,
+    tvm_ffi_home,
+    tvm_ffi_version_in,
+    weakness_of,
+)
+from kjit.runtime.load import INDEX, bundle_folders
 from kjit.spec import CudaArch, Spec, Target, Variant
 
-FOLDER = "prebuilt"
-"""Where a bundle is looked for: the folder of this name beside the wrapper, or in a package above it."""
-
-INDEX = "index.json"
 FORMAT = 5
-LIBRARY = re.compile(r"\w+-[0-9a-f]{16}\.so")
 _SHOWN = 4
+_SETTLING_NS = 2_000_000_000  # a file may be written twice within one tick of its clock
 
 Row = tuple[str | int, str, str]
 """A file that was read: anchor, path and hash. The anchor is `source` (the folder of the op's first source), `kjit`,
@@ -56,8 +58,7 @@ the number of one of the spec's folders of headers, or empty for an absolute pat
 stands before a `..` may be a link."""
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why a bundle does not serve a variant.
 
     Attributes:
@@ -73,8 +74,7 @@ class Refusal:
         return "".join(f"\n  the bundle '{self.bundle}' does not fit: {reason}" for reason in self.reasons)
 
 
-@dataclass(frozen=True)
-class Lookup:
+class Lookup(NamedTuple):
     """The answer to `find`: a library that fits (its path), and the bundles that were asked before and refused."""
 
     library: str | None
@@ -95,7 +95,7 @@ def find(variant: Variant, wrapper: str | None) -> Lookup:
         except FileNotFoundError:
             return Lookup(None, ())  # the current folder is gone, and what was beside the wrapper with it
     refusals: list[Refusal] = []
-    for folder in _places(os.path.dirname(wrapper)):
+    for folder in bundle_folders(os.path.dirname(wrapper)):
         try:
             status = os.stat(f"{folder}/{INDEX}")
         except OSError:
@@ -141,7 +141,7 @@ class _Bundle:
             if isinstance(library, list):
                 reasons += library
             elif not reasons:
-                if LIBRARY.fullmatch(library["file"]) is None:
+                if not is_library(library["file"]):
                     return Refusal(
                         self._folder, (f"its index names '{library['file']}', which is no file of a bundle",)
                     )
@@ -172,6 +172,8 @@ class _Bundle:
         modules = self._by_op.get(spec.name, [])
         for module in modules:
             if module["identity"].get("arguments") == list(spec.args):
+                from kjit.build.key import differences
+
                 lines = differences({"module": module["identity"]}, {"module": identity})
                 return Refusal(self._folder, (*differs, *(lines or ["it was built from another description"])))
         labels = [module["label"] for module in modules]
@@ -220,17 +222,6 @@ def _shown(anchor: str | int, path: str, here: str, bundle: str) -> str:
     return here if relative.startswith("..") else relative
 
 
-@lru_cache(maxsize=256)
-def _places(folder: str) -> tuple[str, ...]:
-    """Where bundles of a wrapper in `folder` may be: beside it, and in the packages that it is in."""
-    places = []
-    while True:
-        places.append(f"{folder}/{FOLDER}")
-        if not os.path.exists(f"{folder}/__init__.py"):
-            return tuple(places)
-        folder = os.path.dirname(folder)
-
-
 def _open_to_others(folder: str, index: os.stat_result) -> str | None:
     """Why a bundle is not trusted: others can change it who cannot change the package that it is in, whose code is
     run anyway."""
@@ -270,16 +261,22 @@ def _read(folder: str, mtime_ns: int, size: int, inode: int) -> _Bundle | _Unrea
         return _Unreadable(folder, _no_index(error))
 
 
-@dataclass(frozen=True)
 class _Unreadable:
     """A bundle without an index that can be used."""
 
-    folder: str
-    reason: str
+    def __init__(self, folder: str, reason: str) -> None:
+        self._refusal = Refusal(folder, (reason,))
 
     def find(self, variant: Variant) -> Refusal:
         del variant  # it serves none
-        return Refusal(self.folder, (self.reason,))
+        return self._refusal
+
+
+def is_library(name: str) -> bool:
+    """Whether a library in a bundle can be called so: `scale-0123456789abcdef.so`."""
+    op, _, rest = name.rpartition("-")
+    is_hash = len(rest) == 19 and rest.endswith(".so") and set(rest[:16]) <= set("0123456789abcdef")
+    return is_hash and op.isascii() and op.isidentifier()
 
 
 def _no_index(error: Exception) -> str:
@@ -295,9 +292,9 @@ def identity_of(spec: Spec) -> dict[str, object]:
         "CUDA exports": [list(export) for export in spec.cuda_wrappers],
         "C++ exports": [list(export) for export in spec.cpp_wrappers],
         # A path in any other flag than one that says where to search may end up in the library.
-        "flags for c++": without_folders(spec.extra_cflags),
-        "flags for nvcc": without_folders(spec.extra_cuda_cflags, "nvcc"),
-        "flags for the link": without_folders(spec.extra_ldflags),
+        "flags for c++": _flags(spec.extra_cflags, "c++")[0],
+        "flags for nvcc": _flags(spec.extra_cuda_cflags, "nvcc")[0],
+        "flags for the link": _flags(spec.extra_ldflags, "c++")[0],
     }
 
 
@@ -309,8 +306,60 @@ def home_of(spec: Spec) -> str:
 
 def include_folders_of(spec: Spec) -> list[str]:
     """The folders of headers that a spec names."""
-    flags = (*include_folders(spec.extra_cflags), *include_folders(spec.extra_cuda_cflags, "nvcc"))
-    return [*spec.extra_include_paths, *(straight(folder) for folder in flags)]
+    return [*spec.extra_include_paths, *_flags(spec.extra_cflags, "c++")[1], *_flags(spec.extra_cuda_cflags, "nvcc")[1]]
+
+
+def _flags(words: tuple[str, ...], dialect: Literal["c++", "nvcc"]) -> tuple[list[str], list[str]]:
+    """Flags without those that only say where to search, and the folders of headers that they name."""
+    understood = simple_flags(words)
+    if understood is not None:
+        return understood
+    from kjit.build.flags import include_folders, without_folders
+    from kjit.build.key import straight
+
+    return without_folders(words, dialect), [straight(folder) for folder in include_folders(words, dialect)]
+
+
+_KEPT = (
+    "-O",
+    "-f",
+    "-m",
+    "-D",
+    "-U",
+    "-std=",
+    "-Wl,",
+    "-l",
+    "--expt-",
+    "--use_fast_math",
+    "-use_fast_math",
+    "-lineinfo",
+)
+
+
+def simple_flags(words: Iterable[str]) -> tuple[list[str], list[str]] | None:
+    """As `_flags` for words that mean the same to g++, clang and nvcc, and only for these: None where there is another.
+
+    All others are left to `kjit.build.flags`, which need not be imported for these.
+    """
+    kept: list[str] = []
+    folders: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        folder = ""
+        if word == "-isystem":
+            folder = next(rest, "")
+        elif word.startswith(("-I/", "-L/")):
+            folder = word[2:]
+        if folder:
+            if not folder.startswith("/") or "," in folder or "//" in folder or "/./" in folder or folder[-1] in "/.":
+                return None
+            if not word.startswith("-L"):
+                folders.append(folder)
+        elif word.startswith(_KEPT) and len(word) > 2:
+            kept.append(word)
+        else:
+            return None
+    return kept, folders
 
 
 @lru_cache(maxsize=4096)
@@ -326,9 +375,25 @@ def _kjit_home() -> str:
 def _digest_of(path: str) -> str | None:
     """The hash of a file, None where it is not there. It is read again when it may have changed."""
     try:
-        return read_state(path, os.stat(path)).digest
+        status = os.stat(path)
+        if status.st_ctime_ns >= time.time_ns() - _SETTLING_NS:
+            return digest(read_file(path)[0])
+        return _digest_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
     except OSError:
         return None
+
+
+@lru_cache(maxsize=4096)
+def _digest_once(path: str, *_as_it_was: int) -> str:
+    return digest(read_file(path)[0])
+
+
+def digest_of(document: object) -> str:
+    """The hash of a JSON document."""
+    return digest(_as_json(document).encode())
+
+
+_as_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False).encode
 
 
 def _choose(libraries: list[dict[str, Any]], target: Target) -> dict[str, Any] | list[str]:
@@ -342,7 +407,7 @@ def _choose(libraries: list[dict[str, Any]], target: Target) -> dict[str, Any] |
             has = ", ".join(str(arch) for arch, _ in sorted(archs, key=lambda pair: pair[0])) or "no GPU"
             reasons.append(f"it has code for {has}, and none of it for {target.arch}")
     else:
-        here = cpu.levels_here()
+        here = levels_here()
         fitting = [(here.index(each["level"]), each) for each in libraries if each["level"] in here]
         if not fitting:
             has = ", ".join(library["level"] for library in libraries if library["level"]) or "no CPU"
@@ -354,3 +419,105 @@ def _choose(libraries: list[dict[str, Any]], target: Target) -> dict[str, Any] |
     if needed is not None and glibc is not None and numbers_of(needed) > numbers_of(glibc):
         return [f"it needs glibc {needed} or newer, and this is glibc {glibc}"]
     return best
+
+
+def this_machine() -> dict[str, str]:
+    """What is compared, by name."""
+    return {
+        "kjit": kjit.__version__,
+        "tvm-ffi": _tvm_ffi_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+    }
+
+
+def differences_of_machines(built: Mapping[str, str]) -> tuple[str, ...]:
+    """What keeps from running here what was compiled where `this_machine` was `built`, a line each.
+
+    Raises:
+        KeyError: `built` lacks a name.
+    """
+    lines = []
+    here = this_machine()
+    for name in ("kjit", "tvm-ffi"):
+        if not _continues(built[name], here[name]):
+            lines.append(f"it was built with {name} {built[name]}, and this is {name} {here[name]}")
+    for name in ("system", "machine"):
+        if built[name] != here[name]:
+            lines.append(f"it was built for {built[name]}, and this is {here[name]}")
+    return tuple(lines)
+
+
+def _continues(built: str, here: str) -> bool:
+    """Whether what was compiled with version `built` works with version `here`: the same series, and not older."""
+    return numbers_of(built)[:2] == numbers_of(here)[:2] and numbers_of(here) >= numbers_of(built)
+
+
+@lru_cache(maxsize=1)
+def glibc_here() -> str | None:
+    """The C library's version; None where it is another one than glibc, whose loader decides."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (AttributeError, OSError, ValueError):
+        return None
+    return version if name == "glibc" else None
+
+
+@lru_cache(maxsize=1)
+def _tvm_ffi_version() -> str:
+    home = tvm_ffi_home()
+    return "" if home is None else tvm_ffi_version_in(home)
+
+
+class Level:
+    """A set of instructions, which generations of CPUs have in common.
+
+    Attributes:
+        march: as compilers take it after `-march=`.
+        features: what Linux calls the instructions that it has beyond the level before it.
+    """
+
+    __slots__ = ("features", "march", "name")
+
+    def __init__(self, name: str, features: str, march: str | None = None) -> None:
+        self.name = name
+        self.march = march or name
+        self.features = frozenset(features.split())
+
+
+LEVELS: Mapping[str, tuple[Level, ...]] = {
+    "x86_64": (
+        Level("x86-64-v2", "cx16 lahf_lm popcnt pni ssse3 sse4_1 sse4_2"),
+        Level("x86-64-v3", "abm avx avx2 bmi1 bmi2 f16c fma movbe xsave"),
+        Level("x86-64-v4", "avx512f avx512bw avx512cd avx512dq avx512vl"),
+    ),
+    "aarch64": (
+        Level("armv8-a", "fp asimd"),
+        Level("armv8.2-a", "atomics asimdrdm fphp asimdhp asimddp crc32", "armv8.2-a+fp16+dotprod"),
+    ),
+}
+"""By the kind of a machine, the levels of CPUs that are shipped for, the lowest first; build/cpu.py says why these."""
+
+
+def levels_here() -> tuple[str, ...]:
+    """The names of the levels whose libraries run on this CPU, the lowest first; up to `KJIT_CPU_LEVEL`, if it is set.
+
+    Raises:
+        UsageError: it is no level.
+    """
+    features = cpu_features()
+    named = env.cpu_level()
+    known = LEVELS.get(platform.machine(), ())
+    highest = next((level for level in known if level.name == named), None)
+    if named is not None and highest is None:
+        from kjit.build.cpu import find_level
+
+        find_level(named)  # says what there is
+    here = []
+    for level in known:
+        if not level.features <= features:
+            break
+        here.append(level.name)
+        if level == highest:
+            break
+    return tuple(here)

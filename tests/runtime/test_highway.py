@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import kjit
-from kjit.build import highway
 from kjit.build.compile import compile_variant
-from kjit.build.highway import find_highway
 from kjit.build.key import Key
 from kjit.build.toolchain import Toolchain
 from kjit.errors import CompileError, ToolchainError
+from kjit.runtime import highway
+from kjit.runtime.highway import find_highway
 from kjit.spec import Spec, Target, Variant
 
 

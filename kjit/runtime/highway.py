@@ -9,12 +9,10 @@ environment says more about a project than the machine that it is on.
 from __future__ import annotations
 
 import os
-import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from kjit.errors import ToolchainError
+import kjit
 
 HEADERS = "hwy/"
 HEADER = f"{HEADERS}highway.h"
@@ -25,7 +23,6 @@ SYSTEM_FOLDERS = ("/usr/local/include", "/usr/include")
 INSTALL = "`sudo apt install libhwy-dev`, or `conda install -c conda-forge libhwy`"
 
 
-@dataclass(frozen=True)
 class Highway:
     """The headers of Highway.
 
@@ -34,12 +31,15 @@ class Highway:
         is_searched: compilers look there without being told.
     """
 
-    include: Path
-    is_searched: bool
+    def __init__(self, include: Path, *, is_searched: bool) -> None:
+        self.include = include
+        self.is_searched = is_searched
 
     @property
     def version(self) -> str:
         """`1.0.3`; `unknown` where the headers do not say."""
+        import re
+
         # highway.h said it until 1.0; base.h does since.
         for name in ("hwy/base.h", HEADER):
             try:
@@ -83,7 +83,7 @@ def find_highway() -> Highway:
     """
     found = _find()
     if found is None:
-        raise ToolchainError(f"Google Highway is missing: there is no {HEADER} here.", hint=INSTALL)
+        raise kjit.ToolchainError(f"Google Highway is missing: there is no {HEADER} here.", hint=INSTALL)
     return found
 
 

@@ -1,0 +1,579 @@
+"""kjit.runtime.recall: what served a request serves it again without a key, and only while the key would be the same.
+
+One module is compiled. Each test has copies of its project and of its cache, of which the key finds the artifact.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kjit
+from kjit.build import headers, miss, recall_writer
+from kjit.build.artifact import write_record
+from kjit.build.key import Key
+from kjit.build.store import Store
+from kjit.build.toolchain import Toolchain
+from kjit.runtime import load, recall
+from kjit.spec import Spec, Target, Variant
+
+CPU = Target.cpu()
+SOURCE = """#include "answer.h"
+#include <tvm/ffi/c_api.h>
+#if __has_include("../more/extra.h")
+#include "../more/extra.h"
+#endif
+extern "C" __attribute__((visibility("default")))
+int __tvm_ffi_answer(void*, const TVMFFIAny*, int32_t, TVMFFIAny* r) {
+  r->type_index = kTVMFFIInt;
+  r->v_int64 = ANSWER;
+  return 0;
+}
+"""
+
+
+class Op:
+    """A module that answers what its header says, in a project and a cache of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.cache = home / "cache"
+        self.project = home / "project"
+        self.source = self.project / "csrc" / "answer.cpp"
+        self.header = self.project / "inc" / "answer.h"
+
+    def write(self) -> None:
+        for folder in (self.source.parent, self.header.parent, self.cache):
+            folder.mkdir(parents=True, mode=0o700)
+        (self.project / "pyproject.toml").touch()
+        self.source.write_text(SOURCE)
+        self.header.write_text("#define ANSWER 42\n")
+
+    @property
+    def variant(self) -> Variant:
+        return Variant(Spec("answer", cpp_files=[self.source], extra_include_paths=[self.header.parent]), CPU)
+
+    def find(self) -> str | None:
+        """The artifact that is recalled."""
+        name = recall.request(recall.words_of(self.variant), "cpu", str(self.cache))
+        return recall.find(name, str(self.cache))
+
+    def derive(self) -> str:
+        """The artifact that the key finds."""
+        artifact = Store.open(self.cache).find(Key.of(self.variant, Toolchain.for_target(CPU))).artifact
+        assert artifact is not None
+        return artifact.path
+
+    def load(self) -> int:
+        answer: int = load.load_variant(self.variant, build_directory=self.cache).answer()
+        return answer
+
+    @property
+    def record(self) -> Path:
+        (record,) = (self.cache / "v1" / "recalls").iterdir()
+        return record
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Op:
+    op = Op(tmp_path_factory.mktemp("recall"))
+    op.write()
+    assert op.load() == 42
+    return op
+
+
+@pytest.fixture
+def unrecorded(built: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Op:
+    """The op in a new place, whose dates count as old: only the kernel sets those."""
+    monkeypatch.setattr(recall, "_SETTLING_NS", 0)
+    monkeypatch.setattr(recall_writer, "_is_own_code_known", lambda: True)  # who edits kjit runs its tests at once
+    shutil.copytree(built.home, tmp_path / "home")
+    shutil.rmtree(tmp_path / "home" / "cache" / "v1" / "recalls", ignore_errors=True)
+    op = Op(tmp_path / "home")
+    op.derive()  # renews the dates of headers in the artifact's record
+    assert op.find() is None
+    return op
+
+
+@pytest.fixture
+def op(unrecorded: Op) -> Op:
+    """The op as another process finds it that comes later."""
+    miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
+    assert unrecorded.find() == unrecorded.derive()
+    return unrecorded
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """Change a file to one of the same size and date, in place."""
+    status = path.stat()
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+class TestWhatIsRecalled:
+    def test_the_module_is_loaded_without_its_key(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Key, "of", None)
+        assert op.load() == 42
+
+    def test_a_source_with_another_date_is_the_same(self, op: Op) -> None:
+        os.utime(op.source)
+        assert op.find() == op.derive()
+
+    def test_where_nothing_may_be_compiled(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("KJIT_NO_COMPILE", "1")
+        monkeypatch.setattr(Key, "of", None)
+        assert op.load() == 42
+
+    def test_the_log_says_where_it_is(self, op: Op, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.DEBUG, "kjit"):
+            op.load()
+        assert f"answer cpu is in the cache: {op.derive()}" in caplog.text
+
+    def test_it_counts_as_a_use(self, op: Op) -> None:
+        record = Path(op.derive(), "record.json")
+        os.utime(record, (time.time() - 7200, time.time() - 7200))
+        assert op.find() is not None
+        assert time.time() - record.stat().st_mtime < 60
+
+    def test_a_clock_that_was_set_back_changes_nothing(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(time, "time_ns", lambda: 1)
+        assert op.find() == op.derive()
+
+
+class TestWhatTurnsItAway:
+    """Each change is no answer. What the key answers then, is in build/test_hits_and_misses.py."""
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param(lambda op: edit(op.source, "ANSWER;", "AnSWER;"), id="source edited"),
+            pytest.param(lambda op: op.source.unlink(), id="source gone"),
+            pytest.param(lambda op: edit(op.header, "42", "43"), id="header edited"),
+            pytest.param(lambda op: op.header.write_text("#define ANSWER 421\n"), id="header grown"),
+            pytest.param(lambda op: op.header.unlink(), id="header gone"),
+            pytest.param(lambda op: (op.source.parent / "answer.h").write_text(""), id="header before another"),
+            pytest.param(lambda op: (op.header.parent / "new.txt").touch(), id="file in a watched folder"),
+            pytest.param(lambda op: shutil.rmtree(op.header.parent), id="folder of headers gone"),
+            pytest.param(
+                lambda op: ((op.project / "more").mkdir(), (op.project / "more" / "extra.h").touch()),
+                id="file that __has_include asks for",
+            ),
+            pytest.param(lambda op: (op.project / "pyproject.toml").unlink(), id="project without its file"),
+            pytest.param(lambda op: (op.source.parent / ".git").mkdir(), id="project in the project"),
+            pytest.param(lambda op: Path(op.derive(), "record.json").unlink(), id="record of the artifact gone"),
+            pytest.param(
+                lambda op: edit(Path(op.derive(), "record.json"), '"answer"', '"bnswer"'), id="record of it altered"
+            ),
+            pytest.param(lambda op: Path(op.derive(), "answer.so").unlink(), id="library gone"),
+            pytest.param(lambda op: flip(Path(op.derive(), "answer.so"), 4000), id="library altered"),
+            pytest.param(lambda op: os.truncate(Path(op.derive(), "answer.so"), 4000), id="library cut"),
+            pytest.param(lambda op: shutil.rmtree(op.cache / "v1" / "cpu"), id="artifacts gone"),
+            pytest.param(lambda op: shutil.rmtree(op.cache), id="cache gone"),
+        ],
+    )
+    def test_a_file_that_is_not_as_it_was(self, op: Op, change: Callable[[Op], object]) -> None:
+        change(op)
+        assert op.find() is None
+
+    def test_a_header_that_was_touched_is_recalled_again_once_the_key_was_derived(self, op: Op) -> None:
+        os.utime(op.header)
+        assert op.find() is None
+        miss.ensure_built(op.variant, build_directory=op.cache)
+        assert op.find() == op.derive()
+
+    @pytest.mark.parametrize("name", recall.variables("cpu"))
+    def test_a_variable_with_another_value(self, op: Op, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(name, f"{os.environ.get(name, '')}:/another".removeprefix(":"))
+        assert op.find() is None
+
+    def test_other_words(self, op: Op) -> None:
+        words = recall.words_of(op.variant)
+        others = [
+            Spec("answer", "arg", cpp_files=[op.source], extra_include_paths=[op.header.parent]),
+            Spec("answer", cpp_files=[op.source]),
+            Spec("answer", cpp_files=[op.source], extra_include_paths=[op.header.parent], extra_cflags=["-DX"]),
+            Spec("answer", cpp_files=[op.source], extra_include_paths=[op.header.parent], extra_ldflags=["-DX"]),
+            Spec("answer", cuda_files=[op.source], extra_include_paths=[op.header.parent]),
+        ]
+        assert all(recall.words_of(Variant(spec, CPU)) != words for spec in others)
+        exports = [Spec("answer", cpp_files=[op.source], cpp_wrappers=[(a, "f")]) for a in ("a", "b")]
+        assert recall.words_of(Variant(exports[0], CPU)) != recall.words_of(Variant(exports[1], CPU))
+
+    def test_words_are_not_mistaken_for_each_other(self) -> None:
+        specs = [
+            Spec("a", "b", "c", cpp_files=["/x"]),
+            Spec("a", "b", cpp_files=["/x"], extra_cflags=["c"]),
+            Spec("a", cpp_files=["/x"], extra_cflags=["b", "c"]),
+            Spec("a", cpp_files=["/x"], extra_cflags=["b"], extra_ldflags=["c"]),
+        ]
+        names = {recall.request(recall.words_of(Variant(spec, CPU)), "cpu", "/cache") for spec in specs}
+        assert len(names) == len(specs)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("code_states", [("build/key.py", 1, 2, 3)]),
+            ("cpu_identity", "another CPU"),
+            ("tvm_ffi_version_in", "99"),
+            ("tvm_ffi_home", "/elsewhere"),
+            ("tvm_ffi_home", None),
+        ],
+    )
+    def test_another_kjit_cpu_or_tvm_ffi(
+        self, op: Op, name: str, value: object, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recall, name, lambda *_: value)
+        recall._here.cache_clear()
+        try:
+            assert op.find() is None
+        finally:
+            monkeypatch.undo()
+            recall._here.cache_clear()
+
+    def test_another_version_of_kjit(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kjit, "__version__", "99")
+        recall._here.cache_clear()
+        try:
+            assert op.find() is None
+        finally:
+            monkeypatch.undo()
+            recall._here.cache_clear()
+
+    def test_a_compiler_that_comes_first_on_path_now(
+        self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "bin").mkdir()
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+        miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
+        assert unrecorded.find() is not None
+        compiler = tmp_path / "bin" / "c++"
+        compiler.write_text("#!/bin/sh\n")
+        assert unrecorded.find() is not None  # no program yet
+        compiler.chmod(0o755)
+        assert unrecorded.find() is None
+
+    def test_a_link_to_another_compiler(self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        gxx = shutil.which("g++")
+        assert gxx is not None
+        other = shutil.copy2(os.path.realpath(gxx), tmp_path / "other")
+        link = tmp_path / "g++"
+        link.symlink_to(gxx)
+        monkeypatch.setenv("CXX", str(link))
+        miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
+        assert unrecorded.find() is not None
+        link.unlink()
+        link.symlink_to(other)
+        assert unrecorded.find() is None
+
+    def test_a_relative_folder_in_path_from_another_place(
+        self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", f"tools:{os.environ['PATH']}")
+        monkeypatch.chdir(tmp_path)
+        miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
+        assert unrecorded.find() is not None
+        monkeypatch.chdir("/")
+        assert unrecorded.find() is None
+
+
+class TestWhoMayChangeIt:
+    @staticmethod
+    def parts(op: Op) -> list[Path]:
+        artifact = Path(op.derive())
+        inside = [artifact, artifact / "record.json", artifact / "answer.so", *artifact.parents[:5]]
+        return [*inside, op.record, op.record.parent]
+
+    @pytest.mark.parametrize("index", range(10))
+    @pytest.mark.parametrize("right", [0o020, 0o002])
+    def test_what_others_may_write_to_is_not_loaded(self, op: Op, index: int, right: int) -> None:
+        part = self.parts(op)[index]
+        part.chmod(part.stat().st_mode | right)
+        assert op.find() is None
+
+    @pytest.mark.parametrize("index", range(10))
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file to another user")
+    def test_what_belongs_to_another_user_is_not_loaded(self, op: Op, index: int) -> None:
+        os.chown(self.parts(op)[index], 54321, -1)
+        assert op.find() is None
+
+    def test_nor_is_all_of_a_cache_of_another_user(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(recall, "own_users", lambda: (54321,))
+        assert op.find() is None
+
+    @pytest.mark.parametrize("index", [0, 1, 2, 3, 4, 5, 6, 8, 9])
+    def test_links_inside_of_the_cache_are_not_followed(self, op: Op, index: int) -> None:
+        part = self.parts(op)[index]
+        elsewhere = op.home / "elsewhere"
+        part.rename(elsewhere)
+        part.symlink_to(elsewhere)
+        assert op.find() is None
+
+    def test_the_error_of_an_open_cache_is_said(self, op: Op) -> None:
+        op.cache.chmod(0o777)
+        with pytest.raises(kjit.CacheError, match="Others than you may write to the cache folder"):
+            op.load()
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position % len(content)] ^= 1
+    path.write_bytes(content)
+
+
+class TestRecords:
+    @pytest.mark.parametrize("position", [0, 7, 8, 20, 60, 100, 300, -1])
+    def test_one_that_was_altered_is_none(self, op: Op, position: int) -> None:
+        flip(op.record, position)
+        assert op.find() is None
+        assert op.load() == 42
+        assert op.find() == op.derive()
+
+    @pytest.mark.parametrize("content", [b"", b"00000000", b"x" * 500, b"00000000N"])
+    def test_nor_is_garbage(self, op: Op, content: bytes) -> None:
+        op.record.write_bytes(content)
+        assert op.find() is None
+        assert recall_writer.sweep(str(op.cache)) == len(content)
+
+    def test_one_of_another_request_or_form_is_none(self, op: Op) -> None:
+        name, content = op.record.name, op.record.read_bytes()
+        assert recall.unsealed(content, name) is not None
+        assert recall.unsealed(content, "0" * 32) is None
+        fields = recall.unsealed(content, name)
+        assert fields is not None
+        for form in (recall.FORMAT + 1, "1"):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(recall, "FORMAT", form)
+                other = recall.sealed(fields, name)
+            assert recall.unsealed(other, name) is None
+
+    def test_one_with_other_fields_is_none(self, op: Op) -> None:
+        for fields in ([], [1, 2], ["a/b"] * 9):
+            op.record.write_bytes(recall.sealed(fields, op.record.name))
+            assert op.find() is None
+
+    def test_the_same_one_is_not_written_again(self, op: Op) -> None:
+        before = op.record.stat()
+        miss.ensure_built(op.variant, build_directory=op.cache)
+        assert op.record.stat() == before
+
+    def test_it_has_no_date_of_a_header_that_tells_too_little(
+        self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # As on a disk whose dates are whole seconds: the content is compared each time.
+        for module in (headers, recall):
+            monkeypatch.setattr(module, "telling", lambda _: recall.YOUNG)
+        os.utime(unrecorded.header)
+        artifact = Path(unrecorded.derive())
+        document = json.loads((artifact / "record.json").read_text())
+        rows = document["reads"]["headers"]
+        young = [[anchor, path, size, inode, 0, hash_] for anchor, path, size, inode, _, hash_ in rows]
+        write_record(artifact, document | {"reads": document["reads"] | {"headers": young}})
+        miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
+        assert unrecorded.find() is not None
+        os.utime(unrecorded.header)
+        assert unrecorded.find() is not None
+        edit(unrecorded.header, "42", "43")
+        assert unrecorded.find() is None
+
+    def test_none_serves_that_was_written_while_a_watched_folder_was_too_young(
+        self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (unrecorded.header.parent / "new.txt").touch()
+        monkeypatch.setattr(time, "time_ns", lambda: 1)
+        miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
+        monkeypatch.undo()
+        assert unrecorded.find() is None
+
+    def test_there_is_none_for_a_compiler_that_is_a_script(
+        self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        script = tmp_path / "cxx"
+        script.write_text('#!/bin/sh\nexec c++ "$@"\n')
+        script.chmod(0o755)
+        monkeypatch.setenv("CXX", str(script))
+        assert unrecorded.load() == 42
+        assert not (unrecorded.cache / "v1" / "recalls").exists()
+
+    def test_there_is_none_for_a_file_of_options(self, unrecorded: Op) -> None:
+        options = unrecorded.project / "options.txt"
+        options.write_text("-DX=1")
+        spec = Spec("answer", cpp_files=[unrecorded.source], extra_cflags=[f"@{options}"])
+        assert recall_writer._has_files_of_options(spec, Toolchain.for_target(CPU))
+
+    def test_there_is_none_where_kjit_itself_has_changed(self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(recall_writer, "_is_own_code_known", lambda: False)
+        miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
+        assert not (unrecorded.cache / "v1" / "recalls").exists()
+
+    def test_own_code_is_known_that_is_older_than_the_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        is_known = recall_writer._is_own_code_known.__wrapped__
+        newest = max(ctime_ns for *_, ctime_ns in recall.code_states())
+        for started_ns, known in ((newest, False), (newest + 1_000_000_000, False), (newest + 3_000_000_000, True)):
+            monkeypatch.setattr(recall_writer, "STARTED_NS", started_ns)
+            assert is_known() == known
+
+    def test_a_cache_that_cannot_be_written_goes_without(
+        self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def refuse(folder: Path) -> None:
+            raise PermissionError(13, "Read-only file system", str(folder))
+
+        monkeypatch.setattr(recall_writer, "make_private", refuse)
+        with caplog.at_level(logging.DEBUG, "kjit"):
+            assert unrecorded.load() == 42
+        assert "answer cpu is found by its key next time too" in caplog.text
+        assert not (unrecorded.cache / "v1" / "recalls").exists()
+
+    def test_there_are_not_more_than_some_thousands(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder = op.record.parent
+        monkeypatch.setattr(recall_writer, "MOST_RECORDS", 8)
+        for number in range(8):
+            (folder / f"{number:032x}").touch()
+            os.utime(folder / f"{number:032x}", (number, number))
+        (folder / "mine.txt").touch()
+        recall_writer._write(str(op.cache), "f" * 32, b"new")
+        left = sorted(path.name for path in folder.iterdir())
+        assert "f" * 32 in left and "mine.txt" in left and f"{0:032x}" not in left
+        assert len(left) <= 8
+
+    def test_those_of_artifacts_that_are_gone_are_swept(self, op: Op) -> None:
+        store = Store.open(op.cache)
+        assert store.recalls_size() == op.record.stat().st_size
+        assert store.sweep_recalls() == 0
+        (entry,) = store.entries()
+        store.remove(entry)
+        assert store.sweep_recalls() > 0
+        assert list((op.cache / "v1" / "recalls").iterdir()) == []
+
+    def test_all_of_them_can_be_swept(self, op: Op) -> None:
+        assert Store.open(op.cache).sweep_recalls(every=True) > 0
+        assert op.find() is None
+
+    def test_they_are_no_artifacts(self, op: Op) -> None:
+        (entry,) = Store.open(op.cache).entries()
+        assert entry.path == op.derive()
+        assert list(Store.open(op.cache).unsafe_parts()) == []
+
+
+class TestCopies:
+    def test_a_copy_of_a_project_has_a_record_of_its_own(self, op: Op) -> None:
+        shutil.copytree(op.project, op.home / "copy")
+        copy = Op(op.home)
+        copy.project = op.home / "copy"
+        copy.source, copy.header = copy.project / "csrc" / "answer.cpp", copy.project / "inc" / "answer.h"
+        assert copy.find() is None
+        miss.ensure_built(copy.variant, build_directory=op.cache)
+        assert copy.find() == op.find() == op.derive()
+        edit(copy.header, "42", "43")
+        assert copy.find() is None
+        assert op.find() == op.derive()
+
+    def test_a_project_that_was_exchanged_for_another_is_another(self, op: Op) -> None:
+        shutil.copytree(op.project, op.home / "copy")
+        edit(op.home / "copy" / "inc" / "answer.h", "42", "43")
+        op.project.rename(op.home / "away")
+        (op.home / "copy").rename(op.project)
+        assert op.find() is None
+
+    def test_a_cache_of_another_machine_says_nothing_of_this_one(self, op: Op) -> None:
+        # As it comes with a container or a restored backup: the same paths, other inodes and dates.
+        shutil.copytree(op.project, op.home / "copy", copy_function=shutil.copy2)
+        shutil.rmtree(op.project)
+        (op.home / "copy").rename(op.project)
+        assert op.find() is None
+        assert op.load() == 42
+        assert op.find() == op.derive()
+
+
+def traced(target: str, source: Path, include: Path) -> dict[str, Any]:
+    """What a new process asks the disk and the environment to derive a key, and what it notes of that."""
+    script = f"""
+    import builtins, json, os, sys
+    from kjit.build import miss
+    from kjit.build.key import Key
+    from kjit.build.toolchain import Toolchain
+    from kjit.runtime import recall
+    from kjit.spec import Spec, Target, Variant
+    target = {{"cpu": Target.cpu(), "sim": Target.sim(), "cuda": Target.cuda("9.0a")}}[{target!r}]
+    files = {{"cpp_files" if target.side == "cpu" else "cuda_files": [{str(source)!r}]}}
+    variant = Variant(Spec("answer", extra_include_paths=[{str(include)!r}], **files), target)
+    asked, named = set(), set()
+
+    def trace(module, name):
+        function = getattr(module, name)
+        def call(path=".", *args, **kwargs):
+            if isinstance(path, (str, bytes, os.PathLike)):
+                asked.add(os.path.abspath(os.fsdecode(path)))
+            return function(path, *args, **kwargs)
+        setattr(module, name, call)
+
+    get = os._Environ.__getitem__
+    def get_and_note(self, name):
+        named.add(os.fsdecode(name))
+        return get(self, name)
+    for name in ("stat", "access", "listdir", "scandir", "open", "readlink"):
+        trace(os, name)
+    trace(builtins, "open")
+    os._Environ.__getitem__ = get_and_note
+    toolchain = Toolchain.for_target(variant.target)
+    key = Key.of(variant, toolchain)
+    os._Environ.__getitem__ = get
+    noted = [look[1] for look in (*toolchain.looks(), *key.anchors.asked)]
+    print(json.dumps({{"asked": sorted(asked), "named": sorted(named), "noted": noted,
+                       "variables": recall.variables(target.kind)}}))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, text=True)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+@pytest.fixture(scope="module")
+def compilers_are_known() -> Iterator[None]:
+    """The memo has them, so that nothing is asked of a compiler."""
+    for target in (CPU, Target.sim(), Target.cuda("9.0a")):
+        try:
+            Toolchain.for_target(target)
+        except kjit.ToolchainError:
+            continue
+    yield
+
+
+@pytest.mark.usefixtures("compilers_are_known")
+@pytest.mark.parametrize(
+    "target", ["cpu", pytest.param("sim", marks=pytest.mark.nvcc), pytest.param("cuda", marks=pytest.mark.nvcc)]
+)
+def test_a_record_asks_all_that_a_key_is_derived_from(target: str, tmp_path: Path) -> None:
+    op = Op(tmp_path)
+    op.write()
+    found = traced(target, op.source, op.header.parent)
+    # The sources are read again. Of kjit, tvm-ffi and the CPU, `_here` knows; the memo goes by the compilers' dates.
+    known = {*found["noted"], str(op.source), "/proc/cpuinfo"}
+    # Of links on the way to a file that is noted, its inode tells when they lead elsewhere.
+    files = set(map(os.path.realpath, found["noted"]))
+    packages = Path(kjit.__file__).parent
+    tvm_ffi = recall.tvm_ffi_home()
+    assert tvm_ffi is not None
+    cache = os.environ["KJIT_CACHE_DIR"]
+    unexpected = [
+        path
+        for path in found["asked"]
+        if path not in known
+        and os.path.realpath(path) not in files
+        and not path.startswith((str(packages), tvm_ffi, cache))
+        and path not in (os.path.dirname(tvm_ffi), *map(str, packages.parents))
+    ]
+    assert unexpected == []
+    assert set(found["named"]) - set(found["variables"]) == set()
