@@ -64,6 +64,7 @@ def build(home: str, modules: int) -> float:
     """Fill the cache and write the bundle. Runs in a process of its own."""
     from kjit.build import bundle_writer, plan
     from kjit.build.store import Store
+    from kjit.runtime.load import BUNDLE
     from kjit.spec import Target
 
     specs = _specs(home, modules)
@@ -74,7 +75,7 @@ def build(home: str, modules: int) -> float:
         if outcome.error is not None:
             raise outcome.error
     artifacts = [(each.variant, each.artifact) for each in shipped if each.artifact is not None]
-    bundle_writer.write(Path(home, load.BUNDLE), artifacts)
+    bundle_writer.write(Path(home, BUNDLE), artifacts)
     return 0.0
 
 

@@ -3,10 +3,11 @@
     python benchmarks/warm_load.py [--modules 50] [--repeat 5] [--only cuda] [--arch 9.0a] [--sglang DIR] [--keep DIR]
 
 `--modules` variants of `add_constant` are built first, by kjit, by `tvm_ffi.cpp.load_inline` and by SGLang's own
-`load_jit`, each into a cache of its own. Then new processes load all of them, one side after the other; imports are not
-counted. CPU modules, CUDA modules, and for kjit alone simulated ones. kjit's time is also printed in its parts, and a
-process that it would start ends the run with an error. `--cpu-time` counts the CPU time of the thread that loads: that
-is what to look at on a machine that is busy with something else.
+`load_jit`, each into a cache of its own. Then new processes load all of them, one side after the other: the first
+module, and each further one. torch and tvm-ffi are imported before the clock starts, and `tvm_ffi.cpp` and SGLang are;
+kjit's own imports are part of its first module. CPU modules, CUDA modules, and for kjit alone simulated ones. kjit's
+time is also printed in its parts, and a process that it would start ends the run with an error. `--cpu-time` counts the
+CPU time of the thread that loads: that is what to look at on a machine that is busy with something else.
 
 To load a CUDA module takes CUDA's runtime library and no GPU. Without one, kjit and SGLang are told an architecture;
 `load_inline` asks the driver for it, and is left out. SGLang's side needs `pip install msgspec`.
@@ -26,7 +27,7 @@ from typing import Any
 
 import common
 
-PARTS = ("toolchain", "key", "find", "load")
+PARTS = ("import", "request", "recall", "load")
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -67,11 +68,17 @@ def _compare(kind: str, options: argparse.Namespace, *, gpu: bool) -> None:
 
         parts: dict[str, list[float]] = {part: [] for part in PARTS}
 
+        firsts: dict[str, list[float]] = {}
+
+        def further(side: str, first: float, seconds: float) -> float:
+            firsts.setdefault(side, []).append(first)
+            return seconds
+
         def kjit() -> float:
-            seconds, of_parts = run("warm_load", "load_with_kjit", kind, count)
+            first, seconds, of_parts = run("warm_load", "load_with_kjit", kind, count)
             for part, values in parts.items():
                 values.append(of_parts[part])
-            return float(seconds)
+            return further("kjit", first, seconds)
 
         print(f"\nbuilding {count} {kind} modules on each side", flush=True)
         run("warm_load", "build_with_kjit", kind, count)
@@ -79,16 +86,20 @@ def _compare(kind: str, options: argparse.Namespace, *, gpu: bool) -> None:
         if kind == "cuda":
             environment["SGLANG_ROOT"] = str(common.find_sglang(options.sglang))
             run("sglang_loader", "fill_sglang_cache", count)
-            sides["SGLang's load_jit"] = lambda: float(run("sglang_loader", "load_with_sglang", count))
+            sides["SGLang's load_jit"] = lambda: further(
+                "SGLang's load_jit", *run("sglang_loader", "load_with_sglang", count)
+            )
         if kind == "cpu" or (kind == "cuda" and gpu):
             run("warm_load", "load_inline_in_parallel", kind, count)
-            sides["load_inline"] = lambda: float(run("warm_load", "load_inline", kind, count))
+            sides["load_inline"] = lambda: further("load_inline", *run("warm_load", "load_inline", kind, count))
         medians = common.alternate(sides, options.repeat)
-        per_module = {name: seconds * 1e3 / count for name, seconds in medians.items()}
         what = "CPU time to load" if options.cpu_time else "load"
-        common.print_sides(f"{kind}: {what} {count} modules, each", per_module, "ms", list(sides)[-1])
+        first = {name: median(values) * 1e3 for name, values in firsts.items()}
+        common.print_sides(f"{kind}: {what} the first module of a process", first, "ms", list(sides)[-1])
+        each = {name: seconds * 1e3 / (count - 1) for name, seconds in medians.items()}
+        common.print_sides(f"{kind}: {what} each further one", each, "ms", list(sides)[-1])
         shares = ", ".join(f"{part} {median(values) * 1e3 / count:.3f} ms" for part, values in parts.items())
-        print(f"  kjit's parts: {shares}")
+        print(f"  kjit's parts, a module: {shares}")
 
 
 def build_with_kjit(kind: str, modules: int) -> float:
@@ -103,17 +114,17 @@ def build_with_kjit(kind: str, modules: int) -> float:
     return 0.0
 
 
-def load_with_kjit(kind: str, modules: int) -> tuple[float, dict[str, float]]:
-    """Seconds to load all modules, and of that in each of `PARTS`. Runs in a process of its own."""
+def load_with_kjit(kind: str, modules: int) -> tuple[float, float, dict[str, float]]:
+    """Seconds for the first module and for all others, and of both together in each of `PARTS`. Runs in a process of
+    its own."""
+    import torch  # noqa: F401 (its import is not counted)
     import tvm_ffi
-
-    from kjit.build.key import Key
-    from kjit.build.store import Store
-    from kjit.build.toolchain import Toolchain
-    from kjit.runtime import load
 
     if kind == "cuda":
         _load_cuda_runtime()
+    unloaded = [name for name in sys.modules if name.partition(".")[0] == "kjit"]
+    for name in unloaded:  # this script has imported some of it
+        del sys.modules[name]
     parts = dict.fromkeys(PARTS, 0.0)
 
     def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,27 +137,35 @@ def load_with_kjit(kind: str, modules: int) -> tuple[float, dict[str, float]]:
 
         return call
 
-    variants = _variants(kind, modules)
-    for part, home, name in (
-        ("toolchain", Toolchain, "for_target"),
-        ("key", Key, "of"),
-        ("find", Store, "find"),
-        ("load", tvm_ffi, "load_module"),
-    ):
-        setattr(home, name, timed(part, getattr(home, name)))
+    tvm_ffi.load_module = timed("load", tvm_ffi.load_module)
     sys.addaudithook(_refuse_processes)
+    begin = common.clock()
+    from kjit.runtime import load, recall
+
+    parts["import"] = common.clock() - begin
+    recall.request = timed("request", recall.request)
+    recall.find = timed("recall", recall.find)
+    load.load_variant(_variant(kind, 0))
+    first = common.clock() - begin
+    variants = [_variant(kind, constant) for constant in range(1, modules)]
     begin = common.clock()
     for variant in variants:
         load.load_variant(variant)
-    return common.clock() - begin, parts
+    return first, common.clock() - begin, parts
 
 
 def _variants(kind: str, modules: int) -> list[Any]:
-    from kjit.build.toolchain import runtime_target
-    from kjit.spec import Target, Variant
+    return [_variant(kind, constant) for constant in range(modules)]
+
+
+def _variant(kind: str, constant: int) -> Any:
+    from kjit.runtime.load import runtime_target
+    from kjit.spec import Spec, Target, Variant
 
     target = Target.sim() if kind == "sim" else runtime_target("cpu" if kind == "cpu" else "cuda", None)
-    return [Variant(common.add_constant(constant).only(target.side), target) for constant in range(modules)]
+    spec = common.add_constant(constant).only(target.side)
+    # Of the classes that are imported now: `common` has those of before.
+    return Variant(Spec(spec.name, *spec.args, **{name: getattr(spec, name) for name in spec._fields[2:]}), target)
 
 
 def _load_cuda_runtime() -> None:
@@ -168,17 +187,20 @@ def _refuse_processes(event: str, args: object) -> None:
         raise RuntimeError(f"a load of what is built starts a process ({event})")
 
 
-def load_inline(kind: str, modules: int) -> float:
-    """The same with `tvm_ffi.cpp.load_inline`."""
+def load_inline(kind: str, modules: int) -> tuple[float, float]:
+    """Seconds for the first module and for all others with `tvm_ffi.cpp.load_inline`."""
     import torch
     import tvm_ffi.cpp  # noqa: F401 (imports are not counted)
 
     if kind == "cuda":
         torch.cuda.init()
     begin = common.clock()
-    for constant in range(modules):
+    _load_inline(kind, 0)
+    first = common.clock() - begin
+    begin = common.clock()
+    for constant in range(1, modules):
         _load_inline(kind, constant)
-    return common.clock() - begin
+    return first, common.clock() - begin
 
 
 def load_inline_in_parallel(kind: str, modules: int) -> float:

@@ -49,11 +49,13 @@ from kjit.build import plan
 from kjit.build.miss import ensure_built
 from kjit.build.store import Store
 from kjit.errors import KjitError
+from kjit.runtime import recall
 from kjit.runtime.load import load_variant
 from kjit.spec import Spec, Target, Variant
 
 DEADLINE_S = 120.0
 VARIANTS = 1000
+SETTLING_S = 0.1
 _OPS = 4
 
 _SOURCE = """#include "{name}.h"
@@ -613,6 +615,84 @@ class Copied(Fault):
         return op
 
 
+class Recalled(Fault):
+    """sources, records and caches exchanged under what is recalled"""
+
+    recalled = 0
+
+    def inject(self) -> None:
+        op = self.world.op()
+        backup = self.folder / "backup"
+        shutil.rmtree(backup, ignore_errors=True)
+        for _ in range(2):
+            self._check(op)
+        shutil.copytree(self.world.cache, backup, symlinks=True)
+        changes = (
+            lambda: op.edit(),
+            lambda: op.rewrite(),
+            lambda: os.utime(op.header),
+            lambda: self._exchange_sources(op),
+            lambda: (self.world.csrc / f"new{self.count.injected}.txt").touch(),
+            lambda: self._exchange_cache(backup),
+            lambda: self._take_records_of(self.worlds[self.world is self.worlds[0]]),
+            self._swap_records,
+            self._spoil_record,
+        )
+        for change in self.rng.choices(changes, k=4):
+            change()
+            for _ in range(2):
+                self._check(op)
+        if self.count.injected == 20 and self.recalled < 20:
+            self.problems.append(f"of {self.count.loads} modules {self.recalled} were recalled")
+            self.count.crashes += 1
+
+    def _check(self, op: Op) -> None:
+        time.sleep(1.2 * SETTLING_S)
+        said = Process(self.world, partial(_number_and_whether_recalled, op.variant())).join()
+        if said is not None and isinstance(said.number, str):
+            number, was_recalled = said.number.split()
+            self.recalled += was_recalled == "True"
+            said = Said(int(number), said.error, said.is_kjits)
+        self.judge(said, op.number, must_load=True)
+
+    def _exchange_sources(self, op: Op) -> None:
+        """Put another copy of the project's folder in its place, in which the op's header differs."""
+        other = self.world.csrc.with_name("other")
+        shutil.copytree(self.world.csrc, other, symlinks=True)
+        _at(op, other).edit()
+        self.world.csrc.rename(self.world.csrc.with_name("away"))
+        other.rename(self.world.csrc)
+        shutil.rmtree(self.world.csrc.with_name("away"))
+
+    def _exchange_cache(self, backup: Path) -> None:
+        """Restore the cache as it was."""
+        shutil.rmtree(self.world.cache)
+        shutil.copytree(backup, self.world.cache, symlinks=True)
+
+    def _take_records_of(self, other: World) -> None:
+        """Mix in what another machine has recorded, with another compiler and other files."""
+        theirs, ours = (world.cache / "v1" / recall.FOLDER for world in (other, self.world))
+        if theirs.is_dir():
+            shutil.copytree(theirs, ours, dirs_exist_ok=True)
+
+    def _records(self) -> list[Path]:
+        return sorted((self.world.cache / "v1" / recall.FOLDER).glob("*"))
+
+    def _swap_records(self) -> None:
+        for path in self._records():
+            other = self.rng.choice(self._records())
+            content = path.read_bytes()
+            path.write_bytes(other.read_bytes())
+            other.write_bytes(content)
+
+    def _spoil_record(self) -> None:
+        for path in self._records():
+            content = bytearray(path.read_bytes())
+            for _ in range(self.rng.randrange(1, 4)):
+                content[self.rng.randrange(len(content))] ^= 1 << self.rng.randrange(8)
+            path.write_bytes(content[: self.rng.choice((len(content), self.rng.randrange(len(content))))])
+
+
 class ManyVariants(Fault):
     """variants of one op, built by two processes at once"""
 
@@ -654,6 +734,7 @@ FAULTS: tuple[type[Fault], ...] = (
     CompilerReplaced,
     OddNames,
     Copied,
+    Recalled,
     ManyVariants,
 )
 
@@ -778,6 +859,16 @@ def _folder(op: Op) -> str:
 
 def _number(variant: Variant) -> int:
     return int(load_variant(variant).answer())
+
+
+def _number_and_whether_recalled(variant: Variant) -> str:
+    """Load where dates count as old that are older than any clock's tick, as all are after two seconds."""
+    recall._SETTLING_NS = int(SETTLING_S * 1e9)
+    folder = os.environ["KJIT_CACHE_DIR"]
+    was_recalled = (
+        recall.find(recall.request(recall.words_of(variant), variant.target.kind, folder), folder) is not None
+    )
+    return f"{_number(variant)} {was_recalled}"
 
 
 def _build_all(variants: list[Variant]) -> int:

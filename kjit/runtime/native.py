@@ -38,6 +38,7 @@ own and one more comparison. Where it cannot be made, functions are tvm-ffi's, a
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.machinery
@@ -366,7 +367,9 @@ def _find() -> tuple[int, int, int, int, int] | None:
         # This, `_neg_view` and the keys of a tensor may be gone from any new torch.
         from torch.utils._python_dispatch import _disable_current_modes
 
-        with open("/proc/self/mem", "rb", buffering=0) as memory, _disable_current_modes():
+        # A mode would be told of these tensors. To leave them imports something, so it is done only where there is one.
+        outside = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else contextlib.nullcontext()
+        with open("/proc/self/mem", "rb", buffering=0) as memory, outside:
             plain = torch.zeros(1, dtype=torch.complex64, device="cpu")
             conjugate, opposite = plain.conj(), torch._neg_view(plain)
             places = {_follow(memory, tensor) for tensor in (plain, conjugate, opposite, torch._neg_view(conjugate))}
