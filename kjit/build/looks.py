@@ -85,7 +85,9 @@ def names_in(folder: Path | str) -> list[str]:
         OSError: it is not there, or may not be read.
     """
     name = os.fspath(folder)
-    note((recall.DATED, name, *recall.dated(name)))  # first: what appears after it changes the date
+    inode, ctime_ns = recall.dated(name)  # first: what appears after it changes the date
+    is_young = ctime_ns != recall.ABSENT and recall.aged(ctime_ns) == recall.YOUNG
+    note((recall.DATED, name, inode, recall.YOUNG if is_young else ctime_ns))
     return os.listdir(name)
 
 

@@ -12,13 +12,14 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 
 from kjit import env
 from kjit.build import looks
 from kjit.build.folders import make_private, read_own
+from kjit.runtime.recall import Look
 
 _FORMAT = 1
 
@@ -69,6 +70,19 @@ class Memo:
         self._programs = {**self._read(), path: {**known, question: answer}}
         self._write()
         return answer
+
+    def look(self, programs: Iterable[Path]) -> Look | None:
+        """The state of the file, while it says of `programs` what was learned of them here; None where it does not.
+
+        Raises:
+            OSError: it is not there.
+        """
+        with looks.noted() as taken:
+            looks.status(self._path)
+        written = self._read()
+        names = [str(program) for program in programs]
+        is_same = all(name in written and written[name] == self._programs.get(name) for name in names)
+        return taken[0] if is_same else None
 
     def forget(self, program: Path) -> None:
         """Let everything about a program be asked anew."""

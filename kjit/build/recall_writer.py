@@ -8,6 +8,7 @@ that a record asks:
 - the compiler is a script, which may run another compiler each time;
 - flags name a file of further options;
 - kjit's own code has changed since this process began, so that it may not be what it runs;
+- what was learned about the compilers is not in the cache as this process knows it;
 - the artifact lies elsewhere than in the user's own cache (a temporary one, a shared one without a copy).
 
 A cache that cannot be written gets no records, and none is deleted but by what deletes artifacts.
@@ -91,9 +92,10 @@ def _record(variant: Variant, artifact: Artifact, root: str) -> tuple[Any, ...] 
     headers = tuple((where(row.anchor, row.path), *row[2:]) for row in reads.headers)
     folders = tuple((where(row.anchor, row.path), row.inode, row.ctime_ns) for row in reads.folders)
     sought = tuple((where(row.anchor, row.path), row.is_there) for row in reads.sought)
+    dated = [look for look in answers if look[0] == recall.DATED]
     if any(row[0] is None for row in (*headers, *folders, *sought)):
         return None
-    if any(row.ctime_ns == YOUNG for row in reads.folders):
+    if any(row.ctime_ns == YOUNG for row in reads.folders) or any(look[-1] == YOUNG for look in dated):
         return None
     return (
         os.path.relpath(artifact.path, f"{root}/v1"),

@@ -30,7 +30,7 @@ from kjit.build.cuda import CudaHeaders, find_cuda_headers
 from kjit.build.cuda import CudaToolkit as CudaToolkit
 from kjit.build.cuda import find_cuda as find_cuda
 from kjit.build.flags import for_host_compiler
-from kjit.build.memo import Stamp, is_unchanged
+from kjit.build.memo import Stamp, is_unchanged, open_memo
 from kjit.errors import ToolchainError, UsageError
 from kjit.runtime import cpu_features, cpu_identity, gpus, tvm_ffi_home
 from kjit.runtime.load import native_arch
@@ -107,7 +107,8 @@ class Toolchain:
         if self.cxx.plan or self.cxx.variables:
             return None  # a script, which may do something else each time
         toolchain, _, taken = _discover(self.target, tuple(map(os.environ.get, variables(self.target.kind))))
-        return taken if toolchain is self else None
+        learned = open_memo().look([self.cxx.path, *([self.cuda.nvcc.path] if self.cuda is not None else [])])
+        return (*taken, learned) if toolchain is self and learned is not None else None
 
     def __hash__(self) -> int:
         return self._hash

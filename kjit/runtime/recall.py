@@ -73,7 +73,7 @@ HOST_VARIABLE = "NVCC_CCBIN"
 """The variable of nvcc that names its host compiler."""
 
 # Where compilers and headers are looked for, and the memo of what is known about them.
-_DISCOVERY_ENVIRONMENT = ("PATH", "HOME", env.CACHE_DIR)
+_DISCOVERY_ENVIRONMENT = ("PATH", "HOME", "XDG_CACHE_HOME", env.CACHE_DIR)
 
 LAST_USE_STEP_S = 1800.0
 ABSENT = -1
