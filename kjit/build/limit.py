@@ -58,6 +58,12 @@ def make_room(store: Store, count: Path, added: Artifact) -> None:
         _log.debug("the cache %s is not kept under %s: %s", store.root, env.CACHE_MAX_SIZE, error)
 
 
+def note_added(count: Path, size: int) -> None:
+    """Note that something small was added that is no artifact; what is added next makes room for it, too."""
+    with contextlib.suppress(OSError):
+        _add(count, size)
+
+
 def _add(count: Path, size: int) -> int | None:
     """Add to the running sum and return it; None where there is none that can be relied on."""
     for _ in range(_ATTEMPTS):

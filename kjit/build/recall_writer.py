@@ -27,6 +27,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kjit.build import limit
 from kjit.build.artifact import Artifact, Record, match
 from kjit.build.flags import files_of_options
 from kjit.build.folders import make_private, scan
@@ -146,6 +147,7 @@ def _write(root: str, name: str, content: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(being_written)
         raise
+    limit.note_added(Path(root, "v1", "size"), len(content))
     _keep_below(folder, MOST_RECORDS)
 
 

@@ -36,6 +36,7 @@ from kjit.build.plan import Started
 from kjit.build.store import Store
 from kjit.build.toolchain import Toolchain
 from kjit.errors import KjitError
+from kjit.runtime import recall
 from kjit.runtime.load import load_variant
 from kjit.spec import Spec, Target, Variant
 
@@ -67,7 +68,12 @@ class Road:
     def ask(self, project: Path | None = None, **parts: Any) -> tuple[str, int]:
         """`("hit" or "built", the number that the module answers)`."""
         variant = self.variant(project, **parts)
+        cache = str(self.cache)
+        recalled = recall.find(recall.request(recall.words_of(variant), "cpu", cache), cache)
         outcome = plan.build(variant, Store.open())
+        if recalled is not None:  # then it says what the key says
+            assert outcome.artifact is not None
+            assert (outcome.state, outcome.artifact.path) == (HIT, recalled)
         return outcome.state, load_variant(variant).answer()
 
     def variant(self, project: Path | None = None, **parts: Any) -> Variant:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from stores import age, key_of, publish
 
-from kjit.build import limit, locks
+from kjit.build import limit, locks, recall_writer
 from kjit.build.store import Artifact, Entry, Store
 from kjit.errors import UsageError
+from kjit.runtime import recall
 from kjit.spec import Spec
 
 WriteOp = Callable[..., Spec]
@@ -310,3 +311,26 @@ def test_sizes_are_written_with_units(monkeypatch: pytest.MonkeyPatch, text: str
 
     set_limit(monkeypatch, text)
     assert env.cache_max_size() == size
+
+
+def test_what_is_recalled_counts_and_goes_with_its_artifact(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = cache.add("old", hours=5)
+    cache.add("young", hours=4)
+    root = str(cache.store.root)
+    for number in range(100):
+        path = os.path.relpath(old.path, f"{root}/v1")
+        recall_writer._write(root, f"{number:032x}", recall.sealed((path, "x" * KIB), f"{number:032x}"))
+    assert cache.store.recalls_size() > 100 * KIB
+    set_limit(monkeypatch, "400K")
+    (cache.store.root / "v1" / "size").unlink(missing_ok=True)
+    cache.add("new")
+    assert cache.ops == {"young", "new"}
+    assert cache.store.recalls_size() == 0
+
+
+def test_what_is_recalled_is_in_the_running_sum(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_limit(monkeypatch, "10M")
+    cache.add("op")
+    before = recorded_sum(cache.store)
+    recall_writer._write(str(cache.store.root), "0" * 32, b"x" * KIB)
+    assert recorded_sum(cache.store) == before + KIB

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kjit.build import compile as compile_module
-from kjit.build import plan, run
+from kjit.build import plan, recall_writer, run
 from kjit.build.plan import (
     Estimate,
     Event,
@@ -33,6 +33,7 @@ from kjit.build.store import Store
 from kjit.build.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
 from kjit.project import find_project
+from kjit.runtime import recall
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -105,6 +106,19 @@ class TestBuild:
 
 
 class TestBuildAll:
+    def test_what_is_built_ahead_of_use_is_recalled(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recall, "_SETTLING_NS", 0)
+        monkeypatch.setattr(recall_writer, "_is_own_code_known", lambda: True)
+        variant = Variant(answer_op(tmp_path / "project"), Target.cpu())
+        name = recall.request(recall.words_of(variant), "cpu", str(store.root))
+        for _ in range(2):
+            (outcome,) = build_all([variant], store)
+            assert outcome.artifact is not None
+            assert recall.find(name, str(store.root)) == outcome.artifact.path
+            shutil.rmtree(store.root / "v1" / "recalls")
+
     def test_every_variant_has_one_outcome_in_the_order_given(
         self, store: Store, tmp_path: Path, answer_op: WriteOp
     ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kjit.build.store import Store
+from kjit.runtime import recall
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -40,6 +41,23 @@ def test_everything_goes_after_it_was_shown(kjit: Kjit, filled: Path) -> None:
     assert (answer.split()[:3], other.split()[:3]) == (["answer", "cpu", "2"], ["other", "cpu", "2"])
     assert "removed 4 artifacts, " in done.stdout
     assert Store.open(filled).support_code() == []
+
+
+@pytest.mark.parametrize("chosen", [[], ["answer"], ["answer", "other"]])
+def test_what_is_recalled_of_it_goes_with_it(kjit: Kjit, filled: Path, chosen: list[str]) -> None:
+    records = filled / "v1" / "recalls"
+    records.mkdir(mode=0o700, exist_ok=True)
+    entries = list(Store.open(filled).entries())
+    for number, entry in enumerate(entries):
+        content = recall.sealed((entry.key,), f"{number:032x}")
+        (records / f"{number:032x}").write_bytes(content)
+    (records / "mine.txt").touch()
+    kjit("clean-cache", *chosen, "--dry-run")
+    assert len(list(records.glob("0*"))) == len(entries)
+    kjit("clean-cache", *chosen, "--yes")
+    left = {entries[int(path.name, 16)].op for path in records.glob("0*")}
+    assert left == ({"other"} if chosen == ["answer"] else set())
+    assert (records / "mine.txt").exists()
 
 
 def test_only_the_ops_that_are_named_go(kjit: Kjit, filled: Path) -> None:
