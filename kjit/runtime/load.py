@@ -221,7 +221,8 @@ def load_variant(
     if artifact is not None:
         with contextlib.suppress(FileNotFoundError):  # the cache was emptied between the look-up and now
             module = load_library(recall.library_in(artifact), variant, is_prebuilt=False)
-            _log.debug("%s is in the cache: %s", variant.label, artifact)
+            if _log.isEnabledFor(logging.DEBUG):
+                _log.debug("%s is in the cache: %s", variant.label, artifact)
             return module
     from kjit.build import miss
 
@@ -303,7 +304,7 @@ def has_compiled() -> bool:
 def target_of(spec: Spec, device: torch.device | str | None) -> Target:
     """The target that serves a device: for None, the one kind of device that `spec` has a source for.
 
-    For the CPU it is the simulator where `simulation.py` says so.
+    For the CPU it is the simulator where `simulated_target` says so.
 
     Raises:
         UsageError: the spec has no source for that device, or sources for several and no device is given.

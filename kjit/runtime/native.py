@@ -2,7 +2,7 @@
 where that C++ is found, what C++ is told about the insides of torch, and what it says of arguments that it never gets.
 
 There are two kinds: an op's (`op_call.py`) and a declared module's (`declared.py`). Each is whole in Python. Every
-function of Python says how it is called (PEP 590), and what was compiled (`eager_calls.py`) does for plain tensors what
+function of Python says how it is called (PEP 590), and what was compiled (`csrc/torch`) does for plain tensors what
 the function would do, and calls it for all else. What it has to know of a function is in the `__dict__` of that: the
 C++ keeps nothing, so that functions come and go as any others do.
 

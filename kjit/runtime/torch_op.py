@@ -169,7 +169,7 @@ def torch_op(
 
     Raises:
         UsageError: the signature does not follow the rules, or another function has the name.
-        KjitError: this torch lacks something that ops rely on (`unpromised.py`).
+        KjitError: this torch lacks something that ops rely on (`UNPROMISED`).
     """
     if isinstance(mutates_args, str):
         raise kjit.UsageError(f"mutates_args must be a list of names, not the one string '{mutates_args}'.")

@@ -65,6 +65,7 @@ _WAYS = {
     "load_jit": 'kjit.load_jit("answer", cpp_files=[csrc / "answer.cpp"]).answer()',
     "jit": 'kjit.jit("answer", cpp_files=[csrc / "answer.cpp"])(lambda module: module.answer())()',
     "sim": 'kjit.load_jit("answer", cuda_files=[csrc / "answer.cu"]).answer()',
+    "cuda": 'kjit.load_jit("answer", cuda_files=[csrc / "answer.cu"]).answer()',
     "declared": '__import__("kernels.declared").declared._answer(torch.float32, device="cpu").answer()',
     "op": '(__import__("kernels.answer").answer.answer_(x := torch.zeros(1)), int(x))[1]',
 }
@@ -177,6 +178,14 @@ def test_so_does_a_simulated_module(walk: Walk) -> None:
     walk.run("sim", fills=True, KJIT_SIM="1")
     said = walk.run("sim", KJIT_SIM="1")
     assert set(said["kjit"]) == CACHE
+    assert said["made"] == []
+
+
+@pytest.mark.nvcc
+def test_a_cuda_module_asks_the_driver_besides(walk: Walk) -> None:
+    walk.run("cuda", fills=True, KJIT_CUDA_ARCH_LIST="9.0a")
+    said = walk.run("cuda", KJIT_CUDA_ARCH_LIST="9.0a")
+    assert set(said["kjit"]) == CACHE | {"kjit.runtime.gpus"}
     assert said["made"] == []
 
 

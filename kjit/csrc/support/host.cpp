@@ -9,7 +9,7 @@
 #include <kjit/tensor.cpp>
 #include <kjit/utils.cpp>
 
-/// What kjit/runtime/lazy_bits.py found out.
+/// What `teach` in kjit/runtime/native.py found out.
 KJIT_EXPORT(_kjit_know_lazy_bits, [](std::uint64_t object_deleter, std::uint64_t dlpack_deleter, std::uint64_t offset,
                                      std::uint64_t conjugate, std::uint64_t opposite) {
   kjit::ffi_details::lazy_bits = {object_deleter, dlpack_deleter, offset, conjugate, opposite};
