@@ -19,6 +19,7 @@ from pathlib import Path
 from kjit import env
 from kjit.build import looks
 from kjit.build.folders import make_private, read_own
+from kjit.runtime import recall
 from kjit.runtime.recall import Look
 
 _FORMAT = 1
@@ -71,18 +72,16 @@ class Memo:
         self._write()
         return answer
 
-    def look(self, programs: Iterable[Path]) -> Look | None:
-        """The state of the file, while it says of `programs` what was learned of them here; None where it does not.
-
-        Raises:
-            OSError: it is not there.
-        """
-        with looks.noted() as taken:
-            looks.status(self._path)
-        written = self._read()
-        names = [str(program) for program in programs]
-        is_same = all(name in written and written[name] == self._programs.get(name) for name in names)
-        return taken[0] if is_same else None
+    def looks(self, programs: Iterable[Path]) -> list[Look]:
+        """What is known of `programs` here, as questions to the file: a key that was derived from it is the same while
+        the file says so."""
+        taken: list[Look] = []
+        for program in map(str, programs):
+            known = self._programs.get(program)
+            answers = known.items() if isinstance(known, dict) else ()
+            said = tuple((question, tuple(answer)) for question, answer in answers if isinstance(answer, list))
+            taken.append((recall.LEARNED, str(self._path), program, said))
+        return taken
 
     def forget(self, program: Path) -> None:
         """Let everything about a program be asked anew."""

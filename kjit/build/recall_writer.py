@@ -8,7 +8,6 @@ that a record asks:
 - the compiler is a script, which may run another compiler each time;
 - flags name a file of further options;
 - kjit's own code has changed since this process began, so that it may not be what it runs;
-- what was learned about the compilers is not in the cache as this process knows it;
 - the artifact lies elsewhere than in the user's own cache (a temporary one, a shared one without a copy).
 
 A cache that cannot be written gets no records, and none is deleted but by what deletes artifacts.

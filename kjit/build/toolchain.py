@@ -107,8 +107,8 @@ class Toolchain:
         if self.cxx.plan or self.cxx.variables:
             return None  # a script, which may do something else each time
         toolchain, _, taken = _discover(self.target, tuple(map(os.environ.get, variables(self.target.kind))))
-        learned = open_memo().look([self.cxx.path, *([self.cuda.nvcc.path] if self.cuda is not None else [])])
-        return (*taken, learned) if toolchain is self and learned is not None else None
+        programs = [self.cxx.path, *([self.cuda.nvcc.path] if self.cuda is not None else [])]
+        return (*taken, *open_memo().looks(programs)) if toolchain is self else None
 
     def __hash__(self) -> int:
         return self._hash

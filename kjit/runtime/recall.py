@@ -82,11 +82,12 @@ YOUNG = 0
 _SETTLING_NS = 2_000_000_000
 
 # The kinds of questions to the disk, each with what follows in a record.
-FILE, FOLDER_THERE, THERE, PROGRAM, STAMP, DATED, PACKAGE = range(7)
+FILE, FOLDER_THERE, THERE, PROGRAM, STAMP, DATED, PACKAGE, LEARNED = range(8)
 
 Look = tuple[Any, ...]
 """A question to the disk and its answer: `(FILE | FOLDER_THERE | THERE | PROGRAM, path, yes)`,
-`(STAMP, path, size, mtime_ns, inode)`, `(DATED, path, inode, ctime_ns)`, `(PACKAGE, name, folders)`."""
+`(STAMP, path, size, mtime_ns, inode)`, `(DATED, path, inode, ctime_ns)`, `(PACKAGE, name, folders)`,
+`(LEARNED, path, program, ((question, answers), ...))`."""
 
 
 def variables(kind: TargetKind) -> tuple[str, ...]:
@@ -152,7 +153,7 @@ def find(name: str | None, root: str) -> str | None:
         return None
     try:
         return _find(name, root)
-    except (OSError, EOFError, TypeError, ValueError):
+    except (OSError, EOFError, LookupError, TypeError, ValueError):
         return None  # not there, or not to be read, or not what this kjit writes
 
 
@@ -259,7 +260,7 @@ def is_as_it_was(looks: Iterable[Look]) -> bool:
     """Whether the disk gives the same answers as it did.
 
     Raises:
-        OSError: one of the files is not there any more.
+        OSError, LookupError, TypeError, ValueError: one of the files is not there any more, or has other things in it.
     """
     for look in looks:
         kind, path = look[0], look[1]
@@ -270,6 +271,10 @@ def is_as_it_was(looks: Iterable[Look]) -> bool:
             is_same = dated(path) == look[2:]
         elif kind == PACKAGE:
             is_same = _package_folders(path, tuple(sys.path)) == look[2]
+        elif kind == LEARNED:
+            status = os.stat(path)
+            said = _learned(path, status.st_size, status.st_mtime_ns, status.st_ino)[look[2]]
+            is_same = all(said[question] == list(answers) for question, answers in look[3])
         else:
             is_same = answer(kind, path) == look[2]
         if not is_same:
@@ -324,6 +329,15 @@ def _package_folders(name: str, path: tuple[str, ...]) -> tuple[str, ...]:
     """As `package_folders`, asked once a process, as a toolchain is found."""
     del path  # what the answer depends on
     return package_folders(name)
+
+
+@lru_cache(maxsize=4)
+def _learned(path: str, *_as_it_was: int) -> dict[str, dict[str, object]]:
+    """What was learned about compilers, by their paths (build/memo.py)."""
+    import json
+
+    programs: dict[str, dict[str, object]] = json.loads(read_file(path)[0])["programs"]
+    return programs
 
 
 def code_states() -> list[tuple[str, int, int, int]]:

@@ -243,7 +243,7 @@ def test_without_a_gpu_kernels_are_built_for_the_simulator_unless_it_is_forbidde
     expected: list[str],
 ) -> None:
     monkeypatch.setattr(gpus, "visible_gpus", list)
-    monkeypatch.setattr(gpus, "device_capability", lambda _: None)
+    monkeypatch.setattr("kjit.runtime.load.device_capability", lambda _: None)
     for name in ("KJIT_CUDA_ARCH_LIST", "TVM_FFI_CUDA_ARCH_LIST", "KJIT_SIM"):
         monkeypatch.delenv(name, raising=False)
     if forbidden:

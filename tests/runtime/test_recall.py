@@ -267,9 +267,23 @@ class TestWhatTurnsItAway:
 
     def test_other_answers_of_the_compilers(self, op: Op) -> None:
         memo = Path(os.environ["KJIT_CACHE_DIR"], "v1", "compilers.json")
-        os.utime(memo)
-        assert op.find() is None
-        miss.ensure_built(op.variant, build_directory=op.cache)
+        before = memo.read_text()
+        document = json.loads(before)
+        of_cxx = document["programs"][str(Toolchain.for_target(CPU).cxx.path)]
+        try:
+            of_cxx["another question"] = ["answer"]
+            memo.write_text(json.dumps(document))
+            assert op.find() == op.derive()
+            of_cxx["features"] = ["other"]
+            memo.write_text(json.dumps(document))
+            assert op.find() is None
+            for text in ("", "{}", '{"programs": []}', '{"programs": {}}'):
+                memo.write_text(text)
+                assert op.find() is None
+            memo.unlink()
+            assert op.find() is None
+        finally:
+            memo.write_text(before)
         assert op.find() == op.derive()
 
     def test_a_link_to_another_compiler(self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,22 +417,6 @@ class TestRecords:
         miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
         monkeypatch.undo()
         assert unrecorded.find() is None
-
-    def test_there_is_none_where_compilers_are_said_to_be_others(self, unrecorded: Op) -> None:
-        memo = Path(os.environ["KJIT_CACHE_DIR"], "v1", "compilers.json")
-        before = memo.read_text()
-        cxx = str(Toolchain.for_target(CPU).cxx.path)
-        document = json.loads(before)
-        document["programs"][cxx]["features"] = ["other"]
-        try:
-            memo.write_text(json.dumps(document))
-            miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
-            assert not (unrecorded.cache / "v1" / "recalls").exists()
-            memo.unlink()
-            miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
-            assert not (unrecorded.cache / "v1" / "recalls").exists()
-        finally:
-            memo.write_text(before)
 
     def test_there_is_none_for_a_compiler_that_is_a_script(
         self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

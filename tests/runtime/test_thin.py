@@ -20,6 +20,7 @@ import pytest
 from kjit.build import bundle_writer, plan
 from kjit.build.store import Store
 from kjit.runtime.load import BUNDLE
+from kjit.runtime.native import Native
 from kjit.spec import Spec, Target, Variant
 
 ROOT = {"kjit", "kjit.env", "kjit.runtime", "kjit.runtime.load", "kjit.runtime.native", "kjit.spec"}
@@ -134,7 +135,8 @@ class Walk:
 
 
 @pytest.fixture(scope="module")
-def walk(tmp_path_factory: pytest.TempPathFactory, _shared_cache: Path) -> Walk:
+def walk(tmp_path_factory: pytest.TempPathFactory, _shared_cache: Path, compiled: Native) -> Walk:
+    del compiled  # what runs eager calls is in the shared cache
     home = tmp_path_factory.mktemp("thin")
     cache = home / "cache" / "v1"
     cache.mkdir(mode=0o700, parents=True)
