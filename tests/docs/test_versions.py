@@ -107,8 +107,6 @@ def used_in_python() -> dict[str, set[str]]:
     own = own_names()
     used: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        if path == Path(torch_op.__file__):
-            continue
         for chain in chains_in(ast.parse(path.read_text("utf-8"))):
             root, *names = chain.split(".")
             private = [name for name in names if re.match(r"_(?!_)", name)]
