@@ -616,7 +616,7 @@ class Copied(Fault):
 
 
 class Recalled(Fault):
-    """sources, records and caches exchanged under what is recalled"""
+    """sources, records, caches exchanged under a recall"""
 
     recalled = 0
 

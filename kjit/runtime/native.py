@@ -263,10 +263,13 @@ def find_in_bundle(wrapper: str) -> Native | None:
 
 def find() -> Native | None:
     """The C++ in the cache; no compiler runs."""
+    from kjit import env
     from kjit.runtime import load, recall
 
     try:
         folder = load.cache_folder()
+        if not os.path.exists(f"{folder}/v1/cpu/{NAME}") and not env.shared_cache_dirs():
+            return None  # it was never built here, and nobody has to derive its key for that
         artifact = recall.find(request(folder), folder)
     except kjit.KjitError as error:
         _log.debug("eager calls run in Python: %s", error)

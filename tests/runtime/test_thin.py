@@ -205,6 +205,13 @@ def test_so_does_what_came_from_a_shared_cache(walk: Walk, tmp_path: Path) -> No
     assert said["made"] == []
 
 
+def test_nothing_is_derived_for_what_runs_eager_calls_where_it_was_never_built(walk: Walk, tmp_path: Path) -> None:
+    own = {"KJIT_CACHE_DIR": str(tmp_path / "own")}
+    walk.run("declared", fills=True, **own)
+    shutil.rmtree(tmp_path / "own" / "v1" / "cpu" / "eager_calls", ignore_errors=True)
+    assert set(walk.run("op", **own)["kjit"]) == OP
+
+
 def test_so_does_a_bundle(walk: Walk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kjit.build import cpu
 
