@@ -1,4 +1,4 @@
-"""kjit.runtime.simulation: which calls go to the simulator, and that they come back from it."""
+"""kjit.runtime.load: which calls go to the simulator, and that they come back from it."""
 
 from __future__ import annotations
 
