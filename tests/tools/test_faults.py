@@ -25,6 +25,7 @@ FAULTS = (
     "CompilerReplaced",
     "OddNames",
     "Copied",
+    "Recalled",
     "ManyVariants",
 )
 
