@@ -59,6 +59,8 @@ struct RowTuning {
   /// more threads run, the better; and of long rows, beside which columns are not held unless their total needs them.
   static constexpr int kParts = vectors_for(kInputs + kColumns);
   static constexpr int kShortParts = kParts < 2 ? kParts : 2;
+  /// Of rows that begin anywhere; each vector is cut out of two, and of columns too where a total needs them.
+  static constexpr int kAnywhereParts = kTermReadsColumns && kColumns > 0 ? kShortParts : kParts;
   /// Threads of the largest block that has short rows, and how many of them an SM has registers for.
   static constexpr bool kIsLight = kInputs <= 1 && kColumns <= 1;
   static constexpr int kShortBlock = kIsLight ? 768 : kMaxRowBlock;

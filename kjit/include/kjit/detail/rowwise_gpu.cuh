@@ -38,9 +38,11 @@ void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size,
   const bool aligned = aligned_head<kVec, Place::kElement, Place::kColumn>(tensors...) == 0 && row_size % kVec == 0 &&
                        (keeps_aligned<kVec>(tensors) && ...);
   if (!aligned || vectors > std::int64_t{kMaxCluster} * kMaxRowBlock * kLongParts) {
-    const RowSpread spread = spread_rows(num_rows, vectors, vectors <= 64 ? kShortParts : kParts, kAnywhereBlock);
+    constexpr int kAnywhereParts = Tuning::kAnywhereParts;
+    const int parts = vectors <= 64 ? kShortParts : kAnywhereParts;
+    const RowSpread spread = spread_rows(num_rows, vectors, parts, kAnywhereBlock);
     plan.threads = spread.threads;
-    void (*kernel)(Math, RowPlan, Operands...) = kernels::rowwise_anywhere<Math, kParts, Operands...>;
+    void (*kernel)(Math, RowPlan, Operands...) = kernels::rowwise_anywhere<Math, kAnywhereParts, Operands...>;
     host::LaunchKernel(spread.grid, spread.block, device).enable_pdl()(kernel, math, plan, tensors...);
     return;
   }
