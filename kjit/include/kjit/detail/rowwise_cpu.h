@@ -110,6 +110,25 @@ inline typename Rules::Total total_of_part(const Math& math, std::int64_t first,
   return Rules::Total::combine_all(terms);
 }
 
+/// What the elements from `first` up to `last` are combined to: several totals until the end, so that none waits for
+/// the element before its own.
+template <typename Rules, typename Math, typename... Elements>
+[[gnu::always_inline]] inline typename Rules::Total total_of_chunk(const Math& math, std::int64_t first,
+                                                                   std::int64_t last, const Elements&... elements) {
+  using Total = typename Rules::Total;
+  constexpr int kLanes = kIsOneNumber<Total> ? 32 : 8;  // of one number, as many as are made vectors of
+  Total totals[kLanes];
+  for (; first + kLanes <= last; first += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      totals[lane] = totals[lane].combine(term_at<Rules>(math, first + lane, elements...));
+    }
+  }
+  for (int lane = 0; lane < last - first; ++lane) {
+    totals[lane] = totals[lane].combine(term_at<Rules>(math, first + lane, elements...));
+  }
+  return combined_in_halves<kLanes>(totals, [](const Total& one, const Total& other) { return one.combine(other); });
+}
+
 /// What `row_size` elements are combined to.
 template <typename Rules, typename Math, typename... Elements>
 [[gnu::always_inline]] inline typename Rules::Total total_of_row(const Math math, std::int64_t row_size,
@@ -142,19 +161,13 @@ template <typename Rules, typename Math, typename... Elements>
     }
     return total;
   } else {
-    // Several totals until the end of the row, so that no element waits for the one before it; or vectors of them.
-    constexpr int kLanes = kIsOneNumber<Total> ? 32 : 8;
-    Total totals[kLanes];
-    std::int64_t first = 0;
-    for (; first + kLanes <= row_size; first += kLanes) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        totals[lane] = totals[lane].combine(term_at<Rules>(math, first + lane, elements...));
-      }
+    constexpr std::int64_t kChunk = 2048;  // a total of many elements rounds what few add to it
+    Total total{};
+    for (std::int64_t first = 0; first < row_size; first += kChunk) {
+      const std::int64_t last = first + kChunk < row_size ? first + kChunk : row_size;
+      total = total.combine(total_of_chunk<Rules>(math, first, last, elements...));
     }
-    for (int lane = 0; lane < row_size - first; ++lane) {
-      totals[lane] = totals[lane].combine(term_at<Rules>(math, first + lane, elements...));
-    }
-    return combined_in_halves<kLanes>(totals, [](const Total& one, const Total& other) { return one.combine(other); });
+    return total;
   }
 }
 
