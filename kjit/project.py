@@ -5,6 +5,10 @@ has one, the nearest with a `pyproject.toml` at all, with the defaults. So kjit 
 line of configuration, and a sub-project of a larger tree still finds the table above it. The trade-off: a stray
 `pyproject.toml` in a parent folder is taken for the project; the commands print the paths they use, so it shows.
 
+Where packages are, the project has mostly said to its build backend already (`package-dir` of setuptools, `packages` of
+hatch, and their like), so that is read and not asked for again. What only a `setup.py` says is not read: `src` and
+`python` are looked into in any case.
+
     [tool.kjit]
     package = "kernels"              # dotted name of the package that holds the wrappers
     csrc = "kernels/csrc"            # kernels; by default <package>/csrc
@@ -35,6 +39,23 @@ DEFAULT_PACKAGE = "kernels"
 DEFAULT_TESTS = "tests"
 DEFAULT_BENCHMARKS = "benchmarks"
 KEYS = ("package", "csrc", "include", "tests", "benchmarks")
+
+_USUAL_IMPORT_ROOTS = ("src", "python")
+# Where build backends are told of the folder that all packages are in, and of the folders of single packages.
+_IMPORT_ROOT_KEYS = (
+    ("setuptools", "package-dir", ""),
+    ("setuptools", "packages", "find", "where"),
+    ("hatch", "build", "sources"),
+    ("hatch", "build", "targets", "wheel", "sources"),
+    ("pdm", "build", "package-dir"),
+    ("maturin", "python-source"),
+    ("uv", "build-backend", "module-root"),
+)
+_PACKAGE_FOLDER_KEYS = (
+    ("hatch", "build", "packages"),
+    ("hatch", "build", "targets", "wheel", "packages"),
+    ("scikit-build", "wheel", "packages"),
+)
 
 T = TypeVar("T")
 
@@ -76,7 +97,7 @@ class Project:
 
     Args:
         root: the folder of `pyproject.toml`.
-        import_root: what must be on `sys.path` for `package` to import: `root`, or `root/src` in a src layout.
+        import_root: what must be on `sys.path` for `package` to import: `root`, or the folder of its packages (`src`).
         package: dotted name of the package of the wrappers.
         package_dir: its folder.
         csrc_dir: the kernels.
@@ -124,8 +145,16 @@ class Project:
         """`ops` as given, or all of the project's ops when none is given.
 
         Raises:
-            UsageError: one of them has no wrapper.
+            UsageError: one of them has no wrapper, or there is no package at all.
         """
+        if not self.package_dir.is_dir():
+            first = ops[0] if ops and ops[0].isidentifier() else "my_op"
+            raise UsageError(
+                f"there is no folder {self.display(self.package_dir)} in {self.root}, which would be the package"
+                f" '{self.package}' of the ops.",
+                hint=f"`kjit new {first}` makes it with its first op; where the ops are elsewhere, name their package in"
+                ' [tool.kjit], as in package = "mylib.kernels"',
+            )
         known = self.ops()
         for op in ops:
             if op not in known:
@@ -224,7 +253,8 @@ def read_project(pyproject: Path) -> Project:
         UsageError: it is not valid TOML, or `[tool.kjit]` has an unknown key or a value that cannot be used; the
             message names file and line.
     """
-    table = _kjit_table(load_toml(pyproject))
+    document = load_toml(pyproject)
+    table = _kjit_table(document)
     if table is None:
         table = {}
     if not isinstance(table, dict):
@@ -248,8 +278,7 @@ def read_project(pyproject: Path) -> Project:
             hint='write it as in an import statement: package = "kernels" or package = "mylib.kernels"',
         )
     root = pyproject.parent
-    first, *_ = package.split(".")
-    import_root = root / "src" if (root / "src" / first).is_dir() else root
+    import_root = _import_root(document, root, package)
     package_dir = import_root.joinpath(*package.split("."))
 
     def folder(key: str, default: Path) -> Path:
@@ -274,6 +303,45 @@ def read_project(pyproject: Path) -> Project:
         tests_dir=folder("tests", root / DEFAULT_TESTS),
         benchmarks_dir=folder("benchmarks", root / DEFAULT_BENCHMARKS),
     )
+
+
+def _import_root(document: dict[str, Any], root: Path, package: str) -> Path:
+    """The folder that `package` is imported from, or would be: the first of the likely ones that has it."""
+    named = [folder for keys in _IMPORT_ROOT_KEYS for folder in _folders(_value(document, *keys), root)]
+    first, *inner = package.split(".")
+    folders = [folder for keys in _PACKAGE_FOLDER_KEYS for folder in _folders(_value(document, *keys), root)]
+    folders += _folders(_value(document, "setuptools", "package-dir", first), root)
+    of_package = [folder.parent for folder in folders if folder.name == first]
+    for entry in _list(_value(document, "poetry", "packages")):
+        if isinstance(entry, dict) and entry.get("include") == first:
+            of_package += _folders(entry.get("from"), root)
+    likely = [*of_package, *named, *(root / name for name in _USUAL_IMPORT_ROOTS), root]
+    for parts in ((first, *inner), (first,)):
+        for folder in likely:
+            if folder.joinpath(*parts).is_dir():
+                return folder
+    return next(iter([*of_package, *named]), root)
+
+
+def _value(document: dict[str, Any], *keys: str) -> Any:
+    """What `[tool]` has under `keys`, one inside of the other; None where it has nothing."""
+    value: Any = document.get("tool")
+    for key in keys:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _folders(value: Any, root: Path) -> list[Path]:
+    """The folders inside of `root` that a string or a list of strings names; others are a build backend's concern."""
+    texts = [text for text in _list(value) if isinstance(text, str) and "\0" not in text]
+    paths = [Path(os.path.normpath(root / os.fsdecode(text.encode()))) for text in texts]
+    return [path for path in paths if path.is_relative_to(root)]
 
 
 def is_module_name(text: str) -> bool:
