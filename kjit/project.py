@@ -152,8 +152,8 @@ class Project:
             raise UsageError(
                 f"there is no folder {self.display(self.package_dir)} in {self.root}, which would be the package"
                 f" '{self.package}' of the ops.",
-                hint=f"`kjit new {first}` makes it with its first op; where the ops are elsewhere, name their package in"
-                ' [tool.kjit], as in package = "mylib.kernels"',
+                hint=f"`kjit new {first}` makes it with its first op; where the ops are elsewhere, name their package"
+                ' in [tool.kjit], as in package = "mylib.kernels"',
             )
         known = self.ops()
         for op in ops:

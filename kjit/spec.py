@@ -35,6 +35,9 @@ TargetKind = Literal["cpu", "cuda", "sim", "sim-check"]
 Export = tuple[str, str]
 """An export: the name that Python calls, and the C++ symbol (with its template arguments) behind it."""
 
+Wrapper = Export | str
+"""An export as it may be given: one string is the name and the symbol."""
+
 StrPath = str | os.PathLike[str]
 
 # Files are called by it, with endings of nvcc's besides; a file system takes names of 255 bytes.
@@ -250,12 +253,13 @@ class Spec(_Value):
         args: what tells this variant from others of the op, usually `*make_cpp_args(...)`.
         cpp_files, cuda_files: sources, as absolute paths. With wrappers they are included into one generated unit,
             which exports the wrappers; without, each is compiled as it is and exports for itself (`KJIT_EXPORT`).
-        cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs.
+        cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs; a string is both.
         extra_cflags: for the C++ compiler. extra_cuda_cflags: for nvcc. extra_ldflags: for the link.
         extra_include_paths: absolute folders, searched before kjit's own.
 
     Raises:
-        UsageError: the name or an export is not an identifier, or there is nothing to build.
+        UsageError: the name or an export is not an identifier, an argument is not of the form above, or there is
+            nothing to build.
     """
 
     __slots__ = _fields = (
@@ -288,8 +292,8 @@ class Spec(_Value):
         *args: str,
         cpp_files: Iterable[StrPath] = (),
         cuda_files: Iterable[StrPath] = (),
-        cpp_wrappers: Iterable[Export] = (),
-        cuda_wrappers: Iterable[Export] = (),
+        cpp_wrappers: Iterable[Wrapper] = (),
+        cuda_wrappers: Iterable[Wrapper] = (),
         extra_cflags: Iterable[str] = (),
         extra_cuda_cflags: Iterable[str] = (),
         extra_ldflags: Iterable[str] = (),
@@ -415,8 +419,20 @@ def _paths(field: str, values: Iterable[StrPath]) -> tuple[str, ...]:
     return paths
 
 
-def _exports(field: str, values: Iterable[Export]) -> tuple[Export, ...]:
-    exports = tuple((str(name), str(symbol)) for name, symbol in values)
+def _exports(field: str, values: Iterable[Wrapper]) -> tuple[Export, ...]:
+    if isinstance(values, str):
+        raise kjit.UsageError(
+            f"{field} must be a list of exports, not the one string '{values}'.", hint=f'write {field}=["{values}"]'
+        )
+    if isinstance(values, Mapping):
+        pairs = ", ".join(f'("{name}", "{symbol}")' for name, symbol in values.items())
+        raise kjit.UsageError(
+            f"{field} must be a list of exports, not a dict.",
+            hint=f"write {field}=[{pairs}], or {field}=list(names.items()) of a dict from names to symbols",
+        )
+    if not isinstance(values, Iterable):
+        raise kjit.UsageError(f"{field} must be a list of exports, not {values!r}.", hint=f'write {field}=["run"]')
+    exports = tuple(_export(field, value) for value in values)
     _refuse_nul(field, (symbol for _, symbol in exports))
     names = [name for name, _ in exports]
     if len({*names}) < len(names):
@@ -424,8 +440,24 @@ def _exports(field: str, values: Iterable[Export]) -> tuple[Export, ...]:
         raise kjit.UsageError(f"{field}: the export '{twice}' is there twice.", hint="give one of them another name")
     for name in names:
         if not _is_name(name):
-            raise kjit.UsageError(f"{field}: the export name '{name}' is not an identifier.")
+            raise kjit.UsageError(
+                f"{field}: the export name '{name}' is not an identifier.",
+                hint=f'give the name that Python calls, then the C++ symbol: ("run", "{name}")',
+            )
     return exports
+
+
+def _export(field: str, value: object) -> Export:
+    if isinstance(value, str):
+        return (value, value)
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        name, symbol = value
+        if isinstance(name, str) and isinstance(symbol, str):
+            return (name, symbol)
+    raise kjit.UsageError(
+        f"{field}: {value!r} is no export.",
+        hint='an export is a name and a C++ symbol, as in ("run", "Scale<float>::run"), or one string for both',
+    )
 
 
 CPP_DTYPES = {

@@ -115,7 +115,7 @@ def test_a_layout_that_cannot_be_is_left_to_the_build_backend(tmp_path: Path, la
 def test_a_package_that_is_not_there_is_an_error_that_names_its_folder(tmp_path: Path) -> None:
     project = find_project(write(tmp_path, '[tool.kjit]\npackage = "mini.kernel"\n'))
     for ops in ([], ["scale"]):
-        with pytest.raises(UsageError, match="there is no folder mini/kernel in .* package 'mini.kernel'"):
+        with pytest.raises(UsageError, match=r"there is no folder mini/kernel in .* package 'mini\.kernel'"):
             project.check_ops(ops)
 
 

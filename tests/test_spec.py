@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,3 +193,30 @@ def test_a_variant_is_labelled_for_people() -> None:
     spec = Spec("scale", "fp32_t", "4", cuda_files=[CUDA])
     assert Variant(spec, Target.cuda("9.0a")).label == "scale<fp32_t, 4> cuda:sm_90a"
     assert Spec("scale", cpp_files=[CPP]).label == "scale"
+
+
+def test_an_export_that_is_one_string_is_name_and_symbol() -> None:
+    spec = Spec("a", cuda_files=["/a.cu"], cuda_wrappers=["run", ("back", "Back<4>::run"), ["go", "go"]])  # type: ignore[list-item]
+    assert spec.cuda_wrappers == (("run", "run"), ("back", "Back<4>::run"), ("go", "go"))
+    assert Spec("a", cpp_files=["/a.cpp"], cpp_wrappers=["ab"]).cpp_wrappers == (("ab", "ab"),)
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "message", "hint"),
+    [
+        ("run", "must be a list of exports, not the one string 'run'", 'write cuda_wrappers=["run"]'),
+        ({"run": "Run::run"}, "must be a list of exports, not a dict", 'write cuda_wrappers=[("run", "Run::run")], '),
+        (None, "must be a list of exports, not None", 'write cuda_wrappers=["run"]'),
+        ([("run",)], r"cuda_wrappers: \('run',\) is no export", "an export is a name and a C"),
+        ([("run", "a", "b")], "is no export", "an export is a name and a C"),
+        ([("run", 3)], "is no export", "an export is a name and a C"),
+        ([3], "cuda_wrappers: 3 is no export", "an export is a name and a C"),
+        (["Run<4>::run"], "'Run<4>::run' is not an identifier", '("run", "Run<4>::run")'),
+    ],
+)
+def test_what_is_no_list_of_exports_is_an_error_with_the_way_to_write_it(
+    wrappers: Any, message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        Spec("a", cuda_files=["/a.cu"], cuda_wrappers=wrappers)
+    assert hint in str(caught.value.hint)

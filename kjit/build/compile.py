@@ -186,6 +186,7 @@ def compile_variant(
         raise
     text = "".join(logs)
     files = files_of(variant, toolchain, folder, steps)
+    warnings = [diagnostics.explain_warnings(text, files), _lack_of_exports(variant.spec, library)]
     return Built(
         library=library,
         headers=headers,
@@ -194,7 +195,24 @@ def compile_variant(
         commands=tuple(step.command for step in made),
         seconds=time.perf_counter() - started,
         resources=tuple(diagnostics.parse_resources(text)),
-        warnings=diagnostics.explain_warnings(text, files),
+        warnings="\n\n".join(filter(None, warnings)),
+    )
+
+
+# An export, an entry point for Python, or code that tells tvm-ffi or torch of its functions when it is loaded.
+_OFFERED = re.compile(
+    rb"\0(?:__tvm_ffi_(?!_library_|_kjit_)|PyInit_|TVMFFIFunctionSetGlobal|TVMFFITypeRegister|_ZN5torch7Library)"
+)
+
+
+def _lack_of_exports(spec: Spec, library: Path) -> str:
+    """What to say of a library that nobody can call; empty where somebody can."""
+    if spec.cpp_wrappers or spec.cuda_wrappers or _OFFERED.search(library.read_bytes()) is not None:
+        return ""
+    field = "cuda_wrappers" if spec.cuda_files else "cpp_wrappers"
+    return (
+        f"module '{spec.name}' exports no function: name some in {field}, or put KJIT_EXPORT(name, function) into a "
+        "source"
     )
 
 

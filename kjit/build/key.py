@@ -313,9 +313,12 @@ def _source(spec: Spec, path: str) -> FileState:
     try:
         return FileState.read(path)
     except OSError as error:
+        own = os.path.join(os.path.dirname(os.path.abspath(kjit.__file__)), "csrc", "")
         raise UsageError(
             f"the source '{path}' of module '{spec.name}' cannot be read ({error.strerror}).",
-            hint="correct the path where the module is declared",
+            hint=f"a relative path is one in kjit's own csrc: write Path(__file__).parent / '{path.removeprefix(own)}'"
+            if path.startswith(own)
+            else "correct the path where the module is declared",
         ) from None
 
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 import kjit
 from kjit import env
 from kjit.runtime import native
-from kjit.spec import CudaArch, Export, Side, Spec, StrPath, Target, TargetKind, Variant
+from kjit.spec import CudaArch, Side, Spec, StrPath, Target, TargetKind, Variant, Wrapper
 
 if TYPE_CHECKING:
     import torch
@@ -73,8 +73,8 @@ def load_jit(
     *args: str,
     cpp_files: Iterable[StrPath] = (),
     cuda_files: Iterable[StrPath] = (),
-    cpp_wrappers: Iterable[Export] = (),
-    cuda_wrappers: Iterable[Export] = (),
+    cpp_wrappers: Iterable[Wrapper] = (),
+    cuda_wrappers: Iterable[Wrapper] = (),
     extra_cflags: Iterable[str] = (),
     extra_cuda_cflags: Iterable[str] = (),
     extra_ldflags: Iterable[str] = (),
@@ -89,7 +89,7 @@ def load_jit(
         args: mark the module: its name first, then what tells it from others of that name (`*make_cpp_args(...)`).
         cpp_files, cuda_files: sources, as absolute paths; a relative path is one in kjit's own `csrc/`. With wrappers
             they are included into one generated unit; without, each exports for itself (`KJIT_EXPORT`).
-        cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs.
+        cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs; a string is both.
         extra_cflags: for the C++ compiler. extra_cuda_cflags: for nvcc. extra_ldflags: for the link.
         extra_include_paths: absolute folders that are searched before kjit's own.
         build_directory: keep this module here instead of in the user's cache.
@@ -124,8 +124,8 @@ def jit(
     device: torch.device | str | None = None,
     cpp_files: Iterable[StrPath] = (),
     cuda_files: Iterable[StrPath] = (),
-    cpp_wrappers: Iterable[Export] = (),
-    cuda_wrappers: Iterable[Export] = (),
+    cpp_wrappers: Iterable[Wrapper] = (),
+    cuda_wrappers: Iterable[Wrapper] = (),
     extra_cflags: Iterable[str] = (),
     extra_cuda_cflags: Iterable[str] = (),
     extra_ldflags: Iterable[str] = (),

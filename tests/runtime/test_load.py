@@ -48,6 +48,13 @@ def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 class TestLoadJit:
+    @pytest.mark.usefixtures("cache_dir")
+    def test_a_module_that_exports_nothing_says_so(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        source = tmp_path / "plain.cpp"
+        source.write_text("int answer() { return 42; }\n")
+        kjit.load_jit("plain", cpp_files=[source])
+        assert "module 'plain' exports no function: name some in cpp_wrappers, or put KJIT_EXPORT(" in caplog.text
+
     def test_a_module_is_compiled_loaded_and_called(self, tmp_path: Path, answer_op: WriteOp, cache_dir: Path) -> None:
         assert load(answer_op(tmp_path)) == 42
         assert len(list(Store.open(cache_dir).entries())) == 1
@@ -116,8 +123,11 @@ class TestLoadJit:
 
     @pytest.mark.usefixtures("cache_dir")
     def test_a_relative_file_is_one_of_kjits_own(self) -> None:
-        with pytest.raises(UsageError, match=r"kjit/csrc/no_such.cpp' of module 'answer' cannot be read"):
+        with pytest.raises(UsageError, match=r"kjit/csrc/no_such.cpp' of module 'answer' cannot be read") as caught:
             kjit.load_jit("answer", cpp_files=["no_such.cpp"])
+        assert caught.value.hint == (
+            "a relative path is one in kjit's own csrc: write Path(__file__).parent / 'no_such.cpp'"
+        )
 
     def test_a_module_needs_a_name(self) -> None:
         with pytest.raises(UsageError, match="the module has no name"):
