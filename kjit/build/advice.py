@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from kjit.build import torch_words
 from kjit.build.flags import parse
 from kjit.build.messages import Message
 from kjit.spec import CPP_DTYPES
@@ -62,7 +63,7 @@ _RETURNED = "void, bool, a number or host::ffi::Tensor is returned; with <kjit/t
 _OF_TVM_FFI = re.compile(
     r"'(?P<gnu>\w+)' is not a member of 'tvm::ffi'|namespace \"tvm::ffi\" has no member \"(?P<edg>\w+)\"|"
     r"no (?:type|template|member) named '(?P<clang>\w+)' in namespace 'tvm::ffi'"
-    r"|'tvm::ffi::(?P<named>\w+)' has not been declared"
+    r"|'tvm::ffi::(?P<named>\w+)' has not been declared|'(?P<typed>\w+)' in namespace 'tvm::ffi' does not name a"
 )
 _TVM_FFI_NAMES = [
     "Array",
@@ -107,7 +108,7 @@ def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], heade
         headers: folders of headers that declare classes of kjit.
     """
     match = _UNDEFINED_NAME.search(message.text)
-    if match is None:
+    if match is None or torch_words.hint(message.text, message.code) is not None:
         return None
     words = set(words_of(message.file))
     if (match["of"] or "").startswith("kjit::"):
@@ -148,6 +149,7 @@ def hint(
         text = message.text
         found = (
             _of_flags(text, given)
+            or torch_words.hint(text, message.code)
             or _general(message)
             or _of_cuda_header(text, target)
             or _of_cpp(text)
@@ -250,7 +252,7 @@ def _of_cpp(text: str) -> str | None:
     if re.search(r"No such file or directory|file not found$|cannot open source file", text):
         return "check the name, or add the folder of the header to extra_include_paths"
     if (match := _OF_TVM_FFI.search(text)) is not None:
-        name = match["gnu"] or match["edg"] or match["clang"] or match["named"]
+        name = match["gnu"] or match["edg"] or match["clang"] or match["named"] or match["typed"]
         if name in _TVM_FFI_NAMES:
             return f"include <kjit/tvm_ffi.h>, which declares tvm::ffi::{name}"
         close = difflib.get_close_matches(name, _TVM_FFI_NAMES, 1, 0.75)

@@ -179,6 +179,18 @@ MISTAKES: Mapping[str, Mistake] = {
             edit=("exported_twice.cpp", "TensorView x) {\n  return x.numel();", "float* x) {\n  return *x;"),
         ),
     ),
+    # What extensions of torch are written with
+    **_everywhere(
+        "torch_check",
+        Mistake(
+            "torch_check.cpp",
+            (),
+            edit=("exported_twice.cpp", "  return x.numel();", "  TORCH_CHECK(x.dim() == 2);\n  return x.numel();"),
+        ),
+    ),
+    "torch_header": Mistake(
+        "torch_header.cpp", (), edit=("exported_twice.cpp", "<kjit/tensor.h>", "<torch/extension.h>")
+    ),
     "tvm_ffi_name": Mistake(
         "tvm_ffi_name.cpp", (), edit=("exported_twice.cpp", "TensorView x", "tvm::ffi::Array<int64_t> x")
     ),

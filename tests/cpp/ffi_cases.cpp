@@ -224,8 +224,21 @@ bool shapes_are_made_of_lists_and_vectors(TensorView x) {
          shape.front() == 2 && shape.back() == 4 && shape[1] == 3 && !shape.empty() && shape.end() - shape.begin() == 3;
 }
 
+struct Pair {
+  std::int16_t first, second;
+};
+template <typename T>
+bool is_data_of(TensorView x) {
+  return x.data_ptr<T>() == x.data_ptr() && kjit::host::ffi::Tensor().data_ptr<T>() == nullptr;
+}
+
 }  // namespace
 
+KJIT_EXPORT(is_data_of_float, is_data_of<float>)
+KJIT_EXPORT(is_data_of_const_float, is_data_of<const float>)
+KJIT_EXPORT(is_data_of_int64, is_data_of<std::int64_t>)
+KJIT_EXPORT(is_data_of_bool, is_data_of<bool>)
+KJIT_EXPORT(is_data_of_pair, is_data_of<Pair>)
 KJIT_EXPORT(same_tensor, same_tensor)
 KJIT_EXPORT(no_tensor, no_tensor)
 KJIT_EXPORT(made_like, made_like)

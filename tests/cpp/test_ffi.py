@@ -250,6 +250,35 @@ def test_the_byte_offset_is_part_of_the_address(module: Any) -> None:
     assert module.byte_offset_is_counted_in()
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("float", torch.float32),
+        ("const_float", torch.float32),
+        ("int64", torch.int64),
+        ("bool", torch.bool),
+        ("pair", torch.float32),
+    ],
+)
+def test_the_data_has_the_type_of_its_elements(module: Any, name: str, dtype: torch.dtype) -> None:
+    assert getattr(module, f"is_data_of_{name}")(torch.zeros(3, dtype=dtype)[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "message"),
+    [
+        ("float", torch.float64, "the elements are float64, and T is float32"),
+        ("float", torch.int32, "the elements are int32, and T is float32"),
+        ("int64", torch.float64, "the elements are float64, and T is int64"),
+        ("bool", torch.uint8, "the elements are uint8, and T is bool"),
+        ("pair", torch.float64, "the elements are float64, and T has 4 bytes"),
+    ],
+)
+def test_the_data_of_other_elements_is_an_error(module: Any, name: str, dtype: torch.dtype, message: str) -> None:
+    with pytest.raises(RuntimeError, match=re.escape(message)):
+        getattr(module, f"is_data_of_{name}")(torch.zeros(3, dtype=dtype))
+
+
 def test_a_tensor_comes_back_as_the_same_tensor(module: Any) -> None:
     x = torch.arange(6.0)
     y = module.same_tensor(x)

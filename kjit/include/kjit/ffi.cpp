@@ -36,6 +36,14 @@ KJIT_IMPL bool TensorView::is_contiguous() const noexcept {
   return contiguous;
 }
 
+KJIT_IMPL void TensorView::check_elements(int code, int bytes, DebugInfo where) const {
+  const DLDataType dtype = tensor_.dtype;
+  if (dtype.bits * dtype.lanes == bytes * 8 && (code < 0 || (dtype.code == code && dtype.lanes == 1))) return;
+  if (code < 0) panic(where, "data_ptr<T>(): the elements are ", dtype, ", and T has ", bytes, " bytes");
+  const DLDataType asked{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bytes * 8), 1};
+  panic(where, "data_ptr<T>(): the elements are ", dtype, ", and T is ", asked);
+}
+
 KJIT_IMPL int TensorView::checked_dimension(std::int64_t dimension, DebugInfo where) const {
   const std::int64_t from_front = dimension < 0 ? dimension + tensor_.ndim : dimension;
   if (from_front < 0 || from_front >= tensor_.ndim) [[unlikely]] {

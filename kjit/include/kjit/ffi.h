@@ -68,6 +68,14 @@ concept TvmTensorView = std::is_constructible_v<T, const DLTensor*> && requires(
   { view.strides() } -> Sizes;
 };
 
+/// DLPack's type code of a C++ number, and -1 for every other type.
+template <typename T>
+inline constexpr int kCodeOfNumber = std::is_same_v<T, bool>       ? kDLBool
+                                     : std::is_floating_point_v<T> ? kDLFloat
+                                     : !std::is_integral_v<T>      ? -1
+                                     : std::is_signed_v<T>         ? kDLInt
+                                                                   : kDLUInt;
+
 }  // namespace details
 
 /// The sizes of a tensor, which belong to the tensor: as many integers as it has dimensions. Also made from a list,
@@ -155,6 +163,13 @@ class TensorView {
 
   /// Where the first element is; the byte offset is counted in.
   void* data_ptr() const noexcept { return static_cast<char*>(tensor_.data) + tensor_.byte_offset; }
+  /// The same, as a pointer to elements of type `T` (`float`, `const float`). An error where the dtype is another; of a
+  /// type that is no number of C++ (`fp16_t`, a struct) only the size is compared.
+  template <typename T>
+  T* data_ptr(DebugInfo where = {}) const {
+    check_elements(details::kCodeOfNumber<std::remove_cv_t<T>>, static_cast<int>(sizeof(T)), where);
+    return static_cast<T*>(data_ptr());
+  }
   /// 0: what DLPack calls the byte offset is part of `data_ptr()`.
   std::uint64_t byte_offset() const noexcept { return 0; }
 
@@ -169,6 +184,7 @@ class TensorView {
 
  private:
   int checked_dimension(std::int64_t dimension, DebugInfo where) const;
+  void check_elements(int code, int bytes, DebugInfo where) const;
 
   DLTensor tensor_;
 };
@@ -249,6 +265,10 @@ class Tensor {
   }
   /// Where the first element is, with any byte offset counted in; null for no tensor.
   void* data_ptr() const { return defined() ? view().data_ptr() : nullptr; }
+  template <typename T>
+  T* data_ptr(DebugInfo where = {}) const {
+    return defined() ? view().template data_ptr<T>(where) : nullptr;
+  }
   std::uint64_t byte_offset() const noexcept { return 0; }
   std::int64_t numel() const { return view().numel(); }
   bool is_contiguous() const { return view().is_contiguous(); }
