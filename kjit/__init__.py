@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kjit.runtime.declared import module as module
     from kjit.runtime.declared import product as product
     from kjit.runtime.highway import highway_include as highway_include
+    from kjit.runtime.inline import load_inline as load_inline
     from kjit.runtime.load import jit as jit
     from kjit.runtime.load import load_jit as load_jit
     from kjit.runtime.once import cache_once as cache_once
@@ -48,6 +49,7 @@ _HOMES = {
     "cache_once": "kjit.runtime.once",
     "highway_include": "kjit.runtime.highway",
     "jit": "kjit.runtime.load",
+    "load_inline": "kjit.runtime.inline",
     "load_jit": "kjit.runtime.load",
     "make_cpp_args": "kjit.spec",
     "module": "kjit.runtime.declared",

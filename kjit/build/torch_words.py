@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 _DTYPES = (
-    "a dtype is a template argument here, as in Scale<T>::run: `make_cpp_args(x.dtype)` in Python hands it on, and each "
-    "dtype is a module of its own"
+    "a dtype is a template argument here, as in Scale<T>::run: `make_cpp_args(x.dtype)` in Python hands it on, and "
+    "each dtype is a module of its own"
 )
 _STREAM = (
     "host::LaunchKernel(grid, block, x.device())(kernel, ...) launches on torch's stream; as a handle that is "
@@ -23,41 +23,92 @@ _EXPORT = (
 
 # Words that nothing but torch and pybind11 has, with their namespaces or without.
 _WORDS = (
-    (r"TORCH_CHECK\w*|TORCH_INTERNAL_ASSERT\w*|AT_ASSERTM?|AT_ERROR", "write host::RuntimeCheck(condition, \"why\", value) "
-     "(<kjit/utils.h>); what tensors must be, a TensorMatcher checks (<kjit/tensor.h>)"),
+    (
+        r"TORCH_CHECK\w*|TORCH_INTERNAL_ASSERT\w*|AT_ASSERTM?|AT_ERROR",
+        (
+            'write host::RuntimeCheck(condition, "why", value) '
+            "(<kjit/utils.h>); what tensors must be, a TensorMatcher checks (<kjit/tensor.h>)"
+        ),
+    ),
     (r"AT_DISPATCH_\w+|AT_PRIVATE_CASE_TYPE\w*|AT_EXPAND", _DTYPES),
-    (r"(?:C10|AT|TORCH)_CUDA(?:_DRIVER)?_(?:CHECK|KERNEL_LAUNCH_CHECK)\w*|CUDA_KERNEL_LAUNCH_CHECK", "a call is checked "
-     "by CHECK_CUDA(call) or host::RuntimeDeviceCheck(call); a launch by host::LaunchKernel itself (<kjit/launch.h>)"),
+    (
+        r"(?:C10|AT|TORCH)_CUDA(?:_DRIVER)?_(?:CHECK|KERNEL_LAUNCH_CHECK)\w*|CUDA_KERNEL_LAUNCH_CHECK",
+        (
+            "a call is checked "
+            "by CHECK_CUDA(call) or host::RuntimeDeviceCheck(call); a launch by host::LaunchKernel itself "
+            "(<kjit/launch.h>)"
+        ),
+    ),
     (r"getCurrentCUDAStream|getDefaultCUDAStream|CUDAStream|getStreamFromPool", _STREAM),
-    (r"(?:Optional)?CUDAGuard|DeviceGuard|OptionalDeviceGuard|CUDAStreamGuard", "host::LaunchKernel makes the device "
-     "current for its launch; around other calls that is host::DeviceGuard guard(x.device()) (<kjit/launch.h>)"),
-    (r"(?:Generic)?PackedTensorAccessor\w*|TensorAccessor|RestrictPtrTraits", "pass x.data_ptr<T>() and what is needed "
-     "of x.stride(i) to the kernel"),
+    (
+        r"(?:Optional)?CUDAGuard|DeviceGuard|OptionalDeviceGuard|CUDAStreamGuard",
+        (
+            "host::LaunchKernel makes the device "
+            "current for its launch; around other calls that is host::DeviceGuard guard(x.device()) (<kjit/launch.h>)"
+        ),
+    ),
+    (
+        r"(?:Generic)?PackedTensorAccessor\w*|TensorAccessor|RestrictPtrTraits",
+        ("pass x.data_ptr<T>() and what is needed of x.stride(i) to the kernel"),
+    ),
     (r"PYBIND11_MODULE|TORCH_EXTENSION_NAME|pybind11", _EXPORT),
     (r"TORCH_LIBRARY\w*", f"{_EXPORT}; `@kjit.torch_op` in Python makes it an operator of torch"),
     (r"TVM_FFI_DLL_EXPORT_TYPED_FUNC", f"{_EXPORT}; tvm-ffi's own macro is there with <kjit/tvm_ffi.h>"),
-    (r"BFloat16|Half|Float8_e4m3fn|Float8_e5m2|kHalf|kBFloat16|kFloat(?:16|32|64)?|kInt|kLong|kDouble|kBool|kByte"
-     r"|ScalarType|opmath_type", "element types are fp16_t, bf16_t, fp8_e4m3_t, fp8_e5m2_t and C++'s own "
-     "(<kjit/dtype.h>), and host::is_type<T>(x.dtype()) compares with one; compute_t<T> is what T is computed in"),
-    (r"(?:empty|zeros|ones|full|rand|randn)(?:_like|_strided)?|TensorOptions|from_blob", "host::ffi::empty(shape, dtype, "
-     "device) and empty_like(x) make a tensor in torch's memory (<kjit/ffi.h>); or make it in Python, and pass it"),
+    (
+        (
+            r"BFloat16|Half|Float8_e4m3fn|Float8_e5m2|kHalf|kBFloat16|kFloat(?:16|32|64)?|kInt|kLong|kDouble"
+            r"|kBool|kByte|ScalarType|opmath_type"
+        ),
+        (
+            "element types are fp16_t, bf16_t, fp8_e4m3_t, fp8_e5m2_t and C++'s own "
+            "(<kjit/dtype.h>), and host::is_type<T>(x.dtype()) compares with one; compute_t<T> is what T is computed in"
+        ),
+    ),
+    (
+        r"(?:empty|zeros|ones|full|rand|randn)(?:_like|_strided)?|TensorOptions|from_blob",
+        (
+            "host::ffi::empty(shape, dtype, "
+            "device) and empty_like(x) make a tensor in torch's memory (<kjit/ffi.h>); or make it in Python"
+        ),
+    ),
     (r"Tensor|TensorBase|TensorList|IntArrayRef|ArrayRef|Device|optional", _TENSOR + "; None comes as Optional<T>"),
-)  # fmt: skip
+)
 # Members of a tensor, which are these words only behind one.
 _MEMBERS = (
-    (r"contiguous|clone|to|cuda|cpu|view|reshape|flatten|t|transpose|permute|squeeze|unsqueeze|narrow|select|slice"
-     r"|expand", "a TensorView only looks at the caller's tensor: call .{name}() in Python, and check here what came "
-     "(TensorMatcher, x.is_contiguous())"),
-    (r"(?:generic_)?packed_accessor(?:32|64)?|accessor", "pass x.data_ptr<T>() and what is needed of x.stride(i) to the "
-     "kernel"),
+    (
+        (
+            r"contiguous|clone|to|cuda|cpu|view|reshape|flatten|t|transpose|permute|squeeze|unsqueeze|narrow|select"
+            r"|slice|expand"
+        ),
+        (
+            "a TensorView only looks at the caller's tensor: call .{name}() in Python, and check here what came "
+            "(TensorMatcher, x.is_contiguous())"
+        ),
+    ),
+    (
+        r"(?:generic_)?packed_accessor(?:32|64)?|accessor",
+        ("pass x.data_ptr<T>() and what is needed of x.stride(i) to the kernel"),
+    ),
     (r"mutable_data_ptr|const_data_ptr|data", "write x.data_ptr<T>(), or x.data_ptr<const T>()"),
-    (r"scalar_type|type|options|element_size|itemsize", "x.dtype() is its DLDataType, host::dtype_bytes(x.dtype()) the "
-     f"size of an element; in the place of AT_DISPATCH, {_DTYPES}"),
-    (r"is_cuda|is_cpu|get_device|device_type|is_floating_point", "x.device().device_type is kDLCUDA or kDLCPU, "
-     "x.device().device_id the index; a TensorMatcher checks it, and the dtype (<kjit/tensor.h>)"),
-    (r"zero_|fill_|copy_|add_|mul_|sum|item|add|mul", "a TensorView has no operators of torch: call .{name}() in Python, "
-     "or write it as a kernel"),
-)  # fmt: skip
+    (
+        r"scalar_type|type|options|element_size|itemsize",
+        (
+            "x.dtype() is its DLDataType, host::dtype_bytes(x.dtype()) the "
+            f"size of an element; in the place of AT_DISPATCH, {_DTYPES}"
+        ),
+    ),
+    (
+        r"is_cuda|is_cpu|get_device|device_type|is_floating_point",
+        (
+            "x.device().device_type is kDLCUDA or kDLCPU, "
+            "x.device().device_id the index; a TensorMatcher checks it, and the dtype (<kjit/tensor.h>)"
+        ),
+    ),
+    (
+        r"zero_|fill_|copy_|add_|mul_|sum|item|add|mul",
+        ("a TensorView has no operators of torch: call .{name}() in Python, or write it as a kernel"),
+    ),
+)
 _NAMESPACES = ("at", "c10", "torch", "py", "pybind11")
 
 _HEADER = re.compile(
@@ -68,7 +119,8 @@ _HEADER = re.compile(
 _UNKNOWN = re.compile(
     r"has not been declared|was not declared|undeclared identifier|is undefined|does not name a type|no member"
     r"|no template named|no type named|is not a member of|unknown type name|must be a class or namespace name"
-    r"|type specifier|declared void|expected constructor, destructor, or type conversion|expected (?:a declaration|unqualified-id)"
+    r"|type specifier|declared void|expected constructor, destructor, or type conversion"
+    r"|expected (?:a declaration|unqualified-id)"
 )
 _NAMELESS = re.compile(r"must be a class or namespace name|type specifier|declared void|expected ")
 _QUOTED = re.compile(r"['\"](?:[\w:]*::)?(\w+)['\"]")

@@ -1,0 +1,128 @@
+"""How does a text become a module?
+
+It is written to a file that is called by its content, in the cache folder, and from there on it is a source as any
+other: keys, hits, messages and debuggers need to know nothing about texts. The same text is the same file in every
+process, and a changed one is another file, so that a notebook gets the new module beside the old one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kjit import env
+from kjit.build.folders import make_private
+from kjit.build.store import Store
+from kjit.errors import UsageError
+from kjit.runtime.load import load_jit
+from kjit.spec import Spec, StrPath, Wrapper
+
+if TYPE_CHECKING:
+    import tvm_ffi
+
+_FOLDER = "inline"
+
+
+def load_inline(
+    name: str,
+    *,
+    cpp_sources: str | Sequence[str] | None = None,
+    cuda_sources: str | Sequence[str] | None = None,
+    functions: str | Iterable[Wrapper] | Mapping[str, str] | None = None,
+    extra_cflags: Iterable[str] | None = None,
+    extra_cuda_cflags: Iterable[str] | None = None,
+    extra_ldflags: Iterable[str] | None = None,
+    extra_include_paths: Iterable[StrPath] | None = None,
+    build_directory: StrPath | None = None,
+) -> tvm_ffi.Module:
+    """Compile C++ and CUDA source texts into one module, unless that was done before, and load it.
+
+        module = kjit.load_inline("add", cpp_sources=text, functions=["add"])
+        module.add(x, y)
+
+    The arguments mean what they mean for `tvm_ffi.cpp.load_inline`. Nothing is included ahead of a text.
+
+    Args:
+        name: of the module; an identifier.
+        cpp_sources, cuda_sources: a text, or several; where functions are named, those of a side are one unit.
+        functions: what is exported: a name, names, `(name, symbol)` pairs, or a mapping from names to docstrings (which
+            a module does not keep). They are declared in the C++ texts, if there are any, else defined in the CUDA
+            texts. Without functions, the texts export for themselves (`KJIT_EXPORT`).
+        Everything else as for `load_jit`.
+
+    Returns:
+        The module; its exports are its attributes.
+
+    Raises:
+        UsageError: the request is wrong (a name that is no identifier, no text).
+        KjitError: all that `load_jit` raises. A `CompileError` names the file that the text was written to, with the
+            line of the text.
+    """
+    cpp, cuda = _texts("cpp_sources", cpp_sources), _texts("cuda_sources", cuda_sources)
+    if not cpp and not cuda:
+        raise UsageError(f"module '{name}' has no source: give cpp_sources or cuda_sources.")
+    exports: list[Wrapper] = [functions] if isinstance(functions, str) else [*(functions or ())]
+    store = Store.open(None if build_directory is None else env.absolute("build_directory", os.fspath(build_directory)))
+    files = {
+        f"{name}{index or ''}.{ending}": text
+        for ending, texts in (("cpp", cpp), ("cu", cuda))
+        for index, text in enumerate(texts)
+    }
+    spec = Spec(name, **_parts(files, Path("/"), exports))
+    folder = store.writable().root / _FOLDER / _digest(files)
+    for file, text in files.items():
+        _write(folder / file, text)
+    return load_jit(
+        spec.name,
+        **_parts(files, folder, exports),
+        extra_cflags=extra_cflags or (),
+        extra_cuda_cflags=extra_cuda_cflags or (),
+        extra_ldflags=extra_ldflags or (),
+        extra_include_paths=extra_include_paths or (),
+        build_directory=build_directory,
+    )
+
+
+def _texts(field: str, given: str | Sequence[str] | None) -> list[bytes]:
+    texts = [given] if isinstance(given, str) else [*(given or ())]
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(
+                f"{field} must be a text or a list of texts, and {text!r} is none.", hint="for files there is load_jit"
+            )
+    return [text.encode(errors="surrogateescape") for text in texts]
+
+
+def _parts(files: Mapping[str, bytes], folder: Path, exports: list[Wrapper]) -> dict[str, Any]:
+    """What `Spec` and `load_jit` call the sources and exports."""
+    cpp = [folder / file for file in files if file.endswith(".cpp")]
+    cuda = [folder / file for file in files if file.endswith(".cu")]
+    return {"cpp_files": cpp, "cuda_files": cuda, ("cpp_wrappers" if cpp else "cuda_wrappers"): exports}
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    whole = hashlib.sha256()
+    for file, text in files.items():
+        whole.update(f"{file}\0{len(text)}\0".encode() + text)
+    return whole.hexdigest()[:32]
+
+
+def _write(path: Path, text: bytes) -> None:
+    """Have this text in this file; another process that reads it meanwhile finds it whole."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == text:
+            return
+    make_private(path.parent)
+    handle, being_written = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(text)
+        os.replace(being_written, path)
+    except OSError:
+        os.unlink(being_written)
+        raise

@@ -1,0 +1,96 @@
+"""kjit.load_inline: texts as modules."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kjit
+from kjit.build.store import Store
+from kjit.errors import CompileError, UsageError
+
+ANSWER = """#include <kjit/ffi.h>
+int answer() { return 42; }
+template <int N>
+int number() { return N; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("functions", "calls"),
+    [
+        ("answer", {"answer": 42}),
+        (["answer", ("seven", "number<7>")], {"answer": 42, "seven": 7}),
+        ({"answer": "The answer."}, {"answer": 42}),
+    ],
+    ids=["name", "list", "dict"],
+)
+def test_functions_of_a_text_are_exported(cache_dir: Path, functions: Any, calls: dict[str, int]) -> None:
+    module = kjit.load_inline("inline_answer", cpp_sources=ANSWER, functions=functions)
+    assert {name: getattr(module, name)() for name in calls} == calls
+    assert len(list(Store.open(cache_dir).entries())) == 1
+
+
+def test_a_text_is_the_same_module_until_it_is_changed(cache_dir: Path) -> None:
+    def load(text: str) -> Any:
+        return kjit.load_inline("inline_same", cpp_sources=[text])
+
+    text = "#include <kjit/ffi.h>\nint one() { return 1; }\nKJIT_EXPORT(one, one)\n"
+    first = load(text)
+    assert load(text) is first
+    changed = load(text.replace("return 1", "return 2"))
+    assert (first.one(), changed.one()) == (1, 2)
+    (source,) = [each for each in cache_dir.glob("inline/*/inline_same.cpp") if "return 2" in each.read_text()]
+    # What somebody else makes of the file is not what is compiled for the text.
+    source.write_text("#error not this\n")
+    assert load(text.replace("return 1", "return 2")) is changed
+    assert "return 2" in source.read_text()
+
+
+@pytest.mark.usefixtures("cache_dir")
+def test_several_texts_are_one_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_SIM", "1")
+    module = kjit.load_inline(
+        "inline_both",
+        cpp_sources=["int of_cuda();\nint one() { return 1; }\n", "int sum() { return one() + of_cuda(); }\n"],
+        cuda_sources="__global__ void kernel() {}\nint of_cuda() { kernel<<<1, 1>>>(); return 2; }\n",
+        functions=["sum"],
+    )
+    assert module.sum() == 3
+
+
+@pytest.mark.usefixtures("cache_dir")
+def test_an_error_points_into_the_text() -> None:
+    text = "// one\nint answer() {\n  return fortytwo;\n}\n"
+    with pytest.raises(CompileError, match=r"inline/\w+/inline_wrong\.cpp:3:\d+: error: (.|\n)*3 \|   return forty"):
+        kjit.load_inline("inline_wrong", cpp_sources=text, functions="answer")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "module 'wrong' has no source: give cpp_sources or cuda_sources"),
+        ({"cpp_sources": [Path("a.cpp")]}, "cpp_sources must be a text or a list of texts"),
+        ({"cpp_sources": ANSWER, "functions": [3]}, "cpp_wrappers: 3 is no export"),
+        ({"name": "../wrong", "cpp_sources": ANSWER}, "cannot name a module"),
+    ],
+)
+def test_a_wrong_request_is_an_error_and_writes_nothing(
+    cache_dir: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        kjit.load_inline(**{"name": "wrong", **arguments})
+    assert not (cache_dir / "inline").exists()
+
+
+def test_the_texts_are_this_users_alone(cache_dir: Path) -> None:
+    before = os.umask(0)
+    try:
+        kjit.load_inline("inline_answer", cpp_sources=ANSWER, functions="answer")
+    finally:
+        os.umask(before)
+    (source,) = cache_dir.glob("inline/*/*")
+    assert [source.stat().st_mode & 0o777, source.parent.stat().st_mode & 0o777] == [0o600, 0o700]
