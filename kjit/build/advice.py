@@ -214,6 +214,11 @@ def _general(message: Message) -> str | None:
         return "write what it does in C++ for the simulator, under `#if KJIT_SIM`; the GPU keeps what is there"
     if re.match(r"undefined symbol\W+hwy::", text):
         return "include <kjit/highway.h> in the place of Highway's own: it has what they want from Highway's library"
+    if any("static-global-template-stub" in note.text for note in message.notes):
+        return (
+            "add -static-global-template-stub=false to extra_cuda_cflags, or define the kernel in the unit that "
+            "launches it: with cuda_wrappers all cuda_files are one unit"
+        )
     if text.startswith("undefined symbol"):
         return "define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags"
     if "cannot find -l" in text or "unable to find library" in text:

@@ -159,7 +159,7 @@ def compile_variant(
             logs = [links.restore(_read(folder / step.log)) for step in made]
             _keep_support(folder, made, done)
             if done.returncode != 0:
-                printed = list(zip(made, logs, strict=True))
+                printed = _with_warnings(list(zip(made, logs, strict=True)))
                 error = explain(variant, toolchain, folder, steps, printed, links, done.stdout, verbose)
                 if isinstance(error, CompileError):
                     broken = [(step, log) for step, log in printed if step.output in failed_steps(done.stdout)]
@@ -197,6 +197,14 @@ def compile_variant(
         resources=tuple(diagnostics.parse_resources(text)),
         warnings="\n\n".join(filter(None, warnings)),
     )
+
+
+def _with_warnings(printed: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
+    """What the commands printed, where a failed link begins with the compilers' warnings: one may tell why."""
+    *compiled, (link, log) = printed
+    if "undefined" in log:
+        log = "".join([*(said for _, said in compiled if "warning" in said), log])
+    return [*compiled, (link, log)]
 
 
 # An export, an entry point for Python, or code that tells tvm-ffi or torch of its functions when it is loaded.

@@ -117,13 +117,27 @@ def explain(log: str, files: Files, target: str, given: Given = MappingProxyType
         # Of what else is wrong, all is wrong because of it.
         return Report(*advice.older_language(needed[0], given))
     view = _View(files)
-    ordered = view.order(found)
+    warnings = parse(log, "warning")
+    ordered = view.order([_with_cause(message, warnings) for message in found])
     shown = ordered[:_SHOWN]
     parts = [view.render(message) for message in shown]
     left = len(found) - len(shown)
     if left > 0:
         parts.append(f"{left} more error{'s' if left > 1 else ''}")
     return Report("\n\n".join(parts), advice.hint(shown, view.declaration, target, given))
+
+
+def _with_cause(message: Message, warnings: Sequence[Message]) -> Message:
+    """A message about an undefined symbol, where a compiler that warned of that symbol saw it."""
+    if not message.text.startswith("undefined symbol"):
+        return message
+    for warning in warnings:
+        if message.symbol and warning.file and re.search(rf"['\"]{re.escape(message.symbol)}\W", warning.text):
+            # nvcc begins with the options that this holds for.
+            reason = re.sub(r'^when "-[^"]*" in .*? mode \([^)]*\), ', "", warning.text)
+            said = Note(f"the compiler warned: {reason}")
+            return replace(warning, text=message.text, severity="error", symbol="", notes=[said, *message.notes])
+    return message
 
 
 def explain_warnings(log: str, files: Files) -> str:

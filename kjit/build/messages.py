@@ -334,9 +334,10 @@ def _is_consequence(text: str) -> bool:
         (
             "ld returned",
             "linker command failed",
+            "linker: final link failed",
             "ptxas: Ptx assembly aborted",
             _HOST_COMPILER_FAILED,
             # What the host's preprocessor was to write.
             "Could not open input file",
         )
-    )
+    ) or bool(re.match(r"linker: .*hidden symbol .* isn't defined$", text))

@@ -203,6 +203,9 @@ MISTAKES: Mapping[str, Mistake] = {
     # The linker and the loader
     **_everywhere("undefined_reference", Mistake("undefined_reference.cpp")),
     **_everywhere("missing_library", Mistake("right.cpp", _FP32, link=("-lfastscale",))),
+    "cuda_template_of_other_unit": Mistake(
+        "cuda_template_declared.cuh", (), "9.0a", more=("cuda_template_defined.cuh",)
+    ),
     "missing_archive": Mistake("right.cpp", _FP32, link=("/nonexistent/libfastscale.a",)),
     "missing_linker_script": Mistake("right.cpp", _FP32, link=("-Wl,--dynamic-list=/nonexistent/scale.list",)),
     "other_output": Mistake("right.cpp", _FP32, link=("-o", "libscale.so")),
