@@ -84,6 +84,7 @@ _FAILURES = "failures"
 _RECALLS = recall.FOLDER
 _COUNT = "size"
 _NO_TARGETS = (_LOCKS, _STAGING, _SUPPORT, _FAILURES, _RECALLS)
+_TEXTS = "inline"
 _KEY = re.compile(r"[0-9a-f]{32}")
 _SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
 
@@ -388,6 +389,15 @@ class Store:
     def recall_failure(self, key: Key) -> Mapping[str, str] | None:
         """What compilers said before to what `key` is about, if they would say it again. As `failures.recall`."""
         return failures.recall(self._v1 / _FAILURES, self.root, key)
+
+    @property
+    def texts(self) -> Path:
+        """Where the sources are that were given as text (`load_inline`), in folders called by their content."""
+        return self.root / _TEXTS
+
+    def forget_texts(self) -> None:
+        """Remove all of them; who needs one writes it anew."""
+        shutil.rmtree(self.texts, ignore_errors=True)
 
     def forget_failures(self) -> None:
         """Let what did not compile be compiled again.

@@ -122,6 +122,11 @@ _UNKNOWN = re.compile(
     r"|type specifier|declared void|expected constructor, destructor, or type conversion"
     r"|expected (?:a declaration|unqualified-id)"
 )
+# `x.data_ptr<float>()` where that is no template.
+_NO_TEMPLATE = re.compile(
+    r"invalid use of member function '[^']*data_ptr\(\)|'data_ptr' does not name a template"
+    r"|pointer to a bound function may only be used to call|type name is not allowed"
+)
 _NAMELESS = re.compile(r"must be a class or namespace name|type specifier|declared void|expected ")
 _QUOTED = re.compile(r"['\"](?:[\w:]*::)?(\w+)['\"]")
 _OF_TENSOR = re.compile(r"['\" :]Tensor(?:View)?\b")
@@ -137,6 +142,11 @@ def hint(text: str, code: str | None) -> str | None:
         return (
             f"kjit compiles without torch's headers: in the place of <{header['name'] or header['edg']}> include "
             "<kjit/tensor.h>, and <kjit/launch.h> where CUDA kernels are launched"
+        )
+    if _NO_TEMPLATE.search(text) is not None and re.search(r"\bdata_ptr\s*<", code or "") is not None:
+        return (
+            "tvm-ffi's own TensorView has no data_ptr<T>(): write static_cast<T*>(x.data_ptr()), or take kjit's "
+            "TensorView (<kjit/ffi.h>)"
         )
     if _UNKNOWN.search(text) is None:
         return None

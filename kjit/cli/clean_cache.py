@@ -99,6 +99,7 @@ def _remove(store: Store, chosen: list[Entry], is_all: bool) -> tuple[int, list[
         try:
             freed += store.remove_support_code()
             store.forget_failures()
+            store.forget_texts()
         except CacheError as error:
             errors.append(error)
     return freed, gone, errors

@@ -25,8 +25,6 @@ from kjit.spec import Spec, StrPath, Wrapper
 if TYPE_CHECKING:
     import tvm_ffi
 
-_FOLDER = "inline"
-
 
 def load_inline(
     name: str,
@@ -74,7 +72,7 @@ def load_inline(
         for index, text in enumerate(texts)
     }
     spec = Spec(name, **_parts(files, Path("/"), exports))
-    folder = store.writable().root / _FOLDER / _digest(files)
+    folder = store.writable().texts / _digest(files)
     for file, text in files.items():
         _write(folder / file, text)
     return load_jit(

@@ -84,6 +84,17 @@ def test_a_member_of_torchs_tensor_is_known_behind_a_tensor_alone(member: str, m
         assert advice.suggestion(Message(text, "a.cu", 1), lambda _: {f"{member}s"}, ()) is None
 
 
+def test_data_ptr_of_tvm_ffis_own_tensor_is_no_template() -> None:
+    for text in (
+        "invalid use of member function 'void* tvm::ffi::TensorView::data_ptr() const' (did you forget the '()' ?)",
+        "'data_ptr' does not name a template but is followed by template arguments",
+        "a pointer to a bound function may only be used to call the function",
+        "type name is not allowed",
+    ):
+        assert "static_cast<T*>(x.data_ptr())" in str(hint(text, "  return *x.data_ptr<float>();"))
+        assert hint(text, "  return scale<float>;") is None
+
+
 @pytest.mark.parametrize("macro", ["PYBIND11_MODULE", "TORCH_LIBRARY", "TVM_FFI_DLL_EXPORT_TYPED_FUNC"])
 def test_a_macro_that_exports_is_known(macro: str) -> None:
     for text in (

@@ -33,9 +33,13 @@ def filled(kjit: Kjit, add: Callable[[str], None], cache_dir: Path) -> Path:
 
 
 def test_everything_goes_after_it_was_shown(kjit: Kjit, filled: Path) -> None:
+    texts = Store.open(filled).texts
+    (texts / "0123").mkdir(parents=True)
+    (texts / "0123" / "scale.cpp").touch()
     done = kjit("clean-cache", "--yes")
     assert done.returncode == 0
     assert ops_in(filled) == []
+    assert not texts.exists()
     header, answer, other, *_ = done.stdout.splitlines()
     assert header.split()[:3] == ["op", "target", "artifacts"]
     assert (answer.split()[:3], other.split()[:3]) == (["answer", "cpu", "2"], ["other", "cpu", "2"])
