@@ -71,7 +71,7 @@ from kjit.build.headers import Reads
 from kjit.build.key import FORMAT, Key, differences
 from kjit.build.toolchain import Toolchain
 from kjit.errors import CacheError
-from kjit.runtime import recall
+from kjit.runtime import inline, recall
 
 if TYPE_CHECKING:
     from kjit.build.observation import Start
@@ -84,7 +84,6 @@ _FAILURES = "failures"
 _RECALLS = recall.FOLDER
 _COUNT = "size"
 _NO_TARGETS = (_LOCKS, _STAGING, _SUPPORT, _FAILURES, _RECALLS)
-_TEXTS = "inline"
 _KEY = re.compile(r"[0-9a-f]{32}")
 _SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
 
@@ -393,7 +392,7 @@ class Store:
     @property
     def texts(self) -> Path:
         """Where the sources are that were given as text (`load_inline`), in folders called by their content."""
-        return self.root / _TEXTS
+        return self.root / inline.FOLDER
 
     def forget_texts(self) -> None:
         """Remove all of them; who needs one writes it anew."""

@@ -7,23 +7,20 @@ process, and a changed one is another file, so that a notebook gets the new modu
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kjit import env
-from kjit.build.folders import make_private
-from kjit.build.store import Store
-from kjit.errors import UsageError
-from kjit.runtime.load import load_jit
+import kjit
+from kjit.runtime.load import cache_folder, load_jit
 from kjit.spec import Spec, StrPath, Wrapper
 
 if TYPE_CHECKING:
     import tvm_ffi
+
+FOLDER = "inline"
+"""Where the cache keeps the texts."""
 
 
 def load_inline(
@@ -63,18 +60,20 @@ def load_inline(
     """
     cpp, cuda = _texts("cpp_sources", cpp_sources), _texts("cuda_sources", cuda_sources)
     if not cpp and not cuda:
-        raise UsageError(f"module '{name}' has no source: give cpp_sources or cuda_sources.")
+        raise kjit.UsageError(f"module '{name}' has no source: give cpp_sources or cuda_sources.")
     exports: list[Wrapper] = [functions] if isinstance(functions, str) else [*(functions or ())]
-    store = Store.open(None if build_directory is None else env.absolute("build_directory", os.fspath(build_directory)))
     files = {
         f"{name}{index or ''}.{ending}": text
         for ending, texts in (("cpp", cpp), ("cu", cuda))
         for index, text in enumerate(texts)
     }
     spec = Spec(name, **_parts(files, Path("/"), exports))
-    folder = store.writable().texts / _digest(files)
-    for file, text in files.items():
-        _write(folder / file, text)
+    cache, named = cache_folder(build_directory), _digest(files)
+    folder = Path(cache, FOLDER, named)
+    if not all(_holds(f"{folder}/{file}", text) for file, text in files.items()):
+        from kjit.build.texts import write_texts
+
+        folder = write_texts(cache, named, files)
     return load_jit(
         spec.name,
         **_parts(files, folder, exports),
@@ -90,7 +89,7 @@ def _texts(field: str, given: str | Sequence[str] | None) -> list[bytes]:
     texts = [given] if isinstance(given, str) else [*(given or ())]
     for text in texts:
         if not isinstance(text, str):
-            raise UsageError(
+            raise kjit.UsageError(
                 f"{field} must be a text or a list of texts, and {text!r} is none.", hint="for files there is load_jit"
             )
     return [text.encode(errors="surrogateescape") for text in texts]
@@ -110,17 +109,10 @@ def _digest(files: Mapping[str, bytes]) -> str:
     return whole.hexdigest()[:32]
 
 
-def _write(path: Path, text: bytes) -> None:
-    """Have this text in this file; another process that reads it meanwhile finds it whole."""
-    with contextlib.suppress(FileNotFoundError):
-        if path.read_bytes() == text:
-            return
-    make_private(path.parent)
-    handle, being_written = tempfile.mkstemp(dir=path.parent)
+def _holds(path: str, text: bytes) -> bool:
+    """Whether the file has this text."""
     try:
-        with open(handle, "wb") as file:
-            file.write(text)
-        os.replace(being_written, path)
+        with open(path, "rb") as file:
+            return file.read() == text
     except OSError:
-        os.unlink(being_written)
-        raise
+        return False

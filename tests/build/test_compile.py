@@ -214,7 +214,7 @@ class TestOddNames:
 @pytest.mark.nvcc
 class TestCuda:
     def test_it_reports_what_each_kernel_uses(self, tmp_path: Path, staging: Path) -> None:
-        (tmp_path / "fill.cuh").write_text(KERNEL)
+        (tmp_path / "fill.cuh").write_text(KERNEL.replace("void launch", 'extern "C" void __tvm_ffi_launch'))
         built = build(Spec("fill", cuda_files=[tmp_path / "fill.cuh"]), staging, "9.0a")
         (kernel,) = built.resources
         assert (kernel.kernel, kernel.arch, kernel.shared) == ("fill", "sm_90a", 128)
