@@ -53,8 +53,10 @@ def clean_cache(
         if not chosen and not support:
             console.note(f"Nothing to remove: the cache {store.root} has {_what_there_is(everything, is_all, stale)}.")
             _sweep(store, dry_run)
-            if not dry_run:
+            if not dry_run:  # failures and texts that nothing was built from
+                _, _, errors = _remove(store, [], is_all)
                 store.sweep_recalls(every=is_all)
+                _print_errors(errors)
             return
         _show(chosen, support, reasons)
         if dry_run:
@@ -78,6 +80,11 @@ def clean_cache(
         console.print_json({**document, "errors": [error.message for error in errors]})
     else:
         console.say(f"removed {text.count(len(chosen), 'artifact')}, {text.size(freed)}, from {store.root}")
+    _print_errors(errors)
+
+
+def _print_errors(errors: Sequence[CacheError]) -> None:
+    """Print them; where there are some, the command has failed."""
     for error in errors:
         console.print_error(error.message, error.hint)
     if errors:

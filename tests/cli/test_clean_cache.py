@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 import time
@@ -25,9 +26,10 @@ def ops_in(cache: Path) -> list[str]:
 
 @pytest.fixture
 def filled(kjit: Kjit, add: Callable[[str], None], cache_dir: Path) -> Path:
-    """A cache with two artifacts of each of two ops."""
+    """A cache with two artifacts of each of two ops, of which nothing is recalled: that depends on how young files are."""
     add("other")
     kjit("build")
+    shutil.rmtree(cache_dir / "v1" / recall.FOLDER, ignore_errors=True)
     assert ops_in(cache_dir) == ["answer", "answer", "other", "other"]
     return cache_dir
 
@@ -45,6 +47,19 @@ def test_everything_goes_after_it_was_shown(kjit: Kjit, filled: Path) -> None:
     assert (answer.split()[:3], other.split()[:3]) == (["answer", "cpu", "2"], ["other", "cpu", "2"])
     assert "removed 4 artifacts, " in done.stdout
     assert Store.open(filled).support_code() == []
+
+
+def test_texts_and_failures_that_nothing_was_built_from_go_too(kjit: Kjit, cache_dir: Path) -> None:
+    failures, texts = cache_dir / "v1" / "failures", Store.open(cache_dir).texts
+    for folder in (failures, texts / "0123"):
+        folder.mkdir(mode=0o700, parents=True)
+    (failures / "0123").touch()
+    shutil.rmtree(cache_dir / "v1" / "support", ignore_errors=True)
+    assert kjit("clean-cache", "--dry-run").returncode == 0
+    assert (failures / "0123").exists() and texts.exists()
+    done = kjit("clean-cache", "--yes")
+    assert (done.returncode, "Nothing to remove" in done.stderr) == (0, True)
+    assert not (failures / "0123").exists() and not texts.exists()
 
 
 @pytest.mark.parametrize("chosen", [[], ["answer"], ["answer", "other"]])
