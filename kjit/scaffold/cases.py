@@ -71,9 +71,6 @@ class CasesView:
         """The names of all tensors, outputs last."""
         return self.inputs + self.python.outputs
 
-    def quoted(self, names: Sequence[str]) -> list[str]:
-        return [f'"{name}"' for name in names]
-
     @property
     def sample_arguments(self) -> list[tuple[str, str]]:
         """The parameters with a value for a test: tensors of some shape, and numbers that are no defaults."""

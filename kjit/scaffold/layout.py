@@ -1,124 +1,38 @@
-"""How would ruff lay out this list, call or expression?
+"""Where does a line of generated code break that is too long?
 
-The templates are written in their final layout; what no template can know is where a line whose length depends on the
-signature has to break. Running the formatter is no way out: it is a tool of developers, and need not be installed. So
-the few rules that the templates need are here, and tests hold the results against the real formatter. What clang-format
-does is in `cpp_layout.py`.
+The templates write every statement on one line, as none can know how long the names in it are. The formatters are tools
+of developers, and need not be installed; so a few rules break such lines as they would. A line that no rule fits stays
+as it is: it is valid, only long.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+CPP_WIDTH = 120
+
+_TOKEN = re.compile(r'"[^"]*"|template <|.')
+_CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_OPERATORS = (" != ", " | ", " + ", " * ")
+"""From the weakest."""
+_AFTER_OPERATOR = re.compile(r"(?<= [|+*] )|(?<= != )")
 
 
-def python_list(head: str, items: Sequence[str], tail: str, *, width: int) -> str:
-    """The arguments of a call or the parameters of a definition, as ruff breaks them: on one line; else the items on a
-    line of their own; else one a line."""
-    whole = head + ", ".join(items) + tail
-    if len(whole) <= width:
-        return whole
-    indent = " " * _indent(head)
-    inner = f"{indent}    {', '.join(items)}"
-    # The only parameter of a definition is one a line, and so gets a comma.
-    alone = len(items) == 1 and head.lstrip().startswith("def ")
-    if len(inner) > width or alone:
-        return _one_a_line(head, items, tail, width)
-    return f"{head}\n{inner}\n{indent}{tail}"
+def break_cpp(text: str) -> str:
+    """C++ with no line longer than `CPP_WIDTH`, as far as can be."""
+    return "".join(f"{_break_cpp(line)}\n" for line in text.splitlines())
 
 
-def python_items(head: str, items: Sequence[str], tail: str, *, width: int) -> str:
-    """The elements of a list or tuple, as ruff breaks them: on one line, else one a line."""
-    comma = "," if len(items) == 1 and tail == ")" else ""
-    whole = f"{head}{', '.join(items)}{comma}{tail}"
-    return whole if len(whole) <= width else _one_a_line(head, items, tail, width)
-
-
-def python_tuple(head: str, items: Sequence[str], *, width: int) -> str:
-    """`head` and a tuple without brackets, which gets some when it is too long for one line."""
-    whole = head + ", ".join(items)
-    return whole if len(whole) <= width else _one_a_line(f"{head}(", items, ")", width)
-
-
-def python_expression(head: str, text: str, *, width: int) -> str:
-    """`head` and an expression: on one line; else broken within the brackets that it begins or ends with, if the
-    weakest operator is there once; else in brackets, with a line for each operand of that operator if need be."""
-    if len(head) + len(text) <= width:
-        return head + text
-    indent = _indent(head)
-    if len(_operands(text)) == 2 and (text.startswith("(") or text.endswith(")")):
-        pieces = _outer_brackets(text)
-        # What is left outside of brackets must fit.
-        lines = [head + pieces[0], *(" " * indent + piece for piece in pieces[2::2])]
-        if all(len(line) <= width for line in lines):
-            return _break_brackets(head, pieces, indent, width)
-    inner = _python_terms(text, indent + 4, width)
-    return f"{head}(\n{' ' * (indent + 4)}{inner}\n{' ' * indent})"
-
-
-def _break_brackets(head: str, pieces: list[str], indent: int, width: int) -> str:
-    """The pieces between brackets and within them, in turn: brackets are broken where what is behind them, up to the
-    next ones, does not fit."""
-    done = head + pieces[0]
-    for within, behind in zip(pieces[1::2], pieces[2::2], strict=True):
-        if len(done) - done.rfind("\n") - 1 + len(within) + len(behind) <= width:
-            done += within + behind
-        else:
-            inner = _python_terms(within, indent + 4, width)
-            done += f"\n{' ' * (indent + 4)}{inner}\n{' ' * indent}{behind}"
-    return done
-
-
-def _outer_brackets(text: str) -> list[str]:
-    """What is outside of all brackets and what within, in turn; the brackets themselves are outside."""
-    pieces = [""]
-    depth = 0
-    for letter in text:
-        if letter in ")]":
-            depth -= 1
-            if depth == 0:
-                pieces.append("")
-        pieces[-1] += letter
-        if letter in "([":
-            depth += 1
-            if depth == 1:
-                pieces.append("")
-    return pieces
-
-
-def _python_terms(text: str, indent: int, width: int, *, before: str = "", behind: int = 0) -> str:
-    """An expression in brackets, with an operator before it and some letters behind it: on one line; else with a line
-    for each operand."""
-    if indent + len(before) + len(text) + behind <= width:
-        return before + text
-    space = " " * indent
-    operands = _operands(text)
-    if len(operands) > 1:
-        operands[0] = (before, operands[0][1])
-        last = len(operands) - 1
-        return f"\n{space}".join(
-            _python_terms(operand, indent, width, before=operator, behind=behind if number == last else 0)
-            for number, (operator, operand) in enumerate(operands)
-        )
-    if not text.startswith("("):
-        return before + text
-    return f"{before}(\n{space}    {_python_terms(text[1:-1], indent + 4, width)}\n{space})"
-
-
-def _operands(text: str) -> list[tuple[str, str]]:
-    """The operands of the weakest operator outside of brackets, each with the operator before it: `+ `."""
-    for operator in (" != ", " | ", " + ", " * "):
-        depth = start = 0
-        before = ""
-        operands = []
-        for at, letter in enumerate(text):
-            depth += (letter in "([") - (letter in ")]")
-            if depth == 0 and text.startswith(operator, at):
-                operands.append((before, text[start:at]))
-                before, start = operator.lstrip(), at + len(operator)
-        if operands:
-            return [*operands, (before, text[start:])]
-    return [("", text)]
+def break_python(text: str, width: int) -> str:
+    """Python with no line longer than `width`, as far as can be; docstrings and comments stay as they are."""
+    lines = []
+    in_docstring = False
+    for line in text.splitlines():
+        is_code = not in_docstring and '"""' not in line and not line.lstrip().startswith("#")
+        in_docstring ^= line.count('"""') == 1
+        lines.append(f"{_break_python(line, width)}\n" if is_code else f"{line}\n")
+    return "".join(lines)
 
 
 def wrap_text(text: str, *, prefix: str, width: int, hanging: str = "") -> str:
@@ -133,27 +47,136 @@ def wrap_text(text: str, *, prefix: str, width: int, hanging: str = "") -> str:
     return "\n".join(lines)
 
 
-def _one_a_line(head: str, items: Sequence[str], tail: str, width: int) -> str:
-    indent = _indent(head) + 4
-    space = " " * indent
-    lines = []
-    for item in items:
-        pieces = _outer_brackets(item)
-        if indent + len(item) + 1 > width and [pieces[0], *pieces[2:]] in (["(", ")"], ["[", "]"]):  # a tuple or a list
-            lines.append(_one_a_line(space + pieces[0], pieces[1].split(", "), f"{pieces[2]},", width))
-        elif indent + len(item) + 1 > width and pieces[0].startswith("*"):  # a call that gives several
-            lines.append(python_list(space + pieces[0], _arguments(pieces[1]), f"{pieces[2]},", width=width))
-        else:
-            lines.append(f"{space}{_python_terms(item, indent, width, behind=1)},")
-    return "\n".join([head, *lines, f"{' ' * (indent - 4)}{tail}"])
+def _break_cpp(line: str) -> str:
+    """What follows `=` gets a line of its own; what is declared, or in the last brackets, fills lines."""
+    if len(line) <= CPP_WIDTH or line.lstrip().startswith("//"):
+        return line
+    indent = _indent(line)
+    inner = " " * (indent + 4)
+    name, assigned, value = line.partition(" = ")
+    if assigned:
+        return f"{name} =\n{_fill(_AFTER_OPERATOR.split(value), inner, inner)}"
+    declared = _with_commas(line)
+    if len(declared) > 1:
+        return _fill(declared, "", inner)
+    brackets = _brackets(line)
+    if not brackets:
+        return line
+    start, end = brackets[-1]
+    items = _with_commas(line[start:end])
+    items[-1] += line[end:]
+    aligned = _fill(items, line[:start], " " * start)
+    if max(map(len, aligned.splitlines())) <= CPP_WIDTH:
+        return aligned
+    return f"{line[:start]}\n{_fill(items, inner, inner)}"
 
 
-def _arguments(text: str) -> list[str]:
-    """What stands between the commas outside of brackets."""
-    pieces = _outer_brackets(text)
-    outside = "\0".join(pieces[::2]).split(", ")  # a place for each pair of brackets
-    within = iter(pieces[1::2])
-    return [re.sub("\0", lambda _: next(within), each) for each in outside]
+def _fill(pieces: Sequence[str], head: str, space: str) -> str:
+    """As many of the pieces in each line as fit, behind `head` in the first and `space` in others."""
+    lines = [head]
+    for number, piece in enumerate(pieces):
+        if number and len(lines[-1]) + len(piece.rstrip()) > CPP_WIDTH:
+            lines.append(space)
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _break_python(line: str, width: int) -> str:
+    """What is in brackets goes into a line of its own; where that is too long, each item does."""
+    if len(line) <= width:
+        return line
+    indent = _indent(line)
+    statement = re.match(r" *(?:return |\w+ = |from \S+ import )?", line)
+    head = line[: statement.end()] if statement else ""
+    value = line[len(head) :]
+    items = _split(value, ", ")
+    if len(items) > 1:
+        return _one_a_line(f"{head}(", items, ")", width)
+    if len(_terms(value)) > 1:
+        if not head.strip():  # within brackets
+            return _join_terms(value, indent, width)
+        return f"{head}(\n{_join_terms(value, indent + 4, width)}\n{' ' * indent})"
+    brackets = _brackets(line)
+    if not brackets:
+        return line
+    is_definition = line.lstrip().startswith(("def ", "class "))
+    start, end = brackets[0 if is_definition else -1]
+    head, inside, tail = line[:start], line[start:end], line[end:]
+    items = _split(inside, ", ")
+    is_literal = not re.search(r"[\w\])].$", head)
+    if len(items) == 1 and not inside.endswith(",") and (is_literal or head.endswith("[")):
+        in_one = True  # a comma would make it a tuple
+    else:
+        in_one = not is_literal and not (is_definition and len(items) == 1) and indent + 4 + len(inside) <= width
+    if in_one:
+        return f"{head}\n{_join_terms(inside, indent + 4, width)}\n{' ' * indent}{tail}"
+    return _one_a_line(head, items, tail, width)
+
+
+def _one_a_line(head: str, items: Iterable[str], tail: str, width: int) -> str:
+    space = " " * _indent(head)
+    return "\n".join(
+        [head, *(_break_python(f"{space}    {item.removesuffix(',')},", width) for item in items), f"{space}{tail}"]
+    )
+
+
+def _join_terms(text: str, indent: int, width: int) -> str:
+    """An expression in one line, else with a line for each operand."""
+    if indent + len(text) <= width:
+        return " " * indent + text
+    return "\n".join(_break_python(" " * indent + term, width) for term in _terms(text))
+
+
+def _terms(text: str) -> list[str]:
+    """The operands of the weakest operator outside of brackets, all but the first with the operator: `+ x`."""
+    for operator in _OPERATORS:
+        first, *others = _split(text, operator)
+        if others:
+            return [first, *(f"{operator.lstrip()}{other}" for other in others)]
+    return [text]
+
+
+def _outside(text: str) -> Iterator[tuple[int, str, int]]:
+    """Where the tokens are that are no part of a string, and how deep in brackets: those themselves are outside."""
+    around: list[str] = []
+    for found in _TOKEN.finditer(text):
+        token = found[0][-1]
+        if around and token == around[-1]:
+            around.pop()
+        if found[0][0] != '"':
+            yield found.end() - 1, token, len(around)
+        is_less = found[0] == "<" and text.startswith(" ", found.end())
+        if token in _CLOSING and not is_less:
+            around.append(_CLOSING[token])
+
+
+def _brackets(text: str) -> list[tuple[int, int]]:
+    """The outermost brackets: where what is in them starts and ends. Empty ones do not count."""
+    found = []
+    start = len(text)
+    for at, token, depth in _outside(text):
+        if depth == 0 and token in _CLOSING:
+            start = at + 1
+        elif depth == 0 and token in _CLOSING.values() and at > start:
+            found.append((start, at))
+    return found
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """The pieces between the separators outside of brackets."""
+    pieces = []
+    start = 0
+    for at, _, depth in _outside(text):
+        if depth == 0 and at >= start and text.startswith(separator, at):
+            pieces.append(text[start:at])
+            start = at + len(separator)
+    return [*pieces, text[start:]]
+
+
+def _with_commas(text: str) -> list[str]:
+    """The pieces between the commas outside of brackets, each with the comma behind it."""
+    *pieces, last = _split(text, ", ")
+    return [*(f"{piece}, " for piece in pieces), last]
 
 
 def _indent(line: str) -> int:

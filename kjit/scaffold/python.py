@@ -123,25 +123,25 @@ class PythonView(View):
         return ["self", *parameters, "/"]
 
     @property
-    def allocations(self) -> list[tuple[str, list[str]]]:
-        """For each output, the function that makes one and its arguments."""
+    def allocations(self) -> list[str]:
+        """For each output, the call that makes one."""
         return [self._allocation(output) for output in self.signature.outputs]
 
-    def _allocation(self, output: Tensor) -> tuple[str, list[str]]:
+    def _allocation(self, output: Tensor) -> str:
         always = [tensor for tensor in self.signature.inputs if not tensor.optional]
         alike = [tensor for tensor in always if tensor.shape == output.shape]
         same = next((tensor for tensor in alike if tensor.dtype == output.dtype), None)
         if same is not None:
-            return "torch.empty_like", [same.name]
+            return f"torch.empty_like({same.name})"
         if isinstance(output.dtype, str):
             dtype = f"{self.owner(output.dtype).name}.dtype"
         else:
             dtype = f"torch.{output.dtype.name}"
         if alike:
-            return "torch.empty_like", [alike[0].name, f"dtype={dtype}"]
+            return f"torch.empty_like({alike[0].name}, dtype={dtype})"
         source = self.owner(output.dtype) if isinstance(output.dtype, str) else always[0]
-        typed = [] if source.dtype == output.dtype else [f"dtype={dtype}"]
-        return f"{source.name}.new_empty", [self._sizes(output.shape, always), *typed]
+        typed = "" if source.dtype == output.dtype else f", dtype={dtype}"
+        return f"{source.name}.new_empty({self._sizes(output.shape, always)}{typed})"
 
     def _sizes(self, shape: tuple[Dimension, ...], inputs: Sequence[Tensor]) -> str:
         """A shape as an expression of the inputs' shapes."""
@@ -167,8 +167,7 @@ class PythonView(View):
     @property
     def allocation_arguments(self) -> list[str]:
         """The inputs that the outputs are made after."""
-        text = " ".join(" ".join([function, *arguments]) for function, arguments in self.allocations)
-        words = set(re.findall(r"\w+", text))
+        words = set(re.findall(r"\w+", " ".join(self.allocations)))
         return [tensor.name for tensor in self.signature.inputs if tensor.name in words]
 
     @property

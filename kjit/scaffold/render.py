@@ -1,25 +1,18 @@
 """How does a template become text?
 
 Jinja, with everything undefined an error: a misspelt name in a template must not become a hole in someone's kernel. The
-few functions that templates may call are the layout rules of `layout.py`; everything else comes in the context. C++
-needs none: a statement that has become too long for its line is broken afterwards.
+few functions that templates may call wrap prose; everything else comes in the context. A statement that has become too
+long for its line is broken afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kjit.scaffold.cpp_layout import CPP_WIDTH, break_cpp, cpp_chain
-from kjit.scaffold.layout import (
-    python_expression,
-    python_items,
-    python_list,
-    python_tuple,
-    wrap_text,
-)
+from kjit.scaffold.layout import CPP_WIDTH, break_cpp, break_python, wrap_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -35,8 +28,8 @@ def render(template: str, context: Mapping[str, object], *, python_width: int = 
     """
     text = _environment(python_width).get_template(template).render(context)
     if template.startswith("op/csrc/"):
-        text = "".join(f"{break_cpp(line)}\n" for line in text.splitlines())
-    return text
+        return break_cpp(text)
+    return break_python(text, python_width) if template.endswith(".py.j2") else text
 
 
 @cache
@@ -53,12 +46,9 @@ def _environment(python_width: int) -> Environment:
         autoescape=False,
     )
     environment.globals.update(
-        cpp_chain=cpp_chain,
         comment=_cpp_comment,
-        python_items=partial(python_items, width=python_width),
-        python_list=partial(python_list, width=python_width),
-        python_tuple=partial(python_tuple, width=python_width),
-        python_expression=partial(python_expression, width=python_width),
+        cpp_width=CPP_WIDTH,
+        tuple=_python_tuple,
         python_width=python_width,
         prose=partial(wrap_text, width=python_width),
     )
@@ -69,3 +59,9 @@ def _cpp_comment(text: str, *, indent: int = 0) -> str:
     """A comment in as many lines as it needs; spaces at its start indent every line of it."""
     inner = " " * (len(text) - len(text.lstrip()))
     return wrap_text(text, prefix=f"{' ' * indent}// {inner}", width=CPP_WIDTH)
+
+
+def _python_tuple(items: Iterable[str]) -> str:
+    """A tuple of these expressions."""
+    texts = list(items)
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
