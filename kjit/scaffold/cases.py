@@ -10,10 +10,10 @@ from itertools import chain, repeat
 from typing import Literal
 
 from kjit.scaffold.dtypes import DTYPES, DType
-from kjit.scaffold.patterns import Kind, Placed
+from kjit.scaffold.patterns import Kind
 from kjit.scaffold.python import PythonView
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
-from kjit.scaffold.start import Start
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor
+from kjit.scaffold.start import View
 from kjit.testing import LARGEST, LONGEST_ROW
 
 MANY = 25_000_000
@@ -34,26 +34,15 @@ _COUNTS: Mapping[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class CasesView:
+class CasesView(View):
     """The calls of an op in its test and benchmark.
 
     Args:
+        start: what it computes.
         python: the op in Python.
     """
 
     python: PythonView
-
-    @property
-    def start(self) -> Start:
-        return self.python.start
-
-    @property
-    def placed(self) -> Placed:
-        return self.start.placed
-
-    @property
-    def signature(self) -> Signature:
-        return self.placed.signature
 
     # Arguments of a call.
 
@@ -230,12 +219,7 @@ class CasesView:
             if largest < (LONGEST_ROW if self.placed.row_rank else LARGEST):
                 arguments.append(f"largest={largest}")
             growing.append(f"*kjit.testing.boundary_shapes({', '.join(arguments)})")
-        return [*growing, *self.other_shapes]
-
-    @property
-    def other_shapes(self) -> list[str]:
-        """Shapes of another kind than `sized_shapes`, for the test."""
-        return [*self._small_shapes, *self._packed_shapes]
+        return [*growing, *self._small_shapes, *self._packed_shapes]
 
     @property
     def _packed_shapes(self) -> list[str]:

@@ -4,9 +4,9 @@ One name becomes a Python module, function and parameter, a C++ struct, kernel a
 torch op. So it must be an identifier everywhere, and must not hide anything that the generated code itself uses. A name
 is refused for one reason at a time, with a name that would do: renaming later touches four files, renaming now none.
 
-The sets below are what the templates use; a test holds them against the templates' output, so that they cannot grow
-apart. Names of Python builtins are refused too, though most would work: the code around them would be one edit away
-from calling a tensor.
+The sets below are what the templates use and no more; tests hold them against the templates' output, so that they
+cannot grow apart. Names of Python builtins are refused too, though most would work: the code around them would be one
+edit away from calling a tensor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import re
 import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
+from pathlib import Path
 
 from kjit.errors import UsageError
 
@@ -47,20 +49,23 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 CPP_NAMES = _words(
     """
     at blockDim blockIdx blocks compute_t data_of device div_ceil element element_or_zero elementwise first gather given
-    gpu gridDim host i inverse_rms kjit launch matcher math numel row row_size row_total rowwise rsqrt run scalar_t
-    shape sizes std summed term threadIdx warpSize widen
+    gpu host i inverse_rms kjit launch matcher math numel row row_size row_total rowwise rsqrt run scalar_t shape sizes
+    std summed term threadIdx widen
 
     GatherSizes In Index LaunchKernel Mut MutPerRow Optional OptionalIn OptionalPerColumn OptionalPerRow Out OutPerRow
     PerColumn PerRow RowSizes SymbolicDevice SymbolicShape SymbolicSize T Table TensorMatcher TensorView U
     kBlock kDLCPU kDLCUDA kDevice
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
-    size_t KJIT_DEVICE KJIT_MATH
-
-    errno math_errhandling sched_priority stderr stdin stdout BUFSIZ EOF INFINITY MAXFLOAT NAN NFDBITS NULL NZERO
+    KJIT_DEVICE KJIT_MATH
     """
 )
-"""What a kernel uses: local names, types, and the macros of the C library that are spelt like a name."""
+"""What a kernel uses: local names, types, and macros."""
+
+_PLAIN_MACROS = _words(
+    "errno math_errhandling sched_priority stderr stdin stdout BUFSIZ EOF INFINITY MAXFLOAT NAN NFDBITS NULL NZERO"
+)
+"""The macros of the C library that are spelt like a name."""
 
 REFERENCE_NAMES = _words("inverse_rms mean_square summed")
 """What the `reference` of a test uses beside an op's parameters."""
@@ -70,8 +75,8 @@ WRAPPER_NAMES = _words("annotations args dtype kjit module self symbol torch CSR
 
 PYTHON_NAMES = WRAPPER_NAMES | _words(
     """
-    benchmark bytes_moved calls device error function functools inputs k make_inputs math measure name pathlib provider
-    pytorch reference result rows sets shape size triton typing value
+    benchmark bytes_moved calls device function functools inputs k make_inputs math measure name provider pytorch
+    reference rows sets shape size triton value
     """
 )
 """What a wrapper, a test or a benchmark uses where the op itself is in scope."""
@@ -114,23 +119,16 @@ _ERROR_MACROS = _words(
 )
 """The errors of Linux, macros as well. Fixed, so that a signature that is valid on one machine is valid on all."""
 
-CPP_TYPES = _words(
-    """
-    Ahead AlignedVector AllLanes Any AnyView ArgMax Beside Binding Blob Both CacheEntry CacheLines CacheMap CacheSet
-    Callable Column ColumnRow Conversion Converted CopyTrait CpuId Cut CutRows Cutting DLDataTypeTrait DTypeTrait
-    DataType DebugInfo Device DeviceArray DeviceCacheMap DeviceGuard DictObj Division Element Error Event Exchange
-    Export Extent FactoryLock FactoryMutex Functions GatherSizes HalfPairTrait HalfPairs HalfTrait IfLightType In Index
-    IntegerRange Kept LastLevelCache LaunchKernel LazyBits LoadStoreBytes LoadStorePattern Lock MapObj Matching Max
-    MaybeData MaybeDevice Memory Message Min Mut MutPerRow Narrowing NoDeleter NumberRow Object Offset OnlineSoftmax
-    Operand Optional OptionalIn OptionalPerColumn OptionalPerRow Options Out OutPerRow Packed PackedRows PackedTrait
-    Panic PanicError Pending PerColumn PerRow Piece Pieces Place Position ReductionTrait Row RowRuns RowSizes RowStride
-    Run RunData RunParts RuntimeCheck RuntimeDeviceCheck SameData ScalarTrait ShapeView SharedArrays SizeRef Source
-    Spread Staged StagedOptional StagedRow StorageType StreamVector Streamed StreamedSize StrideView Strided StringView
-    SymbolicDType SymbolicDevice SymbolicShape SymbolicSize Table TableRow TableSlots Tensor TensorMatcher TensorView
-    TvmTraits TypeTraits Welford Word
-    """
-)
-"""Types of kjit's headers: an op whose C++ struct had such a name would hide it."""
+_HEADERS = Path(__file__).parent.parent / "include" / "kjit"
+
+
+@cache
+def cpp_types() -> frozenset[str]:
+    """The types of kjit's headers: an op whose C++ struct had such a name would hide it."""
+    # Those of the headers in `detail` are in a namespace of theirs.
+    headers = (path for path in _HEADERS.rglob("*.[hc]*") if path.parent.name != "detail")
+    types = re.compile(r"^(?:class|struct|enum class|using) (?:alignas\(.*\) )?([A-Z][A-Za-z]+)\b", re.MULTILINE)
+    return frozenset(chain.from_iterable(types.findall(header.read_text()) for header in headers))
 
 
 @dataclass(frozen=True)
@@ -211,9 +209,9 @@ def _why_no_op(name: str) -> str | None:
         return reason
     if name != name.lower():
         return f"'{name}' has capital letters, and the function of an op has none."
-    if name in PYTHON_NAMES | REFERENCE_NAMES | CPP_NAMES or _NUMBERED.fullmatch(name):
+    if name in PYTHON_NAMES | REFERENCE_NAMES | CPP_NAMES | _PLAIN_MACROS or _NUMBERED.fullmatch(name):
         return f"an op named '{name}' would hide a name that its own code uses."
-    if camel(name) in CPP_TYPES:
+    if camel(name) in cpp_types():
         return f"an op named '{name}' would hide {camel(name)} of kjit's C++ headers."
     if name == "l":
         return _AMBIGUOUS
@@ -231,7 +229,7 @@ def _why_no_parameter(name: str, dimension: bool) -> str | None:
         return f"'{name}' has capital letters, which name dimensions and dtypes; a parameter has none."
     if not dimension and name == "l":
         return _AMBIGUOUS
-    hidden = name in CPP_NAMES | WRAPPER_NAMES | REFERENCE_NAMES or _NUMBERED.fullmatch(name)
+    hidden = name in CPP_NAMES | _PLAIN_MACROS | WRAPPER_NAMES | REFERENCE_NAMES or _NUMBERED.fullmatch(name)
     if hidden or (dimension and (name in _ERROR_MACROS or _MACRO_FAMILIES.fullmatch(name))):
         return f"{what} named '{name}' would hide a name that the op's code uses."
     return None
