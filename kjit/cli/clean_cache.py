@@ -54,9 +54,9 @@ def clean_cache(
             console.note(f"Nothing to remove: the cache {store.root} has {_what_there_is(everything, is_all, stale)}.")
             _sweep(store, dry_run)
             if not dry_run:  # failures and texts that nothing was built from
-                _, _, errors = _remove(store, [], is_all)
+                not_removed = _remove(store, [], is_all)[2]
                 store.sweep_recalls(every=is_all)
-                _print_errors(errors)
+                _print_errors(not_removed)
             return
         _show(chosen, support, reasons)
         if dry_run:

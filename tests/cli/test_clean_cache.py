@@ -26,7 +26,8 @@ def ops_in(cache: Path) -> list[str]:
 
 @pytest.fixture
 def filled(kjit: Kjit, add: Callable[[str], None], cache_dir: Path) -> Path:
-    """A cache with two artifacts of each of two ops, of which nothing is recalled: that depends on how young files are."""
+    """A cache with two artifacts of each of two ops. Whether they are recalled depends on how young files are: they are
+    not."""
     add("other")
     kjit("build")
     shutil.rmtree(cache_dir / "v1" / recall.FOLDER, ignore_errors=True)
