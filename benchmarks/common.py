@@ -22,6 +22,9 @@ from typing import Any
 
 from kjit.spec import CudaArch, Spec
 
+# No program compiles what it imports each time it starts, and no process of a benchmark shall.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 KERNELS = Path(__file__).resolve().parent / "kernels"
 
 CLOCK = "BENCHMARK_CLOCK"

@@ -6,8 +6,8 @@ The names below are loaded on first use, so that `import kjit` costs neither tor
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as type checkers read it; typing takes longer to import than all of this
 if TYPE_CHECKING:
     from kjit import benchmark as benchmark
     from kjit import testing as testing
