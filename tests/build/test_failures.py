@@ -102,6 +102,19 @@ def without_header(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
     return Variant(Spec("op", cpp_files=[source], **more), Target.cpu())
 
 
+def told_by_another_process(variant: Variant) -> tuple[str, str]:
+    """What another process prints of the error, after whether it is a repeated one; and what it writes to stderr."""
+    script = f"""
+import kjit
+try:
+    kjit.load_jit("answer", cpp_files=[{variant.spec.cpp_files[0]!r}])
+except kjit.CompileError as error:
+    print(error.is_repeated, error.message, end="")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return done.stdout, done.stderr
+
+
 class TestAgain:
     def test_it_is_not_compiled_and_the_error_is_the_same(
         self, store: Store, broken: Variant, compiles: Compiles
@@ -119,15 +132,7 @@ class TestAgain:
 
     def test_another_process_is_told_too(self, store: Store, broken: Variant) -> None:
         first = fail(broken, store)
-        script = f"""
-import kjit
-try:
-    kjit.load_jit("answer", cpp_files=[{broken.spec.cpp_files[0]!r}])
-except kjit.CompileError as error:
-    print(error.is_repeated, error.message, end="")
-"""
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        assert (done.stdout, done.stderr) == (f"True {first.message}", "")
+        assert told_by_another_process(broken) == (f"True {first.message}", "")
 
     def test_more_of_it_can_be_asked_for(self, store: Store, broken: Variant, compiles: Compiles) -> None:
         fail(broken, store)
@@ -155,15 +160,7 @@ except kjit.CompileError as error:
     def test_another_process_is_told_of_a_missing_header(self, store: Store, broken: Variant) -> None:
         header_of(broken).unlink()
         first = fail(broken, store)
-        script = f"""
-import kjit
-try:
-    kjit.load_jit("answer", cpp_files=[{broken.spec.cpp_files[0]!r}])
-except kjit.CompileError as error:
-    print(error.is_repeated, error.message, end="")
-"""
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        assert (done.stdout, done.stderr) == (f"True {first.message}", "")
+        assert told_by_another_process(broken) == (f"True {first.message}", "")
 
     def test_nor_is_it_where_it_does_not_link(
         self, store: Store, tmp_path: Path, answer_op: WriteOp, compiles: Compiles

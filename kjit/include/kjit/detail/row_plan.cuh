@@ -20,8 +20,9 @@
 namespace kjit::details {
 
 constexpr int kMaxRowBlock = 1024;
-constexpr int kAnywhereBlock = 384;  // of rows that begin anywhere, whose addresses take registers:
-constexpr int kAnywhereBlocks = 2;   // so many of them run on an SM
+// Launch bounds for rows that begin anywhere, whose addresses take registers: threads of a block, blocks on an SM.
+constexpr int kAnywhereBlock = 384;
+constexpr int kAnywhereBlocks = 2;
 
 /// Blocks of the largest cluster that shares a row: what every GPU with clusters can run, or one, where the unit is
 /// compiled for others.
