@@ -53,8 +53,8 @@ SHAPES = [
     (1, 66_001),
 ]
 
-PACKED = (5600, 768)
-"""So many rows that they are packed on a GPU."""
+MANY = (5600, 768)
+"""More rows than a GPU works on at a time."""
 
 HUGE = (1, 530_000)
 """A row that no cluster holds."""

@@ -22,8 +22,6 @@ static_assert(is_spread(spread_rows(100, 100'000, 8, 1024, 8), 1024, 1024, 100, 
 static_assert(threads_to_hold(17, 4) == 8 && threads_to_hold(128, 4) == 32 && threads_to_hold(129, 4) == 64);
 static_assert(largest_block(8192, 8) == 1024 && largest_block(5120, 8) == 1024 &&
               (kMaxCluster == 1 || largest_block(5000, 8) == 512));
-static_assert(!worth_packing(1'000'000, 64) && worth_packing(1'000'000, 96) && !worth_packing(100, 96));
-static_assert(group_rows(96) == 1 && group_rows(12) == 8 && group_rows(40) == 3);
 
 // What a thread holds: of one input and a column, of two inputs, of one with two columns, and of many.
 template <typename... Operands>

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from machine import DEVICE, SIMULATOR
-from rowwise import CHECKS, EXPORTS, HUGE, MIXES, OFFSETS, PACKED, SHAPES, check_every_role, check_special_rows
+from rowwise import CHECKS, EXPORTS, HUGE, MANY, MIXES, OFFSETS, SHAPES, check_every_role, check_special_rows
 
 import kjit
 
@@ -34,8 +34,8 @@ def test_rows_of_every_length_are_as_the_reference_in_float64(module: Any, op: s
 
 
 @pytest.mark.parametrize("op", ["rms_norm", "layer_norm", "cross_entropy"])
-@pytest.mark.parametrize("shape", [PACKED, HUGE])
-def test_rows_that_are_packed_and_rows_that_no_cluster_holds(module: Any, op: str, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("shape", [MANY, HUGE])
+def test_many_rows_and_rows_that_no_cluster_holds(module: Any, op: str, shape: tuple[int, int]) -> None:
     CHECKS[op](module, *shape, 0, DEVICE)
 
 
@@ -47,10 +47,6 @@ def test_tensors_of_every_role_and_several_dtypes(
 ) -> None:
     for rows, columns in SHAPES[:-6]:
         check_every_role(module, number, rows, columns, offsets, DEVICE, absent=absent)
-
-
-def test_packed_rows_of_tensors_of_every_role(module: Any) -> None:
-    check_every_role(module, 1, *PACKED, (0, 0), DEVICE, absent=False)
 
 
 @pytest.mark.parametrize("columns", [5, 64, 5001, 9000])

@@ -7,7 +7,6 @@
 #include <kjit/launch.h>
 #include <kjit/patterns/operands.h>
 #include <kjit/utils.h>
-#include <kjit/detail/row_pieces.cuh>
 #include <kjit/device.cuh>
 
 #include <kjit/detail/row_math.h>
@@ -214,77 +213,6 @@ inline void plan_prefetch(RowPlan& plan, const void* kernel, const RowSpread& sp
   constexpr int kOfWarp = 32 * kVec;  // what a warp reads at a time
   plan.ahead = at_a_time;
   plan.fetched = static_cast<int>(host::div_ceil(bytes, std::int64_t{spread.threads / 32 * kOfWarp})) * kOfWarp;
-}
-
-/// How packed rows are laid over blocks, where they are no power of two of vectors: one behind another, as they lie in
-/// memory. A block has a chunk of rows, in one or several groups; each thread has a vector of each group.
-struct PackedPlan {
-  std::int64_t num_rows;
-  int row_size;     // elements
-  int row_vectors;  // vectors
-  host::row::Division by_vectors;
-  int chunk_rows;
-  int group_rows;
-  int group_vectors;
-  int lane_bits;     // of the number of a lane among those, up to 32, that add up a row's vectors
-  int vector_slots;  // of an array with one for each vector of a chunk: a multiple of 16
-  unsigned block;
-  std::int64_t grid;
-  std::int64_t full_blocks;  // the first ones, in which each thread that has vectors has as many as it may have
-  std::size_t shared_bytes;
-};
-
-constexpr int kMaxPackedBlock = 384;
-
-/// How many rows of `vectors` vectors are a group: in a small block such that three quarters of its lanes have a
-/// vector, or a larger one where there is none.
-constexpr std::int64_t group_rows(std::int64_t vectors) {
-  constexpr std::int64_t kWarp = 32, kSmall = 128;
-  const auto lanes = [&](std::int64_t rows) { return host::div_ceil(rows * vectors, kWarp) * kWarp; };
-  std::int64_t best = 1;
-  const auto is_enough = [&] { return 4 * best * vectors >= 3 * lanes(best); };
-  for (std::int64_t rows = 1; rows * vectors <= (is_enough() ? kSmall : kMaxPackedBlock); ++rows) {
-    if (lanes(rows) * best <= lanes(best) * rows) best = rows;
-  }
-  return best;
-}
-
-/// Whether rows should be packed: where they would leave lanes idle, have a few vectors each, and are so many that it
-/// does not matter how long a block takes.
-constexpr bool worth_packing(std::int64_t rows, std::int64_t vectors) {
-  constexpr std::int64_t kMany = 524288, kLeast = 8, kMost = 192;
-  return (vectors & (vectors - 1)) != 0 && vectors >= kLeast && vectors <= kMost && rows * vectors >= kMany;
-}
-
-/// Packs rows of `vectors` vectors of `vec` elements; a thread has up to `parts`. In shared memory there is room for a
-/// total of each vector and something of `row_bytes` for each row.
-inline PackedPlan pack_rows(std::int64_t num_rows, std::int64_t vectors, int vec, int parts, std::size_t total_bytes,
-                            std::size_t row_bytes, DLDevice device) {
-  constexpr std::int64_t kWarp = 32, kBlocksPerSm = 4, kSerial = 8;  // kSerial: vectors that a lane adds up
-  const std::int64_t rows_of_group = group_rows(vectors), group_vectors = rows_of_group * vectors;
-  int sms = 0;
-  host::RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
-  std::int64_t groups = num_rows / (rows_of_group * sms * kBlocksPerSm);
-  groups = groups < 1 ? 1 : groups < parts ? groups : parts;
-  const std::int64_t chunk_rows = groups * rows_of_group;
-  const std::int64_t vector_slots = host::div_ceil(groups * group_vectors, std::int64_t{16}) * 16;
-  const std::int64_t block = host::div_ceil(group_vectors, kWarp) * kWarp;
-  int lane_bits = 0;  // more than needed where threads would be idle
-  while (lane_bits < 5 && (vectors > kSerial << lane_bits || chunk_rows << (lane_bits + 1) <= block)) ++lane_bits;
-  return {.num_rows = num_rows,
-          .row_size = static_cast<int>(vectors * vec),
-          .row_vectors = static_cast<int>(vectors),
-          .by_vectors = host::row::Division::by(vectors),
-          .chunk_rows = static_cast<int>(chunk_rows),
-          .group_rows = static_cast<int>(rows_of_group),
-          .group_vectors = static_cast<int>(group_vectors),
-          .lane_bits = lane_bits,
-          .vector_slots = static_cast<int>(vector_slots),
-          .block = static_cast<unsigned>(block),
-          .grid = host::div_ceil(num_rows, chunk_rows),
-          .full_blocks = groups == parts ? num_rows / chunk_rows : 0,
-          .shared_bytes =
-              static_cast<std::size_t>(vector_slots) * total_bytes + static_cast<std::size_t>(chunk_rows) * row_bytes};
 }
 
 }  // namespace kjit::details

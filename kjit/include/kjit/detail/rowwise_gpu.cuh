@@ -37,35 +37,22 @@ void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size,
 
   const bool aligned = aligned_head<kVec, Place::kElement, Place::kColumn>(tensors...) == 0 && row_size % kVec == 0 &&
                        (keeps_aligned<kVec>(tensors) && ...);
-  if (!aligned || vectors > std::int64_t{kMaxCluster} * kMaxRowBlock * kLongParts) {
-    constexpr int kAnywhereParts = Tuning::kAnywhereParts;
-    const int parts = vectors <= 64 ? kShortParts : kAnywhereParts;
-    const RowSpread spread = spread_rows(num_rows, vectors, parts, kAnywhereBlock);
-    plan.threads = spread.threads;
-    void (*kernel)(Math, RowPlan, Operands...) = kernels::rowwise_anywhere<Math, kAnywhereParts, Operands...>;
-    host::LaunchKernel(spread.grid, spread.block, device).enable_pdl()(kernel, math, plan, tensors...);
-    return;
-  }
-  if constexpr ((!Operands::kIsStrided && ...)) {
-    if (worth_packing(num_rows, vectors)) {
-      constexpr std::size_t kTotalBytes = sizeof(Total), kRowBytes = sizeof(typename Rules::Result);
-      const PackedPlan packing = pack_rows(num_rows, vectors, kVec, kParts, kTotalBytes, kRowBytes, device);
-      void (*kernel)(Math, PackedPlan, Operands...) = kernels::rowwise_packed<Math, kParts, Operands...>;
-      host::LaunchKernel launch(packing.grid, packing.block, device, packing.shared_bytes);
-      launch.enable_pdl()(kernel, math, packing, tensors...);
-      return;
-    }
-  }
-
   // A thread holds more of a row where a block would be alone on an SM, unless it has just so many full warps.
   constexpr int kInShort = Tuning::kShortBlock * kShortParts, kInHalf = kMaxRowBlock / 2 * kParts;
   const bool fits = vectors <= (kInShort < kInHalf ? kInShort : kInHalf) ||
                     (vectors % (32 * kParts) == 0 && vectors <= kMaxRowBlock * kParts);
-  const bool is_long = !fits || worth_sharing(num_rows, vectors);
+  bool is_long = !fits || worth_sharing(num_rows, vectors);
   void (*kernel)(Math, RowPlan, Operands...);
   int parts;
   RowSpread spread;
-  if (is_long) {
+  if (!aligned || vectors > std::int64_t{kMaxCluster} * kMaxRowBlock * kLongParts) {
+    constexpr int kAnywhereParts = Tuning::kAnywhereParts;
+    constexpr std::int64_t kHeld = std::int64_t{kMaxCluster} * kAnywhereBlock * kAnywhereParts;
+    is_long = false;
+    parts = vectors <= 64 ? kShortParts : kAnywhereParts;
+    spread = spread_rows(num_rows, vectors < kHeld ? vectors : kHeld, parts, kAnywhereBlock, kMaxCluster);
+    kernel = kernels::rowwise_anywhere<Math, kAnywhereParts, Operands...>;
+  } else if (is_long) {
     parts = kLongParts;
     spread = spread_rows(num_rows, vectors, parts, largest_block(vectors, parts), kMaxCluster);
     kernel = kernels::rowwise<Math, kLongParts, false, true, Operands...>;

@@ -2,7 +2,6 @@
 // it.
 //
 // - `rowwise`: all of a row is in the registers of the threads that share it, in aligned vectors, and is read once.
-// - `rowwise_packed`: short rows that would leave lanes of a warp idle, one behind another.
 // - `rowwise_anywhere`: rows of any length that begin anywhere; what does not fit into registers is read twice.
 
 #pragma once
@@ -10,7 +9,6 @@
 #include <kjit/patterns/operands.h>
 #include <kjit/patterns/totals.h>
 #include <kjit/detail/row_memory.cuh>
-#include <kjit/detail/row_pieces.cuh>
 #include <kjit/device.cuh>
 
 #include <kjit/detail/element.h>
@@ -218,10 +216,12 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
     total = combined(total, vector_total<Rules, kVec>(math, i, at, get<kOfTerm>(held)...));
   }
   total = begin_total<kLong>(total, plan.threads);
-  if (at_row + plan.ahead < plan.num_rows) {
+  const auto fetch_next = [&] {
+    if (at_row + plan.ahead >= plan.num_rows) return;
     (get<kAll>(held).template prefetch<kStaying, kParts>(plan, plan.ahead, lane, row_stride(tensors, plan.row_size)),
      ...);
-  }
+  };
+  if constexpr (!kIsShort) fetch_next();
 #pragma unroll
   for (int i = 0; i < kLate; ++i) {
     const int at = first + (kParts - kLate + i) * next;
@@ -260,74 +260,7 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
       (get<kAll>(held).store(i, at), ...);
     }
   }
-}
-
-/// What a thread does whose rows are packed: it has one vector of each group of rows, all in the same columns. What a
-/// vector adds to its row it tells in shared memory, and a few lanes combine each row. Where `kFull`, nothing asks
-/// whether a vector is there.
-template <typename Rules, int kVec, int kParts, bool kFull, std::size_t... kAll, std::size_t... kOfTerm,
-          std::size_t... kOfRow, std::size_t... kOfElement, typename Math, typename... Operands>
-KJIT_DEVICE void packed_rows(std::index_sequence<kAll...>, std::index_sequence<kOfTerm...>,
-                             std::index_sequence<kOfRow...>, std::index_sequence<kOfElement...>, const Math& math,
-                             const PackedPlan& plan, const Operands&... tensors) {
-  using Total = typename Rules::Total;
-  using Result = typename Rules::Result;
-  Total* const of_vector = reinterpret_cast<Total*>(device::row::details::dynamic_shared());
-  Result* const of_row = reinterpret_cast<Result*>(of_vector + plan.vector_slots);
-  const int thread = static_cast<int>(threadIdx.x);
-  const bool works = thread < plan.group_vectors;
-  const int thread_row = static_cast<int>(plan.by_vectors(threadIdx.x));
-  const int column = (thread - thread_row * plan.row_vectors) * kVec;
-  const std::int64_t first_row = std::int64_t{blockIdx.x} * plan.chunk_rows;
-  const std::int64_t left = plan.num_rows - first_row;
-  const int rows = !kFull && left < plan.chunk_rows ? static_cast<int>(left) : plan.chunk_rows;
-  const int vectors = works ? rows * plan.row_vectors : 0;
-  const auto has = [&](int i) { return kFull ? works : i * plan.group_vectors + thread < vectors; };
-
-  Pack<RowVectors<Operands, vector_of<Operands>(kVec), kIsInput<Operands> ? kParts : 1>...> held;
-  (get<kAll>(held).begin(tensors, first_row, plan.row_size), ...);
-
-  device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
-#pragma unroll
-  for (int i = 0; i < kParts; ++i) {
-    if (!has(i)) break;
-    (get<kAll>(held).template load<false>(i, (i * plan.group_vectors + thread) * kVec, false), ...);
-  }
-  if (works) (get<kAll>(held).load_column(0, column), ...);
-#pragma unroll
-  for (int i = 0; i < kParts; ++i) {
-    if (!has(i)) break;
-    (get<kOfTerm>(held).load_number(first_row + i * plan.group_rows + thread_row), ...);
-    of_vector[i * plan.group_vectors + thread] = vector_total<Rules, kVec>(math, i, column, get<kOfTerm>(held)...);
-  }
-  __syncthreads();
-  const int lanes = 1 << plan.lane_bits, lane = thread & (lanes - 1);
-  const int at_a_time = static_cast<int>(blockDim.x) >> plan.lane_bits;
-  for (int first = 0; first < rows; first += at_a_time) {
-    const int row = first + (thread >> plan.lane_bits);
-    Total total{};
-    if (row < rows) {
-      const unsigned begin = static_cast<unsigned>(row * plan.row_vectors), end = begin + plan.row_vectors;
-      for (unsigned i = begin + lane; i < end; i += lanes) total = combined(total, of_vector[i]);
-    }
-    for (int offset = lanes / 2; offset > 0; offset /= 2) total = combined_with_lane(total, offset);
-    if (row >= rows || lane != 0) continue;
-    (get<kOfRow>(held).load_number(first_row + row), ...);
-    const Result result = call_row<Rules>(math, total, plan.row_size, get<kOfRow>(held).slot(0, 0)...);
-    (get<kOfRow>(held).store_number(first_row + row), ...);
-    if constexpr (Rules::kHasElement) of_row[row] = result;
-  }
-  if constexpr (Rules::kHasElement) {
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      if (!has(i)) break;
-      const int row = i * plan.group_rows + thread_row;
-      (get<kOfElement>(held).load_number(first_row + row), ...);
-      vector_results<Rules, kVec>(math, of_row[row], i, column, get<kOfElement>(held)...);
-      (get<kAll>(held).store(i, (i * plan.group_vectors + thread) * kVec), ...);
-    }
-  }
+  if constexpr (kIsShort) fetch_next();  // earlier, it would delay rows that have no next one
 }
 
 /// What a thread holds of a tensor whose rows begin anywhere.
@@ -401,7 +334,7 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
   using enum Place;
   constexpr bool kHoldsColumns = Rules::kTermReadsColumns;
   constexpr bool kMayDiffer = (0 + ... + static_cast<int>(kIsResultOfElement<Operands>)) > 1;
-  const auto [wanted, lane] = place_in_row<false, typename Rules::Total>(plan.threads);
+  const auto [wanted, lane] = place_in_row<true, typename Rules::Total>(plan.threads);
   const std::int64_t at_row = wanted < plan.num_rows ? wanted : plan.num_rows - 1, row_size = plan.row_size;
   Pack<UnalignedVectors<Operands, vector_of<Operands>(kVec), kIsOfRow<Operands> ? 1 : kParts>...> held;
   (get<kAll>(held).begin(tensors, at_row, row_size), ...);
@@ -410,6 +343,7 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
   const std::int64_t head = elements_ahead<Operands...>(multiple, get<kAll>(held)...);
   const std::int64_t whole = row_size > head ? (row_size - head) & -kVec : 0, end = head + whole;
   const std::int64_t next = std::int64_t{plan.threads} * kVec, begin = head + lane * kVec;
+  await_cluster<true>(plan.threads);
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
   (get<kAll>(held).load_number(at_row), ...);
 
@@ -439,12 +373,16 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
     if (first + kParts * next >= end) break;
     first += kParts * next;
   }
+  total = begin_total<true>(total, plan.threads);
+  if (at_row + plan.ahead < plan.num_rows) {
+    (get<kAll>(held).template prefetch<0, kParts>(plan, plan.ahead, lane, row_stride(tensors, row_size)), ...);
+  }
   // Columns that are not held are read one vector ahead.
   constexpr bool kReadsColumns = !kHoldsColumns && Rules::kHasElement;
   if constexpr (kReadsColumns) {
     if (first < end) (get<kAll>(held).template begin_load<kColumn>(0, first), ...);
   }
-  total = finish_total<false>(total, plan.threads);
+  total = finish_total<true>(total, plan.threads);
   const typename Rules::Result of_row = call_row<Rules>(math, total, plan.row_size, get<kOfRow>(held).slot(0, 0)...);
   if (wanted != at_row) return;
   if (lane == 0) (get<kAll>(held).store_number(at_row), ...);
@@ -498,25 +436,6 @@ __global__ void __launch_bounds__(details::row_block<kEven || kLong, Math, Opera
   row_in_registers<Rules, kVec, kParts, kEven, kLong>(std::index_sequence_for<Operands...>(), typename Rules::OfTerm(),
                                                       typename Rules::OfRow(), typename Rules::OfElement(), math, plan,
                                                       tensors...);
-}
-
-/// Short rows, one behind another.
-template <typename Math, int kParts, typename... Operands>
-__global__ void __launch_bounds__(details::kMaxPackedBlock, 3)
-    rowwise_packed(const Math math, const __grid_constant__ details::PackedPlan plan, Operands... tensors) {
-  using namespace details;
-  using Rules = RowMath<Math, Operands...>;
-  constexpr int kVec = row_vector<Operands...>();
-  constexpr bool kMayBeFull = kParts == 4;  // rows of several tensors are faster with fewer registers
-  if (kMayBeFull && blockIdx.x < plan.full_blocks) {
-    packed_rows<Rules, kVec, kParts, kMayBeFull>(std::index_sequence_for<Operands...>(), typename Rules::OfTerm(),
-                                                 typename Rules::OfRow(), typename Rules::OfElement(), math, plan,
-                                                 tensors...);
-  } else {
-    packed_rows<Rules, kVec, kParts, false>(std::index_sequence_for<Operands...>(), typename Rules::OfTerm(),
-                                            typename Rules::OfRow(), typename Rules::OfElement(), math, plan,
-                                            tensors...);
-  }
 }
 
 /// Rows that begin anywhere, or are longer than registers hold.
