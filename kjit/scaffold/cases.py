@@ -198,7 +198,7 @@ class CasesView(View):
         """The main shape with these sizes of its named dimensions, the largest halved until a test can have it."""
         sizes = dict(named)
         while True:
-            shape = tuple(d if isinstance(d, int) else sizes[d] for d in self.placed.main.shape)
+            shape = tuple(d if isinstance(d, int) else sizes[str(d)] for d in self.placed.main.shape)
             largest = max(sizes, key=lambda name: sizes[name], default="")
             if self._elements(shape) <= MANY or sizes.get(largest, 0) <= 3:
                 return shape

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kjit.scaffold.patterns import Kind
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor, words_of
+from kjit.scaffold.sizes import Size
 from kjit.scaffold.start import View
 
 Role = Literal["in", "mut", "out"]
@@ -62,6 +63,9 @@ class TensorView:
     @property
     def data(self) -> str:
         """The pointer to its data, on the host."""
+        if self.optional and self.kind == "any":
+            pointer = f"static_cast<{self.pointee}*>({self.name}.value().data_ptr())"
+            return f"{self.name}.has_value() ? {pointer} : nullptr"
         if self.optional:
             return f"data_of<{self.pointee}>({self.name})"
         return f"static_cast<{self.pointee}*>({self.name}.data_ptr())"
@@ -88,6 +92,7 @@ class Check:
     element: str
     verifies: list[str]
     condition: str = ""
+    strides: str = ""
 
 
 @dataclass(frozen=True)
@@ -302,17 +307,80 @@ class CppView(View):
     @property
     def checks(self) -> list[Check]:
         """The matchers: one for each shape and element type, and one for each tensor that may be absent."""
-        checks: dict[tuple[str, str], Check] = {}
+        checks: dict[tuple[str, str, str], Check] = {}
         absent: list[Check] = []
-        for tensor, view in zip(self.signature.tensors, self.tensors, strict=True):
-            shape = _matcher_shape(tensor.shape)
+        views = {tensor.name: view for tensor, view in zip(self.signature.tensors, self.tensors, strict=True)}
+        for tensor in self._in_order_of_checks():
+            view, shape, strides = views[tensor.name], _matcher_shape(tensor.shape), ""
+            if tensor.strided:
+                strides = ", ".join(["-1"] * (len(tensor.shape) - 1) + ["1" if len(tensor.shape) > 1 else "-1"])
             if tensor.optional:
                 verify = f'verify({view.name}.value(), "{view.name}")'
-                absent.append(Check(shape, view.element, [verify], f"{view.name}.has_value()"))
+                absent.append(Check(shape, view.element, [verify], f"{view.name}.has_value()", strides))
             else:
-                check = checks.setdefault((shape, view.element), Check(shape, view.element, []))
+                check = checks.setdefault((shape, view.element, strides), Check(shape, view.element, [], "", strides))
                 check.verifies.append(f'verify({view.name}, "{view.name}")')
         return [*checks.values(), *absent]
+
+    def _in_order_of_checks(self) -> list[Tensor]:
+        """The tensors such that a size that follows from names comes when at most one of them is unknown."""
+        left, checked = list(self.signature.tensors), list[Tensor]()
+        while left:
+            known = {word for tensor in checked if not tensor.optional for d in tensor.shape for word in words_of(d)}
+            known |= {constant.name for constant in self.signature.constants}
+
+            def is_ready(tensor: Tensor, known: set[str] = known) -> bool:
+                sizes = [d for d in tensor.shape if isinstance(d, Size)]
+                alone = known | {d for d in tensor.shape if isinstance(d, str)}
+                return all(len([word for word in size.words if word not in alone]) <= 1 for size in sizes)
+
+            ready = next((tensor for tensor in left if is_ready(tensor)), left[0])
+            left.remove(ready)
+            checked.append(ready)
+        return checked
+
+    @property
+    def fields(self) -> list[Field]:
+        """What a kernel of one's own is given: data, strides, sizes, numbers."""
+        fields = []
+        for tensor, view in zip(self.signature.tensors, self.tensors, strict=True):
+            fields.append(Field(view.name, f"{view.pointee}*", view.data))
+            if tensor.strided:
+                strides = [f"{view.name}.stride({at})" for at in range(max(1, len(tensor.shape) - 1))]
+                fields.append(Field(f"{view.name}_strides[{len(strides)}]", "int64_t", f"{{{', '.join(strides)}}}"))
+        if self.has_ellipsis:
+            fields.append(Field("leading", "int64_t", "shape.numel()"))
+        known = self.signature.places()
+        fields += [Field(name, "int64_t", f"{name}.unwrap()") for name in self.signature.dimensions if name in known]
+        return [*fields, *self.members, Field("numel", "int64_t", self.largest)]
+
+    @property
+    def largest(self) -> str:
+        """How many elements the largest result has."""
+        results = [t.name for t in self.start.results]
+        counts = [f"{name}.numel()" for name in results]
+        return counts[0] if len(counts) == 1 else f"std::max({{{', '.join(counts)}}})"
+
+    @property
+    def zeroed(self) -> list[tuple[str, str, str]]:
+        """Each output, the type of its elements, and how many it has, of what the kernel is given."""
+        views = [tensor for tensor in self.tensors if tensor.role == "out"]
+        outputs = zip(views, self.signature.outputs, strict=True)
+        return [(view.name, view.element, self._count(output.shape)) for view, output in outputs]
+
+    def _count(self, shape: Sequence[Dimension]) -> str:
+        constants = {constant.name: constant.name for constant in self.signature.constants}
+        values = {name: f"params.{name}" for name in self.signature.dimensions} | constants
+        factors = []
+        for dimension in shape:
+            if isinstance(dimension, Size):
+                text = dimension.python(values).replace("//", "/")
+                factors.append(f"({text})" if " " in text else text)
+            elif dimension == ELLIPSIS:
+                factors.append("params.leading")
+            else:
+                factors.append(values.get(dimension, str(dimension)) if isinstance(dimension, str) else str(dimension))
+        return " * ".join(factors) or "1"
 
     def in_order(self, names: Sequence[str]) -> list[str]:
         """These results in the order in which they are computed: what is changed in place last."""
@@ -362,7 +430,8 @@ def _product(sizes: Sequence[Dimension]) -> str:
 
 def _matcher_shape(shape: tuple[Dimension, ...]) -> str:
     """As a matcher takes it: `shape`, `{B, D}` or `shape, {D}`."""
-    sizes = "{" + ", ".join(str(dimension) for dimension in shape if dimension != ELLIPSIS) + "}"
+    written = (d.cpp() if isinstance(d, Size) else str(d) for d in shape if d != ELLIPSIS)
+    sizes = "{" + ", ".join(written) + "}"
     if ELLIPSIS not in shape:
         return sizes
     return "shape" if len(shape) == 1 else f"shape, {sizes}"

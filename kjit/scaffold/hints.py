@@ -147,11 +147,12 @@ def computed_dimension(text: str, column: int) -> Advice:
     if re.fullmatch(r"\d+[A-Za-z_]\w*", dimension):
         return Advice(
             f"'{dimension}' is neither a name nor a number.",
-            f"a name begins with a letter; sizes that follow from others are checked by hand: {BY_HAND}",
+            "a name begins with a letter; a product is written "
+            + re.sub(r"(?<=\d)(?=[A-Za-z_])", "*", dimension, count=1),
         )
     return Advice(
-        f"'{dimension}' is calculated, and a dimension is a name, a number or '...'.",
-        f"sizes that follow from others are checked by hand: {BY_HAND}",
+        f"'{dimension}' is no size: a size is a product or quotient, plus at most one name and a number.",
+        f"for example 2*D, H*D, D/128, A+B or N+1; others get a name and are checked by hand: {BY_HAND}",
     )
 
 

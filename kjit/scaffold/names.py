@@ -49,8 +49,8 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 CPP_NAMES = _words(
     """
     at blockDim blockIdx blocks compute_t data_of device div_ceil element element_or_zero elementwise first gather given
-    gpu host i inverse_rms kjit launch matcher math numel row row_size row_total rowwise rsqrt run scalar_t shape sizes
-    std summed term threadIdx widen
+    gpu host i inverse_rms kjit launch leading matcher math numel params row row_size row_total rowwise rsqrt run
+    scalar_t shape sizes std summed term threadIdx widen
 
     GatherSizes In Index LaunchKernel Mut MutPerRow Optional OptionalIn OptionalPerColumn OptionalPerRow Out OutPerRow
     PerColumn PerRow RowSizes SymbolicDevice SymbolicShape SymbolicSize T Table TensorMatcher TensorView U

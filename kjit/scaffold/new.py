@@ -15,6 +15,7 @@ from kjit.errors import UsageError
 from kjit.project import Project, find_pyproject, load_toml, read_project
 from kjit.scaffold.cases import CasesView
 from kjit.scaffold.cpp import CppView
+from kjit.scaffold.custom_cases import CustomCases
 from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType, find_dtype, suggest_dtype
 from kjit.scaffold.fileset import FileSet
 from kjit.scaffold.init import add_package, add_project, finds_package, plan_project
@@ -29,7 +30,11 @@ from kjit.spec import Side
 MARKER = "The math"
 """How a comment begins that stands above what the user is to change."""
 
-_MANNERS = {"rowwise": "row by row", "gather": "for the rows that an index chooses"}
+_MANNERS = {
+    "rowwise": "row by row",
+    "gather": "for the rows that an index chooses",
+    "custom": "by a kernel of its own",
+}
 """How an op works, in the words of its docstring."""
 
 SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
@@ -250,7 +255,7 @@ def _context(
         "start": start,
         "cpp": cpp,
         "python": python,
-        "cases": CasesView(start, python),
+        "cases": (CustomCases if pattern.is_open else CasesView)(start, python),
         "module": project.module_name(op),
         "first_party": package.split(".")[0],
         "members": members,

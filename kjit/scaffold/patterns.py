@@ -16,9 +16,9 @@ from kjit.scaffold.dtypes import BY_HAND
 from kjit.scaffold.names import camel, cpp_stem, free_name
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Signature, SignatureError, Tensor
 
-Kind = Literal["element", "column", "number", "table", "index"]
+Kind = Literal["element", "column", "number", "table", "index", "any"]
 """What a tensor is to a kernel: it has an element for each element of the main tensor, for each column, for each row;
-or rows to choose from, or the numbers of those rows."""
+or rows to choose from, or the numbers of those rows; or what the author makes of it."""
 
 Kinds = Mapping[str, Kind]
 """The kind of every tensor of a signature, by name."""
@@ -35,6 +35,7 @@ class Pattern:
         place: the kind of every tensor; raises a `SignatureError` where the pattern cannot serve the signature.
         sums: it reduces rows.
         is_library: its kernels are those of kjit's headers, for all devices, and an op has the math alone.
+        is_open: it serves any signature, and the kernel is the author's.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Pattern:
     place: Callable[[Signature, str], Kinds]
     sums: bool = False
     is_library: bool = False
+    is_open: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,11 @@ class Placed:
             and (tensor.dtype, tensor.shape) == (output.dtype, output.shape)
             and not (tensor.mutable or tensor.optional)
         ]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the kernel is the author's."""
+        return "any" in self.kinds.values()
 
     @property
     def main(self) -> Tensor:
@@ -130,19 +137,29 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
     _check_names(signature, pattern, op)
     _check_parameters(signature)
     try:
+        if not pattern.is_open:
+            _check_plain(signature, pattern.name)
         return Placed(signature, pattern.place(signature, pattern.name), pattern.sums)
     except SignatureError as error:
-        for other in PATTERNS.values():
-            try:
-                other.place(signature, other.name)
-            except SignatureError:
-                continue
-            hint = f"--pattern {other.name} serves this signature"
-            if pattern.name != DEFAULT_PATTERN:  # which nobody may have chosen
-                hint += f"; or {error.hint}"
-            raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
-        hint = f"{error.hint}; for what no pattern serves, {BY_HAND}"
+        other = next((other for other in PATTERNS.values() if _serves(other, signature)), None)
+        assert other is not None  # `custom` serves all
+        hint = f"--pattern {other.name} serves this signature" + (
+            ", with a kernel of your own" if other.is_open else ""
+        )
+        # A default pattern may be nobody's choice: then another that has a kernel for it is what was meant.
+        if error.hint and (other.is_open or pattern.name != DEFAULT_PATTERN):
+            hint += f"; or {error.hint}"
         raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
+
+
+def _serves(pattern: Pattern, signature: Signature) -> bool:
+    try:
+        if not pattern.is_open:
+            _check_plain(signature, pattern.name)
+        pattern.place(signature, pattern.name)
+    except SignatureError:
+        return False
+    return True
 
 
 def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
@@ -208,6 +225,38 @@ def _typed(tensor: Tensor, shape: tuple[Dimension, ...]) -> str:
 def _first(signature: Signature) -> Tensor:
     """The first tensor that is always there."""
     return next(tensor for tensor in signature.inputs if not tensor.optional)
+
+
+def _check_plain(signature: Signature, pattern: str) -> None:
+    """Refuse what only an author's own kernel can make something of."""
+    computed = signature.has_sizes
+    if computed is not None:
+        raise signature.error(
+            computed,
+            f"pattern {pattern} takes sizes that are names and numbers, and '{computed.name}' is {computed.type}.",
+            "",
+        )
+    strided = next((tensor for tensor in signature.inputs if tensor.strided), None)
+    if strided is not None:
+        raise signature.error(
+            strided,
+            f"pattern {pattern} takes contiguous tensors, and '{strided.name}' is strided.",
+            f"write {replace(strided, strided=False)}",
+        )
+    constants = {constant.name for constant in signature.constants}
+    sized = next((tensor for tensor in signature.tensors if constants & set(map(str, tensor.shape))), None)
+    if sized is not None:
+        raise signature.error(
+            sized,
+            f"pattern {pattern} takes sizes that tensors have, and one of '{sized.name}' is a parameter.",
+            "",
+        )
+
+
+def _place_any(signature: Signature, pattern: str) -> Kinds:
+    """The author's kernel knows."""
+    del pattern
+    return dict.fromkeys((tensor.name for tensor in signature.tensors), "any")
 
 
 def _place_elements(signature: Signature, pattern: str) -> Kinds:
@@ -387,6 +436,13 @@ PATTERNS = {
             "the shortest kernel that shows check, configure, launch",
             "x: T[...], alpha: float = 2.0 -> out: T[...]",
             _place_elements,
+        ),
+        Pattern(
+            "custom",
+            "any signature: checks, wrapper, test and benchmark around a kernel of your own",
+            "x: T[N, 2*D] -> out: T[N, D]",
+            _place_any,
+            is_open=True,
         ),
     )
 }

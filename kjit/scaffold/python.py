@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kjit.scaffold.dtypes import DType
 from kjit.scaffold.patterns import Placed
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Tensor
+from kjit.scaffold.sizes import Size
 from kjit.scaffold.start import View
 
 
@@ -148,35 +149,59 @@ class PythonView(View):
         whole = [tensor.name for tensor in inputs if tensor.shape[:-1] == shape and shape]
         if whole:
             return f"{whole[0]}.shape[:-1]"
-        sizes = []
+        sizes, known = [], self._known_sizes
         for dimension in shape:
             if isinstance(dimension, int):
                 sizes.append(str(dimension))
                 continue
+            if isinstance(dimension, Size):
+                sizes.append(dimension.python({name: _in_brackets(value) for name, value in known.items()}))
+                continue
+            if dimension in known:
+                sizes.append(known[dimension])
+                continue
             # The `...` from the tensor that has the least besides it.
-            having = [tensor for tensor in inputs if dimension in tensor.shape]
-            owner = min(having, key=lambda tensor: len(tensor.shape) if dimension == ELLIPSIS else 0)
+            owner = min((t for t in inputs if ELLIPSIS in t.shape), key=lambda tensor: len(tensor.shape))
             behind = len(owner.shape) - 1
-            if dimension == ELLIPSIS:
-                sizes.append(f"*{owner.name}.shape" + (f"[:-{behind}]" if behind else ""))
-            else:
-                place = owner.shape.index(dimension)
-                sizes.append(f"{owner.name}.shape[{place - len(owner.shape) if ELLIPSIS in owner.shape else place}]")
+            sizes.append(f"*{owner.name}.shape" + (f"[:-{behind}]" if behind else ""))
         return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
     @property
-    def allocation_arguments(self) -> list[str]:
-        """The inputs that the outputs are made after."""
+    def _known_sizes(self) -> dict[str, str]:
+        """Each named dimension as an expression of the inputs' shapes."""
+        known = {constant.name: constant.name for constant in self.signature.constants}
+        for name, (tensor, place) in self.signature.places().items():
+            at = f"{tensor.name}.shape[{place - len(tensor.shape) if ELLIPSIS in tensor.shape else place}]"
+            dimension = tensor.shape[place]
+            if isinstance(dimension, Size):
+                at = dimension.solved(name, at, {other: _in_brackets(value) for other, value in known.items()})
+            known[name] = at
+        return known
+
+    @property
+    def _allocated_after(self) -> list[Parameter]:
         words = set(re.findall(r"\w+", " ".join(self.allocations)))
-        return [tensor.name for tensor in self.signature.inputs if tensor.name in words]
+        parameters: tuple[Parameter, ...] = (*self.signature.inputs, *self.signature.constants)
+        return [parameter for parameter in parameters if parameter.name in words]
+
+    @property
+    def allocation_arguments(self) -> list[str]:
+        """The parameters that the outputs are made after."""
+        return [parameter.name for parameter in self._allocated_after]
 
     @property
     def allocation_parameters(self) -> list[str]:
-        return [f"{name}: torch.Tensor" for name in self.allocation_arguments]
+        return [f"{parameter.name}: {_python_type(parameter)}" for parameter in self._allocated_after]
 
     @property
     def math(self) -> list[str]:
         """What `reference` returns, an expression for each result."""
+        if self.placed.is_open:
+            zeros = [
+                re.sub(r"\b(new_)?empty(_like)?\(", lambda made: made[0].replace("empty", "zeros"), allocation)
+                for allocation in self.allocations
+            ]
+            return zeros + self.mutated
         return [self.start.expression(name, "python") for name in self.results]
 
     @property
@@ -214,6 +239,10 @@ def _python_parameter(parameter: Parameter) -> str:
     return f"{parameter.name}: {_python_type(parameter)}{default}"
 
 
+def _in_brackets(expression: str) -> str:
+    return f"({expression})" if " " in expression else expression
+
+
 def _describe_overlap(inputs: Sequence[Tensor]) -> str:
     """Which tensors an output may share its memory with: those `inputs`, as a whole."""
     if not inputs:
@@ -228,6 +257,9 @@ def _describe(parameter: Parameter, placed: Placed) -> str:
         is_index = placed.kind(parameter) == "index"
         tables = "the tables" if len(placed.inputs("table")) > 1 else "the table"
         outside = f". A number that is no row of {tables} reads zeros" if is_index else ""
+        if parameter.strided:
+            gaps = "its stride may be any" if len(parameter.shape) == 1 else "all strides but the last may be any"
+            return f"{parameter.type.removesuffix(' strided')}; {gaps}{changed}{absent}"
         return f"{parameter.type}, contiguous{changed}{absent}{outside}"
     words = {"float": "a number", "int": "a whole number", "bool": "true or false"}[parameter.kind]
     return f"{words}, compiled into the kernel" if parameter.constant else words

@@ -4,11 +4,12 @@
 
     signature := [parameter {"," parameter}] ["->" output {"," output}]
     parameter := NAME ":" type ["=" default]
-    type      := "float" | "int" | "bool" | "const" ("int" | "bool") | ["mut"] ["Optional"] tensor
+    type      := "float" | "int" | "bool" | "const" ("int" | "bool") | ["mut"] ["Optional"] tensor ["strided"]
     output    := NAME ":" tensor
     tensor    := dtype "[" [dimension {"," dimension}] "]"
     dtype     := a capital letter with or without a digit (a dtype variable) | a dtype's name
-    dimension := NAME | NUMBER | "..."
+    dimension := "..." | term {("+" | "-") term}
+    term      := (NAME | NUMBER) {"*" (NAME | NUMBER)} ["/" (NAME | NUMBER)]
 
 Everything that `kjit new` writes (checks, wrapper, schema, test, byte count) comes from this one value, so the parser
 is strict: what it accepts is meaningful. It is written by hand, because its whole point is the error: the column where
@@ -21,7 +22,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -33,18 +34,20 @@ from kjit.scaffold.hints import (
     Advice,
     computed_dimension,
     decimal,
+    is_in_shape,
     no_dtype,
     no_type,
     sized,
     strange_character,
 )
 from kjit.scaffold.names import free_name, parameter_problem
+from kjit.scaffold.sizes import Size
 
 ELLIPSIS = "..."
 """The dimension that stands for any number of dimensions."""
 
 ScalarKind = Literal["float", "int", "bool"]
-Dimension = str | int
+Dimension = str | int | Size
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
@@ -54,6 +57,7 @@ _TOKEN = re.compile(
     r"|(?P<based>0[xXoObB]\w*)"
     rf"|(?P<number>{NUMBER})"
     r"|(?P<name>(?:torch\.)?[^\W\d]\w*)"
+    r"|(?P<operator>//|[*/])"
     r"|(?P<mark>[:,=\[\]+-])"
 )
 _VARIABLE = re.compile(r"[A-Z][0-9]?")
@@ -63,6 +67,9 @@ _UNTYPED = re.compile(
     rf"(?:(?P<type>float|int|bool)\b(?!\s*\[))?(?:\s*=\s*(?P<value>[+-]?{NUMBER}|True|False)(?=\s*(?:,|->|$)))?"
 )
 _INT64 = range(-(2**63), 2**63)
+
+CHECK_BY_HAND = "check it in the kernel's run()"
+"""What is left to do for what a size cannot say."""
 
 _LONGEST_NUMBER = 400
 """In characters, of which the largest float has 309."""
@@ -96,9 +103,10 @@ class Tensor:
     Args:
         name: of the parameter.
         dtype: a fixed dtype, or the name of a dtype variable.
-        shape: a name, a number or `...` for each dimension.
+        shape: a name, a number, what follows from names, or `...` for each dimension.
         mutable: changed in place.
         optional: may be None.
+        strided: all dimensions but the last may have any stride; the only one of a tensor, too.
         column: where it stands in the text; no part of the value.
     """
 
@@ -108,11 +116,13 @@ class Tensor:
     mutable: bool = False
     optional: bool = False
     column: int = field(default=0, compare=False, repr=False)
+    strided: bool = False
 
     @property
     def type(self) -> str:
         """As in a signature: `T[B, D]`."""
-        return f"{self.dtype}[{', '.join(str(dimension) for dimension in self.shape)}]"
+        shape = ", ".join(str(dimension) for dimension in self.shape)
+        return f"{self.dtype}[{shape}]{' strided' if self.strided else ''}"
 
     def __str__(self) -> str:
         words = ("mut " if self.mutable else "") + ("Optional " if self.optional else "")
@@ -181,8 +191,39 @@ class Signature:
     @property
     def dimensions(self) -> tuple[str, ...]:
         """The named dimensions, in order of appearance."""
-        names = (d for tensor in self.tensors for d in tensor.shape if isinstance(d, str) and d != ELLIPSIS)
-        return tuple(dict.fromkeys(names))
+        constants = {constant.name for constant in self.constants}
+        names = (word for tensor in self.tensors for d in tensor.shape for word in words_of(d))
+        return tuple(name for name in dict.fromkeys(names) if name not in constants)
+
+    @property
+    def always(self) -> tuple[Tensor, ...]:
+        """The tensor parameters that are always there."""
+        return tuple(tensor for tensor in self.inputs if not tensor.optional)
+
+    def places(self, tensors: Iterable[Tensor] | None = None) -> dict[str, tuple[Tensor, int]]:
+        """The tensor, and its dimension, that says how large each named dimension is: one that has the name alone, or
+        from which it can be solved. By default among the inputs that are always there."""
+        tensors = list(self.always if tensors is None else tensors)
+        constants = {constant.name for constant in self.constants}
+        places: dict[str, tuple[Tensor, int]] = {}
+        for tensor in tensors:
+            for at, dimension in enumerate(tensor.shape):
+                if isinstance(dimension, str) and dimension not in (ELLIPSIS, *constants):
+                    places.setdefault(dimension, (tensor, at))
+        known = -1
+        while known != len(places):
+            known = len(places)
+            for tensor in tensors:
+                for at, dimension in enumerate(tensor.shape):
+                    unknown = [word for word in words_of(dimension) if word not in places and word not in constants]
+                    if len(unknown) == 1:
+                        places[unknown[0]] = (tensor, at)
+        return places
+
+    @property
+    def has_sizes(self) -> Tensor | None:
+        """The first tensor with a size that follows from others."""
+        return next((t for t in self.tensors if any(isinstance(d, Size) for d in t.shape)), None)
 
     @property
     def names(self) -> frozenset[str]:
@@ -197,6 +238,13 @@ class Signature:
     def __str__(self) -> str:
         left = ", ".join(str(parameter) for parameter in self.parameters)
         return left + (" -> " + ", ".join(str(output) for output in self.outputs) if self.outputs else "")
+
+
+def words_of(dimension: Dimension) -> tuple[str, ...]:
+    """The names in a dimension."""
+    if isinstance(dimension, Size):
+        return dimension.words
+    return (dimension,) if isinstance(dimension, str) and dimension != ELLIPSIS else ()
 
 
 def parse_signature(text: str) -> Signature:
@@ -236,6 +284,8 @@ class _Parser:
             match = _TOKEN.match(self.text, column)
             if match is None or match.lastgroup is None:
                 raise self.advise(strange_character(self.text, column), column)
+            if match.lastgroup == "operator" and not is_in_shape(self.text, column):
+                raise self.advise(strange_character(self.text, column), column)
             if match.lastgroup == "broken":
                 raise self.error(f"'{match.group()}' is no arrow.", column=column, hint="an arrow is written '->'")
             if match.lastgroup == "number" and len(match.group()) > _LONGEST_NUMBER:
@@ -247,7 +297,7 @@ class _Parser:
             if match.lastgroup == "based":
                 raise self.error(f"'{match.group()}' is no decimal number.", column=column, hint=decimal(match.group()))
             if match.lastgroup != "space":
-                kind = match.group() if match.lastgroup == "mark" else match.lastgroup
+                kind = match.group()[0] if match.lastgroup in ("mark", "operator") else match.lastgroup
                 text = match.group().replace("_", "") if kind == "number" else match.group()
                 tokens.append(_Token(kind, text, column))
             column = match.end()
@@ -356,7 +406,8 @@ class _Parser:
                 column=token.column,
                 hint=f"{before}{free}: {sized(token.text)}{shape}",
             )
-        problem = parameter_problem(token.text)
+        is_const = self.token.kind == ":" and self.tokens[self.next + 1].text == "const"
+        problem = parameter_problem(token.text, dimension=is_const and _VARIABLE.fullmatch(token.text) is not None)
         if problem is not None:
             raise self.error(problem.reason, column=token.column, hint=problem.hint)
         return token
@@ -425,9 +476,10 @@ class _Parser:
     def tensor_parameter(self, name: _Token, type_token: _Token, *, mutable: bool, optional: bool) -> Tensor:
         dtype = self.dtype(type_token, name.text)
         shape = self.shape()
-        tensor = Tensor(name.text, dtype, shape, mutable, optional, name.column)
+        strided = self.strided(name.text, shape)
+        tensor = Tensor(name.text, dtype, shape, mutable, optional, name.column, strided)
         # What is changed in place is always there: no pattern serves another.
-        served = Tensor(name.text, dtype, shape, mutable, optional=not mutable)
+        served = Tensor(name.text, dtype, shape, mutable, optional=not mutable, strided=strided)
         equals = self.token
         if not self.takes("="):
             if optional:
@@ -448,6 +500,19 @@ class _Parser:
                 f"'{name.text}' has the default None and is not Optional.", column=equals.column, hint=str(served)
             )
         return tensor
+
+    def strided(self, name: str, shape: tuple[Dimension, ...]) -> bool:
+        column = self.token.column
+        if not self.word("strided"):
+            return False
+        if ELLIPSIS in shape or not shape:
+            reason = "has any number of dimensions" if shape else "has none"
+            raise self.error(
+                f"strides belong to dimensions, and '{name}' {reason}.",
+                column=column,
+                hint=f"name them: {name}: T[N, D] strided",
+            )
+        return True
 
     def output(self, parameters: Sequence[Parameter], before: Sequence[Tensor]) -> Tensor:
         # Before a type it is a name, good or bad: to leave it away would lose the output.
@@ -476,6 +541,12 @@ class _Parser:
             )
         dtype = self.dtype(type_token, name.text)
         tensor = Tensor(name.text, dtype, self.shape(), column=name.column)
+        if self.token.text == "strided":
+            raise self.error(
+                "an output is contiguous, and cannot be strided.",
+                column=self.token.column,
+                hint=f"{tensor}; a slice is changed in place by a parameter: {replace(tensor, mutable=True)} strided",
+            )
         if self.token.kind == "=":
             raise self.error(
                 "an output has no default.", column=self.token.column, hint=f"{tensor}; a caller may pass out="
@@ -525,7 +596,7 @@ class _Parser:
         token, after = self.token, self.tokens[min(self.next + 1, len(self.tokens) - 1)]
         is_next = token.kind in ("name", "number", "ellipsis")
         is_fixed = token.kind in (":", "=") and after.kind == "number"
-        if token.kind in ("+", "-") or is_fixed or (is_next and dimensions and self.is_glued()):
+        if token.kind in "+-*/" or is_fixed or (is_next and dimensions and self.is_glued()):
             raise self.advise(computed_dimension(self.text, token.column), token.column)
         written = f"{dtype}[{', '.join([*map(str, dimensions), *([token.text] if is_next else [])])}]"
         if is_next:
@@ -547,25 +618,14 @@ class _Parser:
             )
 
     def dimension(self, before: list[Dimension]) -> Dimension:
+        if self.token.kind in ("name", "number"):
+            return self.size()
         token = self.take()
         if token.kind == "ellipsis":
             if ELLIPSIS in before:
                 raise self.error("'...' stands twice in one shape.", column=token.column, hint="for example: T[..., D]")
             return ELLIPSIS
-        if token.kind == "number":
-            if not token.text.isdecimal() or not 0 < int(token.text) < 2**63:
-                raise self.error(
-                    f"a dimension is a whole number from 1, not {token.text}.",
-                    column=token.column,
-                    hint="for example: T[N, 8]",
-                )
-            return int(token.text)
-        if token.kind == "name":
-            problem = parameter_problem(token.text, dimension=True)
-            if problem is not None:
-                raise self.error(problem.reason, column=token.column, hint=problem.hint)
-            return token.text
-        if token.kind in (":", "-", "+"):
+        if token.kind in (":", "-", "+", "*", "/"):
             raise self.advise(computed_dimension(self.text, token.column), token.column)
         raise self.error(
             f"expected a dimension (a name, a number or '...'), found '{token.text}'."
@@ -574,6 +634,88 @@ class _Parser:
             column=token.column,
             hint="for example: T[B, D], T[N, 8] or T[...]",
         )
+
+    def size(self) -> Dimension:
+        """A dimension that is no `...`."""
+        column = self.token.column
+        terms = [(1, self.term())]
+        while self.token.kind in ("+", "-"):
+            sign = 1 if self.take().kind == "+" else -1
+            terms.append((sign, self.term()))
+        plus = sum(sign * term for sign, term in terms if isinstance(term, int))
+        named = [(sign, term) for sign, term in terms if not isinstance(term, int)]
+        if not named:
+            if not 0 < plus < 2**63:
+                raise self.error(
+                    f"a dimension is a whole number from 1 that fits in 64 bits, not {plus}.",
+                    column=column,
+                    hint="for example: T[N, 8]",
+                )
+            return plus
+        # One of two names stands alone, and is added.
+        first, *others = sorted((term for _, term in named), key=lambda term: isinstance(term, str))
+        if any(sign < 0 for sign, _ in named) or len(others) > 1 or any(not isinstance(term, str) for term in others):
+            raise self.error(
+                "a size is a product or quotient, plus at most one name and a number.",
+                column=column,
+                hint=f"for example 2*D, D/128, H*D, A+B or N+1; give this one a name of its own, and {CHECK_BY_HAND}",
+            )
+        more = str(others[0]) if others else ""
+        if isinstance(first, str):
+            return Size((first,), more=more, plus=plus) if more or plus else first
+        return replace(first, more=more, plus=plus)
+
+    def term(self) -> Dimension:
+        """A product, or a quotient."""
+        column, factor, names = self.token.column, 1, list[str]()
+        while True:
+            factor, name = self.factor(factor)
+            names += [name] if name else []
+            if not self.takes("*"):
+                break
+        divisor: int | str = 1
+        if self.takes("/"):
+            if self.token.text == "0":
+                raise self.error("a size is divided by 0.", column=self.token.column, hint="for example: D/128")
+            number, name = self.factor(1)
+            divisor = name or number
+            if self.token.kind in ("*", "/"):
+                raise self.error(
+                    "a size is divided once, and last.", column=self.token.column, hint="for example: T[N, 2*D/128]"
+                )
+        if not names:
+            if isinstance(divisor, str) or factor % divisor:
+                raise self.error(f"{factor} is not divided by {divisor} without a rest.", column=column, hint="T[N, 8]")
+            return factor // divisor
+        if len(names) > 2:
+            raise self.error(
+                f"a size is a product of at most two names, and this has {len(names)}.",
+                column=column,
+                hint=f"give it a name of its own, and {CHECK_BY_HAND}",
+            )
+        if isinstance(divisor, int):
+            common = math.gcd(factor, divisor)
+            factor, divisor = factor // common, divisor // common
+        return names[0] if (len(names), factor, divisor) == (1, 1, 1) else Size(tuple(names), factor, divisor)
+
+    def factor(self, product: int) -> tuple[int, str]:
+        """The product with the next number, or the next name."""
+        token = self.take()
+        if token.kind == "number":
+            if not token.text.isdecimal() or not 0 < product * int(token.text) < 2**63:
+                whole = f"{product} * " if product > 1 and token.text != "0" else ""
+                raise self.error(
+                    f"a dimension is a whole number from 1 that fits in 64 bits, not {whole}{token.text}.",
+                    column=token.column,
+                    hint="for example: T[N, 8]",
+                )
+            return product * int(token.text), ""
+        if token.kind == "name":
+            problem = parameter_problem(token.text, dimension=True)
+            if problem is not None:
+                raise self.error(problem.reason, column=token.column, hint=problem.hint)
+            return product, token.text
+        raise self.advise(computed_dimension(self.text, token.column), token.column)
 
     def scalar(self, name: _Token, type_token: _Token, *, constant: bool, modified: bool) -> Scalar:
         kind = type_token.text
@@ -706,8 +848,9 @@ def _check(signature: Signature) -> None:
                 hint = f"what is changed in place is a mut parameter and no output: {mutable}; else {hint}"
             raise signature.error(parameter, f"the name '{parameter.name}' is used twice.", hint)
         seen[parameter.name] = "parameter"
+    constants = {constant.name: constant for constant in signature.constants if constant.kind == "int"}
     for tensor in signature.tensors:
-        names = [(d, "dimension") for d in tensor.shape if isinstance(d, str) and d != ELLIPSIS]
+        names = [(word, "dimension") for d in tensor.shape for word in words_of(d) if word not in constants]
         if isinstance(tensor.dtype, str):
             names.append((tensor.dtype, "dtype variable"))
         for name, role in names:
@@ -716,7 +859,7 @@ def _check(signature: Signature) -> None:
                 raise signature.error(
                     tensor,
                     f"'{name}' is a {role} here and a {seen[name]} elsewhere.",
-                    f"an output has sizes of inputs; where a number says how large it is, {BY_HAND}"
+                    f"an output has sizes of inputs, and of const ints: {name}: const int = 8"
                     if is_given
                     else f"give the {role} another name",
                 )
@@ -764,11 +907,12 @@ def _check(signature: Signature) -> None:
             _what_is_written(signature, out, always),
         )
 
-    dimensions = {dimension for tensor in always for dimension in tensor.shape}
+    _check_sizes(signature, constants)
+    known_names = {*signature.places(), *(ELLIPSIS for tensor in always if ELLIPSIS in tensor.shape), *constants}
     for output in signature.outputs:
-        for dimension in output.shape:
-            if isinstance(dimension, str) and dimension not in dimensions:
-                known = ", ".join(str(d) for d in sorted(map(str, dimensions))) or "none"
+        for dimension in (word for d in output.shape for word in ((d,) if d == ELLIPSIS else words_of(d))):
+            if dimension not in known_names:
+                known = ", ".join(sorted(known_names)) or "none"
                 raise signature.error(
                     output,
                     f"the size of dimension '{dimension}' of '{output.name}' is not known: no input that is always"
@@ -785,6 +929,42 @@ def _check(signature: Signature) -> None:
                 f"use the dtype of an input ({', '.join(sorted(map(str, variables)))}) or a fixed one such as float32;"
                 f" where the caller chooses it, {BY_HAND}",
             )
+
+
+def _check_sizes(signature: Signature, constants: Mapping[str, Scalar]) -> None:
+    """Refuse sizes that nothing tells, and those that no value makes sense of."""
+    for tensor in signature.tensors:
+        sizes = [dimension for dimension in tensor.shape if isinstance(dimension, Size)]
+        known = {*signature.places([*signature.always, tensor]), *constants}
+        for size in sizes:
+            if isinstance(size.divisor, str) and size.divisor not in constants:
+                raise signature.error(
+                    tensor,
+                    f"'{size}' of '{tensor.name}' is divided by '{size.divisor}', which is no number and no const int.",
+                    f"for example: {size.divisor.lower()}: const int = 128, and {size.names[0]}/{size.divisor.lower()}",
+                )
+            unknown = [word for word in dict.fromkeys(size.words) if word not in known]
+            if unknown and tensor not in signature.outputs:  # of which the size of an output is an error of its own
+                raise signature.error(
+                    tensor,
+                    f"'{size}' of '{tensor.name}' does not tell what {' and '.join(unknown)} are: no tensor that is"
+                    " always there has one of them alone.",
+                    f"give it a name of its own: {tensor.name}: {_renamed(tensor, size, signature)}",
+                )
+            for word in size.words:
+                constant = constants.get(word)
+                if constant is not None and constant.default is not None and constant.default < 1:
+                    raise signature.error(
+                        constant,
+                        f"'{word}' is part of the size '{size}', and {constant.default} is no size.",
+                        f"{word}: const int = 1",
+                    )
+
+
+def _renamed(tensor: Tensor, size: Size, signature: Signature) -> str:
+    name = next(name for name in ("N", "M", "K", "L", "P", "Q") if name not in signature.names)
+    shape = tuple(name if dimension == size else dimension for dimension in tensor.shape)
+    return str(replace(tensor, shape=shape)).removeprefix(f"{tensor.name}: ")
 
 
 def _what_is_written(signature: Signature, out: str, always: Sequence[Tensor]) -> str:

@@ -21,6 +21,53 @@ std::int64_t two_tensors(TensorView dst, TensorView src) {
   return rows.unwrap() * columns.unwrap();
 }
 
+std::int64_t halves(TensorView x, TensorView out) {
+  SymbolicSize N{"N"}, D{"D"};
+  TensorMatcher({N, 2 * D}).verify(x, "x");
+  TensorMatcher({N, D}).verify(out, "out");
+  return D.unwrap();
+}
+
+std::int64_t groups(TensorView x, TensorView scales) {
+  SymbolicSize N{"N"}, D{"D"};
+  TensorMatcher({N, D}).verify(x, "x");
+  TensorMatcher({N, D / 128}).verify(scales, "scales");
+  return D.unwrap();
+}
+
+std::int64_t heads(TensorView flat, TensorView weight) {
+  SymbolicSize H{"H"}, D{"D"};
+  TensorMatcher({D}).verify(weight, "weight");
+  const TensorMatcher matcher({H * D * 2});
+  TensorMatcher(matcher).verify(flat, "flat").verify(flat, "flat");
+  return H.unwrap();
+}
+
+std::int64_t joined(TensorView a, TensorView both) {
+  SymbolicSize A{"A"}, B{"B"};
+  TensorMatcher({A}).verify(a, "a");
+  TensorMatcher({2 * A + B - 1}).verify(both, "both");
+  return B.unwrap();
+}
+
+std::int64_t shifted(TensorView starts, TensorView x) {
+  SymbolicSize N{"N"};
+  TensorMatcher({N + 1}).verify(starts, "starts");
+  TensorMatcher({N}).verify(x, "x");
+  return N.unwrap();
+}
+
+void too_much(std::int64_t which, TensorView x) {
+  SymbolicSize A{"A"}, B{"B"}, C{"C"};
+  if (which == 0) TensorMatcher({A * B}).verify(x, "x");
+  if (which == 1) TensorMatcher({A * B * C}).verify(x, "x");
+  if (which == 2) TensorMatcher({A / 0}).verify(x, "x");
+  if (which == 3) TensorMatcher({(A + B) * 2}).verify(x, "x");
+  if (which == 4) TensorMatcher({A + B + C}).verify(x, "x");
+  A.set_value(std::int64_t{1} << 62);
+  if (which == 5) TensorMatcher({4 * A}).verify(x, "x");
+}
+
 void any_size(TensorView a, TensorView b) {
   TensorMatcher({-1, 3}).verify(a, "a").verify(b, "b");
 }
@@ -228,6 +275,12 @@ KJIT_EXPORT(leading_dimensions, leading_dimensions)
 KJIT_EXPORT(device_options_are_kept, device_options_are_kept)
 KJIT_EXPORT(dtype_options_are_kept, dtype_options_are_kept)
 KJIT_EXPORT(of_bool, of_type<bool>)
+KJIT_EXPORT(halves, halves)
+KJIT_EXPORT(groups, groups)
+KJIT_EXPORT(heads, heads)
+KJIT_EXPORT(joined, joined)
+KJIT_EXPORT(shifted, shifted)
+KJIT_EXPORT(too_much, too_much)
 KJIT_EXPORT(of_uint8, of_type<std::uint8_t>)
 KJIT_EXPORT(of_int64, of_type<std::int64_t>)
 KJIT_EXPORT(of_float16, of_type<fp16_t>)

@@ -51,6 +51,51 @@ def test_minus_one_matches_a_different_size_every_time(module: Any) -> None:
         module.any_size(torch.zeros(2, 3), torch.zeros(2, 4))
 
 
+def test_sizes_that_follow_from_others_are_solved_and_compared(module: Any) -> None:
+    assert module.halves(torch.zeros(2, 6), torch.zeros(2, 3)) == 3
+    assert module.halves(torch.zeros(2, 0), torch.zeros(2, 0)) == 0
+    assert module.groups(torch.zeros(2, 256), torch.zeros(2, 2)) == 256
+    assert module.heads(torch.zeros(48), torch.zeros(8)) == 3
+    assert module.joined(torch.zeros(3), torch.zeros(9)) == 4
+    assert module.shifted(torch.zeros(5), torch.zeros(4)) == 4
+
+
+@pytest.mark.parametrize(
+    ("export", "shapes", "message"),
+    [
+        ("halves", [(2, 7), (2, 3)], "Tensor match failed for x: "),
+        ("halves", [(2, 7), (2, 3)], "Size mismatch for shape#1('2*D'): expected a multiple of 2 but got 7"),
+        ("halves", [(2, 6), (2, 4)], "Size mismatch for shape#1('D'): expected 3 (bound by x at tensor_cases.cpp:"),
+        ("groups", [(2, 100), (2, 1)], "shape#1('D/128'): 128 does not divide 100, as D is 100 (bound by x at"),
+        ("groups", [(2, 256), (2, 3)], "shape#1('D/128'): expected 2, as D is 256 (bound by x at tensor_cases.cpp:"),
+        ("heads", [(50,), (8,)], "shape#0('2*H*D'): expected a multiple of 16, as D is 8 (bound by weight at"),
+        ("joined", [(3,), (4,)], "shape#0('2*A+B-1'): expected at least 5, as A is 3 (bound by a at"),
+        ("shifted", [(0,), (0,)], "shape#0('N+1'): expected at least 1 but got 0"),
+    ],
+)
+def test_a_size_that_does_not_follow_is_told_with_the_numbers(
+    module: Any, export: str, shapes: list[tuple[int, ...]], message: str
+) -> None:
+    with refused(message):
+        getattr(module, export)(*(torch.zeros(shape) for shape in shapes))
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        (0, "'A' and 'B' have no value yet: verify a tensor that has one of these sizes ahead of this one"),
+        (1, "a size is a product of positive numbers and at most two symbols"),
+        (2, "a size cannot be divided by 0"),
+        (3, "a size is a product of positive numbers and at most two symbols, ahead of a division or a sum"),
+        (4, "a sum of sizes has one product and at most one more symbol"),
+        (5, "shape#0('4*A'): expected what has more than 63 bits, as A is 4611686018427387904"),
+    ],
+)
+def test_a_size_that_cannot_be_computed_is_refused(module: Any, which: int, message: str) -> None:
+    with refused(message):
+        module.too_much(which, torch.zeros(4))
+
+
 def test_a_tensor_without_a_name_is_still_described(module: Any) -> None:
     module.exact(torch.zeros(2, 3))
     with refused("Tensor match failed for Tensor<3, 2>"):

@@ -1,17 +1,20 @@
 """Random signatures, each one that a pattern serves.
 
 Signatures without an aim reach the element-wise patterns at most. Those for a pattern have what it is about: for
-`rowwise` a tensor of rows, with weights for its columns and numbers for its rows; for `gather` a table and an index.
+`rowwise` a tensor of rows, with weights for its columns and numbers for its rows; for `gather` a table and an index;
+for `custom` sizes that follow from others, and tensors with gaps.
 A signature belongs to a number, so that a failure can be had again.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from kjit.scaffold.dtypes import DTYPES, DType
 from kjit.scaffold.names import parameter_problem
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
+from kjit.scaffold.sizes import Size
 
 Shape = tuple[Dimension, ...]
 
@@ -23,7 +26,8 @@ ROW_DTYPE = tuple(dtype for dtype in ANY_DTYPE if isinstance(dtype, str) or dtyp
 def signature_for(pattern: str, number: int) -> Signature:
     """A signature that `pattern` serves, the same for the same number."""
     maker = _Maker(random.Random(f"{pattern} {number}"))
-    return {"rowwise": maker.rows, "gather": maker.gather}.get(pattern, maker.elements)()
+    makers = {"rowwise": maker.rows, "gather": maker.gather, "custom": maker.custom}
+    return makers.get(pattern, maker.elements)()
 
 
 class _Maker:
@@ -53,6 +57,33 @@ class _Maker:
         kinds = [shape, index.shape, row] if row and row != index.shape else [shape]
         more = [self.tensor(table.shape, ANY_DTYPE)] if self.random.random() < 0.3 else []
         return self.signature([table, index, *more], kinds, [shape], ANY_DTYPE, shuffled=False)
+
+    def custom(self) -> Signature:
+        """Several shapes, sizes that follow from others, tensors with gaps."""
+        number = Scalar(self.name(), "int", constant=True, default=self.choose(1, 2, 16))
+        names: Shape = ("N", "H", "D")[: self.random.randint(1, 3)]
+        lead: Shape = self.choose((), (), (ELLIPSIS,))
+        main = self.tensor((*lead, *names), ANY_DTYPE)
+        name = self.choose(*map(str, names))
+        sizes: list[Dimension] = [
+            *names,
+            4,
+            number.name,
+            Size((name,), self.choose(2, 3)),
+            Size((name,), divisor=self.choose(2, 16, number.name)),
+            Size((name,), plus=self.choose(1, 7)),
+            Size((name,), more=str(names[0])),
+            Size((str(names[0]), str(names[-1]))),
+        ]
+        shapes: list[Shape] = [(*lead, *names)]
+        for _ in range(3):
+            shapes.append((*lead, *(self.choose(*sizes) for _ in range(self.random.randint(1, 2)))))
+        made = self.signature([main], shapes, shapes, ANY_DTYPE, shuffled=True)
+        gaps = tuple(
+            replace(p, strided=self.random.random() < 0.2) if isinstance(p, Tensor) and not lead and p.shape else p
+            for p in made.parameters
+        )
+        return replace(made, parameters=(*gaps, number))
 
     def signature(
         self,

@@ -117,7 +117,26 @@ LONG = "a_name_with_letters_up_to_28"
         ("x: T[N], s: float = 1/3 -> out: T[N]", "/", "no meaning", "write 0.3333333333333333 in the place of 1/3"),
         ("x: T[N], s: float = -2.5e-1 * 3 -> out: T[N]", "* 3", "no meaning", "write 0.75 in the place of 2.5e-1 * 3"),
         ("x: T[N], n: int = 2**10 -> out: T[N]", "**10", "no meaning", "write 1024 in the place of "),
-        ("x: T[N, 4*64] -> out: T[N, 256]", "*64", "no meaning", "write 256 in the place of "),
+        ("x: T[N, 4*-64] -> out: T[N, 256]", "-64", "'4*-64' is no size", "2*D, H*D, D/128"),
+        ("x: T[N, D/0] -> out: T[N, D]", "0]", "divided by 0", "D/128"),
+        ("x: T[N, 9/2] -> out: T[N]", "9/2", "9 is not divided by 2 without a rest", "T[N, 8]"),
+        ("x: T[4611686018427387904*2] -> out: T[N]", "2]", "fits in 64 bits, not 4611686018427387904 * 2", "T[N, 8]"),
+        ("x: T[N, 3-8] -> out: T[N]", "3-8", "not -5", "T[N, 8]"),
+        ("x: T[A*B] -> out: T[A]", "x:", "'A*B' of 'x' does not tell what A and B are", "x: T[N]"),
+        ("x: T[N], y: T[A, A*N*A] -> out: T[A]", "A*N", "at most two names, and this has 3", "a name of its own"),
+        ("x: T[N, D/2/2] -> out: T[N]", "/2]", "divided once, and last", "2*D/128"),
+        ("x: T[N, D/2*2] -> out: T[N]", "*2]", "divided once, and last", "2*D/128"),
+        ("x: T[N, D-N] -> out: T[N]", "D-N", "plus at most one name and a number", "A+B or N+1"),
+        ("x: T[A, B], y: T[A*2+B*3] -> out: T[A]", "A*2", "plus at most one name", "a name of its own"),
+        ("x: T[N, D], w: T[D/N] -> out: T[N]", "w:", "'D/N' of 'w' is divided by 'N'", "n: const int = 128, and D/n"),
+        ("x: T[N, 2D] -> out: T[N]", "D]", "'2D' is neither a name nor a number", "2*D"),
+        ("x: T[N, D], g: const int = 0 -> s: T[N, D/g]", "g:", "0 is no size", "g: const int = 1"),
+        ("x: T[N], n: int -> out: T[n]", "out:", "a dimension here and a parameter", "n: const int = 8"),
+        ("x: T[N], y: Optional T[2*M*K] = None -> out: T[N]", "y:", "does not tell what M and K are", "y: Optional T["),
+        ("x: T[N] -> out: T[M*2]", "out:", "dimension 'M' of 'out' is not known", "(N)"),
+        ("x: T[...] strided -> out: T[...]", "strided", "any number of dimensions", "x: T[N, D] strided"),
+        ("x: T[] strided, y: T[N] -> out: T[N]", "strided", "'x' has none", "x: T[N, D] strided"),
+        ("x: T[N] -> out: T[N] strided", "strided", "an output is contiguous", "out: mut T[N] strided"),
         ("x: T[N], s2*3: float -> out: T[N]", "*3", "no meaning", "no pointers"),
         ("x: T[N], s: float = 10**999 -> out: T[N]", "**999", "not calculated", "the value itself"),
         ("x: T[N], s: float = 1/0 -> out: T[N]", "/0", "not calculated", "the value itself"),
@@ -203,13 +222,9 @@ BY_HAND = 'see "Adding a kernel by hand", docs/adding-a-kernel.md'
 
 # What authors of kernels write, and what the language cannot say.
 UNSAID = [
-    ("x: T[B, 2*D] -> out: T[B, D]", "*D]", "'2*D' is calculated"),
-    ("x: T[B, 2D] -> out: T[B, D]", "D] ->", "'2D' is neither a name nor a number"),
-    ("x: bf16[B, D] -> out: fp8[B, D], scales: float32[B, D/128]", "/128", "'D/128' is calculated"),
-    ("x: T[B, D] -> out: T[B, (D + 7) // 8]", "(D", "'(D + 7) // 8' is calculated"),
-    ("x: T[cdiv(N, 8)] -> out: T[N]", "(N, 8)", "'cdiv(N, 8)' is calculated"),
-    ("x: T[B, D-1] -> out: T[B, D]", "-1]", "'D-1' is calculated"),
-    ("x: T[B, D % 8] -> out: T[B, D]", "% 8", "'D % 8' is calculated"),
+    ("x: T[B, D] -> out: T[B, (D + 7) // 8]", "(D", "'(D + 7) // 8' is no size"),
+    ("x: T[cdiv(N, 8)] -> out: T[N]", "(N, 8)", "'cdiv(N, 8)' is no size"),
+    ("x: T[B, D % 8] -> out: T[B, D]", "% 8", "'D % 8' is no size"),
     ("xs: list[T[N, D]] -> out: T[N, D]", "list", "'list' is no tensor"),
     ("xs: Tuple[T[N], T[N]] -> out: T[N]", "Tuple", "'Tuple' is no tensor"),
     ("x: std::vector<float> -> out: T[N]", "<float>", "no meaning"),
@@ -226,7 +241,6 @@ UNSAID = [
     ("x: uint32[N] -> out: T[N]", "uint32", "neither a dtype"),
     ("x: T[N], stream: cudaStream_t -> out: T[N]", "cudaStream_t", "not a type"),
     ("x: T[N], to: torch.dtype -> out: T[N]", "torch.dtype", "not a type"),
-    ("x: T[N], n: int -> out: T[n]", "out:", "a dimension here and a parameter"),
     ("x: T[B, D] -> out: T[B, M]", "out:", "'M' of 'out' is not known"),
     ("x: T[N] -> out: U[N]", "out:", "'U' of 'out'"),
 ]
@@ -250,10 +264,39 @@ def test_what_the_language_cannot_say_ends_with_the_page_that_helps(text: str, c
     ],
 )
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_what_no_pattern_serves_ends_with_the_page_that_helps(text: str, pattern: str) -> None:
+def test_what_no_other_pattern_serves_is_offered_a_kernel_of_its_own(text: str, pattern: str) -> None:
+    signature = parse_signature(text)
+    if PATTERNS[pattern].is_open:
+        assert check_signature(signature, PATTERNS[pattern], "an_op").signature == signature
+        return
     with pytest.raises(SignatureError) as caught:
-        check_signature(parse_signature(text), PATTERNS[pattern], "an_op")
-    assert (caught.value.hint or "").endswith(BY_HAND)
+        check_signature(signature, PATTERNS[pattern], "an_op")
+    assert (caught.value.hint or "").startswith("--pattern custom serves this signature, with a kernel of your own")
+
+
+# What authors write of sizes, and how it is shown.
+COMPUTED = [
+    ("x: T[B, 2 * D] -> out: T[B, D]", "x: T[B, 2*D] -> out: T[B, D]"),
+    ("x: T[B, D*2] -> out: T[B, D]", "x: T[B, 2*D] -> out: T[B, D]"),
+    ("x: bf16[B, D] -> q: fp8[B, D], s: float32[B, D // 128]", None),
+    ("x: T[B, D], G: const int = 128 -> s: float32[B, D/G]", None),
+    ("x: T[N, 4*64] -> out: T[N, 256]", "x: T[N, 256] -> out: T[N, 256]"),
+    ("x: T[N, 4*D/2] -> out: T[N, D]", "x: T[N, 2*D] -> out: T[N, D]"),
+    ("x: T[N, 1+D] -> out: T[N, D]", "x: T[N, D+1] -> out: T[N, D]"),
+    ("a: T[N, A], b: T[N, B] -> out: T[N, A + B]", None),
+    ("x: T[H, D], y: T[3+D+H*2-1] -> out: T[D]", "x: T[H, D], y: T[2*H+D+2] -> out: T[D]"),
+    ("q: mut T[N, H, D] strided, k: mut T[N, K, D] strided", None),
+    ("x: T[B, D-1] -> out: T[B, D]", None),
+]
+
+
+@pytest.mark.parametrize(("text", "shown"), COMPUTED)
+def test_sizes_that_follow_from_others_are_read(text: str, shown: str | None) -> None:
+    signature = parse_signature(text)
+    assert parse_signature(str(signature)) == signature
+    if shown is not None:
+        assert str(signature) == str(parse_signature(shown)) == shown
+    assert check_signature(signature, PATTERNS["custom"], "an_op").signature == signature
 
 
 # What authors write in other languages' words, and what of it is meant: each hint, followed, says just that.

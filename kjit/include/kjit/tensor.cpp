@@ -226,6 +226,7 @@ class Matching {
 
  private:
   bool size_matches(const SizeRef& expected, std::int64_t size, const char* what, std::size_t dimension) {
+    if (expected.is_computed) return computed_matches(expected, size, what, dimension);
     if (expected.symbol != nullptr) {
       if (expected.symbol->accept(size, by_)) return true;
       expected.symbol->describe_mismatch(cause_, size, what, static_cast<std::int64_t>(dimension));
@@ -235,6 +236,85 @@ class Matching {
     cause_ << "Size mismatch for " << what << "#" << dimension << ": expected " << expected.value << " but got "
            << size;
     return false;
+  }
+
+  /// What a message calls a size that follows from symbols: `2*D`.
+  static void describe_computed(Message& message, const SizeRef& size) {
+    if (size.value != 1) message << size.value << "*";
+    message << size.symbol->get_name();
+    if (size.times != nullptr) message << "*" << size.times->get_name();
+    if (size.divisor != 1) message << "/" << size.divisor;
+    if (size.more != nullptr) message << "+" << size.more->get_name();
+    if (size.plus != 0) message << (size.plus > 0 ? "+" : "") << size.plus;
+  }
+
+  /// `, as D is 3 (bound by out at scale.cuh:40)`
+  static void describe_values(Message& message, const SizeRef& size) {
+    const char* word = ", as ";
+    for (const SymbolicSize* symbol : {size.symbol, size.times, size.more}) {
+      if (symbol == nullptr || !symbol->has_value_) continue;
+      message << word << symbol->get_name() << " is " << symbol->value_;
+      symbol->bound_.describe(message);
+      word = " and ";
+    }
+  }
+
+  /// Says why a size does not fit; always false.
+  template <typename... Parts>
+  KJIT_COLD bool is_wrong(const SizeRef& expected, std::int64_t size, const char* what, std::size_t dimension,
+                          const Parts&... parts) {
+    cause_ << "Size mismatch for " << what << "#" << dimension << "('";
+    describe_computed(cause_, expected);
+    cause_ << "'): ";
+    (cause_ << ... << parts);
+    describe_values(cause_, expected);
+    cause_ << " but got " << size;
+    return false;
+  }
+
+  /// Compares a size that follows from symbols, or gives the one its value that has none.
+  bool computed_matches(const SizeRef& expected, std::int64_t size, const char* what, std::size_t dimension) {
+    SymbolicSize* unknown = nullptr;
+    for (SymbolicSize* symbol : {expected.symbol, expected.times, expected.more}) {
+      if (symbol == nullptr || symbol->has_value_) continue;
+      if (unknown != nullptr) {
+        panic(by_.where, "'", unknown->get_name(), "' and '", symbol->get_name(),
+              "' have no value yet: verify a tensor that has one of these sizes ahead of this one");
+      }
+      unknown = symbol;
+    }
+    const auto value = [](const SymbolicSize* symbol, std::int64_t other) {
+      return symbol != nullptr && symbol->has_value_ ? symbol->value_ : other;
+    };
+    std::int64_t product = 0, rest = 0, plus = 0;
+    if (__builtin_mul_overflow(expected.value, value(expected.symbol, 1), &product) ||
+        __builtin_mul_overflow(product, value(expected.times, 1), &product) ||
+        __builtin_add_overflow(expected.plus, value(expected.more, 0), &plus) ||
+        __builtin_sub_overflow(size, plus, &rest)) {
+      return is_wrong(expected, size, what, dimension, "expected what has more than 63 bits");
+    }
+    if (unknown != nullptr && unknown != expected.more) {  // (size - plus) * divisor is a multiple of the product
+      std::int64_t multiple = 0;
+      const bool fits = rest >= 0 && !__builtin_mul_overflow(rest, expected.divisor, &multiple);
+      if (fits && (product == 0 ? multiple == 0 : multiple % product == 0)) {
+        unknown->bind(product == 0 ? 0 : multiple / product, by_, /*weak=*/product == 0);
+        return true;
+      }
+      if (plus == 0) return is_wrong(expected, size, what, dimension, "expected a multiple of ", product);
+      if (product == 1) return is_wrong(expected, size, what, dimension, "expected at least ", plus);
+      return is_wrong(expected, size, what, dimension, "expected ", plus, " and a multiple of ", product);
+    }
+    if (product % expected.divisor != 0) {
+      return is_wrong(expected, size, what, dimension, expected.divisor, " does not divide ", product);
+    }
+    const std::int64_t quotient = product / expected.divisor;
+    if (unknown != nullptr && rest >= quotient) {
+      unknown->bind(rest - quotient, by_);
+      return true;
+    }
+    if (unknown == nullptr && rest == quotient) return true;
+    return is_wrong(expected, size, what, dimension, unknown == nullptr ? "expected " : "expected at least ",
+                    quotient + plus);
   }
 
   bool shape_matches() {
@@ -347,6 +427,58 @@ class Matching {
 }  // namespace details
 
 using details::Matching;
+
+KJIT_IMPL details::SizeRef operator*(const details::SizeRef& a, const details::SizeRef& b) {
+  const auto is_product = [](const details::SizeRef& size) {
+    return size.divisor == 1 && size.more == nullptr && size.plus == 0;
+  };
+  SymbolicSize* symbols[4] = {a.symbol, a.times, b.symbol, b.times};
+  SymbolicSize* found[2] = {nullptr, nullptr};
+  int count = 0;
+  for (SymbolicSize* symbol : symbols) {
+    if (symbol != nullptr && count++ < 2) found[count - 1] = symbol;
+  }
+  details::SizeRef size(std::int64_t{1});
+  if (count > 2 || !is_product(a) || !is_product(b) || __builtin_mul_overflow(a.value, b.value, &size.value) ||
+      size.value < 1) {
+    panic({}, "a size is a product of positive numbers and at most two symbols, ahead of a division or a sum");
+  }
+  size.symbol = found[0];
+  size.times = found[1];
+  size.is_computed = count > 0;
+  return size;
+}
+
+KJIT_IMPL details::SizeRef operator/(const details::SizeRef& size, std::int64_t divisor) {
+  if (divisor < 1) panic({}, "a size cannot be divided by ", divisor);
+  if (size.divisor != 1 || size.more != nullptr || size.plus != 0 || (!size.is_computed && size.symbol == nullptr)) {
+    panic({}, "a size is divided once, ahead of a sum");
+  }
+  details::SizeRef quotient = size;
+  quotient.divisor = divisor;
+  quotient.is_computed = true;
+  return quotient;
+}
+
+KJIT_IMPL details::SizeRef operator+(const details::SizeRef& a, const details::SizeRef& b) {
+  details::SizeRef sum = a.symbol != nullptr ? a : b;
+  const details::SizeRef& other = a.symbol != nullptr ? b : a;
+  const bool is_number = other.symbol == nullptr;
+  if (sum.symbol == nullptr || (!is_number && (sum.more != nullptr || other.is_computed))) {
+    panic({}, "a sum of sizes has one product and at most one more symbol");
+  }
+  if (is_number) {
+    sum.plus += other.value;
+  } else {
+    sum.more = other.symbol;
+  }
+  sum.is_computed = true;
+  return sum;
+}
+
+KJIT_IMPL details::SizeRef operator-(const details::SizeRef& size, std::int64_t number) {
+  return size + details::SizeRef(-number);
+}
 
 KJIT_IMPL TensorMatcher::TensorMatcher(std::initializer_list<details::SizeRef> shape, DebugInfo where)
     : ndim_(copy(shape, shape_, where)) {}

@@ -5,9 +5,11 @@
 //   TensorMatcher({N, D}).with_device<kDLCUDA>(device).with_dtype<fp16_t, bf16_t>().verify(dst, "dst").verify(src,
 //   "src"); const int64_t rows = N.unwrap();
 //
-// A symbol takes its value from the first tensor that it meets and must agree with every one after. -1 matches any size
-// or stride. Without `with_strides` a tensor must be contiguous. The message of a mismatch names the argument, what was
-// expected, where the symbol was bound, and what came.
+// A symbol takes its value from the first tensor that it meets and must agree with every one after. Sizes that follow
+// from symbols are written so, `TensorMatcher({N, 2 * D})` or `{N, D / 128}`: checked where the symbols have a value,
+// and solved for the one that has none. -1 matches any size or stride. Without `with_strides` a tensor must be
+// contiguous. The message of a mismatch names the argument, what was expected, where the symbol was bound, and what
+// came.
 //
 // In a template write `.with_device<...>()` ahead of `.with_dtype<T>()`: what follows a call that depends on T would
 // need the keyword `template`.
@@ -236,18 +238,33 @@ class SymbolicDevice {
 
 namespace details {
 
-/// A size in a matcher: a number, -1 for any, or a symbol.
+/// A size in a matcher: a number, -1 for any, a symbol, or what follows from symbols:
+/// `value * symbol * times / divisor + more + plus`, where the division has no remainder.
 struct SizeRef {
-  SizeRef(SymbolicSize& size) noexcept : symbol(&size), value(kAnySize) {}
+  SizeRef(SymbolicSize& size) noexcept : symbol(&size), value(1) {}
   template <std::integral T>
   SizeRef(T size) noexcept : symbol(nullptr), value(static_cast<std::int64_t>(size)) {}
   SizeRef() noexcept = default;  // a matcher has room for many and fills few: nothing is written here
 
   SymbolicSize* symbol;
   std::int64_t value;
+  bool is_computed = false;
+  SymbolicSize* times = nullptr;
+  std::int64_t divisor = 1;
+  SymbolicSize* more = nullptr;
+  std::int64_t plus = 0;
 };
 
 }  // namespace details
+
+/// `2 * D`, `H * D`: of at most two symbols, ahead of a division or a sum.
+details::SizeRef operator*(const details::SizeRef& a, const details::SizeRef& b);
+/// `D / 128`: an error where it has a remainder.
+details::SizeRef operator/(const details::SizeRef& size, std::int64_t divisor);
+/// `A + B`, `D + 1`.
+details::SizeRef operator+(const details::SizeRef& a, const details::SizeRef& b);
+/// `D - 1`.
+details::SizeRef operator-(const details::SizeRef& size, std::int64_t number);
 
 /// What a kernel expects of a tensor: `TensorMatcher({N, 128}).with_device<kDLCUDA>().with_dtype<fp32_t>().verify(x)`.
 ///

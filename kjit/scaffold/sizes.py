@@ -1,0 +1,81 @@
+"""Sizes that follow from others: `2*D`, `H*D`, `D/128`, `A+B`, as an immutable value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Size:
+    """`factor * names / divisor + more + plus`; the division has no remainder.
+
+    Args:
+        names: one or two, of dimensions or of `const int` parameters.
+        divisor: a number, or the name of a `const int` parameter.
+        more: a name that is added.
+    """
+
+    names: tuple[str, ...]
+    factor: int = 1
+    divisor: int | str = 1
+    more: str = ""
+    plus: int = 0
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All names in it."""
+        return (*self.names, *([self.divisor] if isinstance(self.divisor, str) else []), *filter(None, [self.more]))
+
+    def __str__(self) -> str:
+        return self._text("*", "/", "")
+
+    def cpp(self) -> str:
+        """As an expression of symbols, in a matcher."""
+        return self._text(" * ", " / ", " ")
+
+    def _text(self, times: str, by: str, space: str) -> str:
+        text = times.join([*([str(self.factor)] if self.factor != 1 else []), *self.names])
+        if self.divisor != 1:
+            text += f"{by}{self.divisor}"
+        if self.more:
+            text += f"{space}+{space}{self.more}"
+        if self.plus:
+            text += f"{space}{'+' if self.plus > 0 else '-'}{space}{abs(self.plus)}"
+        return text
+
+    def python(self, values: Mapping[str, str]) -> str:
+        """As an expression of Python, with one for each name: an atom, or something that stands in brackets."""
+        text = " * ".join([*([str(self.factor)] if self.factor != 1 else []), *(values[name] for name in self.names)])
+        if self.divisor != 1:
+            text += f" // {values[self.divisor] if isinstance(self.divisor, str) else self.divisor}"
+        if self.more:
+            text += f" + {values[self.more]}"
+        if self.plus:
+            text += f" {'+' if self.plus > 0 else '-'} {abs(self.plus)}"
+        return text
+
+    def value(self, values: Mapping[str, int]) -> int:
+        """Its value, rounded down where it has a remainder."""
+        divisor = values[self.divisor] if isinstance(self.divisor, str) else self.divisor
+        product = self.factor * math.prod(values[name] for name in self.names)
+        return product // divisor + (values[self.more] if self.more else 0) + self.plus
+
+    def solved(self, name: str, whole: str, values: Mapping[str, str]) -> str:
+        """What `name` is, as an expression of Python, where the size is `whole` and the others are `values`."""
+        rest = f"{whole} + {-self.plus}" if self.plus < 0 else whole
+        less = [str(self.plus)] if self.plus > 0 else []
+        if name == self.more:
+            others = Size(self.names, self.factor, self.divisor).python(values)
+            return " - ".join([rest, *less, f"({others})" if " " in others else others])
+        rest = " - ".join([rest, *less, *([values[self.more]] if self.more else [])])
+        known = [*([str(self.factor)] if self.factor != 1 else []), *(values[n] for n in self.names if n != name)]
+        if " " in rest and (self.divisor != 1 or known):
+            rest = f"({rest})"
+        if self.divisor != 1:
+            rest = f"{rest} * {values[self.divisor] if isinstance(self.divisor, str) else self.divisor}"
+        if known:
+            product = " * ".join(known)
+            rest = f"{rest} // {f'({product})' if len(known) > 1 else product}"
+        return rest
