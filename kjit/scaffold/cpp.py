@@ -52,7 +52,7 @@ class TensorView:
         ]
         if self.role == "in":
             return f"Optional{read}" if self.optional else read
-        return f"{self.role.capitalize()}{'PerRow' if self.kind == 'number' else ''}"
+        return f"{self.role.capitalize()}{ {'number': 'PerRow', 'table': 'Table'}.get(self.kind, '') }"
 
     @property
     def parameter(self) -> str:
@@ -105,6 +105,9 @@ class CppView(View):
 
     def _tensor_view(self, tensor: Tensor) -> TensorView:
         role: Role = "out" if tensor in self.signature.outputs else "mut" if tensor.mutable else "in"
+        kind = self.placed.kind(tensor)
+        if kind == "table" and tensor.mutable:  # whose rows are written without being read
+            role = "out"
         if isinstance(tensor.dtype, str):
             element, compute = tensor.dtype, f"compute_t<{tensor.dtype}>"
         else:
@@ -113,7 +116,7 @@ class CppView(View):
                 compute = "float"
         if self.start.moves:  # bits that are not computed with
             compute = element
-        return TensorView(tensor.name, role, self.placed.kind(tensor), element, compute, tensor.optional)
+        return TensorView(tensor.name, role, kind, element, compute, tensor.optional)
 
     @property
     def has_optional(self) -> bool:

@@ -29,7 +29,11 @@ from kjit.spec import Side
 MARKER = "The math"
 """How a comment begins that stands above what the user is to change."""
 
-_MANNERS = {"rowwise": "row by row", "gather": "for the rows that an index chooses"}
+_MANNERS = {
+    "rowwise": "row by row",
+    "gather": "for the rows that an index chooses",
+    "scatter": "into the rows that an index chooses",
+}
 """How an op works, in the words of its docstring."""
 
 SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}

@@ -18,7 +18,7 @@ from kjit.scaffold.signature import ELLIPSIS, Dimension, Signature, SignatureErr
 
 Kind = Literal["element", "column", "number", "table", "index"]
 """What a tensor is to a kernel: it has an element for each element of the main tensor, for each column, for each row;
-or rows to choose from, or the numbers of those rows."""
+or rows to choose from or to write to, or the numbers of those rows."""
 
 Kinds = Mapping[str, Kind]
 """The kind of every tensor of a signature, by name."""
@@ -357,6 +357,88 @@ def _placed_gather(
     return kinds
 
 
+def _place_scatter(signature: Signature, pattern: str) -> Kinds:
+    """An index says where in a table rows go."""
+    example = find_pattern(pattern).signature
+    numbers = [t for t in signature.inputs if not isinstance(t.dtype, str) and t.dtype.name in ("int32", "int64")]
+    if not numbers:
+        raise signature.error(
+            _first(signature),
+            f"pattern {pattern} moves rows by an index, and no input is an int64 or int32 tensor.",
+            f"for example: {example}",
+        )
+    if signature.outputs:
+        raise signature.error(
+            signature.outputs[0],
+            f"pattern {pattern} writes to rows of a table that is there, and '{signature.outputs[0].name}' is new.",
+            f"for example: {example}",
+        )
+    for index in numbers:
+        if index.optional or index.mutable or not index.shape:
+            continue
+        for table in signature.mutated:
+            row = table.shape[1:]
+            if not table.shape or table.shape[0] in (*index.shape, ELLIPSIS):
+                continue
+            others = (tensor for tensor in signature.inputs if tensor is not index and not tensor.optional)
+            if any(tensor.shape == (*index.shape, *row) for tensor in others):
+                return _placed_scatter(signature, pattern, index, table, row)
+    index = numbers[0]
+    leads = ", ".join(map(str, index.shape)) or "N"
+    raise signature.error(
+        index,
+        f"pattern {pattern} takes a row for each number in '{index.name}', which is {index.type}, and a table that is"
+        " changed in place, and they are not found.",
+        f"for example: table: mut T[M, D], {index.name}: {index.dtype}[{leads}], x: T[{leads}, D]",
+    )
+
+
+def _placed_scatter(
+    signature: Signature, pattern: str, index: Tensor, table: Tensor, row: tuple[Dimension, ...]
+) -> Kinds:
+    kinds: dict[str, Kind] = {}
+    main = (*index.shape, *row)
+    if isinstance(table.shape[0], int):
+        raise signature.error(
+            table,
+            f"pattern {pattern} takes tables of any length, and '{table.name}' has {table.shape[0]} rows.",
+            f"write {table.name}: {_typed(table, ('M', *row))}",
+        )
+    for tensor in signature.tensors:
+        if tensor is index:
+            kinds[tensor.name] = "index"
+        elif tensor.mutable and tensor.shape == table.shape:
+            kinds[tensor.name] = "table"
+        elif tensor.mutable:
+            raise signature.error(
+                tensor,
+                f"pattern {pattern} writes to tables of one shape: '{table.name}' is {table.type} and '{tensor.name}'"
+                f" is {tensor.type}.",
+                f"write {tensor.name}: {_typed(tensor, table.shape)}",
+            )
+        elif tensor.shape == main:
+            kinds[tensor.name] = "element"
+        elif tensor.shape == index.shape == row:
+            raise signature.error(
+                tensor,
+                f"'{tensor.name}: {tensor.type}' may be a number for each row that is moved or for each column.",
+                f"give the dimensions of '{table.name}' other names than those of '{index.name}'",
+            )
+        elif tensor.shape == index.shape:
+            kinds[tensor.name] = "number"
+        elif row and tensor.shape == row:
+            kinds[tensor.name] = "column"
+        else:
+            shapes = [_typed(tensor, shape) for shape in dict.fromkeys((main, index.shape, row) if row else (main,))]
+            raise signature.error(
+                tensor,
+                f"pattern {pattern} writes a row {replace(table, shape=row).type} for each number in '{index.name}',"
+                f" which is {index.type}; '{tensor.name}' is {tensor.type}.",
+                f"write {tensor.name}: {' or '.join(shapes)}",
+            )
+    return kinds
+
+
 PATTERNS = {
     pattern.name: pattern
     for pattern in (
@@ -380,6 +462,13 @@ PATTERNS = {
             "rows chosen by an index: look-ups, permutations",
             "src: T[M, D], index: int64[N] -> out: T[N, D]",
             _place_gather,
+            is_library=True,
+        ),
+        Pattern(
+            "scatter",
+            "rows stored where an index says, as into the cache of keys and values; numbers below 0 are skipped",
+            "table: mut T[M, D], index: int64[N], x: T[N, D]",
+            _place_scatter,
             is_library=True,
         ),
         Pattern(

@@ -177,7 +177,25 @@ class PythonView(View):
     @property
     def math(self) -> list[str]:
         """What `reference` returns, an expression for each result."""
+        if self.start.scattered:
+            return self.results
         return [self.start.expression(name, "python") for name in self.results]
+
+    @property
+    def stores(self) -> list[str]:
+        """What `reference` does with tables that rows go to, as statements."""
+        (index,) = [tensor.name for tensor in self.placed.inputs("index")] or [""]
+        statements = []
+        for table in self.start.scattered:
+            rows = self.start.expression(table.name, "python")
+            words = set(re.findall(r"\w+", rows))
+            read = {tensor.dtype for tensor in self.signature.inputs if tensor.name in words}
+            if " " in rows:
+                statements.append(f"stored = {rows}")
+                rows = "stored"
+            converted = "" if read == {table.dtype} else f".to({table.name}.dtype)"
+            statements.append(f"{table.name}[{index}] = {rows}{converted}")
+        return statements
 
     @property
     def documentation(self) -> list[str]:
@@ -227,7 +245,11 @@ def _describe(parameter: Parameter, placed: Placed) -> str:
         absent = "; None counts as zeros" if parameter.optional else ""
         is_index = placed.kind(parameter) == "index"
         tables = "the tables" if len(placed.inputs("table")) > 1 else "the table"
-        outside = f". A number that is no row of {tables} reads zeros" if is_index else ""
+        outside = ""
+        if is_index and any(placed.kind(tensor) == "table" for tensor in placed.signature.mutated):
+            outside = f". A number that is no row of {tables} is skipped; of two that are equal, either counts"
+        elif is_index:
+            outside = f". A number that is no row of {tables} reads zeros"
         return f"{parameter.type}, contiguous{changed}{absent}{outside}"
     words = {"float": "a number", "int": "a whole number", "bool": "true or false"}[parameter.kind]
     return f"{words}, compiled into the kernel" if parameter.constant else words

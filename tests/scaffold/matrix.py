@@ -95,7 +95,23 @@ GATHER = [
     ),
     Op("move", "src: fp8_e5m2[1000, 96], index: int64[N] -> out: fp8_e5m2[N, 96]", pattern="gather"),
 ]
-OPS = [*ELEMENTWISE, *MINIMAL, *ROWWISE, *GATHER]
+SCATTER = [
+    Op("put", pattern="scatter"),
+    Op(
+        "store_kv",
+        "k_cache: mut T[M, H, D], v_cache: mut T[M, H, D], slots: int64[...], k: T[..., H, D], v: T[..., H, D]",
+        "bf16",
+        pattern="scatter",
+    ),
+    Op(
+        "quant_kv",
+        "cache: mut fp8[M, D], slots: int32[N], x: bf16[N, D], scale: float32[N], bias: Optional bf16[D] = None,"
+        " k: int = 3",
+        pattern="scatter",
+    ),
+    Op("mark_", "seen: mut bool[M], ids: int64[N], x: T[N], twice: const bool = True", "int64,fp32", pattern="scatter"),
+]
+OPS = [*ELEMENTWISE, *MINIMAL, *ROWWISE, *GATHER, *SCATTER]
 """All of them, each with a name of its own."""
 
 LONG = [

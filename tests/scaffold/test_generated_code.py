@@ -418,6 +418,11 @@ SENTINELS = {
         "q_x: T[8, Q_D], q_i: int32[...], q_s: float32[...], q_y: mut T[..., Q_D], q_c: const bool, q_a: float = 1.0",
         "q_x: fp8_e4m3[Q_M], q_i: int64[Q_N] -> q_out: fp8_e4m3[Q_N], q_more: bool[Q_N]",
     ],
+    "scatter": [
+        "q_t: mut T[Q_M, Q_D], q_i: int64[Q_N], q_x: T[Q_N, Q_D], q_w: Optional T[Q_D] = None",
+        "q_t: mut U[Q_M, 8], q_s: mut T[Q_M, 8], q_i: int32[...], q_x: T[..., 8], q_y: U[..., 8], q_a: float = 1.0",
+        "q_t: mut fp8_e4m3[Q_M], q_i: int64[Q_N], q_x: bf16[Q_N], q_c: const bool, q_g: float32[Q_N]",
+    ],
 }
 
 

@@ -85,6 +85,7 @@ MATH = {
     "minimal": ["x * alpha"],
     "rowwise": ["return x * x", "(row_total / row_size", "x * inverse_rms * weight"],
     "gather": ["out = src"],
+    "scatter": ["table = x"],
 }
 
 
@@ -100,6 +101,7 @@ def test_the_places_to_change_are_the_math(tmp_path: Path, pattern: str, devices
         "return x * alpha",
         "mean_square = x.square().mean(-1, keepdim=True)",
         "return src[index]",
+        "table[index] = x",
     )
 
 
@@ -267,6 +269,7 @@ def test_a_parameter_named_like_a_pointer_of_a_kernel_is_refused_where_the_op_ha
 
 NORM = "x: T[B, D], weight: T[D] -> out: T[B, D]"
 TAKE = "src: T[M, D], index: int64[N] -> out: T[N, D]"
+PUT = "index: int64[N], x: T[N, D]"
 
 
 @pytest.mark.parametrize(
@@ -312,6 +315,14 @@ TAKE = "src: T[M, D], index: int64[N] -> out: T[N, D]"
             "T[N, D] or T[N] or",
         ),
         ("gather", "a: T[M, N], ids: int64[N], b: T[N] -> out: T[N, N]", "b", "for each column", "other names"),
+        ("scatter", NORM, "x", "no input is an int64 or int32 tensor", "--pattern rowwise serves this"),
+        ("scatter", TAKE, "out", "'out' is new", "--pattern gather serves this"),
+        ("gather", f"t: mut T[M, D], {PUT}", "t", "a table to take", "--pattern scatter serves this"),
+        ("scatter", f"t: mut T[D], {PUT}", "index", "a table that is changed in place", "table: mut T[M, D]"),
+        ("scatter", f"t: mut T[8, D], {PUT}", "t", "'t' has 8 rows", "write t: mut T[M, D]"),
+        ("scatter", f"t: mut T[M, D], more: mut T[M], {PUT}", "more", "'more' is T[M]", "write more: mut T[M, D]"),
+        ("scatter", f"t: mut T[M, D], {PUT}, y: T[M]", "y", "'y' is T[M]", "write y: T[N, D] or T[N] or T[D]"),
+        ("scatter", "t: mut T[M, N], index: int64[N], x: T[N, N], y: T[N]", "y", "for each column", "other names"),
     ],
 )
 def test_a_pattern_says_what_it_cannot_serve_and_which_pattern_can(

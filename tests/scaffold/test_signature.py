@@ -244,7 +244,7 @@ def test_what_the_language_cannot_say_ends_with_the_page_that_helps(text: str, c
 @pytest.mark.parametrize(
     "text",
     [
-        "k: T[N, H], cache: mut T[S, H], slots: int64[N]",
+        "k: T[N, H], cache: mut T[S, 2, H], slots: int64[N]",
         "x: T[M, K], w: T[K, N] -> out: T[M, N]",
         "x: T[B, H, S, D], y: T[B, D] -> out: float32[]",
     ],
