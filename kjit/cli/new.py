@@ -35,6 +35,7 @@ def new(
         typer.Option(
             help="elementwise: every element by itself. rowwise: what needs a total of its row: norms, softmax. "
             "gather: rows chosen by an index. scatter: rows stored where an index says. "
+            "custom: any signature, with a kernel of your own. "
             "minimal: the shortest kernel that shows check, configure, launch."
         ),
     ] = "elementwise",

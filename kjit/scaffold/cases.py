@@ -67,7 +67,8 @@ class CasesView(View):
     def sample_arguments(self) -> list[tuple[str, str]]:
         """The parameters with a value for a test: tensors of some shape, and numbers that are no defaults."""
         return [
-            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else _sample(p)) for p in self.signature.parameters
+            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else sample_number(p))
+            for p in self.signature.parameters
         ]
 
     def _sample_tensor(self, tensor: Tensor) -> str:
@@ -398,7 +399,7 @@ def _sum_of_sizes(sizes: Mapping[str, int]) -> str:
     return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
 
 
-def _sample(scalar: Scalar) -> str:
+def sample_number(scalar: Scalar) -> str:
     """A value for a test: a constant's own, as others are not built; else one that a default would not be."""
     if scalar.constant:
         return repr(scalar.default) if scalar.default is not None else "True"

@@ -48,9 +48,9 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    at blockDim blockIdx blocks compute_t data_of device div_ceil element element_or_zero elementwise first gather given
-    gpu host i inverse_rms kjit launch matcher math numel row row_size row_total rowwise rsqrt run scalar_t shape sizes
-    scatter std summed term threadIdx widen
+    at blockDim blockIdx blocks compute_t count_blocks cpu data_of device div_ceil element element_or_zero elementwise
+    first gather given gpu host i inverse_rms kjit launch leading matcher math numel params row row_size row_total
+    rowwise rsqrt run scalar_t shape sizes scatter std summed term threadIdx threads widen
 
     GatherSizes In Index LaunchKernel Mut MutPerRow Optional OptionalIn OptionalPerColumn OptionalPerRow Out OutPerRow
     OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize T Table TensorMatcher
@@ -76,7 +76,7 @@ WRAPPER_NAMES = _words("annotations args dtype kjit module self symbol torch CSR
 PYTHON_NAMES = WRAPPER_NAMES | _words(
     """
     benchmark bytes_moved calls chosen device function functools inputs k make_inputs math measure name provider
-    pytorch reference rows sets shape size triton value
+    pytorch reference rows sets shape shape_for size triton value
     """
 )
 """What a wrapper, a test or a benchmark uses where the op itself is in scope."""

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kjit.errors import UsageError
-from kjit.scaffold.dtypes import BY_HAND
 from kjit.scaffold.names import camel, cpp_stem, free_name
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Signature, SignatureError, Tensor
 
-Kind = Literal["element", "column", "number", "table", "index"]
+Kind = Literal["element", "column", "number", "table", "index", "whole"]
 """What a tensor is to a kernel: it has an element for each element of the main tensor, for each column, for each row;
-or rows to choose from or to write to, or the numbers of those rows."""
+or rows to choose from or to write to, or the numbers of those rows; or nothing that is known of it."""
 
 Kinds = Mapping[str, Kind]
 """The kind of every tensor of a signature, by name."""
@@ -128,7 +127,7 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
         SignatureError: with the reason, and what would be served or which pattern would serve it.
     """
     _check_names(signature, pattern, op)
-    _check_parameters(signature)
+    _check_parameters(signature, pattern)
     try:
         return Placed(signature, pattern.place(signature, pattern.name), pattern.sums)
     except SignatureError as error:
@@ -138,16 +137,18 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
             except SignatureError:
                 continue
             hint = f"--pattern {other.name} serves this signature"
-            if pattern.name != DEFAULT_PATTERN:  # which nobody may have chosen
+            if other.name == CUSTOM_PATTERN:  # which serves all, and is not what one may have in mind
+                hint = f"{error.hint}; or --pattern {other.name}, which serves any signature, with a kernel of your own"
+            elif pattern.name != DEFAULT_PATTERN:  # which nobody may have chosen
                 hint += f"; or {error.hint}"
             raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
-        hint = f"{error.hint}; for what no pattern serves, {BY_HAND}"
-        raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
+        raise
 
 
 def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
     taken = {parameter.name for parameter in (*signature.parameters, *signature.outputs)}
     functions = {op} if pattern.is_library else {op, f"{cpp_stem(op)}_kernel"}
+    has_pointers = not pattern.is_library and pattern.name != CUSTOM_PATTERN
     for parameter in (*signature.parameters, *signature.outputs):
         if parameter.name in functions:
             raise signature.error(
@@ -156,28 +157,29 @@ def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
                 f"for example: {free_name(parameter.name, signature.names, suffix='_in')}",
             )
         other = parameter.name.removesuffix("_ptr")
-        if not pattern.is_library and other in taken - {parameter.name}:
+        if has_pointers and other in taken - {parameter.name}:
             raise signature.error(
                 parameter,
                 f"'{parameter.name}' is what the kernel calls the pointer to '{other}'.",
                 "give one of them another name",
             )
     for name in (*signature.dimensions, *signature.variables):
-        if name == camel(op):
+        if name in (camel(op), f"{camel(op)}Params"):
             raise signature.error(
                 signature.tensors[0],
-                f"'{name}' is also the C++ name of op '{op}'.",
+                f"'{name}' is also a C++ name of op '{op}'.",
                 "choose another name for the op, a longer one",
             )
 
 
-def _check_parameters(signature: Signature) -> None:
+def _check_parameters(signature: Signature, pattern: Pattern) -> None:
     for tensor in signature.inputs:
-        if tensor.optional and tensor.mutable:
+        if tensor.optional and tensor.mutable and pattern.name != CUSTOM_PATTERN:
             raise signature.error(
                 tensor,
-                f"'{tensor.name}' may be absent and is changed in place, and no pattern serves that.",
-                f"write {tensor.name}: mut {tensor.type}, or scaffold a second op without it; for one op, {BY_HAND}",
+                f"'{tensor.name}' may be absent and is changed in place, which pattern {pattern.name} does not serve.",
+                f"--pattern {CUSTOM_PATTERN} serves it, with a kernel of your own; or write {tensor.name}: mut"
+                f" {tensor.type}",
             )
     for tensor in signature.tensors:
         if ELLIPSIS in tensor.shape[1:]:
@@ -439,6 +441,12 @@ def _placed_scatter(
     return kinds
 
 
+def _place_anything(signature: Signature, pattern: str) -> Kinds:
+    """Every signature: a kernel of one's own gets each tensor whole."""
+    del pattern
+    return dict.fromkeys((tensor.name for tensor in signature.tensors), "whole")
+
+
 PATTERNS = {
     pattern.name: pattern
     for pattern in (
@@ -472,6 +480,12 @@ PATTERNS = {
             is_library=True,
         ),
         Pattern(
+            "custom",
+            "any signature: checks, wrapper, test and benchmark are there, the kernel is yours",
+            "x: T[M, K], w: T[K, N] -> out: T[M, N]",
+            _place_anything,
+        ),
+        Pattern(
             "minimal",
             "the shortest kernel that shows check, configure, launch",
             "x: T[...], alpha: float = 2.0 -> out: T[...]",
@@ -480,3 +494,4 @@ PATTERNS = {
     )
 }
 DEFAULT_PATTERN = "elementwise"
+CUSTOM_PATTERN = "custom"

@@ -243,6 +243,8 @@ def _describe(parameter: Parameter, placed: Placed) -> str:
     if isinstance(parameter, Tensor):
         changed = "; changed in place" if parameter.mutable else ""
         absent = "; None counts as zeros" if parameter.optional else ""
+        if parameter.optional and placed.kind(parameter) == "whole":
+            absent = "; may be None"
         is_index = placed.kind(parameter) == "index"
         tables = "the tables" if len(placed.inputs("table")) > 1 else "the table"
         outside = ""

@@ -23,7 +23,9 @@ ROW_DTYPE = tuple(dtype for dtype in ANY_DTYPE if isinstance(dtype, str) or dtyp
 def signature_for(pattern: str, number: int) -> Signature:
     """A signature that `pattern` serves, the same for the same number."""
     maker = _Maker(random.Random(f"{pattern} {number}"))
-    return {"rowwise": maker.rows, "gather": maker.gather, "scatter": maker.scatter}.get(pattern, maker.elements)()
+    return {"rowwise": maker.rows, "gather": maker.gather, "scatter": maker.scatter, "custom": maker.custom}.get(
+        pattern, maker.elements
+    )()
 
 
 class _Maker:
@@ -64,6 +66,11 @@ class _Maker:
         more = [self.tensor(self.choose(*kinds), dtypes) for _ in range(self.random.randint(0, 2))]
         optional = [self.tensor(self.choose(*kinds), dtypes, optional=True) for _ in range(self.random.randint(0, 1))]
         return Signature((*tables, index, x, *more, *optional, *self.defaults()), ())
+
+    def custom(self) -> Signature:
+        shapes = [self.choose((), ("N",), ("N", "D"), (ELLIPSIS, "D"), ("D", "N", 8), (4, "H", "D")) for _ in range(4)]
+        needed = [self.tensor(shape, ANY_DTYPE) for shape in (("H", "N", "D"), *shapes[:2])]
+        return self.signature(needed, shapes, shapes[:2], ANY_DTYPE, shuffled=True)
 
     def signature(
         self,

@@ -86,6 +86,7 @@ MATH = {
     "rowwise": ["return x * x", "(row_total / row_size", "x * inverse_rms * weight"],
     "gather": ["out = src"],
     "scatter": ["table = x"],
+    "custom": ["params.out[i] = T{};"],
 }
 
 
@@ -102,6 +103,7 @@ def test_the_places_to_change_are_the_math(tmp_path: Path, pattern: str, devices
         "mean_square = x.square().mean(-1, keepdim=True)",
         "return src[index]",
         "table[index] = x",
+        'raise kjit.testing.UnwrittenError("take")',
     )
 
 
@@ -238,17 +240,26 @@ def test_an_unknown_pattern_is_refused_with_a_suggestion(tmp_path: Path) -> None
         scaffold_op("f", start=tmp_path, pattern="elmentwise")
 
 
+@pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern != "custom"])
+def test_what_may_be_absent_and_changes_needs_a_kernel_of_its_own(tmp_path: Path, pattern: str) -> None:
+    signature = "y: T[N], x: mut Optional T[N] = None -> out: T[N]"
+    with pytest.raises(SignatureError, match="'x' may be absent and is changed in place") as caught:
+        scaffold_op("f", signature, start=tmp_path, pattern=pattern)
+    assert (caught.value.hint or "").startswith("--pattern custom serves it")
+    assert (caught.value.hint or "").endswith("write x: mut T[N]")
+    assert scaffold_op("f", signature, start=tmp_path, pattern="custom").places
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize(
     ("signature", "reason", "hint"),
     [
         ("x: T[B, ...], y: T[B] -> out: T[B, ...]", "'...' stands for the leading dimensions", "x: T[..., B]"),
-        ("y: T[N], x: mut Optional T[N] = None -> out: T[N]", "'x' may be absent and is changed", "x: mut T[N]"),
         ("x: T[N], n: const int -> out: T[N]", "'n' has no default", "n: const int = 1"),
         ("x: T[N], f: T[N] -> out: T[N]", "'f' is a parameter and", "f_in"),
         ("x: T[N], f: T[N], f_in: T[N] -> out: T[N]", "'f' is a parameter and", "f2"),
         ("x: mut T[B, ...], y: T[B]", "'...' stands for the leading dimensions", "x: mut T[..., B]"),
-        ("x: T[F] -> out: T[F]", "'F' is also the C++ name", "a longer one"),
+        ("x: T[F] -> out: T[F]", "'F' is also a C++ name", "a longer one"),
     ],
 )
 def test_a_signature_that_no_pattern_serves_is_refused_with_its_reason(
