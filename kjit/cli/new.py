@@ -34,7 +34,9 @@ def new(
         str,
         typer.Option(
             help="elementwise: every element by itself. rowwise: what needs a total of its row: norms, softmax. "
-            "gather: rows chosen by an index. minimal: the shortest kernel that shows check, configure, launch."
+            "gather: rows chosen by an index. scatter: rows stored where an index says. "
+            "custom: any signature, with a kernel of your own. "
+            "minimal: the shortest kernel that shows check, configure, launch."
         ),
     ] = "elementwise",
     device: Annotated[str, typer.Option(help="What to write a kernel for: cuda, cpu or cuda,cpu.")] = "cuda",

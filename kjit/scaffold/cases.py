@@ -23,6 +23,9 @@ op with large sizes of its own would get tensors of many gigabytes."""
 PACKED = 4_400_000
 """How many elements rows have together that a kernel packs, of whatever dtype."""
 
+_SPARE = 3
+"""How many rows of a table none is written to."""
+
 _COUNTS: Mapping[Kind, str] = {
     "element": "elements",
     "table": "elements",  # of the rows that are chosen
@@ -64,11 +67,14 @@ class CasesView(View):
     def sample_arguments(self) -> list[tuple[str, str]]:
         """The parameters with a value for a test: tensors of some shape, and numbers that are no defaults."""
         return [
-            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else _sample(p)) for p in self.signature.parameters
+            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else sample_number(p))
+            for p in self.signature.parameters
         ]
 
     def _sample_tensor(self, tensor: Tensor) -> str:
         shape, dtype = self._shape_of(tensor), self._dtype_of(tensor)
+        if tensor == self.placed.index and self.start.scattered:
+            return f"chosen.view({shape})"
         if tensor == self.placed.index:
             return f"torch.randint(rows, {shape}, dtype={dtype}, device=device)"
         return f"kjit.testing.random_tensor({shape}, {dtype}, device)"
@@ -112,14 +118,24 @@ class CasesView(View):
         return [table.name for table in self.placed.inputs("table")]
 
     @property
+    def chosen(self) -> str:
+        """The numbers of the rows that are written to, no two the same; nothing where rows are read."""
+        if not self.start.scattered or self.placed.index is None:
+            return ""
+        return f"torch.randperm(rows, dtype={self._dtype_of(self.placed.index)}, device=device)[:-{_SPARE}]"
+
+    @property
     def table_rows(self) -> str:
-        """How many rows the table of a test has: as many as are chosen, at least one."""
+        """How many rows the table of a test has: as many as are chosen, at least one; some more where they are written,
+        which have to stay as they are."""
         if self.placed.index is None:
             return ""
         rows = self.placed.inputs("table")[0].shape[0]
         if isinstance(rows, int):
             return str(rows)
         chosen = f"math.prod({self._shape_of(self.placed.index)})"
+        if self.start.scattered:
+            return f"{chosen} + {_SPARE}"
         if self.placed.index.dtype == DTYPES["int32"] and set(self.placed.row) <= {1}:
             chosen = f"min({chosen}, 2**31 - 1)"  # the test of 2**31 elements has as many rows
         return f"max(1, {chosen})"
@@ -282,6 +298,8 @@ class CasesView(View):
     def huge_shape(self) -> str:
         """A shape with more elements than an int can count; nothing where a test cannot have one that is not larger."""
         growing = self._huge_dimension
+        if self.start.scattered:  # the ends of whose tables do not come from the ends of rows
+            return ""
         if growing is None or self.fixed_elements >= 2**31:  # all tests have more
             return ""
         if not self.placed.row_rank:
@@ -345,7 +363,7 @@ class CasesView(View):
         for tensor in self.signature.tensors:
             size = str(tensor.dtype.bytes) if isinstance(tensor.dtype, DType) else f"{self._dtype_of(tensor)}.itemsize"
             key = _COUNTS[self.placed.kind(tensor)], size
-            counts[key] = counts.get(key, 0) + (2 if tensor.mutable else 1)
+            counts[key] = counts.get(key, 0) + (2 if tensor.mutable and tensor not in self.start.scattered else 1)
         terms = []
         for name in ("elements", "columns", "rows"):
             sizes = {size: count for (of, size), count in counts.items() if of == name}
@@ -381,7 +399,7 @@ def _sum_of_sizes(sizes: Mapping[str, int]) -> str:
     return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
 
 
-def _sample(scalar: Scalar) -> str:
+def sample_number(scalar: Scalar) -> str:
     """A value for a test: a constant's own, as others are not built; else one that a default would not be."""
     if scalar.constant:
         return repr(scalar.default) if scalar.default is not None else "True"

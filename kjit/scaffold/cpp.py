@@ -53,7 +53,7 @@ class TensorView:
         ]
         if self.role == "in":
             return f"Optional{read}" if self.optional else read
-        return f"{self.role.capitalize()}{'PerRow' if self.kind == 'number' else ''}"
+        return f"{self.role.capitalize()}{ {'number': 'PerRow', 'table': 'Table'}.get(self.kind, '') }"
 
     @property
     def parameter(self) -> str:
@@ -63,9 +63,6 @@ class TensorView:
     @property
     def data(self) -> str:
         """The pointer to its data, on the host."""
-        if self.optional and self.kind == "any":
-            pointer = f"static_cast<{self.pointee}*>({self.name}.value().data_ptr())"
-            return f"{self.name}.has_value() ? {pointer} : nullptr"
         if self.optional:
             return f"data_of<{self.pointee}>({self.name})"
         return f"static_cast<{self.pointee}*>({self.name}.data_ptr())"
@@ -110,6 +107,9 @@ class CppView(View):
 
     def _tensor_view(self, tensor: Tensor) -> TensorView:
         role: Role = "out" if tensor in self.signature.outputs else "mut" if tensor.mutable else "in"
+        kind = self.placed.kind(tensor)
+        if kind == "table" and tensor.mutable:  # whose rows are written without being read
+            role = "out"
         if isinstance(tensor.dtype, str):
             element, compute = tensor.dtype, f"compute_t<{tensor.dtype}>"
         else:
@@ -118,7 +118,7 @@ class CppView(View):
                 compute = "float"
         if self.start.moves:  # bits that are not computed with
             compute = element
-        return TensorView(tensor.name, role, self.placed.kind(tensor), element, compute, tensor.optional)
+        return TensorView(tensor.name, role, kind, element, compute, tensor.optional)
 
     @property
     def has_optional(self) -> bool:
@@ -338,49 +338,6 @@ class CppView(View):
             left.remove(ready)
             checked.append(ready)
         return checked
-
-    @property
-    def fields(self) -> list[Field]:
-        """What a kernel of one's own is given: data, strides, sizes, numbers."""
-        fields = []
-        for tensor, view in zip(self.signature.tensors, self.tensors, strict=True):
-            fields.append(Field(view.name, f"{view.pointee}*", view.data))
-            if tensor.strided:
-                strides = [f"{view.name}.stride({at})" for at in range(max(1, len(tensor.shape) - 1))]
-                fields.append(Field(f"{view.name}_strides[{len(strides)}]", "int64_t", f"{{{', '.join(strides)}}}"))
-        if self.has_ellipsis:
-            fields.append(Field("leading", "int64_t", "shape.numel()"))
-        known = self.signature.places()
-        fields += [Field(name, "int64_t", f"{name}.unwrap()") for name in self.signature.dimensions if name in known]
-        return [*fields, *self.members, Field("numel", "int64_t", self.largest)]
-
-    @property
-    def largest(self) -> str:
-        """How many elements the largest result has."""
-        results = [t.name for t in self.start.results]
-        counts = [f"{name}.numel()" for name in results]
-        return counts[0] if len(counts) == 1 else f"std::max({{{', '.join(counts)}}})"
-
-    @property
-    def zeroed(self) -> list[tuple[str, str, str]]:
-        """Each output, the type of its elements, and how many it has, of what the kernel is given."""
-        views = [tensor for tensor in self.tensors if tensor.role == "out"]
-        outputs = zip(views, self.signature.outputs, strict=True)
-        return [(view.name, view.element, self._count(output.shape)) for view, output in outputs]
-
-    def _count(self, shape: Sequence[Dimension]) -> str:
-        constants = {constant.name: constant.name for constant in self.signature.constants}
-        values = {name: f"params.{name}" for name in self.signature.dimensions} | constants
-        factors = []
-        for dimension in shape:
-            if isinstance(dimension, Size):
-                text = dimension.python(values).replace("//", "/")
-                factors.append(f"({text})" if " " in text else text)
-            elif dimension == ELLIPSIS:
-                factors.append("params.leading")
-            else:
-                factors.append(values.get(dimension, str(dimension)) if isinstance(dimension, str) else str(dimension))
-        return " * ".join(factors) or "1"
 
     def in_order(self, names: Sequence[str]) -> list[str]:
         """These results in the order in which they are computed: what is changed in place last."""

@@ -48,13 +48,13 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    at blockDim blockIdx blocks compute_t data_of device div_ceil element element_or_zero elementwise first gather given
-    gpu host i inverse_rms kjit launch leading matcher math numel params row row_size row_total rowwise rsqrt run
-    scalar_t shape sizes std summed term threadIdx widen
+    at blockDim blockIdx blocks compute_t count_blocks cpu data_of device div_ceil element element_or_zero elementwise
+    first gather given gpu host i inverse_rms kjit launch leading matcher math numel params row row_size row_total
+    rowwise rsqrt run scalar_t shape sizes scatter std summed term threadIdx threads widen
 
     GatherSizes In Index LaunchKernel Mut MutPerRow Optional OptionalIn OptionalPerColumn OptionalPerRow Out OutPerRow
-    PerColumn PerRow RowSizes SymbolicDevice SymbolicShape SymbolicSize T Table TensorMatcher TensorView U
-    kBlock kDLCPU kDLCUDA kDevice
+    OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize T Table TensorMatcher
+    TensorView U kBlock kDLCPU kDLCUDA kDevice
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     KJIT_DEVICE KJIT_MATH
@@ -67,7 +67,7 @@ _PLAIN_MACROS = _words(
 )
 """The macros of the C library that are spelt like a name."""
 
-REFERENCE_NAMES = _words("inverse_rms mean_square summed")
+REFERENCE_NAMES = _words("inverse_rms mean_square stored summed")
 """What the `reference` of a test uses beside an op's parameters."""
 
 WRAPPER_NAMES = _words("annotations args dtype kjit module self symbol torch CSRC DTYPES Exports INCLUDE Path Protocol")
@@ -75,8 +75,8 @@ WRAPPER_NAMES = _words("annotations args dtype kjit module self symbol torch CSR
 
 PYTHON_NAMES = WRAPPER_NAMES | _words(
     """
-    benchmark bytes_moved calls device function functools inputs k make_inputs math measure name provider pytorch
-    reference rows sets shape size triton value
+    benchmark bytes_moved calls chosen device function functools inputs k make_inputs math measure name provider
+    pytorch reference rows sets shape shape_for size triton value
     """
 )
 """What a wrapper, a test or a benchmark uses where the op itself is in scope."""

@@ -15,12 +15,12 @@ from kjit.errors import UsageError
 from kjit.project import Project, find_pyproject, load_toml, read_project
 from kjit.scaffold.cases import CasesView
 from kjit.scaffold.cpp import CppView
-from kjit.scaffold.custom_cases import CustomCases
+from kjit.scaffold.custom import CustomCases, CustomView
 from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType, find_dtype, suggest_dtype
 from kjit.scaffold.fileset import FileSet
 from kjit.scaffold.init import add_package, add_project, finds_package, plan_project
 from kjit.scaffold.names import camel, check_op_name, cpp_stem
-from kjit.scaffold.patterns import DEFAULT_PATTERN, Pattern, Placed, check_signature, find_pattern
+from kjit.scaffold.patterns import CUSTOM_PATTERN, DEFAULT_PATTERN, Pattern, Placed, check_signature, find_pattern
 from kjit.scaffold.python import PythonView
 from kjit.scaffold.render import render
 from kjit.scaffold.signature import Signature, parse_signature
@@ -33,7 +33,8 @@ MARKER = "The math"
 _MANNERS = {
     "rowwise": "row by row",
     "gather": "for the rows that an index chooses",
-    "custom": "by a kernel of its own",
+    "scatter": "into the rows that an index chooses",
+    CUSTOM_PATTERN: "",
 }
 """How an op works, in the words of its docstring."""
 
@@ -132,7 +133,7 @@ def scaffold_op(
         files.add(path, render(template, {**context, "is_shared": path.suffix == SHARED, "where": where}))
     for path, template in (
         (project.wrapper_path(op), "op/op.py.j2"),
-        (project.test_path(op), "op/tests/test_op.py.j2"),
+        (project.test_path(op), f"op/tests/test_{'custom' if chosen.name == CUSTOM_PATTERN else 'op'}.py.j2"),
         (project.benchmark_path(op), "op/benchmarks/bench_op.py.j2"),
     ):
         files.add(path, render(template, context, python_width=width))
@@ -255,7 +256,8 @@ def _context(
         "start": start,
         "cpp": cpp,
         "python": python,
-        "cases": (CustomCases if pattern.is_open else CasesView)(start, python),
+        "cases": CustomCases(start, python) if pattern.name == CUSTOM_PATTERN else CasesView(start, python),
+        "custom": CustomView(cpp),
         "module": project.module_name(op),
         "first_party": package.split(".")[0],
         "members": members,

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kjit.errors import UsageError
-from kjit.scaffold.dtypes import BY_HAND
 from kjit.scaffold.names import camel, cpp_stem, free_name
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Signature, SignatureError, Tensor
 
-Kind = Literal["element", "column", "number", "table", "index", "any"]
+Kind = Literal["element", "column", "number", "table", "index", "whole"]
 """What a tensor is to a kernel: it has an element for each element of the main tensor, for each column, for each row;
-or rows to choose from, or the numbers of those rows; or what the author makes of it."""
+or rows to choose from or to write to, or the numbers of those rows; or nothing that is known of it."""
 
 Kinds = Mapping[str, Kind]
 """The kind of every tensor of a signature, by name."""
@@ -35,7 +34,6 @@ class Pattern:
         place: the kind of every tensor; raises a `SignatureError` where the pattern cannot serve the signature.
         sums: it reduces rows.
         is_library: its kernels are those of kjit's headers, for all devices, and an op has the math alone.
-        is_open: it serves any signature, and the kernel is the author's.
     """
 
     name: str
@@ -44,7 +42,6 @@ class Pattern:
     place: Callable[[Signature, str], Kinds]
     sums: bool = False
     is_library: bool = False
-    is_open: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,11 +75,6 @@ class Placed:
             and (tensor.dtype, tensor.shape) == (output.dtype, output.shape)
             and not (tensor.mutable or tensor.optional)
         ]
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the kernel is the author's."""
-        return "any" in self.kinds.values()
 
     @property
     def main(self) -> Tensor:
@@ -135,36 +127,31 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
         SignatureError: with the reason, and what would be served or which pattern would serve it.
     """
     _check_names(signature, pattern, op)
-    _check_parameters(signature)
+    _check_parameters(signature, pattern)
     try:
-        if not pattern.is_open:
-            _check_plain(signature, pattern.name)
+        _check_plain(signature, pattern)
         return Placed(signature, pattern.place(signature, pattern.name), pattern.sums)
     except SignatureError as error:
-        other = next((other for other in PATTERNS.values() if _serves(other, signature)), None)
-        assert other is not None  # `custom` serves all
-        hint = f"--pattern {other.name} serves this signature" + (
-            ", with a kernel of your own" if other.is_open else ""
-        )
-        # A default pattern may be nobody's choice: then another that has a kernel for it is what was meant.
-        if error.hint and (other.is_open or pattern.name != DEFAULT_PATTERN):
-            hint += f"; or {error.hint}"
-        raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
-
-
-def _serves(pattern: Pattern, signature: Signature) -> bool:
-    try:
-        if not pattern.is_open:
-            _check_plain(signature, pattern.name)
-        pattern.place(signature, pattern.name)
-    except SignatureError:
-        return False
-    return True
+        for other in PATTERNS.values():
+            try:
+                _check_plain(signature, other)
+                other.place(signature, other.name)
+            except SignatureError:
+                continue
+            hint = f"--pattern {other.name} serves this signature"
+            if other.name == CUSTOM_PATTERN:  # which serves all, and is not what one may have in mind
+                hint = f"--pattern {other.name}, which serves any signature, with a kernel of your own"
+                hint = f"{error.hint}; or {hint}" if error.hint else hint
+            elif pattern.name != DEFAULT_PATTERN:  # which nobody may have chosen
+                hint += f"; or {error.hint}"
+            raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
+        raise
 
 
 def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
     taken = {parameter.name for parameter in (*signature.parameters, *signature.outputs)}
     functions = {op} if pattern.is_library else {op, f"{cpp_stem(op)}_kernel"}
+    has_pointers = not pattern.is_library and pattern.name != CUSTOM_PATTERN
     for parameter in (*signature.parameters, *signature.outputs):
         if parameter.name in functions:
             raise signature.error(
@@ -173,28 +160,29 @@ def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
                 f"for example: {free_name(parameter.name, signature.names, suffix='_in')}",
             )
         other = parameter.name.removesuffix("_ptr")
-        if not pattern.is_library and other in taken - {parameter.name}:
+        if has_pointers and other in taken - {parameter.name}:
             raise signature.error(
                 parameter,
                 f"'{parameter.name}' is what the kernel calls the pointer to '{other}'.",
                 "give one of them another name",
             )
     for name in (*signature.dimensions, *signature.variables):
-        if name == camel(op):
+        if name in (camel(op), f"{camel(op)}Params"):
             raise signature.error(
                 signature.tensors[0],
-                f"'{name}' is also the C++ name of op '{op}'.",
+                f"'{name}' is also a C++ name of op '{op}'.",
                 "choose another name for the op, a longer one",
             )
 
 
-def _check_parameters(signature: Signature) -> None:
+def _check_parameters(signature: Signature, pattern: Pattern) -> None:
     for tensor in signature.inputs:
-        if tensor.optional and tensor.mutable:
+        if tensor.optional and tensor.mutable and pattern.name != CUSTOM_PATTERN:
             raise signature.error(
                 tensor,
-                f"'{tensor.name}' may be absent and is changed in place, and no pattern serves that.",
-                f"write {tensor.name}: mut {tensor.type}, or scaffold a second op without it; for one op, {BY_HAND}",
+                f"'{tensor.name}' may be absent and is changed in place, which pattern {pattern.name} does not serve.",
+                f"--pattern {CUSTOM_PATTERN} serves it, with a kernel of your own; or write {tensor.name}: mut"
+                f" {tensor.type}",
             )
     for tensor in signature.tensors:
         if ELLIPSIS in tensor.shape[1:]:
@@ -227,20 +215,22 @@ def _first(signature: Signature) -> Tensor:
     return next(tensor for tensor in signature.inputs if not tensor.optional)
 
 
-def _check_plain(signature: Signature, pattern: str) -> None:
+def _check_plain(signature: Signature, pattern: Pattern) -> None:
     """Refuse what only an author's own kernel can make something of."""
+    if pattern.name == CUSTOM_PATTERN:
+        return
     computed = signature.has_sizes
     if computed is not None:
         raise signature.error(
             computed,
-            f"pattern {pattern} takes sizes that are names and numbers, and '{computed.name}' is {computed.type}.",
+            f"pattern {pattern.name} takes sizes that are names and numbers, and '{computed.name}' is {computed.type}.",
             "",
         )
     strided = next((tensor for tensor in signature.inputs if tensor.strided), None)
     if strided is not None:
         raise signature.error(
             strided,
-            f"pattern {pattern} takes contiguous tensors, and '{strided.name}' is strided.",
+            f"pattern {pattern.name} takes contiguous tensors, and '{strided.name}' is strided.",
             f"write {replace(strided, strided=False)}",
         )
     constants = {constant.name for constant in signature.constants}
@@ -248,15 +238,9 @@ def _check_plain(signature: Signature, pattern: str) -> None:
     if sized is not None:
         raise signature.error(
             sized,
-            f"pattern {pattern} takes sizes that tensors have, and one of '{sized.name}' is a parameter.",
+            f"pattern {pattern.name} takes sizes that tensors have, and one of '{sized.name}' is a parameter.",
             "",
         )
-
-
-def _place_any(signature: Signature, pattern: str) -> Kinds:
-    """The author's kernel knows."""
-    del pattern
-    return dict.fromkeys((tensor.name for tensor in signature.tensors), "any")
 
 
 def _place_elements(signature: Signature, pattern: str) -> Kinds:
@@ -406,6 +390,94 @@ def _placed_gather(
     return kinds
 
 
+def _place_scatter(signature: Signature, pattern: str) -> Kinds:
+    """An index says where in a table rows go."""
+    example = find_pattern(pattern).signature
+    numbers = [t for t in signature.inputs if not isinstance(t.dtype, str) and t.dtype.name in ("int32", "int64")]
+    if not numbers:
+        raise signature.error(
+            _first(signature),
+            f"pattern {pattern} moves rows by an index, and no input is an int64 or int32 tensor.",
+            f"for example: {example}",
+        )
+    if signature.outputs:
+        raise signature.error(
+            signature.outputs[0],
+            f"pattern {pattern} writes to rows of a table that is there, and '{signature.outputs[0].name}' is new.",
+            f"for example: {example}",
+        )
+    for index in numbers:
+        if index.optional or index.mutable or not index.shape:
+            continue
+        for table in signature.mutated:
+            row = table.shape[1:]
+            if not table.shape or table.shape[0] in (*index.shape, ELLIPSIS):
+                continue
+            others = (tensor for tensor in signature.inputs if tensor is not index and not tensor.optional)
+            if any(tensor.shape == (*index.shape, *row) for tensor in others):
+                return _placed_scatter(signature, pattern, index, table, row)
+    index = numbers[0]
+    leads = ", ".join(map(str, index.shape)) or "N"
+    raise signature.error(
+        index,
+        f"pattern {pattern} takes a row for each number in '{index.name}', which is {index.type}, and a table that is"
+        " changed in place, and they are not found.",
+        f"for example: table: mut T[M, D], {index.name}: {index.dtype}[{leads}], x: T[{leads}, D]",
+    )
+
+
+def _placed_scatter(
+    signature: Signature, pattern: str, index: Tensor, table: Tensor, row: tuple[Dimension, ...]
+) -> Kinds:
+    kinds: dict[str, Kind] = {}
+    main = (*index.shape, *row)
+    if isinstance(table.shape[0], int):
+        raise signature.error(
+            table,
+            f"pattern {pattern} takes tables of any length, and '{table.name}' has {table.shape[0]} rows.",
+            f"write {table.name}: {_typed(table, ('M', *row))}",
+        )
+    for tensor in signature.tensors:
+        if tensor is index:
+            kinds[tensor.name] = "index"
+        elif tensor.mutable and tensor.shape == table.shape:
+            kinds[tensor.name] = "table"
+        elif tensor.mutable:
+            raise signature.error(
+                tensor,
+                f"pattern {pattern} writes to tables of one shape: '{table.name}' is {table.type} and '{tensor.name}'"
+                f" is {tensor.type}.",
+                f"write {tensor.name}: {_typed(tensor, table.shape)}",
+            )
+        elif tensor.shape == main:
+            kinds[tensor.name] = "element"
+        elif tensor.shape == index.shape == row:
+            raise signature.error(
+                tensor,
+                f"'{tensor.name}: {tensor.type}' may be a number for each row that is moved or for each column.",
+                f"give the dimensions of '{table.name}' other names than those of '{index.name}'",
+            )
+        elif tensor.shape == index.shape:
+            kinds[tensor.name] = "number"
+        elif row and tensor.shape == row:
+            kinds[tensor.name] = "column"
+        else:
+            shapes = [_typed(tensor, shape) for shape in dict.fromkeys((main, index.shape, row) if row else (main,))]
+            raise signature.error(
+                tensor,
+                f"pattern {pattern} writes a row {replace(table, shape=row).type} for each number in '{index.name}',"
+                f" which is {index.type}; '{tensor.name}' is {tensor.type}.",
+                f"write {tensor.name}: {' or '.join(shapes)}",
+            )
+    return kinds
+
+
+def _place_anything(signature: Signature, pattern: str) -> Kinds:
+    """Every signature: a kernel of one's own gets each tensor whole."""
+    del pattern
+    return dict.fromkeys((tensor.name for tensor in signature.tensors), "whole")
+
+
 PATTERNS = {
     pattern.name: pattern
     for pattern in (
@@ -432,18 +504,25 @@ PATTERNS = {
             is_library=True,
         ),
         Pattern(
+            "scatter",
+            "rows stored where an index says, as into the cache of keys and values; numbers below 0 are skipped",
+            "table: mut T[M, D], index: int64[N], x: T[N, D]",
+            _place_scatter,
+            is_library=True,
+        ),
+        Pattern(
+            "custom",
+            "any signature: checks, wrapper, test and benchmark are there, the kernel is yours",
+            "x: T[M, K], w: T[K, N] -> out: T[M, N]",
+            _place_anything,
+        ),
+        Pattern(
             "minimal",
             "the shortest kernel that shows check, configure, launch",
             "x: T[...], alpha: float = 2.0 -> out: T[...]",
             _place_elements,
         ),
-        Pattern(
-            "custom",
-            "any signature: checks, wrapper, test and benchmark around a kernel of your own",
-            "x: T[N, 2*D] -> out: T[N, D]",
-            _place_any,
-            is_open=True,
-        ),
     )
 }
 DEFAULT_PATTERN = "elementwise"
+CUSTOM_PATTERN = "custom"

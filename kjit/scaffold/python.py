@@ -196,13 +196,25 @@ class PythonView(View):
     @property
     def math(self) -> list[str]:
         """What `reference` returns, an expression for each result."""
-        if self.placed.is_open:
-            zeros = [
-                re.sub(r"\b(new_)?empty(_like)?\(", lambda made: made[0].replace("empty", "zeros"), allocation)
-                for allocation in self.allocations
-            ]
-            return zeros + self.mutated
+        if self.start.scattered:
+            return self.results
         return [self.start.expression(name, "python") for name in self.results]
+
+    @property
+    def stores(self) -> list[str]:
+        """What `reference` does with tables that rows go to, as statements."""
+        (index,) = [tensor.name for tensor in self.placed.inputs("index")] or [""]
+        statements = []
+        for table in self.start.scattered:
+            rows = self.start.expression(table.name, "python")
+            words = set(re.findall(r"\w+", rows))
+            read = {tensor.dtype for tensor in self.signature.inputs if tensor.name in words}
+            if " " in rows:
+                statements.append(f"stored = {rows}")
+                rows = "stored"
+            converted = "" if read == {table.dtype} else f".to({table.name}.dtype)"
+            statements.append(f"{table.name}[{index}] = {rows}{converted}")
+        return statements
 
     @property
     def documentation(self) -> list[str]:
@@ -254,9 +266,15 @@ def _describe(parameter: Parameter, placed: Placed) -> str:
     if isinstance(parameter, Tensor):
         changed = "; changed in place" if parameter.mutable else ""
         absent = "; None counts as zeros" if parameter.optional else ""
+        if parameter.optional and placed.kind(parameter) == "whole":
+            absent = "; may be None"
         is_index = placed.kind(parameter) == "index"
         tables = "the tables" if len(placed.inputs("table")) > 1 else "the table"
-        outside = f". A number that is no row of {tables} reads zeros" if is_index else ""
+        outside = ""
+        if is_index and any(placed.kind(tensor) == "table" for tensor in placed.signature.mutated):
+            outside = f". A number that is no row of {tables} is skipped; of two that are equal, either counts"
+        elif is_index:
+            outside = f". A number that is no row of {tables} reads zeros"
         if parameter.strided:
             gaps = "its stride may be any" if len(parameter.shape) == 1 else "all strides but the last may be any"
             return f"{parameter.type.removesuffix(' strided')}; {gaps}{changed}{absent}"

@@ -5,6 +5,8 @@ Something that uses every parameter, so that a test notices when one is lost; th
 - elementwise, minimal: the sum of the inputs (the square, of a lone one), times every float, plus every int and bool.
   For the default signature: `x * alpha`.
 - gather: the same with the rows that the index names; those of a lone table are moved as they are.
+- scatter: the same with the rows that go to a table; where there are several tables and as many rows, each table gets
+  rows of its own.
 - rowwise: RMSNorm. The sum of the rows, divided by its root mean square, times every input for columns or rows and
   every float but the first, which is the epsilon; plus what may be absent and every int and bool. A result with a
   number for each row is one over the root mean square.
@@ -58,8 +60,25 @@ class Start:
         return any(self.placed.kind(tensor) == "element" for tensor in self.results)
 
     @property
+    def scattered(self) -> list[Tensor]:
+        """The tables that rows are written to."""
+        return [tensor for tensor in self.signature.mutated if self.placed.kind(tensor) == "table"]
+
+    def _rows_for(self, table: Tensor) -> list[Tensor]:
+        """What the rows of a table are made of."""
+        rows = self._of("element", optional=False)
+        if len(rows) == len(self.scattered):
+            return [rows[self.scattered.index(table)]]
+        return self._of("element")
+
+    @property
     def moves(self) -> bool:
-        """Whether elements are moved as they are, from one table to one output."""
+        """Whether elements are moved as they are, from one table to one output, or each row to a table of its own."""
+        if self.scattered:
+            others = len(self.signature.parameters) - len(self.scattered) - 1  # the index
+            return others == len(self.scattered) and all(
+                [row.dtype for row in self._rows_for(table)] == [table.dtype] for table in self.scattered
+            )
         inputs = [tensor for tensor in self.signature.inputs if tensor != self.placed.index]
         numbers = [parameter for parameter in self.signature.parameters if isinstance(parameter, Scalar)]
         if [self.placed.kind(tensor) for tensor in inputs] != ["table"] or numbers or len(self.results) != 1:
@@ -102,7 +121,7 @@ class Start:
 
     @property
     def element_results(self) -> list[str]:
-        return [tensor.name for tensor in self.results if self.placed.kind(tensor) == "element"]
+        return [t.name for t in self.results if self.placed.kind(t) == "element" or t in self.scattered]
 
     @property
     def summed(self) -> str:
@@ -123,6 +142,8 @@ class Start:
         read = [t for t in self._of("element", "table") if not t.mutable or (t is result) or not result.mutable]
         if not self.sums and not result.mutable and not self._of("table"):
             read = [tensor for tensor in read if not tensor.mutable] or read
+        if self.scattered:
+            read = list(dict.fromkeys([*self._rows_for(result), *self._of("element", optional=True)]))
         always = [t for t in self._of("column", "number", optional=False) if not t.mutable]
         absent = self._of("column", "number", optional=True)
         factors = [*([self.factor] if self.sums else []), *(self._name(t, language) for t in always)]
@@ -151,7 +172,8 @@ class Start:
 
     def _sum(self, tensors: Sequence[Tensor], factors: list[str], summands: list[str], language: Language) -> str:
         terms = [self._name(tensor, language) for tensor in tensors]
-        if len(terms) == 1 and not factors and not summands and self.placed.kind(tensors[0]) == "element":
+        is_lone = len(terms) == 1 and not factors and not summands
+        if is_lone and not self.scattered and self.placed.kind(tensors[0]) == "element":
             return f"{terms[0]} * {terms[0]}"
         # A sum of bools is a number in C++ and a bool in PyTorch.
         bools = all(isinstance(tensor.dtype, DType) and tensor.dtype.kind == "bool" for tensor in tensors)

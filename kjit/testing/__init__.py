@@ -25,6 +25,7 @@ DeviceKind = Literal["cpu", "cuda"]
 __all__ = [
     "OpTest",
     "Tolerances",
+    "UnwrittenError",
     "boundary_shapes",
     "device_fixture",
     "devices",
@@ -46,6 +47,17 @@ def __getattr__(name: str) -> object:
     from kjit.testing.op_test import OpTest
 
     return OpTest
+
+
+class UnwrittenError(Exception):
+    """Raised by the `reference` of a test as long as nobody has written it.
+
+    Args:
+        op: the name of the op.
+    """
+
+    def __init__(self, op: str) -> None:
+        super().__init__(f"write what `{op}` computes, in plain PyTorch, in the place of this")
 
 
 class Tolerances(TypedDict):

@@ -90,7 +90,7 @@ def test_an_op_that_exists_needs_force(kjit_new: Run, tmp_path: Path) -> None:
         (["f", "-> out: T[N]"], "has an output and no input"),
         (["f", "->"], "expected an output after '->'"),
         (["f", "x: T[N], w: T[M] -> out: T[N]"], "one shape"),
-        (["f", "--pattern", "scatter"], "no pattern 'scatter'"),
+        (["f", "--pattern", "scater"], "no pattern 'scater'"),
         (["f", "--device", "tpu"], "'tpu' is none of cuda and cpu"),
         (["f", "--dtypes", "fp7"], "'fp7' is not a dtype"),
     ],
@@ -154,5 +154,5 @@ def test_a_full_disk_leaves_nothing_half_written(kjit_new: Run, tmp_path: Path) 
 
 def test_help_names_every_pattern(kjit_new: Run) -> None:
     help_text = kjit_new("--help").stdout
-    for pattern in ("elementwise", "rowwise", "gather", "minimal"):
+    for pattern in ("elementwise", "rowwise", "gather", "scatter", "custom", "minimal"):
         assert f"{pattern}: " in help_text

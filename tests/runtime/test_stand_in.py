@@ -160,7 +160,7 @@ def test_where_torch_is_not_installed_its_error_is_told(project: Path) -> None:
 
 @pytest.mark.usefixtures("project")
 def test_a_dry_run_of_what_kjit_new_writes_imports_no_torch() -> None:
-    for pattern in ("elementwise", "rowwise", "gather", "minimal"):
+    for pattern in ("elementwise", "rowwise", "gather", "scatter", "custom", "minimal"):
         done = CliRunner().invoke(app, ["new", f"an_{pattern}", "--pattern", pattern, "--device", "cuda,cpu"])
         assert done.exit_code == 0, done.output
     dry = run(

@@ -95,7 +95,42 @@ GATHER = [
     ),
     Op("move", "src: fp8_e5m2[1000, 96], index: int64[N] -> out: fp8_e5m2[N, 96]", pattern="gather"),
 ]
-OPS = [*ELEMENTWISE, *MINIMAL, *ROWWISE, *GATHER]
+SCATTER = [
+    Op("put", pattern="scatter"),
+    Op(
+        "store_kv",
+        "k_cache: mut T[M, H, D], v_cache: mut T[M, H, D], slots: int64[...], k: T[..., H, D], v: T[..., H, D]",
+        "bf16",
+        pattern="scatter",
+    ),
+    Op(
+        "quant_kv",
+        "cache: mut fp8[M, D], slots: int32[N], x: bf16[N, D], scale: float32[N], bias: Optional bf16[D] = None,"
+        " k: int = 3",
+        pattern="scatter",
+    ),
+    Op("mark_", "seen: mut bool[M], ids: int64[N], x: T[N], twice: const bool = True", "int64,fp32", pattern="scatter"),
+]
+CUSTOM = [
+    Op("matmul", pattern="custom"),
+    Op(
+        "rope_",
+        "q: mut T[N, HQ, D], k: mut T[N, HK, D], positions: int64[N], cos_sin: Optional float32[P, D] = None,"
+        " theta: float = 10000.0",
+        "bf16,fp16",
+        pattern="custom",
+    ),
+    Op(
+        "anything",
+        "x: T[..., 4], n: int64[M], yes: const bool, k: const int = 2 -> a: bool[..., M], b: fp8[2, 3], c: T[...]",
+        "bf16,fp64",
+        pattern="custom",
+    ),
+    Op("count", "ids: int32[8], seen: mut Optional int32[16] = None -> most: int64[]", pattern="custom"),
+]
+"""Ops whose kernels and references are to be written."""
+
+OPS = [*ELEMENTWISE, *MINIMAL, *ROWWISE, *GATHER, *SCATTER]
 """All of them, each with a name of its own."""
 
 LONG = [

@@ -1,9 +1,9 @@
 """Random signatures, each one that a pattern serves.
 
 Signatures without an aim reach the element-wise patterns at most. Those for a pattern have what it is about: for
-`rowwise` a tensor of rows, with weights for its columns and numbers for its rows; for `gather` a table and an index;
-for `custom` sizes that follow from others, and tensors with gaps.
-A signature belongs to a number, so that a failure can be had again.
+`rowwise` a tensor of rows, with weights for its columns and numbers for its rows; for `gather` and `scatter` a table
+and an index; for `custom` sizes that follow from others, and tensors with gaps. A signature belongs to a number, so
+that a failure can be had again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ ROW_DTYPE = tuple(dtype for dtype in ANY_DTYPE if isinstance(dtype, str) or dtyp
 def signature_for(pattern: str, number: int) -> Signature:
     """A signature that `pattern` serves, the same for the same number."""
     maker = _Maker(random.Random(f"{pattern} {number}"))
-    makers = {"rowwise": maker.rows, "gather": maker.gather, "custom": maker.custom}
-    return makers.get(pattern, maker.elements)()
+    return {"rowwise": maker.rows, "gather": maker.gather, "scatter": maker.scatter, "custom": maker.custom}.get(
+        pattern, maker.elements
+    )()
 
 
 class _Maker:
@@ -57,6 +58,17 @@ class _Maker:
         kinds = [shape, index.shape, row] if row and row != index.shape else [shape]
         more = [self.tensor(table.shape, ANY_DTYPE)] if self.random.random() < 0.3 else []
         return self.signature([table, index, *more], kinds, [shape], ANY_DTYPE, shuffled=False)
+
+    def scatter(self) -> Signature:
+        index = self.tensor(self.leading(1, 2), (DTYPES["int32"], DTYPES["int64"]))
+        row: Shape = self.choose((), ("D",), ("D",), ("H", 64), ("H", "D"), (96,), (8, 2))
+        x = self.tensor((*index.shape, *row), ANY_DTYPE)
+        dtypes = tuple(dtype for dtype in ANY_DTYPE if not isinstance(dtype, str) or dtype == x.dtype)
+        tables = [self.tensor(("M", *row), dtypes, mutable=True) for _ in range(self.random.randint(1, 2))]
+        kinds = [x.shape, index.shape, row] if row and row != index.shape else [x.shape]
+        more = [self.tensor(self.choose(*kinds), dtypes) for _ in range(self.random.randint(0, 2))]
+        optional = [self.tensor(self.choose(*kinds), dtypes, optional=True) for _ in range(self.random.randint(0, 1))]
+        return Signature((*tables, index, x, *more, *optional, *self.defaults()), ())
 
     def custom(self) -> Signature:
         """Several shapes, sizes that follow from others, tensors with gaps."""
@@ -107,8 +119,10 @@ class _Maker:
             self.random.shuffle(inputs)
         numbers = [self.scalar(with_default=False) for _ in range(self.random.randint(0, 1))]
         optional = [self.tensor(self.choose(*shapes), fitting, optional=True) for _ in range(self.random.randint(0, 1))]
-        defaults = [self.scalar(with_default=True) for _ in range(self.random.randint(0, 2))]
-        return Signature((*inputs, *numbers, *optional, *defaults), tuple(outputs))
+        return Signature((*inputs, *numbers, *optional, *self.defaults()), tuple(outputs))
+
+    def defaults(self) -> list[Scalar]:
+        return [self.scalar(with_default=True) for _ in range(self.random.randint(0, 2))]
 
     def tensor(
         self, shape: Shape, dtypes: tuple[DType | str, ...], *, mutable: bool = False, optional: bool = False

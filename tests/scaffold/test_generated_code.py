@@ -17,7 +17,7 @@ from typing import Literal
 
 import pytest
 import torch
-from matrix import GATHER, HUGE, LONG, OPS, PLANES, RARE, ROWWISE, Op, named, write_all
+from matrix import CUSTOM, GATHER, HUGE, LONG, OPS, PLANES, RARE, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
 from kjit.build.compile import compile_variant, wrapper_unit
@@ -83,7 +83,15 @@ scale(x, "2")  # Argument 2 to "__call__" of "TorchOp" has incompatible type "st
 def test_the_type_checker_knows_the_ops_and_the_exports_of_their_modules(tmp_path: Path) -> None:
     write_all(
         tmp_path,
-        [*named("scale", "bump_", "mixed", "narrow_min", "add_bias"), *ROWWISE[3:], *GATHER[1:4], *LONG, *HUGE, *RARE],
+        [
+            *named("scale", "bump_", "mixed", "narrow_min", "add_bias"),
+            *ROWWISE[3:],
+            *GATHER[1:4],
+            *CUSTOM,
+            *LONG,
+            *HUGE,
+            *RARE,
+        ],
     )
     (tmp_path / "calls.py").write_text(CALLS)
     command = [BIN / "mypy", "--strict", "--no-error-summary", "--cache-dir", tmp_path / "cache", "."]
@@ -105,8 +113,10 @@ def test_ops_of_kjit_itself_are_formatted_as_kjit_is(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     write_all(tmp_path, OPS)
-    run(BIN / "ruff", "format", "--check", ".", cwd=tmp_path)
     run(BIN / "ruff", "check", ".", cwd=tmp_path)
+    write_all(tmp_path, CUSTOM)
+    run(BIN / "ruff", "check", "--ignore", "ARG001", ".", cwd=tmp_path)  # their references read nothing yet
+    run(BIN / "ruff", "format", "--check", ".", cwd=tmp_path)
 
 
 def variants_of(root: Path, op: str, target: Target) -> list[Variant]:
@@ -181,7 +191,7 @@ def test_nvcc_takes_what_random_signatures_become(project: Path, pattern: str) -
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_cpp_compiler_has_no_warning(project: Path, pattern: str) -> None:
-    check_together(project, [op for op in [*OPS, *LONG] if op.pattern == pattern], "cpu", variants=2)
+    check_together(project, [op for op in [*OPS, *CUSTOM, *LONG] if op.pattern == pattern], "cpu", variants=2)
 
 
 def test_the_cpp_compiler_has_no_warning_of_large_sizes(project: Path) -> None:
@@ -209,7 +219,7 @@ def test_the_optimiser_has_no_warning(project: Path, level: str | None) -> None:
 @pytest.mark.nvcc
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_nvcc_has_no_warning(project: Path, pattern: str) -> None:
-    check_together(project, [op for op in OPS if op.pattern == pattern], "cuda")
+    check_together(project, [op for op in [*OPS, *CUSTOM] if op.pattern == pattern], "cuda")
 
 
 @pytest.mark.nvcc
@@ -275,6 +285,9 @@ WITH_TORCH_COMPILE = ("test_bump_", "test_mixed", "test_add_norm", "test_embed",
 kind of parameter and result there is one among them, and the code for PyTorch is the same for all patterns."""
 
 
+FINISHED = [pattern for pattern in PATTERNS if pattern != "custom"]
+"""The patterns whose ops compute something before anybody changes them."""
+
 LARGE = ("0000", "0003")
 """What the ids of large shapes end in: 20_000, 40_003, 100_003."""
 
@@ -304,7 +317,7 @@ def test_the_fuzzer_refuses_an_op_that_is_not_there(project: Path) -> None:
     assert "there is no op nonsense" in done.stderr
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", FINISHED)
 def test_the_tests_of_all_ops_pass_on_the_cpu(
     shared_project: Path, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,7 +328,7 @@ def test_the_tests_of_all_ops_pass_on_the_cpu(
     agree_in_random_cases(shared_project, "cpu", cases=10)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", FINISHED)
 def test_the_tests_of_random_signatures_pass_on_the_cpu(project: Path, pattern: str) -> None:
     ops = [replace(op, devices="cpu") for op in random_ops(pattern, range(200, 203))]
     pass_their_tests(project, with_one_dtype(ops), without=LARGE)
@@ -328,7 +341,7 @@ def test_the_tests_of_rare_ops_pass_on_the_cpu(project: Path) -> None:
 @pytest.mark.skipif(
     torch.cuda.is_available(), reason="the tests of kjit's own ops and tools/scaffold_matrix.py use the GPU"
 )
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", FINISHED)
 def test_the_tests_of_all_ops_pass_in_the_simulator(shared_project: Path, pattern: str) -> None:
     # The wrapper, which is what PyTorch compiles, is the same as for the CPU.
     pass_their_tests(shared_project, [replace(op, devices="cuda") for op in OPS if op.pattern == pattern])
@@ -336,10 +349,27 @@ def test_the_tests_of_all_ops_pass_in_the_simulator(shared_project: Path, patter
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about the simulator beside the CPU")
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", FINISHED)
 def test_the_tests_of_ops_with_kernels_for_both_devices_pass(shared_project: Path, pattern: str) -> None:
     """Of some: the kernels for either device are those of the tests above."""
     pass_their_tests(shared_project, [op for op in OPS if op.pattern == pattern][:3], without=LARGE)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_an_op_with_a_kernel_of_its_own_fails_in_the_reference_that_is_to_be_written_alone(
+    shared_project: Path, device: str
+) -> None:
+    ops = [replace(op, devices=device) for op in CUSTOM]
+    write_all(shared_project, with_one_dtype(ops))
+    command = [BIN / "pytest", "-q", "-rfs", "-p", "no:cacheprovider", "-k", "not compile"]
+    wide = {**os.environ, "COLUMNS": "300"}
+    done = subprocess.run(command, cwd=shared_project, env=wide, capture_output=True, text=True, check=False)
+    failed = re.findall(
+        r"^FAILED .*::(\w+).* - Failed: .*/test_(\w+)\.py:\d+: write what `(\w+)` computes", done.stdout, re.M
+    )
+    assert failed == [("test_the_reference_is_written", op.name, op.name) for op in sorted(ops, key=lambda op: op.name)]
+    assert re.search(rf"^{len(ops)} failed, \d+ passed, \d+ skipped", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^SKIPPED \[\d+\] .* `reference` is not written yet", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.nvcc
@@ -417,6 +447,16 @@ SENTINELS = {
         "q_x: T[Q_M, Q_D], q_i: int64[Q_N], q_w: Optional T[Q_D] = None -> q_out: T[Q_N, Q_D]",
         "q_x: T[8, Q_D], q_i: int32[...], q_s: float32[...], q_y: mut T[..., Q_D], q_c: const bool, q_a: float = 1.0",
         "q_x: fp8_e4m3[Q_M], q_i: int64[Q_N] -> q_out: fp8_e4m3[Q_N], q_more: bool[Q_N]",
+    ],
+    "custom": [
+        "q_x: mut T[Q_N, Q_D], q_i: int64[...], q_w: Optional T[Q_P] = None, q_c: const bool = True",
+        "q_x: T[..., Q_D], q_a: float = 1.0, q_k: int = 3 -> q_out: T[..., 3]",
+        "q_x: fp8_e4m3[Q_N], q_y: bool[] -> q_out: float64[], q_more: bf16[2, Q_N]",
+    ],
+    "scatter": [
+        "q_t: mut T[Q_M, Q_D], q_i: int64[Q_N], q_x: T[Q_N, Q_D], q_w: Optional T[Q_D] = None",
+        "q_t: mut U[Q_M, 8], q_s: mut T[Q_M, 8], q_i: int32[...], q_x: T[..., 8], q_y: U[..., 8], q_a: float = 1.0",
+        "q_t: mut fp8_e4m3[Q_M], q_i: int64[Q_N], q_x: bf16[Q_N], q_c: const bool, q_g: float32[Q_N]",
     ],
 }
 

@@ -85,7 +85,8 @@ MATH = {
     "minimal": ["x * alpha"],
     "rowwise": ["return x * x", "(row_total / row_size", "x * inverse_rms * weight"],
     "gather": ["out = src"],
-    "custom": ["params.out[i] = T{}"],
+    "scatter": ["table = x"],
+    "custom": ["params.out[i] = T{};"],
 }
 
 
@@ -101,7 +102,8 @@ def test_the_places_to_change_are_the_math(tmp_path: Path, pattern: str, devices
         "return x * alpha",
         "mean_square = x.square().mean(-1, keepdim=True)",
         "return src[index]",
-        "return x.new_zeros((x.shape[0], x.shape[1] // 2))",
+        "table[index] = x",
+        'raise kjit.testing.UnwrittenError("take")',
     )
 
 
@@ -238,17 +240,26 @@ def test_an_unknown_pattern_is_refused_with_a_suggestion(tmp_path: Path) -> None
         scaffold_op("f", start=tmp_path, pattern="elmentwise")
 
 
+@pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern != "custom"])
+def test_what_may_be_absent_and_changes_needs_a_kernel_of_its_own(tmp_path: Path, pattern: str) -> None:
+    signature = "y: T[N], x: mut Optional T[N] = None -> out: T[N]"
+    with pytest.raises(SignatureError, match="'x' may be absent and is changed in place") as caught:
+        scaffold_op("f", signature, start=tmp_path, pattern=pattern)
+    assert (caught.value.hint or "").startswith("--pattern custom serves it")
+    assert (caught.value.hint or "").endswith("write x: mut T[N]")
+    assert scaffold_op("f", signature, start=tmp_path, pattern="custom").places
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize(
     ("signature", "reason", "hint"),
     [
         ("x: T[B, ...], y: T[B] -> out: T[B, ...]", "'...' stands for the leading dimensions", "x: T[..., B]"),
-        ("y: T[N], x: mut Optional T[N] = None -> out: T[N]", "'x' may be absent and is changed", "x: mut T[N]"),
         ("x: T[N], n: const int -> out: T[N]", "'n' has no default", "n: const int = 1"),
         ("x: T[N], f: T[N] -> out: T[N]", "'f' is a parameter and", "f_in"),
         ("x: T[N], f: T[N], f_in: T[N] -> out: T[N]", "'f' is a parameter and", "f2"),
         ("x: mut T[B, ...], y: T[B]", "'...' stands for the leading dimensions", "x: mut T[..., B]"),
-        ("x: T[F] -> out: T[F]", "'F' is also the C++ name", "a longer one"),
+        ("x: T[F] -> out: T[F]", "'F' is also a C++ name", "a longer one"),
     ],
 )
 def test_a_signature_that_no_pattern_serves_is_refused_with_its_reason(
@@ -269,6 +280,7 @@ def test_a_parameter_named_like_a_pointer_of_a_kernel_is_refused_where_the_op_ha
 
 NORM = "x: T[B, D], weight: T[D] -> out: T[B, D]"
 TAKE = "src: T[M, D], index: int64[N] -> out: T[N, D]"
+PUT = "index: int64[N], x: T[N, D]"
 
 
 @pytest.mark.parametrize(
@@ -314,6 +326,14 @@ TAKE = "src: T[M, D], index: int64[N] -> out: T[N, D]"
             "T[N, D] or T[N] or",
         ),
         ("gather", "a: T[M, N], ids: int64[N], b: T[N] -> out: T[N, N]", "b", "for each column", "other names"),
+        ("scatter", NORM, "x", "no input is an int64 or int32 tensor", "--pattern rowwise serves this"),
+        ("scatter", TAKE, "out", "'out' is new", "--pattern gather serves this"),
+        ("gather", f"t: mut T[M, D], {PUT}", "t", "a table to take", "--pattern scatter serves this"),
+        ("scatter", f"t: mut T[D], {PUT}", "index", "a table that is changed in place", "table: mut T[M, D]"),
+        ("scatter", f"t: mut T[8, D], {PUT}", "t", "'t' has 8 rows", "write t: mut T[M, D]"),
+        ("scatter", f"t: mut T[M, D], more: mut T[M], {PUT}", "more", "'more' is T[M]", "write more: mut T[M, D]"),
+        ("scatter", f"t: mut T[M, D], {PUT}, y: T[M]", "y", "'y' is T[M]", "write y: T[N, D] or T[N] or T[D]"),
+        ("scatter", "t: mut T[M, N], index: int64[N], x: T[N, N], y: T[N]", "y", "for each column", "other names"),
     ],
 )
 def test_a_pattern_says_what_it_cannot_serve_and_which_pattern_can(

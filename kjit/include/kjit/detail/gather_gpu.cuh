@@ -1,4 +1,4 @@
-// Pattern gather on a GPU: the launch of its kernels.
+// Patterns gather and scatter on a GPU: the launch of their kernels.
 
 #pragma once
 
@@ -12,6 +12,21 @@
 #include <cstdint>
 
 namespace kjit::details {
+
+/// Launches the one of a pattern's kernels that suits the rows: `single` moves two elements a thread, `one` a vector of
+/// `vec` elements, `two` two of these.
+template <typename Sizes, typename Math, typename T, typename... Operands>
+void launch_on_rows(bool are_aligned, int vec, const Sizes& sizes, DLDevice device,
+                    void (*single)(Math, host::row::Pieces, std::int64_t, Index<T>, Operands...), decltype(single) one,
+                    decltype(single) two, const Math& math, const Index<T>& index, const Operands&... tensors) {
+  using namespace host::row;
+  // With little to move, more threads are sooner done.
+  const bool is_little = are_aligned && sizes.num_rows * sizes.row_size <= 65536 * vec;
+  const auto kernel = !are_aligned ? single : is_little ? one : two;
+  const Pieces cut = pieces(sizes.num_rows, sizes.row_size, are_aligned ? vec : 1);
+  host::LaunchKernel launch(grid(cut, kGatherBlock * (is_little ? 1 : 2)), kGatherBlock, device);
+  launch.enable_pdl()(kernel, math, cut, sizes.table_size, index, tensors...);
+}
 
 /// Calls `math.element` for each element of the rows.
 template <typename Math, typename Sizes, typename T, typename... Operands>
@@ -31,19 +46,21 @@ void run_gather(const Math& math, const Sizes& sizes, DLDevice device, const Ind
     return;
   }
   // Single elements where rows are short, or never aligned at the same time.
-  int vec = 1, parts = 2;
-  void (*kernel)(Math, Pieces, std::int64_t, Index<T>, Operands...) = kernels::gather<Math, 1, 2, T, Operands...>;
-  if (all_aligned) {
-    vec = kVec;
-    kernel = kernels::gather<Math, kVec, 2, T, Operands...>;
-    if (sizes.num_rows * sizes.row_size <= 65536 * kVec) {  // with little to move, more threads are sooner done
-      parts = 1;
-      kernel = kernels::gather<Math, kVec, 1, T, Operands...>;
-    }
-  }
-  const Pieces cut = pieces(sizes.num_rows, sizes.row_size, vec);
-  host::LaunchKernel launch(grid(cut, kGatherBlock * parts), kGatherBlock, device);
-  launch.enable_pdl()(kernel, math, cut, sizes.table_size, index, tensors...);
+  launch_on_rows(all_aligned, kVec, sizes, device, kernels::gather<Math, 1, 2, T, Operands...>,
+                 kernels::gather<Math, kVec, 1, T, Operands...>, kernels::gather<Math, kVec, 2, T, Operands...>, math,
+                 index, tensors...);
+}
+
+/// Calls `math.element` for each element of the rows that the table has.
+template <typename Math, typename Sizes, typename T, typename... Operands>
+void run_scatter(const Math& math, const Sizes& sizes, DLDevice device, const Index<T>& index,
+                 const Operands&... tensors) {
+  constexpr int kVec = elements_in<Operands...>(16);
+  const bool are_aligned =
+      sizes.row_size % kVec == 0 && aligned_head<kVec, Place::kElement, Place::kTable, Place::kColumn>(tensors...) == 0;
+  launch_on_rows(are_aligned, kVec, sizes, device, kernels::scatter<Math, 1, 2, T, Operands...>,
+                 kernels::scatter<Math, kVec, 1, T, Operands...>, kernels::scatter<Math, kVec, 2, T, Operands...>, math,
+                 index, tensors...);
 }
 
 }  // namespace kjit::details

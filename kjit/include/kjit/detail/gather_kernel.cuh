@@ -1,4 +1,5 @@
-// The kernels of pattern gather, on a GPU: what a thread does. Device code alone; <kjit/patterns/gather.h> launches it.
+// The kernels of patterns gather and scatter, on a GPU: what a thread does. Device code alone; <kjit/patterns/gather.h>
+// and <kjit/patterns/scatter.h> launch it.
 
 #pragma once
 
@@ -54,21 +55,25 @@ KJIT_DEVICE typename Operand::Element of_row(const Operand& tensor, std::int64_t
 template <typename Operand, int kVec, int kCount>
 struct GatheredVectors {
   using Element = typename Operand::Element;
+  static constexpr bool kIsTable = kIsIn<Operand, Place::kTable>;
+  static constexpr bool kIsScattered = kIsTable && Operand::kIsWritten;
 
   Operand tensor;
   device::AlignedVector<Element, kVec> vectors[kCount];
   Element row;
 
-  /// Reads what comes from a table, or from the place where the result goes, as the thread's `i`-th vector.
+  /// Reads what comes from a table, or lies at the row's own place, as the thread's `i`-th vector. `kOnce`: the latter
+  /// is read by no other thread and not written either.
+  template <bool kOnce>
   KJIT_DEVICE void load_first(int i, bool there, bool has_row, std::int64_t table_at, std::int64_t row_at) {
-    if constexpr (kIsIn<Operand, Place::kTable>) {
+    if constexpr (kIsTable && Operand::kIsRead) {
       if (has_row) {
         load_row<false>(vectors[i], tensor, table_at);
       } else {
         vectors[i].fill(Element{});
       }
     } else if constexpr (kIsIn<Operand, Place::kElement> && Operand::kIsRead) {
-      if (there) load_row<false>(vectors[i], tensor, row_at);
+      if (there) load_row<kOnce>(vectors[i], tensor, row_at);
     }
   }
   /// Reads what many rows or columns share.
@@ -76,8 +81,10 @@ struct GatheredVectors {
     if constexpr (kIsIn<Operand, Place::kColumn>) load_row<false>(vectors[i], tensor, column);
     if constexpr (kIsIn<Operand, Place::kRow>) row = of_row(tensor, row_number);
   }
-  KJIT_DEVICE void store(int i, std::int64_t row_at) const {
-    if constexpr (Operand::kIsWritten) device::row::store_streaming(vectors[i], tensor.data + row_at);
+  KJIT_DEVICE void store(int i, std::int64_t table_at, std::int64_t row_at) const {
+    if constexpr (Operand::kIsWritten) {
+      device::row::store_streaming(vectors[i], tensor.data + (kIsTable ? table_at : row_at));
+    }
   }
   KJIT_DEVICE Slot<Operand, Element> slot(int i, int j) {
     if constexpr (kIsIn<Operand, Place::kRow>) return {&row, 0};
@@ -86,10 +93,11 @@ struct GatheredVectors {
 };
 
 /// What one thread does: kParts vectors, all of whose loads go out before the first store. A row that the table does
-/// not have is read as zeros.
+/// not have is read as zeros; where rows of a table are written, it is skipped.
 template <int kVec, int kParts, typename Math, typename T, typename... Held>
 KJIT_DEVICE void gather_vectors(const Math& math, const host::row::Pieces& pieces, std::int64_t table_size,
                                 const Index<T>& index, Held... held) {
+  constexpr bool kScatters = (Held::kIsScattered || ...);
   const unsigned first = blockIdx.x * (kGatherBlock * kParts) + threadIdx.x;
   device::row::Piece piece[kParts];
   std::int64_t wanted[kParts];
@@ -103,7 +111,8 @@ KJIT_DEVICE void gather_vectors(const Math& math, const host::row::Pieces& piece
     const bool has_row = static_cast<std::uint64_t>(wanted[i]) < static_cast<std::uint64_t>(table_size);  // nor below 0
     const std::int64_t table_at = wanted[i] * pieces.row_size + piece[i].at;
     const std::int64_t row_at = piece[i].row * pieces.row_size + piece[i].at;
-    (held.load_first(i, piece[i].there, has_row, table_at, row_at), ...);
+    (held.template load_first<kScatters>(i, piece[i].there, has_row, table_at, row_at), ...);
+    if constexpr (kScatters) piece[i].there = has_row;  // only now: what is read does not wait for the index
   }
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
@@ -111,7 +120,8 @@ KJIT_DEVICE void gather_vectors(const Math& math, const host::row::Pieces& piece
     (held.load_shared(i, piece[i].row, piece[i].at), ...);
 #pragma unroll
     for (int j = 0; j < kVec; ++j) call_element(math, held.slot(i, j)...);
-    (held.store(i, piece[i].row * pieces.row_size + piece[i].at), ...);
+    const std::int64_t table_at = wanted[i] * pieces.row_size + piece[i].at;
+    (held.store(i, table_at, piece[i].row * pieces.row_size + piece[i].at), ...);
   }
 }
 
@@ -222,6 +232,15 @@ __global__ void __launch_bounds__(details::kGatherBlock)
     gather(const Math math, const __grid_constant__ host::row::Pieces pieces, const std::int64_t table_size,
            const Index<T> index, Operands... tensors) {
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
+  details::gather_vectors<kVec, kParts>(math, pieces, table_size, index,
+                                        details::GatheredVectors<Operands, kVec, kParts>{.tensor = tensors}...);
+}
+
+template <typename Math, int kVec, int kParts, typename T, typename... Operands>
+__global__ void __launch_bounds__(details::kGatherBlock)
+    scatter(const Math math, const __grid_constant__ host::row::Pieces pieces, const std::int64_t table_size,
+            const Index<T> index, Operands... tensors) {
+  device::PDLBegin();
   details::gather_vectors<kVec, kParts>(math, pieces, table_size, index,
                                         details::GatheredVectors<Operands, kVec, kParts>{.tensor = tensors}...);
 }

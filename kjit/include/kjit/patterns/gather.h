@@ -49,7 +49,9 @@ struct GatherSizes {
 template <typename Math, typename T, typename... Operands>
 void gather(const Math& math, const GatherSizes& sizes, const SymbolicDevice& device, const Index<T>& index,
             const Operands&... tensors) {
-  if constexpr (kjit::details::check_element<Math, Operands...>()) {
+  constexpr bool kReadsTables = ((Operands::kPlace != Place::kTable || !Operands::kIsWritten) && ...);
+  static_assert(kReadsTables, "gather() only reads tables; scatter() of <kjit/patterns/scatter.h> writes to them");
+  if constexpr (kReadsTables && kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;
     run_gather(math, sizes, device.unwrap(), BoundOperands<Math, Operands...>(), index, tensors...);
   }

@@ -111,6 +111,20 @@ struct Table : Operand<T, true, false, false, Place::kTable> {
   explicit Table(const View& tensor) : Operand<T, true, false, false, Place::kTable>(tensor) {}
 };
 
+/// A table: the rows that an index chooses are written; what they held before is not read.
+template <typename T>
+struct OutTable : Operand<T, false, true, false, Place::kTable> {
+  template <typename View>
+  explicit OutTable(const View& tensor) : Operand<T, false, true, false, Place::kTable>(tensor) {}
+};
+
+/// One whose rows are changed in place.
+template <typename T>
+struct MutTable : Operand<T, true, true, false, Place::kTable> {
+  template <typename View>
+  explicit MutTable(const View& tensor) : Operand<T, true, true, false, Place::kTable>(tensor) {}
+};
+
 /// A tensor with an element for each column, which all rows read.
 template <typename T>
 struct PerColumn : Operand<T, true, false, false, Place::kColumn> {

@@ -1,0 +1,64 @@
+// Pattern scatter: a row of the tensors goes to the row of a table that an index chooses.
+//
+//   struct Store {
+//     KJIT_MATH void element(float& cache, float x) const { cache = x; }
+//   };
+//   host::scatter(Store{}, {.table_size = 50'000, .num_rows = 32, .row_size = 4096}, device, Index<int64_t>(slots),
+//                 OutTable<float>(cache), In<float>(x));  // cache[slots[r]] = x[r]
+//
+// In a CUDA unit it runs on a GPU; in a C++ unit on the CPU's cores and vector units.
+
+#pragma once
+
+#include <kjit/patterns/operands.h>
+#include <kjit/tensor.h>
+
+#include <kjit/detail/element.h>
+#ifdef __CUDACC__
+#include <kjit/detail/gather_gpu.cuh>
+#else
+#include <kjit/detail/scatter_cpu.h>
+#endif
+
+#include <cstdint>
+
+namespace kjit {
+
+namespace details {
+
+template <typename Math, typename Sizes, typename T, typename... Bound, typename... Operands>
+void run_scatter(const Math& math, const Sizes& sizes, DLDevice device, Types<Bound...>, const Index<T>& index,
+                 const Operands&... tensors) {
+  run_scatter(math, sizes, device, index, Bound(tensors)...);
+}
+
+}  // namespace details
+
+namespace host {
+
+/// How many rows the table has, and how many go there; how many elements a row has.
+struct ScatterSizes {
+  std::int64_t table_size;
+  std::int64_t num_rows;
+  std::int64_t row_size;
+};
+
+/// Calls `math.element` for each element of `num_rows` rows, with a value of each of the tensors, in their order: an
+/// `OutTable` or a `MutTable` has it in the row that `index` names. A row that the table does not have is skipped: no
+/// number below 0 or from `table_size` on is an error. Where an index names a row twice, each element of it gets one of
+/// the values, which one is not defined. All are contiguous, on `device`; no table may overlap another tensor.
+template <typename Math, typename T, typename... Operands>
+void scatter(const Math& math, const ScatterSizes& sizes, const SymbolicDevice& device, const Index<T>& index,
+             const Operands&... tensors) {
+  constexpr bool kWritesTables = ((Operands::kPlace == Place::kTable || !Operands::kIsWritten) && ...);
+  static_assert(kWritesTables, "scatter() writes to tables alone: OutTable or MutTable, not Out or Mut");
+  static_assert((Operands::kIsWritten || ...), "scatter() writes to a table, and none is given: OutTable or MutTable");
+  if constexpr (kWritesTables && kjit::details::check_element<Math, Operands...>()) {
+    using namespace kjit::details;
+    run_scatter(math, sizes, device.unwrap(), BoundOperands<Math, Operands...>(), index, tensors...);
+  }
+}
+
+}  // namespace host
+
+}  // namespace kjit

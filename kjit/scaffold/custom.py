@@ -1,0 +1,308 @@
+"""What does an op look like whose kernel its author writes? Checks and launch in C++, and the calls of its test.
+
+No tensor is more to such a kernel than its signature says. So its parts are named: a parameter of the kernel for each
+tensor, each named dimension and each number, and in Python a size for each named dimension.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, repeat
+from typing import ClassVar
+
+from kjit.scaffold.cases import sample_number
+from kjit.scaffold.cpp import CppView, TensorView
+from kjit.scaffold.dtypes import DType
+from kjit.scaffold.python import PythonView
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor, words_of
+from kjit.scaffold.sizes import Size
+from kjit.scaffold.start import View
+
+LEADING = "leading"
+"""What the dimensions that `...` stands for are called: in C++ their product, in Python all of them."""
+
+
+_TAKEN = frozenset({LEADING, "device", "kjit", "math", "shape", "size", "torch"})
+"""Names that mean something where sizes have theirs."""
+
+_TARGET_WIDTH = 60
+"""How long an assignment's target may be in a line of 88."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of what the kernel is given, and how the host fills it."""
+
+    name: str
+    type: str
+    value: str
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class CustomView:
+    """An op in C++ whose kernel is its author's.
+
+    Args:
+        cpp: the op in C++.
+    """
+
+    cpp: CppView
+
+    @property
+    def tensor_members(self) -> list[Member]:
+        """A pointer for each tensor, and its strides where they may be any."""
+        members = []
+        for tensor, view in zip(self.cpp.signature.tensors, self.cpp.tensors, strict=True):
+            members.append(Member(view.name, f"{view.pointee}*", view.data, self._describe(tensor)))
+            if tensor.strided:
+                ranks = range(max(1, len(tensor.shape) - 1))
+                given = f"{view.name}.value()" if tensor.optional else view.name
+                strides = "{" + ", ".join(f"{given}.stride({at})" for at in ranks) + "}"
+                if tensor.optional:
+                    strides = f"{{{', '.join(f'{view.name}.has_value() ? {given}.stride({at}) : 0' for at in ranks)}}}"
+                what = "in elements, of all dimensions but the last" if len(tensor.shape) > 1 else "in elements"
+                members.append(Member(f"{view.name}_strides[{len(ranks)}]", "int64_t", strides, what))
+        return members
+
+    @property
+    def size_members(self) -> list[Member]:
+        """A number for each named dimension."""
+        sizes = [Member(name, "int64_t", self._size(name)) for name in self.cpp.signature.dimensions]
+        if self.cpp.has_ellipsis:
+            sizes.append(Member(LEADING, "int64_t", "shape.numel()", "product of the dimensions of ..."))
+        return sizes
+
+    def _size(self, name: str) -> str:
+        """The value of a named dimension; 0 where no tensor is there that has it."""
+        tensors = self.cpp.signature.tensors
+        owners = [tensor for tensor in tensors if any(name in words_of(d) for d in tensor.shape)]
+        if all(tensor.optional for tensor in owners):
+            there = " || ".join(f"{tensor.name}.has_value()" for tensor in owners)
+            return f"{f'({there})' if len(owners) > 1 else there} ? {name}.unwrap() : 0"
+        return f"{name}.unwrap()"
+
+    @property
+    def members(self) -> list[Member]:
+        """All of them, numbers of the call last."""
+        return [
+            *self.tensor_members,
+            *self.size_members,
+            *(Member(field.name, field.type, field.value) for field in self.cpp.members),
+        ]
+
+    @property
+    def results(self) -> list[tuple[TensorView, str]]:
+        """What the kernel writes, and how many elements that are."""
+        pairs = zip(self.cpp.signature.tensors, self.cpp.tensors, strict=True)
+        return [(view, self._numel(tensor)) for tensor, view in pairs if view.role != "in"]
+
+    @property
+    def threads(self) -> list[str]:
+        """Of how many threads there are the most at first: one for each element of a result."""
+        return list(dict.fromkeys(numel for _, numel in self.results))
+
+    @property
+    def comment_column(self) -> int:
+        """Where the comments on members begin, one below the other."""
+        return max(len(f"{member.type} {member.name};") for member in self.tensor_members) + 2
+
+    def _describe(self, tensor: Tensor) -> str:
+        changed = ", changed in place" if tensor.mutable else ""
+        absent = ", null where it is absent" if tensor.optional else ""
+        return f"[{', '.join(map(str, tensor.shape))}]{changed}{absent}"
+
+    def _numel(self, tensor: Tensor) -> str:
+        values = {name: f"params.{name}" for name in self.cpp.signature.dimensions} | {ELLIPSIS: f"params.{LEADING}"}
+        values |= {constant.name: constant.name for constant in self.cpp.signature.constants}
+        factors = []
+        for size in tensor.shape:
+            text = size.python(values).replace("//", "/") if isinstance(size, Size) else values.get(str(size), str(size))
+            factors.append(f"({text})" if " " in text and len(tensor.shape) > 1 else text)
+        return " * ".join(factors) or "1"
+
+
+@dataclass(frozen=True)
+class CustomCases(View):
+    """The calls of such an op in its test and benchmark.
+
+    Args:
+        start: its signature.
+        python: the op in Python.
+    """
+
+    python: PythonView
+
+    @property
+    def variable_parameters(self) -> list[str]:
+        return [f"{name}: torch.dtype" for name in self.python.variables]
+
+    @property
+    def names(self) -> list[str]:
+        """A name for each size of `shape`: those of the dimensions; all that `...` stands for come first."""
+        has_ellipsis = any(ELLIPSIS in tensor.shape for tensor in self.signature.tensors)
+        return [*([f"*{LEADING}"] if has_ellipsis else []), *self._names.values()]
+
+    @property
+    def _names(self) -> dict[str, str]:
+        """What each named dimension is called in Python, where variables are lower case."""
+        names: dict[str, str] = {}
+        for dimension in self.signature.dimensions:
+            name = dimension.lower()
+            if keyword.iskeyword(name) or name in names.values() or name in _TAKEN or name.startswith("dtype"):
+                name = f"{name}_size"
+            names[dimension] = name
+        return names
+
+    def _python(self, size: Dimension) -> str:
+        """A size as an expression of those names, and of the values of constants."""
+        values = self._names | {name: str(value) for name, value in self._constants.items()}
+        if isinstance(size, Size):
+            return size.python(values)
+        return f"*{LEADING}" if size == ELLIPSIS else values.get(str(size), str(size))
+
+    @cached_property
+    def _constants(self) -> dict[str, int]:
+        """The values for which the op is built and tested."""
+        return _values(self.signature)
+
+    @cached_property
+    def _steps(self) -> dict[str, tuple[int, int]]:
+        """Of each dimension what it is a multiple of, so that nothing is left by a division, and its least size."""
+        steps = dict.fromkeys(self.signature.dimensions, (1, 0))
+        for size in (d for tensor in self.signature.tensors for d in tensor.shape if isinstance(d, Size)):
+            divisor = self._constants[size.divisor] if isinstance(size.divisor, str) else size.divisor
+            factor = size.factor * math.prod(self._constants.get(name, 1) for name in size.names)
+            name = next((name for name in size.names if name in steps), None)
+            if name is not None:
+                multiple, least = steps[name]
+                steps[name] = math.lcm(multiple, divisor // math.gcd(divisor, factor)), max(least, -size.plus)
+        return steps
+
+    def _fitting(self, dimension: str, size: str) -> str:
+        """The next size from `size` on that the dimension may have."""
+        multiple, least = self._steps[dimension]
+        if not size.isdecimal():
+            return size if multiple == 1 else f"{size} * {multiple}"
+        return str(-(-max(int(size), least) // multiple) * multiple)
+
+    @property
+    def strided(self) -> list[str]:
+        """The tensors that may have gaps between their rows."""
+        return [tensor.name for tensor in self.signature.inputs if tensor.strided]
+
+    @property
+    def unpacked(self) -> str:
+        """The target of an assignment from sizes; nothing where there is none to name. A long one is broken as a
+        formatter would."""
+        line = f"{', '.join(self.names)}{',' if len(self.names) == 1 else ''}" if self.names else ""
+        if len(line) <= _TARGET_WIDTH:
+            return line
+        return "(\n" + "".join(f"        {name},\n" for name in self.names) + "    )"
+
+    @property
+    def arguments(self) -> list[tuple[str, str]]:
+        """The parameters with a value for a test."""
+        return [
+            (p.name, sample_number(p) if isinstance(p, Scalar) else self._sample_tensor(p))
+            for p in self.signature.parameters
+        ]
+
+    def _sample_tensor(self, tensor: Tensor) -> str:
+        sizes = [self._python(size) for size in tensor.shape]
+        shape = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+        return f"kjit.testing.random_tensor({shape}, {self._dtype_of(tensor)}, device)"
+
+    def _dtype_of(self, tensor: Tensor) -> str:
+        if isinstance(tensor.dtype, DType):
+            return f"torch.{tensor.dtype.name}"
+        return self.python.variables[self.signature.variables.index(tensor.dtype)]
+
+    def _shape(self, sizes: dict[str, str], other: str, *, leading: str) -> str:
+        """A `shape` with these sizes for some of the dimensions."""
+        items = [self._fitting(dimension, sizes.get(dimension, other)) for dimension in self.signature.dimensions]
+        if len(items) < len(self.names):
+            items.insert(0, leading)
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+    @property
+    def sample_shape(self) -> str:
+        """A shape for tests that need one that is not special."""
+        others = [name for name in self.signature.dimensions if name not in self._long]
+        sizes = dict(zip(others, chain(("7", "5", "3"), repeat("2")), strict=False))
+        return self._shape(sizes, "24", leading="3, 5")
+
+    @property
+    def shapes(self) -> list[str]:
+        """What results are compared for: some of each, one, none, and what is no multiple of a block or a vector."""
+        if not self.names:
+            return ["()"]
+        first, last = self._ends
+        return list(
+            dict.fromkeys(
+                (
+                    self.sample_shape,
+                    self._shape({}, "1", leading="1"),
+                    self._shape({first: "0"}, "8", leading="0"),
+                    self._shape({last: "64"}, "8", leading="2, 8"),
+                    self._shape({first: "257", last: "33"}, "2", leading="257"),
+                )
+            )
+        )
+
+    @property
+    def _long(self) -> set[Dimension]:
+        """The dimensions that a tensor has last, behind others."""
+        return {word for tensor in self.signature.tensors if len(tensor.shape) > 1 for word in words_of(tensor.shape[-1])}
+
+    @property
+    def _ends(self) -> tuple[str, str]:
+        """The dimensions that count what there is to do, and what is done for each."""
+        dimensions = self.signature.dimensions or (LEADING,)
+        return dimensions[0], dimensions[-1]
+
+    @property
+    def any_rank(self) -> list[str]:
+        """The tensors that one dimension more is no error for: what alone says what `...` stands for."""
+        open_ended = [tensor.name for tensor in self.signature.tensors if ELLIPSIS in tensor.shape]
+        return open_ended if len(open_ended) == 1 else []
+
+    # The benchmark.
+
+    has_fp8: ClassVar = False  # no matter: how PyTorch computes with it, `reference` says
+    bench_constant: ClassVar = ""
+    bench_axis: ClassVar = "rows"
+
+    @property
+    def bench_shape(self) -> str:
+        """The sizes in the benchmark, for a `size`."""
+        if not self.names:
+            return "()"
+        inner = [word for tensor in self.signature.tensors for d in tensor.shape[1:] for word in words_of(d)]
+        rank = max(len(tensor.shape) for tensor in self.signature.tensors)
+        sizes = {name: ("128" if rank > 2 else "1024") if name in self._long else "8" for name in inner}
+        if len(self.names) == len(self.signature.dimensions):
+            sizes[self._ends[0]] = "size"
+        return self._shape(sizes, "8", leading="size")
+
+    @property
+    def bytes_moved(self) -> list[str]:
+        """Bytes read and written: a term for each tensor."""
+        terms = []
+        for tensor in self.signature.tensors:
+            size = str(tensor.dtype.bytes) if isinstance(tensor.dtype, DType) else f"{self._dtype_of(tensor)}.itemsize"
+            sizes = [f"math.prod({LEADING})" if d == ELLIPSIS else self._factor(d) for d in tensor.shape]
+            terms.append(" * ".join([*(["2"] if tensor.mutable else []), *sizes, size]))
+        return terms
+
+    def _factor(self, size: Dimension) -> str:
+        text = self._python(size)
+        return f"({text})" if any(mark in text for mark in (" + ", " - ", "//")) else text
+
+
+def _values(signature: Signature) -> dict[str, int]:
+    constants = (constant for constant in signature.constants if constant.kind == "int")
+    return {constant.name: int(constant.default) for constant in constants if constant.default is not None}

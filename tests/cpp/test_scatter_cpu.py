@@ -1,0 +1,28 @@
+"""kjit/patterns/scatter.h on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from scattering import OFFSETS, SHAPES, STORES, check_duplicates, check_store
+
+
+@pytest.fixture(scope="module")
+def module(load_cpp: Callable[[str], Any]) -> Any:
+    return load_cpp("scatter_cases")
+
+
+@pytest.mark.parametrize("absent", [False, True])
+@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize("number", range(len(STORES)))
+def test_rows_go_where_an_index_says_and_nothing_else_is_written(
+    module: Any, number: int, offsets: tuple[int, int, int], absent: bool
+) -> None:
+    for shape in SHAPES:
+        check_store(module, number, shape, offsets, "cpu", absent=absent)
+
+
+def test_a_row_that_is_named_twice_gets_one_of_the_values(module: Any) -> None:
+    check_duplicates(module, "cpu")

@@ -1,0 +1,1 @@
+#include "scatter_cases.h"
