@@ -120,7 +120,9 @@ class CustomView:
         values |= {constant.name: constant.name for constant in self.cpp.signature.constants}
         factors = []
         for size in tensor.shape:
-            text = size.python(values).replace("//", "/") if isinstance(size, Size) else values.get(str(size), str(size))
+            text = (
+                size.python(values).replace("//", "/") if isinstance(size, Size) else values.get(str(size), str(size))
+            )
             factors.append(f"({text})" if " " in text and len(tensor.shape) > 1 else text)
         return " * ".join(factors) or "1"
 
@@ -241,6 +243,7 @@ class CustomCases(View):
         if not self.names:
             return ["()"]
         first, last = self._ends
+        multiple, _ = self._steps.get(last, (1, 0))
         return list(
             dict.fromkeys(
                 (
@@ -248,7 +251,7 @@ class CustomCases(View):
                     self._shape({}, "1", leading="1"),
                     self._shape({first: "0"}, "8", leading="0"),
                     self._shape({last: "64"}, "8", leading="2, 8"),
-                    self._shape({first: "257", last: "33"}, "2", leading="257"),
+                    self._shape({first: "257", last: str(max(33, 3 * multiple))}, "2", leading="257"),
                 )
             )
         )
@@ -256,7 +259,9 @@ class CustomCases(View):
     @property
     def _long(self) -> set[Dimension]:
         """The dimensions that a tensor has last, behind others."""
-        return {word for tensor in self.signature.tensors if len(tensor.shape) > 1 for word in words_of(tensor.shape[-1])}
+        return {
+            word for tensor in self.signature.tensors if len(tensor.shape) > 1 for word in words_of(tensor.shape[-1])
+        }
 
     @property
     def _ends(self) -> tuple[str, str]:
