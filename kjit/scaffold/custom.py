@@ -120,7 +120,9 @@ class CustomView:
         values |= {constant.name: constant.name for constant in self.cpp.signature.constants}
         factors = []
         for size in tensor.shape:
-            text = size.python(values).replace("//", "/") if isinstance(size, Size) else values.get(str(size), str(size))
+            text = (
+                size.python(values).replace("//", "/") if isinstance(size, Size) else values.get(str(size), str(size))
+            )
             factors.append(f"({text})" if " " in text and len(tensor.shape) > 1 else text)
         return " * ".join(factors) or "1"
 
@@ -256,7 +258,9 @@ class CustomCases(View):
     @property
     def _long(self) -> set[Dimension]:
         """The dimensions that a tensor has last, behind others."""
-        return {word for tensor in self.signature.tensors if len(tensor.shape) > 1 for word in words_of(tensor.shape[-1])}
+        return {
+            word for tensor in self.signature.tensors if len(tensor.shape) > 1 for word in words_of(tensor.shape[-1])
+        }
 
     @property
     def _ends(self) -> tuple[str, str]:
