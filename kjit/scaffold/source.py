@@ -167,9 +167,10 @@ def _scope(head: str) -> _Scope | None:
         return _Scope(namespace[1])
     if head.strip() == "extern":  # "C"
         return _Scope("")
-    record = _RECORD.search(head)
-    if record is not None and "=" not in head[record.start() :]:
-        return _Scope(record[1], _template_of(head)[0])
+    template, rest = _template_of(head)
+    record = _RECORD.search(rest)
+    if record is not None and "=" not in rest[record.start() :]:
+        return _Scope(record[1], template)
     return None
 
 
