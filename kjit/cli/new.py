@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,6 +49,18 @@ def new(
             show_default=False,
         ),
     ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Take the kernel of this CUDA file, which stays as it is, in the place of a pattern's.",
+            show_default=False,
+        ),
+    ] = None,
+    function: Annotated[
+        str | None,
+        typer.Option(help="With --from: which function of the file, a kernel or one of the host.", show_default=False),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; show the files and a diff.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
 ) -> None:
@@ -63,6 +76,8 @@ def new(
         pattern=pattern,
         devices=parse_devices(device),
         dtypes=None if dtypes is None else parse_dtypes(dtypes),
+        source=source,
+        function=function,
     )
     if dry_run:
         _show(scaffold)
@@ -87,6 +102,6 @@ def _report(scaffold: Scaffold) -> None:
         console.say(text.path(file.path))
     if scaffold.places:
         console.say()
-        console.say("Put your math in the place of the example's:")
+        console.say("What is left to you:" if scaffold.adopted else "Put your math in the place of the example's:")
         for place in scaffold.places:
             console.say(f"  {text.path(place.path)}:{place.line}")

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from kjit.errors import UsageError
 from kjit.project import Project, find_pyproject, load_toml, read_project
+from kjit.scaffold.adopt import Adoption, adopt
 from kjit.scaffold.cases import CasesView
 from kjit.scaffold.cpp import CppView
 from kjit.scaffold.custom import CustomCases, CustomView
 from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType, find_dtype, suggest_dtype
 from kjit.scaffold.fileset import FileSet
 from kjit.scaffold.init import add_package, add_project, finds_package, plan_project
-from kjit.scaffold.names import camel, check_op_name, cpp_stem
+from kjit.scaffold.names import camel, check_op_name, cpp_stem, free_name
 from kjit.scaffold.patterns import CUSTOM_PATTERN, DEFAULT_PATTERN, Pattern, Placed, check_signature, find_pattern
 from kjit.scaffold.python import PythonView
 from kjit.scaffold.render import render
@@ -28,6 +29,7 @@ from kjit.scaffold.start import Start
 from kjit.spec import Side
 
 MARKER = "The math"
+LAUNCH_MARKER = "The launch"
 """How a comment begins that stands above what the user is to change."""
 
 _MANNERS = {
@@ -67,6 +69,7 @@ class Scaffold:
         files: what would be written.
         places: the lines with the math, the kernels' first and the reference's last.
         notes: what else a user should know, one sentence each.
+        adopted: its kernel is one that was there.
     """
 
     op: str
@@ -74,6 +77,7 @@ class Scaffold:
     files: FileSet
     places: tuple[Place, ...]
     notes: tuple[str, ...]
+    adopted: bool = False
 
 
 def scaffold_op(
@@ -83,6 +87,8 @@ def scaffold_op(
     pattern: str = DEFAULT_PATTERN,
     devices: Sequence[Side] = ("cuda",),
     dtypes: Sequence[DType] | None = None,
+    source: Path | None = None,
+    function: str | None = None,
     start: Path | str = ".",
 ) -> Scaffold:
     """Put the files of a new op together.
@@ -93,6 +99,9 @@ def scaffold_op(
         pattern: the kind of kernel.
         devices: what it gets a kernel for.
         dtypes: what the dtype variables of the signature stand for; by default fp32, fp16 and bf16.
+        source: a CUDA file whose kernel the op calls. It stays as it is, and where it is if that is in the project;
+            else it is copied to the project's kernels.
+        function: which of its functions; by default the only one there is.
         start: a folder of the project. Where there is no project, one is made for it there.
 
     Raises:
@@ -100,9 +109,17 @@ def scaffold_op(
             `pyproject.toml` cannot be used.
     """
     check_op_name(op)
+    adoption = None
+    if source is not None:
+        pattern = _check_adopted(pattern, devices)
+        adoption = adopt(source, op, function=function, signature=signature)
+    elif function is not None:
+        raise UsageError("--function: there is no file to take it from.", hint="--from FILE.cu")
     chosen = find_pattern(pattern)
     kinds = _check_devices(devices)
     parsed = parse_signature(chosen.signature if signature is None else signature)
+    if adoption is not None:
+        parsed = adoption.signature
     placed = check_signature(parsed, chosen, op)
     meant = _check_dtypes(parsed, chosen, dtypes)
 
@@ -127,6 +144,10 @@ def scaffold_op(
 
     kernels = _kernels(op, chosen, kinds, project)
     context = _context(op, chosen, placed, kinds, meant, project, kernels)
+    if adoption is not None:
+        notes += adoption.notes
+        kernels = dict.fromkeys(kernels, "op/csrc/adopted.cuh.j2")
+        context |= _adopted_context(adoption, op, project, files, notes)
     width = _python_width(project.root)
     for path, template in kernels.items():
         where = {".cuh": "on a GPU", ".cpp": "on the CPU"}.get(path.suffix)
@@ -137,7 +158,51 @@ def scaffold_op(
         (project.benchmark_path(op), "op/benchmarks/bench_op.py.j2"),
     ):
         files.add(path, render(template, context, python_width=width))
-    return Scaffold(op, project, files, tuple(_places(files)), tuple(notes))
+    return Scaffold(op, project, files, tuple(_places(files)), tuple(notes), adoption is not None)
+
+
+def _check_adopted(pattern: str, devices: Sequence[Side]) -> str:
+    """The pattern of an op whose kernel is in a file."""
+    if pattern not in (DEFAULT_PATTERN, CUSTOM_PATTERN):
+        raise UsageError(
+            f"--from takes the kernel of a file, and pattern {pattern} has kernels of its own.",
+            hint="leave --pattern out",
+        )
+    if tuple(devices) != ("cuda",):
+        raise UsageError("--from takes a CUDA file, which has no kernel for the CPU.", hint="--device cuda")
+    return CUSTOM_PATTERN
+
+
+def _adopted_context(
+    adoption: Adoption, op: str, project: Project, files: FileSet, notes: list[str]
+) -> dict[str, object]:
+    """What the template of an op sees whose kernel is in a file, which is copied where it is not in the project."""
+    path = adoption.path
+    if not path.is_relative_to(project.root):
+        copy = project.csrc_dir / path.name
+        files.add(copy, path.read_text(encoding="utf-8", errors="surrogateescape"))
+        notes.append(f"{path} is not in the project, and is copied to {project.display(copy)}")
+        beside = [name for name in adoption.own_includes if (path.parent / name).is_file()]
+        if beside:
+            notes.append(f"it includes {', '.join(beside)}, which lies beside it and is not copied")
+        path = copy
+    elif not path.is_relative_to(project.package_dir):
+        notes.append(
+            f"{project.display(path)} is not in the package '{project.package}', and so in no wheel of it: move it to"
+            f" {project.display(project.csrc_dir)} before you ship the op"
+        )
+    if path == project.csrc_dir / f"{op}{SUFFIXES['cuda']}":
+        raise UsageError(
+            f"{project.display(path)} is where the op's own file goes, which includes the kernel's.",
+            hint=f"choose another name for the op, such as {free_name(op, [op], suffix='_op')}",
+        )
+    return {
+        "adoption": adoption,
+        "adoption_include": Path(os.path.relpath(path, project.csrc_dir)).as_posix(),
+        "launch_marker": LAUNCH_MARKER,
+        "struct": f"Adopted{camel(op)}",
+        "paths": _paths(op, project, [path]),
+    }
 
 
 def parse_devices(text: str) -> tuple[Side, ...]:
@@ -261,13 +326,18 @@ def _context(
         "module": project.module_name(op),
         "first_party": package.split(".")[0],
         "members": members,
-        "paths": {
-            "test": project.display(project.test_path(op)),
-            "kernels": [project.display(path) for path, template in kernels.items() if template != _DEVICE_TEMPLATE],
-            "csrc": _relative(project.package_dir, project.csrc_dir),
-            "include": _include(project),
-            "tests": _relative(project.benchmarks_dir, project.tests_dir),
-        },
+        "paths": _paths(op, project, [path for path, template in kernels.items() if template != _DEVICE_TEMPLATE]),
+    }
+
+
+def _paths(op: str, project: Project, kernels: Sequence[Path]) -> dict[str, object]:
+    """The files and folders that are named in those of an op; `kernels` has the math."""
+    return {
+        "test": project.display(project.test_path(op)),
+        "kernels": [project.display(path) for path in kernels],
+        "csrc": _relative(project.package_dir, project.csrc_dir),
+        "include": _include(project),
+        "tests": _relative(project.benchmarks_dir, project.tests_dir),
     }
 
 
@@ -292,7 +362,7 @@ def _places(files: FileSet) -> list[Place]:
     for file in files.files:
         lines = file.text.splitlines()
         for number, line in enumerate(lines):
-            if line.lstrip("/# ").startswith(f"{MARKER},"):
+            if line.lstrip("/# ").startswith((f"{MARKER},", f"{LAUNCH_MARKER},")):
                 below = next(i for i in range(number + 1, len(lines)) if lines[i].lstrip()[:1] not in ("#", "/"))
                 places.append(Place(file.path, below + 1))
     return places

@@ -1,0 +1,6 @@
+__device__ __forceinline__ float gelu(float x) {
+  return x;
+}
+static int helper(int x) {
+  return x + 1;
+}

@@ -1,0 +1,236 @@
+"""`kjit new OP --from FILE.cu`: kernels as they are written elsewhere, each a file of the folder `adopted`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kjit.errors import UsageError
+from kjit.scaffold.adopt import Adoption, adopt
+from kjit.scaffold.new import parse_dtypes, scaffold_op
+
+FILES = Path(__file__).parent / "adopted"
+
+PROPOSED = {
+    "saxpy.cu": ("a: float, x: float32[N], y: mut float32[N]", "saxpy"),
+    "relu.cu": ("x: T[NUMEL] -> out: T[NUMEL]", "ops::relu_kernel<T>"),
+    "launcher.cu": ("x: float32[COUNT] -> result: float32[COUNT]", "launch_square"),
+    "views.cu": ("x: T[B, D], alpha: float -> out: T[B, D]", "Scale<T>::run"),
+    "vectors.cu": ("a: float16[N], b: float16[N] -> c: float16[N]", "add_half"),
+    "constants.cu": (
+        "x: T[N], krepeat: const int = 1, knegate: const bool = True -> y: T[N]",
+        "repeat<T, krepeat, knegate>",
+    ),
+    "iota.cu": ("data: mut int64[N], start: int", "iota"),
+}
+"""What a file's parameters say, and what is called."""
+
+REFUSED = {
+    "several.cu": (
+        r"several functions to take:\n.*add_kernel\(const float\* a.*\n.*sub_kernel",
+        "--function add_kernel",
+    ),
+    "transpose.cu": (
+        r"transpose.cu:1: 'transpose' takes 2 sizes \(width, height\)",
+        "say it with a signature: kjit new op",
+    ),
+    "histogram.cu": (r"takes 2 sizes \(num_values, num_bins\)", "bins: mut int32[NUM_VALUES, NUM_BINS]"),
+    "unchecked.cu": (r"unchecked.cu:3: what 'x' has for a shape and dtype", "x: float32[...] -> out: float32[...]"),
+    "extension.cu": (r"extension.cu:2 includes <torch/extension.h>", "put the kernel into a file without it"),
+    "pointers.cu": (r"'const float\*\* sources' points to pointers", "by hand"),
+    "device_only.cu": ("neither a __global__ kernel nor a function", "has to have its body"),
+}
+"""Why not, and what helps."""
+
+GIVEN = {
+    "transpose.cu": "idata: float32[Height, Width] -> odata: float32[Width, Height]",
+    "histogram.cu": "values: int32[NUM_VALUES], bins: mut int32[NUM_BINS]",
+    "unchecked.cu": "x: float32[...] -> out: float32[...]",
+}
+"""The signature of what does not say it."""
+
+
+def adopted(name: str, *, function: str | None = None, signature: str | None = None) -> Adoption:
+    return adopt(FILES / name, "op", function=function, signature=signature)
+
+
+@pytest.mark.parametrize("name", PROPOSED)
+def test_a_signature_is_what_parameters_and_bodies_say(name: str) -> None:
+    adoption = adopted(name)
+    assert (str(adoption.signature), adoption.callee) == PROPOSED[name]
+    assert any(f"{name}:" in note for note in adoption.notes)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_known_is_said_with_what_would_say_it(name: str) -> None:
+    reason, hint = REFUSED[name]
+    with pytest.raises(UsageError, match=reason) as caught:
+        adopted(name)
+    assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_the_signature_of_a_hint_fed_back_is_served(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        adopted(name)
+    command = shlex.split((caught.value.hint or "").partition(": ")[2])
+    assert command[:3] == ["kjit", "new", "op"]
+    adoption = adopted(name, signature=command[3])
+    assert str(adoption.signature) == command[3]
+    assert str(adopted(name, signature=GIVEN[name]).signature) == GIVEN[name]
+
+
+def test_a_function_is_chosen_by_its_name() -> None:
+    assert adopted("several.cu", function="sub_kernel").callee == "sub_kernel"
+    assert adopted("relu.cu", function="ops::relu_kernel").callee == "ops::relu_kernel<T>"
+    assert adopted("launcher.cu", function="square_kernel").arguments == (
+        "static_cast<const float*>(src.data_ptr())",
+        "static_cast<float*>(dst.data_ptr())",
+        "static_cast<size_t>(COUNT.unwrap())",
+    )
+    with pytest.raises(UsageError, match="has no function 'mul'") as caught:
+        adopted("several.cu", function="mul")
+    assert caught.value.hint == "it has: add_kernel, sub_kernel"
+
+
+@pytest.mark.parametrize(
+    ("name", "signature", "reason", "hint"),
+    [
+        (
+            "saxpy.cu",
+            "a: float, x: float32[N], z: mut float32[N]",
+            "'float* y' is no tensor of the signature",
+            "y: mut",
+        ),
+        ("saxpy.cu", "x: float32[N], y: mut float32[N]", "'float a' is nothing that the signature has", "a: float"),
+        (
+            "saxpy.cu",
+            "a: float, x: float32[N], y: float32[N] -> z: float32[N]",
+            "may change what 'float* y'",
+            "mut float32",
+        ),
+        (
+            "transpose.cu",
+            "idata: float32[A, B] -> odata: float32[B, A]",
+            "'int width' is no dimension",
+            "a dimension Width",
+        ),
+        ("constants.cu", "x: T[N], krepeat: const int = 2 -> y: T[N]", "takes 'bool kNegate'", "knegate: const bool"),
+    ],
+)
+def test_a_signature_that_does_not_fit_is_refused(name: str, signature: str, reason: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(reason)) as caught:
+        adopted(name, signature=signature)
+    assert hint in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_said() -> None:
+    with pytest.raises(UsageError, match=r"nowhere.cu' cannot be read: No such file"):
+        adopted("nowhere.cu")
+
+
+def test_a_file_in_the_project_stays_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
+    source = tmp_path / "vendor" / "saxpy.cu"
+    source.parent.mkdir()
+    shutil.copy(FILES / "saxpy.cu", source)
+    before = source.read_bytes()
+    scaffold = scaffold_op("axpy_", source=source, start=tmp_path)
+    scaffold.files.write()
+    assert '#include "../../vendor/saxpy.cu"' in (tmp_path / "kernels/csrc/axpy_.cuh").read_text()
+    assert any("vendor/saxpy.cu is not in the package" in note for note in scaffold.notes)
+    assert source.read_bytes() == before
+    assert len(scaffold.places) == 2
+
+
+def test_a_file_from_elsewhere_is_copied_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "pyproject.toml").write_text("[tool.kjit]\n")
+    (tmp_path / "util.cuh").write_text("")
+    text = f'#include "util.cuh"\n{(FILES / "saxpy.cu").read_text()}'
+    (tmp_path / "saxpy.cu").write_text(text)
+    scaffold = scaffold_op("axpy_", source=tmp_path / "saxpy.cu", start=tmp_path / "project")
+    scaffold.files.write()
+    assert (tmp_path / "project/kernels/csrc/saxpy.cu").read_text() == text
+    assert '#include "saxpy.cu"' in (tmp_path / "project/kernels/csrc/axpy_.cuh").read_text()
+    assert any("includes util.cuh, which lies beside it and is not copied" in note for note in scaffold.notes)
+
+
+def test_the_op_s_own_file_is_never_the_adopted_one(tmp_path: Path) -> None:
+    (tmp_path / "kernels/csrc").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
+    source = tmp_path / "kernels/csrc/saxpy.cuh"
+    shutil.copy(FILES / "saxpy.cu", source)
+    with pytest.raises(UsageError, match="is where the op's own file goes"):
+        scaffold_op("saxpy", source=source, start=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"pattern": "gather"}, "pattern gather has kernels of its own"),
+        ({"devices": ("cpu",)}, "no kernel for the CPU"),
+        ({"source": None, "function": "f"}, "there is no file to take it from"),
+    ],
+)
+def test_options_that_contradict_a_file_are_refused(tmp_path: Path, options: dict[str, object], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        scaffold_op("op", start=tmp_path, **{"source": FILES / "saxpy.cu"} | options)  # type: ignore[arg-type]
+
+
+REFERENCES = {
+    "saxpy": "return y + a * x",
+    "relu": "return x.relu()",
+    "launcher": "return x * x",
+    "views": "return x * alpha",
+    "constants": "return -krepeat * x",
+    "iota": "return torch.arange(len(data), dtype=data.dtype, device=data.device) + start",
+    "histogram": "return bins",
+    "unchecked": "return x",
+}
+
+
+def test_adopted_ops_are_checked_compiled_and_right_in_the_simulator(tmp_path: Path) -> None:
+    """With references, and the one grid corrected that a guess cannot get right."""
+    package = "adopted_kernels"
+    (tmp_path / "pyproject.toml").write_text(
+        f'[tool.kjit]\npackage = "{package}"\n\n[tool.pytest.ini_options]\npythonpath = ["."]\n'
+    )
+    for name, reference in REFERENCES.items():
+        op, file = f"my_{name}", f"{name}.cu"
+        signature = GIVEN.get(file)
+        dtypes = parse_dtypes("fp32") if "T[" in (signature or PROPOSED[file][0]) else None
+        scaffold_op(op, signature, source=FILES / file, dtypes=dtypes, start=tmp_path).files.write()
+        test = tmp_path / "tests" / f"test_{op}.py"
+        text = re.sub(r"raise kjit\.testing\.UnwrittenError\(.*\)", reference, test.read_text())
+        test.write_text(text)
+    # What is left to an author of such a kernel: shared memory, and values that are numbers of bins.
+    kernel = tmp_path / package / "csrc" / "my_histogram.cuh"
+    kernel.write_text(kernel.read_text().replace("shared_bytes = 0;", "shared_bytes = NUM_BINS.unwrap() * 4;"))
+    test = tmp_path / "tests" / "test_my_histogram.py"
+    text = test.read_text().replace("return bins", "return bins + torch.bincount(values, minlength=len(bins))")
+    test.write_text(
+        re.sub(r"shape = .*|shapes = \((.|\n)*?\n    \)", "", text) + "    shape, shapes = (7, 24), ((7, 24), (0, 8))\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rf",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "not torch and not compiles",
+    ]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "KJIT_SIM": "1", "COLUMNS": "300"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"\d+ passed", done.stdout)
