@@ -401,6 +401,8 @@ def _sum_of_sizes(sizes: Mapping[str, int]) -> str:
 
 def sample_number(scalar: Scalar) -> str:
     """A value for a test: a constant's own, as others are not built; else one that a default would not be."""
+    if scalar.kind == "choice":
+        return f'"{scalar.default or scalar.choices[0]}"'
     if scalar.constant:
         return repr(scalar.default) if scalar.default is not None else "True"
     if scalar.kind == "float":

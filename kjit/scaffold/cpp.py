@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kjit.scaffold.names import camel
 from kjit.scaffold.patterns import Kind
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor, words_of
 from kjit.scaffold.sizes import Size
@@ -98,8 +99,10 @@ class CppView(View):
 
     Args:
         start: what it computes.
+        op: its name.
     """
 
+    op: str
     tensors: tuple[TensorView, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -126,10 +129,8 @@ class CppView(View):
 
     @property
     def template_parameters(self) -> list[str]:
-        constants = [
-            f"{'bool' if constant.kind == 'bool' else 'int64_t'} {constant.name}"
-            for constant in self.signature.constants
-        ]
+        types = {"bool": "bool", "int": "int64_t"}
+        constants = [f"{types.get(c.kind) or choice_type(self.op, c.name)} {c.name}" for c in self.signature.constants]
         return [*(f"typename {variable}" for variable in self.signature.variables), *constants]
 
     @property
@@ -171,9 +172,8 @@ class CppView(View):
     @property
     def run_parameters(self) -> list[str]:
         """Of the exported function: in the order of the signature, outputs last."""
-        exported = {"float": "double", "int": "int64_t", "bool": "bool"}
         parameters = [
-            f"{exported[p.kind] if isinstance(p, Scalar) else _argument(p)} {p.name}"
+            f"{_exported(p) if isinstance(p, Scalar) else _argument(p)} {p.name}"
             for p in self.signature.parameters
             if isinstance(p, Tensor) or not p.constant
         ]
@@ -182,14 +182,22 @@ class CppView(View):
     @property
     def members(self) -> list[Field]:
         """What the math has besides elements: the members of its struct."""
-        return [
-            Field(
-                s.name,
-                self.scalar_type(s),
-                f"static_cast<{self.scalar_type(s)}>({s.name})" if s.kind == "float" else s.name,
-            )
-            for s in self.signature.scalars
-        ]
+        members = []
+        for s in self.signature.scalars:
+            kind = self.scalar_type(s)
+            given = f"{s.name}.value()" if s.optional else s.name
+            value = f"static_cast<{kind}>({given})" if s.kind == "float" else given
+            if s.optional:
+                members.append(Field(f"has_{s.name}", "bool", f"{s.name}.has_value()"))
+                value = f"{s.name}.has_value() ? {value} : {kind}{{}}"
+            members.append(Field(s.name, kind, value))
+        return members
+
+    @property
+    def choices(self) -> list[tuple[str, str, str]]:
+        """Each choice: its name, its type, and the words."""
+        choices = (c for c in self.signature.constants if c.kind == "choice")
+        return [(c.name, choice_type(self.op, c.name), ", ".join(c.choices)) for c in choices]
 
     def math_value(self, struct: str) -> str:
         """The math of a call, as a pattern takes it; a variable where it has several members."""
@@ -364,6 +372,16 @@ def _is_of_row(tensor: TensorView) -> bool:
 
 def _operand(tensor: TensorView) -> str:
     return f"{tensor.operand}<{tensor.element}>({tensor.name})"
+
+
+def choice_type(op: str, name: str) -> str:
+    """The enum of a choice: that of `mode` of op `pool` is `PoolMode`."""
+    return f"{camel(op)}{camel(name)}"
+
+
+def _exported(scalar: Scalar) -> str:
+    name = {"float": "double", "int": "int64_t"}.get(scalar.kind, "bool")
+    return f"Optional<{name}>" if scalar.optional else name
 
 
 def _argument(tensor: Tensor) -> str:

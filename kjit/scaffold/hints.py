@@ -169,8 +169,8 @@ def _quoted(text: str, column: int) -> Advice:
     if _is_in_default(text, column) and re.fullmatch(rf"[+-]?{NUMBER}", word):
         return Advice("a number is not quoted.", f"write {word}")
     return Advice(
-        "a signature has no strings.",
-        f"a choice of two may be a bool, of more an int: mode: const int = 0; for names {BY_HAND}",
+        "a string stands for a choice, after a name.",
+        'for example: reduce: "sum" | "mean" = "sum"',
     )
 
 
@@ -204,9 +204,7 @@ def _absent(text: str, column: int) -> str:
     if parameter is not None and parameter[4]:
         return f"what may be absent is written {parameter[1]}: Optional {parameter[2]} = None"
     if parameter is not None and parameter[3] in ("float", "int", "bool"):
-        return (
-            f"only a tensor may be absent, and a number is always there: {parameter[1]}: {parameter[3]}; or {BY_HAND}"
-        )
+        return f"what may be absent is written {parameter[1]}: Optional {parameter[3]} = None"
     return f"a parameter has one type; what may be absent is a tensor: bias: Optional T[D] = None; or {BY_HAND}"
 
 
@@ -271,7 +269,9 @@ def no_type(name: str, word: str, rest: str) -> str:
     if lower in ("tensor", "ndarray", "array", "jaxarray"):
         return f"a tensor says its dtype and its shape; any of them is {name}: T[...]"
     if lower in ("str", "string", "literal", "enum", "char"):
-        return f"a choice of two may be a bool, of more an int: {name}: const int = 0; for names {BY_HAND}"
+        words = re.findall(r"[\"'](\w+)[\"']", rest.partition("]")[0])
+        choices = " | ".join(f'"{word}"' for word in (words if len(words) > 1 else ("one", "other")))
+        return f"a choice is written {name}: {choices}; for any text {BY_HAND}"
     near = difflib.get_close_matches(lower, ["float", "int", "bool"], n=1, cutoff=0.75)
     if near:
         return f"did you mean {name}: {near[0]}?"

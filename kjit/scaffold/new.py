@@ -303,7 +303,7 @@ def _context(
 ) -> dict[str, object]:
     """What the templates see."""
     start = Start(placed)
-    cpp, python = CppView(start), PythonView(start, tuple(dtypes))
+    cpp, python = CppView(start, op), PythonView(start, tuple(dtypes))
     package = project.package
     members = [*(["DTYPES"] if python.variables else []), f"_{op}", op]
     return {

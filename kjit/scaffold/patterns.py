@@ -13,7 +13,7 @@ from typing import Literal
 
 from kjit.errors import UsageError
 from kjit.scaffold.names import camel, cpp_stem, free_name
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Signature, SignatureError, Tensor
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, SignatureError, Tensor
 
 Kind = Literal["element", "column", "number", "table", "index", "whole"]
 """What a tensor is to a kernel: it has an element for each element of the main tensor, for each column, for each row;
@@ -233,6 +233,14 @@ def _check_plain(signature: Signature, pattern: Pattern) -> None:
             f"pattern {pattern.name} takes contiguous tensors, and '{strided.name}' is strided.",
             f"write {replace(strided, strided=False)}",
         )
+    for scalar in signature.parameters:
+        if isinstance(scalar, Scalar) and (scalar.optional or scalar.kind == "choice"):
+            what = "may be absent" if scalar.optional else "is a choice"
+            raise signature.error(
+                scalar,
+                f"pattern {pattern.name} takes numbers that are always there, and '{scalar.name}' {what}.",
+                "",
+            )
     constants = {constant.name for constant in signature.constants}
     sized = next((tensor for tensor in signature.tensors if constants & set(map(str, tensor.shape))), None)
     if sized is not None:

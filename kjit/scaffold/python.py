@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kjit.scaffold.cpp import choice_type
 from kjit.scaffold.dtypes import DType
 from kjit.scaffold.patterns import Placed
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Tensor
@@ -40,7 +41,11 @@ class PythonView(View):
     def axes(self) -> list[str]:
         """What the variants are the product of: `dtype=DTYPES`, `amount=[1]`."""
         constants = [
-            f"{c.name}=[False, True]" if c.kind == "bool" else f"{c.name}=[{c.default}]"
+            f"{c.name}={choices_name(c.name)}"
+            if c.kind == "choice"
+            else f"{c.name}=[False, True]"
+            if c.kind == "bool"
+            else f"{c.name}=[{c.default}]"
             for c in self.signature.constants
         ]
         return [*(f"{name}=DTYPES" for name in self.variables), *constants]
@@ -48,12 +53,23 @@ class PythonView(View):
     @property
     def variant_parameters(self) -> list[str]:
         """Of the function that makes the spec."""
-        constants = [f"{constant.name}: {constant.kind}" for constant in self.signature.constants]
+        constants = [f"{constant.name}: {_python_type(constant)}" for constant in self.signature.constants]
         return [*(f"{name}: torch.dtype" for name in self.variables), *constants]
 
     @property
     def variant_names(self) -> list[str]:
         return [*self.variables, *(constant.name for constant in self.signature.constants)]
+
+    @property
+    def choices(self) -> list[tuple[str, str, str]]:
+        """Each choice: its name, that of the words that it may be, and these."""
+        choices = (c for c in self.signature.constants if c.kind == "choice")
+        return [(c.name, choices_name(c.name), ", ".join(f'"{word}"' for word in c.choices)) for c in choices]
+
+    def template_arguments(self, op: str) -> list[str]:
+        """What the C++ template arguments are made from."""
+        chosen = {name: f'f"{choice_type(op, name)}::{{{name}}}"' for name, _, _ in self.choices}
+        return [chosen.get(name, name) for name in self.variant_names]
 
     @property
     def variant_arguments(self) -> list[str]:
@@ -236,9 +252,15 @@ class PythonView(View):
         return "float" in given
 
 
+def choices_name(name: str) -> str:
+    """What the words of a choice are called in the wrapper: `MODE_CHOICES`."""
+    return f"{name.upper()}_CHOICES"
+
+
 def _python_type(parameter: Parameter) -> str:
     if isinstance(parameter, Scalar):
-        return parameter.kind
+        kind = "str" if parameter.kind == "choice" else parameter.kind
+        return f"{kind} | None" if parameter.optional else kind
     return "torch.Tensor | None" if parameter.optional else "torch.Tensor"
 
 
@@ -246,6 +268,10 @@ def _python_parameter(parameter: Parameter) -> str:
     default = ""
     if isinstance(parameter, Tensor):
         default = " = None" if parameter.optional else ""
+    elif parameter.optional:
+        default = " = None"
+    elif isinstance(parameter.default, str):
+        default = f' = "{parameter.default}"'
     elif parameter.default is not None:
         default = f" = {parameter.default!r}".replace("e+", "e")  # as ruff writes 1e+300
     return f"{parameter.name}: {_python_type(parameter)}{default}"
@@ -279,7 +305,11 @@ def _describe(parameter: Parameter, placed: Placed) -> str:
             gaps = "its stride may be any" if len(parameter.shape) == 1 else "all strides but the last may be any"
             return f"{parameter.type.removesuffix(' strided')}; {gaps}{changed}{absent}"
         return f"{parameter.type}, contiguous{changed}{absent}{outside}"
+    if parameter.kind == "choice":
+        *first, last = [f'"{word}"' for word in parameter.choices]
+        return f"{', '.join(first)} or {last}, compiled into the kernel"
     words = {"float": "a number", "int": "a whole number", "bool": "true or false"}[parameter.kind]
+    words += " or None" if parameter.optional else ""
     return f"{words}, compiled into the kernel" if parameter.constant else words
 
 

@@ -4,7 +4,8 @@
 
     signature := [parameter {"," parameter}] ["->" output {"," output}]
     parameter := NAME ":" type ["=" default]
-    type      := "float" | "int" | "bool" | "const" ("int" | "bool") | ["mut"] ["Optional"] tensor ["strided"]
+    type      := ["Optional"] ("float" | "int" | "bool") | "const" ("int" | "bool") | STRING {"|" STRING}
+               | ["mut"] ["Optional"] tensor ["strided"]
     output    := NAME ":" tensor
     tensor    := dtype "[" [dimension {"," dimension}] "]"
     dtype     := a capital letter with or without a digit (a dtype variable) | a dtype's name
@@ -19,6 +20,8 @@ signatures a pattern can serve is the pattern's business (`patterns.py`).
 
 from __future__ import annotations
 
+import difflib
+import keyword
 import math
 import re
 import sys
@@ -40,13 +43,13 @@ from kjit.scaffold.hints import (
     sized,
     strange_character,
 )
-from kjit.scaffold.names import free_name, parameter_problem
+from kjit.scaffold.names import CPP_KEYWORDS, free_name, parameter_problem
 from kjit.scaffold.sizes import Size
 
 ELLIPSIS = "..."
 """The dimension that stands for any number of dimensions."""
 
-ScalarKind = Literal["float", "int", "bool"]
+ScalarKind = Literal["float", "int", "bool", "choice"]
 Dimension = str | int | Size
 
 _TOKEN = re.compile(
@@ -58,6 +61,8 @@ _TOKEN = re.compile(
     rf"|(?P<number>{NUMBER})"
     r"|(?P<name>(?:torch\.)?[^\W\d]\w*)"
     r"|(?P<operator>//|[*/])"
+    r"|(?P<string>'[^']*'|\"[^\"]*\")"
+    r"|(?P<or>\|)"
     r"|(?P<mark>[:,=\[\]+-])"
 )
 _VARIABLE = re.compile(r"[A-Z][0-9]?")
@@ -131,20 +136,28 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number or a bool, passed at run time or (`constant`) as a template argument.
+    """A number, a bool or a choice, passed at run time or (`constant`) as a template argument.
 
-    `default` is None where there is none.
+    `default` is None where there is none; what is `optional` may be None and has that default. `choices` are the words
+    of a choice, which is always `constant`.
     """
 
     name: str
     kind: ScalarKind
     constant: bool = False
-    default: float | int | bool | None = None
+    default: float | int | bool | str | None = None
     column: int = field(default=0, compare=False, repr=False)
+    optional: bool = False
+    choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        default = "" if self.default is None else f" = {self.default!r}"
-        return f"{self.name}: {'const ' if self.constant else ''}{self.kind}{default}"
+        if self.kind == "choice":
+            default = "" if self.default is None else f' = "{self.default}"'
+            choices = " | ".join(f'"{word}"' for word in self.choices)
+            return f"{self.name}: {choices}{default}"
+        default = " = None" if self.optional else "" if self.default is None else f" = {self.default!r}"
+        words = "Optional " if self.optional else "const " if self.constant else ""
+        return f"{self.name}: {words}{self.kind}{default}"
 
 
 Parameter = Tensor | Scalar
@@ -284,7 +297,13 @@ class _Parser:
             match = _TOKEN.match(self.text, column)
             if match is None or match.lastgroup is None:
                 raise self.advise(strange_character(self.text, column), column)
-            if match.lastgroup == "operator" and not is_in_shape(self.text, column):
+            before = tokens[-1].kind if tokens else ""
+            is_told = {
+                "string": before in (":", "or") or (before == "=" and self._has_choice(tokens)),
+                "or": before == "string",
+                "operator": is_in_shape(self.text, column),
+            }
+            if not is_told.get(match.lastgroup, True):
                 raise self.advise(strange_character(self.text, column), column)
             if match.lastgroup == "broken":
                 raise self.error(f"'{match.group()}' is no arrow.", column=column, hint="an arrow is written '->'")
@@ -327,6 +346,11 @@ class _Parser:
 
     def found(self) -> str:
         return f"'{self.token.text}'" if self.token.kind != "end" else "the end"
+
+    @staticmethod
+    def _has_choice(tokens: Sequence[_Token]) -> bool:
+        """Whether a default belongs to a choice."""
+        return len(tokens) > 1 and tokens[-2].kind == "string"
 
     def signature(self) -> Signature:
         parameters: list[Parameter] = []
@@ -444,6 +468,8 @@ class _Parser:
                 column=self.token.column,
                 hint=self.optional_hint(name),
             )
+        if self.token.kind == "string" and not any(words.values()):
+            return self.choice(name)
         examples = {"const": "const int = 1", "mut": "mut T[N]", "Optional": "Optional T[N] = None"}
         wanted = [examples[word] for word, is_there in words.items() if is_there] or ["T[N]", "float"]
         example = " or ".join(f"{name.text}: {written}" for written in wanted)
@@ -456,14 +482,62 @@ class _Parser:
                     hint=f"{name.text}: {type_token.text}[...]; a tensor without mut is never written to",
                 )
             return self.tensor_parameter(name, type_token, mutable=mutable, optional=optional)
-        return self.scalar(name, type_token, constant=words["const"], modified=mutable or optional)
+        return self.scalar(name, type_token, constant=words["const"], mutable=mutable, optional=optional)
+
+    def choice(self, name: _Token) -> Scalar:
+        words = [self.choice_word()]
+        while self.takes("or"):
+            if self.token.kind != "string":
+                raise self.error(
+                    f"expected a word in quotes after '|', found {self.found()}.",
+                    column=self.token.column,
+                    hint=f'for example: {name.text}: "{words[0]}" | "other"',
+                )
+            word = self.token
+            words.append(self.choice_word())
+            if words[-1] in words[:-1]:
+                raise self.error(f'"{words[-1]}" is a choice twice.', column=word.column, hint="leave one of them out")
+        if len(words) < 2:
+            raise self.error(
+                f"'{name.text}' has no choice but one.",
+                column=name.column,
+                hint=f'{name.text}: "{words[0]}" | "other" = "{words[0]}"',
+            )
+        default = None
+        if self.takes("="):
+            token = self.take()
+            default = token.text[1:-1] if token.kind == "string" else token.text
+            if token.kind != "string" or default not in words:
+                near = difflib.get_close_matches(default, words, n=1) or words
+                raise self.error(
+                    f"the default {token.text or 'at the end'} is none of the choices.",
+                    column=token.column,
+                    hint=f"{Scalar(name.text, 'choice', True, near[0], choices=tuple(words))}",
+                )
+        return Scalar(name.text, "choice", True, default, name.column, choices=tuple(words))
+
+    def choice_word(self) -> str:
+        token = self.take()
+        word = token.text[1:-1]
+        if (
+            not re.fullmatch(r"[a-z][a-z0-9_]*", word)
+            or "__" in word
+            or word in CPP_KEYWORDS
+            or keyword.iskeyword(word)
+        ):
+            plain = re.sub(r"\W+", "_", word).strip("_").lower()
+            raise self.error(
+                f"{token.text} is no name of a choice: it becomes one of an enum in C++.",
+                column=token.column,
+                hint=f'lower case letters, digits and underscores, and no keyword: "{plain or "sum"}_"',
+            )
+        return word
 
     def optional_hint(self, name: _Token) -> str:
         """A hint for `Optional[...]`, as Python writes it."""
         inside = re.match(r"\[\s*(?P<word>[\w.]+)\s*(?P<shape>\[[^\]]*\])?\s*\]", self.rest())
         if inside is not None and inside["word"] in _SCALARS and not inside["shape"]:
-            kind = inside["word"]
-            return f"only a tensor may be absent, and a number is always there: {name.text}: {kind}; or {BY_HAND}"
+            return f"{name.text}: Optional {inside['word']} = None"
         served = f"{sized(inside['word'])}{inside['shape']}" if inside is not None and inside["shape"] else "T[...]"
         return f"{name.text}: Optional {served} = None"
 
@@ -717,15 +791,23 @@ class _Parser:
             return product, token.text
         raise self.advise(computed_dimension(self.text, token.column), token.column)
 
-    def scalar(self, name: _Token, type_token: _Token, *, constant: bool, modified: bool) -> Scalar:
+    def scalar(self, name: _Token, type_token: _Token, *, constant: bool, mutable: bool, optional: bool) -> Scalar:
         kind = type_token.text
         if kind in _SCALARS and not (constant and kind == "float"):
-            if modified:
+            if mutable:
                 raise self.error(
-                    f"only a tensor can be mut or Optional, and '{kind}' is a number.",
+                    f"only a tensor can be mut, and '{kind}' is a number.",
                     column=type_token.column,
-                    hint=f"{name.text}: {kind}, which is always there and only read; or {BY_HAND}",
+                    hint=f"{name.text}: {kind}, which is only read; or {name.text}: mut {_sized(kind)}[1], a tensor",
                 )
+            if optional:
+                absent = Scalar(name.text, _SCALARS[kind], default=None, column=name.column, optional=True)
+                equals = self.token
+                if not self.takes("=") or self.take().text != "None":
+                    raise self.error(
+                        f"'{name.text}' is Optional, and its default is None.", column=equals.column, hint=str(absent)
+                    )
+                return absent
             default = self.default(name, _SCALARS[kind], constant=constant) if self.takes("=") else None
             return Scalar(name.text, _SCALARS[kind], constant, default, name.column)
         if constant:
@@ -753,7 +835,9 @@ class _Parser:
             raise self.error(
                 f"'{name.text}' is no tensor and is always there: its default cannot be None.",
                 column=start.column,
-                hint=f"{declared} without a default; only a tensor may be absent; or {BY_HAND}",
+                hint=f"{declared} without a default, or {name.text}: Optional {kind} = None"
+                if not constant
+                else f"{declared} without a default",
             )
         if kind == "bool":
             token = self.take()
@@ -831,6 +915,10 @@ def _known_dtype(word: str, parameters: Iterable[Parameter]) -> str:
     return sized(word) if find_dtype(word) is not None or word in known else (known or ["T"])[0]
 
 
+def _sized(kind: str) -> str:
+    return {"float": "float32", "int": "int64"}.get(kind, kind)
+
+
 def _number(kind: str) -> str:
     """The type of a number that someone wrote as a dtype."""
     dtype = find_dtype(kind)
@@ -874,7 +962,7 @@ def _check(signature: Signature) -> None:
 
     with_default: Parameter | None = None
     for parameter in signature.parameters:
-        has_default = parameter.optional if isinstance(parameter, Tensor) else parameter.default is not None
+        has_default = parameter.optional or (isinstance(parameter, Scalar) and parameter.default is not None)
         if has_default:
             with_default = with_default or parameter
         elif with_default is not None:
@@ -953,7 +1041,7 @@ def _check_sizes(signature: Signature, constants: Mapping[str, Scalar]) -> None:
                 )
             for word in size.words:
                 constant = constants.get(word)
-                if constant is not None and constant.default is not None and constant.default < 1:
+                if constant is not None and isinstance(constant.default, int) and constant.default < 1:
                     raise signature.error(
                         constant,
                         f"'{word}' is part of the size '{size}', and {constant.default} is no size.",

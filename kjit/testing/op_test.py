@@ -99,6 +99,9 @@ class OpTest:
     optional: ClassVar[list[str]]
     outputs: ClassVar[list[str]]
     mutated: ClassVar[list[str]]
+    # And of other parameters.
+    absent_numbers: ClassVar[list[str]]
+    words: ClassVar[list[str]]
 
     def __init_subclass__(
         cls,
@@ -125,6 +128,9 @@ class OpTest:
         cls.outputs = [name for name, argument in tensors.items() if argument.kwarg_only]
         cls.given = [name for name in tensors if name not in cls.outputs]
         cls.optional = [name for name in cls.given if "Optional" in str(tensors[name].type)]
+        scalars = {argument.name: str(argument.type) for argument in arguments if argument.name not in tensors}
+        cls.absent_numbers = [name for name, kind in scalars.items() if kind.startswith("Optional")]
+        cls.words = [name for name, kind in scalars.items() if kind == "str"]
         cls.mutated = [name for name in cls.given if _is_written(tensors[name])]
         cls._leave_out()
 
@@ -139,6 +145,8 @@ class OpTest:
             "test_the_output_may_be_an_input": cls.in_place,
             "test_what_is_absent_counts_as_zeros": cls.optional and cls.absent_as_zeros,
             "test_agrees_with_pytorch_where_a_tensor_is_absent": cls.optional and not cls.absent_as_zeros,
+            "test_agrees_with_pytorch_where_a_number_is_absent": cls.absent_numbers,
+            "test_refuses_a_choice_that_there_is_not": cls.words,
             "test_the_reference_is_written": _may_raise(cls.reference, UnwrittenError),
             "test_an_index_that_is_no_row_of_the_table_reads_zeros": cls.index and not cls._scatters(),
             "test_an_index_that_is_no_row_of_the_table_is_skipped": cls.index and cls._scatters(),
@@ -338,7 +346,18 @@ class OpTest:
         expected = tuple(table[:rows] for table in self.expect(known))
         self.check(self.run(inputs), expected, inputs)
 
+    @_for_each(lambda cls: cls.absent_numbers)
+    def test_agrees_with_pytorch_where_a_number_is_absent(self, name: str, device: str) -> None:
+        inputs = self.make(device) | {name: None}
+        expected = self.expect(inputs)
+        self.check(self.run(inputs), expected, inputs)
+
     # What is refused.
+
+    @_for_each(lambda cls: cls.words)
+    def test_refuses_a_choice_that_there_is_not(self, name: str, device: str) -> None:
+        with pytest.raises(ValueError, match=f"{name} is one of"):
+            self.run(self.make(device) | {name: "no such choice"})
 
     @_for_each(lambda cls: cls._tensors())
     def test_refuses_a_tensor_that_is_not_contiguous(self, name: str, device: str) -> None:
@@ -422,7 +441,11 @@ class OpTest:
         checks = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
         if any(isinstance(value, torch.Tensor) and _is_fp8(value.dtype) for value in inputs.values()):
             checks.remove("test_schema")  # which computes with the tensors, and PyTorch cannot with fp8
-        torch.library.opcheck(self.op.op, (), inputs, test_utils=checks)
+        # By place where that is possible: PyTorch has a parameter `mode` of its own.
+        arguments = self.op.op._schema.arguments
+        given = [inputs[argument.name] for argument in arguments if not argument.kwarg_only]
+        outputs = {argument.name: inputs[argument.name] for argument in arguments if argument.kwarg_only}
+        torch.library.opcheck(self.op.op, (*given,), outputs, test_utils=checks)
 
     # GPUs.
 

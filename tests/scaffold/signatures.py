@@ -95,7 +95,12 @@ class _Maker:
             replace(p, strided=self.random.random() < 0.2) if isinstance(p, Tensor) and not lead and p.shape else p
             for p in made.parameters
         )
-        return replace(made, parameters=(*gaps, number))
+        more: list[Scalar] = []
+        if self.random.random() < 0.3:
+            more.append(Scalar(self.name(), "choice", True, self.choose("sum", "mean"), choices=("sum", "mean", "max")))
+        if self.random.random() < 0.3:
+            more.append(Scalar(self.name(), self.choose("float", "int", "bool"), optional=True))
+        return replace(made, parameters=(*gaps, number, *more))
 
     def signature(
         self,
