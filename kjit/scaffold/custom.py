@@ -243,6 +243,7 @@ class CustomCases(View):
         if not self.names:
             return ["()"]
         first, last = self._ends
+        multiple, _ = self._steps.get(last, (1, 0))
         return list(
             dict.fromkeys(
                 (
@@ -250,7 +251,7 @@ class CustomCases(View):
                     self._shape({}, "1", leading="1"),
                     self._shape({first: "0"}, "8", leading="0"),
                     self._shape({last: "64"}, "8", leading="2, 8"),
-                    self._shape({first: "257", last: "33"}, "2", leading="257"),
+                    self._shape({first: "257", last: str(max(33, 3 * multiple))}, "2", leading="257"),
                 )
             )
         )

@@ -6,7 +6,7 @@ import ast
 import inspect
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -105,6 +105,7 @@ def test_the_end_of_a_large_result_is_what_the_ends_of_large_inputs_give(tmp_pat
     ran: list[torch.Tensor] = []
 
     class OnCpu(kjit.testing.OpTest):
+        mutated: ClassVar[list[str]] = []
         reference, inputs = staticmethod(functions["reference"]), staticmethod(make_inputs)
 
         @classmethod
