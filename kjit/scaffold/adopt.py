@@ -276,33 +276,37 @@ class _Adopting:
         return {name: name if name in kept else free.pop(0) for name in types}
 
     def use(self, parameter: Parameter) -> Use:
-        """What becomes of the tensor behind a pointer or a view."""
-        if parameter.is_const:
+        """What becomes of the tensor behind a pointer or a view, as far as can be told."""
+        known = self.known_use(parameter)
+        if known is not None:
+            return known
+        if _OUTPUT_NAME.fullmatch(parameter.name.lower()):
+            return "written"
+        return "read" if self.is_view(parameter) else "changed"
+
+    def known_use(self, parameter: Parameter) -> Use | None:
+        """The same where the code says it: that of the function, or of the kernel that it hands a pointer on to."""
+        kernel, inner = self.launched_with(parameter) or (self.function, parameter)
+        if parameter.is_const or inner.is_const:
             return "read"
-        reader = self.launched_with(parameter)
-        body, name = (self.function.body, parameter.name) if reader is None else reader
+        body, name = kernel.body, inner.name
         seen = len(re.findall(rf"\b{name}\b", body))
         index = r"\s*\[(?:[^\[\]]|\[[^\[\]]*\])*\]\s*"
         cast = rf"\breinterpret_cast\s*<[^<>]*>\s*\(\s*{name}\s*\)"
         written = len(re.findall(rf"(?:\b{name}|{cast}){index}=(?!=)", body))
         if seen and seen == written:
             return "written"
-        if seen > written and re.search(
-            rf"\b{name}\s*\[[^\]]*\]\s*(?:[-+*/|&^]=|\+\+|--)|atomic\w+\([^;]*\b{name}\b", body
-        ):
-            return "changed"
-        if _OUTPUT_NAME.fullmatch(parameter.name.lower()):
-            return "written"
-        return "read" if self.is_view(parameter) else "changed"
+        changes = rf"\b{name}\s*\[[^\]]*\]\s*(?:[-+*/|&^]=|\+\+|--)|atomic\w+\([^;]*\b{name}\b"
+        return "changed" if written or re.search(changes, body) is not None else None
 
-    def launched_with(self, parameter: Parameter) -> tuple[str, str] | None:
-        """The body of the kernel that a host function hands a pointer on to, and what it is called there."""
+    def launched_with(self, parameter: Parameter) -> tuple[Function, Parameter] | None:
+        """The kernel that a host function hands a pointer on to, and its parameter for it."""
         launches = re.finditer(r"\b(\w+)\s*(?:<[^;<>]*>)?\s*<<<[^;]*?>>>\s*\(([^;]*)\)", self.function.body)
         for launch in launches:
             given = split_arguments(launch[2])
             for kernel in self.source.functions:
                 if kernel.name == launch[1] and parameter.name in given and len(given) == len(kernel.parameters):
-                    return kernel.body, kernel.parameters[given.index(parameter.name)].name
+                    return kernel, kernel.parameters[given.index(parameter.name)]
         return None
 
     # The signature.
@@ -502,7 +506,7 @@ class _Adopting:
         if not named:
             raise self.refuse(
                 f"'{parameter.type} {parameter.name}' is no tensor of the signature.",
-                f"name one so: {parameter.name}: {'mut ' if self.use(parameter) == 'changed' else ''}float32[N]",
+                f"name one so: {self.name(parameter)}: {'mut ' if self.use(parameter) == 'changed' else ''}float32[N]",
             )
         return named[0]
 
@@ -514,11 +518,12 @@ class _Adopting:
             return self.tensor(parameter, signature).name
         if parameter.is_pointer:
             tensor = self.tensor(parameter, signature)
-            if parameter.is_const is False and tensor in signature.inputs and not tensor.mutable:
+            is_read_only = tensor in signature.inputs and not tensor.mutable
+            if is_read_only and self.known_use(parameter) in ("written", "changed"):
                 raise signature.error(
                     tensor,
-                    f"'{self.function.name}' may change what '{parameter.type} {parameter.name}' points to.",
-                    f"write {replace(tensor, mutable=True)}, or add const in the file",
+                    f"'{self.function.name}' changes what '{parameter.type} {parameter.name}' points to.",
+                    f"write {replace(tensor, mutable=True)}, or make it an output",
                 )
             pointee = self.substituted(parameter.type.removesuffix("*").strip(), signature)
             if tensor.optional:

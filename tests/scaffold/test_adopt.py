@@ -42,6 +42,10 @@ REFUSED = {
         "say it with a signature: kjit new op",
     ),
     "histogram.cu": (r"takes 2 sizes \(num_values, num_bins\)", "bins: mut int32[NUM_VALUES, NUM_BINS]"),
+    "rms_norm.cu": (
+        r"rms_norm.cu:\d+: 'rms_norm' takes 2 sizes \(num_tokens, hidden\)",
+        "x: bfloat16[NUM_TOKENS, HIDDEN], weight: bfloat16[NUM_TOKENS, HIDDEN], eps: float -> out: bfloat16",
+    ),
     "unchecked.cu": (r"unchecked.cu:3: what 'x' has for a shape and dtype", "x: float32[...] -> out: float32[...]"),
     "extension.cu": (r"extension.cu:2 includes <torch/extension.h>", "put the kernel into a file without it"),
     "pointers.cu": (r"'const float\*\* sources' points to pointers", "by hand"),
@@ -50,6 +54,10 @@ REFUSED = {
 """Why not, and what helps."""
 
 GIVEN = {
+    "rms_norm.cu": (
+        "x: bfloat16[NUM_TOKENS, HIDDEN], weight: bfloat16[HIDDEN], eps: float = 1e-06"
+        " -> out: bfloat16[NUM_TOKENS, HIDDEN]"
+    ),
     "transpose.cu": "idata: float32[Height, Width] -> odata: float32[Width, Height]",
     "histogram.cu": "values: int32[NUM_VALUES], bins: mut int32[NUM_BINS]",
     "unchecked.cu": "x: float32[...] -> out: float32[...]",
@@ -113,7 +121,7 @@ def test_a_function_is_chosen_by_its_name() -> None:
         (
             "saxpy.cu",
             "a: float, x: float32[N], y: float32[N] -> z: float32[N]",
-            "may change what 'float* y'",
+            "changes what 'float* y'",
             "mut float32",
         ),
         (
@@ -194,6 +202,7 @@ REFERENCES = {
     "iota": "return torch.arange(len(data), dtype=data.dtype, device=data.device) + start",
     "histogram": "return bins",
     "unchecked": "return x",
+    "rms_norm": "return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)",
 }
 
 
