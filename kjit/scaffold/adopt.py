@@ -124,6 +124,12 @@ class Adoption:
         return (*self.signature.outputs, *self.signature.mutated)[0].name
 
     @property
+    def is_empty(self) -> str:
+        """Whether there is nothing to write, in C++."""
+        results = (*self.signature.outputs, *(t for t in self.signature.mutated if not t.optional))
+        return " && ".join(f"{result.name}.numel() == 0" for result in results) or "false"
+
+    @property
     def takes_tvm_types(self) -> bool:
         """Whether its parameters are those of tvm-ffi's own C++."""
         return any("tvm::" in parameter.type for parameter in self.function.parameters)

@@ -1,0 +1,323 @@
+"""Ops that inference engines have, with the math that their authors would write into what `kjit new` gives them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from matrix import Op
+
+
+@dataclass(frozen=True)
+class RealOp:
+    """An op, and what its author writes.
+
+    Args:
+        op: what is scaffolded.
+        kernel: in the place of the kernel's body, for one of pattern custom.
+        reference: in the place of what `reference` returns, or raises.
+        edits: texts of the kernel's file that are replaced, each with another.
+        inputs: the same of the test: arguments that random numbers cannot be.
+    """
+
+    op: Op
+    kernel: str = ""
+    reference: str = ""
+    edits: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[tuple[str, str], ...] = ()
+
+    def write(self, root: Path, package: str) -> None:
+        """Scaffold it in the project `root`, and write its math."""
+        self.op.write(root)
+        kernel, test = root / package / "csrc" / f"{self.op.name}.cuh", root / "tests" / f"test_{self.op.name}.py"
+        text = kernel.read_text()
+        if self.kernel:
+            body = re.compile(r"(?<=the grid for it is below\.\n)(?:.|\n)*?(?=^}$)", re.MULTILINE)
+            text, found = body.subn(lambda _: self.kernel.lstrip("\n"), text)
+            assert found == 1, text
+        kernel.write_text(_replaced(text, self.edits))
+        text = test.read_text()
+        if self.reference:
+            end = re.compile(
+                r"^    (?:raise kjit.testing.UnwrittenError|mean_square =)(?:.|\n)*?(?=\n\n\ndef)", re.MULTILINE
+            )
+            text, found = end.subn(lambda _: self.reference.strip("\n"), text)
+            assert found == 1, text
+        test.write_text(_replaced(text, self.inputs))
+
+
+def _replaced(text: str, edits: tuple[tuple[str, str], ...]) -> str:
+    for before, after in edits:
+        assert before in text, text
+        text = text.replace(before, after)
+    return text
+
+
+def custom(name: str, signature: str, dtypes: str | None = "bf16") -> Op:
+    return Op(name, signature, dtypes, devices="cuda", pattern="custom")
+
+
+ROW_THREADS = (("params.B * params.D, kBlock", "params.B, kBlock"),)
+POSITIONS = (
+    (
+        "kjit.testing.random_tensor((n,), torch.int64, device)",
+        "torch.randint(p, (n,), dtype=torch.int64, device=device)",
+    ),
+)
+
+ROPE = """
+  const int64_t half = params.D / 2, pairs = (params.N * (params.HQ + params.HK)) * half;
+  if (i >= pairs) return;
+  const int64_t at = i % half, head = i / half % (params.HQ + params.HK), row = i / half / (params.HQ + params.HK);
+  T* const data = head < params.HQ ? params.q + (row * params.HQ + head) * params.D
+                                   : params.k + (row * params.HK + head - params.HQ) * params.D;
+  const float* const turn = params.cos_sin + params.positions[row] * params.D;
+  const float x = widen(data[FIRST]), y = widen(data[SECOND]);
+  data[FIRST] = static_cast<T>(x * turn[at] - y * turn[at + half]);
+  data[SECOND] = static_cast<T>(y * turn[at] + x * turn[at + half]);
+"""
+ROPE_REFERENCE = """
+    cos, sin = cos_sin[positions].chunk(2, -1)
+    cos, sin = cos[:, None], sin[:, None]
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        a, b = SPLIT
+        return JOIN
+
+    return turned(q), turned(k)
+"""
+ROPE_SIGNATURE = "q: mut T[N, HQ, 2*R], k: mut T[N, HK, 2*R], positions: int64[N], cos_sin: float32[P, 2*R]"
+
+
+def rope(name: str, first: str, second: str, split: str, join: str) -> RealOp:
+    kernel = ROPE.replace("FIRST", first).replace("SECOND", second).replace("params.D", "(2 * params.R)")
+    reference = ROPE_REFERENCE.replace("SPLIT", split).replace("JOIN", join)
+    return RealOp(
+        custom(name, ROPE_SIGNATURE),
+        kernel,
+        reference,
+        edits=(("int64_t threads = ", "int64_t threads = params.N * (params.HQ + params.HK) * params.R + "),),
+        inputs=POSITIONS,
+    )
+
+
+REAL = [
+    RealOp(
+        custom("silu_and_mul", "x: T[B, 2*D] -> out: T[B, D]"),
+        """
+  if (i >= params.B * params.D) return;
+  const T* const gate = params.x + i / params.D * 2 * params.D + i % params.D;
+  const float x = widen(*gate);
+  params.out[i] = static_cast<T>(x / (1 + expf(-x)) * widen(gate[params.D]));
+""",
+        """
+    gate, value = x.chunk(2, -1)
+    return torch.nn.functional.silu(gate) * value
+""",
+    ),
+    RealOp(
+        custom("gelu_and_mul", "x: T[..., 2*D] -> out: T[..., D]"),
+        """
+  if (i >= params.leading * params.D) return;
+  const T* const gate = params.x + i / params.D * 2 * params.D + i % params.D;
+  const float x = widen(*gate);
+  params.out[i] = static_cast<T>(x * normcdff(x) * widen(gate[params.D]));
+""",
+        """
+    gate, value = x.chunk(2, -1)
+    return torch.nn.functional.gelu(gate) * value
+""",
+    ),
+    rope("rope_neox_", "at", "at + half", "x.chunk(2, -1)", "torch.cat([a * cos - b * sin, b * cos + a * sin], -1)"),
+    rope(
+        "rope_gptj_",
+        "2 * at",
+        "2 * at + 1",
+        "x.unflatten(-1, (-1, 2)).unbind(-1)",
+        "torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)",
+    ),
+    RealOp(
+        custom("quantise_groups", "x: T[B, D] -> out: fp8_e4m3[B, D], scales: float32[B, D/128]"),
+        """
+  if (i >= params.B * params.D / 128) return;
+  const T* const group = params.x + i * 128;
+  float largest = 0;
+  for (int j = 0; j < 128; ++j) largest = fmaxf(largest, fabsf(widen(group[j])));
+  params.scales[i] = largest / 448;
+  for (int j = 0; j < 128; ++j) {
+    params.out[i * 128 + j] = static_cast<fp8_e4m3_t>(largest == 0 ? 0.0f : widen(group[j]) * (448 / largest));
+  }
+""",
+        """
+    groups = x.unflatten(-1, (-1, 128))
+    largest = groups.abs().amax(-1)
+    inverse = torch.where(largest == 0, 0, 448 / largest)
+    return (groups * inverse[..., None]).flatten(-2), largest / 448
+""",
+    ),
+    RealOp(
+        Op("quantise_rows", "x: T[B, D] -> out: int8[B, D], scale: float32[B]", "bf16", "cuda", "rowwise"),
+        reference="""
+    scale = torch.nn.functional.pad(x.abs(), (0, 1)).amax(-1) / 127
+    inverse = torch.where(scale > 0, 1 / scale, 0)
+    return x * inverse[:, None], scale
+""",
+        edits=(
+            (
+                "KJIT_MATH scalar_t<T> term(",
+                "KJIT_MATH Max<float> term(",
+            ),
+            ("return x * x;", "return {abs(x)};"),
+            ("scalar_t<T> row_total, scalar_t<T> row_size, float& scale", "Max<float> largest, float, float& scale"),
+            ("const scalar_t<T> inverse_rms = rsqrt(row_total / row_size + scalar_t<T>(1e-6));", ""),
+            ("scale = inverse_rms + 1;", "scale = largest.value > 0 ? largest.value / 127 : 0;"),
+            ("return inverse_rms;", "return largest.value > 0 ? 127 / largest.value : 0;"),
+        ),
+    ),
+    RealOp(
+        Op(
+            "store_pages_",
+            "k_cache: mut T[M, H, D], v_cache: mut T[M, H, D], slots: int64[N], k: T[N, H, D], v: T[N, H, D]",
+            "bf16",
+            "cuda",
+            "scatter",
+        )
+    ),
+    RealOp(
+        custom("top_k", "gates: T[N, E], k: const int = 2 -> weights: float32[N, k], experts: int32[N, k]", "fp32"),
+        """
+  if (i >= params.N) return;
+  const T* const row = params.gates + i * params.E;
+  float before = INFINITY;
+  for (int64_t at = 0; at < k; ++at) {  // all of a row differ
+    int best = -1;
+    for (int e = 0; e < params.E; ++e) {
+      if (row[e] < before && (best < 0 || row[e] > row[best])) best = e;
+    }
+    before = row[best];
+    params.weights[i * k + at] = before;
+    params.experts[i * k + at] = best;
+  }
+""",
+        """
+    weights, experts = gates.topk(k, -1)
+    return weights, experts
+""",
+        inputs=(("(1, 1)", "(1, 2)"),),
+    ),
+    RealOp(
+        Op(
+            "layer_norm",
+            "x: T[B, D], weight: T[D], bias: Optional T[D] = None, eps: float = 1e-5 -> out: T[B, D]",
+            "bf16",
+            "cuda",
+            "rowwise",
+        ),
+        reference="""
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], eps=eps) * weight + bias
+""",
+        edits=(
+            (
+                "KJIT_MATH scalar_t<T> term(",
+                "struct Scaling {\n    float mean, factor;\n  };\n  KJIT_MATH Welford<float> term(",
+            ),
+            ("return x * x;", "return x;"),
+            (
+                "KJIT_MATH scalar_t<T> row(scalar_t<T> row_total, scalar_t<T> row_size) const",
+                "KJIT_MATH Scaling row(Welford<float> total, float) const",
+            ),
+            ("return rsqrt(row_total / row_size + eps);", "return {total.mean, rsqrt(total.variance() + eps)};"),
+            ("scalar_t<T> inverse_rms, compute_t<T> x", "Scaling row, compute_t<T> x"),
+            ("out = x * inverse_rms * weight + bias;", "out = (x - row.mean) * row.factor * weight + bias;"),
+        ),
+    ),
+    RealOp(
+        custom("masked_softmax", "x: T[B, D], mask: bool[B, D] -> out: T[B, D]"),
+        """
+  if (i >= params.B) return;
+  const int64_t first = i * params.D;
+  float largest = -INFINITY, sum = 0;
+  for (int64_t j = first; j < first + params.D; ++j) {
+    if (params.mask[j]) largest = fmaxf(largest, widen(params.x[j]));
+  }
+  for (int64_t j = first; j < first + params.D; ++j) {
+    if (params.mask[j]) sum += expf(widen(params.x[j]) - largest);
+  }
+  for (int64_t j = first; j < first + params.D; ++j) {
+    params.out[j] = static_cast<T>(params.mask[j] ? expf(widen(params.x[j]) - largest) / sum : 0.0f);
+  }
+""",
+        """
+    return torch.softmax(x.masked_fill(~mask, -torch.inf), -1).nan_to_num(0)
+""",
+        edits=ROW_THREADS,
+    ),
+    RealOp(
+        custom("cross_entropy", "logits: T[B, V], target: int64[B] -> loss: float32[B]"),
+        """
+  if (i >= params.B) return;
+  const T* const row = params.logits + i * params.V;
+  float largest = -INFINITY, sum = 0;
+  for (int64_t j = 0; j < params.V; ++j) largest = fmaxf(largest, widen(row[j]));
+  for (int64_t j = 0; j < params.V; ++j) sum += expf(widen(row[j]) - largest);
+  params.loss[i] = logf(sum) + largest - widen(row[params.target[i]]);
+""",
+        """
+    return torch.nn.functional.cross_entropy(logits, target, reduction="none")
+""",
+        inputs=(
+            (
+                "kjit.testing.random_tensor((b,), torch.int64, device)",
+                "torch.randint(v, (b,), dtype=torch.int64, device=device)",
+            ),
+        ),
+    ),
+    RealOp(
+        custom("histogram_", "values: int32[N], bins: mut int32[M]", None),
+        """
+  if (i < params.N) atomicAdd(&params.bins[params.values[i]], 1);
+""",
+        """
+    return bins + torch.bincount(values, minlength=len(bins))
+""",
+        edits=(("params.M, kBlock", "params.N, kBlock"),),
+        inputs=(
+            (
+                "kjit.testing.random_tensor((n,), torch.int32, device)",
+                "torch.randint(m, (n,), dtype=torch.int32, device=device)",
+            ),
+        ),
+    ),
+    RealOp(
+        custom("concat", "a: T[N, A], b: T[N, B] -> out: T[N, A+B]"),
+        """
+  const int64_t width = params.A + params.B;
+  if (i >= params.N * width) return;
+  const int64_t row = i / width, column = i % width;
+  params.out[i] = column < params.A ? params.a[row * params.A + column] : params.b[row * params.B + column - params.A];
+""",
+        """
+    return torch.cat([a, b], -1)
+""",
+    ),
+    RealOp(
+        custom("dequantise_int4", "q: uint8[N, K/2], scale: float32[N] -> out: bfloat16[N, K]", None),
+        """
+  if (i >= params.N * params.K) return;
+  const int nibble = params.q[i / 2] >> (i % 2 * 4) & 15;
+  params.out[i] = static_cast<bf16_t>(static_cast<float>(nibble - 8) * params.scale[i / params.K]);
+""",
+        """
+    nibbles = torch.stack([q & 15, q >> 4], -1).flatten(-2) - 8
+    return nibbles * scale[:, None]
+""",
+        inputs=(
+            (
+                "kjit.testing.random_tensor((n, k // 2), torch.uint8, device)",
+                "torch.randint(256, (n, k // 2), dtype=torch.uint8, device=device)",
+            ),
+        ),
+    ),
+]
+"""Rotary embeddings, activations, quantisers, the cache of keys and values, norms, losses, and what moves data."""

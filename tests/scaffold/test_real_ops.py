@@ -1,0 +1,49 @@
+"""Ops of inference engines are scaffolded, built and right, once their math is written where the scaffold says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from real_ops import REAL
+
+PACKAGE = "real_kernels"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text(
+        f'[tool.kjit]\npackage = "{PACKAGE}"\n\n[tool.pytest.ini_options]\npythonpath = ["."]\n'
+    )
+    return tmp_path
+
+
+def run(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "KJIT_SIM": "1", "COLUMNS": "200"}
+    arguments = [sys.executable, "-m", *command]
+    return subprocess.run(arguments, cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_with_their_math_they_pass_their_tests_in_the_simulator(project: Path) -> None:
+    for real in REAL:
+        real.write(project, PACKAGE)
+    done = run(project, "pytest", "-q", "-rf", "-p", "no:cacheprovider", "-k", "not compile and not torch_library")
+    assert done.returncode == 0, done.stdout
+    passed = re.search(r"^(\d+) passed", done.stdout.splitlines()[-1])
+    assert passed is not None
+    assert int(passed[1]) > 20 * len(REAL)
+    assert "not written yet" not in done.stdout
+
+
+@pytest.mark.nvcc
+@pytest.mark.nightly
+def test_nvcc_builds_all_of_them(project: Path) -> None:
+    for real in REAL:
+        real.write(project, PACKAGE)
+    done = run(project, "kjit", "build", "--target", "cuda", "--arch", "9.0a")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning" not in done.stdout + done.stderr
