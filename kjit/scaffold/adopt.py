@@ -531,6 +531,12 @@ class _Adopting:
                     f"'{self.function.name}' changes what '{parameter.type} {parameter.name}' points to.",
                     f"write {replace(tensor, mutable=True)}, or make it an output",
                 )
+            if tensor.strided:
+                raise signature.error(
+                    tensor,
+                    f"'{self.function.name}' gets a pointer to '{tensor.name}' and no strides.",
+                    f"write {replace(tensor, strided=False)}",
+                )
             pointee = self.substituted(parameter.type.removesuffix("*").strip(), signature)
             if tensor.optional:
                 return f"data_of<{pointee}>({tensor.name})"
@@ -538,6 +544,12 @@ class _Adopting:
         numbers = [p for p in signature.parameters if isinstance(p, Scalar)]
         for number in numbers:
             if number.name.lower() in (parameter.name.lower(), self.name(parameter).lower()):
+                if number.optional:
+                    raise signature.error(
+                        number,
+                        f"'{self.function.name}' takes '{parameter.type} {parameter.name}', which is always there.",
+                        f"write {replace(number, optional=False)}",
+                    )
                 return f"static_cast<{self.substituted(parameter.base, signature)}>({number.name})"
         if parameter.base in _INTEGER_TYPES:
             return f"static_cast<{parameter.base}>({self.size(parameter, signature)})"

@@ -113,6 +113,13 @@ def test_a_function_is_chosen_by_its_name() -> None:
     [
         (
             "saxpy.cu",
+            "x: float32[N], y: mut float32[N], a: Optional float = None",
+            "which is always there",
+            "write a: float",
+        ),
+        ("saxpy.cu", "a: float, x: float32[N] strided, y: mut float32[N]", "no strides", "write x: float32[N]"),
+        (
+            "saxpy.cu",
             "a: float, x: float32[N], z: mut float32[N]",
             "'float* y' is no tensor of the signature",
             "y: mut",

@@ -162,8 +162,10 @@ def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cud
         headers += re.findall(r"^#(?:include|define) .*", Path(path).read_text(), re.MULTILINE)
         # A namespace for each, as they all call their helpers the same. The headers in it are there already.
         sources.append(f'namespace of_{op.name} {{\n#include "{path}"\n}}')
-        symbols = [symbol for spec in specs for _, symbol in (*spec.cpp_wrappers, *spec.cuda_wrappers)]
-        exports += [f"KJIT_EXPORT({op.name}_{n}, (of_{op.name}::{symbol}))" for n, symbol in enumerate(symbols)]
+        own = re.compile(rf"\b(?={names.camel(op.name)})")  # the op's struct, and its enums
+        wrappers = [wrapper for spec in specs for wrapper in (*spec.cpp_wrappers, *spec.cuda_wrappers)]
+        symbols = [own.sub(f"of_{op.name}::", symbol) for _, symbol in wrappers]
+        exports += [f"KJIT_EXPORT({op.name}_{n}, ({symbol}))" for n, symbol in enumerate(symbols)]
     unit = project / ("unit.cc" if device == "cpu" else "unit.cu")
     top = [*sorted(set(headers)), "#include <kjit/ffi.h>"]  # macros come first
     unit.write_text("\n".join([*top, *sources, "namespace kjit {", *exports, "}", ""]))
