@@ -31,6 +31,12 @@ HEADERS = sorted(
     for path in (kjit_include() / "kjit").rglob("*.*")
     if path.suffix in (".h", ".cuh", ".cpp") and path.name != "highway.h"
 )
+HEADER_CASES = [
+    pytest.param(path, id=str(path.relative_to(kjit_include())), marks=pytest.mark.nightly if is_private else ())
+    for path in HEADERS
+    for is_private in [path.parent.name in ("detail", "impl") or path.suffix == ".cpp"]
+]
+"""The public headers, with those that they include; each of the others alone every night."""
 # The CUDA of PyPI wheels in this environment and the machine's own, where they are.
 TOOLKITS = [
     ("wheels", next(iter(cuda_module.wheel_homes()), None)),
@@ -170,7 +176,7 @@ class TestClangd:
     def test_it_finds_no_error_in_a_projects_header(self, project: Project, config: Path) -> None:
         assert errors(project.include_dir / "mine.h", config) == []
 
-    @pytest.mark.parametrize("header", HEADERS, ids=lambda path: str(path.relative_to(kjit_include())))
+    @pytest.mark.parametrize("header", HEADER_CASES)
     def test_it_finds_no_error_in_a_header_of_kjit(self, header: Path, config: Path) -> None:
         assert errors(header, config) == []
 

@@ -6,7 +6,9 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +73,13 @@ def unit(folder: Path, *headers: str) -> Path:
     return path
 
 
+def each(headers: Sequence[str]) -> list[Any]:
+    """The public headers, with those that they include; each of the private ones alone every night."""
+    return [
+        pytest.param(h, marks=pytest.mark.nightly if h.startswith(("detail/", "kjit/detail/")) else ()) for h in headers
+    ]
+
+
 def test_the_headers_are_found() -> None:
     assert {"kjit/ffi.h", "kjit/tensor.h", "kjit/utils.h", "kjit/utils.cuh", "kjit/vec.cuh"} <= set(HEADERS)
 
@@ -93,20 +102,20 @@ def toolchain_of(compiler: str, target: Target) -> Toolchain:
         return Toolchain.for_target(target)
 
 
-@pytest.mark.parametrize("header", HOST_HEADERS)
+@pytest.mark.parametrize("header", each(HOST_HEADERS))
 def test_a_host_header_compiles_alone(header: str, tmp_path: Path) -> None:
     check_headers(str(Toolchain.for_target(Target.cpu()).cxx.path), Target.cpu(), tmp_path, header)
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("header", CUDA_HOST_HEADERS)
+@pytest.mark.parametrize("header", each(CUDA_HOST_HEADERS))
 def test_the_host_part_of_a_cuda_header_needs_no_nvcc(header: str, tmp_path: Path) -> None:
     target = Target.cuda(ARCHS[0])
     check_headers(str(Toolchain.for_target(target).cxx.path), target, tmp_path, header)
 
 
 @needs_clang
-@pytest.mark.parametrize("header", HOST_HEADERS)
+@pytest.mark.parametrize("header", each(HOST_HEADERS))
 def test_a_host_header_compiles_alone_with_clang(header: str, tmp_path: Path) -> None:
     assert CLANG is not None
     check_headers(CLANG, Target.cpu(), tmp_path, header)
@@ -114,7 +123,7 @@ def test_a_host_header_compiles_alone_with_clang(header: str, tmp_path: Path) ->
 
 @needs_clang
 @pytest.mark.nvcc
-@pytest.mark.parametrize("header", CUDA_HOST_HEADERS)
+@pytest.mark.parametrize("header", each(CUDA_HOST_HEADERS))
 def test_the_host_part_of_a_cuda_header_compiles_with_clang(header: str, tmp_path: Path) -> None:
     assert CLANG is not None
     check_headers(CLANG, Target.cuda(ARCHS[0]), tmp_path, header)
@@ -154,7 +163,7 @@ def check_with_nvcc(home: Path | None, archs: list[str], folder: Path, *headers:
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("header", NVCC_HEADERS)
+@pytest.mark.parametrize("header", each(NVCC_HEADERS))
 def test_a_header_compiles_alone_with_nvcc(header: str, tmp_path: Path) -> None:
     # All architectures are below, for all headers together.
     check_with_nvcc(None, [ARCHS[-1]], tmp_path, header)
