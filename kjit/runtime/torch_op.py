@@ -22,7 +22,7 @@ A wrapper looks like this, whole:
     y = scale(x, 3.0)                # allocates
     scale(x, 3.0, out=y)             # destination-passing
     torch.compile(scale, fullgraph=True)(x, 3.0)
-    torch.library.opcheck(scale.op, (x, 3.0), {"out": torch.empty_like(x)})
+    torch.library.opcheck(scale.op, (x, 3.0))
 
 The rules:
 - Inputs come before the `*`: tensors, optional tensors, numbers, bools, strings, dtypes, lists of numbers. A list of
@@ -49,18 +49,20 @@ The rules:
 
     scale.register_autograd(_backward, setup_context=_setup)
 
-- `scale.op` is the registered op `torch.ops.<package>.scale.default`; its outputs are required keyword arguments that
-  it writes to, and it returns nothing. `@kjit.torch_op(name="space::op", ...)` chooses another name.
+- `scale.op` is the registered op `torch.ops.<package>.scale.default`, which returns new outputs, as an op that
+  `torch.library` defines. `torch.ops.<package>.scale.out` writes to outputs that it is given, all of them by keyword,
+  and returns nothing. `@kjit.torch_op(name="space::op", ...)` chooses another name.
 
 Why two roads: PyTorch's dispatcher costs several microseconds a call, more than most small kernels run, and brings
 nothing to plain tensors outside a transformation. Whatever does need it takes the registered op: `torch.compile`,
 `torch.export` and `torch.jit.trace`, fake and meta tensors, tensor subclasses, dispatch modes, functorch transforms.
 `op_call.py` generates the function that decides, and for plain tensors C++ does its work (`native.py`).
 
-Why one registered op, the one that writes to `out`: PyTorch makes it functional by itself where it must and reuses
-buffers where it can, and one schema cannot disagree with another. Only autograd takes nothing that writes to its
-arguments, so that an op with a backward has a second overload, `torch.ops.kernels.scale.functional`. It is called where
-a gradient is recorded, and nowhere else.
+Why calls of the function take `.out` where they take a registered op: PyTorch makes it functional by itself where it
+must and reuses buffers where it can. Only autograd takes nothing that writes to its arguments, so that a call which
+records a gradient takes `.default`. Else that is for those who name the op: graphs that were saved, callers in C++,
+code that was written for an op of `torch.library`. A third overload with the arguments of one of these is not possible:
+PyTorch (2.13) tells overloads apart by them when a library ends, and keeps the other one, which no longer exists.
 
 No gradient is ever wrong without a word: where an input requires one and there is no backward, where `out=` is given
 besides, and in forward mode (`torch.func.jvp`), a call is an error; and whatever a call writes to counts as changed, so
@@ -129,7 +131,7 @@ class TorchOp(Protocol[_P, _R_co]):
 
     @property
     def op(self) -> torch._ops.OpOverload[..., Any]:
-        """The op in `torch.ops`, as `torch.library.opcheck` takes it."""
+        """The op in `torch.ops`, as `torch.library.opcheck` takes it: the overload `.default`."""
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
 
@@ -182,7 +184,7 @@ def torch_op(
             return cast("TorchOp[_P, _R]", _without_torch(function))
         require_torch()
         gradient = _Gradient(layout)
-        overload = _register(function, namespace, op_name, layout, gradient)
+        defined = _register(function, namespace, op_name, layout, outputs, gradient)
         called = generate_call(
             function,
             layout,
@@ -194,7 +196,7 @@ def torch_op(
         update_wrapper(called, function)
         called.__defaults__ = tuple(p.default for p in layout.inputs if p.default is not p.empty)
         called.__kwdefaults__ = dict.fromkeys(layout.outputs)
-        called.__dict__["op"] = overload
+        called.__dict__["op"] = defined
         gradient.functions.add(called)
         # Last, for all that a function has in its `__dict__` came with `update_wrapper`.
         native.add_op(called, function, layout.kinds)
@@ -203,14 +205,15 @@ def torch_op(
         def register_autograd(
             backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None
         ) -> None:
-            if gradient.registered != [overload]:
+            if called.__dict__["op"] is not defined:
                 raise kjit.UsageError(
                     f"op '{layout.op}' was defined once more since this function was made.",
                     hint="register the backward of the newer one",
                 )
             gradient.set(backward, setup_context)
             if not gradient.overloads:
-                gradient.overloads.append(_register_functional(function, layout, outputs, overload, gradient))
+                gradient.record = _recording_kernel(f"{namespace}::{op_name}", gradient)
+                gradient.overloads.append(defined)
 
         called.__dict__["register_autograd"] = register_autograd
         return cast("TorchOp[_P, _R]", called)
@@ -226,8 +229,10 @@ class _Gradient:
 
     Attributes:
         library: what defines it in PyTorch.
-        registered: the op, one element.
-        overloads: empty; once there is a backward, the overload that records gradients.
+        registered: the overload that calls of the function take, one element: `.out`, or `.default` where there is no
+            output.
+        overloads: empty; once there is a backward, the overload that records gradients: `.default`.
+        record: what records them there.
         functions: what callers were given.
     """
 
@@ -237,6 +242,7 @@ class _Gradient:
         self.registered: list[Any] = []
         self.overloads: list[Any] = []
         self.functions: weakref.WeakSet[FunctionType] = weakref.WeakSet()
+        self.record: Callable[..., Any] | None = None
         self.backward: Callable[..., Any] | None = None
         self.setup_context: Callable[..., None] | None = None
 
@@ -245,11 +251,11 @@ class _Gradient:
         self.registered, self.overloads, self.functions = previous.registered, previous.overloads, previous.functions
         self.overloads.clear()
 
-    def publish(self, overload: torch._ops.OpOverload[..., Any]) -> None:
+    def publish(self, default: torch._ops.OpOverload[..., Any], registered: torch._ops.OpOverload[..., Any]) -> None:
         """Tell all functions of this name which the op is."""
-        self.registered[:] = [overload]
+        self.registered[:] = [registered]
         for function in self.functions:
-            function.__dict__["op"] = overload
+            function.__dict__["op"] = default
 
     def set(self, backward: Callable[..., Any], setup_context: Callable[..., None] | None) -> None:
         op = self.layout.op
@@ -321,68 +327,130 @@ def _without_torch(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _register(
-    function: Callable[..., object], namespace: str, op_name: str, layout: OpLayout, gradient: _Gradient
+    function: Callable[..., object],
+    namespace: str,
+    op_name: str,
+    layout: OpLayout,
+    outputs: Callable[..., object] | None,
+    gradient: _Gradient,
 ) -> torch._ops.OpOverload[..., Any]:
-    """Define the op that writes to its outputs: kernel, fake, and what autograd must know.
+    """Define the op in PyTorch, and return its overload `.default`.
 
     `torch.library.custom_op` is not used: it lets a tensor that requires a gradient through an op that writes to its
     arguments, and the gradient is lost without a word.
     """
     import torch
 
-    schema = _schema(layout, op_name)
+    schema = _schema(layout, op_name, functional=True)
+    out_schema = _schema(layout, f"{op_name}.out") if layout.outputs else None
     owner = f"{function.__module__}.{function.__qualname__}"
     previous = _forget_previous(namespace, op_name, owner)
     if previous is not None:
         gradient.follow(previous)
-    library: Any = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
+    gradient.library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
+
+    def fake(*args: Any) -> Any:
+        return _fake_outputs(layout, outputs, args)
+
+    default = _define(function, namespace, schema, fake, layout, gradient)
+    registered = default
+    if out_schema is not None:
+
+        def fill(*args: Any, **outs: Any) -> None:
+            function(*args, **outs)
+
+        def fake_fill(*args: Any, **outs: Any) -> None:
+            _require_data(layout, _by_name(layout, args) | outs)
+
+        registered = _define(fill, namespace, out_schema, fake_fill, layout, gradient)
+    # torch.ops lives as long as the process, and so must the registration.
+    _registered[f"{namespace}::{op_name}"] = (owner, gradient)
+    gradient.publish(default, registered)
+    return default
+
+
+def _define(
+    kernel: Callable[..., object],
+    namespace: str,
+    schema: str,
+    fake: Callable[..., Any],
+    layout: OpLayout,
+    gradient: _Gradient,
+) -> torch._ops.OpOverload[..., Any]:
+    """Define one overload: kernel, fake, and what autograd must know. Arguments by keyword are what it writes to."""
+    import torch
+
+    library = gradient.library
     library.define(schema, tags=torch.Tag.pt2_compliant_tag)
-    overload: Any = getattr(getattr(torch.ops, namespace), op_name).default
+    name = schema.partition("(")[0]
+    op_name, _, overload_name = name.partition(".")
+    overload: Any = getattr(getattr(getattr(torch.ops, namespace), op_name), overload_name or "default")
     changed = tuple(index for index, p in enumerate(layout.inputs) if p.name in layout.mutated)
+    writes = bool(changed or overload_name)
 
-    def kernel(*args: Any, **outs: Any) -> None:
-        function(*args, **outs)
-
-    def fake(*args: Any, **outs: Any) -> None:
-        given = dict(zip((p.name for p in layout.inputs), args, strict=False)) | outs
-        _require_data(layout, given)
-
-    def autograd(keyset: Any, *args: Any, **outs: Any) -> None:
-        given = dict(zip((p.name for p in layout.inputs), args, strict=False)) | outs
-        gradient.refuse({key: value for key, value in given.items() if key in layout.tensors})
+    def autograd(keyset: Any, *args: Any, **outs: Any) -> Any:
+        given = {key: value for key, value in (_by_name(layout, args) | outs).items() if key in layout.tensors}
+        if gradient.record is not None and not writes and not _has_tangent(given):
+            return gradient.record(keyset, *args)
+        gradient.refuse(given)
         with torch._C._AutoDispatchBelowAutograd():
-            overload.redispatch(keyset & torch._C._after_autograd_keyset, *args, **outs)
+            return overload.redispatch(keyset & torch._C._after_autograd_keyset, *args, **outs)
 
-    def count_versions(keyset: Any, *args: Any, **outs: Any) -> None:
+    def count_versions(keyset: Any, *args: Any, **outs: Any) -> Any:
         # PyTorch drops trailing arguments that are equal to their defaults: such an argument is no tensor.
         written = [*outs.values(), *(args[index] for index in changed if index < len(args))]
         torch._C._increment_version([tensor for tensor in written if tensor is not None])
         with torch._C._AutoDispatchBelowADInplaceOrView():
-            overload.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *args, **outs)
+            return overload.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *args, **outs)
 
-    def make_physical(*args: Any, **outs: Any) -> None:
+    def make_physical(*args: Any, **outs: Any) -> Any:
         # PyTorch's own fallback does this too, but for what an op writes to only where it returns that.
-        given = dict(zip((p.name for p in layout.inputs), args, strict=False)) | outs
+        given = _by_name(layout, args) | outs
         physical = _physical(layout, given)
-        overload(*(physical[p.name] for p in layout.inputs[: len(args)]), **{out: physical[out] for out in outs})
-        for name in (*layout.mutated, *layout.outputs):
-            if physical.get(name) is not given.get(name):
-                given[name].copy_(physical[name])
+        result = overload(
+            *(physical[p.name] for p in layout.inputs[: len(args)]), **{out: physical[out] for out in outs}
+        )
+        for each in (*layout.mutated, *outs):
+            if physical.get(each) is not given.get(each):
+                given[each].copy_(physical[each])
+        return result
 
-    library.impl(op_name, kernel, "CompositeExplicitAutograd")
+    library.impl(name, kernel, "CompositeExplicitAutograd")
     for key in ("Conjugate", "Negative", "ZeroTensor"):
-        library.impl(op_name, make_physical, key)
+        library.impl(name, make_physical, key)
     # It asks `inspect` which module calls it, which would go through all modules of the process to find out.
     if (known := getattr(inspect, "modulesbyfile", None)) is not None:
-        known.setdefault(inspect.getabsfile(_register), __name__)
-    torch.library.register_fake(f"{namespace}::{op_name}", fake, lib=library)
-    library.impl(op_name, autograd, "Autograd", with_keyset=True)
-    library.impl(op_name, count_versions, "ADInplaceOrView", with_keyset=True)
-    # torch.ops lives as long as the process, and so must the registration.
-    _registered[f"{namespace}::{op_name}"] = (owner, gradient)
-    gradient.library = library
-    gradient.publish(overload)
+        known.setdefault(inspect.getabsfile(_define), __name__)
+    torch.library.register_fake(f"{namespace}::{name}", fake, lib=library)
+    library.impl(name, autograd, "Autograd", with_keyset=True)
+    if writes:
+        library.impl(name, count_versions, "ADInplaceOrView", with_keyset=True)
     return cast("torch._ops.OpOverload[..., Any]", overload)
+
+
+def _by_name(layout: OpLayout, args: Iterable[Any]) -> dict[str, Any]:
+    return dict(zip((p.name for p in layout.inputs), args, strict=False))
+
+
+def _has_tangent(tensors: dict[str, torch.Tensor | None]) -> bool:
+    """Whether one of them carries a tangent of forward mode."""
+    import torch
+
+    unpack: Any = torch.autograd.forward_ad.unpack_dual
+    return any(tensor is not None and unpack(tensor).tangent is not None for tensor in tensors.values())
+
+
+def _fake_outputs(layout: OpLayout, outputs: Callable[..., object] | None, args: tuple[Any, ...]) -> Any:
+    """What the op would return: new outputs, without a kernel."""
+    given = {p.name: p.default for p in layout.inputs if p.default is not p.empty} | _by_name(layout, args)
+    if outputs is None:
+        return _require_data(layout, given)
+    by_name = [each.partition("=")[0] for each in layout.allocation if "=" in each]
+    in_order = [name for name in layout.allocation if "=" not in name]
+    new = outputs(*(given[name] for name in in_order), **{name: given[name] for name in by_name})
+    outs = new if isinstance(new, tuple) else (new,)
+    _require_data(layout, given | dict(zip(layout.outputs, outs, strict=True)))
+    return new
 
 
 def _physical(layout: OpLayout, given: dict[str, Any]) -> dict[str, Any]:
@@ -426,44 +494,31 @@ def _require_data(layout: OpLayout, given: dict[str, Any]) -> None:
             )
 
 
-def _register_functional(
-    function: Callable[..., object],
-    layout: OpLayout,
-    outputs: Callable[..., object] | None,
-    overload: torch._ops.OpOverload[..., Any],
-    gradient: _Gradient,
-) -> torch._ops.OpOverload[..., Any]:
-    """Define the overload that returns new outputs, with the backward that `gradient` has at the time."""
+def _recording_kernel(name: str, gradient: _Gradient) -> Callable[..., Any]:
+    """What records a gradient of the op `name`, with the backward that `gradient` has at the time.
+
+    PyTorch makes it for a library. It is not registered as it is: it does not refuse what carries a tangent.
+    """
     import torch
 
-    namespace, _, op_name = overload.name().partition("::")  # type: ignore[no-untyped-call]
-    library = gradient.library
-    library.define(_schema(layout, f"{op_name}.functional", functional=True), tags=torch.Tag.pt2_compliant_tag)
-    full_name = f"{namespace}::{op_name}.functional"
-    defaults = {p.name: p.default for p in layout.inputs if p.default is not p.empty}
+    kernels: list[Callable[..., Any]] = []
 
-    def fake(*args: Any) -> Any:
-        assert outputs is not None  # an op with outputs has it
-        given = defaults | dict(zip((p.name for p in layout.inputs), args, strict=False))
-        by_name = [each.partition("=")[0] for each in layout.allocation if "=" in each]
-        in_order = [name for name in layout.allocation if "=" not in name]
-        new = outputs(*(given[name] for name in in_order), **{name: given[name] for name in by_name})
-        outs = new if isinstance(new, tuple) else (new,)
-        _require_data(layout, given | dict(zip(layout.outputs, outs, strict=True)))
-        return new
+    class Kept:
+        def impl(self, _: str, kernel: Callable[..., Any], key: str, *, with_keyset: bool) -> None:
+            assert key == "Autograd"
+            assert with_keyset
+            kernels.append(kernel)
 
     def backward(ctx: Any, *grads: Any) -> Any:
-        assert gradient.backward is not None  # set before this is registered
+        assert gradient.backward is not None  # set before this is made
         return gradient.backward(ctx, *grads)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if gradient.setup_context is not None:
             gradient.setup_context(ctx, inputs, output)
 
-    library.impl(f"{op_name}.functional", function, "CompositeExplicitAutograd")
-    torch.library.register_fake(full_name, fake, lib=library)
-    torch.library.register_autograd(full_name, backward, setup_context=setup_context, lib=library)
-    return cast("torch._ops.OpOverload[..., Any]", getattr(getattr(torch.ops, namespace), op_name).functional)
+    torch.library.register_autograd(name, backward, setup_context=setup_context, lib=cast("Any", Kept()))
+    return kernels[0]
 
 
 def _schema(layout: OpLayout, op_name: str, *, functional: bool = False) -> str:
@@ -474,9 +529,9 @@ def _schema(layout: OpLayout, op_name: str, *, functional: bool = False) -> str:
     outs = [inspect.Parameter(o, inspect.Parameter.KEYWORD_ONLY, annotation=torch.Tensor) for o in layout.outputs]
     mutated = (*layout.mutated, *layout.outputs)
     returned: object = None
-    if functional:
+    if functional and outs:
         returned = torch.Tensor if len(outs) == 1 else GenericAlias(tuple, (torch.Tensor,) * len(outs))
-        outs, mutated = [], ()
+        outs, mutated = [], layout.mutated
     prototype.__signature__ = inspect.Signature([*layout.inputs, *outs], return_annotation=returned)  # type: ignore[attr-defined]
     try:
         return torch.library.infer_schema(prototype, op_name=op_name, mutates_args=mutated)

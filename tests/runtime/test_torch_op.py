@@ -262,7 +262,9 @@ def test_a_parameter_is_taken_where_gradients_are_not_recorded(guard: Callable[[
 
 def test_a_tensor_that_requires_a_gradient_is_refused_by_the_registered_op() -> None:
     with pytest.raises(KjitError, match="op 'scale' has no gradient, but 'x' requires one"):
-        scale.op(X.clone().requires_grad_(), out=torch.empty_like(X))
+        scale.op(X.clone().requires_grad_())
+    with pytest.raises(KjitError, match="op 'scale' has no gradient, but 'x' requires one"):
+        torch.ops.kjit_tests.scale.out(X.clone().requires_grad_(), out=torch.empty_like(X))
 
 
 def test_a_tensor_that_requires_a_gradient_is_refused_by_torch_compile(
@@ -275,7 +277,12 @@ def test_a_tensor_that_requires_a_gradient_is_refused_by_torch_compile(
 @pytest.mark.parametrize("guard", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 def test_autograd_notices_that_a_saved_tensor_was_overwritten(guard: Callable[[], Any]) -> None:
     weight = torch.ones(3, requires_grad=True)
-    for overwrite in (bump_, lambda x: scale(X, out=x), lambda x: scale.op(X, out=x), lambda x: halves(X, high=x)):
+    for overwrite in (
+        bump_,
+        lambda x: scale(X, out=x),
+        lambda x: torch.ops.kjit_tests.scale.out(X, out=x),
+        lambda x: halves(X, high=x),
+    ):
         x = X.clone()
         loss = (weight * x).sum()
         with guard():
@@ -357,8 +364,63 @@ def test_inductor_compiles_the_backward_too() -> None:
 
 
 def test_opcheck_passes_for_the_overload_with_a_backward() -> None:
-    result = torch.library.opcheck(torch.ops.kjit_tests.cube.functional, (X.clone().requires_grad_(), 2.0))
+    result = torch.library.opcheck(torch.ops.kjit_tests.cube.default, (X.clone().requires_grad_(), 2.0))
     assert set(result.values()) == {"SUCCESS"}
+
+
+def test_the_plain_name_is_the_op_that_returns_new_outputs() -> None:
+    assert str(scale.op._schema) == "kjit_tests::scale(Tensor x, float alpha=2.) -> Tensor"
+    assert str(halves.op._schema).endswith("-> (Tensor, Tensor)")
+    assert torch.equal(scale.op(X, 3.0), X * 3)
+    assert torch.equal(torch.ops.kjit_tests.scale(X), X * 2)
+    out = torch.empty_like(X)
+    assert torch.ops.kjit_tests.scale(X, out=out) is None
+    assert torch.equal(out, X * 2)
+    assert all(map(torch.equal, halves.op(X), halves(X)))
+    assert bump_.op(X.clone()) is None
+
+
+def test_the_plain_name_records_a_gradient(
+    torch_compiled: Callable[[Callable[..., object]], Callable[..., Any]],
+) -> None:
+    for call in (cube.op, torch_compiled(lambda x, alpha: cube.op(x, alpha))):
+        x = X.clone().requires_grad_()
+        call(x, 2.0).sum().backward()
+        torch.testing.assert_close(x.grad, 6 * X**2)
+        with torch.no_grad():
+            assert torch.equal(call(x, 2.0), 2 * X**3)
+    with forward_ad.dual_level(), pytest.raises(KjitError, match="no gradient in forward mode, and 'x' carries a tan"):
+        cube.op(forward_ad.make_dual(X.clone(), X), 2.0)
+
+
+def test_an_exported_program_calls_the_plain_name() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.ops.kjit_tests.scale.default(x, 3.0) + 1
+
+    exported = torch.export.export(Model(), (X,))
+    assert scale.op in [node.target for node in exported.graph.nodes]
+    assert torch.equal(exported.module()(X), X * 3 + 1)
+
+
+def test_an_op_that_changes_an_input_and_returns_an_output_has_both_forms() -> None:
+    @kjit.torch_op("kjit_tests::count_and_copy", outputs=lambda x: torch.empty_like(x), mutates_args=["seen"])
+    def count_and_copy(x: torch.Tensor, seen: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        out = torch.empty_like(x) if out is None else out
+        seen.detach().add_(1)
+        return out.copy_(x)
+
+    seen = torch.zeros(3)
+    version = seen._version
+    assert torch.equal(count_and_copy.op(X, seen), X)
+    assert torch.equal(seen, torch.ones(3))
+    assert seen._version > version
+    compiled = torch.compile(lambda x, seen: count_and_copy.op(x, seen), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(X, seen), X)
+    assert torch.equal(seen, torch.full((3,), 2.0))
+    negative = torch._neg_view(torch.zeros(3))
+    count_and_copy.op(X, negative)
+    assert torch.equal(negative, torch.ones(3))
 
 
 def test_a_functional_transform_is_refused_as_pytorch_does_for_every_op_of_torch_library() -> None:
@@ -416,11 +478,13 @@ def test_an_op_that_changes_an_input_can_have_no_backward() -> None:
 @pytest.mark.parametrize(
     ("op", "args", "outs"),
     [
-        (scale.op, (X, 3.0), ("out",)),
-        (scale.op, (torch.empty(0),), ("out",)),
+        (scale.op, (X, 3.0), ()),
+        (torch.ops.kjit_tests.scale.out, (X, 3.0), ("out",)),
+        (torch.ops.kjit_tests.scale.out, (torch.empty(0),), ("out",)),
         (bump_.op, (X.clone(), 2), ()),
-        (halves.op, (X,), ("low", "high")),
-        (halves.op, (X, X), ("low", "high")),
+        (halves.op, (X, X), ()),
+        (torch.ops.kjit_tests.halves.out, (X,), ("low", "high")),
+        (torch.ops.kjit_tests.halves.out, (X, X), ("low", "high")),
     ],
 )
 def test_opcheck_passes(op: torch._ops.OpOverload, args: tuple[object, ...], outs: tuple[str, ...]) -> None:
@@ -572,7 +636,7 @@ def test_a_dispatch_mode_sees_the_op() -> None:
 
     with Record():
         assert torch.equal(scale(X), X * 2)
-    assert scale.op in seen
+    assert torch.ops.kjit_tests.scale.out in seen
 
 
 def test_a_tensor_subclass_sees_the_op() -> None:
@@ -585,7 +649,7 @@ def test_a_tensor_subclass_sees_the_op() -> None:
             return super().__torch_function__(func, types, args, kwargs or {})
 
     scale(X.as_subclass(Logged))
-    assert scale.op in seen
+    assert torch.ops.kjit_tests.scale.out in seen
 
 
 # The tensors of a transform have no data of their own: that a kernel refuses them is what leads to the registered op.
@@ -619,6 +683,7 @@ def test_inside_a_transform_an_op_takes_what_is_not_transformed() -> None:
 def test_the_default_name_is_the_package_and_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = _write_wrapper(tmp_path, monkeypatch, factor=2)
     assert module.twice.op is torch.ops.kjit_test_package.twice.default
+    assert torch.ops.kjit_test_package.twice.overloads() == ["default", "out"]
 
 
 def test_a_wrapper_can_be_run_as_a_file(
