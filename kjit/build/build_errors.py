@@ -78,7 +78,7 @@ def compile_error(
     files, given = files_of(variant, toolchain, folder, steps), _given(variant, toolchain)
     report = diagnostics.explain(log, files, str(variant.target), given)
     command = _to_repeat(links, leading_to(broken[0][0], steps))
-    verb = "link" if broken[0][0] is steps[-1] else "compile"
+    verb = "link" if any(name.endswith(".o") for name in broken[0][0].inputs) else "compile"
     message = f"{variant.label} does not {verb}.\n{report.text}"
     if verbose:
         message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"

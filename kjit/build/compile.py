@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Literal
 
 from kjit import env
-from kjit.build import diagnostics, rewrite
+from kjit.build import diagnostics, rewrite, unbound
 from kjit.build.build_errors import compile_error, disk_full, explain, failed_steps, files_of, leading_to
 from kjit.build.compilers import HOST_VARIABLE
 from kjit.build.diagnostics import KernelResources
@@ -252,12 +252,32 @@ def _plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, .
         make = ("-MD", "-MF", f"{support.output}.d", "-c", str(support.source), "-o", support.output)
         steps.append(Step(support.output, (*launcher, *support.arguments, *make), support=support))
     objects = tuple(step.output for step in steps if step.output.endswith(".o"))
+    if unbound.asks(spec.extra_ldflags):
+        steps += _unbound_steps(spec, toolchain, objects)
+        objects = (*objects, steps[-1].output)
     library = f"{spec.name}.so"
     step = Step(library, (), objects, ((EXPORTS_SCRIPT, _EXPORTS),), reads=linked_by(spec.extra_ldflags))
     listing = [f"-Wl,--dependency-file={step.depfile}"] if lists_what_it_links(spec, toolchain) else []
     libraries = resolve(toolchain.link_flags(spec), toolchain)
     link = (str(toolchain.cxx.path), "-o", library, *objects, *libraries, *listing)
     return [*steps, replace(step, arguments=link)]
+
+
+def _unbound_steps(spec: Spec, toolchain: Toolchain, objects: tuple[str, ...]) -> Iterator[Step]:
+    """What takes the place of functions that nothing defines."""
+    library, unit, output = f"{spec.name}.unbound.so", f"{spec.name}.unbound.cpp", f"{spec.name}.unbound.o"
+    compiler = str(toolchain.cxx.path)
+    libraries = resolve(toolchain.link_flags(spec), toolchain)
+    # Last, and so what counts: say what is undefined, by symbol, and link all the same.
+    told = ("-Wl,-z,lazy", "-Wl,-z,defs", "-Wl,--warn-unresolved-symbols", "-Wl,--no-demangle")
+    link = (compiler, "-o", library, *objects, *libraries, *told)
+    program = str(Path(unbound.__file__).resolve())
+    version_script = ((EXPORTS_SCRIPT, _EXPORTS),)
+    yield Step(
+        unit, (sys.executable, "-I", "-S", program, library, unit, *link), objects, version_script, reads=(program,)
+    )
+    flags = ("-fPIC", "-fvisibility=hidden", "-std=c++17", "-O1")
+    yield Step(output, (compiler, *flags, "-c", unit, "-o", output), (unit,))
 
 
 @dataclass(frozen=True)

@@ -311,11 +311,11 @@ def parts(torch_home: str, python_include: str) -> dict[str, Any]:
     """
     # torch's are system headers: their warnings are its business. Python's are not: those of a debug build are links to
     # those of a release, which GCC follows for system headers, and then reads the settings of the release beside them.
-    # Symbols of Python are in the program itself.
+    # Symbols of Python are in the program itself, all of them.
     return {
         "cpp_files": [_SOURCE],
         "extra_cflags": ["-isystem", f"{torch_home}/include", f"-I{python_include}"],
-        "extra_ldflags": ["-Wl,-z,undefs", f"-L{torch_home}/lib", "-lc10"],
+        "extra_ldflags": ["-Wl,-z,undefs,-z,now", f"-L{torch_home}/lib", "-lc10"],
     }
 
 

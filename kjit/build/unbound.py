@@ -1,0 +1,122 @@
+"""Which functions of a library are defined nowhere, where its flags allow that, and what runs when one is called?
+
+A linker that binds lazily leaves such a function to the first call, and the loader ends the process there. This is run
+as a program around a first link, which finds them, and writes a unit for the second one: for each function a jump to
+what the process has under the name when the library is loaded, and else to code that throws an exception with the name.
+So `-Wl,-z,undefs` means what it says, and a call that gets there is an error as any other.
+
+Only what is called is dealt with. Where the address is taken, and for variables, the loader has to find the symbol.
+"""
+
+# Run by file, without kjit's package: only the standard library.
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+_UNDEFINED = re.compile(r"undefined (?:hidden )?(?:reference to|symbol:) [`']?(?P<name>[\w.$@]+)")
+# What a call through the table of functions asks of the loader, by machine: x86-64 and aarch64.
+_JUMP_SLOTS = {62: 7, 183: 1026}
+_RELA, _DYNSYM = 4, 11
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_ENTRY = struct.Struct("<QQq")
+
+_UNIT = """\
+#include <cxxabi.h>
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+[[noreturn]] void refuse(const char* symbol) {
+  int status = 0;
+  char* readable = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
+  const std::string name = readable != nullptr ? readable : symbol;
+  std::free(readable);
+  throw std::runtime_error("undefined function: " + name +
+                           " was called, which neither a source of the module nor a library of its link defines");
+}
+
+void* find(const char* symbol, void (*otherwise)()) {
+  void* found = dlsym(RTLD_DEFAULT, symbol);
+  return found != nullptr ? found : reinterpret_cast<void*>(otherwise);
+}
+
+}  // namespace
+
+#if defined(__aarch64__)
+#define KJIT_JUMP(Slot) "adrp x16, " Slot "\\nldr x16, [x16, :lo12:" Slot "]\\nbr x16\\n"
+#else
+#define KJIT_JUMP(Slot) "jmp *" Slot "(%rip)\\n"
+#endif
+
+#define KJIT_UNBOUND(Index, Symbol)                                                                        \\
+  extern "C" __attribute__((visibility("hidden"))) void* kjit_unbound_##Index;                             \\
+  void* kjit_unbound_##Index = find(Symbol, [] { refuse(Symbol); });                                       \\
+  asm(".pushsection .text\\n.globl " Symbol "\\n.hidden " Symbol "\\n.type " Symbol ", %function\\n" Symbol ":\\n" \\
+      KJIT_JUMP("kjit_unbound_" #Index) ".size " Symbol ", . - " Symbol "\\n.popsection\\n");
+
+"""
+
+
+def called(library: bytes) -> set[str]:
+    """The functions that a shared library calls through its table of functions, by symbol."""
+    (machine,) = struct.unpack_from("<H", library, 18)
+    (sections_at,) = struct.unpack_from("<Q", library, 40)
+    size, count = struct.unpack_from("<HH", library, 58)
+    sections = [_SECTION.unpack_from(library, sections_at + index * size) for index in range(count)]
+    found = set()
+    for _, kind, _, _, offset, length, link, _, _, _ in sections:
+        if kind != _RELA or link >= count or sections[link][1] != _DYNSYM:
+            continue
+        symbols_at, strings_at = sections[link][4], sections[sections[link][6]][4]
+        for at in range(offset, offset + length, _ENTRY.size):
+            _, info, _ = _ENTRY.unpack_from(library, at)
+            if info & 0xFFFFFFFF == _JUMP_SLOTS.get(machine):
+                (name,) = struct.unpack_from("<I", library, symbols_at + (info >> 32) * 24)
+                begin = strings_at + name
+                found.add(library[begin : library.index(b"\0", begin)].decode(errors="replace"))
+    return found
+
+
+def unit(symbols: Sequence[str]) -> str:
+    """The C++ that defines functions of these symbols."""
+    return _UNIT + "".join(f'KJIT_UNBOUND({index}, "{symbol}")\n' for index, symbol in enumerate(symbols))
+
+
+def asks(flags: Sequence[str]) -> bool:
+    """Whether the flags of a link allow functions that are defined nowhere, and do not have all bound when it loads."""
+    words = list(_words(flags))
+    chosen = [words[index + 1] for index, word in enumerate(words[:-1]) if word == "-z"]
+    return ("undefs" in chosen or "lazy" in chosen) and "now" not in chosen
+
+
+def _words(flags: Sequence[str]) -> Iterator[str]:
+    for flag in flags:
+        if flag != "-Xlinker":
+            yield from flag.removeprefix("-Wl,").split(",")
+
+
+def main(library: str, target: str, *link: str) -> int:
+    """Link `library` by the command `link`, and write the unit `target` with what it lacks."""
+    done = subprocess.run(link, capture_output=True, text=True, errors="surrogateescape", check=False)
+    printed = done.stdout + done.stderr
+    if done.returncode != 0:
+        sys.stderr.write(printed)
+        return done.returncode
+    with open(library, "rb") as file:
+        found = called(file.read())
+    symbols = dict.fromkeys(match["name"] for match in _UNDEFINED.finditer(printed))
+    with open(target, "w", encoding="utf-8") as file:
+        file.write(unit([symbol for symbol in symbols if symbol in found]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
