@@ -100,7 +100,7 @@ def _reduce(store: Store, count: Path, limit: int, keep: Path) -> bool:
             return True
         known = os.fstat(handle).st_size
         entries = sorted(store.entries(), key=lambda entry: entry.used)
-        total = sum(entry.size for entry in entries) + store.recalls_size()
+        total = sum(entry.size for entry in entries) + store.recalls_size() + store.texts_size()
         if total > limit:
             total = _remove_oldest(store, entries, total, limit, keep)
         beside = count.with_name(f"{count.name}.{secrets.token_hex(4)}")
@@ -123,11 +123,16 @@ def _reduce(store: Store, count: Path, limit: int, keep: Path) -> bool:
 
 
 def _remove_oldest(store: Store, entries: list[Entry], total: int, limit: int, keep: Path) -> int:
-    """Remove from the front of `entries`, and return what is left of `total` bytes."""
+    """Remove from the front of `entries`, and texts that are as old, and return what is left of `total` bytes."""
     removed = freed = 0
     youngest = time.time() - _SPARED_S
-    for entry in entries:
-        if total - freed <= limit * _AFTERWARDS or entry.used > youngest:
+    texts = [text for text in store.texts_by_age() if text[0] <= youngest]
+    for entry in [*entries, None]:
+        while texts and (entry is None or texts[0][0] <= entry.used) and total - freed > limit * _AFTERWARDS:
+            _, size, folder = texts.pop(0)
+            store.forget_text(folder)
+            freed += size
+        if entry is None or total - freed <= limit * _AFTERWARDS or entry.used > youngest:
             break
         if entry.folder != keep and not _was_used_since(entry):
             with contextlib.suppress(CacheError):  # not ours to delete: the next one

@@ -394,9 +394,32 @@ class Store:
         """Where the sources are that were given as text (`load_inline`), in folders called by their content."""
         return self.root / inline.FOLDER
 
-    def forget_texts(self) -> None:
-        """Remove all of them; who needs one writes it anew."""
+    def texts_by_age(self) -> list[tuple[float, int, str]]:
+        """Of each folder of texts when it was written, its bytes and its path, the oldest first."""
+        found = []
+        for folder in subfolders(str(self.texts)):
+            with contextlib.suppress(FileNotFoundError):  # somebody else removes it
+                size = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder.path))
+                found.append((folder.stat(follow_symlinks=False).st_mtime, size, folder.path))
+        return sorted(found)
+
+    def texts_size(self) -> int:
+        """How many bytes they take."""
+        return sum(size for _, size, _ in self.texts_by_age())
+
+    def note_text(self, size: int) -> None:
+        """Note that a text of so many bytes was added."""
+        limit.note_added(self._v1 / _COUNT, size)
+
+    def forget_text(self, folder: str) -> None:
+        """Remove the texts in one of their folders; who needs them writes them anew."""
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def forget_texts(self) -> int:
+        """Remove all of them, and return the bytes that were freed."""
+        freed = self.texts_size()
         shutil.rmtree(self.texts, ignore_errors=True)
+        return freed
 
     def forget_failures(self) -> None:
         """Let what did not compile be compiled again.

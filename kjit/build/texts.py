@@ -28,7 +28,8 @@ def write_texts(cache: str, folder: str, texts: Mapping[str, bytes]) -> Path:
     Raises:
         CacheError: the disk is full, or the cache belongs to somebody else.
     """
-    path = Store.open(Path(cache)).writable().texts / folder
+    store = Store.open(Path(cache)).writable()
+    path = store.texts / folder
     make_private(path)
     for name, text in texts.items():
         handle, being_written = tempfile.mkstemp(dir=path)
@@ -39,4 +40,5 @@ def write_texts(cache: str, folder: str, texts: Mapping[str, bytes]) -> Path:
         except OSError:
             os.unlink(being_written)
             raise
+        store.note_text(len(text))
     return path

@@ -49,16 +49,17 @@ def clean_cache(
         chosen = [entry for entry in chosen if entry.path in reasons]
     is_all = not ops and older_than is None and not stale
     support = sum(file.stat().st_size for file in store.support_code()) if is_all else 0
+    texts = store.texts_size() if is_all else 0
     if not json:
-        if not chosen and not support:
+        if not chosen and not support and not texts:
             console.note(f"Nothing to remove: the cache {store.root} has {_what_there_is(everything, is_all, stale)}.")
             _sweep(store, dry_run)
-            if not dry_run:  # failures and texts that nothing was built from
+            if not dry_run:  # failures
                 not_removed = _remove(store, [], is_all)[2]
                 store.sweep_recalls(every=is_all)
                 _print_errors(not_removed)
             return
-        _show(chosen, support, reasons)
+        _show(chosen, {"(shared code)": support, "(sources given as text)": texts}, reasons)
         if dry_run:
             console.note("Nothing was removed (--dry-run).")
             return
@@ -106,7 +107,7 @@ def _remove(store: Store, chosen: list[Entry], is_all: bool) -> tuple[int, list[
         try:
             freed += store.remove_support_code()
             store.forget_failures()
-            store.forget_texts()
+            freed += store.forget_texts()
         except CacheError as error:
             errors.append(error)
     return freed, gone, errors
@@ -131,7 +132,7 @@ def _find_stale(store: Store) -> dict[str, str]:
     return {entry.path: reason for entry, reason in find_stale(store, project.root, collected.specs())}
 
 
-def _show(entries: list[Entry], support: int, reasons: Mapping[str, str]) -> None:
+def _show(entries: list[Entry], others: Mapping[str, int], reasons: Mapping[str, str]) -> None:
     groups: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
         groups.setdefault((entry.op, entry.target, reasons.get(entry.path, "")), []).append(entry)
@@ -143,9 +144,10 @@ def _show(entries: list[Entry], support: int, reasons: Mapping[str, str]) -> Non
         newest = max(entry.used for entry in group)
         row = [op, target, str(len(group)), text.size(_total(group)), text.age(newest)]
         table.add_row(*row, *([escape(reason)] if reasons else []))
-    if support:
-        table.add_row("(shared code)", "", "", text.size(support), "")
-    table.add_row("[bold]all[/]", "", str(len(entries)), text.size(_total(entries) + support), "")
+    for name, size in others.items():
+        if size:
+            table.add_row(name, "", "", text.size(size), "")
+    table.add_row("[bold]all[/]", "", str(len(entries)), text.size(_total(entries) + sum(others.values())), "")
     text.print_table(table)
 
 

@@ -14,6 +14,7 @@ from stores import age, key_of, publish
 
 from kjit.build import limit, locks, recall_writer
 from kjit.build.store import Artifact, Entry, Store
+from kjit.build.texts import write_texts
 from kjit.errors import UsageError
 from kjit.runtime import recall
 from kjit.spec import Spec
@@ -334,3 +335,25 @@ def test_what_is_recalled_is_in_the_running_sum(cache: Cache, monkeypatch: pytes
     before = recorded_sum(cache.store)
     recall_writer._write(str(cache.store.root), "0" * 32, b"x" * KIB)
     assert recorded_sum(cache.store) == before + KIB
+
+
+def test_sources_that_were_given_as_text_count_and_go_with_what_is_as_old(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limit(monkeypatch, "10M")
+    cache.add("old", hours=5)
+    cache.add("young", hours=2)
+    before = recorded_sum(cache.store)
+    folders = {name: write_texts(str(cache.store.root), name, {"text.cpp": b"x" * 100 * KIB}) for name in ("a", "b")}
+    assert cache.store.texts_size() == 200 * KIB
+    assert recorded_sum(cache.store) == before + 200 * KIB
+    four_hours_ago = time.time() - 4 * 3600
+    os.utime(folders["a"], (four_hours_ago, four_hours_ago))
+    set_limit(monkeypatch, "400K")
+    cache.add("new")
+    assert not folders["a"].exists()
+    assert folders["b"].exists()  # written just now
+    assert "new" in cache.ops
+    assert "old" not in cache.ops
+    assert cache.store.forget_texts() == 100 * KIB
+    assert not cache.store.texts.exists()

@@ -346,11 +346,21 @@ KJIT_IMPL PanicError described_in_flight() noexcept {
   return PanicError(message);
 }
 
-// tvm-ffi notes who calls `TVMFFIErrorSetRaisedFromCStr`, and Python shows it: as few functions as can be.
+// Without a backtrace: what is on the stack here is what caught the exception. To walk it takes tvm-ffi's
+// `TVMFFIErrorSetRaisedFromCStr` longer than all the rest of an error, and Python to make frames of it as long again.
 KJIT_IMPL int raise_current_exception() noexcept {
-  const auto raise = [](const char* kind, const char* text, std::size_t size) __attribute__((always_inline)) {
+  const auto raise = [](const char* kind, const char* text, std::size_t size) {
     char* better = mended(text, size);
-    TVMFFIErrorSetRaisedFromCStr(kind, better != nullptr ? better : text);
+    const TVMFFIByteArray of_kind = {kind, StringView(kind).size()}, backtrace = {"", 0};
+    const TVMFFIByteArray message = {better != nullptr ? better : text,
+                                     better != nullptr ? StringView(better).size() : size};
+    TVMFFIObjectHandle error = nullptr;
+    if (TVMFFIErrorCreate(&of_kind, &message, &backtrace, &error) == 0) {
+      TVMFFIErrorSetRaised(error);
+      TVMFFIObjectDecRef(error);
+    } else {
+      TVMFFIErrorSetRaisedFromCStr(kind, message.data);
+    }
     std::free(better);
   };
   try {
