@@ -20,6 +20,7 @@ import argparse
 import importlib
 import json
 import os
+import re
 import resource
 import shutil
 import statistics
@@ -175,7 +176,8 @@ _MODULES: dict[str, Sequence[str]] = {
     "sglang": tuple(_SGLANG),
     "tvm_ffi": ("inline",),
 }
-_WARMING: dict[str, str] = {"flashinfer": "page", "sglang": "add_constant", "tvm_ffi": "inline"}
+_WARMING = {"flashinfer": "page"}
+"""What is loaded ahead of a further module; a module that is this one, or alone, is never a further one."""
 
 
 def _package(*names: str) -> Path:
@@ -244,7 +246,9 @@ def _in_new_process(
     command = [sys.executable, __file__, "--measure", side, engine, module, warming]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise _FailedError(done.stderr.strip() or done.stdout.strip())
+        said = (done.stderr + done.stdout).splitlines()
+        telling = [line for line in said if re.search(r"\berror\b", line)] or said[-1:]
+        raise _FailedError("\n    ".join(telling[:3]))
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -281,17 +285,14 @@ def _compare(root: Path, engine: str, module: str, repeat: int) -> bool:
                 try:
                     cold = _in_new_process(root, cache, side, engine, module)
                     first = _in_new_process(root, cache, side, engine, module)
-                    warming = _WARMING[engine] if _WARMING[engine] != module else _MODULES[engine][0]
-                    further = first
-                    if warming != module:
+                    found = {"cold": cold["seconds"], "cpu": cold["cpu"], "first": first["seconds"] * 1e3}
+                    if (warming := _WARMING.get(engine, module)) != module:
                         _in_new_process(root, cache, side, engine, warming)
                         further = _in_new_process(root, cache, side, engine, module, warming)
+                        found["further"] = further["seconds"] * 1e3
                 except _FailedError as error:
                     errors[side] = str(error)
                     continue
-                found = {"cold": cold["seconds"], "cpu": cold["cpu"], "first": first["seconds"] * 1e3}
-                if warming != module:
-                    found["further"] = further["seconds"] * 1e3
                 for name, value in found.items():
                     results[side].setdefault(name, []).append(value)
     medians = {side: {name: statistics.median(v) for name, v in found.items()} for side, found in results.items()}
