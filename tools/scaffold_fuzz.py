@@ -5,10 +5,10 @@
 
 The ops are those of `tests/scaffold/matrix.py` and, on a GPU or in the simulator, of `tests/scaffold/real_ops.py`; or
 those of a project: whatever has a wrapper, a test with its reference and a signature as `kjit new` writes them. Sizes
-are mostly around powers of two and multiples of vectors; an op of pattern custom has those that its test names, as others
-may not suit its kernel. Most cases have tensors that begin anywhere, and some have outputs given or optional inputs
-left out. Around each tensor lie bytes that must not change. CUDA kernels run on a GPU where there is one, else in the
-simulator. Prints each case that fails, and a line for each op. Exit status 1: one has failed.
+are mostly around powers of two and multiples of vectors; an op of pattern custom has those that its test names, as
+others may not suit its kernel. Most cases have tensors that begin anywhere, and some have outputs given or optional
+inputs left out. Around each tensor lie bytes that must not change. CUDA kernels run on a GPU where there is one, else
+in the simulator. Prints each case that fails, and a line for each op. Exit status 1: one has failed.
 """
 
 from __future__ import annotations
