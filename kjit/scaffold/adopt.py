@@ -590,6 +590,11 @@ class _Adopting:
             notes.append(
                 f"how '{self.function.name}' is launched is a guess, a thread for each element: look at the grid"
             )
+        has_stream = any(self.is_stream(parameter) for parameter in self.function.parameters)
+        if not self.function.is_kernel and not self.takes_views and not has_stream:
+            notes.append(
+                f"'{self.function.name}' takes no cudaStream_t, and PyTorch's stream may be another than its own"
+            )
         for parameter in self.open_constants if given is None else ():
             notes.append(f"the value of '{parameter.name}', a parameter of its template, is a guess")
         return notes

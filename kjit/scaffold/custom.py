@@ -72,8 +72,8 @@ class CustomView:
     def size_members(self) -> list[Member]:
         """A number for each named dimension."""
         sizes = [Member(name, "int64_t", self._size(name)) for name in self.cpp.signature.dimensions]
-        if self.cpp.has_ellipsis:
-            sizes.append(Member(LEADING, "int64_t", "shape.numel()", "product of the dimensions of ..."))
+        if self.cpp.has_ellipsis:  # behind the tensors, which have comments, too
+            sizes.insert(0, Member(LEADING, "int64_t", "shape.numel()", "product of the dimensions of ..."))
         return sizes
 
     def _size(self, name: str) -> str:
@@ -108,7 +108,7 @@ class CustomView:
     @property
     def comment_column(self) -> int:
         """Where the comments on members begin, one below the other."""
-        return max(len(f"{member.type} {member.name};") for member in self.tensor_members) + 2
+        return max(len(f"{member.type} {member.name};") for member in self.members if member.comment) + 2
 
     def _describe(self, tensor: Tensor) -> str:
         changed = ", changed in place" if tensor.mutable else ""
@@ -200,7 +200,7 @@ class CustomCases(View):
     def unpacked(self) -> str:
         """The target of an assignment from sizes; nothing where there is none to name. A long one is broken as a
         formatter would."""
-        line = f"{', '.join(self.names)}{',' if len(self.names) == 1 else ''}" if self.names else ""
+        line = f"({self.names[0]},)" if len(self.names) == 1 else ", ".join(self.names)
         if len(line) <= _TARGET_WIDTH:
             return line
         return "(\n" + "".join(f"        {name},\n" for name in self.names) + "    )"

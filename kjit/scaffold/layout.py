@@ -64,6 +64,10 @@ def _break_cpp(line: str) -> str:
         return line
     start, end = brackets[-1]
     items = _with_commas(line[start:end])
+    within = _brackets(line[start:end])
+    if len(items) == 1 and within and line[end - 1 : end + 1] == "))":  # a call that is all there is to another
+        start, end = start + within[-1][0], end - 1
+        items = _with_commas(line[start:end])
     items[-1] += line[end:]
     aligned = _fill(items, line[:start], " " * start)
     if max(map(len, aligned.splitlines())) <= CPP_WIDTH:

@@ -126,6 +126,7 @@ CUSTOM = [
         "bf16,fp64",
         pattern="custom",
     ),
+    Op("halve", "x: T[2*N] -> out: T[N]", "fp32", pattern="custom"),
     Op("count", "ids: int32[8], seen: mut Optional int32[16] = None -> most: int64[]", pattern="custom"),
 ]
 """Ops whose kernels and references are to be written."""

@@ -17,6 +17,7 @@ from kjit.scaffold.adopt import Adoption, adopt
 from kjit.scaffold.new import parse_dtypes, scaffold_op
 
 FILES = Path(__file__).parent / "adopted"
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 PROPOSED = {
     "saxpy.cu": ("a: float, x: float32[N], y: mut float32[N]", "saxpy"),
@@ -146,6 +147,14 @@ def test_a_signature_that_does_not_fit_is_refused(name: str, signature: str, rea
     assert hint in str(caught.value)
 
 
+def test_a_launcher_without_a_stream_is_noted(tmp_path: Path) -> None:
+    source = tmp_path / "f.cu"
+    for stream in ("", ", cudaStream_t stream"):
+        source.write_text(f"void f(const float* x, float* out, int n{stream}) {{}}")
+        notes = adopt(source, "op", function=None, signature=None).notes
+        assert any("takes no cudaStream_t" in note for note in notes) == (stream == "")
+
+
 def test_a_file_that_is_not_there_is_said() -> None:
     with pytest.raises(UsageError, match=r"nowhere.cu' cannot be read: No such file"):
         adopted("nowhere.cu")
@@ -235,6 +244,11 @@ def test_adopted_ops_are_checked_compiled_and_right_in_the_simulator(tmp_path: P
     test.write_text(
         re.sub(r"shape = .*|shapes = \((.|\n)*?\n    \)", "", text) + "    shape, shapes = (7, 24), ((7, 24), (0, 8))\n"
     )
+    programs = Path(sys.executable).parent
+    kernels = [str(path) for path in (tmp_path / package / "csrc").glob("my_*.cuh")]
+    style = f"--style=file:{REPOSITORY / '.clang-format'}"
+    subprocess.run([programs / "clang-format", style, "--dry-run", "-Werror", *kernels], check=True)
+    subprocess.run([programs / "ruff", "format", "--check", "--quiet", package, "benchmarks"], cwd=tmp_path, check=True)
     command = [
         sys.executable,
         "-m",

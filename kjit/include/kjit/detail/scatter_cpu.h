@@ -8,9 +8,9 @@
 
 #include <kjit/detail/element.h>
 #include <kjit/detail/element_cpu.h>
-#include <kjit/detail/vectors.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace kjit::details {
 
