@@ -4,10 +4,10 @@
 
 #define KJIT_LIGHT_TYPES
 
-#include <kjit/device.cuh>
 #include <kjit/launch.h>
-#include <kjit/math.cuh>
 #include <kjit/tensor.h>
+#include <kjit/device.cuh>
+#include <kjit/math.cuh>
 
 #include <cstdint>
 

@@ -2,10 +2,10 @@
 
 #pragma once
 
-#include <kjit/device.cuh>
 #include <kjit/launch.h>
-#include <kjit/math.cuh>
 #include <kjit/tensor.h>
+#include <kjit/device.cuh>
+#include <kjit/math.cuh>
 
 #include <cstdint>
 
@@ -23,8 +23,9 @@ struct Rows {
 constexpr int kBlock = 256;
 
 template <typename Slot, typename Word>
-__global__ void __launch_bounds__(kBlock) store_rows_kernel(Rows k, Rows v, const Slot* slots, int64_t num_slots,
-                                                            uint32_t words, device::math::fast_mod_div_u32_t row_words) {
+__global__ void __launch_bounds__(kBlock)
+    store_rows_kernel(Rows k, Rows v, const Slot* slots, int64_t num_slots, uint32_t words,
+                      device::math::fast_mod_div_u32_t row_words) {
   const uint32_t i = blockIdx.x * kBlock + threadIdx.x;
   if (i >= words) return;
   device::PDLBegin();

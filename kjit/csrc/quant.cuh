@@ -5,10 +5,10 @@
 
 #pragma once
 
-#include <kjit/atomic.cuh>
-#include <kjit/cta.cuh>
 #include <kjit/patterns/elementwise.h>
 #include <kjit/patterns/rowwise.h>
+#include <kjit/atomic.cuh>
+#include <kjit/cta.cuh>
 #include <kjit/runtime.cuh>
 
 #include <cstdint>

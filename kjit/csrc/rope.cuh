@@ -6,11 +6,11 @@
 
 #define KJIT_LIGHT_TYPES
 
-#include <kjit/device.cuh>
 #include <kjit/launch.h>
-#include <kjit/math.cuh>
 #include <kjit/tensor.h>
 #include <kjit/utils.h>
+#include <kjit/device.cuh>
+#include <kjit/math.cuh>
 #include <kjit/warp.cuh>
 
 #include <cstdint>
@@ -38,9 +38,9 @@ struct Heads {
 template <typename T, int64_t kHeadDim>
 struct Lanes {
   static constexpr int kVec = 16 / sizeof(T);
-  static constexpr int kVectors = div_ceil(int{kHeadDim}, 32 * kVec);  // of a lane
+  static constexpr int kVectors = host::div_ceil(kHeadDim, 32 * kVec);  // of a lane
   static constexpr int kElements = kVec * kVectors;
-  static constexpr int kCount = static_cast<int>(round_up_pow2(static_cast<uint32_t>(kHeadDim / kElements)));
+  static constexpr int kCount = static_cast<int>(host::round_up_pow2(static_cast<uint32_t>(kHeadDim / kElements)));
   static_assert(kHeadDim % kElements == 0 && kCount <= 32, "a head is a warp's or less, in whole vectors");
 };
 
@@ -54,9 +54,9 @@ __global__ void __launch_bounds__(kBlock) heads_kernel(const __grid_constant__ H
   const uint32_t wanted = blockIdx.x * (kBlock / Own::kCount) + threadIdx.x / Own::kCount;
   const uint2 place = math::div(wanted < params.rows ? wanted : params.rows - 1, params.heads);
   const bool is_q = place.y < params.q_heads;
-  T* head = is_q ? static_cast<T*>(params.q) + place.x * params.q_stride + place.y * params.q_head_stride
-                 : static_cast<T*>(params.k) + place.x * params.k_stride +
-                       (place.y - params.q_heads) * params.k_head_stride;
+  T* head =
+      is_q ? static_cast<T*>(params.q) + place.x * params.q_stride + place.y * params.q_head_stride
+           : static_cast<T*>(params.k) + place.x * params.k_stride + (place.y - params.q_heads) * params.k_head_stride;
   const bool has_work = first < (kNorm ? kHeadDim : params.rotary_dim);
 
   PDLBegin();

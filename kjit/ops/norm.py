@@ -37,6 +37,14 @@ class LayerNorm(Protocol):
     ) -> None: ...
 
 
+class NormAcrossHeads(Protocol):
+    """What the module of `qknorm_across_heads` has."""
+
+    def qknorm_across_heads(
+        self, q: torch.Tensor, k: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, eps: float, /
+    ) -> None: ...
+
+
 @kjit.module(exports=RmsNorm, variants=kjit.product(dtype=FLOATS))
 def _rmsnorm(dtype: torch.dtype) -> kjit.Spec:
     return _spec("rmsnorm", "RmsNorm", dtype)
@@ -52,10 +60,15 @@ def _layernorm(dtype: torch.dtype) -> kjit.Spec:
     return _spec("layernorm", "LayerNorm", dtype)
 
 
-def _spec(op: str, symbol: str, dtype: torch.dtype) -> kjit.Spec:
+@kjit.module(exports=NormAcrossHeads, variants=kjit.product(dtype=FLOATS))
+def _qknorm_across_heads(dtype: torch.dtype) -> kjit.Spec:
+    return _spec("qknorm_across_heads", "NormAcrossHeads", dtype, "qknorm_across_heads.cuh")
+
+
+def _spec(op: str, symbol: str, dtype: torch.dtype, source: str = "norm.cuh") -> kjit.Spec:
     check_dtype(op, dtype)
     args = kjit.make_cpp_args(dtype)
-    return kjit.Spec(op, *args, cuda_files=[CSRC / "norm.cuh"], cuda_wrappers=[(op, f"{symbol}<{args}>::run")])
+    return kjit.Spec(op, *args, cuda_files=[CSRC / source], cuda_wrappers=[(op, f"{symbol}<{args}>::run")])
 
 
 def _empty(x: torch.Tensor) -> torch.Tensor:
@@ -139,3 +152,21 @@ def layernorm(
         out = _empty(x)
     _layernorm(x.dtype, device=x).layernorm(x, weight, bias, eps, out)
     return out
+
+
+@kjit.torch_op(mutates_args=("q", "k"))
+def qknorm_across_heads(
+    q: torch.Tensor, k: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, eps: float = 1e-6
+) -> None:
+    """Make q and k, all heads of a token at once, their RMSNorm; `rope.qknorm` does it head by head.
+
+    Args:
+        q, k: T[B, D], each with its own D, changed in place; T is bfloat16, float16 or float32. Rows may have any
+            stride, as slices of one projection have.
+        q_weight, k_weight: T[D].
+        eps: added to the mean.
+
+    Raises:
+        TypeError, RuntimeError, kjit.KjitError: as for `rmsnorm`.
+    """
+    _qknorm_across_heads(q.dtype, device=q).qknorm_across_heads(q, k, q_weight, k_weight, eps)

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 
 import kjit
-from kjit.ops._floats import CSRC, FLOATS, check_dtype
+from kjit.ops._floats import CSRC, check_dtype
 
 HEAD_DIMS = (64, 128, 256)
 POSITIONS = (torch.int32, torch.int64)
@@ -74,9 +74,7 @@ def _rope(dtype: torch.dtype, head_dim: int, is_neox: bool, position: torch.dtyp
 
 
 @kjit.torch_op(mutates_args=("q", "k"))
-def qknorm(
-    q: torch.Tensor, k: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, eps: float = 1e-6
-) -> None:
+def qknorm(q: torch.Tensor, k: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, eps: float = 1e-6) -> None:
     """Make each head its RMSNorm: `head / sqrt(mean(head ** 2) + eps) * weight`.
 
     Source: Henry et al., "Query-Key Normalization for Transformers", 2020, with RMSNorm as Qwen3 has it.
