@@ -44,6 +44,19 @@ struct Lanes {
   static_assert(kHeadDim % kElements == 0 && kCount <= 32, "a head is a warp's or less, in whole vectors");
 };
 
+/// In vectors, to which `from` is aligned.
+template <int kCount>
+KJIT_DEVICE void load_floats(float (&to)[kCount], const float* from) {
+  constexpr int kVec = kCount < 4 ? kCount : 4;
+#pragma unroll
+  for (int i = 0; i < kCount; i += kVec) {
+    device::AlignedVector<float, kVec> vector;
+    vector.load(from + i);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) to[i + j] = vector[j];
+  }
+}
+
 constexpr int kBlock = 128;
 
 template <typename T, int64_t kHeadDim, bool kNorm, Rope kRope, typename Position>
@@ -86,24 +99,30 @@ __global__ void __launch_bounds__(kBlock) heads_kernel(const __grid_constant__ H
   if constexpr (kRope != Rope::kNone) {
     const uint32_t half = params.rotary_dim / 2;
     const int64_t position = static_cast<const Position*>(params.positions)[place.x];
-    const float* cosines = params.cos_sin + position * params.rotary_dim;
+    const float* table = params.cos_sin + position * params.rotary_dim;
     const bool rotates = first < params.rotary_dim;
-    if constexpr (kRope == Rope::kNeox) {
-      const bool is_low = first < half;
+    constexpr bool kIsNeox = kRope == Rope::kNeox;
+    constexpr int kAngles = kIsNeox ? Own::kElements : Own::kElements / 2;
+    const bool is_low = first < half;
+    float cosines[kAngles] = {}, sines[kAngles] = {};
+    if (rotates) {
+      const uint32_t at = kIsNeox ? (is_low ? first : first - half) : first / 2;
+      load_floats(cosines, table + at);
+      load_floats(sines, table + half + at);
+    }
+    if constexpr (kIsNeox) {
       const uint32_t partner = rotates ? (is_low ? first + half : first - half) / Own::kElements : lane;
-      const uint32_t at = is_low ? first : first - half;
 #pragma unroll
       for (int i = 0; i < Own::kElements; ++i) {
         const float other = __shfl_sync(warp::kFullMask, x[i], partner, Own::kCount);
-        if (rotates) x[i] = x[i] * cosines[at + i] + (is_low ? -other : other) * cosines[half + at + i];
+        if (rotates) x[i] = x[i] * cosines[i] + (is_low ? -other : other) * sines[i];
       }
     } else if (rotates) {
 #pragma unroll
-      for (int i = 0; i < Own::kElements; i += 2) {
-        const float even = x[i], odd = x[i + 1], cosine = cosines[(first + i) / 2],
-                    sine = cosines[half + (first + i) / 2];
-        x[i] = even * cosine - odd * sine;
-        x[i + 1] = odd * cosine + even * sine;
+      for (int i = 0; i < kAngles; ++i) {
+        const float even = x[2 * i], odd = x[2 * i + 1];
+        x[2 * i] = even * cosines[i] - odd * sines[i];
+        x[2 * i + 1] = odd * cosines[i] + even * sines[i];
       }
     }
   }
@@ -181,7 +200,11 @@ struct QkHeads {
     SymbolicDevice gpu;
     gpu.set_value(q.device());
     SymbolicSize rotary_dim{"rotary_dim"};
-    TensorMatcher({-1, rotary_dim}).with_device(gpu).with_dtype<float>().verify(cos_sin_cache, "cos_sin_cache");
+    TensorMatcher({-1, rotary_dim})
+        .with_device(gpu)
+        .with_dtype<float>()
+        .ensure_alignment(16)
+        .verify(cos_sin_cache, "cos_sin_cache");
     TensorMatcher({q.size(0)}).with_device(gpu).with_dtype<Position>().verify(positions, "positions");
     const int64_t size = rotary_dim.unwrap(), pair = 2 * Lanes<T, kHeadDim>::kElements;
     RuntimeCheck(size <= kHeadDim && size % pair == 0, "Size mismatch: rotary_dim is ", size, ", not a multiple of ",

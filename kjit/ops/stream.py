@@ -34,12 +34,12 @@ def stream_wait_value(
 ) -> None:
     """Let the current stream wait until the flag has the value; the CPU goes on.
 
-    The driver's `cuStreamWaitValue32` waits without a kernel, where it has that. Where it does not, and with a time-out,
-    a kernel of one thread polls the flag. It holds a place on an SM meanwhile, and whoever writes the flag must not
-    have to wait for it: a kernel that needs all of the GPU, work that the GPU has put into the same hardware queue
-    (`CUDA_DEVICE_MAX_CONNECTIONS`), or a kernel that is loaded only now may then never run, and without a time-out
-    the GPU hangs. Either is captured by a CUDA graph, and waits at each replay; write the flag from outside of it, or
-    from a branch of it that does not depend on the wait.
+    The driver's `cuStreamWaitValue32` waits without a kernel, where there is that function. Where there is not, and
+    with a time-out, a kernel of one thread polls the flag. It holds a place on an SM meanwhile, and whoever writes the
+    flag must not have to wait for it: a kernel that needs all of the GPU, work in the same hardware queue
+    (`CUDA_DEVICE_MAX_CONNECTIONS`), or a kernel that is loaded only now may then never run, and without a time-out the
+    GPU hangs. Either is captured by a CUDA graph, and waits at each replay; write the flag from outside of it, or from
+    a branch of it that does not depend on the wait.
 
     Args:
         flag: int32[1] in GPU memory.
