@@ -66,6 +66,7 @@ class TestRmsNorm(kjit.testing.OpTest, op=rmsnorm, module=_rmsnorm, reference=no
     in_place = ("x", "out")
     huge_shape = (2**19 + 11, 4096)
     huge_inputs = ("x",)
+    test_compiles_without_a_gpu = None  # tests/test_cuda_sources.py has it
 
 
 class TestFusedAddRmsNorm(
