@@ -66,7 +66,6 @@ KERNELS = [
     ("qk_norm.cuh", "QKNorm<fp16_t, 128>::run"),
     ("rmsnorm.cuh", "RMSNorm<bf16_t, 5121>::run"),
     ("row_reduce.cuh", "RowReduce<ReductionOp::MAX, fp32_t>::run"),
-    ("softmax.cuh", "Softmax<bf16_t>::run"),
     ("threads.cuh", "barriers"),
 ]
 assert {path.name for path in (ROOT / "benchmarks" / "kernels").glob("*.cuh")} == {
