@@ -45,7 +45,7 @@ class Rope(Protocol):
     ) -> None: ...
 
 
-@kjit.module(exports=QkNorm, variants=kjit.product(dtype=[torch.bfloat16, torch.float16], head_dim=HEAD_DIMS))
+@kjit.module(exports=QkNorm, variants=kjit.product(dtype=[torch.bfloat16], head_dim=HEAD_DIMS))
 def _qknorm(dtype: torch.dtype, head_dim: int) -> kjit.Spec:
     check_dtype("qknorm", dtype)
     args = kjit.make_cpp_args(dtype, head_dim)
@@ -55,9 +55,7 @@ def _qknorm(dtype: torch.dtype, head_dim: int) -> kjit.Spec:
 
 @kjit.module(
     exports=Rope,
-    variants=kjit.product(
-        dtype=[torch.bfloat16, torch.float16], head_dim=HEAD_DIMS, is_neox=[True, False], position=POSITIONS
-    ),
+    variants=kjit.product(dtype=[torch.bfloat16], head_dim=HEAD_DIMS, is_neox=[True, False], position=POSITIONS),
 )
 def _rope(dtype: torch.dtype, head_dim: int, is_neox: bool, position: torch.dtype) -> kjit.Spec:
     check_dtype("rope", dtype)
