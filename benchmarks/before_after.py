@@ -13,7 +13,7 @@ turns, and the time that it took before as a multiple of the time that it takes 
 - `scale`: `x * alpha`; the length of its rows does not matter;
 - `rms_norm`: RMSNorm;
 - `norm_both_`: two tensors, normalised in place by what the sum of their elements' squares gives;
-- `softmax`: of rows, written by hand (benchmarks/kernels/softmax.cuh) with pattern rowwise; where the other version has
+- `softmax`: of rows, written by hand (kjit/csrc/softmax.cuh) with pattern rowwise; where the other version has
   no such pattern, `torch.softmax` stands for it;
 - `take_rows`: a random permutation of the rows of a table.
 
@@ -103,14 +103,14 @@ def _softmax(tree: Path) -> Callable[..., object]:
         return lambda x, out: torch.softmax(x, -1, out=out)
     import kjit
 
-    source = common.KERNELS / "softmax.cuh"
+    source = common.OPS / "softmax.cuh"
     modules = {
         dtype: kjit.load_jit(
             "softmax", symbol, cuda_files=[source], cuda_wrappers=[("softmax", f"Softmax<{symbol}>::run")]
         )
         for dtype, symbol in ((torch.float32, "fp32_t"), (torch.float16, "fp16_t"), (torch.bfloat16, "bf16_t"))
     }
-    return lambda x, out: modules[x.dtype].softmax(x, out)
+    return lambda x, out: modules[x.dtype].softmax(x, 1.0, out)
 
 
 def _time(

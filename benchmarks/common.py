@@ -26,6 +26,7 @@ from kjit.spec import CudaArch, Spec
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
+OPS = Path(__file__).resolve().parents[1] / "kjit" / "csrc"
 
 CLOCK = "BENCHMARK_CLOCK"
 """How a script tells the processes that it starts which clock to read."""
@@ -93,19 +94,20 @@ class Kernel:
     """One CUDA function to build: exported as `name`.
 
     Attributes:
-        source: the file that it is in; of kjit's in `benchmarks/kernels`, of SGLang's in its `kernels/jit/csrc`.
+        source: the file that it is in; of kjit's in `folder`, of SGLang's in its `kernels/jit/csrc`.
         symbol: it, with its template arguments.
     """
 
     name: str
     source: str
     symbol: str
+    folder: Path = KERNELS
 
     @property
     def spec(self) -> Spec:
-        """What kjit builds, for one of `benchmarks/kernels`."""
+        """What kjit builds, for one of its own."""
         return Spec(
-            self.name, self.symbol, cuda_files=[KERNELS / self.source], cuda_wrappers=[(self.name, self.symbol)]
+            self.name, self.symbol, cuda_files=[self.folder / self.source], cuda_wrappers=[(self.name, self.symbol)]
         )
 
     def sglang_unit(self, root: Path) -> str:

@@ -1,10 +1,10 @@
-"""How fast are kernels that are written with kjit's headers, against `copy_` and against SGLang's own of the same op?
+"""How fast are the kernels of kjit's ops, against `copy_` and against SGLang's own of the same op?
 
     python benchmarks/kernel_speed.py [--ops copy,rmsnorm] [--widths 128,4096] [--quick] [--sglang DIR | --no-sglang]
         [--json FILE]
 
-All kernels are built first, in parallel: kjit's from `benchmarks/kernels`, SGLang 0.5.23's with the flags and the
-template arguments that its own JIT and wrappers choose. Then, op by op:
+All kernels are built first, in parallel: kjit's from `kjit/csrc` (those of no op from `benchmarks/kernels`), SGLang
+0.5.23's with the flags and the template arguments that its own JIT and wrappers choose. Then, op by op:
 
 - Large inputs: GB/s, counting what the op has to read and write (the dynamic quantisation reads its input twice),
   against a `copy_` that moves as many bytes.
@@ -58,8 +58,9 @@ class Case:
 
     Attributes:
         width: elements of a row.
-        make: the arguments of a call with so many rows; those of kjit's kernel and of SGLang's are the same.
+        make: the arguments of SGLang's kernel for so many rows.
         bytes_per_element: read and written, for each element of the input.
+        ours: the arguments of kjit's kernel, made of those.
     """
 
     op: str
@@ -69,6 +70,7 @@ class Case:
     sglang: Kernel | None
     make: Callable[[int], Arguments]
     bytes_per_element: float
+    ours: Callable[..., Arguments] = lambda *arguments: arguments
 
     @property
     def label(self) -> str:
@@ -134,6 +136,11 @@ def _build_kjit(kernels: Sequence[Kernel] | dict[Kernel, None], arch: str) -> di
     return {kernel: load_variant(variant)[kernel.name] for kernel, variant in variants.items()}
 
 
+def _with_our_arguments(case: Case, function: Callable[..., None]) -> Callable[..., None]:
+    """kjit's kernel, called with the arguments of SGLang's."""
+    return lambda *arguments: function(*case.ours(*arguments))
+
+
 def _build_sglang(
     kernels: Sequence[Kernel] | dict[Kernel, None], root: Path, arch: str, folder: Path
 ) -> dict[Kernel, Callable[..., None]]:
@@ -158,7 +165,7 @@ def _large(op: str, cases: list[Case], ours: dict[Kernel, Callable[..., None]], 
         for nbytes in _LARGE:
             rows = nbytes // (case.width * case.dtype.itemsize)
             moved = int(rows * case.width * case.bytes_per_element)
-            microseconds = _time([ours[case.kjit]], case, rows, moved)[0]
+            microseconds = _time([_with_our_arguments(case, ours[case.kjit])], case, rows, moved)[0]
             copy = common.time_copy(moved)
             rates = [moved / each / 1e3 for each in (microseconds, copy)]
             print(
@@ -190,7 +197,7 @@ def _small(
     print(f"  {'':<18}  {'rows':>5}  {'kjit':>7}  {'SGLang':>7}  {'ratio':>6}")
     for case in cases:
         for rows in _ROWS:
-            functions = [ours[case.kjit]]
+            functions = [_with_our_arguments(case, ours[case.kjit])]
             if case.sglang is not None and case.sglang in theirs:
                 functions.append(theirs[case.sglang])
             times = _time(functions, case, rows, int(rows * case.width * case.bytes_per_element))
@@ -217,9 +224,9 @@ def _add_constant(is_quick: bool) -> Iterator[Case]:
         return torch.empty_like(src), src
 
     del is_quick
-    ours = Kernel("add_constant", "add_constant.cuh", "add_constant<8>")
+    ours = Kernel("add_constant", "add_constant.cuh", "AddConstant<int32_t, 8>::run", common.OPS)
     theirs = Kernel("add_constant", "elementwise/add_constant.cuh", "add_constant<8>")
-    yield Case("add_constant", torch.int32, 4096, ours, theirs, make, 8)
+    yield Case("add_constant", torch.int32, 4096, ours, theirs, make, 8, lambda dst, src: (src, dst))
 
 
 def _copy(is_quick: bool) -> Iterator[Case]:
@@ -242,10 +249,11 @@ def _rmsnorm(is_quick: bool) -> Iterator[Case]:
                 "rmsnorm",
                 dtype,
                 width,
-                Kernel("rmsnorm", "rmsnorm.cuh", f"RMSNorm<{cpp}, {width}>::run"),
+                Kernel("rmsnorm", "norm.cuh", f"RmsNorm<{cpp}>::run", common.OPS),
                 _sglang_rmsnorm(width, cpp) if dtype.itemsize == 2 else None,
                 functools.partial(make, width=width, dtype=dtype),
                 2 * dtype.itemsize,
+                lambda x, weight, out, eps: (x, weight, eps, 0.0, out),
             )
 
 
@@ -284,10 +292,11 @@ def _quant(is_quick: bool, *, static: bool) -> Iterator[Case]:
             "quant_static" if static else "quant_dynamic",
             dtype,
             4096,
-            Kernel("per_tensor_quant_fp8", "per_tensor_quant_fp8.cuh", symbol),
+            Kernel("quantise_tensor", "quant.cuh", f"quantise_tensor<{cpp}, {str(not static).lower()}>", common.OPS),
             Kernel("per_tensor_quant_fp8", "gemm/per_tensor_quant_fp8.cuh", symbol),
             functools.partial(make, dtype=dtype),
             dtype.itemsize * (1 if static else 2) + 1,
+            lambda x, out, scale: (x, scale, out),
         )
 
 
@@ -302,7 +311,7 @@ def _qk_norm(is_quick: bool) -> Iterator[Case]:
             "qk_norm",
             torch.bfloat16,
             (_Q_HEADS + _K_HEADS) * width,
-            Kernel("qk_norm", "qk_norm.cuh", f"QKNorm<bf16_t, {width}>::run"),
+            Kernel("qknorm", "rope.cuh", f"QkHeads<bf16_t, {width}>::qknorm", common.OPS),
             Kernel("qk_norm", "elementwise/qknorm.cuh", f"QKNormKernel<{width}, {_sglang_pdl()}, bf16_t, true>::run"),
             functools.partial(make, width=width),
             4,

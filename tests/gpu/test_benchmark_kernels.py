@@ -61,11 +61,6 @@ def rmsnorm(load: Load) -> Any:
 
 
 @pytest.fixture(scope="module")
-def softmax(load: Load) -> Any:
-    return load("softmax.cuh", [("softmax", "Softmax<bf16_t>::run")]).softmax
-
-
-@pytest.fixture(scope="module")
 def qk_norm(load: Load) -> Any:
     exports = [(f"bf16_t_{dim}", f"QKNorm<bf16_t, {dim}>::run") for dim in HEAD_DIMS]
     return load(
@@ -453,11 +448,3 @@ def test_all_of_them_are_captured_into_a_graph(rmsnorm: Any, qk_norm: Any, quant
     check_norm(q[:, :4], heads[:, :4], weights[0])
     check_norm(q[:, 4:], heads[:, 4:], weights[1])
     assert bool((counts == 7).all())
-
-
-@pytest.mark.parametrize("columns", [7, 1000, 4096])
-def test_a_softmax_is_that_of_torch(softmax: Any, columns: int) -> None:
-    x = torch.randn(5, columns, device=DEVICE).mul(4).bfloat16()
-    out = torch.empty_like(x)
-    softmax(x, out)
-    torch.testing.assert_close(out, torch.softmax(x.double(), -1).bfloat16())

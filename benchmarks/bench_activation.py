@@ -1,0 +1,58 @@
+"""How fast are activations times values, and how fast are PyTorch and Liger?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton.testing  # type: ignore[import-untyped, unused-ignore]
+from op_cases import Case, measured, normal, sweeps
+
+import kjit.benchmark
+from kjit.ops.activation import gelu_tanh_and_mul, silu_and_mul
+
+
+def liger_silu(x: torch.Tensor) -> Any:
+    from liger_kernel.ops.swiglu import swiglu_forward  # type: ignore[import-not-found, unused-ignore]
+
+    gate, up = x.chunk(2, -1)
+    return swiglu_forward(gate, up)[-1]
+
+
+def silu(x: torch.Tensor) -> torch.Tensor:
+    gate, up = x.chunk(2, -1)
+    return torch.nn.functional.silu(gate) * up
+
+
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    gate, up = x.chunk(2, -1)
+    return torch.nn.functional.gelu(gate, approximate="tanh") * up
+
+
+CASES: dict[str, Case] = {}
+for width in (4096, 14_336):
+    for name, ours, theirs, liger in (
+        ("silu_and_mul", silu_and_mul, silu, liger_silu),
+        ("gelu_tanh_and_mul", gelu_tanh_and_mul, gelu, None),
+    ):
+        CASES[f"{name}, 2 x {width:,} columns"] = Case(
+            ours,
+            theirs,
+            lambda rows, width=width: (normal(rows, 2 * width),),
+            lambda rows, width=width: 6 * rows * width,
+            liger,
+        )
+
+
+def measure(rows: int, op: str, provider: str) -> kjit.benchmark.BenchTime:
+    return measured(CASES[op], rows, provider)
+
+
+def bytes_moved(rows: int, op: str) -> int:
+    return CASES[op].nbytes(rows)
+
+
+benchmark = triton.testing.perf_report(sweeps(CASES, (1, 16, 256, 4096)))(measure)
+
+if __name__ == "__main__":
+    kjit.benchmark.main(benchmark)
