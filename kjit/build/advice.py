@@ -14,6 +14,7 @@ from pathlib import Path
 from kjit.build import torch_words
 from kjit.build.flags import parse
 from kjit.build.messages import Message
+from kjit.build.rewrite import DYNAMIC
 from kjit.spec import CPP_DTYPES
 
 Given = Mapping[str, Sequence[str]]
@@ -212,6 +213,11 @@ def _general(message: Message) -> str | None:
         return "set CXX to an older compiler, which this CUDA takes"
     if text.startswith("the simulator cannot run"):
         return "write what it does in C++ for the simulator, under `#if KJIT_SIM`; the GPU keeps what is there"
+    if (match := re.search(rf"\b{DYNAMIC}(?P<name>\w+)", text)) is not None:
+        return (
+            f"nvcc refuses this as well: dynamic shared memory has one type for a name (`{match['name']}`) in a unit; "
+            "declare it as unsigned char and cast it, or give it a name for each type"
+        )
     if re.match(r"undefined symbol\W+hwy::", text):
         return "include <kjit/highway.h> in the place of Highway's own: it has what they want from Highway's library"
     if any("static-global-template-stub" in note.text for note in message.notes):

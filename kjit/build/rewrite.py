@@ -45,6 +45,9 @@ _PTX = re.compile(r"\w\.\w|;|%%?(?:laneid|warpid|smid|clock)")
 
 _LONGEST_QUOTE = 60
 
+DYNAMIC = "kjit_dynamic_"
+"""Ahead of the names of dynamic shared memory where it is declared once more, for the compiler to compare its types."""
+
 _LAUNCH = re.compile(r"cuda(?:Launch|GetParameterBuffer)\w*")
 
 # The instructions of PTX that there are stand-ins for (kjit_sim/ptx.h), and what becomes of one: `{all}` are its
@@ -65,6 +68,33 @@ _REDUX = {
     },
     **{f"add.{kind}32": "kAddUnsigned" for kind in "su"},
 }
+_SCOPE = r"(?:\.(?:release|acquire|relaxed))?(?:\.(?:cta|cluster))?"
+_FP8 = {"e4m3": "::kjit_sim::ptx::E4m3", "e5m2": "::kjit_sim::ptx::E5m2"}
+_REGISTERS = {
+    "laneid": "::kjit_sim::lane_id()",
+    **{
+        f"{register}.{axis}": f"{name}.{axis}"
+        for register, name in (
+            ("tid", "::threadIdx"),
+            ("ntid", "::blockDim"),
+            ("ctaid", "::blockIdx"),
+            ("nctaid", "::gridDim"),
+        )
+        for axis in "xyz"
+    },
+    "lanemask_eq": "(1u << ::kjit_sim::lane_id())",
+    "lanemask_lt": "((1u << ::kjit_sim::lane_id()) - 1)",
+    "lanemask_le": "((2u << ::kjit_sim::lane_id()) - 1)",
+    "lanemask_gt": "~((2u << ::kjit_sim::lane_id()) - 1)",
+    "lanemask_ge": "~((1u << ::kjit_sim::lane_id()) - 1)",
+}
+# A loop that waits for an mbarrier: until the predicate is true, back to the label.
+_WAIT_LOOP = re.compile(
+    r"\{ ?\.reg \.pred (?P<predicate>%?\w+); (?P<label>[\w$%=]+): "
+    r"(?P<wait>mbarrier\.(?:try|test)_wait\.\S+) (?P=predicate), (?P<operands>[^;]*); "
+    r"@(?:!(?P=predicate) bra(?:\.uni)? (?P=label); ?"
+    r"|(?P=predicate) bra(?:\.uni)? (?P<done>[\w$%=]+); bra(?:\.uni)? (?P=label); (?P=done): ?)\}"
+)
 _STAND_INS = (
     (rf"ld\.global{_HINTS}(?:\.v[24])?\.(?P<type>\w+)", "load<{type}>({address}, {values})"),
     (rf"st\.global{_HINTS}(?:\.v[24])?\.(?P<type>\w+)", "store<{type}>({address}, {values})"),
@@ -73,6 +103,15 @@ _STAND_INS = (
     (r"lop3\.b32", "lop3({all})"),
     (r"redux\.sync\.(?P<redux>\w+\.\w+)", "redux<::kjit_sim::WarpOp::{redux}>({all})"),
     (r"cvt\.rn\.bf16x2\.f32", "to_bf16x2({all})"),
+    (r"cvt\.rn\.f16x2\.f32", "to_f16x2({all})"),
+    (r"cvt\.rn\.satfinite\.(?P<fp8>e4m3|e5m2)x2\.f32", "to_fp8x2<{fp8}>({all})"),
+    (r"cvt\.rn\.satfinite\.(?P<fp8>e4m3|e5m2)x2\.f16x2", "f16x2_to_fp8x2<{fp8}>({all})"),
+    (r"cvt\.rn\.f16x2\.(?P<fp8>e4m3|e5m2)x2", "fp8x2_to_f16x2<{fp8}>({all})"),
+    (r"mov\.[bu](?:32|64)", "mov({all})"),
+    (r"mbarrier\.init\.shared(?:::cta)?\.b64", "mbarrier_start({all})"),
+    (rf"mbarrier\.arrive{_SCOPE}\.shared(?:::cta)?\.b64", "mbarrier_arrived({all})"),
+    (rf"mbarrier\.arrive\.expect_tx{_SCOPE}\.shared(?:::cta)?\.b64", "mbarrier_expects({all})"),
+    (rf"mbarrier\.(?:try|test)_wait\.parity{_SCOPE}\.shared(?:::cta)?\.b64", "mbarrier_waits({all})"),
     (r"fma\.rn\.bf16x2", "fma_bf16x2({all})"),
     (r"cp\.async\.(?:commit_group|wait_group|wait_all)|griddepcontrol\.\w+|prefetch\S*", ""),
 )
@@ -91,6 +130,8 @@ _UNKNOWN_HEADERS = (
     (re.compile(r".*/cuda/(?:std/)?(?:ptx|barrier|pipeline)"), "the PTX behind <cuda/ptx>, <cuda/barrier> and others"),
     (re.compile(r".*/cuda_pipeline(?:_primitives)?\.h"), "asynchronous copies (<cuda_pipeline.h>)"),
     (re.compile(r".*/cute?(?:lass)?/(?:arch|atom)/.*"), "CUTLASS"),
+    (re.compile(r".*/cub/.*"), "CUB (<cub/...>)"),
+    (re.compile(r".*/thrust/.*"), "Thrust (<thrust/...>)"),
 )
 
 
@@ -240,7 +281,11 @@ def _refuse(code: list[_Token]) -> Iterator[Refusal]:
                 continue
             if _PTX.search(assembly):
                 short = assembly if len(assembly) <= _LONGEST_QUOTE else f"{assembly[:_LONGEST_QUOTE]}..."
-                yield _refusal(token.file, token.line, f'inline PTX (asm "{short}")')
+                refusal = _refusal(token.file, token.line, f'inline PTX (asm "{short}")')
+                if _may_be_discarded(code, index):
+                    _refuse_if_called(code, index, refusal.text)
+                else:
+                    yield refusal
             continue
         if token.text == "ptx" and [each.text for each in code[max(index - 2, 0) : index]] == ["cuda", "::"]:
             yield _refusal(token.file, token.line, "PTX (cuda::ptx)")
@@ -248,6 +293,62 @@ def _refuse(code: list[_Token]) -> Iterator[Refusal]:
         for pattern, what in _UNKNOWN_NAMES:
             if pattern.fullmatch(token.text):
                 yield _refusal(token.file, token.line, f"{what} ({token.text})")
+
+
+def _may_be_discarded(code: list[_Token], index: int) -> bool:
+    """Whether what is at `index` is in a branch of an `if constexpr`, which only the compiler can choose."""
+    depth = 0
+    for position in range(index - 1, 0, -1):
+        text = code[position].text
+        if code[position].kind == "sign" and text in ("}", "{"):
+            depth += 1 if text == "}" else -1
+        if depth >= 0:
+            continue
+        depth = 0  # in the block that opens here
+        if code[position - 1].text == ")":
+            opened = _opening(code, position - 1)
+            if [each.text for each in code[max(opened - 2, 0) : opened]] == ["if", "constexpr"]:
+                return True
+        if code[position - 1].text == "else":
+            return _is_behind_constexpr(code, position - 1)
+    return False
+
+
+def _is_behind_constexpr(code: list[_Token], index: int) -> bool:
+    """Whether the `else` at `index` belongs to an `if constexpr`."""
+    if code[index - 1].text != "}":
+        return False
+    opened = _opening(code, index - 1)
+    if code[opened - 1].text == "else":
+        return False
+    condition = _opening(code, opened - 1)
+    return [each.text for each in code[max(condition - 2, 0) : condition]] == ["if", "constexpr"]
+
+
+def _opening(code: list[_Token], index: int) -> int:
+    """The index of the bracket that the one at `index` closes."""
+    depth = 0
+    for position in range(index, -1, -1):
+        if code[position].kind == "sign" and code[position].text in _CLOSE:
+            depth += 1
+        elif code[position].kind == "sign" and code[position].text in _OPEN:
+            depth -= 1
+            if depth == 0:
+                return position
+    return 0
+
+
+def _refuse_if_called(code: list[_Token], index: int, text: str) -> None:
+    """Put a call in the place of the `asm` at `index` that the compiler refuses with `text` unless it is discarded."""
+    begin = index + 1
+    while begin < len(code) and code[begin].kind == "name":
+        begin += 1
+    end = _matching(code, begin)
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    name = f"kjit_refused_{index}"
+    code[index].text = f'{{ __attribute__((error("{quoted}"))) void {name}(); {name}(); }}'
+    for token in code[index + 1 : end + 1]:
+        token.text, token.kind = "", "other"
 
 
 def _refusal(file: str, line: int, what: str) -> Refusal:
@@ -273,7 +374,13 @@ def _rewrite_assembly(code: list[_Token], index: int, assembly: str) -> bool:
         begin += 1
     end = _matching(code, begin)
     calls = []
-    operands = _operands(code[begin + 1 : end])
+    operands, names = _operands(code[begin + 1 : end])
+    for name, place in names.items():
+        assembly = assembly.replace(f"%[{name}]", f"%{place}")
+    # `%=` makes a label one of this statement's own.
+    loop = _WAIT_LOOP.fullmatch(assembly)
+    if loop is not None:
+        assembly = f"{loop['wait']} {loop['operands']}"
     for instruction in filter(None, map(str.strip, assembly.split(";"))):
         call = _call_of(instruction, operands)
         if call is None:
@@ -287,17 +394,21 @@ def _rewrite_assembly(code: list[_Token], index: int, assembly: str) -> bool:
     return True
 
 
-def _operands(words: list[_Token]) -> list[str]:
-    """The expressions of an `asm` statement's outputs and inputs."""
+def _operands(words: list[_Token]) -> tuple[list[str], dict[str, int]]:
+    """The expressions of an `asm` statement's outputs and inputs, and the places of those that have a name."""
     found: list[str] = []
+    names: dict[str, int] = {}
     depth = colons = 0
     expression: list[str] = []
-    for token in words:
+    for index, token in enumerate(words):
         is_sign = token.kind == "sign"
         if is_sign and token.text in _CLOSE:
             depth -= 1
             if depth == 0 and 1 <= colons <= 2:
-                found.append(f"({' '.join(expression)})")
+                if token.text == ")":
+                    found.append(f"({' '.join(expression)})")
+                else:
+                    names[words[index - 1].text] = len(found)
         if depth > 0:
             expression.append(token.text)
         elif is_sign and token.text in (":", "::"):
@@ -306,7 +417,7 @@ def _operands(words: list[_Token]) -> list[str]:
             if depth == 0:
                 expression = []
             depth += 1
-    return found
+    return found, names
 
 
 def _call_of(instruction: str, operands: list[str]) -> str | None:
@@ -322,6 +433,8 @@ def _call_of(instruction: str, operands: list[str]) -> str | None:
         values: dict[str, str | None] = {}
         if "type" in groups:
             values["type"] = _PTX_TYPES.get(groups["type"])
+        if "fp8" in groups:
+            values["fp8"] = _FP8.get(groups["fp8"])
         if "redux" in groups:
             values["redux"] = _REDUX.get(groups["redux"])
         every: list[str] = []
@@ -350,6 +463,11 @@ def _operand(text: str, operands: list[str]) -> list[str] | None:
         place, _, offset = text[1:-1].partition("+")
         found = _operand(place.strip(), operands)
         return None if found is None else [*found, offset.strip() or "0"]
+    if text == "_":
+        return ["::kjit_sim::ptx::Nowhere()"]
+    if text.startswith("%%"):
+        register = _REGISTERS.get(text[2:])
+        return None if register is None else [register]
     if re.fullmatch(r"-?(?:\d+|0[xX][0-9a-fA-F]+)", text):
         return [text]
     number = re.fullmatch(r"%(\d+)", text)
@@ -490,7 +608,9 @@ def _rewrite_shared_memory(code: list[_Token]) -> None:
                 end, name, type_, rest = declared
                 value = f"reinterpret_cast<{type_} (*){rest}>(::kjit_sim::dynamic_shared())"
                 if any(in_function):
-                    code[index].text = f"{type_} (*const {name}){rest} = {value}"
+                    # Declared as well, so that the compiler refuses one name with two types, as nvcc does.
+                    declared_once = f"extern {type_} {DYNAMIC}{name}[]{rest} __attribute__((unused));"
+                    code[index].text = f"{declared_once} {type_} (*const {name}){rest} = {value}"
                     everywhere.pop(name, None)
                 else:
                     code[index].text = ""

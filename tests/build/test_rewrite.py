@@ -106,22 +106,19 @@ def test_a_launch_from_a_kernel_is_refused(text: str, name: str) -> None:
 
 @pytest.mark.parametrize("shared", ["__shared__", "static thread_local"])
 @pytest.mark.parametrize(
-    ("declaration", "becomes"),
+    ("declaration", "type_", "rest"),
     [
-        ("extern SHARED float s[];", "float (*const s) = reinterpret_cast<float (*)>(::kjit_sim::dynamic_shared());"),
-        (
-            "extern SHARED __attribute__((aligned(16))) unsigned char s[];",
-            "unsigned char (*const s) = reinterpret_cast<unsigned char (*)>(::kjit_sim::dynamic_shared());",
-        ),
-        (
-            "alignas(16) extern SHARED T s[][32];",
-            "alignas(16) T (*const s)[32] = reinterpret_cast<T (*)[32]>(::kjit_sim::dynamic_shared());",
-        ),
+        ("extern SHARED float s[];", "float", ""),
+        ("extern SHARED __attribute__((aligned(16))) unsigned char s[];", "unsigned char", ""),
+        ("alignas(16) extern SHARED T s[][32];", "T", "[32]"),
     ],
 )
-def test_dynamic_shared_memory_in_a_function_is_a_pointer(shared: str, declaration: str, becomes: str) -> None:
+def test_dynamic_shared_memory_in_a_function_is_a_pointer(shared: str, declaration: str, type_: str, rest: str) -> None:
     text = rewritten(f"void k() {{ {declaration.replace('SHARED', shared)} }}")
-    assert "".join(text.split()) == "".join(f"void k() {{ {becomes} }}".split())
+    once = f"extern {type_} kjit_dynamic_s[]{rest} __attribute__((unused));"
+    pointer = f"{type_} (*const s){rest} = reinterpret_cast<{type_} (*){rest}>(::kjit_sim::dynamic_shared());"
+    alignment = "alignas(16)" if declaration.startswith("alignas") else ""
+    assert "".join(text.split()) == "".join(f"void k() {{ {alignment} {once} {pointer} }}".split())
 
 
 def test_dynamic_shared_memory_outside_functions_is_replaced_where_it_is_used() -> None:
@@ -264,6 +261,56 @@ def test_other_names_stay(text: str) -> None:
 def test_an_instruction_with_a_stand_in_becomes_a_call(assembly: str, becomes: str) -> None:
     expected = "void f() { { ::kjit_sim::ptx::" + becomes + " }; }"
     assert "".join(rewritten(f"void f() {{ {assembly}; }}").split()) == "".join(expected.split())
+
+
+def test_operands_with_names_and_registers_are_found() -> None:
+    text = 'void f() { asm("lop3.b32 %[out], %%tid.x, %[b], %[a], 1;" : [out] "=r"(x) : [a] "r"(c), [b] "r"(d)); }'
+    expected = "voidf(){{::kjit_sim::ptx::lop3((x),::threadIdx.x,(d),(c),1);};}"
+    assert "".join(rewritten(text).split()) == expected
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "{.reg .pred p; AGAIN_%=: WAIT p, [%0+8], %1; @!p bra AGAIN_%=; }",
+        "{\\n.reg .pred P1;\\nLAB_WAIT: WAIT P1, [%0+8], %1;\\n@P1 bra DONE;\\nbra LAB_WAIT;\\nDONE: }",
+    ],
+)
+def test_a_loop_that_waits_for_an_mbarrier_is_one_call(loop: str) -> None:
+    loop = loop.replace("WAIT p", "mbarrier.try_wait.parity.shared::cta.b64 p")
+    loop = loop.replace("WAIT P1", "mbarrier.try_wait.parity.shared.b64 P1").replace("{.reg", "{ .reg")
+    text = f'void f() {{ asm volatile("{loop}" :: "r"(place), "r"(phase)); }}'
+    assert "::kjit_sim::ptx::mbarrier_waits((place), 8, (phase));" in rewritten(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'void f() { if constexpr (a > (b)) { asm("bar.sync 0;"); } }',
+        'void f() { if constexpr (a) { } else { if (x) { asm("bar.sync 0;"); } } }',
+    ],
+)
+def test_ptx_in_a_branch_that_may_be_discarded_is_left_to_the_compiler(text: str) -> None:
+    refused = '__attribute__((error("the simulator cannot run inline PTX (asm \\"bar.sync 0;\\")")))'
+    assert refused in rewritten(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'void f() { if constexpr (a) { } asm("bar.sync 0;"); }',
+        'void f() { if (a) { } else { asm("bar.sync 0;"); } }',
+    ],
+)
+def test_ptx_beside_such_a_branch_is_refused(text: str) -> None:
+    _, refusals = rewrite(unit(text))
+    assert len(refusals) == 1
+
+
+@pytest.mark.parametrize(("header", "what"), [("cub/cub.cuh", "CUB"), ("thrust/sort.h", "Thrust")])
+def test_headers_of_device_algorithms_are_refused_where_they_are_included(header: str, what: str) -> None:
+    _, (refusal,) = rewrite(unit(f'int x;\n# 1 "/cuda/include/cccl/{header}" 1 3\nint y;\n# 3 "/op/a.cuh" 2\n'))
+    assert str(refusal).startswith(f"/op/a.cuh:2: error: the simulator cannot run {what}")
 
 
 def test_what_only_a_gpu_waits_for_is_nothing() -> None:

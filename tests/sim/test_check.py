@@ -93,11 +93,6 @@ MISTAKES: dict[str, tuple[str, int, list[str]]] = {
         ["of block (", "writes 0x", "nothing that orders the blocks", "writes 4 bytes there"],
     ),
     "mixed_accesses": ("add_up", 32, ["atomically updates 0x", "nothing that orders the blocks"]),
-    "divergent_barrier": (
-        "half_waits",
-        64,
-        ["only 16 of the block's 64 threads reach", "thread (16, 0, 0) has ended", "thread (0, 0, 0)"],
-    ),
     "exited_lane": (
         "sum_of_half",
         32,
@@ -106,7 +101,7 @@ MISTAKES: dict[str, tuple[str, int, list[str]]] = {
 }
 RIGHT = [
     *("correct_locals", "correct_atomics", "correct_producer", "correct_allocations", "correct_last_block"),
-    *("correct_same_value", "correct_flag", "correct_bytes", "correct_in_vain"),
+    *("correct_same_value", "correct_flag", "correct_bytes", "correct_in_vain", "correct_early_end"),
 ]
 
 

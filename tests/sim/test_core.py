@@ -47,7 +47,7 @@ EXPORTS = [
     *((f"shuffle_{index}", f"shuffle<{name}>") for index, name in enumerate(SHUFFLED)),
     *((f"fused_{name}", f"fused<{name}>") for name in ("fp16_t", "bf16_t")),
     *((name, name) for name in ("indices", "votes", "warp", "active", "tiles", "grid", "histogram", "flags")),
-    *((name, name) for name in ("integers", "reals", "ptx", *MISTAKES)),
+    *((name, name) for name in ("integers", "reals", "ptx", "ptx_narrow", *MISTAKES)),
 ]
 
 
@@ -237,6 +237,35 @@ def test_inline_ptx_with_stand_ins(module: Any) -> None:
     assert int(finite.sum()) > 32
     assert torch.equal(same[finite], exact.bfloat16()[finite])
     assert torch.equal(got[:, 6], d[torch.arange(32) ^ 1])
+
+
+def test_ptx_that_converts_waits_and_asks_who_it_is(module: Any) -> None:
+    generator = torch.Generator().manual_seed(5)
+    reals = torch.randn(32, 2, generator=generator) * 100
+    reals[:6] = torch.tensor(
+        [[0.0, -0.0], [448.0, -464.0], [1e6, -1e6], [2.0**-9, 2.0**-10], [6e-8, 3e-8], [65519.0, 65520.0]]
+    )
+    out = torch.zeros(32, 8, dtype=torch.int32)
+    module.ptx_narrow(out.view(torch.uint32), reals)
+    got = out.long() & 0xFFFFFFFF
+
+    def pairs(column: int, bits: int, dtype: torch.dtype) -> torch.Tensor:
+        word = got[:, column]
+        both = torch.stack([word >> bits, word & ((1 << bits) - 1)], -1)
+        return both.to(torch.uint16 if bits == 16 else torch.uint8).view(dtype)
+
+    half = reals.half()
+    assert torch.equal(pairs(0, 16, torch.int16), half.view(torch.int16))
+    for column, dtype, largest, source in (
+        (1, torch.float8_e4m3fn, 448.0, reals),
+        (2, torch.float8_e5m2, 57344.0, reals),
+        (3, torch.float8_e4m3fn, 448.0, half.float()),
+    ):
+        expected = source.clamp(-largest, largest).to(dtype)
+        assert torch.equal(pairs(column, 8, torch.uint8), expected.view(torch.uint8))
+    assert torch.equal(pairs(4, 16, torch.float16).float(), reals.clamp(-448, 448).to(torch.float8_e4m3fn).float())
+    assert got[:, 5].tolist() == [(1 << lane) - 1 for lane in range(32)]
+    assert got[:, 6:].tolist() == [[1, 7]] * 32
 
 
 def test_mathematical_functions(module: Any) -> None:

@@ -911,23 +911,6 @@ void barrier_passed(Worker& worker, int id, uint32_t arrived) {
   Watch& w = *own_watch;
   report_unwritten(w);
   look_at_late_writes(w);
-  if (id == 0 && arrived == worker.live && arrived < worker.threads_in_block) {
-    const Thread* waiting = nullptr;
-    const Thread* ended = nullptr;
-    for (uint32_t i = 0; i < worker.threads_in_block; ++i) {
-      const Thread& thread = worker.threads[i];
-      if (thread.state == State::kBarrier && waiting == nullptr) waiting = &thread;
-      if (thread.state == State::kExited && ended == nullptr) ended = &thread;
-    }
-    if (waiting != nullptr && ended != nullptr) {
-      char what[200];
-      std::snprintf(what, sizeof(what),
-                    "has a barrier that only %u of the block's %u threads reach: thread (%u, %u, %u) has ended without",
-                    arrived, worker.threads_in_block, ended->index.x, ended->index.y, ended->index.z);
-      worker.current = &worker.threads[waiting->number];
-      accuse(what, waiting->where);
-    }
-  }
   if (arrived == worker.live) {
     ++w.epoch;
     return;

@@ -8,8 +8,10 @@
 #pragma once
 
 #include <kjit_sim/intrinsics.h>
+#include <kjit_sim/mbarrier.h>
 #include <kjit_sim/threads.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -120,6 +122,101 @@ KJIT_SIM_INLINE float from_bf16(std::uint32_t bits) {
 template <typename Out>
 KJIT_SIM_INLINE void to_bf16x2(Out& out, float upper, float lower) {
   put(out, std::uint32_t{to_bf16(upper)} << 16 | to_bf16(lower));
+}
+
+/// A small floating-point type: bits of its exponent and of its fraction, the bits of its largest finite value.
+template <int kExponentBits, int kFractionBits, std::uint32_t kLargest, std::uint32_t kNaN, bool kHasInfinity>
+struct Format {
+  static constexpr int kFraction = kFractionBits;
+  static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
+  static constexpr std::uint32_t kSign = 1u << (kExponentBits + kFractionBits);
+  static constexpr std::uint32_t kTop = kLargest;
+  static constexpr std::uint32_t kNotANumber = kNaN;
+  static constexpr bool kInfinite = kHasInfinity;
+};
+using F16 = Format<5, 10, 0x7bff, 0x7fff, true>;
+using E4m3 = Format<4, 3, 0x7e, 0x7f, false>;
+using E5m2 = Format<5, 2, 0x7b, 0x7f, true>;
+
+/// Rounded to the nearest, ties to even. What is too large becomes infinity, or with `kFinite` the largest value.
+template <typename F, bool kFinite>
+KJIT_SIM_INLINE std::uint32_t narrow(float value) {
+  if (std::isnan(value)) return F::kNotANumber;
+  const std::uint32_t sign = std::signbit(value) ? F::kSign : 0;
+  const double size = std::fabs(static_cast<double>(value));
+  if (std::isinf(value)) return sign | (kFinite ? F::kTop : F::kTop + 1);
+  const int exponent = size == 0 ? 1 - F::kBias : std::max(std::ilogb(size), 1 - F::kBias);
+  // In units of the last place, whole ones are exact, and a carry goes over into the exponent.
+  const auto places = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(size, F::kFraction - exponent)));
+  const std::int64_t bits = (std::int64_t{exponent + F::kBias - 1} << F::kFraction) + places;
+  if (bits > F::kTop) return sign | (kFinite ? F::kTop : F::kTop + 1);
+  return sign | static_cast<std::uint32_t>(bits);
+}
+template <typename F>
+KJIT_SIM_INLINE float widen(std::uint32_t bits) {
+  const std::uint32_t size = bits & (F::kSign - 1);
+  const auto with_sign = [bits](float value) { return (bits & F::kSign) != 0 ? -value : value; };
+  if (size > F::kTop) return F::kInfinite && size == F::kTop + 1 ? with_sign(INFINITY) : NAN;
+  const auto exponent = static_cast<int>(size >> F::kFraction);
+  const std::uint32_t fraction = size & ((1u << F::kFraction) - 1);
+  const std::uint32_t places = exponent == 0 ? fraction : fraction | 1u << F::kFraction;
+  const int scale = (exponent == 0 ? 1 : exponent) - F::kBias - F::kFraction;
+  return with_sign(std::ldexp(static_cast<float>(places), scale));
+}
+
+/// `cvt.rn.f16x2.f32`: the first value goes to the upper half.
+template <typename Out>
+KJIT_SIM_INLINE void to_f16x2(Out& out, float upper, float lower) {
+  put(out, narrow<F16, false>(upper) << 16 | narrow<F16, false>(lower));
+}
+/// `cvt.rn.satfinite.e4m3x2.f32` and its like: the first value goes to the upper byte.
+template <typename F, typename Out>
+KJIT_SIM_INLINE void to_fp8x2(Out& out, float upper, float lower) {
+  put(out, static_cast<std::uint16_t>(narrow<F, true>(upper) << 8 | narrow<F, true>(lower)));
+}
+template <typename F, typename Out>
+KJIT_SIM_INLINE void f16x2_to_fp8x2(Out& out, std::uint32_t pair) {
+  to_fp8x2<F>(out, widen<F16>(pair >> 16), widen<F16>(pair & 0xffff));
+}
+template <typename F, typename Out>
+KJIT_SIM_INLINE void fp8x2_to_f16x2(Out& out, std::uint16_t pair) {
+  to_f16x2(out, widen<F>(pair >> 8), widen<F>(pair & 0xff));
+}
+
+/// What stands for `_`: a result that nobody wants.
+struct Nowhere {};
+KJIT_SIM_INLINE void put_state(Nowhere, std::uint64_t) {}
+template <typename Out>
+KJIT_SIM_INLINE void put_state(Out& out, std::uint64_t state) {
+  put(out, state);
+}
+
+template <typename Out, typename In>
+KJIT_SIM_INLINE void mov(Out& out, In value) {
+  if constexpr (sizeof(Out) == sizeof(In)) {
+    put(out, value);
+  } else {
+    out = static_cast<Out>(value);
+  }
+}
+
+KJIT_SIM_INLINE std::uint64_t* mbarrier_at(std::uint32_t place, std::ptrdiff_t offset) {
+  return reinterpret_cast<std::uint64_t*>(static_cast<char*>(shared_at(place)) + offset);
+}
+KJIT_SIM_INLINE void mbarrier_start(std::uint32_t place, std::ptrdiff_t offset, std::uint32_t count) {
+  mbarrier_init(mbarrier_at(place, offset), count);
+}
+template <typename Out>
+KJIT_SIM_INLINE void mbarrier_arrived(Out&& state, std::uint32_t place, std::ptrdiff_t offset) {
+  put_state(state, mbarrier_arrive(mbarrier_at(place, offset)));
+}
+template <typename Out>
+KJIT_SIM_INLINE void mbarrier_expects(Out&& state, std::uint32_t place, std::ptrdiff_t offset, std::uint32_t bytes) {
+  put_state(state, mbarrier_arrive(mbarrier_at(place, offset), bytes));
+}
+/// A loop that waits for the phase of a parity.
+KJIT_SIM_INLINE void mbarrier_waits(std::uint32_t place, std::ptrdiff_t offset, std::uint32_t parity) {
+  while (!mbarrier_test(mbarrier_at(place, offset), parity)) yield();
 }
 
 /// a * b + c of one half, rounded once: the product of two bf16 is exact in a double, and so small a sum is rounded to

@@ -17,4 +17,10 @@ void wait(const Group& group) {
   group.sync();
 }
 
+/// All but the last `kStages` copies have been done: here all have.
+template <unsigned kStages, typename Group>
+void wait_prior(const Group& group) {
+  group.sync();
+}
+
 }  // namespace cooperative_groups

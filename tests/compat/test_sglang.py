@@ -1,0 +1,247 @@
+"""kjit.compat.sglang: sources of SGLang's form compile as they are, and wrappers change one import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import kjit
+from kjit.build import miss
+from kjit.build.toolchain import Toolchain
+from kjit.compat import sglang as compat
+from kjit.spec import Spec, Target, Variant
+
+HEADERS = sorted(path.relative_to(compat.INCLUDE).as_posix() for path in compat.INCLUDE.rglob("*.*h"))
+SOURCE = (
+    "".join(f"#include <{header}>\n" for header in HEADERS)
+    + """
+namespace sglang {
+
+// Names of SGLang's and of the source's own, in one namespace.
+template <int kTimes>
+SGL_DEVICE float scaled(float x) { return x * kTimes; }
+
+template <typename T, int kTimes>
+__global__ void scale(T* out, const T* in, uint32_t n) {
+  device::PDLWaitPrimary<false>();
+  const auto memory = device::tile::Memory<T>::cta();
+  if (memory.in_bound(n)) memory.store(out, device::cast<T>(scaled<kTimes>(device::cast<fp32_t>(memory.load(in)))));
+}
+
+template <typename T, int kTimes>
+struct Scale {
+  static void run(tvm::ffi::TensorView out, tvm::ffi::TensorView in) {
+    using namespace host;
+    auto N = SymbolicSize{"N"};
+    auto device = SymbolicDevice{};
+    TensorMatcher({N}).with_device<kDLCUDA>(device).with_dtype<T>().verify(out).verify(in);
+    CHECK_HOST(N.unwrap() <= 64) << "too long";
+    LaunchKernel(1, 64, device.unwrap())(scale<T, kTimes>, static_cast<T*>(out.data_ptr()),
+                                         static_cast<const T*>(in.data_ptr()), static_cast<uint32_t>(N.unwrap()));
+  }
+};
+
+static int64_t arch() { return ::sglang::host::div_ceil(SGL_CUDA_ARCH + 0 * SGL_ARCH_HOPPER_OR_GREATER, 1); }
+
+}  // namespace sglang
+"""
+)
+WRAPPER = """
+from kjit.compat.sglang import cache_once, load_jit, make_cpp_args
+
+@cache_once
+def module(dtype, times):
+    args = make_cpp_args(dtype, times)
+    return load_jit(
+        "scale/x", *args, 7,
+        cuda_files=["elementwise/scale.cuh"],
+        cuda_wrappers=[("scale", f"sglang::Scale<{args}>::run"), ("arch", "arch")],
+    )
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "csrc" / "elementwise").mkdir(parents=True)
+    (folder / "csrc" / "elementwise" / "scale.cuh").write_text(SOURCE)
+    (folder / "ops").mkdir()
+    (folder / "ops" / "scale.py").write_text(WRAPPER)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wrapper(project: Path) -> ModuleType:
+    module = ModuleType("scale_of_sglang")
+    module.__file__ = str(project / "ops" / "scale.py")
+    exec(compile(WRAPPER, module.__file__, "exec"), module.__dict__)
+    return module
+
+
+class TestASourceAsItIs:
+    def test_runs_in_the_simulator(self, wrapper: ModuleType) -> None:
+        x = torch.arange(40.0)
+        out = torch.empty_like(x)
+        with kjit.testing.simulated():
+            module = wrapper.module(torch.float32, 3)
+            module.scale(out, x)
+            assert module.arch() == 900
+        assert torch.equal(out, 3 * x)
+
+    def test_its_checks_name_what_is_wrong(self, wrapper: ModuleType) -> None:
+        with kjit.testing.simulated():
+            module = wrapper.module(torch.float32, 3)
+        with pytest.raises(RuntimeError, match="too long"):
+            module.scale(torch.empty(65), torch.empty(65))
+
+    @pytest.mark.nvcc
+    def test_compiles_with_nvcc(self, project: Path) -> None:
+        spec = compat.spec_of(
+            ["scale", "bf16_t"],
+            caller=str(project / "ops" / "scale.py"),
+            cuda_files=["elementwise/scale.cuh"],
+            cuda_wrappers=[("scale", "Scale<bf16_t, 2>::run")],
+        )
+        built = miss.ensure_built(Variant(spec, Target.cuda("9.0a")))
+        assert Path(built.library_path).is_file()
+
+
+class TestRequests:
+    def spec(self, *args: object, **parts: Any) -> Spec:
+        return compat.spec_of(args, caller=None, **parts)
+
+    def test_marks_become_strings_and_the_first_a_name(self) -> None:
+        spec = self.spec("2d/copy", 64, True, torch.float16, cuda_files=["/x.cuh"])
+        assert (spec.name, spec.args) == ("_2d_copy", ("64", "True", "torch.float16"))
+
+    def test_the_forwarding_headers_are_searched_first(self) -> None:
+        spec = self.spec("op", cuda_files=["/x.cuh"], extra_include_paths=["/mine"])
+        assert spec.extra_include_paths[0] == str(compat.INCLUDE)
+        assert "/mine" in spec.extra_include_paths
+
+    def test_a_source_that_is_nowhere_is_named(self) -> None:
+        with pytest.raises(kjit.UsageError, match=r"no source 'a/b\.cuh'"):
+            self.spec("op", cuda_files=["a/b.cuh"])
+
+    def test_wrappers_without_a_unit_are_refused(self) -> None:
+        with pytest.raises(kjit.UsageError, match="header_only=False"):
+            self.spec("op", cuda_files=["/x.cu"], cuda_wrappers=[("f", "f")], header_only=False)
+
+    def test_no_mark_is_an_error(self) -> None:
+        with pytest.raises(kjit.UsageError, match="no name"):
+            self.spec(cuda_files=["/x.cuh"])
+
+    def test_a_dependency_that_is_not_known_is_named_with_those_that_are(self) -> None:
+        with pytest.raises(kjit.UsageError, match=r"'cutlas' is not a dependency.*cutlass.*flashinfer"):
+            self.spec("op", cuda_files=["/x.cuh"], extra_dependencies=["cutlas"])
+
+    def test_a_dependency_brings_its_folders(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MATHDX_HOME", str(tmp_path))
+        (tmp_path / "include").mkdir()
+        spec = self.spec("op", cuda_files=["/x.cuh"], extra_dependencies=["mathdx"])
+        assert spec.extra_include_paths[-1] == str(tmp_path / "include")
+
+    def test_a_dependency_that_is_not_installed_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MATHDX_HOME", "/nowhere")
+        with pytest.raises(kjit.ToolchainError, match="Math-DX"):
+            self.spec("op", cuda_files=["/x.cuh"], extra_dependencies=["mathdx"])
+
+    def test_a_dependency_may_be_registered_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from kjit.compat.sglang import dependencies
+
+        monkeypatch.setattr(dependencies, "_FINDERS", {})
+        compat.register_dependency("mine")(lambda: ["/mine/include"])
+        assert dependencies.include_folders(["mine"]) == ["/mine/include"]
+        with pytest.raises(kjit.UsageError, match="registered already"):
+            compat.register_dependency("mine")
+
+
+class TestArchitecture:
+    def test_the_override_holds_inside_and_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("KJIT_CUDA_ARCH_LIST", "8.0")
+        monkeypatch.delenv("KJIT_SIM", raising=False)
+        monkeypatch.setattr("kjit.runtime.load.device_capability", lambda _: None)
+        compat._arch_of_gpu.cache_clear()
+        assert not compat.is_arch_support_pdl()
+        with compat.override_jit_cuda_arch(10, 0):
+            arch = compat.get_jit_cuda_arch()
+            assert (arch.major, arch.minor, arch.suffix, arch.target_name) == (10, 0, "a", "10.0a")
+            assert arch.jit_flag == "-DSGL_CUDA_ARCH=1000"
+            assert compat.is_arch_support_pdl()
+            assert compat._target(Spec("op", cuda_files=["/x.cuh"])) == Target.cuda("10.0a")
+        assert compat.get_jit_cuda_arch().target_name == "8.0"
+
+    def test_it_is_zero_in_the_simulator(self) -> None:
+        with kjit.testing.simulated():
+            assert compat.get_jit_cuda_arch().target_name == "0.0"
+            assert not compat.is_arch_support_pdl()
+
+
+class TestTensors:
+    @pytest.mark.parametrize(("size", "stride"), [(7, 8), (8, 8), (9, 16)])
+    def test_rows_are_aligned(self, size: int, stride: int) -> None:
+        x = compat.aligned_new_empty((3, size), torch.float16, "cpu", alignment_bytes=16)
+        assert (x.shape, x.stride()) == ((3, size), (stride, 1))
+
+    @pytest.mark.parametrize("alignment", [0, 3, 1024])
+    def test_other_alignments_are_refused(self, alignment: int) -> None:
+        with pytest.raises(kjit.UsageError, match="multiple of 2"):
+            compat.aligned_new_empty((3, 4), torch.float16, "cpu", alignment_bytes=alignment)
+
+    def test_the_sentinel_is_one_tensor(self) -> None:
+        first = compat.empty_sentinel(torch.device("cpu"), torch.float32)
+        assert first is compat.empty_sentinel(torch.device("cpu"), torch.float32)
+        assert first.shape == (0,)
+
+    def test_no_guard_is_needed_for_the_cpu(self) -> None:
+        with compat.device_guard(torch.ones(1)):
+            pass
+
+
+class TestParallelCompile:
+    def test_results_come_in_order(self) -> None:
+        assert compat.parallel_compile([lambda i=i: i for i in range(5)]) == [0, 1, 2, 3, 4]  # type: ignore[misc]
+
+    def test_all_run_before_the_first_error_is_raised(self) -> None:
+        ran: list[int] = []
+
+        def fail() -> None:
+            raise ValueError("first")
+
+        with pytest.raises(ValueError, match="first"):
+            compat.parallel_compile([fail, lambda: ran.append(1), lambda: ran.append(2)])
+        assert sorted(ran) == [1, 2]
+
+
+class TestWhoDoesNotUseIt:
+    def test_does_not_import_it(self) -> None:
+        script = (
+            "import sys, kjit, kjit.build.miss; kjit.load_jit; kjit.jit; "
+            "print([name for name in sys.modules if 'kjit.compat' in name])"
+        )
+        done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+        assert done.stdout == "[]\n"
+
+    @pytest.mark.parametrize(
+        "target", [Target.cpu(), Target.sim(), pytest.param(Target.cuda("9.0a"), marks=pytest.mark.nvcc)]
+    )
+    def test_has_no_header_of_it_on_the_include_path(self, target: Target) -> None:
+        spec = Spec("op", cpp_files=["/x.cpp"], cuda_files=["/x.cuh"])
+        toolchain = Toolchain.for_target(target)
+        flags = toolchain.cxx_flags(spec)
+        flags += toolchain.sim_flags(spec) if target.is_simulated else []
+        flags += toolchain.nvcc_flags(spec) if target.kind == "cuda" else []
+        folders = {flag.removeprefix("-I") for flag in flags}
+        assert not [folder for folder in folders if "compat" in folder or (Path(folder) / "sgl_kernel").exists()]
+
+
+def test_kernel_path_needs_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "_kernel_path", lambda: None)
+    with pytest.raises(kjit.UsageError, match="SGLang is not installed"):
+        _ = compat.KERNEL_PATH

@@ -1,0 +1,293 @@
+"""Compile the sources of SGLang's own JIT kernels as they are, with kjit and as SGLang does, and print a table.
+
+python tools/sglang_sources.py FOLDER [--only WORD] [--minutes 60] [--without-sglang]
+
+The wheel is downloaded into FOLDER, which has to lie outside of this repository, and unpacked there; nothing of it is
+installed. What a source is compiled with (exports, template arguments, flags) is asked from SGLang's own wrappers: the
+functions that call `load_jit` are run by themselves, with arguments of the types that they name. Of several guesses the
+first with which a source compiles counts. No GPU is needed, and no kernel is run.
+
+A row is a source: seconds of kjit (nvcc and the linker) and of SGLang's commands, their ratio, and the first error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import functools
+import inspect
+import itertools
+import os
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import kjit
+from kjit.build import miss
+from kjit.build.cuda import find_cuda
+from kjit.build.toolchain import tvm_ffi_include, tvm_ffi_library
+from kjit.compat import sglang as compat
+from kjit.spec import Spec, Target, Variant
+
+RELEASE = "sglang==0.5.23"
+ARCH = "9.0a"
+GUESSES: dict[str, list[object]] = {
+    "dtype": [torch.bfloat16, torch.int32, torch.float32, torch.float8_e4m3fn],
+    "bool": [False, True],
+    "int": [128, 8, 1024, 1, 512, 4, 16, 64, 256],
+    "str": ["silu", "float", "bf16_t"],
+    "float": [1.0],
+}
+MOST_GUESSES = 6
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", metavar="WORD", help="sources with this word in their path")
+    parser.add_argument("--minutes", type=float, default=60, help="begin no further source after this time")
+    parser.add_argument("--without-sglang", action="store_true", help="compile with SGLang's commands only what fails")
+    options = parser.parse_args()
+    folder: Path = options.folder.absolute()
+    if folder.is_relative_to(Path(__file__).resolve().parent.parent):
+        parser.error("FOLDER lies in this repository, and SGLang's code does not belong there")
+    kernels = _unpack(folder)
+    sys.path.insert(0, str(kernels.parent.parent))
+    os.environ["KJIT_CACHE_DIR"] = str(folder / "cache")
+    end = time.monotonic() + 60 * options.minutes
+    sources = sorted((kernels / "jit" / "csrc").rglob("*.cuh")) + sorted((kernels / "jit" / "csrc").rglob("*.cu"))
+    torch.cuda.current_device = lambda: 0
+    torch.cuda.get_device_capability = lambda device=None: (9, 0)  # noqa: ARG005
+    specs = _specs(kernels)
+    compiled = tried = 0
+    print(f"{'source':<60} {'kjit s':>7} {'SGLang s':>9} {'ratio':>6}  error")
+    for source in sources:
+        name = source.relative_to(kernels / "jit" / "csrc").as_posix()
+        if options.only not in name or time.monotonic() > end:
+            continue
+        candidates = specs.get(name)
+        if candidates is None:
+            print(f"{name:<60} {'-':>7} {'-':>9} {'-':>6}  no wrapper names it, or none could be asked", flush=True)
+            continue
+        tried += 1
+        error, seconds, peer = _row(candidates, kernels, folder, both=not options.without_sglang)
+        compiled += not error
+        ratio = f"{peer / seconds:.1f}" if seconds and peer else "-"
+        print(f"{name:<60} {_number(seconds):>7} {_number(peer):>9} {ratio:>6}  {error}", flush=True)
+    print(f"{compiled} of {tried} compile")
+    return 0
+
+
+def _number(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.1f}"
+
+
+def _row(
+    candidates: list[Spec | str], kernels: Path, folder: Path, *, both: bool
+) -> tuple[str, float | None, float | None]:
+    """The error, the seconds of kjit and those of SGLang, of the first guess that one of the two compiles."""
+    errors = [spec for spec in candidates if isinstance(spec, str)]
+    for spec in candidates:
+        if isinstance(spec, str):
+            continue
+        error, seconds = _with_kjit(spec)
+        if not error:
+            return "", seconds, _with_sglang(spec, kernels, folder) if both else None
+        peer = _with_sglang(spec, kernels, folder)
+        if peer is not None:
+            return error, None, peer
+        errors.append(f"neither compiles it with {', '.join(spec.args) or 'no arguments'}: {error}")
+    return errors[0], None, None
+
+
+def _with_kjit(spec: Spec) -> tuple[str, float]:
+    start = time.monotonic()
+    try:
+        miss.ensure_built(Variant(spec, Target.cuda(ARCH)))
+    except kjit.KjitError as error:
+        lines = [line for line in str(error).splitlines() if re.search(r"error|cannot|is not", line)]
+        return (lines or str(error).splitlines())[0].strip()[:200], 0
+    return "", time.monotonic() - start
+
+
+def _with_sglang(spec: Spec, kernels: Path, folder: Path) -> float | None:
+    """The seconds that SGLang's own commands take for a module, or None where they fail."""
+    unit, library = folder / "unit.cu", folder / "unit.so"
+    parts = ("container/tensor.h", "dtype.h", "error.h", "extra/c_env_api.h", "function.h")
+    exports = [f"TVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, ({symbol}));" for name, symbol in spec.cuda_wrappers]
+    includes = [*(f"#include <tvm/ffi/{part}>" for part in parts), *(f'#include "{path}"' for path in spec.cuda_files)]
+    unit.write_text("\n".join([*includes, "namespace sglang {", *exports, "}", ""]))
+    folders = [path for path in spec.extra_include_paths if path != str(compat.INCLUDE)]
+    cuda = find_cuda()
+    digits = ARCH.replace(".", "")
+    start = time.monotonic()
+    done = subprocess.run(
+        [
+            *(cuda.home / "bin" / "nvcc", "-shared", "-Xcompiler", "-fPIC", "-std=c++20", "-O3"),
+            *("--expt-relaxed-constexpr", "-DSGL_CUDA_ARCH=900"),
+            f"-gencode=arch=compute_{digits},code=sm_{digits}",
+            *spec.extra_cuda_cflags,
+            *(f"-I{path}" for path in (kernels / "jit" / "include", *folders, tvm_ffi_include())),
+            *(unit, "-o", library, f"-L{tvm_ffi_library().parent}", "-ltvm_ffi"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return time.monotonic() - start if done.returncode == 0 else None
+
+
+def _unpack(folder: Path) -> Path:
+    kernels = folder / "sglang" / "kernels"
+    if not kernels.is_dir():
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), RELEASE]
+        subprocess.run(pip, check=True)
+        with zipfile.ZipFile(next(folder.glob("sglang-*.whl"))) as wheel:
+            wheel.extractall(folder, [name for name in wheel.namelist() if name.startswith("sglang/kernels/")])
+    return kernels
+
+
+def _specs(kernels: Path) -> dict[str, list[Spec | str]]:
+    """What to compile each source with: for each, guesses, or why the arguments of its wrapper were not found."""
+    found: dict[str, list[Spec | str]] = {}
+    for path in sorted(kernels.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        for function in tree.body:
+            if isinstance(function, ast.FunctionDef) and _calls_load_jit(function):
+                for each in _asked(tree, function, path):
+                    for source in _named(each, function, kernels):
+                        specs = found.setdefault(source, [])
+                        if each not in specs and len(specs) < MOST_GUESSES:
+                            specs.append(each)
+    return found
+
+
+def _calls_load_jit(function: ast.FunctionDef) -> bool:
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "load_jit"
+        for node in ast.walk(function)
+    )
+
+
+def _named(each: Spec | str, function: ast.FunctionDef, kernels: Path) -> Iterator[str]:
+    """The sources that a spec has; where there is none, those that its wrapper has strings of."""
+    if isinstance(each, Spec):
+        for path in each.cuda_files:
+            if Path(path).is_relative_to(kernels / "jit" / "csrc"):
+                yield Path(path).relative_to(kernels / "jit" / "csrc").as_posix()
+        return
+    for node in ast.walk(function):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith((".cuh", ".cu")):
+            yield node.value
+
+
+def _asked(tree: ast.Module, function: ast.FunctionDef, path: Path) -> list[Spec | str]:
+    """The specs that a wrapper's function asks `load_jit` for, with guessed arguments."""
+    asked: list[Spec | str] = []
+
+    def load_jit(*args: object, **parts: Any) -> object:
+        asked.append(_spec(*args, **parts))
+        raise _Asked
+
+    scope: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    kernels = Path(*path.parts[: path.parts.index("kernels") + 1])
+    for statement in _statements(tree, path, kernels):
+        _run(statement, scope)
+        scope.update({name: getattr(compat, name) for name in compat.__all__ if name != "KERNEL_PATH"})
+        scope.update(
+            load_jit=load_jit,
+            cache_once=lambda fn: fn,
+            is_arch_support_pdl=lambda: True,
+            get_jit_cuda_arch=lambda: compat.ArchInfo(9, 0, "a"),
+            is_hip_runtime=lambda: False,
+            is_sail_runtime=lambda: False,
+            is_sm120_supported=lambda: False,
+            KERNEL_PATH=kernels / "jit",
+            torch=torch,
+            functools=functools,
+        )
+    wrapped: Callable[..., object] = scope.get(function.name, _missing)
+    reason = "no arguments were found with which its wrapper asks for it"
+    for arguments in _guesses(function):
+        try:
+            inspect.unwrap(wrapped)(**arguments)
+        except _Asked:
+            if len(asked) == MOST_GUESSES:
+                break
+        except Exception as error:  # noqa: BLE001 (foreign code, called with what was guessed)
+            reason = f"its wrapper cannot be asked: {type(error).__name__}: {error}".splitlines()[0][:160]
+    return asked or [reason]
+
+
+def _statements(tree: ast.Module, path: Path, kernels: Path) -> Iterator[ast.stmt]:
+    """The statements of a module, and ahead of an import from SGLang's kernels those that it imports."""
+    for statement in tree.body:
+        if isinstance(statement, ast.If):
+            continue  # if TYPE_CHECKING
+        module = str(statement.module) if isinstance(statement, ast.ImportFrom) else ""
+        if isinstance(statement, ast.ImportFrom) and (statement.level or module.startswith("sglang.kernels.")):
+            base = path.parents[statement.level - 1] if statement.level else kernels.parent.parent
+            imported = base.joinpath(*module.split(".")).with_suffix(".py")
+            if imported.is_file() and kernels / "jit" / "utils" not in imported.parents:
+                yield from _statements(ast.parse(imported.read_text()), imported, kernels)
+        else:
+            yield statement
+
+
+class _Asked(BaseException):
+    """What ends a wrapper's function once it has said what it wants; no `except Exception` of its own catches it."""
+
+
+def _missing(**_: object) -> None:
+    raise NameError("its module cannot be run by itself")
+
+
+def _run(statement: ast.stmt, scope: dict[str, Any]) -> None:
+    """Run a statement of a wrapper's module, without those that need all of SGLang."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom)) and "sglang" in ast.unparse(statement):
+        return
+    code = compile(ast.Module([_FUTURE, statement], []), str(scope["__file__"]), "exec")
+    try:
+        exec(code, scope)
+    except Exception:  # noqa: BLE001 (foreign code that is run in part)
+        return
+
+
+_FUTURE = ast.parse("from __future__ import annotations").body[0]
+
+
+def _guesses(function: ast.FunctionDef) -> Iterator[dict[str, object]]:
+    named = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    choices = [_choices(each) for each in named]
+    width = max(map(len, choices), default=1)
+    # Each argument's first guess, second guess and so on; then every combination.
+    in_step = ([options[min(turn, len(options) - 1)] for options in choices] for turn in range(width))
+    for values in itertools.chain(in_step, itertools.islice(itertools.product(*choices), 200)):
+        yield {each.arg: value for each, value in zip(named, values, strict=True)}
+
+
+def _choices(parameter: ast.arg) -> list[object]:
+    text = "" if parameter.annotation is None else ast.unparse(parameter.annotation)
+    for word, values in GUESSES.items():
+        if word in text or (not text and word in parameter.arg):
+            return values
+    return GUESSES["int"]
+
+
+def _spec(*args: object, **parts: Any) -> Spec | str:
+    """What `kjit.compat.sglang.load_jit` builds, without the building."""
+    try:
+        return compat.spec_of(args, caller=None, **parts)
+    except kjit.KjitError as error:
+        return str(error).splitlines()[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
