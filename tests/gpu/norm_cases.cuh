@@ -1,4 +1,4 @@
-// Exports for test_norm.py.
+// Exports for test_norm_header.py.
 
 #include <kjit/tensor.h>
 

@@ -21,7 +21,7 @@ BYTES = {torch.uint8: "uint8_t", torch.bfloat16: "bf16_t"}
 WIDTHS = [128, 257, 1024, 4096, 16384]
 HEAD_DIMS = [64, 128, 256]
 EPS = 1e-5
-# Half a unit in the last place, for the last rounding, and what float arithmetic adds: see test_norm.py.
+# Half a unit in the last place, for the last rounding, and what float arithmetic adds: see test_norm_header.py.
 HALF_UNIT = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
 SMALLEST = {torch.float16: 2.0**-25, torch.bfloat16: 0.0, torch.float32: 0.0}
 FLOAT_ERROR = 2.0**-17
