@@ -32,7 +32,7 @@ struct Rows {
   device::math::fast_mod_div_u32_t row_words, items;
 };
 
-constexpr int kBlock = 1024;
+constexpr int kBlock = 512;
 constexpr int kUnroll = 4;
 
 template <typename Slot, bool kHasValues>
@@ -49,22 +49,23 @@ __global__ void __launch_bounds__(kBlock) transfer_kernel(const __grid_constant_
   };
   PDLBegin();
   for (uint64_t first = blockIdx.x * kBlock + threadIdx.x; first < rows.words; first += uint64_t{kUnroll} * step) {
+    longlong2 place[kUnroll];
     uint4 k[kUnroll], v[kUnroll];
-    int64_t to[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {  // behind the end the first one once more
+      const uint64_t i = first + uint64_t{step} * u;
+      place[u] = places(static_cast<uint32_t>(i < rows.words ? i : first));
+    }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const uint64_t i = first + uint64_t{step} * u;
-      if (i >= rows.words) break;
-      const longlong2 place = places(static_cast<uint32_t>(i));
-      to[u] = place.y;
-      k[u] = __ldcs(reinterpret_cast<const uint4*>(rows.from.k + place.x));
-      if constexpr (kHasValues) v[u] = __ldcs(reinterpret_cast<const uint4*>(rows.from.v + place.x));
+      k[u] = __ldcs(reinterpret_cast<const uint4*>(rows.from.k + place[u].x));
+      if constexpr (kHasValues) v[u] = __ldcs(reinterpret_cast<const uint4*>(rows.from.v + place[u].x));
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       if (first + uint64_t{step} * u >= rows.words) break;
-      __stcs(reinterpret_cast<uint4*>(rows.to.k + to[u]), k[u]);
-      if constexpr (kHasValues) __stcs(reinterpret_cast<uint4*>(rows.to.v + to[u]), v[u]);
+      __stcs(reinterpret_cast<uint4*>(rows.to.k + place[u].y), k[u]);
+      if constexpr (kHasValues) __stcs(reinterpret_cast<uint4*>(rows.to.v + place[u].y), v[u]);
     }
   }
 }

@@ -57,7 +57,7 @@ def transfer_kv(
         k_from, v_from: T[layers, slots, D], with another number of slots.
         to_slots, from_slots: int32[N] or int64[N] in GPU memory; slots to write to are different ones. That slots
             exist is not checked.
-        block_quota: how many blocks of 1,024 threads copy; more take more of the GPU from other work, and no more
+        block_quota: how many blocks of 512 threads copy; more take more of the GPU from other work, and no more
             than a few are needed to fill PCIe.
 
     Raises:
