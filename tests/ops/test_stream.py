@@ -51,7 +51,20 @@ def test_what_does_not_fit_is_refused(device: str) -> None:
         stream_wait_value(flag, 0, timeout=-1.0)
 
 
+@pytest.fixture
+def loaded() -> None:
+    """Everything that runs while a stream waits has run before: to load a kernel may take a wait for the GPU."""
+    event, x = Event("cuda"), torch.zeros(2, device="cuda")
+    for change in (event.record, event.wait, event.reset):
+        change()
+    x.add_(1).fill_(2.0).copy_(x.clone())
+    assert not event.query()
+    cuda._sleep(1)
+    torch.cuda.synchronize()
+
+
 @needs_gpu
+@pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize("polls", [False, True])
 def test_a_stream_reads_what_another_has_written_before_the_flag(polls: bool) -> None:
     flag, timed_out = (torch.zeros(1, dtype=torch.int32, device="cuda") for _ in range(2))
@@ -76,6 +89,7 @@ def test_a_stream_reads_what_another_has_written_before_the_flag(polls: bool) ->
 
 
 @needs_gpu
+@pytest.mark.usefixtures("loaded")
 def test_a_query_waits_for_no_stream() -> None:
     event = Event("cuda")
     event.reset()
@@ -91,6 +105,7 @@ def test_a_query_waits_for_no_stream() -> None:
 
 
 @needs_gpu
+@pytest.mark.usefixtures("loaded")
 def test_a_cuda_graph_waits_at_each_replay() -> None:
     event, source, seen = Event("cuda"), torch.zeros(1, device="cuda"), torch.zeros(1, device="cuda")
     event.reset()
