@@ -586,8 +586,9 @@ def _refusal(
     ninja_output: str,
 ) -> Refusal | None:
     """What compilers said to sources that they would refuse again; None where that is not known for sure."""
-    statuses = re.findall(r"^FAILED: \[code=(\d+)\]", ninja_output, re.MULTILINE)
-    if not broken or any(int(status) in _BY_SIGNAL for status in statuses):
+    # A ninja older than 1.13 does not say with what status a command has ended, which may have been a signal.
+    statuses = re.findall(r"^FAILED: (?:\[code=(\d+)\])?", ninja_output, re.MULTILINE)
+    if not broken or any(not status or int(status) in _BY_SIGNAL for status in statuses):
         return None
     # What flags of the op's own have the linker read is not all known where it fails.
     of_link = [step for step, _ in broken] == steps[-1:] and not variant.spec.extra_ldflags
