@@ -104,6 +104,30 @@ template <int kLeft, typename T, int kCount, typename Combine>
 }
 #endif
 
+/// The sum of several.
+template <int kCount, typename S>
+KJIT_MATH S sum_of(S (&values)[kCount]) {
+#ifdef __CUDACC__
+  S sum = values[0];
+  KJIT_UNROLL
+  for (int i = 1; i < kCount; ++i) sum += values[i];
+  return sum;
+#else
+  S copies[kCount];
+  for (int i = 0; i < kCount; ++i) copies[i] = values[i];
+  return combined_in_halves<kCount>(copies, [](S one, S other) { return one + other; });
+#endif
+}
+
+/// `a / b` to two units in the last place, in few instructions, for `b` of at most 2^126.
+template <typename S>
+KJIT_MATH S quotient(S a, S b) {
+#if defined(__CUDA_ARCH__) && !KJIT_SIM
+  if constexpr (std::is_same_v<S, float>) return __fdividef(a, b);
+#endif
+  return a / b;
+}
+
 /// Whether several can be combined at once.
 template <typename Total>
 concept CombinesAll = requires(const Total (&totals)[2]) { Total::combine_all(totals); };
@@ -199,8 +223,27 @@ struct Welford {
 
   KJIT_MATH Welford combine(Welford other) const {
     const S both = count + other.count, difference = other.mean - mean;
-    const S share = both > 0 ? other.count / both : S{0};
+    const S share = both > 0 ? details::quotient(other.count, both) : S{0};
     return {both, mean + difference * share, squares + other.squares + difference * difference * count * share};
+  }
+
+  /// Several at once, with one division: the mean of all, then the differences from it.
+  template <int kCount>
+  KJIT_MATH static Welford combine_all(const Welford (&terms)[kCount]) {
+    S counts[kCount], sums[kCount];
+    KJIT_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      counts[i] = terms[i].count;
+      sums[i] = terms[i].count * terms[i].mean;
+    }
+    const S number = details::sum_of<kCount>(counts), sum = details::sum_of<kCount>(sums);
+    const S middle = number > 0 ? sum / number : S{0};
+    KJIT_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const S difference = terms[i].mean - middle;
+      sums[i] = terms[i].squares + terms[i].count * difference * difference;
+    }
+    return {number, middle, details::sum_of<kCount>(sums)};
   }
 };
 
