@@ -94,6 +94,7 @@ def own_names() -> set[str]:
     """Every name with an underscore that kjit itself defines."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
+        found |= {path.stem} if path.stem.startswith("_") else set()
         text = path.read_text("utf-8")
         found |= set(re.findall(r"\b(?:def|class) (_\w+)", text))
         found |= set(re.findall(r"^\s*(?:self\.)?(_\w+)(?:, \w+)*\s*[:=]", text, re.MULTILINE))
