@@ -20,8 +20,8 @@ MANY = 25_000_000
 """How many elements the largest tensor of a test may have: 200 MB, as references compute in float64. Without a limit an
 op with large sizes of its own would get tensors of many gigabytes."""
 
-PACKED = 4_400_000
-"""How many elements rows have together that a kernel packs, of whatever dtype."""
+IN_MANY_ROWS = 4_400_000
+"""How many elements the rows of a test have together that has many short ones."""
 
 _SPARE = 3
 """How many rows of a table none is written to."""
@@ -37,8 +37,8 @@ _COUNTS: Mapping[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class CasesView(View):
-    """The calls of an op in its test and benchmark.
+class CallsView(View):
+    """The calls of an op in its test and benchmark: what those of all patterns have in common.
 
     Args:
         start: what it computes.
@@ -47,11 +47,32 @@ class CasesView(View):
 
     python: PythonView
 
-    # Arguments of a call.
-
     @property
     def variable_parameters(self) -> list[str]:
         return [f"{name}: torch.dtype" for name in self.python.variables]
+
+    @property
+    def any_rank(self) -> list[str]:
+        """The tensors that one dimension more is no error for: what alone says what `...` stands for."""
+        open_ended = [tensor.name for tensor in self.signature.tensors if ELLIPSIS in tensor.shape]
+        return open_ended if len(open_ended) == 1 else []
+
+    def _dtype_of(self, tensor: Tensor) -> str:
+        """The expression for a tensor's dtype."""
+        if isinstance(tensor.dtype, DType):
+            return f"torch.{tensor.dtype.name}"
+        return self.python.variables[self.signature.variables.index(tensor.dtype)]
+
+    def _itemsize_of(self, tensor: Tensor) -> str:
+        """The expression for the bytes of one of a tensor's elements."""
+        return str(tensor.dtype.bytes) if isinstance(tensor.dtype, DType) else f"{self._dtype_of(tensor)}.itemsize"
+
+
+@dataclass(frozen=True)
+class CasesView(CallsView):
+    """The calls of an op whose kernel is a pattern's."""
+
+    # Arguments of a call.
 
     @property
     def inputs(self) -> list[str]:
@@ -79,12 +100,6 @@ class CasesView(View):
             return f"torch.randint(rows, {shape}, dtype={dtype}, device=device)"
         return f"kjit.testing.random_tensor({shape}, {dtype}, device)"
 
-    def _dtype_of(self, tensor: Tensor) -> str:
-        """The expression for a tensor's dtype."""
-        if isinstance(tensor.dtype, DType):
-            return f"torch.{tensor.dtype.name}"
-        return self.python.variables[self.signature.variables.index(tensor.dtype)]
-
     def _shape_of(self, tensor: Tensor) -> str:
         """The expression for a tensor's shape, where `shape` is that of the main tensor."""
         kind, rank = self.placed.kind(tensor), self.placed.row_rank
@@ -106,12 +121,6 @@ class CasesView(View):
             for tensor in self.placed.replaceable(output):
                 return tensor.name, output.name
         return None
-
-    @property
-    def any_rank(self) -> list[str]:
-        """The tensors that one dimension more is no error for: what alone says what `...` stands for."""
-        open_ended = [tensor.name for tensor in self.signature.tensors if ELLIPSIS in tensor.shape]
-        return open_ended if len(open_ended) == 1 else []
 
     @property
     def tables(self) -> list[str]:
@@ -235,15 +244,15 @@ class CasesView(View):
             if largest < (LONGEST_ROW if self.placed.row_rank else LARGEST):
                 arguments.append(f"largest={largest}")
             growing.append(f"*kjit.testing.boundary_shapes({', '.join(arguments)})")
-        return [*growing, *self._small_shapes, *self._packed_shapes]
+        return [*growing, *self._small_shapes, *self._shapes_of_many_rows]
 
     @property
-    def _packed_shapes(self) -> list[str]:
+    def _shapes_of_many_rows(self) -> list[str]:
         """Many short rows, aligned to vectors and not."""
         if not self.start.sums or not self._free_leading or not self._free_row:
             return []
         fixed = math.prod(size for size in self.placed.main.shape if isinstance(size, int))
-        sizes = {length: PACKED // fixed // length | 1 for length in (101, 104)}
+        sizes = {length: IN_MANY_ROWS // fixed // length | 1 for length in (101, 104)}
         ends = self._free_leading[0], self._free_row[-1]
         return [
             self._filled(dict(zip(ends, (f"{rows:_}", str(length)), strict=True)), "1")
@@ -361,8 +370,7 @@ class CasesView(View):
         """Bytes read and written, as terms: the elements, columns and rows of the benchmark, times their sizes."""
         counts: dict[tuple[str, str], int] = {}
         for tensor in self.signature.tensors:
-            size = str(tensor.dtype.bytes) if isinstance(tensor.dtype, DType) else f"{self._dtype_of(tensor)}.itemsize"
-            key = _COUNTS[self.placed.kind(tensor)], size
+            key = _COUNTS[self.placed.kind(tensor)], self._itemsize_of(tensor)
             counts[key] = counts.get(key, 0) + (2 if tensor.mutable and tensor not in self.start.scattered else 1)
         terms = []
         for name in ("elements", "columns", "rows"):

@@ -13,13 +13,10 @@ from functools import cached_property
 from itertools import chain, repeat
 from typing import ClassVar
 
-from kjit.scaffold.cases import sample_number
+from kjit.scaffold.cases import CallsView, sample_number
 from kjit.scaffold.cpp import CppView, TensorView
-from kjit.scaffold.dtypes import DType
-from kjit.scaffold.python import PythonView
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor, words_of
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor, words_of
 from kjit.scaffold.sizes import Size
-from kjit.scaffold.start import View
 
 LEADING = "leading"
 """What the dimensions that `...` stands for are called: in C++ their product, in Python all of them."""
@@ -60,10 +57,10 @@ class CustomView:
             members.append(Member(view.name, f"{view.pointee}*", view.data, self._describe(tensor)))
             if tensor.strided:
                 ranks = range(max(1, len(tensor.shape) - 1))
-                given = f"{view.name}.value()" if tensor.optional else view.name
-                strides = "{" + ", ".join(f"{given}.stride({at})" for at in ranks) + "}"
-                if tensor.optional:
-                    strides = f"{{{', '.join(f'{view.name}.has_value() ? {given}.stride({at}) : 0' for at in ranks)}}}"
+                stride = f"{view.name}.has_value() ? {view.name}.value().stride(%d) : 0"
+                if not tensor.optional:
+                    stride = f"{view.name}.stride(%d)"
+                strides = "{" + ", ".join(stride % at for at in ranks) + "}"
                 what = "in elements, of all dimensions but the last" if len(tensor.shape) > 1 else "in elements"
                 members.append(Member(f"{view.name}_strides[{len(ranks)}]", "int64_t", strides, what))
         return members
@@ -120,27 +117,14 @@ class CustomView:
         values |= {constant.name: constant.name for constant in self.cpp.signature.constants}
         factors = []
         for size in tensor.shape:
-            text = (
-                size.python(values).replace("//", "/") if isinstance(size, Size) else values.get(str(size), str(size))
-            )
+            text = size.cpp(values) if isinstance(size, Size) else values.get(str(size), str(size))
             factors.append(f"({text})" if " " in text and len(tensor.shape) > 1 else text)
         return " * ".join(factors) or "1"
 
 
 @dataclass(frozen=True)
-class CustomCases(View):
-    """The calls of such an op in its test and benchmark.
-
-    Args:
-        start: its signature.
-        python: the op in Python.
-    """
-
-    python: PythonView
-
-    @property
-    def variable_parameters(self) -> list[str]:
-        return [f"{name}: torch.dtype" for name in self.python.variables]
+class CustomCases(CallsView):
+    """The calls of such an op in its test and benchmark."""
 
     @property
     def names(self) -> list[str]:
@@ -169,7 +153,8 @@ class CustomCases(View):
     @cached_property
     def _constants(self) -> dict[str, int]:
         """The values for which the op is built and tested."""
-        return _values(self.signature)
+        constants = (constant for constant in self.signature.constants if constant.kind == "int")
+        return {constant.name: int(constant.default) for constant in constants if constant.default is not None}
 
     @cached_property
     def _steps(self) -> dict[str, tuple[int, int]]:
@@ -218,11 +203,6 @@ class CustomCases(View):
         shape = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
         return f"kjit.testing.random_tensor({shape}, {self._dtype_of(tensor)}, device)"
 
-    def _dtype_of(self, tensor: Tensor) -> str:
-        if isinstance(tensor.dtype, DType):
-            return f"torch.{tensor.dtype.name}"
-        return self.python.variables[self.signature.variables.index(tensor.dtype)]
-
     def _shape(self, sizes: dict[str, str], other: str, *, leading: str) -> str:
         """A `shape` with these sizes for some of the dimensions."""
         items = [self._fitting(dimension, sizes.get(dimension, other)) for dimension in self.signature.dimensions]
@@ -269,12 +249,6 @@ class CustomCases(View):
         dimensions = self.signature.dimensions or (LEADING,)
         return dimensions[0], dimensions[-1]
 
-    @property
-    def any_rank(self) -> list[str]:
-        """The tensors that one dimension more is no error for: what alone says what `...` stands for."""
-        open_ended = [tensor.name for tensor in self.signature.tensors if ELLIPSIS in tensor.shape]
-        return open_ended if len(open_ended) == 1 else []
-
     # The benchmark.
 
     has_fp8: ClassVar = False  # no matter: how PyTorch computes with it, `reference` says
@@ -298,16 +272,10 @@ class CustomCases(View):
         """Bytes read and written: a term for each tensor."""
         terms = []
         for tensor in self.signature.tensors:
-            size = str(tensor.dtype.bytes) if isinstance(tensor.dtype, DType) else f"{self._dtype_of(tensor)}.itemsize"
             sizes = [f"math.prod({LEADING})" if d == ELLIPSIS else self._factor(d) for d in tensor.shape]
-            terms.append(" * ".join([*(["2"] if tensor.mutable else []), *sizes, size]))
+            terms.append(" * ".join([*(["2"] if tensor.mutable else []), *sizes, self._itemsize_of(tensor)]))
         return terms
 
     def _factor(self, size: Dimension) -> str:
         text = self._python(size)
         return f"({text})" if any(mark in text for mark in (" + ", " - ", "//")) else text
-
-
-def _values(signature: Signature) -> dict[str, int]:
-    constants = (constant for constant in signature.constants if constant.kind == "int")
-    return {constant.name: int(constant.default) for constant in constants if constant.default is not None}

@@ -323,22 +323,36 @@ def _place_rows(signature: Signature, pattern: str) -> Kinds:
     return kinds
 
 
+def _indices(signature: Signature, pattern: str) -> list[Tensor]:
+    """The inputs that may be the numbers of rows, by their dtype; at least one."""
+    found = [t for t in signature.inputs if not isinstance(t.dtype, str) and t.dtype.name in ("int32", "int64")]
+    if not found:
+        raise signature.error(
+            _first(signature),
+            f"pattern {pattern} moves rows by an index, and no input is an int64 or int32 tensor.",
+            f"for example: {find_pattern(pattern).signature}",
+        )
+    return found
+
+
+def _may_choose(index: Tensor) -> bool:
+    return bool(index.shape) and not (index.optional or index.mutable)
+
+
+def _ambiguous(signature: Signature, tensor: Tensor, table: Tensor, index: Tensor) -> SignatureError:
+    return signature.error(
+        tensor,
+        f"'{tensor.name}: {tensor.type}' may be a number for each row that is moved or for each column.",
+        f"give the dimensions of '{table.name}' other names than those of '{index.name}'",
+    )
+
+
 def _place_gather(signature: Signature, pattern: str) -> Kinds:
     """An index chooses rows of a table, and there is a result for each number in the index."""
-    first = _first(signature)
     results = (*signature.outputs, *signature.mutated)
-    numbers = [t for t in signature.inputs if not isinstance(t.dtype, str) and t.dtype.name in ("int32", "int64")]
-    example = find_pattern(pattern).signature
-    if not numbers:
-        raise signature.error(
-            first,
-            f"pattern {pattern} moves rows by an index, and no input is an int64 or int32 tensor.",
-            f"for example: {example}",
-        )
-    for index in numbers:
+    numbers = _indices(signature, pattern)
+    for index in filter(_may_choose, numbers):
         leading = index.shape
-        if index.optional or index.mutable or not leading:
-            continue
         for result in results:
             row = result.shape[len(leading) :]
             tables = [
@@ -377,11 +391,7 @@ def _placed_gather(
         elif tensor.shape == main:
             kinds[tensor.name] = "element"
         elif tensor.shape == index.shape == row:
-            raise signature.error(
-                tensor,
-                f"'{tensor.name}: {tensor.type}' may be a number for each row that is moved or for each column.",
-                f"give the dimensions of '{table.name}' other names than those of '{index.name}'",
-            )
+            raise _ambiguous(signature, tensor, table, index)
         elif tensor.shape == index.shape and read_only:
             kinds[tensor.name] = "number"
         elif row and tensor.shape == row and read_only:
@@ -400,23 +410,14 @@ def _placed_gather(
 
 def _place_scatter(signature: Signature, pattern: str) -> Kinds:
     """An index says where in a table rows go."""
-    example = find_pattern(pattern).signature
-    numbers = [t for t in signature.inputs if not isinstance(t.dtype, str) and t.dtype.name in ("int32", "int64")]
-    if not numbers:
-        raise signature.error(
-            _first(signature),
-            f"pattern {pattern} moves rows by an index, and no input is an int64 or int32 tensor.",
-            f"for example: {example}",
-        )
+    numbers = _indices(signature, pattern)
     if signature.outputs:
         raise signature.error(
             signature.outputs[0],
             f"pattern {pattern} writes to rows of a table that is there, and '{signature.outputs[0].name}' is new.",
-            f"for example: {example}",
+            f"for example: {find_pattern(pattern).signature}",
         )
-    for index in numbers:
-        if index.optional or index.mutable or not index.shape:
-            continue
+    for index in filter(_may_choose, numbers):
         for table in signature.mutated:
             row = table.shape[1:]
             if not table.shape or table.shape[0] in (*index.shape, ELLIPSIS):
@@ -460,11 +461,7 @@ def _placed_scatter(
         elif tensor.shape == main:
             kinds[tensor.name] = "element"
         elif tensor.shape == index.shape == row:
-            raise signature.error(
-                tensor,
-                f"'{tensor.name}: {tensor.type}' may be a number for each row that is moved or for each column.",
-                f"give the dimensions of '{table.name}' other names than those of '{index.name}'",
-            )
+            raise _ambiguous(signature, tensor, table, index)
         elif tensor.shape == index.shape:
             kinds[tensor.name] = "number"
         elif row and tensor.shape == row:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -29,38 +28,25 @@ class Size:
         return (*self.names, *([self.divisor] if isinstance(self.divisor, str) else []), *filter(None, [self.more]))
 
     def __str__(self) -> str:
-        return self._text("*", "/", "")
+        return self._text({}, "*", "/", "")
 
-    def cpp(self) -> str:
-        """As an expression of symbols, in a matcher."""
-        return self._text(" * ", " / ", " ")
-
-    def _text(self, times: str, by: str, space: str) -> str:
-        text = times.join([*([str(self.factor)] if self.factor != 1 else []), *self.names])
-        if self.divisor != 1:
-            text += f"{by}{self.divisor}"
-        if self.more:
-            text += f"{space}+{space}{self.more}"
-        if self.plus:
-            text += f"{space}{'+' if self.plus > 0 else '-'}{space}{abs(self.plus)}"
-        return text
+    def cpp(self, values: Mapping[str, str] | None = None) -> str:
+        """As an expression of C++: of symbols, in a matcher, or with an expression for each name."""
+        return self._text(values or {}, " * ", " / ", " ")
 
     def python(self, values: Mapping[str, str]) -> str:
         """As an expression of Python, with one for each name: an atom, or something that stands in brackets."""
-        text = " * ".join([*([str(self.factor)] if self.factor != 1 else []), *(values[name] for name in self.names)])
-        if self.divisor != 1:
-            text += f" // {values[self.divisor] if isinstance(self.divisor, str) else self.divisor}"
-        if self.more:
-            text += f" + {values[self.more]}"
-        if self.plus:
-            text += f" {'+' if self.plus > 0 else '-'} {abs(self.plus)}"
-        return text
+        return self._text(values, " * ", " // ", " ")
 
-    def value(self, values: Mapping[str, int]) -> int:
-        """Its value, rounded down where it has a remainder."""
-        divisor = values[self.divisor] if isinstance(self.divisor, str) else self.divisor
-        product = self.factor * math.prod(values[name] for name in self.names)
-        return product // divisor + (values[self.more] if self.more else 0) + self.plus
+    def _text(self, values: Mapping[str, str], times: str, by: str, space: str) -> str:
+        text = times.join([*([str(self.factor)] if self.factor != 1 else []), *(values.get(n, n) for n in self.names)])
+        if self.divisor != 1:
+            text += f"{by}{values.get(str(self.divisor), self.divisor)}"
+        if self.more:
+            text += f"{space}+{space}{values.get(self.more, self.more)}"
+        if self.plus:
+            text += f"{space}{'+' if self.plus > 0 else '-'}{space}{abs(self.plus)}"
+        return text
 
     def solved(self, name: str, whole: str, values: Mapping[str, str]) -> str:
         """What `name` is, as an expression of Python, where the size is `whole` and the others are `values`."""
@@ -74,7 +60,7 @@ class Size:
         if " " in rest and (self.divisor != 1 or known):
             rest = f"({rest})"
         if self.divisor != 1:
-            rest = f"{rest} * {values[self.divisor] if isinstance(self.divisor, str) else self.divisor}"
+            rest = f"{rest} * {values.get(str(self.divisor), self.divisor)}"
         if known:
             product = " * ".join(known)
             rest = f"{rest} // {f'({product})' if len(known) > 1 else product}"
