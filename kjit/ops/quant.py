@@ -56,17 +56,20 @@ def _as_fp8(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x, dtype=FP8)
 
 
+def _scale(x: torch.Tensor, *shape: int) -> torch.Tensor:
+    return x.new_empty(shape, dtype=torch.float32)
+
+
 def _as_fp8_and_scale(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return _as_fp8(x), x.new_empty((1,), dtype=torch.float32)
+    return _as_fp8(x), _scale(x, 1)
 
 
 def _as_fp8_and_scales(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return _as_fp8(x), x.new_empty((x.shape[0], 1), dtype=torch.float32)
+    return _as_fp8(x), _scale(x, x.shape[0], 1)
 
 
 def _groups(x: torch.Tensor, group_size: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    scale = x.new_empty((x.shape[0], x.shape[1] // group_size), dtype=torch.float32)
-    return torch.empty_like(x, dtype=dtype), scale
+    return torch.empty_like(x, dtype=dtype), _scale(x, x.shape[0], x.shape[1] // group_size)
 
 
 @kjit.torch_op(outputs=_as_fp8)
@@ -106,7 +109,7 @@ def per_tensor_quant_fp8(
     if out is None:
         out = _as_fp8(x)
     if scale is None:
-        scale = x.new_empty((1,), dtype=torch.float32)
+        scale = _scale(x, 1)
     _quantise_tensor(x.dtype, device=x).find_and_quantise(x, scale, out)
     return out, scale
 
@@ -128,7 +131,7 @@ def per_token_quant_fp8(
     if out is None:
         out = _as_fp8(x)
     if scale is None:
-        scale = x.new_empty((x.shape[0], 1), dtype=torch.float32)
+        scale = _scale(x, x.shape[0], 1)
     _quantise_groups(x.dtype, FP8, device=x).quantise(x, scale, out)
     return out, scale
 
@@ -159,6 +162,6 @@ def per_token_group_quant(
     if out is None:
         out = torch.empty_like(x, dtype=dtype)
     if scale is None:
-        scale = x.new_empty((x.shape[0], x.shape[1] // group_size), dtype=torch.float32)
+        scale = _scale(x, x.shape[0], x.shape[1] // group_size)
     _quantise_groups(x.dtype, dtype, device=x).quantise(x, scale, out)
     return out, scale

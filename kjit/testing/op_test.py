@@ -315,32 +315,31 @@ class OpTest:
 
     @_for_each(lambda cls: cls.optional)
     def test_agrees_with_pytorch_where_a_tensor_is_absent(self, name: str, device: str) -> None:
-        inputs = self.make(device)
-        inputs[name] = None
+        inputs = self.make(device) | {name: None}
         expected = self.expect(inputs)
         self.check(self.run(inputs), expected, inputs)
 
-    def test_an_index_that_is_no_row_of_the_table_reads_zeros(self, device: str) -> None:
-        assert self.index is not None
-        inputs = self.make(device)
-        rows = len(inputs[self.tables[0]])
-        index = inputs[self.index]
+    @classmethod
+    def _with_a_wrong_index(cls, device: str) -> tuple[Inputs, Inputs, int]:
+        """Arguments whose index names rows that the tables do not have, the same with the number after the last row in
+        their place, and how many rows there are."""
+        assert cls.index is not None
+        inputs = cls.make(device)
+        rows = len(inputs[cls.tables[0]])
+        index = inputs[cls.index]
         wrong = torch.tensor([-1, rows, 2**31 - 1, -(2**31)]).to(index)
         index.flatten()[:4] = wrong[: index.numel()]
-        known = inputs | {self.index: torch.where((index >= 0) & (index < rows), index, rows)}
+        return inputs, inputs | {cls.index: torch.where((index >= 0) & (index < rows), index, rows)}, rows
+
+    def test_an_index_that_is_no_row_of_the_table_reads_zeros(self, device: str) -> None:
+        inputs, known, _ = self._with_a_wrong_index(device)
         for name in self.tables:  # with a row of zeros at the end
             known[name] = torch.cat([inputs[name], torch.zeros_like(inputs[name][:1])])
         expected = self.expect(known)
         self.check(self.run(inputs), expected, inputs)
 
     def test_an_index_that_is_no_row_of_the_table_is_skipped(self, device: str) -> None:
-        assert self.index is not None
-        inputs = self.make(device)
-        rows = len(inputs[self.tables[0]])
-        index = inputs[self.index]
-        wrong = torch.tensor([-1, rows, 2**31 - 1, -(2**31)]).to(index)
-        index.flatten()[:4] = wrong[: index.numel()]
-        known = inputs | {self.index: torch.where((index >= 0) & (index < rows), index, rows)}
+        inputs, known, rows = self._with_a_wrong_index(device)
         for name in self.tables:  # with a row at the end that takes what is skipped
             known[name] = torch.cat([inputs[name], inputs[name][:1]])
         expected = tuple(table[:rows] for table in self.expect(known))
