@@ -9,7 +9,7 @@ import triton.testing  # type: ignore[import-untyped, unused-ignore]
 from op_cases import Case, measured, normal, sweeps
 
 import kjit.benchmark
-from kjit.ops.activation import gelu_tanh_and_mul, silu_and_mul
+from kjit.ops.activation import gelu_tanh_and_mul, silu_and_mul, silu_and_mul_fp8
 
 
 def liger_silu(x: torch.Tensor) -> Any:
@@ -29,6 +29,10 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.gelu(gate, approximate="tanh") * up
 
 
+def silu_fp8(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return (silu(x.float()) * (1 / scale)).clamp(-448, 448).to(torch.float8_e4m3fn)
+
+
 CASES: dict[str, Case] = {}
 for width in (4096, 14_336):
     for name, ours, theirs, liger in (
@@ -42,6 +46,12 @@ for width in (4096, 14_336):
             lambda rows, width=width: 6 * rows * width,
             liger,
         )
+    CASES[f"silu_and_mul_fp8, 2 x {width:,} columns"] = Case(
+        silu_and_mul_fp8,
+        silu_fp8,
+        lambda rows, width=width: (normal(rows, 2 * width), torch.full((1,), 0.01, device="cuda")),
+        lambda rows, width=width: 5 * rows * width,
+    )
 
 
 def measure(rows: int, op: str, provider: str) -> kjit.benchmark.BenchTime:

@@ -269,20 +269,23 @@ def find_sglang(given: Path | None) -> Path:
 
     Only the part with its JIT is unpacked. It stays in the user's cache folder.
     """
+    return given.resolve() if given is not None else fetch("sglang", SGLANG_VERSION, _SGLANG_PARTS)
+
+
+def fetch(package: str, version: str, parts: Sequence[str]) -> Path:
+    """The folder with those parts of a package's wheel: fetched from PyPI, into the user's cache folder."""
     import platformdirs
 
-    if given is not None:
-        return given.resolve()
-    root = Path(platformdirs.user_cache_dir("kjit-benchmarks")) / f"sglang-{SGLANG_VERSION}"
-    if all((root / part).exists() for part in _SGLANG_PARTS):
+    root = Path(platformdirs.user_cache_dir("kjit-benchmarks")) / f"{package}-{version}"
+    if all((root / part).exists() for part in parts):
         return root
     root.mkdir(parents=True, exist_ok=True)
-    print(f"\nfetching sglang {SGLANG_VERSION} from PyPI into {root}")
+    print(f"\nfetching {package} {version} from PyPI into {root}")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    subprocess.run([*command, "--dest", str(root), f"sglang=={SGLANG_VERSION}"], check=True)
-    (wheel,) = root.glob("sglang-*.whl")
+    subprocess.run([*command, "--dest", str(root), f"{package}=={version}"], check=True)
+    (wheel,) = root.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(root, [name for name in archive.namelist() if name.startswith(_SGLANG_PARTS)])
+        archive.extractall(root, [name for name in archive.namelist() if name.startswith(tuple(parts))])
     wheel.unlink()
     return root
 

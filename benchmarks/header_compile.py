@@ -5,10 +5,10 @@
 - Every header of kjit is compiled alone, with an empty kernel, for sm_90a; those for the host with the C++ compiler
   too. A header that adds more than 0.15 of an empty kernel's time is marked, with what it brings that is not kjit's,
   and what that alone adds.
-- `add_constant`, an RMSNorm, a per-tensor quantisation to fp8 and a qk-norm of `benchmarks/kernels`, each in the unit
-  that kjit's builds generate, against SGLang 0.5.23's own in the unit that its JIT generates. Both with the same flags
-  of nvcc, and what each defines besides: kjit's builds `KJIT_CUDA_ARCH` and `KJIT_PRECOMPILED` (functions without
-  template parameters are compiled once for all modules), SGLang's `SGL_CUDA_ARCH`.
+- `add_constant` of `benchmarks/kernels`, and of `kjit/csrc` RMSNorm, the per-tensor quantisation to fp8 and qk-norm,
+  each in the unit that kjit's builds generate, against SGLang 0.5.23's own in the unit that its JIT generates. Both
+  with the same flags of nvcc, and what each defines besides: kjit's builds `KJIT_CUDA_ARCH` and `KJIT_PRECOMPILED`
+  (functions without template parameters are compiled once for all modules), SGLang's `SGL_CUDA_ARCH`.
 - An element-wise op and an RMSNorm as `kjit new` writes them, which serve tensors of every size, against SGLang's
   `add_constant` and its RMSNorm for one size.
 
@@ -52,15 +52,15 @@ _OPS = [
         common.Kernel("add_constant", "elementwise/add_constant.cuh", "add_constant<8>"),
     ),
     (
-        common.Kernel("rmsnorm", "rmsnorm.cuh", "RMSNorm<bf16_t, 4096>::run"),
+        common.Kernel("rmsnorm", "norm.cuh", "RmsNorm<bf16_t>::run", common.OPS),
         common.Kernel("rmsnorm", "elementwise/rmsnorm.cuh", "RMSNormHalfKernel<4096, true, bf16_t>::run"),
     ),
     (
-        common.Kernel("per_tensor_quant_fp8", "per_tensor_quant_fp8.cuh", "per_tensor_quant_fp8<false, bf16_t>"),
+        common.Kernel("per_tensor_quant_fp8", "quant.cuh", "find_and_quantise_tensor<bf16_t>", common.OPS),
         common.Kernel("per_tensor_quant_fp8", "gemm/per_tensor_quant_fp8.cuh", "per_tensor_quant_fp8<false, bf16_t>"),
     ),
     (
-        common.Kernel("qk_norm", "qk_norm.cuh", "QKNorm<bf16_t, 128>::run"),
+        common.Kernel("qk_norm", "rope.cuh", "QkHeads<bf16_t, 128>::qknorm", common.OPS),
         common.Kernel("qk_norm", "elementwise/qknorm.cuh", "QKNormKernel<128, true, bf16_t, true>::run"),
     ),
 ]

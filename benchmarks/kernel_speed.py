@@ -39,6 +39,7 @@ from kjit.bench.clocks import watch_throttling
 from kjit.bench.hardware import find_hardware
 from kjit.benchmark import quick, rotated
 from kjit.build.miss import ensure_built
+from kjit.ops import quant
 from kjit.runtime.load import load_variant
 from kjit.spec import Target, Variant
 
@@ -288,16 +289,27 @@ def _quant(is_quick: bool, *, static: bool) -> Iterator[Case]:
         if is_quick and dtype != torch.bfloat16:
             continue
         symbol = f"per_tensor_quant_fp8<{str(static).lower()}, {cpp}>"
+        ours = f"quantise_tensor<{cpp}>" if static else f"find_and_quantise_tensor<{cpp}>"
         yield Case(
             "quant_static" if static else "quant_dynamic",
             dtype,
             4096,
-            Kernel("quantise_tensor", "quant.cuh", f"quantise_tensor<{cpp}, {str(not static).lower()}>", common.OPS),
+            Kernel("quantise_tensor", "quant.cuh", ours, common.OPS),
             Kernel("per_tensor_quant_fp8", "gemm/per_tensor_quant_fp8.cuh", symbol),
             functools.partial(make, dtype=dtype),
             dtype.itemsize * (1 if static else 2) + 1,
-            lambda x, out, scale: (x, scale, out),
+            _static_arguments if static else _dynamic_arguments,
         )
+
+
+def _static_arguments(x: torch.Tensor, out: torch.Tensor, scale: torch.Tensor) -> Arguments:
+    return x, scale, out
+
+
+def _dynamic_arguments(x: torch.Tensor, out: torch.Tensor, scale: torch.Tensor) -> Arguments:
+    """With the memory that kjit's wrapper brings along."""
+    largest = scale.new_empty(quant.MOST_BLOCKS) if x.numel() > quant.ONE_ROW else None
+    return x, largest, scale, out
 
 
 def _qk_norm(is_quick: bool) -> Iterator[Case]:

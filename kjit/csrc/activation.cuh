@@ -1,4 +1,5 @@
-// out = activation(gate) * up, where gate and up are the halves of a row of x: the activation of a feed-forward layer.
+// out = activation(gate) * up, where gate and up are the halves of a row of x: the activation of a feed-forward layer;
+// and the same in fp8, divided by a scale.
 
 #pragma once
 
@@ -31,9 +32,10 @@ struct GeluTanh {
 
 constexpr int kBlock = 256;
 
-template <typename T, typename Activation, int kVec>
-__global__ void __launch_bounds__(kBlock)
-    act_and_mul_kernel(const T* x, T* out, int64_t vectors, device::math::fast_mod_div_u32_t row_vectors) {
+/// Results are divided by `*scale`, unless it is null.
+template <typename T, typename Out, typename Activation, int kVec>
+__global__ void __launch_bounds__(kBlock) act_and_mul_kernel(const T* x, const float* scale, Out* out, int64_t vectors,
+                                                             device::math::fast_mod_div_u32_t row_vectors) {
   using namespace device;
   const int64_t i = int64_t{blockIdx.x} * kBlock + threadIdx.x;
   PDLBegin();
@@ -41,32 +43,48 @@ __global__ void __launch_bounds__(kBlock)
   const int64_t row = vectors <= UINT32_MAX ? static_cast<uint32_t>(i) / row_vectors : i / uint32_t{row_vectors};
   const int64_t at = i + row * row_vectors;  // of the gate: 2 * row_vectors to a row
   AlignedVector<T, kVec> gate, up;
+  AlignedVector<Out, kVec> results;
   gate.load(x, at);
   up.load(x, at + row_vectors);
+  const float divisor = scale == nullptr ? 1.0f : *scale, factor = divisor == 0 ? 0.0f : 1.0f / divisor;
 #pragma unroll
-  for (int j = 0; j < kVec; ++j) gate[j] = Activation::of(gate[j]) * static_cast<float>(up[j]);
-  gate.store(out, i);
+  for (int j = 0; j < kVec; ++j) results[j] = Activation::of(gate[j]) * static_cast<float>(up[j]) * factor;
+  results.store(out, i);
+}
+
+template <typename T, typename Out, typename Activation>
+void launch(host::SymbolicDevice& gpu, TensorView x, const float* scale, TensorView out) {
+  using namespace host;
+  constexpr int kVec = device::kMaxVecBytes / sizeof(T);
+  SymbolicSize N{"N"}, D{"D"};
+  TensorMatcher({N, D}).with_device<kDLCUDA>(gpu).with_dtype<Out>().verify(out, "out");
+  TensorMatcher({N, 2 * D}).with_device<kDLCUDA>(gpu).with_dtype<T>().verify(x, "x");
+  const int64_t size = D.unwrap(), numel = N.unwrap() * size;
+  if (numel == 0) return;
+  const auto* from = static_cast<const T*>(x.data_ptr());
+  auto* to = static_cast<Out*>(out.data_ptr());
+  const bool is_aligned = reinterpret_cast<uintptr_t>(from) % (kVec * sizeof(T)) == 0 &&
+                          reinterpret_cast<uintptr_t>(to) % (kVec * sizeof(Out)) == 0 && size % kVec == 0;
+  const int vec = is_aligned ? kVec : 1;
+  const device::math::fast_mod_div_u32_t row_vectors(static_cast<uint32_t>(size / vec));
+  LaunchKernel(div_ceil(numel / vec, int64_t{kBlock}), kBlock, gpu.unwrap())
+      .enable_pdl()(
+          is_aligned ? act_and_mul_kernel<T, Out, Activation, kVec> : act_and_mul_kernel<T, Out, Activation, 1>, from,
+          scale, to, numel / vec, row_vectors);
 }
 
 template <typename T, typename Activation>
 void act_and_mul(TensorView x, TensorView out) {
-  using namespace host;
-  constexpr int kVec = device::kMaxVecBytes / sizeof(T);
-  SymbolicDevice gpu;
-  SymbolicSize N{"N"}, D{"D"}, both{"2 * D"};
-  TensorMatcher({N, D}).with_device<kDLCUDA>(gpu).with_dtype<T>().verify(out, "out");
-  TensorMatcher({N, both}).with_device<kDLCUDA>(gpu).with_dtype<T>().verify(x, "x");
-  const int64_t size = D.unwrap(), numel = N.unwrap() * size;
-  RuntimeCheck(both.unwrap() == 2 * size, "Size mismatch: a row of x has ", both.unwrap(), " elements, not 2 * ", size);
-  if (numel == 0) return;
-  const auto* from = static_cast<const T*>(x.data_ptr());
-  auto* to = static_cast<T*>(out.data_ptr());
-  const auto places = reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to) | (size * sizeof(T));
-  const int vec = places % (kVec * sizeof(T)) == 0 ? kVec : 1;
-  const device::math::fast_mod_div_u32_t row_vectors(static_cast<uint32_t>(size / vec));
-  LaunchKernel(div_ceil(numel / vec, int64_t{kBlock}), kBlock, gpu.unwrap())
-      .enable_pdl()(vec == 1 ? act_and_mul_kernel<T, Activation, 1> : act_and_mul_kernel<T, Activation, kVec>, from, to,
-                    numel / vec, row_vectors);
+  host::SymbolicDevice gpu;
+  launch<T, T, Activation>(gpu, x, nullptr, out);
+}
+
+/// Quantised with a scale that is given.
+template <typename T, typename Activation>
+void act_and_mul_fp8(TensorView x, TensorView scale, TensorView out) {
+  host::SymbolicDevice gpu;
+  host::TensorMatcher({1}).with_device<kDLCUDA>(gpu).with_dtype<float>().verify(scale, "scale");
+  launch<T, fp8_e4m3_t, Activation>(gpu, x, static_cast<const float*>(scale.data_ptr()), out);
 }
 
 }  // namespace

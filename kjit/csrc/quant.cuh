@@ -1,15 +1,14 @@
 // Quantisation to 8 bits: of a whole tensor with one scale, of groups of a row with a scale each.
 //
-//   scale = max(abs(x)) / max(Q)      unless it is given
+//   scale = max(abs(x)) * (1 / max(Q))      unless it is given
 //   out   = Q(x * (1 / scale))        rounded to nearest even, saturated; 0 where scale is 0
 
 #pragma once
 
+#include <kjit/launch.h>
 #include <kjit/patterns/elementwise.h>
 #include <kjit/patterns/rowwise.h>
-#include <kjit/atomic.cuh>
 #include <kjit/cta.cuh>
-#include <kjit/runtime.cuh>
 
 #include <cstdint>
 #include <type_traits>
@@ -18,8 +17,9 @@ namespace {
 
 using namespace kjit;
 
+/// What the largest absolute value becomes in `Q`, inverse.
 template <typename Q>
-constexpr float kLargest = std::is_same_v<Q, int8_t> ? 127.0f : 448.0f;
+constexpr float kInverseLargest = 1.0f / (std::is_same_v<Q, int8_t> ? 127.0f : 448.0f);
 
 /// With the scale in GPU memory: one float32 for all elements.
 template <typename T>
@@ -34,63 +34,69 @@ struct QuantiseTensor {
 
 constexpr int kBlock = 256;
 
-/// `*scale` becomes the larger one of what it is and max(abs(x)) / 448.
+/// `largest[i]` is max(abs(x)) of what block i has.
 template <typename T, int kVec>
-__global__ void __launch_bounds__(kBlock) find_scale_kernel(const T* x, int64_t numel, float* scale) {
+__global__ void __launch_bounds__(kBlock) find_largest_kernel(const T* x, int64_t vectors, float* largest) {
   using namespace device;
   __shared__ float smem[kWarpThreads];
   const int64_t thread = int64_t{blockIdx.x} * kBlock + threadIdx.x, step = int64_t{gridDim.x} * kBlock;
   PDLBegin();
-  float largest = 0;
+  float mine = 0;
 #pragma unroll 4
-  for (int64_t i = thread; i < numel / kVec; i += step) {
+  for (int64_t i = thread; i < vectors; i += step) {
     AlignedVector<T, kVec> values;
     values.load(x, i);
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) largest = fmaxf(largest, fabsf(static_cast<float>(values[j])));
+    for (int j = 0; j < kVec; ++j) mine = fmaxf(mine, fabsf(static_cast<float>(values[j])));
   }
-  for (int64_t i = numel / kVec * kVec + thread; i < numel; i += step) {
-    largest = fmaxf(largest, fabsf(static_cast<float>(x[i])));
-  }
-  largest = cta::reduce_max<kBlock>(largest, smem);
-  if (threadIdx.x == 0) atomic::max(scale, largest / kLargest<fp8_e4m3_t>);
+  mine = cta::reduce_max<kBlock>(mine, smem);
+  if (threadIdx.x == 0) largest[blockIdx.x] = mine;
 }
 
-template <typename T, bool kFindsScale>
-void quantise_tensor(TensorView x, TensorView scale, TensorView out) {
-  using namespace host;
-  SymbolicDevice gpu;
-  SymbolicShape shape{"shape"};
-  TensorMatcher(shape).with_device<kDLCUDA>(gpu).with_dtype<T>().verify(x, "x");
-  TensorMatcher(shape).with_device<kDLCUDA>(gpu).with_dtype<fp8_e4m3_t>().verify(out, "out");
-  TensorMatcher({1}).with_device<kDLCUDA>(gpu).with_dtype<float>().verify(scale, "scale");
-  const int64_t numel = shape.numel();
-  auto* factor = static_cast<float*>(scale.data_ptr());
-  if constexpr (kFindsScale) {
-    constexpr int kVec = device::kMaxVecBytes / sizeof(T);
-    const DLDevice device = gpu.unwrap();
-    RuntimeDeviceCheck(cudaMemsetAsync(factor, 0, sizeof(float), LaunchKernel::resolve_device(device)));
-    const bool is_aligned = reinterpret_cast<uintptr_t>(x.data_ptr()) % (kVec * sizeof(T)) == 0;
-    const int64_t most = int64_t{8} * runtime::get_sm_count(device.device_id);
-    const int64_t blocks = div_ceil(numel, int64_t{kBlock} * kVec);
-    if (numel > 0) {
-      LaunchKernel(blocks < most ? blocks : most, kBlock, device)
-          .enable_pdl()(is_aligned ? find_scale_kernel<T, kVec> : find_scale_kernel<T, 1>,
-                        static_cast<const T*>(x.data_ptr()), numel, factor);
-    }
+/// Makes the scale of what `count` blocks found.
+template <typename T, int kVec>
+__global__ void __launch_bounds__(kBlock)
+    quantise_kernel(const T* x, int64_t vectors, const float* largest, int count, float* scale, fp8_e4m3_t* out) {
+  using namespace device;
+  __shared__ float smem[kWarpThreads];
+  const int64_t thread = int64_t{blockIdx.x} * kBlock + threadIdx.x, step = int64_t{gridDim.x} * kBlock;
+  PDLBegin();
+  float all = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kBlock) all = fmaxf(all, largest[i]);
+  const float divisor = cta::reduce_max<kBlock>(all, smem) * kInverseLargest<fp8_e4m3_t>;
+  const float factor = divisor > 0 ? 1.0f / divisor : 0.0f;
+  if (thread == 0) *scale = divisor;
+#pragma unroll 4
+  for (int64_t i = thread; i < vectors; i += step) {
+    AlignedVector<T, kVec> values;
+    AlignedVector<fp8_e4m3_t, kVec> results;
+    values.load(x, i);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) results[j] = static_cast<float>(values[j]) * factor;
+    results.store(out, i);
   }
-  elementwise(QuantiseTensor<T>{factor}, numel, gpu, In<T>(x), Out<fp8_e4m3_t>(out));
 }
 
-/// Groups of `D / groups` elements of a row.
+/// The largest value of at least 0, NaN left out.
+struct Largest {
+  float value = 0;
+
+  KJIT_MATH Largest combine(Largest other) const { return {fmaxf(value, other.value)}; }
+  template <typename Lanes>
+  KJIT_MATH Largest combine_lanes(const Lanes& lanes) const {
+    return {lanes.max(value)};
+  }
+};
+
+/// Rows with a scale each, which is found: of groups of `D / groups` elements, or of a whole tensor.
 template <typename T, typename Q>
-struct QuantiseGroups {
+struct QuantiseRows {
   using Value = compute_t<Q>;
 
-  KJIT_MATH Max<float> term(float x) const { return {abs(x)}; }
-  KJIT_MATH float row(Max<float> total, float, float& scale) const {
-    scale = total.value > 0 ? total.value / kLargest<Q> : 0.0f;
-    return total.value > 0 ? kLargest<Q> / total.value : 0.0f;
+  KJIT_MATH Largest term(float x) const { return {fabsf(x)}; }
+  KJIT_MATH float row(Largest total, float, float& scale) const {
+    scale = total.value * kInverseLargest<Q>;
+    return scale > 0 ? 1.0f / scale : 0.0f;
   }
   KJIT_MATH void element(float inverse_scale, float x, Value& out) const {
     if constexpr (std::is_same_v<Q, int8_t>) {
@@ -110,8 +116,52 @@ struct QuantiseGroups {
     const int64_t columns = D.unwrap(), count = groups.unwrap();
     RuntimeCheck(count > 0 && columns % count == 0, "Size mismatch: ", columns, " columns are not ", count, " groups");
     const RowSizes sizes{.num_rows = B.unwrap() * count, .row_size = columns / count};
-    rowwise(QuantiseGroups{}, sizes, device, In<T>(x), OutPerRow<float>(scale), Out<Q>(out));
+    rowwise(QuantiseRows{}, sizes, device, In<T>(x), OutPerRow<float>(scale), Out<Q>(out));
   }
 };
+
+template <typename T>
+void quantise_tensor(TensorView x, TensorView scale, TensorView out) {
+  using namespace host;
+  SymbolicDevice gpu;
+  SymbolicShape shape{"shape"};
+  TensorMatcher(shape).with_device<kDLCUDA>(gpu).with_dtype<T>().verify(x, "x");
+  TensorMatcher(shape).with_device<kDLCUDA>(gpu).with_dtype<fp8_e4m3_t>().verify(out, "out");
+  TensorMatcher({1}).with_device<kDLCUDA>(gpu).with_dtype<float>().verify(scale, "scale");
+  elementwise(QuantiseTensor<T>{static_cast<const float*>(scale.data_ptr())}, shape.numel(), gpu, In<T>(x),
+              Out<fp8_e4m3_t>(out));
+}
+
+/// With a scale that is found: of few elements as of one row, of more in two passes, where `largest` has an element for
+/// each block.
+template <typename T>
+void find_and_quantise_tensor(TensorView x, Optional<TensorView> largest, TensorView scale, TensorView out) {
+  using namespace host;
+  SymbolicDevice gpu;
+  SymbolicShape shape{"shape"};
+  SymbolicSize most{"blocks"};
+  TensorMatcher(shape).with_device<kDLCUDA>(gpu).with_dtype<T>().verify(x, "x");
+  TensorMatcher(shape).with_device<kDLCUDA>(gpu).with_dtype<fp8_e4m3_t>().verify(out, "out");
+  TensorMatcher({1}).with_device<kDLCUDA>(gpu).with_dtype<float>().verify(scale, "scale");
+  const int64_t numel = shape.numel();
+  if (!largest.has_value()) {
+    return rowwise(QuantiseRows<T, fp8_e4m3_t>{}, {.num_rows = 1, .row_size = numel}, gpu, In<T>(x),
+                   OutPerRow<float>(scale), Out<fp8_e4m3_t>(out));
+  }
+  TensorMatcher({most}).with_device<kDLCUDA>(gpu).with_dtype<float>().verify(*largest, "largest");
+  constexpr int kVec = device::kMaxVecBytes / sizeof(T);
+  const auto* from = static_cast<const T*>(x.data_ptr());
+  auto* to = static_cast<fp8_e4m3_t*>(out.data_ptr());
+  const bool is_aligned = (reinterpret_cast<uintptr_t>(from) | numel * sizeof(T)) % (kVec * sizeof(T)) == 0 &&
+                          reinterpret_cast<uintptr_t>(to) % kVec == 0;
+  const int64_t vectors = is_aligned ? numel / kVec : numel, all = div_ceil(vectors, int64_t{kBlock});
+  const int blocks = static_cast<int>(all < most.unwrap() ? all : most.unwrap());
+  auto* of_block = static_cast<float*>(largest->data_ptr());
+  LaunchKernel(blocks, kBlock, gpu.unwrap())
+      .enable_pdl()(is_aligned ? find_largest_kernel<T, kVec> : find_largest_kernel<T, 1>, from, vectors, of_block);
+  LaunchKernel(blocks, kBlock, gpu.unwrap())
+      .enable_pdl()(is_aligned ? quantise_kernel<T, kVec> : quantise_kernel<T, 1>, from, vectors,
+                    static_cast<const float*>(of_block), blocks, static_cast<float*>(scale.data_ptr()), to);
+}
 
 }  // namespace

@@ -1,8 +1,9 @@
 """Quantisation to 8 bits, with one scale for a tensor, a token (row) or a group of a row's elements.
 
-The scale is such that the largest absolute value becomes the largest of the type, 448 in fp8 (e4m3) and 127 in int8,
-and results are bit for bit `(x.float() * (1 / scale))`, rounded by PyTorch's cast: to nearest even, saturated. Where a
-scale is found, all that it belongs to being zero, the scale is zero and so are results.
+The scale is such that the largest absolute value becomes the largest of the type, 448 in fp8 (e4m3) and 127 in int8:
+`largest * (1 / 448)`. Results are bit for bit `x.float() * (1 / scale)`, rounded by PyTorch's cast: to nearest even,
+saturated. Where a scale is found, NaN is left out, and all that it belongs to being zero, the scale is zero and so are
+results.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ import kjit
 from kjit.ops._floats import CSRC, FLOATS, check_dtype
 
 FP8 = torch.float8_e4m3fn
+ONE_ROW = 2**16
+"""Elements up to which a cluster finds a scale and uses it sooner than all of the GPU in two launches."""
+MOST_BLOCKS = 1024
+"""Blocks that find a scale, at most."""
 
 
 class OfTensors(Protocol):
@@ -22,7 +27,9 @@ class OfTensors(Protocol):
 
     def quantise(self, x: torch.Tensor, scale: torch.Tensor, out: torch.Tensor, /) -> None: ...
 
-    def find_and_quantise(self, x: torch.Tensor, scale: torch.Tensor, out: torch.Tensor, /) -> None: ...
+    def find_and_quantise(
+        self, x: torch.Tensor, largest: torch.Tensor | None, scale: torch.Tensor, out: torch.Tensor, /
+    ) -> None: ...
 
 
 class OfGroups(Protocol):
@@ -36,8 +43,8 @@ def _quantise_tensor(dtype: torch.dtype) -> kjit.Spec:
     check_dtype("per_tensor_quant_fp8", dtype)
     args = kjit.make_cpp_args(dtype)
     wrappers = [
-        ("quantise", f"quantise_tensor<{args}, false>"),
-        ("find_and_quantise", f"quantise_tensor<{args}, true>"),
+        ("quantise", f"quantise_tensor<{args}>"),
+        ("find_and_quantise", f"find_and_quantise_tensor<{args}>"),
     ]
     return kjit.Spec("per_tensor_quant_fp8", *args, cuda_files=[CSRC / "quant.cuh"], cuda_wrappers=wrappers)
 
@@ -48,7 +55,7 @@ def _quantise_groups(dtype: torch.dtype, to: torch.dtype) -> kjit.Spec:
     if to not in (FP8, torch.int8):
         raise TypeError(f"per_token_group_quant: {to} is neither {FP8} nor {torch.int8}")
     args = kjit.make_cpp_args(dtype, to)
-    wrappers = [("quantise", f"QuantiseGroups<{args}>::run")]
+    wrappers = [("quantise", f"QuantiseRows<{args}>::run")]
     return kjit.Spec("per_token_group_quant", *args, cuda_files=[CSRC / "quant.cuh"], cuda_wrappers=wrappers)
 
 
@@ -96,7 +103,7 @@ def static_quant_fp8(x: torch.Tensor, scale: torch.Tensor, *, out: torch.Tensor 
 def per_tensor_quant_fp8(
     x: torch.Tensor, *, out: torch.Tensor | None = None, scale: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Quantise a tensor to fp8 (e4m3) with the scale that its largest absolute value needs, NaN left out.
+    """Quantise a tensor to fp8 (e4m3) with the scale that its largest absolute value needs.
 
     Args:
         x: T[...], contiguous; T is bfloat16, float16 or float32.
@@ -110,7 +117,8 @@ def per_tensor_quant_fp8(
         out = _as_fp8(x)
     if scale is None:
         scale = _scale(x, 1)
-    _quantise_tensor(x.dtype, device=x).find_and_quantise(x, scale, out)
+    largest = _scale(x, MOST_BLOCKS) if x.numel() > ONE_ROW else None
+    _quantise_tensor(x.dtype, device=x).find_and_quantise(x, largest, scale, out)
     return out, scale
 
 

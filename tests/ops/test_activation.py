@@ -9,7 +9,15 @@ import torch
 
 import kjit.testing
 from kjit.ops._floats import FLOATS
-from kjit.ops.activation import _act_and_mul, gelu_and_mul, gelu_tanh_and_mul, silu_and_mul
+from kjit.ops.activation import (
+    _act_and_mul,
+    gelu_and_mul,
+    gelu_and_mul_fp8,
+    gelu_tanh_and_mul,
+    gelu_tanh_and_mul_fp8,
+    silu_and_mul,
+    silu_and_mul_fp8,
+)
 
 device = kjit.testing.device_fixture("cuda")
 
@@ -43,5 +51,21 @@ def test_gelu(op: Any, approximate: str, columns: int, device: str) -> None:
 
 
 def test_refuses_rows_that_are_no_two_halves(device: str) -> None:
-    with pytest.raises(RuntimeError, match="has 7 elements, not 2"):
+    with pytest.raises(RuntimeError, match=r"2\*D.*expected 6, as D is 3"):
         silu_and_mul(torch.zeros(2, 7, device=device))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("columns", [7, 1024])
+@pytest.mark.parametrize(
+    ("op", "plain"),
+    [(silu_and_mul_fp8, silu_and_mul), (gelu_and_mul_fp8, gelu_and_mul), (gelu_tanh_and_mul_fp8, gelu_tanh_and_mul)],
+)
+def test_results_in_fp8(op: Any, plain: Any, columns: int, dtype: torch.dtype, device: str) -> None:
+    x = kjit.testing.random_tensor((3, 2 * columns), dtype, device) * 4
+    scale = torch.full((1,), 0.02, device=device)  # some results are saturated
+    expected = (plain(x.float()) / scale).clamp(-448, 448)
+    out = op(x, scale)
+    assert out.dtype == torch.float8_e4m3fn
+    torch.testing.assert_close(out.float(), expected, rtol=2**-4, atol=2**-10)
+    assert not bool(op(x, torch.zeros_like(scale)).float().any())

@@ -24,22 +24,45 @@ def inverse(scale: torch.Tensor) -> torch.Tensor:
     return torch.where(scale == 0, 0, 1 / scale)
 
 
+def scale_of(largest: torch.Tensor, dtype: torch.dtype = FP8) -> torch.Tensor:
+    return largest * (1 / torch.tensor(127.0 if dtype == torch.int8 else 448.0))
+
+
 def expected_groups(x: torch.Tensor, group_size: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     groups = x.float().cpu().view(x.shape[0], x.shape[1] // group_size, group_size)
     largest = groups.abs().amax(-1)
-    limit = torch.full_like(largest, 127 if dtype == torch.int8 else 448)  # torch multiplies by 1 / a number
-    factor = torch.where(largest > 0, limit / largest, 0)
-    return quantised(groups, factor[..., None], dtype).view(x.shape), largest / limit
+    scale = scale_of(largest, dtype)
+    return quantised(groups, inverse(scale)[..., None], dtype).view(x.shape), scale
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("numel", [0, 1, 7, 4096, 100_003])
+@pytest.mark.parametrize("numel", [0, 1, 7, 4096, 50_001, 100_003, 131_072])
 def test_one_scale_that_is_found(numel: int, dtype: torch.dtype, device: str) -> None:
     x = kjit.testing.random_tensor((numel,), dtype, device) * 3
     out, scale = per_tensor_quant_fp8(x)
     largest = x.float().abs().max() if numel > 0 else torch.zeros(())
-    assert scale.item() == (largest.cpu() / torch.tensor(448.0)).item()
+    assert scale.item() == scale_of(largest.cpu()).item()
     assert torch.equal(out.view(torch.int8).cpu(), quantised(x, inverse(scale)))
+
+
+@pytest.mark.parametrize("numel", [1000, 100_000])
+def test_nan_does_not_count_for_a_scale(numel: int, device: str) -> None:
+    x = kjit.testing.random_tensor((numel,), torch.float32, device)
+    x[[0, 9]] = torch.nan
+    out, scale = per_tensor_quant_fp8(x)
+    assert scale.item() == scale_of(x.nan_to_num(0).abs().max().cpu()).item()
+    assert out.float().isnan().nonzero().flatten().tolist() == [0, 9]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_more_than_two_to_the_31_elements() -> None:
+    numel = 2**31 + 4099
+    x = torch.full((numel,), 0.5, dtype=torch.bfloat16, device="cuda")
+    x[-1], x[2**31] = -896.0, 448.0
+    out, scale = per_tensor_quant_fp8(x)
+    assert scale.item() == 2.0
+    assert [out[at].float().item() for at in (-1, 2**31, 0)] == [-448.0, 224.0, 0.25]
+    assert torch.equal(static_quant_fp8(x, scale).view(torch.int8), out.view(torch.int8))
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3])
@@ -52,11 +75,12 @@ def test_one_scale_that_is_given(offset: int, device: str) -> None:
     assert not bool(out.float().any())
 
 
-def test_the_scale_of_a_tensor_replaces_what_was_there(device: str) -> None:
-    x = kjit.testing.random_tensor((1001,), torch.bfloat16, device)[1:]
+@pytest.mark.parametrize("numel", [1000, 100_000])
+def test_the_scale_of_a_tensor_replaces_what_was_there(numel: int, device: str) -> None:
+    x = kjit.testing.random_tensor((numel + 1,), torch.bfloat16, device)[1:]
     scale = torch.full((1,), 1e9, device=device)
     per_tensor_quant_fp8(x, scale=scale)
-    assert scale.item() == (x.float().abs().max().cpu() / torch.tensor(448.0)).item()
+    assert scale.item() == scale_of(x.float().abs().max().cpu()).item()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

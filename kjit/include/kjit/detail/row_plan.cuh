@@ -55,12 +55,14 @@ struct RowTuning {
   static constexpr bool kTermReadsColumns = Rules::kTermReadsColumns;
 
   static constexpr int vectors_for(int tensors) { return tensors <= 2 ? 4 : tensors <= 4 ? 2 : 1; }
+  /// Whether columns of a row that is held come when its total is known: two of them beside more of the row.
+  static constexpr bool kLoadsLate = kInputs <= 1 && kColumns == 2 && !kTermReadsColumns;
   /// Vectors of a row in each thread, so that all inputs and columns fit into the registers; of short rows, where the
   /// more threads run, the better; and of long rows, beside which columns are not held unless their total needs them.
-  static constexpr int kParts = vectors_for(kInputs + kColumns);
+  static constexpr int kParts = kLoadsLate ? 4 : vectors_for(kInputs + kColumns);
   static constexpr int kShortParts = kParts < 2 ? kParts : 2;
   /// Of rows that begin anywhere; each vector is cut out of two, and of columns too where a total needs them.
-  static constexpr int kAnywhereParts = kTermReadsColumns && kColumns > 0 ? kShortParts : kParts;
+  static constexpr int kAnywhereParts = (kTermReadsColumns && kColumns > 0) || kLoadsLate ? kShortParts : kParts;
   /// Threads of the largest block that has short rows, and how many of them an SM has registers for.
   static constexpr bool kIsLight = kInputs <= 1 && kColumns <= 1;
   static constexpr int kShortBlock = kIsLight ? 768 : kMaxRowBlock;
@@ -70,7 +72,9 @@ struct RowTuning {
   static constexpr int kLongParts = kLongHeld <= 1 ? 8 : kLongHeld == 2 ? 4 : kLongHeld <= 4 ? 2 : 1;
 
   /// Whether columns are held like rows, by threads with so many vectors.
-  static constexpr bool holds_columns(int parts) { return kTermReadsColumns || parts <= (kParts > 3 ? kParts : 3); }
+  static constexpr bool holds_columns(int parts) {
+    return kTermReadsColumns || parts <= (kLoadsLate ? kShortParts : kParts > 3 ? kParts : 3);
+  }
 
   /// How many vectors of each column come through shared memory, for a thread of a long row.
   static constexpr int late_columns(int parts) {

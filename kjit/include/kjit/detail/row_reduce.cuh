@@ -70,24 +70,42 @@ KJIT_DEVICE Total shuffled(const Total& total, int offset) {
   }
 }
 
-/// Combines with the lane `offset` further, the same in both of them: the lower one comes first.
-template <typename Total>
-KJIT_DEVICE Total combined_with_lane(const Total& total, int offset) {
-  const Total other = shuffled(total, offset);
-  if constexpr (std::is_arithmetic_v<Total>) {
-    return combined(total, other);
-  } else {
-    const bool is_lower = (threadIdx.x & static_cast<unsigned>(offset)) == 0;
-    return combined(is_lower ? total : other, is_lower ? other : total);
+/// `count` lanes side by side in a warp, a power of two: what combines a value of each, the same in all of them, bit by
+/// bit. All lanes of the warp call.
+struct Lanes {
+  int count;
+
+  template <typename S>
+  KJIT_DEVICE S sum(S value) const {
+    return each(value, [](S one, S other) { return one + other; });
   }
-}
+  template <typename S>
+  KJIT_DEVICE S max(S value) const {
+    return each(value, [](S one, S other) { return ::max(one, other); });
+  }
+  /// `combine` gets the value of the lower lane first.
+  template <typename Total>
+  KJIT_DEVICE Total combine(Total total) const {
+    return each(total, [](const Total& one, const Total& other) { return combined(one, other); });
+  }
+
+ private:
+  template <typename Total, typename Combine>
+  KJIT_DEVICE Total each(Total total, const Combine& combine) const {
+#pragma unroll
+    for (int offset = static_cast<int>(kWarp) / 2; offset > 0; offset /= 2) {
+      if (offset >= count) continue;
+      const Total other = shuffled(total, offset);
+      const bool is_lower = (threadIdx.x & static_cast<unsigned>(offset)) == 0;
+      total = std::is_arithmetic_v<Total> || is_lower ? combine(total, other) : combine(other, total);
+    }
+    return total;
+  }
+};
 
 template <typename Total>
-KJIT_DEVICE Total combined_in_warp(Total total) {
-#pragma unroll
-  for (unsigned offset = kWarp / 2; offset > 0; offset /= 2)
-    total = combined_with_lane(total, static_cast<int>(offset));
-  return total;
+KJIT_DEVICE Total combined_in_warp(const Total& total) {
+  return combined_across(total, Lanes{static_cast<int>(kWarp)});
 }
 
 /// Where this block learns the totals of the others of its cluster.
@@ -187,10 +205,7 @@ KJIT_DEVICE Total finish_total(Total total, int threads) {
   if constexpr (kClusters && kMaxCluster > 1) {
     if (threads > static_cast<int>(blockDim.x)) return finish_in_cluster<Total>();
   }
-#pragma unroll
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    if (offset < threads) total = combined_with_lane(total, offset);
-  }
+  total = combined_across(total, Lanes{threads < static_cast<int>(kWarp) ? threads : static_cast<int>(kWarp)});
   if (threads <= static_cast<int>(kWarp)) return total;
 
   __shared__ std::uint32_t of_warp[kWarp][TotalWords<Total>::kCount];
@@ -201,8 +216,11 @@ KJIT_DEVICE Total finish_total(Total total, int threads) {
     for (std::size_t i = 0; i < copy.kCount; ++i) of_warp[threadIdx.x / kWarp][i] = copy.words[i];
   }
   __syncthreads();
-  const bool has_warp = lane < static_cast<unsigned>(threads) / kWarp;
-  return combined_in_warp(has_warp ? TotalWords<Total>(of_warp[lane]).total() : Total{});
+  // The totals of so many warps, a power of two, are in as many lanes, and again in those behind.
+  const unsigned warps = static_cast<unsigned>(threads) / kWarp, places = 1u << (32 - __clz(warps - 1));
+  const unsigned warp = lane % places;
+  return combined_across(warp < warps ? TotalWords<Total>(of_warp[warp]).total() : Total{},
+                         Lanes{static_cast<int>(places)});
 }
 
 }  // namespace kjit::details

@@ -245,6 +245,14 @@ struct Welford {
     }
     return {number, middle, details::sum_of<kCount>(sums)};
   }
+
+  /// Of all lanes, with one division.
+  template <typename Lanes>
+  KJIT_MATH Welford combine_lanes(const Lanes& lanes) const {
+    const S number = lanes.sum(count);
+    const S middle = number > 0 ? details::quotient(lanes.sum(count * mean), number) : S{0};
+    return {number, middle, lanes.sum(squares + count * (mean - middle) * (mean - middle))};
+  }
 };
 
 /// The largest value, and the sum of `exp(value - max)` over all: softmax in one pass (Milakov and Gimelshein, "Online
@@ -296,6 +304,13 @@ struct OnlineSoftmax {
     return {largest, sum};
   }
 
+  /// Of all lanes, with one exponential in each.
+  template <typename Lanes>
+  KJIT_MATH OnlineSoftmax combine_lanes(const Lanes& lanes) const {
+    const S largest = lanes.max(max);
+    return {largest, lanes.sum(scaled(largest))};
+  }
+
  private:
   /// The sum, as if `largest` were the largest value. Without any value it is 0, whatever that is.
   KJIT_MATH S scaled(S largest) const {
@@ -316,6 +331,9 @@ struct Both {
   template <int kCount>
     requires(details::CombinesAll<First> || details::CombinesAll<Second>)
   KJIT_MATH static Both combine_all(const Both (&terms)[kCount]);
+
+  template <typename Lanes>
+  KJIT_MATH Both combine_lanes(const Lanes& lanes) const;
 };
 
 namespace details {
@@ -366,6 +384,18 @@ KJIT_MATH Total all_combined(const Total (&totals)[kCount]) {
   }
 }
 
+/// Combines one of each of `lanes`: numbers are summed. A total may say how that takes less than two at a time.
+template <typename Total, typename Lanes>
+KJIT_MATH Total combined_across(const Total& total, const Lanes& lanes) {
+  if constexpr (std::is_arithmetic_v<Total>) {
+    return lanes.sum(total);
+  } else if constexpr (requires { total.combine_lanes(lanes); }) {
+    return total.combine_lanes(lanes);
+  } else {
+    return lanes.combine(total);
+  }
+}
+
 }  // namespace details
 
 template <typename First, typename Second>
@@ -384,6 +414,12 @@ KJIT_MATH Both<First, Second> Both<First, Second>::combine_all(const Both (&term
     seconds[i] = terms[i].second;
   }
   return {details::all_combined(firsts), details::all_combined(seconds)};
+}
+
+template <typename First, typename Second>
+template <typename Lanes>
+KJIT_MATH Both<First, Second> Both<First, Second>::combine_lanes(const Lanes& lanes) const {
+  return {details::combined_across(first, lanes), details::combined_across(second, lanes)};
 }
 
 }  // namespace kjit
