@@ -1,8 +1,6 @@
-"""How fast are activations times values, and how fast are PyTorch and Liger?"""
+"""How fast are activations times values, and how fast is PyTorch?"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton.testing  # type: ignore[import-untyped, unused-ignore]
@@ -10,13 +8,6 @@ from op_cases import Case, measured, normal, sweeps
 
 import kjit.benchmark
 from kjit.ops.activation import gelu_tanh_and_mul, silu_and_mul, silu_and_mul_fp8
-
-
-def liger_silu(x: torch.Tensor) -> Any:
-    from liger_kernel.ops.swiglu import swiglu_forward  # type: ignore[import-not-found, unused-ignore]
-
-    gate, up = x.chunk(2, -1)
-    return swiglu_forward(gate, up)[-1]
 
 
 def silu(x: torch.Tensor) -> torch.Tensor:
@@ -35,16 +26,12 @@ def silu_fp8(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 CASES: dict[str, Case] = {}
 for width in (4096, 14_336):
-    for name, ours, theirs, liger in (
-        ("silu_and_mul", silu_and_mul, silu, liger_silu),
-        ("gelu_tanh_and_mul", gelu_tanh_and_mul, gelu, None),
-    ):
+    for name, ours, theirs in (("silu_and_mul", silu_and_mul, silu), ("gelu_tanh_and_mul", gelu_tanh_and_mul, gelu)):
         CASES[f"{name}, 2 x {width:,} columns"] = Case(
             ours,
             theirs,
             lambda rows, width=width: (normal(rows, 2 * width),),
             lambda rows, width=width: 6 * rows * width,
-            liger,
         )
     CASES[f"silu_and_mul_fp8, 2 x {width:,} columns"] = Case(
         silu_and_mul_fp8,
