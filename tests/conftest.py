@@ -15,6 +15,10 @@ from slow import SLOW
 from kjit.errors import KjitError
 from kjit.spec import Spec
 
+# Threads of OpenMP that spin until there is work for them take the core of the test beside: with this they sleep. It is
+# read where the library is loaded, so before torch; processes that tests start inherit it.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # Plain C over tvm-ffi's ABI: as quick to compile as a module can be.
 _ANSWER = """#include "{name}.h"
 #include <tvm/ffi/c_api.h>
