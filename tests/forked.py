@@ -10,7 +10,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,21 +56,19 @@ class Forks:
         self._process = process
         self._folder = folder
 
-    def run(
-        self, script: str, *arguments: object, env: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a script to its end, as `python -c script arguments` would.
+    def run(self, script: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a script, which may be indented, to its end, as `python -c script arguments` would.
 
         Args:
-            env: the environment; that of this process if None. What is read as a process starts is that of the server.
+            environment: on top of that of this process. What Python or torch read as they start is not among it.
         """
         streams = [Path(os.devnull), self._folder / "stdout", self._folder / "stderr"]
         for stream in streams[1:]:
             stream.write_bytes(b"")
         request = {
-            "script": script,
+            "script": textwrap.dedent(script),
             "arguments": [str(argument) for argument in arguments],
-            "environment": dict(os.environ if env is None else env),
+            "environment": {**os.environ, **environment},
             "streams": [str(stream) for stream in streams],
         }
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 from eager_ops import X, make_op, runs_in_cpp
-from forked import Forks, forks
+from forked import Forks
 
 import kjit
 from kjit.runtime import load, native
@@ -186,15 +185,9 @@ _GETTERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def with_dynamo() -> Iterator[Forks]:
-    with forks("import torch, torch._dynamo, tvm_ffi") as started:
-        yield started
-
-
 @pytest.mark.parametrize("callback", ["object()", "None", "False"])
 @pytest.mark.parametrize("getter", _GETTERS.values(), ids=_GETTERS)
-def test_the_callback_of_dynamo_is_asked_for(compiled: Any, with_dynamo: Forks, getter: str, callback: str) -> None:
+def test_the_callback_of_dynamo_is_asked_for(compiled: Any, forked: Forks, getter: str, callback: str) -> None:
     script = f"""
     import ctypes, functools, importlib.machinery, importlib.util, sys
     import torch, tvm_ffi
@@ -227,7 +220,7 @@ def test_the_callback_of_dynamo_is_asked_for(compiled: Any, with_dynamo: Forks, 
     assert after == count, (count, after)
     print("done")
     """
-    done = with_dynamo.run(textwrap.dedent(script))
+    done = forked.run(script)
     assert done.stdout == "done\n", done.stderr
 
 

@@ -8,7 +8,6 @@ for dataclasses, regular expressions.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,8 +126,8 @@ class Walk:
         self.forks = forks
 
     def run(self, way: str, *, fills: bool = False, **environment: str) -> dict[str, Any]:
-        variables = {**os.environ, **self.environment, **environment}
-        done = self.forks.run(_SCRIPT, _WAYS[way], self.project, "fills" if fills else "", env=variables)
+        variables = {**self.environment, **environment}
+        done = self.forks.run(_SCRIPT, _WAYS[way], self.project, "fills" if fills else "", **variables)
         assert done.returncode == 0, done.stderr
         said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         assert said["answer"] == 42
