@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -11,9 +10,14 @@ from pathlib import Path
 
 import pytest
 from slow import SLOW
+from warm import begin, warm_up
 
 from kjit.errors import KjitError
 from kjit.spec import Spec
+
+# Threads of OpenMP that spin until there is work for them take the core of the test beside: with this they sleep. It is
+# read where the library is loaded, so before torch; processes that tests start inherit it.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Plain C over tvm-ffi's ABI: as quick to compile as a module can be.
 _ANSWER = """#include "{name}.h"
@@ -88,20 +92,12 @@ def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _shared_cache: Path) -> Path:
     """An empty cache, and the only one for the rest of the test.
 
-    It knows the compilers and holds the code that all modules share, as far as this run has found and compiled them
-    already: both cost half a second, and few tests are about them.
+    It knows the compilers and holds the code that all modules share, which the first test that asks for it compiles:
+    both cost half a second, and few tests are about them.
     """
+    warm_up()
     folder = tmp_path / "kjit-cache"
-    known = folder / "v1"
-    known.mkdir(mode=0o700, parents=True)
-    folder.chmod(0o700)
-    for name in ("compilers.json", "support"):
-        source = _shared_cache / "v1" / name
-        if source.is_dir():
-            # Another process may be at work in a temporary folder.
-            shutil.copytree(source, known / name, ignore=shutil.ignore_patterns("tmp*"))
-        elif source.is_file():
-            shutil.copy2(source, known / name)
+    begin(folder, _shared_cache)
     monkeypatch.setenv("KJIT_CACHE_DIR", str(folder))
     for name in ("KJIT_SHARED_CACHE_DIR", "KJIT_CACHE_MAX_SIZE", "KJIT_COMPILER_LAUNCHER"):
         monkeypatch.delenv(name, raising=False)

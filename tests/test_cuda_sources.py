@@ -71,21 +71,24 @@ assert {path.name for path in (ROOT / "benchmarks" / "kernels").glob("*.cuh")} =
 }
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+NIGHTLY_ARCHS = [pytest.param(arch, marks=pytest.mark.nightly) for arch in ARCHS if arch != "9.0a"]
+
+
+@pytest.mark.parametrize("arch", ["9.0a", *NIGHTLY_ARCHS])
 @pytest.mark.parametrize(("source", "symbol"), KERNELS, ids=[name for name, _ in KERNELS])
 def test_a_kernel_of_the_benchmarks_compiles(source: str, symbol: str, arch: str) -> None:
     spec = kjit.Spec("kernel", cuda_files=[ROOT / "benchmarks" / "kernels" / source], cuda_wrappers=[("run", symbol)])
     assert ensure_built(kjit.Variant(spec, kjit.Target.cuda(arch))).build["warnings"] == ""
 
 
-# For the oldest and the newest, as these are long compiles; the two longest for the newest alone.
+# For the oldest every night, as these are long compiles; the two longest for the newest alone.
 LONGEST = ("test_type", "test_warp")
 
 
 @pytest.mark.parametrize(
     ("module", "arch"),
     [
-        pytest.param(path, arch, id=f"{path.stem}-{arch}")
+        pytest.param(path, arch, id=f"{path.stem}-{arch}", marks=pytest.mark.nightly if arch == ARCHS[0] else ())
         for path in GPU_TESTS
         for arch in (ARCHS[0], ARCHS[-1])
         if arch == ARCHS[-1] or path.stem not in LONGEST

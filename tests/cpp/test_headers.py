@@ -1,4 +1,7 @@
-"""Every header compiles alone and without a warning: with the C++ compiler, clang where there is one, and nvcc."""
+"""Every header compiles alone and without a warning: with the C++ compiler, clang where there is one, and nvcc.
+
+Clang, and nvcc for the host too, compile them one by one every night, and together each time.
+"""
 
 from __future__ import annotations
 
@@ -115,18 +118,24 @@ def test_the_host_part_of_a_cuda_header_needs_no_nvcc(header: str, tmp_path: Pat
 
 
 @needs_clang
-@pytest.mark.parametrize("header", each(HOST_HEADERS))
+@pytest.mark.nightly
+@pytest.mark.parametrize("header", HOST_HEADERS)
 def test_a_host_header_compiles_alone_with_clang(header: str, tmp_path: Path) -> None:
     assert CLANG is not None
     check_headers(CLANG, Target.cpu(), tmp_path, header)
 
 
 @needs_clang
-@pytest.mark.nvcc
-@pytest.mark.parametrize("header", each(CUDA_HOST_HEADERS))
-def test_the_host_part_of_a_cuda_header_compiles_with_clang(header: str, tmp_path: Path) -> None:
+def test_the_host_headers_compile_together_with_clang(tmp_path: Path) -> None:
     assert CLANG is not None
-    check_headers(CLANG, Target.cuda(ARCHS[0]), tmp_path, header)
+    check_headers(CLANG, Target.cpu(), tmp_path, *HOST_HEADERS)
+
+
+@needs_clang
+@pytest.mark.nvcc
+def test_the_host_part_of_cuda_headers_compiles_with_clang(tmp_path: Path) -> None:
+    assert CLANG is not None
+    check_headers(CLANG, Target.cuda(ARCHS[0]), tmp_path, *CUDA_HOST_HEADERS)
 
 
 @needs_clang
@@ -145,8 +154,14 @@ def test_the_cases_compile_with_clang(case: Path) -> None:
     check([CLANG, *flags, f"-I{INCLUDE}", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only", str(case)])
 
 
-def check_with_nvcc(home: Path | None, archs: list[str], folder: Path, *headers: str) -> None:
-    """`headers` in one unit, warnings of both compilers on, for `archs`; with the CUDA of `home`, or that of builds."""
+def check_with_nvcc(
+    home: Path | None, archs: list[str], folder: Path, *headers: str, for_device_alone: bool = False
+) -> None:
+    """`headers` in one unit, warnings of both compilers on, for `archs`; with the CUDA of `home`, or that of builds.
+
+    Args:
+        for_device_alone: to PTX, of one architecture; the host compiler and the assembler have no part in it.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if home is not None:
             patch.setenv("KJIT_CUDA_HOME", str(home))
@@ -156,21 +171,31 @@ def check_with_nvcc(home: Path | None, archs: list[str], folder: Path, *headers:
     # KJIT_CUDA_ARCH is left out, so the fallback compiles as well.
     flags = [flag for flag in flags if not flag.startswith(("-gencode", "-DKJIT_CUDA_ARCH"))]
     digits = [kjit.CudaArch.parse(arch).digits for arch in archs]
-    codes = [f"-gencode=arch=compute_{digit},code=sm_{digit}" for digit in digits]
+    made = "compute" if for_device_alone else "sm"
+    codes = [f"-gencode=arch=compute_{digit},code={made}_{digit}" for digit in digits]
     warnings = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wconversion"]
     command = [str(toolchain.cuda.nvcc.path), *flags, *codes, *warnings, "-x", "cu"]
-    check([*command, "-c", str(unit(folder, *headers)), "-o", str(folder / "unit.o")])
+    check([*command, "-ptx" if for_device_alone else "-c", str(unit(folder, *headers)), "-o", str(folder / "unit.o")])
 
 
 @pytest.mark.nvcc
+@pytest.mark.parametrize(
+    "for_device_alone", [pytest.param(True, id="device"), pytest.param(False, id="both", marks=pytest.mark.nightly)]
+)
 @pytest.mark.parametrize("header", each(NVCC_HEADERS))
-def test_a_header_compiles_alone_with_nvcc(header: str, tmp_path: Path) -> None:
+def test_a_header_compiles_alone_with_nvcc(header: str, for_device_alone: bool, tmp_path: Path) -> None:
     # All architectures are below, for all headers together.
-    check_with_nvcc(None, [ARCHS[-1]], tmp_path, header)
+    check_with_nvcc(None, [ARCHS[-1]], tmp_path, header, for_device_alone=for_device_alone)
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("home", [home for _, home in TOOLKITS], ids=[label for label, _ in TOOLKITS])
+@pytest.mark.parametrize(
+    "home",
+    [
+        pytest.param(home, id=label, marks=pytest.mark.nightly if number else ())
+        for number, (label, home) in enumerate(sorted(TOOLKITS, key=lambda each: each[1] is None))
+    ],
+)
 def test_the_headers_compile_together_for_every_architecture(home: Path | None, tmp_path: Path) -> None:
     if home is None:
         pytest.skip("there is no such CUDA here")

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import typer
 from pages import LANGUAGES, Block, Page, edited, matches, read_page, runner
+from warm import begin, warm_up
 
 import kjit
 from kjit import env
+from kjit.build import eager_calls
 from kjit.build.toolchain import kjit_include
 from kjit.cli import app
 from kjit.project import load_toml
@@ -32,8 +34,9 @@ def page(name: str) -> Page:
 class PageRuns:
     """The runs of the pages, side by side: each is a thread that mostly waits for the commands of its page."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, shared_cache: Path) -> None:
         self.folder = folder
+        self.shared_cache = shared_cache
         self.pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
         self.runs: dict[str, Future[None]] = {}
 
@@ -45,15 +48,20 @@ class PageRuns:
     def _run(self, name: str) -> None:
         folder = self.folder / name.replace("/", "-")
         folder.mkdir()
+        begin(folder / "cache", self.shared_cache, "cpu/eager_calls")
         with runner(folder / "page", folder / "cache") as page_runner:
             for block in page(name).blocks:
                 page_runner.run(block)
 
 
 @pytest.fixture(scope="module")
-def page_runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageRuns]:
+def page_runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _shared_cache: Path
+) -> Iterator[PageRuns]:
     """All pages that are to be tested start here; a worker of pytest-xdist does not know which will be its own."""
-    runs = PageRuns(tmp_path_factory.mktemp("pages"))
+    warm_up(simulator=True)
+    eager_calls.build()
+    runs = PageRuns(tmp_path_factory.mktemp("pages"), _shared_cache)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         for item in request.session.items:
             if isinstance(item, pytest.Function) and "page_runs" in item.fixturenames:

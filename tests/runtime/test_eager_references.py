@@ -8,9 +8,7 @@ together, as far as what runs is compiled for it: torch is not, and what is coun
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from eager_ops import X, make_op, runs_in_cpp
+from forked import Forks
 
 import kjit
 from kjit.runtime import load, native
@@ -188,7 +187,7 @@ _GETTERS = {
 
 @pytest.mark.parametrize("callback", ["object()", "None", "False"])
 @pytest.mark.parametrize("getter", _GETTERS.values(), ids=_GETTERS)
-def test_the_callback_of_dynamo_is_asked_for(compiled: Any, getter: str, callback: str) -> None:
+def test_the_callback_of_dynamo_is_asked_for(compiled: Any, forked: Forks, getter: str, callback: str) -> None:
     script = f"""
     import ctypes, functools, importlib.machinery, importlib.util, sys
     import torch, tvm_ffi
@@ -221,7 +220,7 @@ def test_the_callback_of_dynamo_is_asked_for(compiled: Any, getter: str, callbac
     assert after == count, (count, after)
     print("done")
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    done = forked.run(script)
     assert done.stdout == "done\n", done.stderr
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from typing import Any
 
 import pytest
 import torch
 import tvm_ffi
+from forked import Forks
 
 import kjit
 from kjit.ops.add_constant import _add_constant
@@ -40,7 +38,7 @@ def test_tensors_of_other_libraries_are_not_asked(make: Any) -> None:
     assert torch.equal(out, X + 1)
 
 
-def test_what_is_found_out_does_not_depend_on_what_the_program_has_set() -> None:
+def test_what_is_found_out_does_not_depend_on_what_the_program_has_set(forked: Forks) -> None:
     """The first module is loaded under a mode, a default device and a transform."""
     script = """
     import torch
@@ -56,7 +54,7 @@ def test_what_is_found_out_does_not_depend_on_what_the_program_has_set() -> None
     native._find.cache_clear()
     assert seen[0] is not None and seen[0][2:] == native._find()[2:], seen
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    done = forked.run(script)
     assert done.returncode == 0, done.stderr
 
 

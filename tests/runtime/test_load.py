@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked import Forks
 
 import kjit
 from kjit.build import plan
@@ -226,8 +227,8 @@ class TestAnotherProcess:
         plan.build(Variant(spec, Target.cpu()), Store.open())
         return spec
 
-    def test_it_starts_no_process_and_needs_no_ninja(self, built: Spec) -> None:
-        done = run(f"""
+    def test_it_starts_no_process_and_needs_no_ninja(self, built: Spec, forked: Forks) -> None:
+        done = forked.run(f"""
             import os, subprocess, sys
             import tvm_ffi  # it imports torch, and what that starts is not ours
             def refuse(*args, **kwargs):
@@ -241,7 +242,7 @@ class TestAnotherProcess:
         assert (done.stdout, done.stderr) == ("42\n", "")
 
     def test_it_starts_no_process_where_the_compiler_is_a_script(
-        self, tmp_path: Path, answer_op: Callable[..., Spec], cache_dir: Path
+        self, tmp_path: Path, answer_op: Callable[..., Spec], cache_dir: Path, forked: Forks
     ) -> None:
         del cache_dir
         source = answer_op(tmp_path / "project").cpp_files[0]
@@ -260,7 +261,7 @@ class TestAnotherProcess:
             import kjit
             print(kjit.load_jit("answer", cpp_files=[{source!r}]).answer(), len(started) > 0)
         """
-        assert [run(load, CXX=str(script)).stdout for _ in range(2)] == ["42 True\n", "42 False\n"]
+        assert [forked.run(load, CXX=str(script)).stdout for _ in range(2)] == ["42 True\n", "42 False\n"]
 
     def test_it_finds_the_module_without_importing_torch_by_itself(self, built: Spec) -> None:
         done = run(f"""
@@ -272,12 +273,12 @@ class TestAnotherProcess:
         """)
         assert (done.stdout, done.stderr) == ("answer\n", "")
 
-    def test_no_compile_is_no_hindrance(self, built: Spec) -> None:
-        done = run(self.LOAD.format(source=built.cpp_files[0]), KJIT_NO_COMPILE="1")
+    def test_no_compile_is_no_hindrance(self, built: Spec, forked: Forks) -> None:
+        done = forked.run(self.LOAD.format(source=built.cpp_files[0]), KJIT_NO_COMPILE="1")
         assert (done.stdout, done.stderr) == ("42\n", "")
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-    def test_a_read_only_cache_serves_another_user(self, built: Spec, cache_dir: Path) -> None:
+    def test_a_read_only_cache_serves_another_user(self, built: Spec, cache_dir: Path, forked: Forks) -> None:
         project = Path(built.cpp_files[0]).parents[1]
         # pytest's own folders are closed to others.
         with tempfile.TemporaryDirectory() as shared:
@@ -294,7 +295,7 @@ class TestAnotherProcess:
                 assert not os.access("{shared}/cache", os.W_OK)
                 print(kjit.load_jit("answer", cpp_files=["{shared}/project/csrc/answer.cpp"]).answer())
             """
-            done = run(script, KJIT_CACHE_DIR=f"{shared}/cache")
+            done = forked.run(script, KJIT_CACHE_DIR=f"{shared}/cache")
         assert (done.stdout, done.stderr) == ("42\n", "")
 
 
@@ -363,23 +364,27 @@ class TestLog:
         assert "  3 | static int never_used = 1;" in shown.message
 
     @pytest.mark.usefixtures("cache_dir")
-    def test_the_line_is_seen_by_default_and_a_hit_says_nothing(self, tmp_path: Path, answer_op: WriteOp) -> None:
+    def test_the_line_is_seen_by_default_and_a_hit_says_nothing(
+        self, tmp_path: Path, answer_op: WriteOp, forked: Forks
+    ) -> None:
         script = TestAnotherProcess.LOAD.format(source=answer_op(tmp_path).cpp_files[0])
-        assert run(script).stderr.startswith("kjit compiles answer cpu: it was never built here\n")
-        assert run(script).stderr == ""
+        assert forked.run(script).stderr.startswith("kjit compiles answer cpu: it was never built here\n")
+        assert forked.run(script).stderr == ""
 
     @pytest.mark.usefixtures("cache_dir")
-    def test_a_level_that_was_asked_for_says_more(self, tmp_path: Path, answer_op: WriteOp) -> None:
+    def test_a_level_that_was_asked_for_says_more(self, tmp_path: Path, answer_op: WriteOp, forked: Forks) -> None:
         script = TestAnotherProcess.LOAD.format(source=answer_op(tmp_path).cpp_files[0])
-        run(script)
-        assert run(script, KJIT_LOG="debug").stderr.startswith("kjit: answer cpu is in the cache: ")
+        forked.run(script)
+        assert forked.run(script, KJIT_LOG="debug").stderr.startswith("kjit: answer cpu is in the cache: ")
 
     @pytest.mark.usefixtures("cache_dir")
-    def test_a_program_that_logs_by_itself_keeps_its_format(self, tmp_path: Path, answer_op: WriteOp) -> None:
+    def test_a_program_that_logs_by_itself_keeps_its_format(
+        self, tmp_path: Path, answer_op: WriteOp, forked: Forks
+    ) -> None:
         script = "import logging\nlogging.basicConfig(format='mine %(message)s')\n" + textwrap.dedent(
             TestAnotherProcess.LOAD.format(source=answer_op(tmp_path).cpp_files[0])
         )
-        assert run(script, KJIT_LOG="info").stderr.startswith("mine kjit compiles answer cpu")
+        assert forked.run(script, KJIT_LOG="info").stderr.startswith("mine kjit compiles answer cpu")
 
 
 @pytest.mark.usefixtures("cache_dir")

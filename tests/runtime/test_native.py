@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import gc
 import itertools
-import subprocess
 import sys
-import textwrap
 import weakref
 from typing import Any
 
 import pytest
 import torch
 from eager_ops import X, make_op, runs_in_cpp
+from forked import Forks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import kjit
@@ -201,7 +200,7 @@ def test_a_function_that_loses_what_is_kept_of_it_runs_in_python(compiled: Nativ
     assert op(*(X,)).tolist() == [1.0, 2.0]
 
 
-def test_it_does_nothing_before_it_has_found_where_tensors_keep_their_data(compiled: Any) -> None:
+def test_it_does_nothing_before_it_has_found_where_tensors_keep_their_data(compiled: Any, forked: Forks) -> None:
     script = f"""
     import importlib.machinery, importlib.util
     import torch, tvm_ffi
@@ -224,7 +223,7 @@ def test_it_does_nothing_before_it_has_found_where_tensors_keep_their_data(compi
     assert module.direct(op._kjit_road)(x) == op(*(x,)) == "called"
     print("done")
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    done = forked.run(script)
     assert done.stdout == "done\n", done.stderr
 
 

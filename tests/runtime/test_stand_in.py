@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -67,6 +68,11 @@ def collected(project: Path, wrapper: str) -> dict[str, list[str] | bool]:
 LABELS = ["op<fp32_t>", "op<bf16_t>"]
 
 
+def every_night(more: str) -> Any:
+    """A case that takes a second or two, as torch is imported, and is much like others."""
+    return pytest.param(more, marks=pytest.mark.nightly)
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -90,18 +96,23 @@ def test_a_wrapper_that_only_names_types_is_asked_without_torch(more: str, proje
     "more",
     [
         "HAS_GPU = torch.cuda.is_available()",
-        "try:\n    torch.no_such_name\nexcept Exception:\n    pass",
-        "try:\n    torch.cuda\nexcept BaseException:\n    pass",
-        "BYTES = torch.float32.itemsize",
-        "class Mine(torch.Tensor): ...",
-        "EMPTY = torch.Tensor()",
-        "METHOD = torch.Tensor.add",
-        "import torch.nn",
-        "from torch import nn",
         "from torch import nn as layers, Tensor",
-        "import tvm_ffi",
-        "import numpy",
         OP.format("outputs=torch.empty_like"),
+        *map(
+            every_night,
+            [
+                "try:\n    torch.no_such_name\nexcept Exception:\n    pass",
+                "try:\n    torch.cuda\nexcept BaseException:\n    pass",
+                "BYTES = torch.float32.itemsize",
+                "class Mine(torch.Tensor): ...",
+                "EMPTY = torch.Tensor()",
+                "METHOD = torch.Tensor.add",
+                "import torch.nn",
+                "from torch import nn",
+                "import tvm_ffi",
+                "import numpy",
+            ],
+        ),
     ],
 )
 def test_a_wrapper_that_needs_more_is_imported_with_torch(more: str, project: Path) -> None:
@@ -111,7 +122,10 @@ def test_a_wrapper_that_needs_more_is_imported_with_torch(more: str, project: Pa
     assert found["has_torch"]
 
 
-@pytest.mark.parametrize("mistake", ["import no_such_module", "1 / 0", "raise SystemExit(3)", "torch.no_such_name"])
+@pytest.mark.parametrize(
+    "mistake",
+    ["raise SystemExit(3)", "torch.no_such_name", *map(every_night, ["import no_such_module", "1 / 0"])],
+)
 def test_what_fails_to_import_fails_with_the_real_error(mistake: str, project: Path) -> None:
     found = collected(project, HEAD + mistake)
     as_built = run(COLLECT.replace("collect_quickly", "collect"))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked import Forks
 
 from kjit.spec import Spec
 
@@ -28,7 +29,8 @@ except kjit.KjitError as error:
 """
 
 
-def load(spec: Spec, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def load_anew(spec: Spec, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a Python that starts with this environment."""
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _LOAD, spec.cpp_files[0], *arguments],
         env={**os.environ, **environment},
@@ -45,28 +47,30 @@ def gone(tmp_path: Path) -> str:
 
 
 def test_a_module_with_absolute_paths_is_built_and_loaded_where_the_current_folder_is_gone(
-    tmp_path: Path, answer_op: WriteOp, cache_dir: Path, gone: str
+    tmp_path: Path, answer_op: WriteOp, cache_dir: Path, gone: str, forked: Forks
 ) -> None:
     del cache_dir
-    done = load(answer_op(tmp_path / "project"), gone)
+    done = forked.run(_LOAD, answer_op(tmp_path / "project").cpp_files[0], gone)
     assert done.stdout == "42\n", done.stderr
 
 
 def test_a_compile_error_there_names_absolute_paths(
-    tmp_path: Path, answer_op: WriteOp, cache_dir: Path, gone: str
+    tmp_path: Path, answer_op: WriteOp, cache_dir: Path, gone: str, forked: Forks
 ) -> None:
     del cache_dir
     spec = answer_op(tmp_path / "project")
     header = Path(spec.cpp_files[0]).with_suffix(".h")
     header.write_text("#define ANSWER oops\n")
-    assert f"\n{header}:1:16: error: 'oops' was not declared" in load(spec, gone).stdout
+    assert (
+        f"\n{header}:1:16: error: 'oops' was not declared" in forked.run(_LOAD, header.with_suffix(".cpp"), gone).stdout
+    )
 
 
 def test_a_relative_cache_folder_there_is_an_error_that_says_so(
-    tmp_path: Path, answer_op: WriteOp, cache_dir: Path, gone: str
+    tmp_path: Path, answer_op: WriteOp, cache_dir: Path, gone: str, forked: Forks
 ) -> None:
     del cache_dir
-    done = load(answer_op(tmp_path / "project"), gone, KJIT_CACHE_DIR="cache")
+    done = forked.run(_LOAD, answer_op(tmp_path / "project").cpp_files[0], gone, KJIT_CACHE_DIR="cache")
     assert done.stdout.startswith("UsageError KJIT_CACHE_DIR is 'cache', and the current folder")
 
 
@@ -76,14 +80,14 @@ def test_a_folder_that_the_locale_cannot_name_is_built_in_and_cached_in(
     del cache_dir
     spec = answer_op(tmp_path / "gr\u00fcn")
     cache = tmp_path / "kl\u00f6tze"
-    done = load(spec, **_ASCII, KJIT_CACHE_DIR=str(cache))
+    done = load_anew(spec, **_ASCII, KJIT_CACHE_DIR=str(cache))
     assert done.stdout == "42\n", done.stderr
     assert list(cache.glob("v1/cpu/answer/*/*/answer.so"))
     header = Path(spec.cpp_files[0]).with_suffix(".h")
     header.write_text("#define ANSWER 43\n")
-    assert load(spec, **_ASCII, KJIT_CACHE_DIR=str(cache)).stdout == "43\n"
+    assert load_anew(spec, **_ASCII, KJIT_CACHE_DIR=str(cache)).stdout == "43\n"
     header.write_text("#define ANSWER oops\n")
-    assert "'oops' was not declared in this scope" in load(spec, **_ASCII, KJIT_CACHE_DIR=str(cache)).stdout
+    assert "'oops' was not declared in this scope" in load_anew(spec, **_ASCII, KJIT_CACHE_DIR=str(cache)).stdout
 
 
 def test_what_the_locale_cannot_print_is_printed_as_bytes_of_a_path_and_escapes_of_a_text() -> None:

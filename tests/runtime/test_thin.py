@@ -8,14 +8,14 @@ for dataclasses, regular expressions.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forks, forks
+from warm import begin, warm_up
 
 from kjit.build import bundle_writer, plan
 from kjit.build.store import Store
@@ -73,9 +73,11 @@ _WAYS = {
     "op": '(__import__("kernels.answer").answer.answer_(x := torch.zeros(1)), int(x))[1]',
 }
 
-_SCRIPT = """
-import dataclasses, json, pathlib, re, sys
-import torch, tvm_ffi
+_PREAMBLE = "import dataclasses, json, pathlib, re, sys, torch, tvm_ffi"
+_SCRIPT = f"""
+{_PREAMBLE}
+"""
+_SCRIPT += """
 
 made = []
 
@@ -118,18 +120,14 @@ print(json.dumps({
 class Walk:
     """A project, a cache, and processes that load from it."""
 
-    def __init__(self, home: Path, environment: dict[str, str]) -> None:
+    def __init__(self, home: Path, environment: dict[str, str], forks: Forks) -> None:
         self.project = home / "project"
         self.environment = environment
+        self.forks = forks
 
     def run(self, way: str, *, fills: bool = False, **environment: str) -> dict[str, Any]:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", _SCRIPT, _WAYS[way], str(self.project), "fills" if fills else ""],
-            env={**os.environ, **self.environment, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        variables = {**self.environment, **environment}
+        done = self.forks.run(_SCRIPT, _WAYS[way], self.project, "fills" if fills else "", **variables)
         assert done.returncode == 0, done.stderr
         said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         assert said["answer"] == 42
@@ -137,22 +135,13 @@ class Walk:
 
 
 @pytest.fixture(scope="module")
-def walk(tmp_path_factory: pytest.TempPathFactory, _shared_cache: Path, compiled: Native) -> Walk:
+def walk(tmp_path_factory: pytest.TempPathFactory, _shared_cache: Path, compiled: Native) -> Iterator[Walk]:
     del compiled  # what runs eager calls is in the shared cache
     home = tmp_path_factory.mktemp("thin")
-    cache = home / "cache" / "v1"
-    cache.mkdir(mode=0o700, parents=True)
-    cache.parent.chmod(0o700)
-    for name in ("compilers.json", "support", "cpu/eager_calls"):
-        source = _shared_cache / "v1" / name
-        if source.is_dir():
-            shutil.copytree(source, cache / name, ignore=shutil.ignore_patterns("tmp*"))
-        elif source.is_file():
-            shutil.copy2(source, cache / name)
-    for folder in cache.glob("cpu"):
-        folder.chmod(0o700)
-    own = {"KJIT_CACHE_DIR": str(cache.parent), "KJIT_SHARED_CACHE_DIR": "", "KJIT_LOG": "", "KJIT_SIM": ""}
-    walk = Walk(home, own)
+    cache = home / "cache"
+    warm_up(simulator=True)
+    begin(cache, _shared_cache, "cpu/eager_calls")
+    own = {"KJIT_CACHE_DIR": str(cache), "KJIT_SHARED_CACHE_DIR": "", "KJIT_LOG": "", "KJIT_SIM": ""}
     for path, text in (
         ("pyproject.toml", ""),
         ("kernels/__init__.py", ""),
@@ -161,10 +150,11 @@ def walk(tmp_path_factory: pytest.TempPathFactory, _shared_cache: Path, compiled
         ("csrc/answer.cpp", _SOURCE),
         ("csrc/answer.cu", _SOURCE),
     ):
-        file = walk.project / path
+        file = home / "project" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    return walk
+    with forks(_PREAMBLE) as started:
+        yield Walk(home, own, started)
 
 
 @pytest.mark.parametrize(("way", "expected"), [("load_jit", CACHE), ("jit", CACHE), ("declared", DECLARED), ("op", OP)])

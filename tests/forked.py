@@ -1,0 +1,92 @@
+"""Scripts that each run as in a Python of their own, of which one has imported what takes long: torch takes a second.
+
+Each is run by a fork, whose modules are those of the preamble alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_SERVER = """
+import atexit, gc, json, os, sys, traceback
+exec(sys.argv[1])
+gc.freeze()
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else:
+    raise SystemExit
+request = json.loads(line)
+for number, name in enumerate(request["streams"]):
+    opened = os.open(name, os.O_RDONLY if number == 0 else os.O_WRONLY)
+    os.dup2(opened, number)
+    os.close(opened)
+os.environ.clear()
+os.environ.update(request["environment"])
+sys.argv = ["-c", *request["arguments"]]
+status = 0
+try:
+    exec(compile(request["script"], "<string>", "exec"), {"__name__": "__main__"})
+except SystemExit as error:
+    status = error.code or 0
+except BaseException:
+    traceback.print_exc()
+    status = 1
+atexit._run_exitfuncs()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(status)  # what torch does at the end of a process takes half a second
+"""
+
+
+class Forks:
+    """A Python that waits for scripts, and forks for each."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+        self._process = process
+        self._folder = folder
+
+    def run(self, script: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a script, which may be indented, to its end, as `python -c script arguments` would.
+
+        Args:
+            environment: on top of that of this process. What Python or torch read as they start is not among it.
+        """
+        streams = [Path(os.devnull), self._folder / "stdout", self._folder / "stderr"]
+        for stream in streams[1:]:
+            stream.write_bytes(b"")
+        request = {
+            "script": textwrap.dedent(script),
+            "arguments": [str(argument) for argument in arguments],
+            "environment": {**os.environ, **environment},
+            "streams": [str(stream) for stream in streams],
+        }
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        status = self._process.stdout.readline()
+        assert status, "the Python that forks has ended"
+        stdout, stderr = (stream.read_text() for stream in streams[1:])
+        return subprocess.CompletedProcess(["python", "-c", script], int(status), stdout, stderr)
+
+
+@contextmanager
+def forks(preamble: str) -> Iterator[Forks]:
+    """A Python that has executed `preamble`, until the block ends."""
+    command = [sys.executable, "-W", "ignore", "-c", _SERVER, preamble]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        yield Forks(process, Path(folder))
+        process.communicate()  # ends it, as its input does

@@ -1,0 +1,42 @@
+"""Caches that begin with what each would find out and compile again: the compilers, and the code that all share."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from functools import cache
+from pathlib import Path
+
+from kjit.build.miss import ensure_built
+from kjit.errors import ToolchainError
+from kjit.spec import Spec, Target, Variant
+
+_SOURCES = Path(__file__).parent
+
+
+@cache
+def warm_up(*, simulator: bool = False) -> None:
+    """Have the cache of the run hold what `begin` copies from it; of the simulator too, which takes some seconds."""
+    ensure_built(Variant(Spec("warm", cpp_files=[_SOURCES / "warm.cpp"]), Target.cpu()))
+    if simulator:
+        with contextlib.suppress(ToolchainError):  # no CUDA headers
+            ensure_built(Variant(Spec("warm", cuda_files=[_SOURCES / "warm.cuh"]), Target.sim()))
+
+
+def begin(folder: Path, shared: Path, *more: str) -> None:
+    """Make `folder` a cache that knows the compilers and holds the code that all modules share, as `shared` does.
+
+    Args:
+        more: what else in `shared` it is to have, as folders.
+    """
+    known = folder / "v1"
+    known.mkdir(mode=0o700, parents=True)
+    folder.chmod(0o700)
+    for name in ("compilers.json", "support", *more):
+        source = shared / "v1" / name
+        if source.is_dir():
+            (known / name).parent.mkdir(mode=0o700, exist_ok=True)
+            # Another process may be at work in a temporary folder.
+            shutil.copytree(source, known / name, ignore=shutil.ignore_patterns("tmp*"))
+        elif source.is_file():
+            shutil.copy2(source, known / name)
