@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kjit.runtime.inline import load_inline as load_inline
     from kjit.runtime.load import jit as jit
     from kjit.runtime.load import load_jit as load_jit
+    from kjit.runtime.load import stats as stats
     from kjit.runtime.once import cache_once as cache_once
     from kjit.runtime.torch_op import torch_op as torch_op
     from kjit.spec import CudaArch as CudaArch
@@ -54,6 +55,7 @@ _HOMES = {
     "make_cpp_args": "kjit.spec",
     "module": "kjit.runtime.declared",
     "product": "kjit.runtime.declared",
+    "stats": "kjit.runtime.load",
     "torch_op": "kjit.runtime.torch_op",
 }
 _SUBMODULES = ("benchmark", "testing")

@@ -27,6 +27,7 @@ COMPILER_LAUNCHER = "KJIT_COMPILER_LAUNCHER"
 CPU_LEVEL = "KJIT_CPU_LEVEL"
 CPU_CACHE_BYTES = "KJIT_CPU_CACHE_BYTES"
 NO_COMPILE = "KJIT_NO_COMPILE"
+RECORD_VARIANTS = "KJIT_RECORD_VARIANTS"
 LOG = "KJIT_LOG"
 SIM = "KJIT_SIM"
 SIM_SEED = "KJIT_SIM_SEED"
@@ -66,7 +67,13 @@ VARIABLES: Mapping[str, str] = {
         "What a kernel for the CPU writes goes past the caches if all of its tensors together have more bytes than "
         "this. By default half as much again as the last-level caches hold, by what the CPU says; 0: never."
     ),
-    NO_COMPILE: "Set to 1, a module that has not been built is an error and is never compiled at run time.",
+    NO_COMPILE: (
+        "Set to 1, a module that has not been built is an error and is never compiled at run time; `warn`: it is "
+        "compiled, and that is logged as an error."
+    ),
+    RECORD_VARIANTS: (
+        "A file to which each variant that is asked for is appended; `kjit build --from` builds what it lists."
+    ),
     SIM: (
         "Set to 1, CUDA kernels without a CPU kernel beside them run in the simulator when they are called with CPU "
         "tensors; `check`: and mistakes in them are looked for. 0: tests do not use the simulator by themselves."
@@ -184,7 +191,17 @@ def cpu_level() -> str | None:
 
 def no_compile() -> bool:
     """Whether a module that has not been built is an error instead of a compile (`KJIT_NO_COMPILE`)."""
-    return _is_true(NO_COMPILE)
+    return _is_true(NO_COMPILE) and not reports_compiles()
+
+
+def reports_compiles() -> bool:
+    """Whether a compile at run time is logged as an error (`KJIT_NO_COMPILE=warn`)."""
+    return _get(NO_COMPILE).lower() == "warn"
+
+
+def variants_file() -> str | None:
+    """The file to which variants are appended that are asked for (`KJIT_RECORD_VARIANTS`), or None."""
+    return _get(RECORD_VARIANTS) or None
 
 
 def log_level() -> LogLevel | None:

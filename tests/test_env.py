@@ -127,11 +127,12 @@ def test_cuda_home_is_none_unless_it_is_named(monkeypatch: pytest.MonkeyPatch, t
 
 
 @pytest.mark.parametrize(
-    ("text", "forbidden"), [("1", True), ("yes", True), ("0", False), ("false", False), ("", False)]
+    ("text", "forbidden"), [("1", True), ("yes", True), ("0", False), ("false", False), ("", False), ("warn", False)]
 )
 def test_compiling_is_forbidden_by_any_true_value(monkeypatch: pytest.MonkeyPatch, text: str, forbidden: bool) -> None:
     monkeypatch.setenv("KJIT_NO_COMPILE", text)
     assert env.no_compile() is forbidden
+    assert env.reports_compiles() is (text == "warn")
 
 
 @pytest.mark.parametrize(("text", "level"), [("info", "info"), ("DEBUG", "debug"), ("", None), ("0", None)])

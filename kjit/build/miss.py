@@ -21,7 +21,7 @@ from kjit.build.store import Artifact, Lookup, Store
 from kjit.build.toolchain import Toolchain
 from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
 from kjit.runtime.bundle import Refusal
-from kjit.runtime.load import attach_log, note_origin
+from kjit.runtime.load import attach_log, count_compile, count_hit, note_origin
 from kjit.spec import StrPath, Target, Variant
 
 if TYPE_CHECKING:
@@ -58,9 +58,10 @@ def ensure_built(
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s is in the cache: %s", variant.label, found.artifact.path)
         recall_writer.remember(variant, store, found.artifact)
+        count_hit(variant)
         return found.artifact
+    hint = hint or f"run this once on such a machine without {env.NO_COMPILE}, with the same cache folder"
     if env.no_compile():
-        hint = hint or f"run this once on such a machine without {env.NO_COMPILE}, with the same cache folder"
         raise NotPrebuiltError(
             f"{variant.label} is not built, because {found.reason}, and {env.NO_COMPILE} is set."
             + "".join(map(str, refusals)),
@@ -74,11 +75,19 @@ def ensure_built(
     def say(started: plan.Started) -> None:
         nonlocal began
         began = time.perf_counter()
-        _log.warning("kjit compiles %s: %s", variant.label, started.reason)
+        if env.reports_compiles():
+            why = f"{started.reason}, and {env.NO_COMPILE}=warn asks for what is not built ahead: {hint}"
+            _log.error("kjit compiles %s at run time: %s", variant.label, why)
+        else:
+            _log.warning("kjit compiles %s: %s", variant.label, started.reason)
 
     outcome = plan.build(variant, store, on_start=say)
     took = time.perf_counter() - began
     note_origin("compiler")
+    if outcome.state == "built":
+        count_compile(variant, outcome.seconds)
+    else:  # by another process, meanwhile
+        count_hit(variant)
     if outcome.state == "built" and took > _LONG_S:
         _log.warning("kjit compiled %s in %.1f s", variant.label, took)
     # The next variant of the op would say the same.

@@ -42,6 +42,10 @@ def build(
         list[str] | None,
         typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
     ] = None,
+    recorded: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="The variants that a run with KJIT_RECORD_VARIANTS=FILE used."),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -84,6 +88,9 @@ def build(
     the package needs neither nvcc nor g++. What the bundle holds of other ops and targets stays in it; --only removes
     that.
 
+    With --from FILE those variants are built that a run asked for, for the targets that it used, or for those that
+    --target and --arch name.
+
     Exit status 1: a variant does not compile, a wrapper fails to import, or nothing can be kept: the cache cannot be
     written, and there is no --out.
     """
@@ -97,20 +104,32 @@ def build(
     if out is not None:
         bundle_writer.check_folder(out, only=only)
     project = find_project()
-    collected = (plan.collect_quickly if dry_run else plan.collect)(project, ops or ())
+    if recorded is not None and ops:
+        raise UsageError("--from lists what is built, and so do names of ops.", hint="leave out one of the two")
+    variants: list[Variant] = []
+    left_out: list[str] = []
+    if recorded is not None:
+        from kjit.build import recorded as records
+
+        variants, gone = records.read(recorded, project)
+        collected = plan.Collected([(each.spec.name, [each.spec]) for each in variants], gone, [])
+    else:
+        collected = (plan.collect_quickly if dry_run else plan.collect)(project, ops or ())
     for op in collected.without:
         console.note(f"{op} declares no module (kjit.module), so there is nothing to build ahead of use.")
     print_errors(error for _, error in collected.failures)
     specs = collected.specs()
-    variants: list[Variant] = []
-    left_out: list[str] = []
-    if specs:
+    if variants and not kinds and not arch:
+        if out is not None:
+            variants = _of_bundle_for(variants)
+    elif specs:
         targets, left_out = plan.choose_targets(specs, kinds, arch or (), needs_all=out is not None)
         variants = collected.variants(targets if out is None else bundle_writer.targets_of_bundle(targets))
         for sentence in left_out:
             console.note(sentence)
     elif not collected.failures:
-        console.note("Nothing to build: no wrapper here declares a module (kjit.module).")
+        why = "no wrapper here declares a module (kjit.module)" if recorded is None else f"{recorded} lists no variant"
+        console.note(f"Nothing to build: {why}.")
 
     store = Store.open()
     outcomes, beside = (
@@ -160,6 +179,16 @@ def build(
         if out is not None and not dry_run:
             console.note(f"The bundle {out} is not written: what it ships must be complete.")
         raise typer.Exit(1)
+
+
+def _of_bundle_for(variants: list[Variant]) -> list[Variant]:
+    """What a bundle has so that it serves `variants`."""
+    from kjit.build import bundle_writer
+    from kjit.spec import Variant
+
+    specs = dict.fromkeys(each.spec for each in variants)
+    targets = {spec: [each.target for each in variants if each.spec == spec] for spec in specs}
+    return [Variant(spec, target) for spec in specs for target in bundle_writer.targets_of_bundle(targets[spec])]
 
 
 def _of_bundle(written: Written) -> dict[str, object]:

@@ -26,6 +26,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 import kjit
+from kjit import env
 from kjit.runtime import load, native
 from kjit.runtime.native import COMPOUND, TYPED, is_stood_in, typed
 from kjit.spec import Spec, Target, Variant
@@ -293,10 +294,16 @@ class _Declaration:
                 spec = self.spec(**named)
                 target = load.target_of(spec, where)
                 spec = spec.only(target.side)
+                recorded = None
+                if env.variants_file() is not None:
+                    from kjit.runtime.used import Declared
+
+                    recorded = Declared(self._fn.__module__, self.name, named)
                 found = load.load_variant(
                     Variant(spec, target),
                     hint=self._how_to_prebuild(target),
                     wrapper=self._fn.__globals__.get("__file__"),
+                    declared=recorded,
                 )
                 if self._exports is not None and (exported := [*spec.cuda_wrappers, *spec.cpp_wrappers]):
                     found = _Exports(found, [name for name, _ in exported])

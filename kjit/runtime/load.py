@@ -24,7 +24,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar
 
 import kjit
 from kjit import env
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import tvm_ffi
 
     from kjit.runtime.bundle import Refusal
+    from kjit.runtime.used import Declared
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,16 +50,32 @@ _ATTEMPTS = 3
 _log = logging.getLogger("kjit")
 _loaded: dict[str, tvm_ffi.Module] = {}
 _loading = threading.Lock()
+_counting = threading.Lock()
 _told: set[Refusal] = set()
 _origins: set[Literal["cache", "compiler"]] = set()
+_stats: dict[str, OpStats] = {}
 _inside: env.Simulation | None = None
 _switched: weakref.WeakSet[Switched] = weakref.WeakSet()
 
 
+class OpStats(TypedDict):
+    """What a process loaded of an op.
+
+    Attributes:
+        hits: modules that were built already, in a bundle or in a cache.
+        compiles: modules that this process compiled.
+        seconds: what these took.
+    """
+
+    hits: int
+    compiles: int
+    seconds: float
+
+
 def _renew_lock_in_child() -> None:
     """Of a forked process only one thread goes on in the child: what another one held there, nobody will release."""
-    global _loading
-    _loading = threading.Lock()
+    global _loading, _counting
+    _loading, _counting = threading.Lock(), threading.Lock()
 
 
 os.register_at_fork(after_in_child=_renew_lock_in_child)
@@ -194,7 +211,12 @@ def jit(
 
 
 def load_variant(
-    variant: Variant, *, build_directory: StrPath | None = None, hint: str | None = None, wrapper: str | None = None
+    variant: Variant,
+    *,
+    build_directory: StrPath | None = None,
+    hint: str | None = None,
+    wrapper: str | None = None,
+    declared: Declared | None = None,
 ) -> tvm_ffi.Module:
     """The loaded module of a variant: from this process, from a bundle, from the cache, or compiled now.
 
@@ -202,15 +224,21 @@ def load_variant(
         build_directory: the cache folder to use instead of the user's.
         hint: what to do where the module is missing and may not be compiled.
         wrapper: the path of the file that asks; bundles are looked for beside it.
+        declared: the declared op that it is a variant of, for who records variants.
 
     Raises:
         KjitError: as for `load_jit`.
     """
     attach_log()
+    if (file := env.variants_file()) is not None:
+        from kjit.runtime import used
+
+        used.record(file, variant, declared)
     refusals: tuple[Refusal, ...] = ()
     if wrapper is not None and not variant.target.is_simulated and has_bundle(wrapper):
         prebuilt, refusals = _load_prebuilt(variant, wrapper)
         if prebuilt is not None:
+            count_hit(variant)
             return prebuilt
     note_origin("cache")
     folder = cache_folder(build_directory)
@@ -223,6 +251,7 @@ def load_variant(
             module = load_library(recall.library_in(artifact), variant, is_prebuilt=False)
             if _log.isEnabledFor(logging.DEBUG):
                 _log.debug("%s is in the cache: %s", variant.label, artifact)
+            count_hit(variant)
             return module
     from kjit.build import miss
 
@@ -284,6 +313,34 @@ def _load_prebuilt(variant: Variant, wrapper: str) -> tuple[tvm_ffi.Module | Non
     for refusal in refusals:
         _tell(refusal, variant)
     return None, refusals
+
+
+def stats() -> dict[str, OpStats]:
+    """What this process has loaded so far, by the name of the op: how much of it was built already, what was compiled,
+    and how many seconds that took.
+
+    For an engine to export: after warming up, `compiles` must not grow.
+    """
+    with _counting:
+        return {name: OpStats(**each) for name, each in sorted(_stats.items())}
+
+
+def count_hit(variant: Variant) -> None:
+    """Note that a module was built already."""
+    with _counting:
+        _stats_of(variant)["hits"] += 1
+
+
+def count_compile(variant: Variant, seconds: float) -> None:
+    """Note that a module was compiled."""
+    with _counting:
+        entry = _stats_of(variant)
+        entry["compiles"] += 1
+        entry["seconds"] += seconds
+
+
+def _stats_of(variant: Variant) -> OpStats:
+    return _stats.setdefault(variant.spec.name, {"hits": 0, "compiles": 0, "seconds": 0.0})
 
 
 def note_origin(origin: Literal["cache", "compiler"]) -> None:

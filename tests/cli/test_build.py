@@ -319,6 +319,58 @@ class TestBundle:
         assert "a bundle is for GPUs and CPUs, and 'sim' is neither" in done.stderr
 
 
+class TestRecorded:
+    """What a run used is built, and no more."""
+
+    CALL = "import kjit; from kernels.answer import _module; _module({}, device='cpu'); print(kjit.stats())"
+
+    def run(self, project: Path, value: int, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", self.CALL.format(value)],
+            cwd=project,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def test_it_is_built_elsewhere_and_the_next_run_compiles_nothing(
+        self, kjit: Kjit, project: Path, tmp_path: Path
+    ) -> None:
+        file = str(tmp_path / "used.jsonl")
+        first = self.run(project, 3, KJIT_RECORD_VARIANTS=file, KJIT_NO_COMPILE="warn")
+        assert (
+            "kjit compiles answer<3> cpu at run time: it was never built here, and KJIT_NO_COMPILE=warn" in first.stderr
+        )
+        assert "`kjit build answer --target cpu` in its project builds it ahead of use" in first.stderr
+        assert "{'answer': {'hits': 0, 'compiles': 1, 'seconds': " in first.stdout
+        elsewhere = {"KJIT_CACHE_DIR": str(tmp_path / "elsewhere")}
+        assert states(kjit("build", "--from", file, **elsewhere)) == {"answer<3>": "built"}
+        second = self.run(project, 3, KJIT_NO_COMPILE="1", **elsewhere)
+        assert second.stdout == "{'answer': {'hits': 1, 'compiles': 0, 'seconds': 0.0}}\n"
+
+    def test_it_is_built_for_a_bundle_and_for_other_targets(self, kjit: Kjit, project: Path, tmp_path: Path) -> None:
+        file = tmp_path / "used.jsonl"
+        line = {"op": "kernels.answer:_module", "values": {"n": 3}, "target": "cpu", "archs": []}
+        file.write_text(json.dumps(line) + "\n")
+        planned = json.loads(
+            kjit("build", "--from", str(file), "--out", str(project / "out"), "--dry-run", "--json").stdout
+        )
+        assert [(each["op"], each["arguments"]) for each in planned["variants"]] == [("answer", ["3"])] * len(
+            cpu.levels()
+        )
+        done = kjit("build", "--from", str(file), "--target", "sim")
+        assert "none of these ops has a CUDA source" in done.stderr
+
+    def test_names_of_ops_beside_it_and_an_empty_file_are_told(self, kjit: Kjit, tmp_path: Path) -> None:
+        file = tmp_path / "used.jsonl"
+        file.touch()
+        assert f"Nothing to build: {file} lists no variant." in kjit("build", "--from", str(file)).stderr.replace(
+            "\n", " "
+        )
+        assert kjit("build", "answer", "--from", str(file)).returncode == 2
+
+
 class TestUnwritableCache:
     """`/proc` is one, even for root."""
 
