@@ -167,6 +167,12 @@ class CustomCases(CallsView):
             if name is not None:
                 multiple, least = steps[name]
                 steps[name] = math.lcm(multiple, divisor // math.gcd(divisor, factor)), max(least, -size.plus)
+        for name, (tensor, at) in self.signature.places().items():
+            solved = tensor.shape[at]
+            for other in solved.names if isinstance(solved, Size) and name in solved.names else ():
+                if other != name and other in steps:  # by which is divided
+                    multiple, least = steps[other]
+                    steps[other] = multiple, max(least, 1)
         return steps
 
     def _fitting(self, dimension: str, size: str) -> str:
@@ -224,12 +230,13 @@ class CustomCases(CallsView):
             return ["()"]
         first, last = self._ends
         multiple, _ = self._steps.get(last, (1, 0))
+        empty = next((name for name, (_, least) in self._steps.items() if least == 0), first)
         return list(
             dict.fromkeys(
                 (
                     self.sample_shape,
                     self._shape({}, "1", leading="1"),
-                    self._shape({first: "0"}, "8", leading="0"),
+                    self._shape({empty: "0"}, "8", leading="0"),
                     self._shape({last: "64"}, "8", leading="2, 8"),
                     self._shape({first: "257", last: str(max(33, 3 * multiple))}, "2", leading="257"),
                 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kjit.scaffold.cpp import choice_type
 from kjit.scaffold.dtypes import DType
 from kjit.scaffold.patterns import Placed
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Tensor
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Tensor, words_of
 from kjit.scaffold.sizes import Size
 from kjit.scaffold.start import View
 
@@ -65,6 +65,12 @@ class PythonView(View):
         """Each choice: its name, that of the words that it may be, and these."""
         choices = (c for c in self.signature.constants if c.kind == "choice")
         return [(c.name, choices_name(c.name), ", ".join(f'"{word}"' for word in c.choices)) for c in choices]
+
+    @property
+    def sizes(self) -> list[str]:
+        """The template arguments that are part of sizes."""
+        words = {word for tensor in self.signature.tensors for d in tensor.shape for word in words_of(d)}
+        return [constant.name for constant in self.signature.constants if constant.name in words]
 
     def template_arguments(self, op: str) -> list[str]:
         """What the C++ template arguments are made from."""
@@ -170,11 +176,11 @@ class PythonView(View):
             if isinstance(dimension, int):
                 sizes.append(str(dimension))
                 continue
-            if isinstance(dimension, Size):
-                sizes.append(dimension.python({name: _in_brackets(value) for name, value in known.items()}))
-                continue
-            if dimension in known:
-                sizes.append(known[dimension])
+            if dimension in known or isinstance(dimension, Size):
+                brackets = {name: _in_brackets(value) for name, value in known.items()}
+                size = dimension.python(brackets) if isinstance(dimension, Size) else known[dimension]
+                # Of tensors that are too small, which the checks say.
+                sizes.append(f"max({size}, 0)" if " - " in size else size)
                 continue
             # The `...` from the tensor that has the least besides it.
             owner = min((t for t in inputs if ELLIPSIS in t.shape), key=lambda tensor: len(tensor.shape))
