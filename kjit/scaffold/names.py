@@ -171,14 +171,7 @@ def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
         return None
     near = _nearest(name)
     short = near[: MAX_PARAMETER_LENGTH - 5].rstrip("_")
-    candidates: tuple[str, ...] = (
-        near,
-        *(["op_mode"] if near == "mode" else []),
-        short,
-        f"{short}_in",
-        f"in_{short}",
-        "x",
-    )
+    candidates: tuple[str, ...] = (near, short, f"{short}_in", f"in_{short}", "x")
     if dimension:
         as_written = re.sub(r"\W+", "_", _ascii(name)).strip("_")
         candidates = (as_written, as_written.upper(), near, short, f"{short}_size", "rows")
@@ -236,8 +229,6 @@ def _why_no_parameter(name: str, dimension: bool) -> str | None:
         return f"'{name}' has capital letters, which name dimensions and dtypes; a parameter has none."
     if not dimension and name == "l":
         return _AMBIGUOUS
-    if not dimension and name == "mode":  # torch 2.13: "redirect_to_mode.<locals>.impl() got multiple values"
-        return "'mode' is a parameter of PyTorch's own where it compiles an op, which fails if the op has one, too."
     hidden = name in CPP_NAMES | _PLAIN_MACROS | WRAPPER_NAMES | REFERENCE_NAMES or _NUMBERED.fullmatch(name)
     if hidden or (dimension and (name in _ERROR_MACROS or _MACRO_FAMILIES.fullmatch(name))):
         return f"{what} named '{name}' would hide a name that the op's code uses."

@@ -34,6 +34,7 @@ EXAMPLES = [
     "x: T[..., 128] -> out: bf16[..., 128]",
     "x: T[], n: int = -3, flag: bool = True -> out: T[]",
     "x: T[N] -> none: T[N]",
+    'x: T[N], mode: "a" | "b" = "b" -> out: T[N]',
 ]
 
 
@@ -117,7 +118,6 @@ LONG = "a_name_with_letters_up_to_28"
         ("x: T[N], s: float = 1/3 -> out: T[N]", "/", "no meaning", "write 0.3333333333333333 in the place of 1/3"),
         ("x: T[N], s: float = -2.5e-1 * 3 -> out: T[N]", "* 3", "no meaning", "write 0.75 in the place of 2.5e-1 * 3"),
         ("x: T[N], n: int = 2**10 -> out: T[N]", "**10", "no meaning", "write 1024 in the place of "),
-        ('x: T[N], mode: "a" | "b" -> out: T[N]', "mode", "a parameter of PyTorch's own", "op_mode"),
         ('x: T[N], m: "sum" -> out: T[N]', "m:", "no choice but one", 'm: "sum" | "other"'),
         ('x: T[N], m: "sum" | "for" -> out: T[N]', '"for"', "one of an enum in C++", "no keyword"),
         ('x: T[N], m: "a" | "b" = "c" -> out: T[N]', '"c"', "none of the choices", 'm: "a" | "b" = "a"'),
