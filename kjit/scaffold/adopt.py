@@ -90,7 +90,7 @@ _SIZES = frozenset(
 )
 _SIZE_NAME = re.compile(r"(?:n|num)_\w+|\w+_(?:size|len|length|count|numel|elements|dim|rows|cols|n)")
 _OUTPUT_NAME = re.compile(r"(?:out|output|dst|dest|res|result|ret)(?:_\w+|put\w*)?|\w+_out|y")
-_TENSOR_VIEWS = ("TensorView", "Tensor")
+_TENSOR_VIEWS = ("TensorView", "Tensor", "TensorListView")
 _TORCH = re.compile(r"(?:torch|ATen|c10|pybind11)/")
 
 
@@ -267,7 +267,7 @@ class _Adopting:
     @staticmethod
     def is_view(parameter: Parameter) -> bool:
         """Whether it is a TensorView, also one that may be absent."""
-        return re.search(r"\bTensor(?:View)?\b", parameter.type) is not None
+        return re.search(r"\bTensor(?:List)?(?:View)?\b", parameter.type) is not None
 
     @property
     def takes_views(self) -> bool:
@@ -407,6 +407,8 @@ class _Adopting:
         """The type of a number, in a signature; nothing where it is none."""
         if parameter.base in _INTEGER_TYPES:
             return "int"
+        if parameter.base.split("::")[-1] == "StringView":
+            return "str"
         return {"float": "float", "double": "float", "bool": "bool", "half": "float", "__half": "float"}.get(
             parameter.base, "float" if parameter.base in self.variables and not parameter.is_pointer else ""
         )
@@ -520,10 +522,18 @@ class _Adopting:
         """What is handed over for a parameter."""
         if self.is_stream(parameter):
             return "LaunchKernel::resolve_device(gpu.unwrap())"
-        if self.is_view(parameter):
-            return self.tensor(parameter, signature).name
-        if parameter.is_pointer:
+        if self.is_view(parameter) or parameter.is_pointer:
             tensor = self.tensor(parameter, signature)
+            if tensor.listed != (parameter.base.split("::")[-1] == "TensorListView"):
+                raise signature.error(
+                    tensor,
+                    f"'{self.function.name}' takes '{parameter.type} {parameter.name}', and a list of tensors is a"
+                    " TensorListView.",
+                    f"write {replace(tensor, listed=not tensor.listed)}",
+                )
+        if self.is_view(parameter):
+            return tensor.name
+        if parameter.is_pointer:
             is_read_only = tensor in signature.inputs and not tensor.mutable
             if is_read_only and self.known_use(parameter) in ("written", "changed"):
                 raise signature.error(

@@ -413,6 +413,8 @@ def sample_number(scalar: Scalar) -> str:
         return f'"{scalar.default or scalar.choices[0]}"'
     if scalar.constant:
         return repr(scalar.default) if scalar.default is not None else "True"
+    if scalar.kind == "str":
+        return '"text"' if scalar.default != "text" else '"words"'
     if scalar.kind == "float":
         return "0.5" if scalar.default != 0.5 else "0.25"
     if scalar.kind == "int":

@@ -14,7 +14,7 @@ from typing import Literal
 
 from kjit.scaffold.names import camel
 from kjit.scaffold.patterns import Kind
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor, words_of
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor, words_of
 from kjit.scaffold.sizes import Size
 from kjit.scaffold.start import View
 
@@ -32,6 +32,7 @@ class TensorView:
         element: the type of its elements, `T` or `fp16_t`.
         compute: the type that arithmetic on them is done in, `compute_t<T>` or `float`.
         optional: it may be absent, and is then read as zeros.
+        listed: a list of tensors.
     """
 
     name: str
@@ -40,6 +41,7 @@ class TensorView:
     element: str
     compute: str
     optional: bool
+    listed: bool = False
 
     @property
     def pointee(self) -> str:
@@ -91,6 +93,7 @@ class Check:
     verifies: list[str]
     condition: str = ""
     strides: str = ""
+    is_written: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,11 +124,15 @@ class CppView(View):
                 compute = "float"
         if self.start.moves:  # bits that are not computed with
             compute = element
-        return TensorView(tensor.name, role, kind, element, compute, tensor.optional)
+        return TensorView(tensor.name, role, kind, element, compute, tensor.optional, tensor.listed)
 
     @property
     def has_optional(self) -> bool:
         return any(tensor.optional for tensor in self.tensors)
+
+    @property
+    def lists(self) -> list[str]:
+        return [tensor.name for tensor in self.tensors if tensor.listed]
 
     @property
     def template_parameters(self) -> list[str]:
@@ -184,6 +191,8 @@ class CppView(View):
         """What the math has besides elements: the members of its struct."""
         members = []
         for s in self.signature.scalars:
+            if s.kind == "str":  # which is for the host
+                continue
             kind = self.scalar_type(s)
             given = f"{s.name}.value()" if s.optional else s.name
             value = f"static_cast<{kind}>({given})" if s.kind == "float" else given
@@ -315,18 +324,21 @@ class CppView(View):
     @property
     def checks(self) -> list[Check]:
         """The matchers: one for each shape and element type, and one for each tensor that may be absent."""
-        checks: dict[tuple[str, str, str], Check] = {}
+        checks: dict[tuple[str, str, str, bool], Check] = {}
         absent: list[Check] = []
         views = {tensor.name: view for tensor, view in zip(self.signature.tensors, self.tensors, strict=True)}
         for tensor in self._in_order_of_checks():
             view, shape, strides = views[tensor.name], _matcher_shape(tensor.shape), ""
             if tensor.strided:
                 strides = ", ".join(["-1"] * (len(tensor.shape) - 1) + ["1" if len(tensor.shape) > 1 else "-1"])
+            written = tensor.strided and tensor.mutable
             if tensor.optional:
                 verify = f'verify({view.name}.value(), "{view.name}")'
-                absent.append(Check(shape, view.element, [verify], f"{view.name}.has_value()", strides))
+                absent.append(Check(shape, view.element, [verify], f"{view.name}.has_value()", strides, written))
             else:
-                check = checks.setdefault((shape, view.element, strides), Check(shape, view.element, [], "", strides))
+                check = checks.setdefault(
+                    (shape, view.element, strides, written), Check(shape, view.element, [], "", strides, written)
+                )
                 check.verifies.append(f'verify({view.name}, "{view.name}")')
         return [*checks.values(), *absent]
 
@@ -374,18 +386,25 @@ def _operand(tensor: TensorView) -> str:
     return f"{tensor.operand}<{tensor.element}>({tensor.name})"
 
 
+def max_listed(signature: Signature) -> int:
+    """How many tensors a list may have: lists together take 3 KiB, of the 4 that parameters of a kernel may have."""
+    lists = sum(tensor.listed for tensor in signature.inputs)
+    return 128 // -(-lists // 3)
+
+
 def choice_type(op: str, name: str) -> str:
     """The enum of a choice: that of `mode` of op `pool` is `PoolMode`."""
     return f"{camel(op)}{camel(name)}"
 
 
 def _exported(scalar: Scalar) -> str:
-    name = {"float": "double", "int": "int64_t"}.get(scalar.kind, "bool")
-    return f"Optional<{name}>" if scalar.optional else name
+    name = {"float": "double", "int": "int64_t", "str": "StringView"}.get(scalar.kind, "bool")
+    unused = "[[maybe_unused]] " if scalar.kind == "str" else ""
+    return f"{unused}Optional<{name}>" if scalar.optional else f"{unused}{name}"
 
 
 def _argument(tensor: Tensor) -> str:
-    return "Optional<TensorView>" if tensor.optional else "TensorView"
+    return "TensorListView" if tensor.listed else "Optional<TensorView>" if tensor.optional else "TensorView"
 
 
 def _product(sizes: Sequence[Dimension]) -> str:

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from typing import ClassVar
 
 from kjit.scaffold.cases import CallsView, sample_number
-from kjit.scaffold.cpp import CppView, TensorView
+from kjit.scaffold.cpp import CppView, TensorView, max_listed
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor, words_of
 from kjit.scaffold.sizes import Size
 
@@ -24,6 +24,9 @@ LEADING = "leading"
 
 _TAKEN = frozenset({LEADING, "device", "kjit", "math", "shape", "size", "torch"})
 """Names that mean something where sizes have theirs."""
+
+_LISTED = 3
+"""How many tensors the lists of a test have."""
 
 _TARGET_WIDTH = 60
 """How long an assignment's target may be in a line of 88."""
@@ -54,6 +57,11 @@ class CustomView:
         """A pointer for each tensor, and its strides where they may be any."""
         members = []
         for tensor, view in zip(self.cpp.signature.tensors, self.cpp.tensors, strict=True):
+            if tensor.listed:
+                pointers = Member(f"{view.name}[kMaxTensors]", f"{view.pointee}*", "{}", self._describe(tensor))
+                count = f"static_cast<int64_t>({view.name}.size())"
+                members += [pointers, Member(f"{view.name}_count", "int64_t", count, "tensors")]
+                continue
             members.append(Member(view.name, f"{view.pointee}*", view.data, self._describe(tensor)))
             if tensor.strided:
                 ranks = range(max(1, len(tensor.shape) - 1))
@@ -64,6 +72,11 @@ class CustomView:
                 what = "in elements, of all dimensions but the last" if len(tensor.shape) > 1 else "in elements"
                 members.append(Member(f"{view.name}_strides[{len(ranks)}]", "int64_t", strides, what))
         return members
+
+    @property
+    def max_listed(self) -> int:
+        """How many tensors a list may have."""
+        return max_listed(self.cpp.signature)
 
     @property
     def size_members(self) -> list[Member]:
@@ -110,7 +123,7 @@ class CustomView:
     def _describe(self, tensor: Tensor) -> str:
         changed = ", changed in place" if tensor.mutable else ""
         absent = ", null where it is absent" if tensor.optional else ""
-        return f"[{', '.join(map(str, tensor.shape))}]{changed}{absent}"
+        return f"{'each ' if tensor.listed else ''}[{', '.join(map(str, tensor.shape))}]{changed}{absent}"
 
     def _numel(self, tensor: Tensor) -> str:
         values = {name: f"params.{name}" for name in self.cpp.signature.dimensions} | {ELLIPSIS: f"params.{LEADING}"}
@@ -207,7 +220,8 @@ class CustomCases(CallsView):
     def _sample_tensor(self, tensor: Tensor) -> str:
         sizes = [self._python(size) for size in tensor.shape]
         shape = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
-        return f"kjit.testing.random_tensor({shape}, {self._dtype_of(tensor)}, device)"
+        made = f"kjit.testing.random_tensor({shape}, {self._dtype_of(tensor)}, device)"
+        return f"[{made} for _ in range({_LISTED})]" if tensor.listed else made
 
     def _shape(self, sizes: dict[str, str], other: str, *, leading: str) -> str:
         """A `shape` with these sizes for some of the dimensions."""
@@ -280,7 +294,8 @@ class CustomCases(CallsView):
         terms = []
         for tensor in self.signature.tensors:
             sizes = [f"math.prod({LEADING})" if d == ELLIPSIS else self._factor(d) for d in tensor.shape]
-            terms.append(" * ".join([*(["2"] if tensor.mutable else []), *sizes, self._itemsize_of(tensor)]))
+            times = (2 if tensor.mutable else 1) * (_LISTED if tensor.listed else 1)
+            terms.append(" * ".join([*([str(times)] if times > 1 else []), *sizes, self._itemsize_of(tensor)]))
         return terms
 
     def _factor(self, size: Dimension) -> str:

@@ -48,13 +48,14 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    at blockDim blockIdx blocks compute_t count_blocks cpu data_of device div_ceil element element_or_zero elementwise
-    first gather given gpu host i inverse_rms kjit launch leading matcher math numel params row row_size row_total
-    rowwise rsqrt run scalar_t shape sizes scatter std summed term threadIdx threads widen
+    at blockDim blockIdx blocks compute_t count_blocks cpu data_of device div_ceil element element_or_zero
+    elementwise fill_pointers first gather given gpu host i inverse_rms kjit launch leading matcher math
+    maybe_unused numel params row row_size row_total rowwise rsqrt run scalar_t shape sizes scatter std summed term
+    threadIdx threads widen
 
-    GatherSizes In Index LaunchKernel Mut MutPerRow Optional OptionalIn OptionalPerColumn OptionalPerRow Out OutPerRow
-    OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize T Table TensorMatcher
-    TensorView U kBlock kDLCPU kDLCUDA kDevice
+    GatherSizes In Index LaunchKernel Mut MutPerRow Optional OptionalIn OptionalPerColumn OptionalPerRow Out
+    OutPerRow OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize StringView T
+    Table TensorListView TensorMatcher TensorView U kBlock kDLCPU kDLCUDA kDevice kMaxTensors
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     KJIT_DEVICE KJIT_MATH

@@ -166,6 +166,16 @@ def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
                 f"'{parameter.name}' is what the kernel calls the pointer to '{other}'.",
                 "give one of them another name",
             )
+    made = {f"{tensor.name}_count": tensor.name for tensor in signature.inputs if tensor.listed}
+    made |= {f"{tensor.name}_strides": tensor.name for tensor in signature.inputs if tensor.strided}
+    made |= {f"has_{scalar.name}": scalar.name for scalar in signature.scalars if scalar.optional}
+    for parameter in (*signature.parameters, *signature.outputs):
+        if parameter.name in made:
+            raise signature.error(
+                parameter,
+                f"'{parameter.name}' is what the kernel is given of '{made[parameter.name]}' besides.",
+                f"give one of them another name, such as {free_name(parameter.name, signature.names)}",
+            )
     for name in (*signature.dimensions, *signature.variables):
         if name in (camel(op), f"{camel(op)}Params"):
             raise signature.error(
@@ -233,9 +243,14 @@ def _check_plain(signature: Signature, pattern: Pattern) -> None:
             f"pattern {pattern.name} takes contiguous tensors, and '{strided.name}' is strided.",
             f"write {replace(strided, strided=False)}",
         )
+    listed = next((tensor for tensor in signature.inputs if tensor.listed), None)
+    if listed is not None:
+        raise signature.error(
+            listed, f"pattern {pattern.name} takes one tensor for each parameter, and '{listed.name}' is a list.", ""
+        )
     for scalar in signature.parameters:
-        if isinstance(scalar, Scalar) and (scalar.optional or scalar.kind == "choice"):
-            what = "may be absent" if scalar.optional else "is a choice"
+        if isinstance(scalar, Scalar) and (scalar.optional or scalar.kind in ("choice", "str")):
+            what = "may be absent" if scalar.optional else "is a choice" if scalar.kind == "choice" else "is a text"
             raise signature.error(
                 scalar,
                 f"pattern {pattern.name} takes numbers that are always there, and '{scalar.name}' {what}.",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kjit.scaffold.cpp import choice_type
+from kjit.scaffold.cpp import choice_type, max_listed
 from kjit.scaffold.dtypes import DType
 from kjit.scaffold.patterns import Placed
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Tensor, words_of
@@ -80,17 +80,28 @@ class PythonView(View):
     @property
     def variant_arguments(self) -> list[str]:
         """How the wrapper calls it."""
-        dtypes = [f"{self.owner(variable).name}.dtype" for variable in self.signature.variables]
+        dtypes = [f"{_one_of(self.owner(variable))}.dtype" for variable in self.signature.variables]
         return [*dtypes, *(c.name for c in self.signature.constants), f"device={self.first}"]
 
     def owner(self, variable: str) -> Tensor:
         """The input that says what a dtype variable stands for."""
-        return next(tensor for tensor in self.signature.inputs if tensor.dtype == variable)
+        return next(tensor for tensor in self.signature.always if tensor.dtype == variable)
 
     @property
     def first(self) -> str:
         """The tensor that says on which device the op works."""
-        return self.signature.inputs[0].name
+        return _one_of(self.signature.always[0])
+
+    @property
+    def needed_lists(self) -> list[str]:
+        """The lists of which the wrapper needs a tensor."""
+        used = " ".join([*self.variant_arguments, *self.allocations])
+        return [tensor.name for tensor in self.signature.inputs if tensor.listed and f"{tensor.name}[0]" in used]
+
+    @property
+    def allocated_lists(self) -> list[str]:
+        """Those of which outputs need one."""
+        return [name for name in self.needed_lists if f"{name}[0]" in " ".join(self.allocations)]
 
     @property
     def outputs(self) -> list[str]:
@@ -125,12 +136,13 @@ class PythonView(View):
     @property
     def returned(self) -> str:
         """The annotation of what the op returns."""
-        return _tensors(len(self.outputs)) if self.outputs else "None"
+        return _types(["torch.Tensor"] * len(self.outputs)) if self.outputs else "None"
 
     @property
     def reference_returned(self) -> str:
         """The annotation of what `reference` returns."""
-        return _tensors(len(self.results))
+        lists = {tensor.name for tensor in self.signature.mutated if tensor.listed}
+        return _types(["list[torch.Tensor]" if name in lists else "torch.Tensor" for name in self.results])
 
     @property
     def export_arguments(self) -> list[str]:
@@ -151,24 +163,24 @@ class PythonView(View):
         return [self._allocation(output) for output in self.signature.outputs]
 
     def _allocation(self, output: Tensor) -> str:
-        always = [tensor for tensor in self.signature.inputs if not tensor.optional]
+        always = self.signature.always
         alike = [tensor for tensor in always if tensor.shape == output.shape]
         same = next((tensor for tensor in alike if tensor.dtype == output.dtype), None)
         if same is not None:
-            return f"torch.empty_like({same.name})"
+            return f"torch.empty_like({_one_of(same)})"
         if isinstance(output.dtype, str):
-            dtype = f"{self.owner(output.dtype).name}.dtype"
+            dtype = f"{_one_of(self.owner(output.dtype))}.dtype"
         else:
             dtype = f"torch.{output.dtype.name}"
         if alike:
-            return f"torch.empty_like({alike[0].name}, dtype={dtype})"
+            return f"torch.empty_like({_one_of(alike[0])}, dtype={dtype})"
         source = self.owner(output.dtype) if isinstance(output.dtype, str) else always[0]
         typed = "" if source.dtype == output.dtype else f", dtype={dtype}"
-        return f"{source.name}.new_empty({self._sizes(output.shape, always)}{typed})"
+        return f"{_one_of(source)}.new_empty({self._sizes(output.shape, always)}{typed})"
 
     def _sizes(self, shape: tuple[Dimension, ...], inputs: Sequence[Tensor]) -> str:
         """A shape as an expression of the inputs' shapes."""
-        whole = [tensor.name for tensor in inputs if tensor.shape[:-1] == shape and shape]
+        whole = [_one_of(tensor) for tensor in inputs if tensor.shape[:-1] == shape and shape]
         if whole:
             return f"{whole[0]}.shape[:-1]"
         sizes, known = [], self._known_sizes
@@ -185,7 +197,7 @@ class PythonView(View):
             # The `...` from the tensor that has the least besides it.
             owner = min((t for t in inputs if ELLIPSIS in t.shape), key=lambda tensor: len(tensor.shape))
             behind = len(owner.shape) - 1
-            sizes.append(f"*{owner.name}.shape" + (f"[:-{behind}]" if behind else ""))
+            sizes.append(f"*{_one_of(owner)}.shape" + (f"[:-{behind}]" if behind else ""))
         return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
     @property
@@ -193,7 +205,7 @@ class PythonView(View):
         """Each named dimension as an expression of the inputs' shapes."""
         known = {constant.name: constant.name for constant in self.signature.constants}
         for name, (tensor, place) in self.signature.places().items():
-            at = f"{tensor.name}.shape[{place - len(tensor.shape) if ELLIPSIS in tensor.shape else place}]"
+            at = f"{_one_of(tensor)}.shape[{place - len(tensor.shape) if ELLIPSIS in tensor.shape else place}]"
             dimension = tensor.shape[place]
             if isinstance(dimension, Size):
                 at = dimension.solved(name, at, {other: _in_brackets(value) for other, value in known.items()})
@@ -263,7 +275,14 @@ def choices_name(name: str) -> str:
     return f"{name.upper()}_CHOICES"
 
 
+def _one_of(tensor: Tensor) -> str:
+    """A tensor, or the first of a list."""
+    return f"{tensor.name}[0]" if tensor.listed else tensor.name
+
+
 def _python_type(parameter: Parameter) -> str:
+    if isinstance(parameter, Tensor) and parameter.listed:
+        return "list[torch.Tensor]"
     if isinstance(parameter, Scalar):
         kind = "str" if parameter.kind == "choice" else parameter.kind
         return f"{kind} | None" if parameter.optional else kind
@@ -307,6 +326,9 @@ def _describe(parameter: Parameter, placed: Placed) -> str:
             outside = f". A number that is no row of {tables} is skipped; of two that are equal, either counts"
         elif is_index:
             outside = f". A number that is no row of {tables} reads zeros"
+        if parameter.listed:
+            most = max_listed(placed.signature)
+            return f"a list of {parameter.plain}, at most {most}, contiguous and all of one shape{changed}"
         if parameter.strided:
             gaps = "its stride may be any" if len(parameter.shape) == 1 else "all strides but the last may be any"
             return f"{parameter.type.removesuffix(' strided')}; {gaps}{changed}{absent}"
@@ -314,10 +336,10 @@ def _describe(parameter: Parameter, placed: Placed) -> str:
     if parameter.kind == "choice":
         *first, last = [f'"{word}"' for word in parameter.choices]
         return f"{', '.join(first)} or {last}, compiled into the kernel"
-    words = {"float": "a number", "int": "a whole number", "bool": "true or false"}[parameter.kind]
+    words = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a text"}[parameter.kind]
     words += " or None" if parameter.optional else ""
     return f"{words}, compiled into the kernel" if parameter.constant else words
 
 
-def _tensors(count: int) -> str:
-    return "torch.Tensor" if count == 1 else f"tuple[{', '.join(['torch.Tensor'] * count)}]"
+def _types(types: Sequence[str]) -> str:
+    return types[0] if len(types) == 1 else f"tuple[{', '.join(types)}]"

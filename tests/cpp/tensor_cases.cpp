@@ -65,6 +65,14 @@ std::int64_t listed(TensorListView xs, TensorView out) {
   return elements;
 }
 
+double first_of_each(TensorListView xs) {
+  const double* pointers[4] = {};
+  fill_pointers(pointers, xs, "xs");
+  double sum = 0;
+  for (std::size_t i = 0; i < xs.size(); ++i) sum += *pointers[i];
+  return sum;
+}
+
 void written(TensorView x) {
   TensorMatcher({-1, -1, -1}).with_strides({-1, -1, -1}).ensure_no_overlap().verify(x, "x");
 }
@@ -302,6 +310,7 @@ KJIT_EXPORT(of_float8_e5m2, of_type<fp8_e5m2_t>)
 KJIT_EXPORT(one_dtype_for_both, one_dtype_for_both)
 KJIT_EXPORT(aligned, aligned)
 KJIT_EXPORT(listed, listed)
+KJIT_EXPORT(first_of_each, first_of_each)
 KJIT_EXPORT(written, written)
 KJIT_EXPORT(unwrap_nothing, unwrap_nothing)
 KJIT_EXPORT(set_twice, set_twice)

@@ -73,6 +73,18 @@ def test_every_tensor_of_a_list_is_verified(module: Any) -> None:
         module.listed([good, good.half()], good)
 
 
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_kernel_is_given_the_address_of_each_tensor_of_a_list(module: Any, count: int) -> None:
+    values = [2.0**i for i in range(count)]
+    assert module.first_of_each([torch.tensor([value], dtype=torch.float64) for value in values]) == sum(values)
+
+
+@pytest.mark.parametrize("count", [0, 5, 10_000])
+def test_a_list_without_tensors_or_with_more_than_fit_is_refused(module: Any, count: int) -> None:
+    with refused(f"xs: expected 1 to 4 tensors but got {count}"):
+        module.first_of_each([torch.zeros(1, dtype=torch.float64)] * count)
+
+
 BASE = torch.zeros(64)
 
 

@@ -127,6 +127,13 @@ CUSTOM = [
         pattern="custom",
     ),
     Op("halve", "x: T[2*N] -> out: T[N]", "fp32", pattern="custom"),
+    Op(
+        "collect_",
+        "xs: list[T[N, D]], ys: mut list[float32[N, D]], kept: mut T[N, 2*D] strided, w: T[D] strided, name: str,"
+        ' mode: "sum" | "mean" = "sum", note: Optional str = None -> out: T[N]',
+        "bf16",
+        pattern="custom",
+    ),
     Op("count", "ids: int32[8], seen: mut Optional int32[16] = None -> most: int64[]", pattern="custom"),
 ]
 """Ops whose kernels and references are to be written."""

@@ -274,6 +274,25 @@ REAL = [
         ),
     ),
     RealOp(
+        custom("gather_layers_", "rows: mut list[T[N, D]], caches: list[T[M, D]], slots: int64[N]"),
+        """
+  if (i >= params.N * params.D) return;
+  const int64_t source = params.slots[i / params.D] * params.D + i % params.D;
+  for (int64_t layer = 0; layer < params.caches_count; ++layer) {
+    params.rows[layer][i] = params.caches[layer][source];
+  }
+""",
+        """
+    return [cache[slots] for cache in caches]
+""",
+        inputs=(
+            (
+                "kjit.testing.random_tensor((n,), torch.int64, device)",
+                "torch.randint(m, (n,), dtype=torch.int64, device=device)",
+            ),
+        ),
+    ),
+    RealOp(
         custom("histogram_", "values: int32[N], bins: mut int32[M]", None),
         """
   if (i < params.N) atomicAdd(&params.bins[params.values[i]], 1);

@@ -2,8 +2,8 @@
 
 Signatures without an aim reach the element-wise patterns at most. Those for a pattern have what it is about: for
 `rowwise` a tensor of rows, with weights for its columns and numbers for its rows; for `gather` and `scatter` a table
-and an index; for `custom` sizes that follow from others, and tensors with gaps. A signature belongs to a number, so
-that a failure can be had again.
+and an index; for `custom` sizes that follow from others, tensors with gaps, and lists. A signature belongs to a
+number, so that a failure can be had again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from kjit.scaffold.dtypes import DTYPES, DType
 from kjit.scaffold.names import parameter_problem
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Signature, Tensor
 from kjit.scaffold.sizes import Size
 
 Shape = tuple[Dimension, ...]
@@ -71,7 +71,7 @@ class _Maker:
         return Signature((*tables, index, x, *more, *optional, *self.defaults()), ())
 
     def custom(self) -> Signature:
-        """Several shapes, sizes that follow from others, tensors with gaps."""
+        """Several shapes, sizes that follow from others, tensors with gaps, lists of tensors, texts."""
         number = Scalar(self.name(), "int", constant=True, default=self.choose(1, 2, 16))
         names: Shape = ("N", "H", "D")[: self.random.randint(1, 3)]
         lead: Shape = self.choose((), (), (ELLIPSIS,))
@@ -91,16 +91,22 @@ class _Maker:
         for _ in range(3):
             shapes.append((*lead, *(self.choose(*sizes) for _ in range(self.random.randint(1, 2)))))
         made = self.signature([main], shapes, shapes, ANY_DTYPE, shuffled=True)
-        gaps = tuple(
-            replace(p, strided=self.random.random() < 0.2) if isinstance(p, Tensor) and not lead and p.shape else p
-            for p in made.parameters
-        )
+        special: list[Parameter] = []
+        for p in made.parameters:
+            if isinstance(p, Tensor) and not lead and p.shape and self.random.random() < 0.2:
+                special.append(replace(p, strided=True))
+            elif isinstance(p, Tensor) and not p.optional and self.random.random() < 0.2:
+                special.append(replace(p, listed=True))
+            else:
+                special.append(p)
         more: list[Scalar] = []
         if self.random.random() < 0.3:
             more.append(Scalar(self.name(), "choice", True, self.choose("sum", "mean"), choices=("sum", "mean", "max")))
         if self.random.random() < 0.3:
-            more.append(Scalar(self.name(), self.choose("float", "int", "bool"), optional=True))
-        return replace(made, parameters=(*gaps, number, *more))
+            more.append(Scalar(self.name(), self.choose("float", "int", "bool", "str"), optional=True))
+        if self.random.random() < 0.2:
+            more.append(Scalar(self.name(), "str", default=self.choose("", "text", "a: b")))
+        return replace(made, parameters=(*special, number, *more))
 
     def signature(
         self,

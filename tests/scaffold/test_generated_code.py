@@ -485,6 +485,7 @@ SENTINELS = {
         "q_x: mut T[Q_N, Q_D], q_i: int64[...], q_w: Optional T[Q_P] = None, q_c: const bool = True",
         "q_x: T[..., Q_D], q_a: float = 1.0, q_k: int = 3 -> q_out: T[..., 3]",
         "q_x: fp8_e4m3[Q_N], q_y: bool[] -> q_out: float64[], q_more: bf16[2, Q_N]",
+        "q_x: list[T[Q_N]], q_y: mut list[T[Q_N]], q_z: mut T[Q_N, 2*Q_D] strided, q_t: str, q_m: Optional str = None",
     ],
     "scatter": [
         "q_t: mut T[Q_M, Q_D], q_i: int64[Q_N], q_x: T[Q_N, Q_D], q_w: Optional T[Q_D] = None",

@@ -278,6 +278,33 @@ def test_a_parameter_named_like_a_pointer_of_a_kernel_is_refused_where_the_op_ha
     scaffold_op("f", signature, start=tmp_path, pattern="elementwise")
 
 
+@pytest.mark.parametrize(
+    ("signature", "name", "owner"),
+    [
+        ("xs: mut list[T[N]], xs_count: int", "xs_count", "xs"),
+        ("x: mut T[N, D] strided, x_strides: T[N]", "x_strides", "x"),
+        ("x: mut T[N], has_a: int, a: Optional float = None", "has_a", "a"),
+    ],
+)
+def test_a_parameter_named_like_what_the_kernel_is_given_besides_is_refused(
+    tmp_path: Path, signature: str, name: str, owner: str
+) -> None:
+    with pytest.raises(SignatureError, match=f"'{name}' is what the kernel is given of '{owner}' besides") as caught:
+        scaffold_op("f", signature, start=tmp_path, pattern="custom")
+    assert caught.value.text[caught.value.column :].startswith(f"{name}:")
+    scaffold_op("f", signature.replace(name, f"{name}2"), start=tmp_path, pattern="custom")
+
+
+@pytest.mark.parametrize("lists", [1, 3, 4, 9])
+def test_the_lists_of_an_op_fit_into_the_parameters_of_a_kernel(tmp_path: Path, lists: int) -> None:
+    signature = ", ".join(f"x{number}: mut list[T[N]]" for number in range(lists))
+    files = scaffold_op("f", signature, start=tmp_path, pattern="custom").files.files
+    kernel, wrapper = (next(f.text for f in files if f.path.name == name) for name in ("f.cuh", "f.py"))
+    (most,) = re.findall(r"kMaxTensors = (\d+)", kernel)
+    assert 3072 / 2 < int(most) * 8 * lists <= 3072 or lists == 1
+    assert f"at most {most}, contiguous" in " ".join(wrapper.split())
+
+
 NORM = "x: T[B, D], weight: T[D] -> out: T[B, D]"
 TAKE = "src: T[M, D], index: int64[N] -> out: T[N, D]"
 PUT = "index: int64[N], x: T[N, D]"

@@ -370,6 +370,16 @@ class TensorMatcher {
   SymbolicDevice own_device_;
 };
 
+/// Puts the addresses of the tensors of a list into an array, for a kernel; an error where there is no tensor, or more
+/// than there is room for. `name` is what the message calls the list.
+template <typename T, std::size_t N>
+void fill_pointers(T* (&pointers)[N], const TensorListView& tensors, const char* name, DebugInfo where = {}) {
+  if (tensors.empty() || tensors.size() > N) [[unlikely]] {
+    panic(where, name, ": expected 1 to ", N, " tensors but got ", tensors.size());
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) pointers[i] = static_cast<T*>(tensors[i].data_ptr());
+}
+
 }  // namespace host
 
 }  // namespace kjit
