@@ -93,15 +93,14 @@ class PythonView(View):
         return _one_of(self.signature.always[0])
 
     @property
-    def needed_lists(self) -> list[str]:
-        """The lists of which the wrapper needs a tensor."""
-        used = " ".join([*self.variant_arguments, *self.allocations])
-        return [tensor.name for tensor in self.signature.inputs if tensor.listed and f"{tensor.name}[0]" in used]
+    def lists(self) -> list[str]:
+        """The lists of tensors."""
+        return [tensor.name for tensor in self.signature.inputs if tensor.listed]
 
     @property
-    def allocated_lists(self) -> list[str]:
-        """Those of which outputs need one."""
-        return [name for name in self.needed_lists if f"{name}[0]" in " ".join(self.allocations)]
+    def allocation_lists(self) -> list[str]:
+        """Those that the outputs are made after."""
+        return [name for name in self.lists if name in self.allocation_arguments]
 
     @property
     def outputs(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,23 @@ def test_an_output_is_allocated_for_any_shape_of_the_inputs(
 ) -> None:
     """Where no size would do, the checks in C++ have the error, and name the argument."""
     assert shape_of_new(tmp_path, signature)(*given) == allocated
+
+
+def test_an_output_that_is_like_a_tensor_of_a_list_is_allocated_after_it(tmp_path: Path) -> None:
+    wrapper = wrapper_of(tmp_path, "xs: list[T[..., 2*D]] -> out: T[..., D], rows: int64[...]")
+    out, rows = wrapper["_empty"]([torch.empty(3, 5, 8)])
+    assert (out.shape, rows.shape, rows.dtype) == ((3, 5, 4), (3, 5), torch.int64)
+    for call in (wrapper["_empty"], wrapper["split"]):
+        with pytest.raises(ValueError, match="split: xs: expected 1 tensor or more but got 0"):
+            call([])
+
+
+def test_another_tensor_than_that_of_a_list_says_what_there_is_to_say(tmp_path: Path) -> None:
+    """It is there without a look into the list."""
+    wrapper = wrapper_of(tmp_path, "xs: list[T[N, D]], x: T[N, D] -> out: T[N, D]")
+    assert list(inspect.signature(wrapper["_empty"]).parameters) == ["x"]
+    with pytest.raises(ValueError, match="split: xs: expected 1 tensor or more but got 0"):
+        wrapper["split"]([], torch.empty(2, 3))
 
 
 @pytest.mark.parametrize("value", [0, -1])
