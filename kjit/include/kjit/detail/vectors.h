@@ -21,6 +21,13 @@ constexpr int elements_in(std::size_t bytes) {
 template <typename Operand, Place... kPlaces>
 constexpr bool kIsIn = ((Operand::kPlace == kPlaces) || ...);
 
+/// Whether rows of a tensor begin with a vector wherever the first one does.
+template <int kVec, typename Operand>
+bool keeps_aligned(const Operand& tensor) {
+  if constexpr (Operand::kIsStrided) return tensor.stride % kVec == 0;
+  return true;
+}
+
 /// How many elements come before the first one that is aligned to a vector of kVec elements in each of the tensors of
 /// these kinds that are there; -1 where they never are at the same time.
 template <int kVec, Place... kPlaces, typename... Operands>

@@ -167,6 +167,16 @@ struct MutPerRow : Operand<T, true, true, false, Place::kRow> {
   explicit MutPerRow(const View& tensor) : Operand<T, true, true, false, Place::kRow>(tensor) {}
 };
 
+namespace host {
+
+/// How many rows there are, and how many elements each has.
+struct RowSizes {
+  std::int64_t num_rows;
+  std::int64_t row_size;
+};
+
+}  // namespace host
+
 /// A tensor with an element at each place whose rows do not follow each other: `stride` elements lie from the start of
 /// one to that of the next, and `offset` ahead of the first.
 ///
