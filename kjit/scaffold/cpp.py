@@ -59,9 +59,11 @@ class TensorView:
         return f"{self.role.capitalize()}{ {'number': 'PerRow', 'table': 'Table'}.get(self.kind, '') }"
 
     @property
-    def parameter(self) -> str:
+    def parameters(self) -> list[str]:
         """What math has of it: a value where it is read, a reference where it is written."""
-        return f"{self.compute}{'' if self.role == 'in' else '&'} {self.name}"
+        if self.kind == "halves":
+            return [f"{self.compute} {self.name}_left", f"{self.compute} {self.name}_right"]
+        return [f"{self.compute}{'' if self.role == 'in' else '&'} {self.name}"]
 
     @property
     def data(self) -> str:
@@ -219,7 +221,7 @@ class CppView(View):
         """Of the math of an element: what the row has, a value for each tensor that is read, a reference for each that
         is written."""
         of_row = [f"{self.scalar} {self.start.factor}"] if self.start.factor else []
-        return [*of_row, *(tensor.parameter for tensor in self._in_call if not _is_of_row(tensor))]
+        return of_row + [each for tensor in self._in_call if not _is_of_row(tensor) for each in tensor.parameters]
 
     @property
     def term_parameters(self) -> list[str]:
@@ -229,8 +231,8 @@ class CppView(View):
     @property
     def row_parameters(self) -> list[str]:
         """Of the math for what becomes of a sum."""
-        tensors = [tensor.parameter for tensor in self._in_call if tensor.name in self.start.row_tensors]
-        return [f"{self.scalar} row_total", f"{self.scalar} row_size", *tensors]
+        tensors = [tensor for tensor in self._in_call if tensor.name in self.start.row_tensors]
+        return [f"{self.scalar} row_total", f"{self.scalar} row_size", *(tensor.parameters[0] for tensor in tensors)]
 
     @property
     def inverse_rms(self) -> str:
@@ -246,7 +248,7 @@ class CppView(View):
     @property
     def operands(self) -> list[str]:
         """The tensors in the call of a pattern: `In<T>(x)`."""
-        return [_operand(tensor) for tensor in self._in_call]
+        return [operand for tensor in self._in_call for operand in _operands(tensor)]
 
     @property
     def _in_call(self) -> list[TensorView]:
@@ -268,7 +270,7 @@ class CppView(View):
     @property
     def indices(self) -> list[str]:
         """What chooses rows, in the call of a pattern: `Index<int64_t>(index)`."""
-        return [_operand(tensor) for tensor in self.tensors if tensor.kind == "index"]
+        return [operand for tensor in self.tensors if tensor.kind == "index" for operand in _operands(tensor)]
 
     @property
     def kernel_parameters(self) -> list[str]:
@@ -382,8 +384,10 @@ def _is_of_row(tensor: TensorView) -> bool:
     return tensor.kind == "number" and tensor.role != "in"
 
 
-def _operand(tensor: TensorView) -> str:
-    return f"{tensor.operand}<{tensor.element}>({tensor.name})"
+def _operands(tensor: TensorView) -> list[str]:
+    if tensor.kind == "halves":
+        return [f"{half}(In<{tensor.element}>({tensor.name}), sizes)" for half in ("left_half", "right_half")]
+    return [f"{tensor.operand}<{tensor.element}>({tensor.name})"]
 
 
 def max_listed(signature: Signature) -> int:

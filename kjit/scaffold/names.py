@@ -48,14 +48,14 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    at blockDim blockIdx blocks compute_t count_blocks cpu data_of device div_ceil element element_or_zero
-    elementwise fill_pointers first gather given gpu host i inverse_rms kjit launch leading matcher math
-    maybe_unused numel params row row_size row_total rowwise rsqrt run scalar_t shape sizes scatter std summed term
+    at blockDim blockIdx blocks compute_t count_blocks cpu data_of device div_ceil element element_or_zero elementwise
+    fill_pointers first gather given gpu host i inverse_rms kjit launch leading left_half matcher math maybe_unused
+    numel params right_half row row_size row_total rowwise rsqrt run scalar_t shape sizes scatter std summed term
     threadIdx threads widen
 
-    GatherSizes In Index LaunchKernel Mut MutPerRow Optional OptionalIn OptionalPerColumn OptionalPerRow Out
-    OutPerRow OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize StringView T
-    Table TensorListView TensorMatcher TensorView U kBlock kDLCPU kDLCUDA kDevice kMaxTensors
+    GatherSizes In Index LaunchKernel Mut MutPerRow Optional OptionalIn OptionalPerColumn OptionalPerRow Out OutPerRow
+    OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize StringView T Table
+    TensorListView TensorMatcher TensorView U kBlock kDLCPU kDLCUDA kDevice kMaxTensors
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     KJIT_DEVICE KJIT_MATH
@@ -68,7 +68,7 @@ _PLAIN_MACROS = _words(
 )
 """The macros of the C library that are spelt like a name."""
 
-REFERENCE_NAMES = _words("inverse_rms mean_square stored summed")
+REFERENCE_NAMES = _words("halves inverse_rms mean_square stored summed")
 """What the `reference` of a test uses beside an op's parameters."""
 
 WRAPPER_NAMES = _words("annotations args dtype kjit module self symbol torch CSRC DTYPES Exports INCLUDE Path Protocol")

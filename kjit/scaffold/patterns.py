@@ -14,10 +14,12 @@ from typing import Literal
 from kjit.errors import UsageError
 from kjit.scaffold.names import camel, cpp_stem, free_name
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, SignatureError, Tensor
+from kjit.scaffold.sizes import Size
 
-Kind = Literal["element", "column", "number", "table", "index", "whole"]
-"""What a tensor is to a kernel: it has an element for each element of the main tensor, for each column, for each row;
-or rows to choose from or to write to, or the numbers of those rows; or nothing that is known of it."""
+Kind = Literal["element", "halves", "column", "number", "table", "index", "whole"]
+"""What a tensor is to a kernel: it has an element for each element of the main tensor, two of them in the halves of its
+rows, one for each column, for each row; or rows to choose from or to write to, or the numbers of those rows; or
+nothing that is known of it."""
 
 Kinds = Mapping[str, Kind]
 """The kind of every tensor of a signature, by name."""
@@ -91,7 +93,11 @@ class Placed:
         """Dimensions of the main tensor that a row has; 0 where there are no rows, or rows of one element."""
         if self.index is not None:
             return len(self.main.shape) - len(self.index.shape)
-        return int(self.sums)
+        return int(self.sums or self.has_halves)
+
+    @property
+    def has_halves(self) -> bool:
+        return "halves" in self.kinds.values()
 
     @property
     def leading(self) -> tuple[Dimension, ...]:
@@ -143,7 +149,7 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
                 hint = f"--pattern {other.name}, which serves any signature, with a kernel of your own"
                 hint = f"{error.hint}; or {hint}" if error.hint else hint
             elif pattern.name != DEFAULT_PATTERN:  # which nobody may have chosen
-                hint += f"; or {error.hint}"
+                hint += f"; or {error.hint}" if error.hint else ""
             raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
         raise
 
@@ -169,6 +175,9 @@ def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
     made = {f"{tensor.name}_count": tensor.name for tensor in signature.inputs if tensor.listed}
     made |= {f"{tensor.name}_strides": tensor.name for tensor in signature.inputs if tensor.strided}
     made |= {f"has_{scalar.name}": scalar.name for scalar in signature.scalars if scalar.optional}
+    if pattern.name == "elementwise":
+        sized = (tensor for tensor in signature.inputs if any(isinstance(d, Size) for d in tensor.shape))
+        made |= {f"{tensor.name}_{side}": tensor.name for tensor in sized for side in ("left", "right")}
     for parameter in (*signature.parameters, *signature.outputs):
         if parameter.name in made:
             raise signature.error(
@@ -229,7 +238,9 @@ def _check_plain(signature: Signature, pattern: Pattern) -> None:
     """Refuse what only an author's own kernel can make something of."""
     if pattern.name == CUSTOM_PATTERN:
         return
-    computed = signature.has_sizes
+    computed = next(
+        (t for t in _sized(signature) if pattern.name != "elementwise" or not _is_halved(signature, t)), None
+    )
     if computed is not None:
         raise signature.error(
             computed,
@@ -266,24 +277,46 @@ def _check_plain(signature: Signature, pattern: Pattern) -> None:
         )
 
 
+def _sized(signature: Signature) -> list[Tensor]:
+    """The tensors with a size that follows from others."""
+    return [tensor for tensor in signature.tensors if any(isinstance(d, Size) for d in tensor.shape)]
+
+
+def _whole(signature: Signature) -> Tensor:
+    """The first tensor of the shape that a result has; the first of all where none has a shape of its own."""
+    sized = _sized(signature)
+    return next((t for t in (*signature.always, *signature.outputs) if t not in sized), _first(signature))
+
+
+def _is_halved(signature: Signature, tensor: Tensor) -> bool:
+    """Whether an input has rows of twice the length: `x: T[N, 2*D]`, where others are `T[N, D]`."""
+    *leading, last = _whole(signature).shape or (ELLIPSIS,)
+    is_read = tensor in signature.inputs and not (tensor.mutable or tensor.optional)
+    return is_read and isinstance(last, str) and tensor.shape == (*leading, Size((last,), 2))
+
+
 def _place_elements(signature: Signature, pattern: str) -> Kinds:
-    """All tensors have one shape, and an element of a result comes from the elements at the same place."""
-    first = _first(signature)
+    """All tensors have one shape, and an element of a result comes from the elements at the same place; where rows are
+    twice as long, from the two at that place in the halves of the row."""
+    first = _whole(signature)
     if not first.shape:
         raise signature.error(
             first,
             f"'{first.name}' has no dimension: there is one element only, and nothing to do in parallel.",
             f"write {first.dtype}[...] for tensors of any shape; a number is a parameter of type float or int",
         )
+    kinds: dict[str, Kind] = {}
     for tensor in signature.tensors:
-        if tensor.shape != first.shape:
+        is_halved = _is_halved(signature, tensor)
+        kinds[tensor.name] = "halves" if is_halved else "element"
+        if tensor.shape != first.shape and not is_halved:
             raise signature.error(
                 tensor,
                 f"pattern {pattern} works element by element on tensors of one shape: '{first.name}' is {first.type}"
                 f" and '{tensor.name}' is {tensor.type}.",
                 f"write {tensor.name}: {_typed(tensor, first.shape)}",
             )
-    return dict.fromkeys((tensor.name for tensor in signature.tensors), "element")
+    return kinds
 
 
 def _place_rows(signature: Signature, pattern: str) -> Kinds:

@@ -47,9 +47,8 @@ struct Halves {
     host::TensorMatcher({N, D}).with_device<kDevice>(device).with_dtype<T>().verify(out, "out");
     host::TensorMatcher({N, 2 * D}).with_device<kDevice>(device).with_dtype<T>().verify(x, "x");
     host::TensorMatcher({N, D}).with_strides({stride, 1}).with_dtype<U>().verify(kept, "kept");
-    const int64_t size = D.unwrap();
-    host::elementwise(Halves{}, {.num_rows = N.unwrap(), .row_size = size}, device,
-                      Strided(In<T>(x), {.stride = 2 * size}), Strided(In<T>(x), {.stride = 2 * size, .offset = size}),
+    const host::RowSizes sizes{.num_rows = N.unwrap(), .row_size = D.unwrap()};
+    host::elementwise(Halves{}, sizes, device, left_half(In<T>(x), sizes), right_half(In<T>(x), sizes),
                       OptionalIn<U>(other), Strided(Mut<U>(kept), {.stride = kept.stride(0)}), Out<T>(out));
   }
 };

@@ -26,6 +26,8 @@ ROW_DTYPE = tuple(dtype for dtype in ANY_DTYPE if isinstance(dtype, str) or dtyp
 def signature_for(pattern: str, number: int) -> Signature:
     """A signature that `pattern` serves, the same for the same number."""
     maker = _Maker(random.Random(f"{pattern} {number}"))
+    if pattern == "elementwise" and number % 5 == 2:
+        return maker.halves()
     return {"rowwise": maker.rows, "gather": maker.gather, "scatter": maker.scatter, "custom": maker.custom}.get(
         pattern, maker.elements
     )()
@@ -40,6 +42,13 @@ class _Maker:
         shape = self.leading(1, 3)
         main = self.tensor(shape, ANY_DTYPE)
         return self.signature([main], [shape], [shape], ANY_DTYPE, shuffled=True)
+
+    def halves(self) -> Signature:
+        """Element by element, and some inputs with rows of twice the length."""
+        leading = self.leading(1, 2)
+        shape: Shape = (*leading, "D")
+        twice = [self.tensor((*leading, Size(("D",), 2)), ROW_DTYPE) for _ in range(self.random.randint(1, 2))]
+        return self.signature([self.tensor(shape, ANY_DTYPE), *twice], [shape], [shape], ANY_DTYPE, shuffled=True)
 
     def rows(self) -> Signature:
         leading = self.leading(1, 3)

@@ -299,6 +299,7 @@ CHOSEN = (
     "bump_",
     "mixed",
     "mixed_min",
+    "gate_halves",
     "rms_norm",
     "add_norm",
     "take_rows",
@@ -468,7 +469,7 @@ ELEMENT_SENTINELS = [
     "q_a_long_name_of_28_letters_: mut T[Q_N, 8], q_another_name_28_letters_: mut T[Q_N, 8]",
 ]
 SENTINELS = {
-    "elementwise": ELEMENT_SENTINELS,
+    "elementwise": [*ELEMENT_SENTINELS, "q_a_long_name_of_28_letters_: T[..., 2*Q_D] -> q_out: T[..., Q_D]"],
     "minimal": ELEMENT_SENTINELS,
     "rowwise": [
         "q_x: T[Q_N, Q_D], q_w: T[Q_D], q_e: float = 2.0, q_m: Optional T[Q_N, Q_D] = None -> q_out: T[Q_N, Q_D]",

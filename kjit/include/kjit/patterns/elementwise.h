@@ -8,8 +8,9 @@
 //
 // Where rows of a tensor do not follow each other, as those of the halves of x: T[N, 2 * D]:
 //
-//   elementwise(SiluAndMul{}, RowSizes{N, D}, device, Strided(In<bf16_t>(x), {.stride = 2 * D}),
-//               Strided(In<bf16_t>(x), {.stride = 2 * D, .offset = D}), Out<bf16_t>(out));
+//   const RowSizes sizes{.num_rows = N, .row_size = D};
+//   host::elementwise(SiluAndMul{}, sizes, device, left_half(In<bf16_t>(x), sizes), right_half(In<bf16_t>(x), sizes),
+//                     Out<bf16_t>(out));
 //
 // In a CUDA unit it runs on a GPU, in vectors as wide as its loads; in a C++ unit on the CPU's cores and vector units.
 

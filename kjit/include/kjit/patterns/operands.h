@@ -199,6 +199,16 @@ struct Strided : Role {
 template <typename Role>
 Strided(Role, RowStride) -> Strided<Role>;
 
+/// The halves of rows that are twice as long: of `x: T[N, 2 * D]`, where `sizes` are N and D.
+template <typename Role>
+Strided<Role> left_half(const Role& tensor, host::RowSizes sizes) {
+  return {tensor, {.stride = 2 * sizes.row_size}};
+}
+template <typename Role>
+Strided<Role> right_half(const Role& tensor, host::RowSizes sizes) {
+  return {tensor, {.stride = 2 * sizes.row_size, .offset = sizes.row_size}};
+}
+
 /// The numbers of the rows that are chosen, for a pattern that takes some; math does not get them.
 template <typename T>
 struct Index {
