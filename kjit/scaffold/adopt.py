@@ -126,7 +126,7 @@ class Adoption:
     @property
     def is_empty(self) -> str:
         """Whether there is nothing to write, in C++."""
-        results = (*self.signature.outputs, *(t for t in self.signature.mutated if not t.optional))
+        results = (*self.signature.outputs, *(t for t in self.signature.mutated if not (t.optional or t.listed)))
         return " && ".join(f"{result.name}.numel() == 0" for result in results) or "false"
 
     @property
@@ -222,6 +222,11 @@ def _choose(source: Source, name: str | None, shown: str) -> Function:
         f"--from: '{shown}' has neither a __global__ kernel nor a function that takes pointers or TensorViews.",
         hint="a function has to have its body in the file; device functions cannot be called",
     )
+
+
+def _is_list(parameter: Parameter) -> bool:
+    """Whether it is a list of tensors."""
+    return parameter.base.split("::")[-1] == "TensorListView"
 
 
 def _is_callable(function: Function) -> bool:
@@ -359,8 +364,10 @@ class _Adopting:
             name = self.name(parameter)
             if parameter in self.tensors:
                 use, is_optional = uses[parameter.name], "ptional<" in parameter.type
+                if _is_list(parameter) and use == "written":  # no output is a list
+                    use = "changed"
                 words = ("mut " if use == "changed" else "") + ("Optional " if is_optional else "")
-                text = f"{name}: {words}{typed(parameter)}"
+                text = f"{name}: {words}{f'list[{typed(parameter)}]' if _is_list(parameter) else typed(parameter)}"
                 if is_optional:
                     optional.append(f"{text} = None")
                 else:
@@ -524,7 +531,7 @@ class _Adopting:
             return "LaunchKernel::resolve_device(gpu.unwrap())"
         if self.is_view(parameter) or parameter.is_pointer:
             tensor = self.tensor(parameter, signature)
-            if tensor.listed != (parameter.base.split("::")[-1] == "TensorListView"):
+            if tensor.listed != _is_list(parameter):
                 raise signature.error(
                     tensor,
                     f"'{self.function.name}' takes '{parameter.type} {parameter.name}', and a list of tensors is a"
