@@ -176,8 +176,7 @@ def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
     made |= {f"{tensor.name}_strides": tensor.name for tensor in signature.inputs if tensor.strided}
     made |= {f"has_{scalar.name}": scalar.name for scalar in signature.scalars if scalar.optional}
     if pattern.name == "elementwise":
-        sized = (tensor for tensor in signature.inputs if any(isinstance(d, Size) for d in tensor.shape))
-        made |= {f"{tensor.name}_{side}": tensor.name for tensor in sized for side in ("left", "right")}
+        made |= {f"{tensor.name}_{side}": tensor.name for tensor in signature.sized for side in ("left", "right")}
     for parameter in (*signature.parameters, *signature.outputs):
         if parameter.name in made:
             raise signature.error(
@@ -229,18 +228,11 @@ def _typed(tensor: Tensor, shape: tuple[Dimension, ...]) -> str:
     return str(replace(tensor, shape=shape)).removeprefix(f"{tensor.name}: ")
 
 
-def _first(signature: Signature) -> Tensor:
-    """The first tensor that is always there."""
-    return next(tensor for tensor in signature.inputs if not tensor.optional)
-
-
 def _check_plain(signature: Signature, pattern: Pattern) -> None:
     """Refuse what only an author's own kernel can make something of."""
     if pattern.name == CUSTOM_PATTERN:
         return
-    computed = next(
-        (t for t in _sized(signature) if pattern.name != "elementwise" or not _is_halved(signature, t)), None
-    )
+    computed = next((t for t in signature.sized if pattern.name != "elementwise" or not _is_halved(signature, t)), None)
     if computed is not None:
         raise signature.error(
             computed,
@@ -277,15 +269,10 @@ def _check_plain(signature: Signature, pattern: Pattern) -> None:
         )
 
 
-def _sized(signature: Signature) -> list[Tensor]:
-    """The tensors with a size that follows from others."""
-    return [tensor for tensor in signature.tensors if any(isinstance(d, Size) for d in tensor.shape)]
-
-
 def _whole(signature: Signature) -> Tensor:
     """The first tensor of the shape that a result has; the first of all where none has a shape of its own."""
-    sized = _sized(signature)
-    return next((t for t in (*signature.always, *signature.outputs) if t not in sized), _first(signature))
+    tensors = (*signature.always, *signature.outputs)
+    return next((tensor for tensor in tensors if tensor not in signature.sized), tensors[0])
 
 
 def _is_halved(signature: Signature, tensor: Tensor) -> bool:
@@ -322,8 +309,7 @@ def _place_elements(signature: Signature, pattern: str) -> Kinds:
 def _place_rows(signature: Signature, pattern: str) -> Kinds:
     """The first input with the most dimensions has the rows, along its last dimension. Others are of the same shape, or
     have an element for each column, or for each row."""
-    always = [tensor for tensor in signature.inputs if not tensor.optional]
-    main = max(always, key=lambda tensor: len(tensor.shape))
+    main = max(signature.always, key=lambda tensor: len(tensor.shape))
     if len(main.shape) < 2 or main.shape[-1] == ELLIPSIS:
         last = next((d for d in reversed(main.shape) if d != ELLIPSIS), "D")
         raise signature.error(
@@ -376,7 +362,7 @@ def _indices(signature: Signature, pattern: str) -> list[Tensor]:
     found = [t for t in signature.inputs if not isinstance(t.dtype, str) and t.dtype.name in ("int32", "int64")]
     if not found:
         raise signature.error(
-            _first(signature),
+            signature.always[0],
             f"pattern {pattern} moves rows by an index, and no input is an int64 or int32 tensor.",
             f"for example: {find_pattern(pattern).signature}",
         )

@@ -243,9 +243,9 @@ class Signature:
         return places
 
     @property
-    def has_sizes(self) -> Tensor | None:
-        """The first tensor with a size that follows from others."""
-        return next((t for t in self.tensors if any(isinstance(d, Size) for d in t.shape)), None)
+    def sized(self) -> tuple[Tensor, ...]:
+        """The tensors with a size that follows from others."""
+        return tuple(tensor for tensor in self.tensors if any(isinstance(d, Size) for d in tensor.shape))
 
     @property
     def names(self) -> frozenset[str]:
@@ -1043,7 +1043,7 @@ def _check(signature: Signature) -> None:
             "the op takes nothing: it has an output and no input.",
             f"for example: {x}: {signature.outputs[0].type}{signature}",
         )
-    always = [tensor for tensor in signature.inputs if not tensor.optional]
+    always = signature.always
     if not always:
         raise signature.error(
             first,
