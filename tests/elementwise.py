@@ -18,7 +18,14 @@ MIXES = {
 
 NEGATED = {"Negate<fp32_t>": torch.float32, "Negate<bf16_t>": torch.bfloat16, "Negate<int8_t>": torch.int8}
 
+HALVES = {
+    "Halves<fp32_t, fp32_t>": (torch.float32, torch.float32),
+    "Halves<bf16_t, int8_t>": (torch.bfloat16, torch.int8),
+}
+"""The ops that are called with the halves of rows, and the dtypes of these and of the others."""
+
 EXPORTS = [
+    *((f"halves_{number}", f"{symbol}::run") for number, symbol in enumerate(HALVES)),
     *((f"mix_{number}", f"{symbol}::run") for number, symbol in enumerate(MIXES)),
     *((f"negate_{number}", f"{symbol}::run") for number, symbol in enumerate(NEGATED)),
 ]
@@ -55,3 +62,31 @@ def check_negate(module: Any, number: int, size: int, offset: int, device: str) 
     getattr(module, f"negate_{number}")(x.tensor)
     assert torch.equal(x.tensor, expected)
     assert x.is_intact()
+
+
+SHAPES = [(0, 8), (3, 0), (1, 1), (3, 7), (5, 8), (7, 32), (129, 33), (33, 512), (2, 4097), (1, 40_064)]
+"""Rows and their lengths: none, shorter and longer than a vector, more than one thread of the CPU does."""
+
+
+def check_halves(
+    module: Any, number: int, shape: tuple[int, int], offset: int, gap: int, device: str, *, absent: bool
+) -> None:
+    """Each half of a row is read at its own place, and nothing between rows with gaps is touched."""
+    dtype, other_dtype = list(HALVES.values())[number]
+    rows, size = shape
+    x = Guarded(dtype, rows * 2 * size, offset=offset, device=device)
+    other = Guarded(other_dtype, rows * size, offset=offset, device=device)
+    kept = Guarded(other_dtype, rows * (size + gap), offset=offset, device=device)
+    out = Guarded(dtype, rows * size, offset=offset, device=device)
+    left, right = x.tensor.view(rows, 2 * size).float().chunk(2, -1) if size else (x.tensor.view(rows, 0).float(),) * 2
+    added = torch.zeros(shape, device=device) if absent else other.tensor.view(shape).float()
+    strided = kept.tensor.view(rows, size + gap)[:, :size] if rows and size + gap else kept.tensor.view(shape)
+    between = kept.tensor.view(rows, size + gap)[:, size:].clone() if gap and rows else None
+    expected = (strided.float() + left).to(other_dtype), (left - right + added).to(dtype)
+    arguments = x.tensor.view(rows, 2 * size), None if absent else other.tensor.view(shape), strided
+    getattr(module, f"halves_{number}")(*arguments, out.tensor.view(shape))
+    assert torch.equal(strided.float(), expected[0].float())
+    assert torch.equal(out.tensor.view(shape).float(), expected[1].float())
+    if between is not None:
+        assert torch.equal(kept.tensor.view(rows, size + gap)[:, size:], between)
+    assert all(tensor.is_intact() for tensor in (x, other, kept, out))

@@ -17,10 +17,23 @@ changed, and of the index."""
 
 EXPORTS = [(f"store_{number}", f"{symbol}::run") for number, symbol in enumerate(STORES)]
 
-SHAPES = [(1, 1), (3, 7), (70, 16), (33, 64), (40, 65), (17, 257), (9, 1001), (200, 96), (0, 8), (4, 0)]
-"""How many rows are stored, and of how many elements each."""
+SHAPES = [
+    (1, 1),
+    (3, 7),
+    (70, 16),
+    (33, 64),
+    (40, 65),
+    (17, 257),
+    (9, 1001),
+    (200, 96),
+    (0, 8),
+    (4, 0),
+    (13, 44),
+    (21, 150),
+]
+"""How many rows are stored, and of how many elements each: whole vectors, shorter ones, and neither."""
 
-OFFSETS = [(0, 0, 0), (0, 1, 0), (3, 0, 0), (0, 0, 1), (16, 32, 16)]
+OFFSETS = [(0, 0, 0), (0, 1, 0), (3, 0, 0), (0, 0, 1), (16, 32, 16), (4, 8, 2)]
 """Elements before the first of the tables, of the rows, and of what all rows share."""
 
 

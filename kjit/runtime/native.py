@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     import tvm_ffi
 
 # What a parameter is; the C++ has the same numbers. POSITIONAL is found here.
-POSITIONAL, TENSOR, OPTIONAL, WRITTEN, TYPED = 1, 2, 4, 8, 16
+POSITIONAL, TENSOR, OPTIONAL, WRITTEN, TYPED, LIST = 1, 2, 4, 8, 16, 32
 
 NAME = "eager_calls"
 """What the C++ is called, in the cache and in bundles."""
@@ -118,7 +118,8 @@ def add_op(call: FunctionType, function: Callable[..., object], kinds: Mapping[s
     Args:
         call: what is generated.
         function: what calls the kernel, with the same parameters.
-        kinds: of each parameter that is a tensor: TENSOR, or'ed with OPTIONAL (it may be None), WRITTEN.
+        kinds: of each parameter that is a tensor: TENSOR, or'ed with OPTIONAL (it may be None), WRITTEN; of a list of
+            tensors LIST, or'ed with WRITTEN.
     """
     _add(call, _ROAD, function, kinds)
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 import inspect
 import numbers
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType, GenericAlias
 from typing import TYPE_CHECKING, Any, cast
 
 import kjit
-from kjit.runtime.native import OPTIONAL, TENSOR, WRITTEN
+from kjit.runtime.native import LIST, OPTIONAL, TENSOR, WRITTEN
 
 if TYPE_CHECKING:
     import torch
+
+TAKEN = ("mode", "node")
+"""Parameters of PyTorch's own (2.13) where it compiles an op, which are given an op's arguments by keyword besides."""
 
 
 class OpLayout:
@@ -57,17 +60,33 @@ class OpLayout:
         return (*(p.name for p in self.inputs if _is_optional_tensor(p.annotation)), *self.outputs)
 
     @property
+    def lists(self) -> tuple[str, ...]:
+        """Every parameter that is a list of tensors."""
+        return tuple(p.name for p in self.inputs if _is_tensor_list(p.annotation))
+
+    @property
+    def registered(self) -> dict[str, str]:
+        """What each parameter is called in PyTorch: its name, with an underscore where PyTorch has that for itself."""
+        names = [*(p.name for p in self.inputs), *self.outputs]
+        called = {name: name for name in names}
+        for name in set(TAKEN) & set(names):
+            while called[name] in (*TAKEN, *names):
+                called[name] += "_"
+        return called
+
+    @property
     def scalars(self) -> tuple[inspect.Parameter, ...]:
         """The inputs that are a number, a whole one or a truth value."""
         return tuple(p for p in self.inputs if p.annotation in (float, int, bool))
 
     @property
     def kinds(self) -> dict[str, int]:
-        """What each of `tensors` is, as `native.py` has it."""
+        """What each of `tensors` and `lists` is, as `native.py` has it."""
         written = {*self.mutated, *self.outputs}
+        kinds = dict.fromkeys(self.tensors, TENSOR) | dict.fromkeys(self.lists, LIST)
         return {
-            name: TENSOR | (OPTIONAL if name in self.optional else 0) | (WRITTEN if name in written else 0)
-            for name in self.tensors
+            name: kind | (OPTIONAL if name in self.optional else 0) | (WRITTEN if name in written else 0)
+            for name, kind in kinds.items()
         }
 
     @property
@@ -79,7 +98,15 @@ class OpLayout:
     @property
     def arguments(self) -> str:
         """As written in a call: `x, alpha, out=out`."""
-        return ", ".join([*(p.name for p in self.inputs), *(f"{out}={out}" for out in self.outputs)])
+        return self._call({out: out for out in self.outputs})
+
+    @property
+    def registered_arguments(self) -> str:
+        """The same in a call of the registered op."""
+        return self._call(self.registered)
+
+    def _call(self, called: Mapping[str, str]) -> str:
+        return ", ".join([*(p.name for p in self.inputs), *(f"{called[out]}={out}" for out in self.outputs)])
 
 
 def read_layout(
@@ -122,9 +149,11 @@ def read_layout(
             outs.append(parameter.name)
         elif _hides_tensors(annotation):
             raise kjit.UsageError(
-                f"op '{op}': '{parameter}' is a list of tensors, and gradients in a list would go unnoticed.",
-                hint="make each tensor a parameter of its own, or stack them into one",
+                f"op '{op}': '{parameter}' has tensors in it, and gradients there would go unnoticed.",
+                hint=f"write `{parameter.name}: list[torch.Tensor]`, or make each tensor a parameter of its own",
             )
+        elif _is_tensor_list(annotation) and parameter.default is not parameter.empty:
+            raise kjit.UsageError(f"op '{op}': '{parameter}' is a list of tensors, which can have no default.")
         else:
             inputs.append(parameter.replace(annotation=annotation))
     allocation = () if outputs is None else _allocation(op, [p.name for p in inputs], outputs)
@@ -140,7 +169,7 @@ def generate_call(
     *,
     registered: Sequence[object],
     recording: Sequence[object],
-    refuse_gradient: Callable[[dict[str, torch.Tensor | None]], None],
+    refuse_gradient: Callable[[dict[str, Any]], None],
 ) -> FunctionType:
     """Compile the function that callers get.
 
@@ -163,6 +192,9 @@ def generate_call(
         "require_tensors": _require_tensors,
         "require_numbers": _require_numbers,
         "explain": _explain,
+        "are_plain": _are_plain,
+        "require_grad": _require_grad,
+        "have_no_data": _have_no_data,
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
         "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
@@ -193,10 +225,44 @@ def _explain(subject: str, arguments: Mapping[str, object]) -> None:
     unusable.explain(subject, arguments)
 
 
-def _require_tensors(op: str, arguments: dict[str, object], optional: dict[str, object]) -> None:
+def each_tensor(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors among an op's tensors and lists of them, each with how a caller may write it: `x`, `xs[2]`."""
+    for name, value in arguments.items():
+        if isinstance(value, (list, tuple)):
+            yield from ((f"{name}[{index}]", tensor) for index, tensor in enumerate(value))
+        elif value is not None:
+            yield name, value
+
+
+def _are_plain(*lists: object) -> bool:
+    """Whether the kernel can have these lists without PyTorch seeing them, as far as no gradient is recorded."""
     import torch
 
-    given = {name: value for name, value in optional.items() if value is not None}
+    plain = (torch.Tensor, torch.nn.Parameter)
+    return all(
+        type(tensors) in (list, tuple)
+        and all(type(tensor) in plain and not tensor.is_conj() and not tensor.is_neg() for tensor in tensors)
+        for tensors in cast("tuple[list[torch.Tensor], ...]", lists)
+    )
+
+
+def _require_grad(*lists: Sequence[torch.Tensor]) -> bool:
+    return any(tensor.requires_grad for tensors in lists for tensor in tensors)
+
+
+def _have_no_data(*lists: Sequence[torch.Tensor]) -> bool:
+    return any(tensor.is_meta or tensor._is_zerotensor() for tensors in lists for tensor in tensors)
+
+
+def _require_tensors(
+    op: str, arguments: dict[str, object], optional: dict[str, object], lists: dict[str, object]
+) -> None:
+    import torch
+
+    for name, value in lists.items():
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(f"{op}(): argument '{name}' must be a list of tensors, not {type(value).__name__}")
+    given = {name: value for name, value in optional.items() if value is not None} | dict(each_tensor(lists))
     for name, value in (arguments | given).items():
         if not torch.overrides.is_tensor_like(value):  # type: ignore[no-untyped-call]
             raise TypeError(f"{op}(): argument '{name}' must be a tensor, not {type(value).__name__}")
@@ -231,7 +297,8 @@ def _source(layout: OpLayout) -> str:
 
     Every name in them that is not a parameter's starts with `_kjit_`, for an op's parameters have any others.
     """
-    tensors, optional, outs = layout.tensors, layout.optional, layout.outputs
+    tensors, optional, outs, lists = layout.tensors, layout.optional, layout.outputs, layout.lists
+    every_list = ", ".join(lists)
     allocation = ", ".join(layout.allocation)
     returned = "" if not outs else f" {outs[0]}" if len(outs) == 1 else f" ({', '.join(outs)})"
     inputs = ", ".join(p.name for p in layout.inputs)
@@ -262,6 +329,7 @@ def _source(layout: OpLayout) -> str:
 
     direct = [
         *map(plain, tensors),
+        *([f"_kjit_are_plain({every_list})"] if lists else []),
         "not _kjit_count_dispatch_modes()",
         # Of torch.jit.trace, which shows in no tensor. No one call of PyTorch answers this question and another.
         "not _kjit_is_jit_tracing()",
@@ -271,17 +339,21 @@ def _source(layout: OpLayout) -> str:
     ]
     is_direct = " and ".join(direct)
     # One question about the thread costs less than those about three tensors.
-    unneeded = [f"not ({' or '.join(f'({requires_grad(name)})' for name in tensors)})", "not _kjit_is_grad_enabled()"]
-    if len(tensors) > 2:
+    in_lists = [f"_kjit_require_grad({every_list})"] if lists else []
+    required = [*(f"({requires_grad(name)})" for name in tensors), *in_lists]
+    unneeded = [f"not ({' or '.join(required)})", "not _kjit_is_grad_enabled()"]
+    if len(tensors) > 2 or lists:
         unneeded.reverse()
 
     given_inputs = [name for name in tensors if name not in outs]
-    named = ", ".join(f"'{name}': {name}" for name in tensors)
-    required = ", ".join(f"'{name}': {name}" for name in tensors if name not in optional)
-    possible = ", ".join(f"'{name}': {name}" for name in optional)
+
+    def by_name(names: Iterable[str]) -> str:
+        return f"{{{', '.join(f'{name!r}: {name}' for name in names)}}}"
+
+    kinds = [name for name in tensors if name not in optional], optional, lists
     scalars = ", ".join(f"'{p.name}': ({p.name}, '{p.annotation.__name__}')" for p in layout.scalars)
     require_numbers = [f"_kjit_require_numbers({layout.op!r}, {{{scalars}}})"] if scalars else []
-    written = [*layout.mutated, *outs]
+    written = [f"*{name}" if name in lists else name for name in (*layout.mutated, *outs)]
     count = [f"_kjit_increment_version(({', '.join(written)},))"]
     if may_be_missing := [f"{name} is not None" for name in written if name in optional]:
         count = [f"if {' and '.join(may_be_missing)}:", f"    {count[0]}"]
@@ -289,10 +361,11 @@ def _source(layout: OpLayout) -> str:
             given = f"[_kjit_t for _kjit_t in ({', '.join(written)}) if _kjit_t is not None]"
             count += ["else:", f"    _kjit_increment_version({given})"]
 
+    no_data = [*map(has_no_data, tensors), *([f"_kjit_have_no_data({every_list})"] if lists else [])]
     record = []
-    if outs and not layout.mutated and given_inputs:
+    if outs and not layout.mutated and (given_inputs or lists):
         nothing_given = " and ".join(f"{out} is None" for out in outs)
-        wanted = " or ".join(map(requires_grad, given_inputs))
+        wanted = " or ".join([*map(requires_grad, given_inputs), *in_lists])
         record = [
             f"if _kjit_recording and {nothing_given} and _kjit_is_grad_enabled() and ({wanted}):",
             f"    return _kjit_recording[0]({inputs})",
@@ -302,7 +375,7 @@ def _source(layout: OpLayout) -> str:
         f"def _kjit_call_op({layout.parameters}):",
         *(f"    {line}" for line in record),
         *(f"    {line}" for line in allocate),
-        f"    _kjit_registered[0]({layout.arguments})",
+        f"    _kjit_registered[0]({layout.registered_arguments})",
         f"    return{returned}",
         f"def call({layout.parameters}):",
         "    if _kjit_is_dynamo_compiling():",
@@ -319,8 +392,8 @@ def _source(layout: OpLayout) -> str:
         # transformation of functorch wraps, so that this failed before it changed anything. Asking here rather than at
         # the top keeps the question out of every other call.
         "        except RuntimeError:",
-        f"            if _kjit_top_transform() is None and not ({' or '.join(map(has_no_data, tensors))}):",
-        f"                _kjit_explain({f'op {layout.op!r}'!r}, {{{named}}})",
+        f"            if _kjit_top_transform() is None and not ({' or '.join(no_data)}):",
+        f"                _kjit_explain({f'op {layout.op!r}'!r}, {by_name([*tensors, *lists])})",
         "                raise",
         "        else:",
         *(f"            {line}" for line in count),
@@ -328,8 +401,8 @@ def _source(layout: OpLayout) -> str:
         # A gradient is needed: there was no other reason.
         f"    elif {is_direct}:",
         *(f"        {line}" for line in (*require_numbers, *record)),
-        f"        _kjit_refuse_gradient({{{named}}})",
-        f"    _kjit_require_tensors({layout.op!r}, {{{required}}}, {{{possible}}})",
+        f"        _kjit_refuse_gradient({by_name([*tensors, *lists])})",
+        f"    _kjit_require_tensors({layout.op!r}, {', '.join(map(by_name, kinds))})",
         *(f"    {line}" for line in require_numbers),
         f"    return _kjit_call_op({layout.arguments})",
     ]
@@ -362,7 +435,7 @@ def _check_effects(layout: OpLayout, returned: object, outputs: Callable[..., ob
 
     op, outs = layout.op, layout.outputs
     for name in layout.mutated:
-        if name not in layout.tensors or name in outs:
+        if name not in (*layout.tensors, *layout.lists) or name in outs:
             raise kjit.UsageError(f"op '{op}': mutates_args names '{name}', which is not one of its tensor inputs.")
     if not outs and not layout.mutated:
         raise kjit.UsageError(
@@ -398,11 +471,17 @@ def _is_tensor(annotation: object) -> bool:
     return annotation is torch.Tensor or _is_optional_tensor(annotation)
 
 
+def _is_tensor_list(annotation: object) -> bool:
+    import torch
+
+    return typing.get_origin(annotation) in (list, Sequence) and typing.get_args(annotation) == (torch.Tensor,)
+
+
 def _hides_tensors(annotation: object) -> bool:
-    """Whether tensors are inside of what is no tensor itself."""
+    """Whether tensors are inside of what is neither a tensor nor a list of them."""
     import torch
 
     def inside(each: object) -> bool:
         return each is torch.Tensor or any(map(inside, typing.get_args(each)))
 
-    return not _is_tensor(annotation) and inside(annotation)
+    return not (_is_tensor(annotation) or _is_tensor_list(annotation)) and inside(annotation)

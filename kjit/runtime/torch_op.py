@@ -25,8 +25,8 @@ A wrapper looks like this, whole:
     torch.library.opcheck(scale.op, (x, 3.0))
 
 The rules:
-- Inputs come before the `*`: tensors, optional tensors, numbers, bools, strings, dtypes, lists of numbers. A list of
-  tensors is refused: every call would have to look into it for gradients and for tensors that are not plain.
+- Inputs come before the `*`: tensors, optional tensors, lists of tensors, numbers, bools, strings, dtypes, lists of
+  numbers. A call looks into a list for gradients and for tensors that are not plain, as it does at any tensor.
 - Outputs come after the `*`: every keyword-only parameter is one, `torch.Tensor | None = None`. `outputs` is a function
   whose parameters are some of the inputs, by name; it returns what to allocate for them: one tensor, or a tuple of as
   many as there are outputs, in their order. It must only create tensors (no kernel), as `torch.compile` runs it on
@@ -51,7 +51,8 @@ The rules:
 
 - `scale.op` is the registered op `torch.ops.<package>.scale.default`, which returns new outputs, as an op that
   `torch.library` defines. `torch.ops.<package>.scale.out` writes to outputs that it is given, all of them by keyword,
-  and returns nothing. `@kjit.torch_op(name="space::op", ...)` chooses another name.
+  and returns nothing. `@kjit.torch_op(name="space::op", ...)` chooses another name. The parameters `mode` and `node`
+  are called `mode_` and `node_` there: functions that PyTorch compiles ops with have parameters of these names.
 
 Why two roads: PyTorch's dispatcher costs several microseconds a call, more than most small kernels run, and brings
 nothing to plain tensors outside a transformation. Whatever does need it takes the registered op: `torch.compile`,
@@ -92,7 +93,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 import kjit
 from kjit.runtime import native
-from kjit.runtime.op_call import OpLayout, generate_call, read_layout
+from kjit.runtime.op_call import OpLayout, each_tensor, generate_call, read_layout
 
 if TYPE_CHECKING:
     import torch
@@ -269,15 +270,17 @@ class _Gradient:
             raise kjit.UsageError(f"op '{op}': backward must be a function, not {backward!r}.")
         self.backward, self.setup_context = backward, setup_context
 
-    def refuse(self, tensors: dict[str, torch.Tensor | None]) -> None:
-        """Raise a `KjitError` if a gradient would be needed for these tensors, by name, and could not be computed."""
+    def refuse(self, tensors: dict[str, Any]) -> None:
+        """Raise a `KjitError` if a gradient would be needed for these tensors, by name, and could not be computed.
+
+        Args:
+            tensors: each a tensor, a list of them, or None.
+        """
         import torch
 
         op = self.layout.op
         recording = torch.is_grad_enabled()
-        for name, tensor in tensors.items():
-            if tensor is None:
-                continue
+        for name, tensor in each_tensor(tensors):
             if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
                 raise kjit.KjitError(
                     f"op '{op}' has no gradient in forward mode, and '{name}' carries a tangent.",
@@ -357,10 +360,10 @@ def _register(
     if out_schema is not None:
 
         def fill(*args: Any, **outs: Any) -> None:
-            function(*args, **outs)
+            function(*args, **_by_name(layout, (), outs))
 
         def fake_fill(*args: Any, **outs: Any) -> None:
-            _require_data(layout, _by_name(layout, args) | outs)
+            _require_data(layout, _by_name(layout, args, outs))
 
         registered = _define(fill, namespace, out_schema, fake_fill, layout, gradient)
     # torch.ops lives as long as the process, and so must the registration.
@@ -389,7 +392,8 @@ def _define(
     writes = bool(changed or overload_name)
 
     def autograd(keyset: Any, *args: Any, **outs: Any) -> Any:
-        given = {key: value for key, value in (_by_name(layout, args) | outs).items() if key in layout.tensors}
+        kinds = layout.kinds
+        given = {key: value for key, value in _by_name(layout, args, outs).items() if key in kinds}
         if gradient.record is not None and not writes and not _has_tangent(given):
             return gradient.record(keyset, *args)
         gradient.refuse(given)
@@ -398,21 +402,24 @@ def _define(
 
     def count_versions(keyset: Any, *args: Any, **outs: Any) -> Any:
         # PyTorch drops trailing arguments that are equal to their defaults: such an argument is no tensor.
-        written = [*outs.values(), *(args[index] for index in changed if index < len(args))]
-        torch._C._increment_version([tensor for tensor in written if tensor is not None])
+        written = outs | {str(index): args[index] for index in changed if index < len(args)}
+        torch._C._increment_version([tensor for _, tensor in each_tensor(written)])
         with torch._C._AutoDispatchBelowADInplaceOrView():
             return overload.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *args, **outs)
 
     def make_physical(*args: Any, **outs: Any) -> Any:
         # PyTorch's own fallback does this too, but for what an op writes to only where it returns that.
-        given = _by_name(layout, args) | outs
+        given = _by_name(layout, args, outs)
         physical = _physical(layout, given)
         result = overload(
-            *(physical[p.name] for p in layout.inputs[: len(args)]), **{out: physical[out] for out in outs}
+            *(physical[p.name] for p in layout.inputs[: len(args)]),
+            **{layout.registered[out]: physical[out] for out in layout.outputs if out in given},
         )
-        for each in (*layout.mutated, *outs):
-            if physical.get(each) is not given.get(each):
-                given[each].copy_(physical[each])
+        written = (*layout.mutated, *layout.outputs)
+        before, after = ({name: of[name] for name in written if name in of} for of in (given, physical))
+        for (_, target), (_, source) in zip(each_tensor(before), each_tensor(after), strict=True):
+            if target is not source:
+                target.copy_(source)
         return result
 
     library.impl(name, kernel, "CompositeExplicitAutograd")
@@ -428,16 +435,20 @@ def _define(
     return cast("torch._ops.OpOverload[..., Any]", overload)
 
 
-def _by_name(layout: OpLayout, args: Iterable[Any]) -> dict[str, Any]:
-    return dict(zip((p.name for p in layout.inputs), args, strict=False))
+def _by_name(layout: OpLayout, args: Iterable[Any], outs: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The arguments of a call of the registered op by the names of the function's parameters."""
+    given = dict(zip((p.name for p in layout.inputs), args, strict=False))
+    if outs:
+        given |= {name: outs[layout.registered[name]] for name in layout.outputs if layout.registered[name] in outs}
+    return given
 
 
-def _has_tangent(tensors: dict[str, torch.Tensor | None]) -> bool:
+def _has_tangent(tensors: dict[str, Any]) -> bool:
     """Whether one of them carries a tangent of forward mode."""
     import torch
 
     unpack: Any = torch.autograd.forward_ad.unpack_dual
-    return any(tensor is not None and unpack(tensor).tangent is not None for tensor in tensors.values())
+    return any(unpack(tensor).tangent is not None for _, tensor in each_tensor(tensors))
 
 
 def _fake_outputs(layout: OpLayout, outputs: Callable[..., object] | None, args: tuple[Any, ...]) -> Any:
@@ -459,19 +470,26 @@ def _physical(layout: OpLayout, given: dict[str, Any]) -> dict[str, Any]:
     Raises:
         KjitError: it would be written to, and has no memory.
     """
-    found = dict(given)
-    for name in layout.tensors:
-        tensor = given.get(name)
-        if tensor is None:
-            continue
+
+    def physical(name: str, tensor: torch.Tensor, is_written: bool) -> torch.Tensor:
         if tensor._is_zerotensor():
-            if name in layout.mutated or name in layout.outputs:
+            if is_written:
                 raise kjit.KjitError(
                     f"op '{layout.op}' cannot write to '{name}', which is a zero tensor and has no memory.",
                     hint=f"pass {name}.clone()",
                 )
             tensor = tensor.clone()
-        found[name] = tensor.resolve_conj().resolve_neg()
+        return tensor.resolve_conj().resolve_neg()
+
+    found = dict(given)
+    for name in layout.kinds:
+        tensors = {name: given.get(name)}
+        is_written = name in layout.mutated or name in layout.outputs
+        each = [physical(called, tensor, is_written) for called, tensor in each_tensor(tensors)]
+        if name in layout.lists:
+            found[name] = each
+        elif each:
+            (found[name],) = each
     return found
 
 
@@ -481,15 +499,16 @@ def _require_data(layout: OpLayout, given: dict[str, Any]) -> None:
     PyTorch takes the fake implementation as soon as one tensor is on the meta device, and what has data would stay as
     it is. Fake tensors tell the device that they stand for.
     """
-    tensors = {name: given[name] for name in layout.tensors if given.get(name) is not None}
-    empty = next((name for name, tensor in tensors.items() if tensor.is_meta), None)
+    tensors = {name: given[name] for name in layout.kinds if name in given}
+    empty = next((name for name, tensor in each_tensor(tensors) if tensor.is_meta), None)
     if empty is None:
         return
-    for name in (*layout.mutated, *layout.outputs):
-        if name in tensors and not tensors[name].is_meta:
+    written = {name: tensors[name] for name in (*layout.mutated, *layout.outputs) if name in tensors}
+    for name, tensor in each_tensor(written):
+        if not tensor.is_meta:
             raise kjit.KjitError(
-                f"op '{layout.op}' cannot write to '{name}', which is on {tensors[name].device}: '{empty}' is on the"
-                " meta device and has no data.",
+                f"op '{layout.op}' cannot write to '{name}', which is on {tensor.device}: '{empty}' is on the meta"
+                " device and has no data.",
                 hint="give tensors that are all on one device",
             )
 
@@ -526,13 +545,17 @@ def _schema(layout: OpLayout, op_name: str, *, functional: bool = False) -> str:
 
     def prototype() -> None: ...
 
-    outs = [inspect.Parameter(o, inspect.Parameter.KEYWORD_ONLY, annotation=torch.Tensor) for o in layout.outputs]
-    mutated = (*layout.mutated, *layout.outputs)
+    called = layout.registered
+    inputs = [parameter.replace(name=called[parameter.name]) for parameter in layout.inputs]
+    outs = [
+        inspect.Parameter(called[o], inspect.Parameter.KEYWORD_ONLY, annotation=torch.Tensor) for o in layout.outputs
+    ]
+    mutated = tuple(called[name] for name in (*layout.mutated, *layout.outputs))
     returned: object = None
     if functional and outs:
         returned = torch.Tensor if len(outs) == 1 else GenericAlias(tuple, (torch.Tensor,) * len(outs))
-        outs, mutated = [], layout.mutated
-    prototype.__signature__ = inspect.Signature([*layout.inputs, *outs], return_annotation=returned)  # type: ignore[attr-defined]
+        outs, mutated = [], mutated[: len(layout.mutated)]
+    prototype.__signature__ = inspect.Signature([*inputs, *outs], return_annotation=returned)  # type: ignore[attr-defined]
     try:
         return torch.library.infer_schema(prototype, op_name=op_name, mutates_args=mutated)
     except ValueError as error:

@@ -90,7 +90,7 @@ _SIZES = frozenset(
 )
 _SIZE_NAME = re.compile(r"(?:n|num)_\w+|\w+_(?:size|len|length|count|numel|elements|dim|rows|cols|n)")
 _OUTPUT_NAME = re.compile(r"(?:out|output|dst|dest|res|result|ret)(?:_\w+|put\w*)?|\w+_out|y")
-_TENSOR_VIEWS = ("TensorView", "Tensor")
+_TENSOR_VIEWS = ("TensorView", "Tensor", "TensorListView")
 _TORCH = re.compile(r"(?:torch|ATen|c10|pybind11)/")
 
 
@@ -126,7 +126,7 @@ class Adoption:
     @property
     def is_empty(self) -> str:
         """Whether there is nothing to write, in C++."""
-        results = (*self.signature.outputs, *(t for t in self.signature.mutated if not t.optional))
+        results = (*self.signature.outputs, *(t for t in self.signature.mutated if not (t.optional or t.listed)))
         return " && ".join(f"{result.name}.numel() == 0" for result in results) or "false"
 
     @property
@@ -224,6 +224,11 @@ def _choose(source: Source, name: str | None, shown: str) -> Function:
     )
 
 
+def _is_list(parameter: Parameter) -> bool:
+    """Whether it is a list of tensors."""
+    return parameter.base.split("::")[-1] == "TensorListView"
+
+
 def _is_callable(function: Function) -> bool:
     return any(
         parameter.is_pointer or parameter.base.split("::")[-1] in _TENSOR_VIEWS for parameter in function.parameters
@@ -267,7 +272,7 @@ class _Adopting:
     @staticmethod
     def is_view(parameter: Parameter) -> bool:
         """Whether it is a TensorView, also one that may be absent."""
-        return re.search(r"\bTensor(?:View)?\b", parameter.type) is not None
+        return re.search(r"\bTensor(?:List)?(?:View)?\b", parameter.type) is not None
 
     @property
     def takes_views(self) -> bool:
@@ -359,8 +364,10 @@ class _Adopting:
             name = self.name(parameter)
             if parameter in self.tensors:
                 use, is_optional = uses[parameter.name], "ptional<" in parameter.type
+                if _is_list(parameter) and use == "written":  # no output is a list
+                    use = "changed"
                 words = ("mut " if use == "changed" else "") + ("Optional " if is_optional else "")
-                text = f"{name}: {words}{typed(parameter)}"
+                text = f"{name}: {words}{f'list[{typed(parameter)}]' if _is_list(parameter) else typed(parameter)}"
                 if is_optional:
                     optional.append(f"{text} = None")
                 else:
@@ -407,6 +414,8 @@ class _Adopting:
         """The type of a number, in a signature; nothing where it is none."""
         if parameter.base in _INTEGER_TYPES:
             return "int"
+        if parameter.base.split("::")[-1] == "StringView":
+            return "str"
         return {"float": "float", "double": "float", "bool": "bool", "half": "float", "__half": "float"}.get(
             parameter.base, "float" if parameter.base in self.variables and not parameter.is_pointer else ""
         )
@@ -520,10 +529,18 @@ class _Adopting:
         """What is handed over for a parameter."""
         if self.is_stream(parameter):
             return "LaunchKernel::resolve_device(gpu.unwrap())"
-        if self.is_view(parameter):
-            return self.tensor(parameter, signature).name
-        if parameter.is_pointer:
+        if self.is_view(parameter) or parameter.is_pointer:
             tensor = self.tensor(parameter, signature)
+            if tensor.listed != _is_list(parameter):
+                raise signature.error(
+                    tensor,
+                    f"'{self.function.name}' takes '{parameter.type} {parameter.name}', and a list of tensors is a"
+                    " TensorListView.",
+                    f"write {replace(tensor, listed=not tensor.listed)}",
+                )
+        if self.is_view(parameter):
+            return tensor.name
+        if parameter.is_pointer:
             is_read_only = tensor in signature.inputs and not tensor.mutable
             if is_read_only and self.known_use(parameter) in ("written", "changed"):
                 raise signature.error(

@@ -28,6 +28,7 @@ _SPARE = 3
 
 _COUNTS: Mapping[Kind, str] = {
     "element": "elements",
+    "halves": "elements",  # twice as many
     "table": "elements",  # of the rows that are chosen
     "column": "columns",
     "number": "rows",
@@ -103,6 +104,8 @@ class CasesView(CallsView):
     def _shape_of(self, tensor: Tensor) -> str:
         """The expression for a tensor's shape, where `shape` is that of the main tensor."""
         kind, rank = self.placed.kind(tensor), self.placed.row_rank
+        if kind == "halves":
+            return "(*shape[:-1], 2 * shape[-1])"
         if kind == "column":
             return f"shape[-{rank}:]"
         if kind in ("number", "index"):
@@ -334,7 +337,7 @@ class CasesView(CallsView):
     @property
     def huge_inputs(self) -> list[str]:
         """The inputs that are as long, or have as many rows: all but tables and what belongs to columns."""
-        return [tensor.name for tensor in self.placed.inputs("element", "number", "index")]
+        return [tensor.name for tensor in self.placed.inputs("element", "halves", "number", "index")]
 
     @property
     def fixed_elements(self) -> int:
@@ -371,7 +374,9 @@ class CasesView(CallsView):
         counts: dict[tuple[str, str], int] = {}
         for tensor in self.signature.tensors:
             key = _COUNTS[self.placed.kind(tensor)], self._itemsize_of(tensor)
-            counts[key] = counts.get(key, 0) + (2 if tensor.mutable and tensor not in self.start.scattered else 1)
+            is_twice = tensor.mutable and tensor not in self.start.scattered
+            is_twice |= self.placed.kind(tensor) == "halves"
+            counts[key] = counts.get(key, 0) + 1 + is_twice
         terms = []
         for name in ("elements", "columns", "rows"):
             sizes = {size: count for (of, size), count in counts.items() if of == name}
@@ -413,6 +418,8 @@ def sample_number(scalar: Scalar) -> str:
         return f'"{scalar.default or scalar.choices[0]}"'
     if scalar.constant:
         return repr(scalar.default) if scalar.default is not None else "True"
+    if scalar.kind == "str":
+        return '"text"' if scalar.default != "text" else '"words"'
     if scalar.kind == "float":
         return "0.5" if scalar.default != 0.5 else "0.25"
     if scalar.kind == "int":

@@ -14,7 +14,7 @@ from typing import Literal
 
 from kjit.scaffold.names import camel
 from kjit.scaffold.patterns import Kind
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor, words_of
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor, words_of
 from kjit.scaffold.sizes import Size
 from kjit.scaffold.start import View
 
@@ -32,6 +32,7 @@ class TensorView:
         element: the type of its elements, `T` or `fp16_t`.
         compute: the type that arithmetic on them is done in, `compute_t<T>` or `float`.
         optional: it may be absent, and is then read as zeros.
+        listed: a list of tensors.
     """
 
     name: str
@@ -40,6 +41,7 @@ class TensorView:
     element: str
     compute: str
     optional: bool
+    listed: bool = False
 
     @property
     def pointee(self) -> str:
@@ -57,9 +59,11 @@ class TensorView:
         return f"{self.role.capitalize()}{ {'number': 'PerRow', 'table': 'Table'}.get(self.kind, '') }"
 
     @property
-    def parameter(self) -> str:
+    def parameters(self) -> list[str]:
         """What math has of it: a value where it is read, a reference where it is written."""
-        return f"{self.compute}{'' if self.role == 'in' else '&'} {self.name}"
+        if self.kind == "halves":
+            return [f"{self.compute} {self.name}_left", f"{self.compute} {self.name}_right"]
+        return [f"{self.compute}{'' if self.role == 'in' else '&'} {self.name}"]
 
     @property
     def data(self) -> str:
@@ -91,6 +95,7 @@ class Check:
     verifies: list[str]
     condition: str = ""
     strides: str = ""
+    is_written: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,11 +126,15 @@ class CppView(View):
                 compute = "float"
         if self.start.moves:  # bits that are not computed with
             compute = element
-        return TensorView(tensor.name, role, kind, element, compute, tensor.optional)
+        return TensorView(tensor.name, role, kind, element, compute, tensor.optional, tensor.listed)
 
     @property
     def has_optional(self) -> bool:
         return any(tensor.optional for tensor in self.tensors)
+
+    @property
+    def lists(self) -> list[str]:
+        return [tensor.name for tensor in self.tensors if tensor.listed]
 
     @property
     def template_parameters(self) -> list[str]:
@@ -184,6 +193,8 @@ class CppView(View):
         """What the math has besides elements: the members of its struct."""
         members = []
         for s in self.signature.scalars:
+            if s.kind == "str":  # which is for the host
+                continue
             kind = self.scalar_type(s)
             given = f"{s.name}.value()" if s.optional else s.name
             value = f"static_cast<{kind}>({given})" if s.kind == "float" else given
@@ -210,7 +221,7 @@ class CppView(View):
         """Of the math of an element: what the row has, a value for each tensor that is read, a reference for each that
         is written."""
         of_row = [f"{self.scalar} {self.start.factor}"] if self.start.factor else []
-        return [*of_row, *(tensor.parameter for tensor in self._in_call if not _is_of_row(tensor))]
+        return of_row + [each for tensor in self._in_call if not _is_of_row(tensor) for each in tensor.parameters]
 
     @property
     def term_parameters(self) -> list[str]:
@@ -220,8 +231,8 @@ class CppView(View):
     @property
     def row_parameters(self) -> list[str]:
         """Of the math for what becomes of a sum."""
-        tensors = [tensor.parameter for tensor in self._in_call if tensor.name in self.start.row_tensors]
-        return [f"{self.scalar} row_total", f"{self.scalar} row_size", *tensors]
+        tensors = [tensor for tensor in self._in_call if tensor.name in self.start.row_tensors]
+        return [f"{self.scalar} row_total", f"{self.scalar} row_size", *(tensor.parameters[0] for tensor in tensors)]
 
     @property
     def inverse_rms(self) -> str:
@@ -237,7 +248,7 @@ class CppView(View):
     @property
     def operands(self) -> list[str]:
         """The tensors in the call of a pattern: `In<T>(x)`."""
-        return [_operand(tensor) for tensor in self._in_call]
+        return [operand for tensor in self._in_call for operand in _operands(tensor)]
 
     @property
     def _in_call(self) -> list[TensorView]:
@@ -259,7 +270,7 @@ class CppView(View):
     @property
     def indices(self) -> list[str]:
         """What chooses rows, in the call of a pattern: `Index<int64_t>(index)`."""
-        return [_operand(tensor) for tensor in self.tensors if tensor.kind == "index"]
+        return [operand for tensor in self.tensors if tensor.kind == "index" for operand in _operands(tensor)]
 
     @property
     def kernel_parameters(self) -> list[str]:
@@ -315,18 +326,21 @@ class CppView(View):
     @property
     def checks(self) -> list[Check]:
         """The matchers: one for each shape and element type, and one for each tensor that may be absent."""
-        checks: dict[tuple[str, str, str], Check] = {}
+        checks: dict[tuple[str, str, str, bool], Check] = {}
         absent: list[Check] = []
         views = {tensor.name: view for tensor, view in zip(self.signature.tensors, self.tensors, strict=True)}
         for tensor in self._in_order_of_checks():
             view, shape, strides = views[tensor.name], _matcher_shape(tensor.shape), ""
             if tensor.strided:
                 strides = ", ".join(["-1"] * (len(tensor.shape) - 1) + ["1" if len(tensor.shape) > 1 else "-1"])
+            written = tensor.strided and tensor.mutable
             if tensor.optional:
                 verify = f'verify({view.name}.value(), "{view.name}")'
-                absent.append(Check(shape, view.element, [verify], f"{view.name}.has_value()", strides))
+                absent.append(Check(shape, view.element, [verify], f"{view.name}.has_value()", strides, written))
             else:
-                check = checks.setdefault((shape, view.element, strides), Check(shape, view.element, [], "", strides))
+                check = checks.setdefault(
+                    (shape, view.element, strides, written), Check(shape, view.element, [], "", strides, written)
+                )
                 check.verifies.append(f'verify({view.name}, "{view.name}")')
         return [*checks.values(), *absent]
 
@@ -370,8 +384,16 @@ def _is_of_row(tensor: TensorView) -> bool:
     return tensor.kind == "number" and tensor.role != "in"
 
 
-def _operand(tensor: TensorView) -> str:
-    return f"{tensor.operand}<{tensor.element}>({tensor.name})"
+def _operands(tensor: TensorView) -> list[str]:
+    if tensor.kind == "halves":
+        return [f"{half}(In<{tensor.element}>({tensor.name}), sizes)" for half in ("left_half", "right_half")]
+    return [f"{tensor.operand}<{tensor.element}>({tensor.name})"]
+
+
+def max_listed(signature: Signature) -> int:
+    """How many tensors a list may have: lists together take 3 KiB, of the 4 that parameters of a kernel may have."""
+    lists = sum(tensor.listed for tensor in signature.inputs)
+    return 128 // -(-lists // 3)
 
 
 def choice_type(op: str, name: str) -> str:
@@ -380,12 +402,13 @@ def choice_type(op: str, name: str) -> str:
 
 
 def _exported(scalar: Scalar) -> str:
-    name = {"float": "double", "int": "int64_t"}.get(scalar.kind, "bool")
-    return f"Optional<{name}>" if scalar.optional else name
+    name = {"float": "double", "int": "int64_t", "str": "StringView"}.get(scalar.kind, "bool")
+    unused = "[[maybe_unused]] " if scalar.kind == "str" else ""
+    return f"{unused}Optional<{name}>" if scalar.optional else f"{unused}{name}"
 
 
 def _argument(tensor: Tensor) -> str:
-    return "Optional<TensorView>" if tensor.optional else "TensorView"
+    return "TensorListView" if tensor.listed else "Optional<TensorView>" if tensor.optional else "TensorView"
 
 
 def _product(sizes: Sequence[Dimension]) -> str:

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from typing import ClassVar
 
 from kjit.scaffold.cases import CallsView, sample_number
-from kjit.scaffold.cpp import CppView, TensorView
+from kjit.scaffold.cpp import CppView, TensorView, max_listed
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor, words_of
 from kjit.scaffold.sizes import Size
 
@@ -24,6 +24,9 @@ LEADING = "leading"
 
 _TAKEN = frozenset({LEADING, "device", "kjit", "math", "shape", "size", "torch"})
 """Names that mean something where sizes have theirs."""
+
+_LISTED = 3
+"""How many tensors the lists of a test have."""
 
 _TARGET_WIDTH = 60
 """How long an assignment's target may be in a line of 88."""
@@ -54,6 +57,11 @@ class CustomView:
         """A pointer for each tensor, and its strides where they may be any."""
         members = []
         for tensor, view in zip(self.cpp.signature.tensors, self.cpp.tensors, strict=True):
+            if tensor.listed:
+                pointers = Member(f"{view.name}[kMaxTensors]", f"{view.pointee}*", "{}", self._describe(tensor))
+                count = f"static_cast<int64_t>({view.name}.size())"
+                members += [pointers, Member(f"{view.name}_count", "int64_t", count, "tensors")]
+                continue
             members.append(Member(view.name, f"{view.pointee}*", view.data, self._describe(tensor)))
             if tensor.strided:
                 ranks = range(max(1, len(tensor.shape) - 1))
@@ -64,6 +72,11 @@ class CustomView:
                 what = "in elements, of all dimensions but the last" if len(tensor.shape) > 1 else "in elements"
                 members.append(Member(f"{view.name}_strides[{len(ranks)}]", "int64_t", strides, what))
         return members
+
+    @property
+    def max_listed(self) -> int:
+        """How many tensors a list may have."""
+        return max_listed(self.cpp.signature)
 
     @property
     def size_members(self) -> list[Member]:
@@ -110,7 +123,7 @@ class CustomView:
     def _describe(self, tensor: Tensor) -> str:
         changed = ", changed in place" if tensor.mutable else ""
         absent = ", null where it is absent" if tensor.optional else ""
-        return f"[{', '.join(map(str, tensor.shape))}]{changed}{absent}"
+        return f"{'each ' if tensor.listed else ''}[{', '.join(map(str, tensor.shape))}]{changed}{absent}"
 
     def _numel(self, tensor: Tensor) -> str:
         values = {name: f"params.{name}" for name in self.cpp.signature.dimensions} | {ELLIPSIS: f"params.{LEADING}"}
@@ -167,6 +180,12 @@ class CustomCases(CallsView):
             if name is not None:
                 multiple, least = steps[name]
                 steps[name] = math.lcm(multiple, divisor // math.gcd(divisor, factor)), max(least, -size.plus)
+        for name, (tensor, at) in self.signature.places().items():
+            solved = tensor.shape[at]
+            for other in solved.names if isinstance(solved, Size) and name in solved.names else ():
+                if other != name and other in steps:  # by which is divided
+                    multiple, least = steps[other]
+                    steps[other] = multiple, max(least, 1)
         return steps
 
     def _fitting(self, dimension: str, size: str) -> str:
@@ -201,7 +220,8 @@ class CustomCases(CallsView):
     def _sample_tensor(self, tensor: Tensor) -> str:
         sizes = [self._python(size) for size in tensor.shape]
         shape = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
-        return f"kjit.testing.random_tensor({shape}, {self._dtype_of(tensor)}, device)"
+        made = f"kjit.testing.random_tensor({shape}, {self._dtype_of(tensor)}, device)"
+        return f"[{made} for _ in range({_LISTED})]" if tensor.listed else made
 
     def _shape(self, sizes: dict[str, str], other: str, *, leading: str) -> str:
         """A `shape` with these sizes for some of the dimensions."""
@@ -224,12 +244,13 @@ class CustomCases(CallsView):
             return ["()"]
         first, last = self._ends
         multiple, _ = self._steps.get(last, (1, 0))
+        empty = next((name for name, (_, least) in self._steps.items() if least == 0), first)
         return list(
             dict.fromkeys(
                 (
                     self.sample_shape,
                     self._shape({}, "1", leading="1"),
-                    self._shape({first: "0"}, "8", leading="0"),
+                    self._shape({empty: "0"}, "8", leading="0"),
                     self._shape({last: "64"}, "8", leading="2, 8"),
                     self._shape({first: "257", last: str(max(33, 3 * multiple))}, "2", leading="257"),
                 )
@@ -273,7 +294,8 @@ class CustomCases(CallsView):
         terms = []
         for tensor in self.signature.tensors:
             sizes = [f"math.prod({LEADING})" if d == ELLIPSIS else self._factor(d) for d in tensor.shape]
-            terms.append(" * ".join([*(["2"] if tensor.mutable else []), *sizes, self._itemsize_of(tensor)]))
+            times = (2 if tensor.mutable else 1) * (_LISTED if tensor.listed else 1)
+            terms.append(" * ".join([*([str(times)] if times > 1 else []), *sizes, self._itemsize_of(tensor)]))
         return terms
 
     def _factor(self, size: Dimension) -> str:

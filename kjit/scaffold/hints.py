@@ -11,7 +11,7 @@ import math
 import operator
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kjit.scaffold.dtypes import BY_HAND, find_dtype
 from kjit.scaffold.names import quoted
@@ -25,10 +25,12 @@ _DIGITS = r"\d+(?:_\d+)*"
 NUMBER = rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?"
 _PRODUCT = re.compile(rf"(?<![\w.])(?P<left>{NUMBER})\s*(?P<sign>/|\*\*?)\s*(?P<right>-?{NUMBER})")
 _VARIABLE = re.compile(r"[A-Z][0-9]?")
+BRACKETS = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]"
+"""What a type has in brackets, those of a list too."""
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 _CLOSING = {"(": ")", "<": ">", "{": "}"}
 _ANY_SIZE = ("*", ":", "?", "-1", "_", "None")
-_LISTS = ("list", "tuple", "sequence", "tensorlist", "vector", "array", "dict")
+_LISTS = ("list", "tuple", "sequence", "iterable", "tensorlist", "vector", "array")
 _UNSIZED = ("tensor", "float", "double", "int", "shaped", "num", "array", "ndarray", "inexact", "real")
 _IN_PLACE = ("inout", "ref", "mutable", "in_out", "mut")
 
@@ -93,6 +95,9 @@ def _meaning(text: str, column: int, character: str) -> str:
     if character in "*/" and re.search(r"(^|,)$", before) and re.match(r"\s*(,|->|$)", after):
         return "leave it out: parameters may be given by place and by name"
     if character == "*" and re.search(r"(^|[,*])$", before):
+        name = re.match(r"\w+", after)
+        if name is not None and not before.endswith("*"):
+            return f"{name[0]}: list[T[N]], as an op has a fixed number of parameters"
         return f"an op has a fixed number of parameters; {BY_HAND}"
     if character in "*&" and (declared := re.search(r"(\w+)\s*$", before)) is not None:
         return _pointer(text, declared, after)
@@ -111,7 +116,8 @@ def _meaning(text: str, column: int, character: str) -> str:
 
 def is_in_shape(text: str, column: int) -> bool:
     """Whether a place is between the brackets of a shape."""
-    return text.count("[", 0, column) > text.count("]", 0, column)
+    before = re.sub(r"'[^']*'|\"[^\"]*\"", "", text[:column])
+    return before.count("[") > before.count("]")
 
 
 def _closes_nothing(text: str, column: int) -> bool:
@@ -188,7 +194,8 @@ def _bracket(text: str, column: int) -> str:
     if word is not None and (find_dtype(word[1]) is not None or _VARIABLE.fullmatch(word[1])) and inside:
         return f"a shape is written in square brackets: {word[1]}[{inside}]"
     if word is not None and re.split(r"[.:]+", word[1])[-1].lower() in _LISTS:
-        return f"an op has a fixed number of tensors, each with a name; {BY_HAND}"
+        name = re.search(r"(\w+)\s*:\s*[\w.:]+\s*$", before)
+        return listed_type(name[1] if name is not None else "xs", inside).hint
     shape = inside if re.fullmatch(r"[\w, .]+", inside) else "N"
     return f"a shape is written in square brackets: T[{shape}]"
 
@@ -203,7 +210,7 @@ def _absent(text: str, column: int) -> str:
     parameter = re.search(r"(\w+)\s*:\s*(?:mut\s+)?((\w+)\s*(\[[^\]]*\])?)\s*$", text[:column])
     if parameter is not None and parameter[4]:
         return f"what may be absent is written {parameter[1]}: Optional {parameter[2]} = None"
-    if parameter is not None and parameter[3] in ("float", "int", "bool"):
+    if parameter is not None and parameter[3] in ("float", "int", "bool", "str"):
         return f"what may be absent is written {parameter[1]}: Optional {parameter[3]} = None"
     return f"a parameter has one type; what may be absent is a tensor: bias: Optional T[D] = None; or {BY_HAND}"
 
@@ -246,8 +253,10 @@ def _computed(text: str, column: int) -> str | None:
 
 def no_type(name: str, word: str, rest: str) -> str:
     """A hint for `name: word`, where `word` is no type; `rest` follows it in the text."""
+    if (scoped := re.match(r"(?:\s*::\s*(\w+))+", rest)) is not None:
+        word, rest = scoped[1], rest[scoped.end() :]
     lower = re.split(r"[.:]+", word)[-1].lower()
-    tensor = re.match(r"\s*((?:[A-Za-z]\w*)\s*\[[^\]]*\])", rest)
+    tensor = re.match(rf"\s*((?:[A-Za-z]\w*)\s*{BRACKETS})", rest)
     if tensor is not None and lower in (*_IN_PLACE, "out"):
         return f"what is changed in place is written {name}: mut {tensor[1]}"
     if tensor is not None and lower == "optional":
@@ -266,23 +275,56 @@ def no_type(name: str, word: str, rest: str) -> str:
         return f"a number is written {name}: float"
     if lower in ("boolean", "_bool"):
         return f"{name}: bool"
+    if lower in _LISTS[:-1]:
+        return f"a list of tensors is written {name}: list[T[N]]"
     if lower in ("tensor", "ndarray", "array", "jaxarray"):
         return f"a tensor says its dtype and its shape; any of them is {name}: T[...]"
-    if lower in ("str", "string", "literal", "enum", "char"):
+    if lower in ("str", "string", "string_view", "stringview", "text", "literal", "enum", "char"):
         words = re.findall(r"[\"'](\w+)[\"']", rest.partition("]")[0])
         choices = " | ".join(f'"{word}"' for word in (words if len(words) > 1 else ("one", "other")))
-        return f"a choice is written {name}: {choices}; for any text {BY_HAND}"
+        if lower in ("literal", "enum"):
+            return f"a choice is written {name}: {choices}"
+        return f"any text is written {name}: str, and a choice {name}: {choices}"
     near = difflib.get_close_matches(lower, ["float", "int", "bool"], n=1, cutoff=0.75)
     if near:
         return f"did you mean {name}: {near[0]}?"
-    return f"the types are T[N] (a tensor), float, int, bool, const int and const bool; for others {BY_HAND}"
+    types = "T[N] (a tensor), list[T[N]], float, int, bool, str, const int and const bool"
+    return f"the types are {types}; for others {BY_HAND}"
+
+
+def listed_type(name: str, content: str) -> Advice:
+    """For `name: list[content]`, where `content` is not the type of one tensor."""
+    words = re.findall(r"[A-Za-z]\w*", content)
+    written = "mut list" if "mut" in words else "list"
+    tensors = dict.fromkeys(re.findall(r"\b([A-Za-z]\w*)\s*(\[[^\[\]]*\])", content))
+    types = [f"{_variable(dtype)}{shape}" for dtype, shape in tensors]
+    if len(types) > 1:
+        each = ", ".join(f"{name}{number}: {type_}" for number, type_ in enumerate(types))
+        return Advice("a list has tensors of one dtype and one shape.", f"a parameter for each: {each}")
+    if types:
+        return Advice("a list has tensors of one dtype and one shape.", f"{name}: {written}[{types[0]}]")
+    if "str" in words:
+        return Advice("a list has tensors.", f"texts in a list are no argument of a kernel; {BY_HAND}")
+    if {"int", "float", "bool", "double", "int64_t", "int32_t"} & set(words):
+        dtype = {"float": "float32", "double": "float64", "bool": "bool"}.get(words[0], "int64")
+        return Advice("a list has tensors.", f"{name}: {dtype}[N], a tensor, has numbers")
+    dtype = next((word for word in words if _variable(word) == word), "T")
+    return Advice("a tensor in a list says its dtype and its shape.", f"{name}: {written}[{dtype}[...]]")
+
+
+def _variable(word: str) -> str:
+    """A dtype, or the dtype variable that stands for what is none."""
+    known = find_dtype(sized(word)) is not None or _VARIABLE.fullmatch(word) is not None
+    return sized(word) if known else "T"
 
 
 def no_dtype(name: str, word: str, shape: str) -> Advice | None:
     """For `name: word[shape]`, where `word` is neither a dtype nor a variable: what is known of other languages."""
     lower = re.split(r"[.:]+", word)[-1].lower()
     if lower in _LISTS:
-        return Advice(f"'{word}' is no tensor.", f"an op has a fixed number of tensors, each with a name; {BY_HAND}")
+        return replace(listed_type(name, shape), reason=f"'{word}' is no tensor.")
+    if lower in ("dict", "mapping"):
+        return Advice(f"'{word}' is no tensor.", f"what has names gets a parameter for each; {BY_HAND}")
     if lower in _UNSIZED:
         first, *others = [part.strip() for part in shape.split(",")]
         dtype = first if find_dtype(first) is not None or first in ("T", "U", "V") else "T"

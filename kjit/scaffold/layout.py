@@ -14,7 +14,7 @@ CPP_WIDTH = 120
 
 _TOKEN = re.compile(r'"[^"]*"|template <|.')
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
-_OPERATORS = (" != ", " | ", " + ", " * ")
+_OPERATORS = (" for ", " != ", " | ", " + ", " * ")
 """From the weakest."""
 _AFTER_OPERATOR = re.compile(r"(?<= [|+*] )|(?<= != )")
 

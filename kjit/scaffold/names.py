@@ -49,12 +49,13 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 CPP_NAMES = _words(
     """
     at blockDim blockIdx blocks compute_t count_blocks cpu data_of device div_ceil element element_or_zero elementwise
-    first gather given gpu host i inverse_rms kjit launch leading matcher math numel params row row_size row_total
-    rowwise rsqrt run scalar_t shape sizes scatter std summed term threadIdx threads widen
+    fill_pointers first gather given gpu host i inverse_rms kjit launch leading left_half matcher math maybe_unused
+    numel params right_half row row_size row_total rowwise rsqrt run scalar_t shape sizes scatter std summed term
+    threadIdx threads widen
 
     GatherSizes In Index LaunchKernel Mut MutPerRow Optional OptionalIn OptionalPerColumn OptionalPerRow Out OutPerRow
-    OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize T Table TensorMatcher
-    TensorView U kBlock kDLCPU kDLCUDA kDevice
+    OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize StringView T Table
+    TensorListView TensorMatcher TensorView U kBlock kDLCPU kDLCUDA kDevice kMaxTensors
 
     bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     KJIT_DEVICE KJIT_MATH
@@ -67,7 +68,7 @@ _PLAIN_MACROS = _words(
 )
 """The macros of the C library that are spelt like a name."""
 
-REFERENCE_NAMES = _words("inverse_rms mean_square stored summed")
+REFERENCE_NAMES = _words("halves inverse_rms mean_square stored summed")
 """What the `reference` of a test uses beside an op's parameters."""
 
 WRAPPER_NAMES = _words("annotations args dtype kjit module self symbol torch CSRC DTYPES Exports INCLUDE Path Protocol")
@@ -171,14 +172,7 @@ def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
         return None
     near = _nearest(name)
     short = near[: MAX_PARAMETER_LENGTH - 5].rstrip("_")
-    candidates: tuple[str, ...] = (
-        near,
-        *(["op_mode"] if near == "mode" else []),
-        short,
-        f"{short}_in",
-        f"in_{short}",
-        "x",
-    )
+    candidates: tuple[str, ...] = (near, short, f"{short}_in", f"in_{short}", "x")
     if dimension:
         as_written = re.sub(r"\W+", "_", _ascii(name)).strip("_")
         candidates = (as_written, as_written.upper(), near, short, f"{short}_size", "rows")
@@ -236,8 +230,6 @@ def _why_no_parameter(name: str, dimension: bool) -> str | None:
         return f"'{name}' has capital letters, which name dimensions and dtypes; a parameter has none."
     if not dimension and name == "l":
         return _AMBIGUOUS
-    if not dimension and name == "mode":  # torch 2.13: "redirect_to_mode.<locals>.impl() got multiple values"
-        return "'mode' is a parameter of PyTorch's own where it compiles an op, which fails if the op has one, too."
     hidden = name in CPP_NAMES | _PLAIN_MACROS | WRAPPER_NAMES | REFERENCE_NAMES or _NUMBERED.fullmatch(name)
     if hidden or (dimension and (name in _ERROR_MACROS or _MACRO_FAMILIES.fullmatch(name))):
         return f"{what} named '{name}' would hide a name that the op's code uses."

@@ -14,10 +14,12 @@ from typing import Literal
 from kjit.errors import UsageError
 from kjit.scaffold.names import camel, cpp_stem, free_name
 from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, SignatureError, Tensor
+from kjit.scaffold.sizes import Size
 
-Kind = Literal["element", "column", "number", "table", "index", "whole"]
-"""What a tensor is to a kernel: it has an element for each element of the main tensor, for each column, for each row;
-or rows to choose from or to write to, or the numbers of those rows; or nothing that is known of it."""
+Kind = Literal["element", "halves", "column", "number", "table", "index", "whole"]
+"""What a tensor is to a kernel: it has an element for each element of the main tensor, two of them in the halves of its
+rows, one for each column, for each row; or rows to choose from or to write to, or the numbers of those rows; or
+nothing that is known of it."""
 
 Kinds = Mapping[str, Kind]
 """The kind of every tensor of a signature, by name."""
@@ -91,7 +93,11 @@ class Placed:
         """Dimensions of the main tensor that a row has; 0 where there are no rows, or rows of one element."""
         if self.index is not None:
             return len(self.main.shape) - len(self.index.shape)
-        return int(self.sums)
+        return int(self.sums or self.has_halves)
+
+    @property
+    def has_halves(self) -> bool:
+        return "halves" in self.kinds.values()
 
     @property
     def leading(self) -> tuple[Dimension, ...]:
@@ -143,7 +149,7 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
                 hint = f"--pattern {other.name}, which serves any signature, with a kernel of your own"
                 hint = f"{error.hint}; or {hint}" if error.hint else hint
             elif pattern.name != DEFAULT_PATTERN:  # which nobody may have chosen
-                hint += f"; or {error.hint}"
+                hint += f"; or {error.hint}" if error.hint else ""
             raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
         raise
 
@@ -165,6 +171,18 @@ def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
                 parameter,
                 f"'{parameter.name}' is what the kernel calls the pointer to '{other}'.",
                 "give one of them another name",
+            )
+    made = {f"{tensor.name}_count": tensor.name for tensor in signature.inputs if tensor.listed}
+    made |= {f"{tensor.name}_strides": tensor.name for tensor in signature.inputs if tensor.strided}
+    made |= {f"has_{scalar.name}": scalar.name for scalar in signature.scalars if scalar.optional}
+    if pattern.name == "elementwise":
+        made |= {f"{tensor.name}_{side}": tensor.name for tensor in signature.sized for side in ("left", "right")}
+    for parameter in (*signature.parameters, *signature.outputs):
+        if parameter.name in made:
+            raise signature.error(
+                parameter,
+                f"'{parameter.name}' is what the kernel is given of '{made[parameter.name]}' besides.",
+                f"give one of them another name, such as {free_name(parameter.name, signature.names)}",
             )
     for name in (*signature.dimensions, *signature.variables):
         if name in (camel(op), f"{camel(op)}Params"):
@@ -210,16 +228,11 @@ def _typed(tensor: Tensor, shape: tuple[Dimension, ...]) -> str:
     return str(replace(tensor, shape=shape)).removeprefix(f"{tensor.name}: ")
 
 
-def _first(signature: Signature) -> Tensor:
-    """The first tensor that is always there."""
-    return next(tensor for tensor in signature.inputs if not tensor.optional)
-
-
 def _check_plain(signature: Signature, pattern: Pattern) -> None:
     """Refuse what only an author's own kernel can make something of."""
     if pattern.name == CUSTOM_PATTERN:
         return
-    computed = signature.has_sizes
+    computed = next((t for t in signature.sized if pattern.name != "elementwise" or not _is_halved(signature, t)), None)
     if computed is not None:
         raise signature.error(
             computed,
@@ -233,9 +246,14 @@ def _check_plain(signature: Signature, pattern: Pattern) -> None:
             f"pattern {pattern.name} takes contiguous tensors, and '{strided.name}' is strided.",
             f"write {replace(strided, strided=False)}",
         )
+    listed = next((tensor for tensor in signature.inputs if tensor.listed), None)
+    if listed is not None:
+        raise signature.error(
+            listed, f"pattern {pattern.name} takes one tensor for each parameter, and '{listed.name}' is a list.", ""
+        )
     for scalar in signature.parameters:
-        if isinstance(scalar, Scalar) and (scalar.optional or scalar.kind == "choice"):
-            what = "may be absent" if scalar.optional else "is a choice"
+        if isinstance(scalar, Scalar) and (scalar.optional or scalar.kind in ("choice", "str")):
+            what = "may be absent" if scalar.optional else "is a choice" if scalar.kind == "choice" else "is a text"
             raise signature.error(
                 scalar,
                 f"pattern {pattern.name} takes numbers that are always there, and '{scalar.name}' {what}.",
@@ -251,31 +269,47 @@ def _check_plain(signature: Signature, pattern: Pattern) -> None:
         )
 
 
+def _whole(signature: Signature) -> Tensor:
+    """The first tensor of the shape that a result has; the first of all where none has a shape of its own."""
+    tensors = (*signature.always, *signature.outputs)
+    return next((tensor for tensor in tensors if tensor not in signature.sized), tensors[0])
+
+
+def _is_halved(signature: Signature, tensor: Tensor) -> bool:
+    """Whether an input has rows of twice the length: `x: T[N, 2*D]`, where others are `T[N, D]`."""
+    *leading, last = _whole(signature).shape or (ELLIPSIS,)
+    is_read = tensor in signature.inputs and not (tensor.mutable or tensor.optional)
+    return is_read and isinstance(last, str) and tensor.shape == (*leading, Size((last,), 2))
+
+
 def _place_elements(signature: Signature, pattern: str) -> Kinds:
-    """All tensors have one shape, and an element of a result comes from the elements at the same place."""
-    first = _first(signature)
+    """All tensors have one shape, and an element of a result comes from the elements at the same place; where rows are
+    twice as long, from the two at that place in the halves of the row."""
+    first = _whole(signature)
     if not first.shape:
         raise signature.error(
             first,
             f"'{first.name}' has no dimension: there is one element only, and nothing to do in parallel.",
             f"write {first.dtype}[...] for tensors of any shape; a number is a parameter of type float or int",
         )
+    kinds: dict[str, Kind] = {}
     for tensor in signature.tensors:
-        if tensor.shape != first.shape:
+        is_halved = _is_halved(signature, tensor)
+        kinds[tensor.name] = "halves" if is_halved else "element"
+        if tensor.shape != first.shape and not is_halved:
             raise signature.error(
                 tensor,
                 f"pattern {pattern} works element by element on tensors of one shape: '{first.name}' is {first.type}"
                 f" and '{tensor.name}' is {tensor.type}.",
                 f"write {tensor.name}: {_typed(tensor, first.shape)}",
             )
-    return dict.fromkeys((tensor.name for tensor in signature.tensors), "element")
+    return kinds
 
 
 def _place_rows(signature: Signature, pattern: str) -> Kinds:
     """The first input with the most dimensions has the rows, along its last dimension. Others are of the same shape, or
     have an element for each column, or for each row."""
-    always = [tensor for tensor in signature.inputs if not tensor.optional]
-    main = max(always, key=lambda tensor: len(tensor.shape))
+    main = max(signature.always, key=lambda tensor: len(tensor.shape))
     if len(main.shape) < 2 or main.shape[-1] == ELLIPSIS:
         last = next((d for d in reversed(main.shape) if d != ELLIPSIS), "D")
         raise signature.error(
@@ -328,7 +362,7 @@ def _indices(signature: Signature, pattern: str) -> list[Tensor]:
     found = [t for t in signature.inputs if not isinstance(t.dtype, str) and t.dtype.name in ("int32", "int64")]
     if not found:
         raise signature.error(
-            _first(signature),
+            signature.always[0],
             f"pattern {pattern} moves rows by an index, and no input is an int64 or int32 tensor.",
             f"for example: {find_pattern(pattern).signature}",
         )

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kjit.scaffold.cpp import choice_type
+from kjit.scaffold.cpp import choice_type, max_listed
 from kjit.scaffold.dtypes import DType
 from kjit.scaffold.patterns import Placed
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Tensor
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Tensor, words_of
 from kjit.scaffold.sizes import Size
 from kjit.scaffold.start import View
 
@@ -66,6 +66,12 @@ class PythonView(View):
         choices = (c for c in self.signature.constants if c.kind == "choice")
         return [(c.name, choices_name(c.name), ", ".join(f'"{word}"' for word in c.choices)) for c in choices]
 
+    @property
+    def sizes(self) -> list[str]:
+        """The template arguments that are part of sizes."""
+        words = {word for tensor in self.signature.tensors for d in tensor.shape for word in words_of(d)}
+        return [constant.name for constant in self.signature.constants if constant.name in words]
+
     def template_arguments(self, op: str) -> list[str]:
         """What the C++ template arguments are made from."""
         chosen = {name: f'f"{choice_type(op, name)}::{{{name}}}"' for name, _, _ in self.choices}
@@ -74,17 +80,27 @@ class PythonView(View):
     @property
     def variant_arguments(self) -> list[str]:
         """How the wrapper calls it."""
-        dtypes = [f"{self.owner(variable).name}.dtype" for variable in self.signature.variables]
+        dtypes = [f"{_one_of(self.owner(variable))}.dtype" for variable in self.signature.variables]
         return [*dtypes, *(c.name for c in self.signature.constants), f"device={self.first}"]
 
     def owner(self, variable: str) -> Tensor:
         """The input that says what a dtype variable stands for."""
-        return next(tensor for tensor in self.signature.inputs if tensor.dtype == variable)
+        return next(tensor for tensor in self.signature.always if tensor.dtype == variable)
 
     @property
     def first(self) -> str:
         """The tensor that says on which device the op works."""
-        return self.signature.inputs[0].name
+        return _one_of(self.signature.always[0])
+
+    @property
+    def lists(self) -> list[str]:
+        """The lists of tensors."""
+        return [tensor.name for tensor in self.signature.inputs if tensor.listed]
+
+    @property
+    def allocation_lists(self) -> list[str]:
+        """Those that the outputs are made after."""
+        return [name for name in self.lists if name in self.allocation_arguments]
 
     @property
     def outputs(self) -> list[str]:
@@ -119,12 +135,13 @@ class PythonView(View):
     @property
     def returned(self) -> str:
         """The annotation of what the op returns."""
-        return _tensors(len(self.outputs)) if self.outputs else "None"
+        return _types(["torch.Tensor"] * len(self.outputs)) if self.outputs else "None"
 
     @property
     def reference_returned(self) -> str:
         """The annotation of what `reference` returns."""
-        return _tensors(len(self.results))
+        lists = {tensor.name for tensor in self.signature.mutated if tensor.listed}
+        return _types(["list[torch.Tensor]" if name in lists else "torch.Tensor" for name in self.results])
 
     @property
     def export_arguments(self) -> list[str]:
@@ -145,24 +162,24 @@ class PythonView(View):
         return [self._allocation(output) for output in self.signature.outputs]
 
     def _allocation(self, output: Tensor) -> str:
-        always = [tensor for tensor in self.signature.inputs if not tensor.optional]
+        always = self.signature.always
         alike = [tensor for tensor in always if tensor.shape == output.shape]
         same = next((tensor for tensor in alike if tensor.dtype == output.dtype), None)
         if same is not None:
-            return f"torch.empty_like({same.name})"
+            return f"torch.empty_like({_one_of(same)})"
         if isinstance(output.dtype, str):
-            dtype = f"{self.owner(output.dtype).name}.dtype"
+            dtype = f"{_one_of(self.owner(output.dtype))}.dtype"
         else:
             dtype = f"torch.{output.dtype.name}"
         if alike:
-            return f"torch.empty_like({alike[0].name}, dtype={dtype})"
+            return f"torch.empty_like({_one_of(alike[0])}, dtype={dtype})"
         source = self.owner(output.dtype) if isinstance(output.dtype, str) else always[0]
         typed = "" if source.dtype == output.dtype else f", dtype={dtype}"
-        return f"{source.name}.new_empty({self._sizes(output.shape, always)}{typed})"
+        return f"{_one_of(source)}.new_empty({self._sizes(output.shape, always)}{typed})"
 
     def _sizes(self, shape: tuple[Dimension, ...], inputs: Sequence[Tensor]) -> str:
         """A shape as an expression of the inputs' shapes."""
-        whole = [tensor.name for tensor in inputs if tensor.shape[:-1] == shape and shape]
+        whole = [_one_of(tensor) for tensor in inputs if tensor.shape[:-1] == shape and shape]
         if whole:
             return f"{whole[0]}.shape[:-1]"
         sizes, known = [], self._known_sizes
@@ -170,16 +187,16 @@ class PythonView(View):
             if isinstance(dimension, int):
                 sizes.append(str(dimension))
                 continue
-            if isinstance(dimension, Size):
-                sizes.append(dimension.python({name: _in_brackets(value) for name, value in known.items()}))
-                continue
-            if dimension in known:
-                sizes.append(known[dimension])
+            if dimension in known or isinstance(dimension, Size):
+                brackets = {name: _in_brackets(value) for name, value in known.items()}
+                size = dimension.python(brackets) if isinstance(dimension, Size) else known[dimension]
+                # Of tensors that are too small, which the checks say.
+                sizes.append(f"max({size}, 0)" if " - " in size else size)
                 continue
             # The `...` from the tensor that has the least besides it.
             owner = min((t for t in inputs if ELLIPSIS in t.shape), key=lambda tensor: len(tensor.shape))
             behind = len(owner.shape) - 1
-            sizes.append(f"*{owner.name}.shape" + (f"[:-{behind}]" if behind else ""))
+            sizes.append(f"*{_one_of(owner)}.shape" + (f"[:-{behind}]" if behind else ""))
         return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
     @property
@@ -187,7 +204,7 @@ class PythonView(View):
         """Each named dimension as an expression of the inputs' shapes."""
         known = {constant.name: constant.name for constant in self.signature.constants}
         for name, (tensor, place) in self.signature.places().items():
-            at = f"{tensor.name}.shape[{place - len(tensor.shape) if ELLIPSIS in tensor.shape else place}]"
+            at = f"{_one_of(tensor)}.shape[{place - len(tensor.shape) if ELLIPSIS in tensor.shape else place}]"
             dimension = tensor.shape[place]
             if isinstance(dimension, Size):
                 at = dimension.solved(name, at, {other: _in_brackets(value) for other, value in known.items()})
@@ -257,7 +274,14 @@ def choices_name(name: str) -> str:
     return f"{name.upper()}_CHOICES"
 
 
+def _one_of(tensor: Tensor) -> str:
+    """A tensor, or the first of a list."""
+    return f"{tensor.name}[0]" if tensor.listed else tensor.name
+
+
 def _python_type(parameter: Parameter) -> str:
+    if isinstance(parameter, Tensor) and parameter.listed:
+        return "list[torch.Tensor]"
     if isinstance(parameter, Scalar):
         kind = "str" if parameter.kind == "choice" else parameter.kind
         return f"{kind} | None" if parameter.optional else kind
@@ -301,6 +325,9 @@ def _describe(parameter: Parameter, placed: Placed) -> str:
             outside = f". A number that is no row of {tables} is skipped; of two that are equal, either counts"
         elif is_index:
             outside = f". A number that is no row of {tables} reads zeros"
+        if parameter.listed:
+            most = max_listed(placed.signature)
+            return f"a list of {parameter.plain}, at most {most}, contiguous and all of one shape{changed}"
         if parameter.strided:
             gaps = "its stride may be any" if len(parameter.shape) == 1 else "all strides but the last may be any"
             return f"{parameter.type.removesuffix(' strided')}; {gaps}{changed}{absent}"
@@ -308,10 +335,10 @@ def _describe(parameter: Parameter, placed: Placed) -> str:
     if parameter.kind == "choice":
         *first, last = [f'"{word}"' for word in parameter.choices]
         return f"{', '.join(first)} or {last}, compiled into the kernel"
-    words = {"float": "a number", "int": "a whole number", "bool": "true or false"}[parameter.kind]
+    words = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "a text"}[parameter.kind]
     words += " or None" if parameter.optional else ""
     return f"{words}, compiled into the kernel" if parameter.constant else words
 
 
-def _tensors(count: int) -> str:
-    return "torch.Tensor" if count == 1 else f"tuple[{', '.join(['torch.Tensor'] * count)}]"
+def _types(types: Sequence[str]) -> str:
+    return types[0] if len(types) == 1 else f"tuple[{', '.join(types)}]"

@@ -4,8 +4,8 @@
 
     signature := [parameter {"," parameter}] ["->" output {"," output}]
     parameter := NAME ":" type ["=" default]
-    type      := ["Optional"] ("float" | "int" | "bool") | "const" ("int" | "bool") | STRING {"|" STRING}
-               | ["mut"] ["Optional"] tensor ["strided"]
+    type      := ["Optional"] ("float" | "int" | "bool" | "str") | "const" ("int" | "bool") | STRING {"|" STRING}
+               | ["mut"] ["Optional"] tensor ["strided"] | ["mut"] "list" "[" tensor "]"
     output    := NAME ":" tensor
     tensor    := dtype "[" [dimension {"," dimension}] "]"
     dtype     := a capital letter with or without a digit (a dtype variable) | a dtype's name
@@ -32,12 +32,14 @@ from typing import Literal
 from kjit.errors import UsageError
 from kjit.scaffold.dtypes import BY_HAND, DTYPES, DType, find_dtype, suggest_dtype
 from kjit.scaffold.hints import (
+    BRACKETS,
     EXAMPLE,
     NUMBER,
     Advice,
     computed_dimension,
     decimal,
     is_in_shape,
+    listed_type,
     no_dtype,
     no_type,
     sized,
@@ -49,7 +51,7 @@ from kjit.scaffold.sizes import Size
 ELLIPSIS = "..."
 """The dimension that stands for any number of dimensions."""
 
-ScalarKind = Literal["float", "int", "bool", "choice"]
+ScalarKind = Literal["float", "int", "bool", "str", "choice"]
 Dimension = str | int | Size
 
 _TOKEN = re.compile(
@@ -66,7 +68,7 @@ _TOKEN = re.compile(
     r"|(?P<mark>[:,=\[\]+-])"
 )
 _VARIABLE = re.compile(r"[A-Z][0-9]?")
-_SCALARS: dict[str, ScalarKind] = {"float": "float", "int": "int", "bool": "bool"}
+_SCALARS: dict[str, ScalarKind] = {"float": "float", "int": "int", "bool": "bool", "str": "str"}
 # What may follow a name without its `:`.
 _UNTYPED = re.compile(
     rf"(?:(?P<type>float|int|bool)\b(?!\s*\[))?(?:\s*=\s*(?P<value>[+-]?{NUMBER}|True|False)(?=\s*(?:,|->|$)))?"
@@ -113,6 +115,7 @@ class Tensor:
         optional: may be None.
         strided: all dimensions but the last may have any stride; the only one of a tensor, too.
         column: where it stands in the text; no part of the value.
+        listed: a list of such tensors, one at least.
     """
 
     name: str
@@ -122,12 +125,17 @@ class Tensor:
     optional: bool = False
     column: int = field(default=0, compare=False, repr=False)
     strided: bool = False
+    listed: bool = False
+
+    @property
+    def plain(self) -> str:
+        """Dtype and shape: `T[B, D]`."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
     @property
     def type(self) -> str:
-        """As in a signature: `T[B, D]`."""
-        shape = ", ".join(str(dimension) for dimension in self.shape)
-        return f"{self.dtype}[{shape}]{' strided' if self.strided else ''}"
+        """As in a signature: `T[B, D] strided`, `list[T[N]]`."""
+        return f"list[{self.plain}]" if self.listed else f"{self.plain}{' strided' if self.strided else ''}"
 
     def __str__(self) -> str:
         words = ("mut " if self.mutable else "") + ("Optional " if self.optional else "")
@@ -136,7 +144,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number, a bool or a choice, passed at run time or (`constant`) as a template argument.
+    """A number, a bool, a text or a choice, passed at run time or (`constant`) as a template argument.
 
     `default` is None where there is none; what is `optional` may be None and has that default. `choices` are the words
     of a choice, which is always `constant`.
@@ -155,7 +163,8 @@ class Scalar:
             default = "" if self.default is None else f' = "{self.default}"'
             choices = " | ".join(f'"{word}"' for word in self.choices)
             return f"{self.name}: {choices}{default}"
-        default = " = None" if self.optional else "" if self.default is None else f" = {self.default!r}"
+        shown = f'"{self.default}"' if self.kind == "str" else repr(self.default)
+        default = " = None" if self.optional else "" if self.default is None else f" = {shown}"
         words = "Optional " if self.optional else "const " if self.constant else ""
         return f"{self.name}: {words}{self.kind}{default}"
 
@@ -210,8 +219,8 @@ class Signature:
 
     @property
     def always(self) -> tuple[Tensor, ...]:
-        """The tensor parameters that are always there."""
-        return tuple(tensor for tensor in self.inputs if not tensor.optional)
+        """The tensor parameters that are always there; lists of tensors last."""
+        return tuple(sorted((tensor for tensor in self.inputs if not tensor.optional), key=lambda each: each.listed))
 
     def places(self, tensors: Iterable[Tensor] | None = None) -> dict[str, tuple[Tensor, int]]:
         """The tensor, and its dimension, that says how large each named dimension is: one that has the name alone, or
@@ -234,9 +243,9 @@ class Signature:
         return places
 
     @property
-    def has_sizes(self) -> Tensor | None:
-        """The first tensor with a size that follows from others."""
-        return next((t for t in self.tensors if any(isinstance(d, Size) for d in t.shape)), None)
+    def sized(self) -> tuple[Tensor, ...]:
+        """The tensors with a size that follows from others."""
+        return tuple(tensor for tensor in self.tensors if any(isinstance(d, Size) for d in tensor.shape))
 
     @property
     def names(self) -> frozenset[str]:
@@ -349,8 +358,8 @@ class _Parser:
 
     @staticmethod
     def _has_choice(tokens: Sequence[_Token]) -> bool:
-        """Whether a default belongs to a choice."""
-        return len(tokens) > 1 and tokens[-2].kind == "string"
+        """Whether a default belongs to a choice or a text."""
+        return len(tokens) > 1 and (tokens[-2].kind == "string" or tokens[-2].text == "str")
 
     def signature(self) -> Signature:
         parameters: list[Parameter] = []
@@ -393,6 +402,8 @@ class _Parser:
             return f"a number has no suffix: {last}"
         if token.kind == ":" and self.tokens[self.next + 1].kind == "name" and isinstance(last, Tensor):
             return f"an arrow is written '->': {last} -> {self.tokens[self.next + 1].text}: ..."
+        if token.kind == "[" and isinstance(last, Tensor) and self.tokens[self.next + 1].kind == "]":
+            return f"a list of tensors is written {replace(last, listed=True, strided=False)}"
         if token.kind == "[" and isinstance(last, Tensor):
             return f"a shape has one pair of brackets, with ',' in it: {last.name}: {last.dtype}[B, D]"
         if token.kind == "name" and parameter_problem(token.text) is None:
@@ -408,23 +419,27 @@ class _Parser:
         """The tensor type that comes next, or nothing."""
         if self.token.kind != "name" or self.tokens[self.next + 1].kind != "[":
             return ""
-        closed = self.text.find("]", self.token.column)
-        return self.text[self.token.column : closed + 1]
+        closed = re.match(rf"\w+\s*{BRACKETS}", self.rest())
+        return closed[0] if closed is not None else ""
 
     def name(self, what: str, taken: Iterable[Parameter], *, example: str, before: str = "") -> _Token:
         """The name of something, such as `example`, with `before` in front of it."""
         token = self.expect("name", f"the name of {what}", f"for example: {EXAMPLE}")
-        is_type = find_dtype(token.text) is not None or _VARIABLE.fullmatch(token.text) is not None
+        is_type = (
+            find_dtype(token.text) is not None or _VARIABLE.fullmatch(token.text) is not None or token.text == "list"
+        )
         if is_type and self.token.kind != ":":
             names = [each.name for each in taken]
             declared = re.match(
-                r"\s*(?:(?P<type>\[[^\]]*\])\s*)?(?P<name>[a-z]\w*)?\s*(?P<array>\[[^\]]*\])?", self.rest()
+                rf"\s*(?:(?P<type>{BRACKETS})\s*)?(?P<name>[a-z]\w*)?\s*(?P<array>\[[^\]]*\])?", self.rest()
             )
             assert declared is not None
             # As in C++: `float x[N]`, `T[N] x`.
             name = declared["name"] if declared["name"] and parameter_problem(declared["name"]) is None else example
             free = name if name not in names else free_name(name, names)
             shape = declared["type"] or (declared["array"] if declared["name"] else None) or like(taken)
+            if token.text == "list" and "[" not in shape[1:]:
+                shape = f"[{first_type(taken)}]"
             raise self.error(
                 f"expected the name of {what} and ':' before its type '{token.text}'.",
                 column=token.column,
@@ -475,12 +490,14 @@ class _Parser:
         example = " or ".join(f"{name.text}: {written}" for written in wanted)
         type_token = self.expect("name", f"a type for '{name.text}'", example)
         if self.token.kind == "[":
-            if words["const"]:
+            if words["const"] and type_token.text != "list":
                 raise self.error(
                     "a tensor cannot be const: only int and bool can be template arguments.",
                     column=type_token.column,
                     hint=f"{name.text}: {type_token.text}[...]; a tensor without mut is never written to",
                 )
+            if type_token.text == "list":
+                return self.list_parameter(name, words=words)
             return self.tensor_parameter(name, type_token, mutable=mutable, optional=optional)
         return self.scalar(name, type_token, constant=words["const"], mutable=mutable, optional=optional)
 
@@ -575,6 +592,31 @@ class _Parser:
             )
         return tensor
 
+    def list_parameter(self, name: _Token, *, words: Mapping[str, bool]) -> Tensor:
+        content = self.shown_as("")[1:-1]
+        self.take()  # the bracket
+        type_token = self.take()
+        content = content if type_token.kind == "name" else ""
+        advice = listed_type(name.text, f"{'mut ' if words['mut'] else ''}{content}")
+        foreign = type_token.text in ("float", "int", "str") or no_dtype(name.text, type_token.text, "") is not None
+        if self.token.kind != "[" or foreign:
+            raise self.advise(advice, type_token.column)
+        dtype = self.dtype(type_token, name.text)
+        tensor = Tensor(name.text, dtype, self.shape(), words["mut"], column=name.column, listed=True)
+        if self.token.kind == ",":
+            raise self.advise(advice, self.token.column)
+        if self.token.text != "strided":
+            self.expect("]", f"']' after '{tensor.plain}'", str(tensor))
+        if self.token.text == "strided":
+            raise self.error("tensors of a list are contiguous.", column=self.token.column, hint=str(tensor))
+        if words["Optional"] or words["const"] or self.token.kind == "=":
+            raise self.error(
+                "a list of tensors is given at run time, is always there, and has one at least.",
+                column=self.token.column if self.token.kind == "=" else name.column,
+                hint=str(tensor),
+            )
+        return tensor
+
     def strided(self, name: str, shape: tuple[Dimension, ...]) -> bool:
         column = self.token.column
         if not self.word("strided"):
@@ -612,6 +654,13 @@ class _Parser:
                 f"an output is a tensor: expected '[' after '{type_token.text}', found {self.found()}.",
                 column=self.token.column,
                 hint=f"{name.text}: {_known_dtype(type_token.text, parameters)}{like(parameters)}",
+            )
+        if type_token.text == "list":
+            listed = f"{name.text}: mut list[{first_type(parameters)}]"
+            raise self.error(
+                "an output is one tensor: how many a list has, nothing tells.",
+                column=type_token.column,
+                hint=f"the caller makes a list, and it is changed in place, before '->': {listed}",
             )
         dtype = self.dtype(type_token, name.text)
         tensor = Tensor(name.text, dtype, self.shape(), column=name.column)
@@ -793,12 +842,13 @@ class _Parser:
 
     def scalar(self, name: _Token, type_token: _Token, *, constant: bool, mutable: bool, optional: bool) -> Scalar:
         kind = type_token.text
-        if kind in _SCALARS and not (constant and kind == "float"):
+        if kind in _SCALARS and not (constant and kind in ("float", "str")):
             if mutable:
                 raise self.error(
-                    f"only a tensor can be mut, and '{kind}' is a number.",
+                    f"only a tensor can be mut, and '{kind}' is none.",
                     column=type_token.column,
-                    hint=f"{name.text}: {kind}, which is only read; or {name.text}: mut {_sized(kind)}[1], a tensor",
+                    hint=f"{name.text}: {kind}, which is only read"
+                    + ("" if kind == "str" else f"; or {name.text}: mut {_sized(kind)}[1], a tensor"),
                 )
             if optional:
                 absent = Scalar(name.text, _SCALARS[kind], default=None, column=name.column, optional=True)
@@ -814,7 +864,9 @@ class _Parser:
             raise self.error(
                 f"only int and bool can be const, not '{kind}'.",
                 column=type_token.column,
-                hint=f"{name.text}: float, which is given at run time"
+                hint=f'{name.text}: "one" | "other" for a variant of each'
+                if kind == "str"
+                else f"{name.text}: float, which is given at run time"
                 if find_dtype(kind) is not None and DTYPES[kind.removeprefix("torch.")].kind == "float"
                 else f"{name.text}: const int = 1 or {name.text}: const bool = True; for other types {BY_HAND}",
             )
@@ -824,11 +876,12 @@ class _Parser:
                 column=self.token.column,
                 hint=f"{name.text}: {kind}[...] for a tensor of any shape, {name.text}: {_number(kind)} for a number",
             )
-        raise self.error(
-            f"'{kind}' is not a type.", column=type_token.column, hint=no_type(name.text, kind, self.rest())
-        )
+        hint = no_type(name.text, kind, self.rest())
+        if mutable:
+            hint = hint.replace(": list[", ": mut list[")
+        raise self.error(f"'{kind}' is not a type.", column=type_token.column, hint=hint)
 
-    def default(self, name: _Token, kind: ScalarKind, *, constant: bool) -> float | int | bool:
+    def default(self, name: _Token, kind: ScalarKind, *, constant: bool) -> float | int | bool | str:
         start = self.token
         declared = f"{name.text}: {'const ' if constant else ''}{kind}"
         if start.text == "None":
@@ -839,6 +892,16 @@ class _Parser:
                 if not constant
                 else f"{declared} without a default",
             )
+        if kind == "str":
+            token = self.expect("string", "a text in quotes", f'{declared} = "text"')
+            text = token.text[1:-1]
+            if not (text.isascii() and text.isprintable()) or any(mark in text for mark in "\"'\\"):
+                raise self.error(
+                    "a default text has plain ASCII letters, without quotes and backslashes.",
+                    column=token.column,
+                    hint=f"{declared} without a default: a caller may pass it",
+                )
+            return text
         if kind == "bool":
             token = self.take()
             if token.text not in ("True", "False"):
@@ -901,12 +964,12 @@ def _always(parameters: Iterable[Parameter]) -> list[Tensor]:
 
 def like(parameters: Iterable[Parameter]) -> str:
     """The shape of the first tensor that is always there, as an example: `[B, D]`."""
-    return next((t.type.removeprefix(str(t.dtype)) for t in _always(parameters)), "[N]")
+    return next((t.plain.removeprefix(str(t.dtype)) for t in _always(parameters)), "[N]")
 
 
 def first_type(parameters: Iterable[Parameter]) -> str:
     """The type of the first tensor that is always there, as an example."""
-    return next((tensor.type for tensor in _always(parameters)), "T[N]")
+    return next((tensor.plain for tensor in _always(parameters)), "T[N]")
 
 
 def _known_dtype(word: str, parameters: Iterable[Parameter]) -> str:
@@ -980,7 +1043,7 @@ def _check(signature: Signature) -> None:
             "the op takes nothing: it has an output and no input.",
             f"for example: {x}: {signature.outputs[0].type}{signature}",
         )
-    always = [tensor for tensor in signature.inputs if not tensor.optional]
+    always = signature.always
     if not always:
         raise signature.error(
             first,
@@ -1062,4 +1125,5 @@ def _what_is_written(signature: Signature, out: str, always: Sequence[Tensor]) -
         before = ", ".join(str(parameter) for parameter in others)
         in_place = f"{last.name}: mut {always[-1].type}, changed in place"
         return f"an arrow stands before outputs: {before} -> {last}; or {in_place}"
-    return f"add an output ({signature} -> {out}: {always[0].type}), or write {always[0].name}: mut {always[0].type}"
+    changed = replace(always[0], mutable=True)
+    return f"add an output ({signature} -> {out}: {always[0].plain}), or write {changed}"

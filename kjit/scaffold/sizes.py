@@ -35,8 +35,18 @@ class Size:
         return self._text(values or {}, " * ", " / ", " ")
 
     def python(self, values: Mapping[str, str]) -> str:
-        """As an expression of Python, with one for each name: an atom, or something that stands in brackets."""
-        return self._text(values, " * ", " // ", " ")
+        """As an expression of Python, with one for each name: an atom, or something that stands in brackets.
+
+        What no size could be, a matcher refuses later, and names the argument: here is no error.
+        """
+        return self._text({**values, **self._divisor_from_1(values)}, " * ", " // ", " ")
+
+    def _divisor_from_1(self, values: Mapping[str, str]) -> dict[str, str]:
+        """An expression for a divisor that is a name, unless its value is known."""
+        if not isinstance(self.divisor, str):
+            return {}
+        divisor = values.get(self.divisor, self.divisor)
+        return {self.divisor: divisor if divisor.isdecimal() else f"max({divisor}, 1)"}
 
     def _text(self, values: Mapping[str, str], times: str, by: str, space: str) -> str:
         text = times.join([*([str(self.factor)] if self.factor != 1 else []), *(values.get(n, n) for n in self.names)])
@@ -49,7 +59,10 @@ class Size:
         return text
 
     def solved(self, name: str, whole: str, values: Mapping[str, str]) -> str:
-        """What `name` is, as an expression of Python, where the size is `whole` and the others are `values`."""
+        """What `name` is, as an expression of Python, where the size is `whole` and the others are `values`.
+
+        As in a matcher, it is 0 where no value is more right than another, since others are 0.
+        """
         rest = f"{whole} + {-self.plus}" if self.plus < 0 else whole
         less = [str(self.plus)] if self.plus > 0 else []
         if name == self.more:
@@ -63,5 +76,5 @@ class Size:
             rest = f"{rest} * {values.get(str(self.divisor), self.divisor)}"
         if known:
             product = " * ".join(known)
-            rest = f"{rest} // {f'({product})' if len(known) > 1 else product}"
+            rest = f"{rest} // {product if product.isdecimal() else f'max({product}, 1)'}"
         return rest

@@ -139,7 +139,9 @@ class Start:
         if self.sums and self.placed.kind(result) == "number":
             return self._boolean(result, self._row_result(result, index, language))
         # Its own value and what is only read, so that one does not depend on whether another has changed yet.
-        read = [t for t in self._of("element", "table") if not t.mutable or (t is result) or not result.mutable]
+        read = [
+            t for t in self._of("element", "halves", "table") if not t.mutable or (t is result) or not result.mutable
+        ]
         if not self.sums and not result.mutable and not self._of("table"):
             read = [tensor for tensor in read if not tensor.mutable] or read
         if self.scattered:
@@ -171,13 +173,19 @@ class Start:
         return [p.name for p in (*self.signature.scalars, *self.signature.constants) if p.kind != "float"]
 
     def _sum(self, tensors: Sequence[Tensor], factors: list[str], summands: list[str], language: Language) -> str:
-        terms = [self._name(tensor, language) for tensor in tensors]
+        terms = [name for tensor in tensors for name in self._names(tensor, language)]
         is_lone = len(terms) == 1 and not factors and not summands
         if is_lone and not self.scattered and self.placed.kind(tensors[0]) == "element":
             return f"{terms[0]} * {terms[0]}"
         # A sum of bools is a number in C++ and a bool in PyTorch.
         bools = all(isinstance(tensor.dtype, DType) and tensor.dtype.kind == "bool" for tensor in tensors)
         return _combine(terms, factors, summands, plus=" | " if bools else " + ")
+
+    def _names(self, tensor: Tensor, language: Language) -> list[str]:
+        """The values that a tensor has for an element."""
+        if self.placed.kind(tensor) == "halves":
+            return [f"{tensor.name}_left", f"{tensor.name}_right"]
+        return [self._name(tensor, language)]
 
     def _name(self, tensor: Tensor, language: Language) -> str:
         """A tensor in an expression. In Python a whole tensor takes part, in C++ the element at hand."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ import torch
 
 from kjit import env
 from kjit.errors import KjitError, ToolchainError
+from kjit.runtime.op_call import each_tensor
 from kjit.spec import Side, Spec, Target, Variant
 from kjit.testing import UnwrittenError, device_of, device_parameters, gpu_memory, tolerances
 
@@ -30,7 +32,7 @@ needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs
 
 
 def _for_each(names: Callable[[type[OpTest]], list[str]]) -> Callable[[Any], Any]:
-    """Run a test of `OpTest` for each of these tensors: its parameter `name`."""
+    """Run a test of `OpTest` for each of these tensors: its parameter `name`; `xs[-1]` is the last of a list."""
 
     def mark(test: Any) -> Any:
         test.names = names
@@ -64,7 +66,7 @@ class OpTest:
         shape: what `inputs` is called with where the shape does not matter.
         shapes: what results are compared for.
         aligned_shape: a shape with which each tensor is a whole number of vectors; None: `shape`.
-        strided: tensors that may have gaps between their rows.
+        strided: tensors that may have gaps between their rows, and rows that share memory unless they are written to.
         in_place: an input, and the output that may be the same tensor.
         any_rank: tensors that one dimension more is no error for.
         absent_as_zeros: a tensor that may be absent counts as zeros then; False: `reference` is asked.
@@ -94,8 +96,9 @@ class OpTest:
     huge_axis: ClassVar[int] = 0
     huge_inputs: ClassVar[Sequence[str] | None] = None
 
-    # What the op's signature says: names of tensors.
+    # What the op's signature says: names of tensors, and of lists of them.
     given: ClassVar[list[str]]
+    lists: ClassVar[Sequence[str]] = ()
     optional: ClassVar[list[str]]
     outputs: ClassVar[list[str]]
     mutated: ClassVar[list[str]]
@@ -123,14 +126,17 @@ class OpTest:
         cls.reference, cls.inputs = staticmethod(reference), staticmethod(inputs)
         variables = len(inspect.signature(inputs).parameters) - 2  # besides shape and device
         cls.variants = list(itertools.product(dtypes, repeat=variables))
-        arguments = _registered(op)._schema.arguments
-        tensors = {argument.name: argument for argument in arguments if "Tensor" in str(argument.type)}
+        arguments = _arguments(op)
+        tensors = {name: argument for name, argument in arguments.items() if "Tensor" in str(argument.type)}
         cls.outputs = [name for name, argument in tensors.items() if argument.kwarg_only]
         cls.given = [name for name in tensors if name not in cls.outputs]
+        cls.lists = [name for name in cls.given if "List" in str(tensors[name].type)]
         cls.optional = [name for name in cls.given if "Optional" in str(tensors[name].type)]
-        scalars = {argument.name: str(argument.type) for argument in arguments if argument.name not in tensors}
+        scalars = {name: str(argument.type) for name, argument in arguments.items() if name not in tensors}
         cls.absent_numbers = [name for name, kind in scalars.items() if kind.startswith("Optional")]
-        cls.words = [name for name, kind in scalars.items() if kind == "str"]
+        # Unlike other text, a choice makes another variant.
+        variables_of_module = inspect.signature(module).parameters
+        cls.words = [name for name, kind in scalars.items() if kind == "str" and name in variables_of_module]
         cls.mutated = [name for name in cls.given if _is_written(tensors[name])]
         cls._leave_out()
 
@@ -141,6 +147,9 @@ class OpTest:
         applies = {
             "test_takes_one_tensor_alone_that_is_not_aligned": len(cls._tensors()) > 2,
             "test_takes_rows_with_gaps_between_them": cls.strided,
+            "test_takes_rows_that_share_memory": set(cls.strided) - set(cls.mutated),
+            "test_refuses_to_write_to_rows_that_share_memory": set(cls.strided) & set(cls.mutated),
+            "test_refuses_a_list_without_tensors": cls.lists,
             "test_writes_to_the_output_that_it_is_given": cls.outputs,
             "test_the_output_may_be_an_input": cls.in_place,
             "test_what_is_absent_counts_as_zeros": cls.optional and cls.absent_as_zeros,
@@ -175,7 +184,8 @@ class OpTest:
 
     @classmethod
     def _tensors(cls) -> list[str]:
-        return [*cls.given, *cls.outputs]
+        """Each tensor of a call, and of each list the last."""
+        return [*(f"{name}[-1]" if name in cls.lists else name for name in cls.given), *cls.outputs]
 
     # How a test calls the op.
 
@@ -192,18 +202,18 @@ class OpTest:
 
     @classmethod
     def _results(cls, returned: Any, inputs: Inputs) -> Results:
-        return (*(_as_tuple(returned) if cls.outputs else ()), *(inputs[name] for name in cls.mutated))
+        return _flat((*(_as_tuple(returned) if cls.outputs else ()), *(inputs[name] for name in cls.mutated)))
 
     @classmethod
     def expect(cls, inputs: Inputs) -> Results:
         """What `run` should give, computed in the widest dtypes."""
-        wide = {name: _wide(value) for name, value in inputs.items()}
+        wide = {name: _map(_wide, value) for name, value in inputs.items()}
         if cls.index and cls._scatters() and any(_is_float(value) for value in wide.values()):
             # Where rows of floats are cut off to whole numbers, `check` has to see how close to the next they were.
             tables = [name for name in cls.tables if wide[name].dtype != torch.bool]
             wide |= {name: wide[name].double() for name in tables}
         try:
-            return _as_tuple(cls.reference(**wide))
+            return _flat(_as_tuple(cls.reference(**wide)))
         except UnwrittenError:
             pytest.skip("`reference` is not written yet: test_the_reference_is_written says where")
 
@@ -212,7 +222,7 @@ class OpTest:
         """The same arguments, and tensors for the op to write to."""
         if not cls.outputs:
             return dict(inputs)
-        copies = inputs | {name: inputs[name].clone() for name in cls.given if inputs[name] is not None}
+        copies = {name: _map(torch.clone, value) for name, value in inputs.items()}
         outputs = zip(cls.outputs, cls.run(copies), strict=False)
         return inputs | {name: torch.empty_like(output) for name, output in outputs}
 
@@ -220,9 +230,14 @@ class OpTest:
     def check(cls, actual: Results, expected: Results, inputs: Inputs) -> None:
         """Hold results against those of `expect`, rounded to the same dtypes."""
         assert len(actual) == len(expected), f"the reference gives {len(expected)} results, and the op {len(actual)}"
-        sources = [inputs[name].dtype for name in cls.given if inputs[name] is not None]
+        sources = [tensor.dtype for _, tensor in cls._given(inputs)]
         for one_actual, one_expected in zip(actual, expected, strict=True):
             _check_one(one_actual, one_expected, sources)
+
+    @classmethod
+    def _given(cls, inputs: Inputs) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors that are given, those of lists too."""
+        return each_tensor({name: inputs[name] for name in cls.given})
 
     # Which tests there are.
 
@@ -274,7 +289,7 @@ class OpTest:
         expected = self.expect(inputs)
         inputs = self.with_outputs(inputs)
         for name, offset in zip(self._tensors(), itertools.cycle(offsets), strict=False):
-            inputs[name] = _shifted(inputs[name], offset)
+            _change(inputs, name, functools.partial(_shifted, offset=offset))
         self.check(self.run(inputs), expected, inputs)
 
     @_for_each(lambda cls: cls._tensors())
@@ -282,7 +297,7 @@ class OpTest:
         inputs = self.make(device, shape=self.aligned_shape)
         expected = self.expect(inputs)
         inputs = self.with_outputs(inputs)
-        inputs[name] = _shifted(inputs[name], 1)
+        _change(inputs, name, functools.partial(_shifted, offset=1))
         self.check(self.run(inputs), expected, inputs)
 
     @_for_each(lambda cls: list(cls.strided))
@@ -290,6 +305,13 @@ class OpTest:
         inputs = self.make(device)
         expected = self.expect(inputs)
         inputs[name] = _with_gaps(inputs[name])
+        self.check(self.run(inputs), expected, inputs)
+
+    @_for_each(lambda cls: [name for name in cls.strided if name not in cls.mutated])
+    def test_takes_rows_that_share_memory(self, name: str, device: str) -> None:
+        inputs = self.make(device)
+        inputs[name] = _all_alike(inputs[name])
+        expected = self.expect(inputs)
         self.check(self.run(inputs), expected, inputs)
 
     def test_writes_to_the_output_that_it_is_given(self, dtypes: tuple[torch.dtype, ...], device: str) -> None:
@@ -361,27 +383,27 @@ class OpTest:
     @_for_each(lambda cls: cls._tensors())
     def test_refuses_a_tensor_that_is_not_contiguous(self, name: str, device: str) -> None:
         inputs = self.with_outputs(self.make(device))
-        if name in self.strided and inputs[name].dim() == 1:
+        if name in self.strided and _get(inputs, name).dim() == 1:
             pytest.skip(f"'{name}' has one dimension, whose stride may be any")
-        if inputs[name].numel() < 2:
+        if _get(inputs, name).numel() < 2:
             pytest.skip(f"'{name}' has no two elements with a gap between them")
-        inputs[name] = torch.stack([inputs[name]] * 2, dim=-1)[..., 0]
+        _change(inputs, name, lambda tensor: torch.stack([tensor] * 2, dim=-1)[..., 0])
         why = r"Size mismatch for stride" if name in self.strided else "not contiguous"
-        message = rf"Tensor match failed for {name}(.|\n)*{why}"
+        message = rf"Tensor match failed for {name.partition('[')[0]}(.|\n)*{why}"
         with pytest.raises(RuntimeError, match=message):
             self.run(inputs)
 
     @_for_each(lambda cls: [name for name in cls._tensors() if name not in cls.any_rank])
     def test_refuses_a_tensor_of_another_shape(self, name: str, device: str) -> None:
         inputs = self.with_outputs(self.make(device))
-        inputs[name] = inputs[name][None]
+        _change(inputs, name, lambda tensor: tensor[None])
         with pytest.raises(RuntimeError, match=r"Tensor match failed(.|\n)* mismatch"):
             self.run(inputs)
 
     @_for_each(lambda cls: cls._tensors())
     def test_refuses_a_tensor_of_another_dtype(self, name: str, device: str) -> None:
         inputs = self.with_outputs(self.make(device))
-        inputs[name] = torch.empty_like(inputs[name], dtype=torch.complex64)
+        _change(inputs, name, lambda tensor: torch.empty_like(tensor, dtype=torch.complex64))
         message = r"complex64 is not one of|DType mismatch(.|\n)*complex64"
         with pytest.raises((TypeError, RuntimeError), match=message):
             self.run(inputs)
@@ -390,7 +412,22 @@ class OpTest:
     def test_refuses_none(self, name: str, device: str) -> None:
         inputs = self.make(device)
         inputs[name] = None
-        with pytest.raises(TypeError, match=rf"'{name}' must be a tensor, not None"):
+        with pytest.raises(TypeError, match=rf"'{name}' must be a (tensor|list of tensors), not None"):
+            self.run(inputs)
+
+    @_for_each(lambda cls: list(cls.lists))
+    def test_refuses_a_list_without_tensors(self, name: str, device: str) -> None:
+        inputs = self.make(device) | {name: []}
+        with pytest.raises((ValueError, RuntimeError), match=rf"{name}: expected 1 .*tensors?\b.* but got 0"):
+            self.run(inputs)
+
+    @_for_each(lambda cls: [name for name in cls.strided if name in cls.mutated])
+    def test_refuses_to_write_to_rows_that_share_memory(self, name: str, device: str) -> None:
+        inputs = self.make(device)
+        if len(inputs[name]) < 2:
+            pytest.skip(f"'{name}' has no two rows")
+        inputs[name] = _all_alike(inputs[name])
+        with pytest.raises(RuntimeError, match=rf"Tensor match failed for {name}(.|\n)*share memory"):
             self.run(inputs)
 
     def test_refuses_tensors_on_the_cpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,16 +446,16 @@ class OpTest:
     @_for_each(lambda cls: cls._tensors())
     def test_refuses_tensors_on_different_devices(self, name: str) -> None:
         inputs = self.with_outputs(self.make("cuda"))
-        inputs[name] = inputs[name].cpu()
+        _change(inputs, name, lambda tensor: tensor.cpu())
         with pytest.raises(RuntimeError, match=r"Device mismatch|only a CUDA source"):
             self.run(inputs)
 
     def test_refuses_to_lose_a_gradient(self, device: str) -> None:
         inputs = self.make(device)
-        floats = [name for name in self.given if inputs[name] is not None and inputs[name].is_floating_point()]
+        floats = [tensor for _, tensor in self._given(inputs) if tensor.is_floating_point()]
         if not floats:
             pytest.skip("no input has a floating dtype, and could require a gradient")
-        inputs[floats[0]].requires_grad_()
+        floats[0].requires_grad_()
         with pytest.raises(KjitError, match="no gradient"):
             self.run(inputs)
 
@@ -438,14 +475,14 @@ class OpTest:
     def test_passes_the_checks_of_torch_library(self, device: str) -> None:
         inputs = self.with_outputs(self.make(device))
         checks = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
-        if any(isinstance(value, torch.Tensor) and _is_fp8(value.dtype) for value in inputs.values()):
+        tensors = {name: inputs[name] for name in (*self.given, *self.outputs)}
+        if any(_is_fp8(tensor.dtype) for _, tensor in each_tensor(tensors)):
             checks.remove("test_schema")  # which computes with the tensors, and PyTorch cannot with fp8
         # By place where that is possible: PyTorch has a parameter `mode` of its own.
-        registered = _registered(self.op)
-        arguments = registered._schema.arguments
-        given = [inputs[argument.name] for argument in arguments if not argument.kwarg_only]
-        outputs = {argument.name: inputs[argument.name] for argument in arguments if argument.kwarg_only}
-        torch.library.opcheck(registered, (*given,), outputs, test_utils=checks)
+        arguments = _arguments(self.op).items()
+        given = [inputs[name] for name, argument in arguments if not argument.kwarg_only]
+        outputs = {argument.name: inputs[name] for name, argument in arguments if argument.kwarg_only}
+        torch.library.opcheck(_registered(self.op), (*given,), outputs, test_utils=checks)
         if outputs:
             torch.library.opcheck(self.op.op, (*given,), test_utils=checks)
 
@@ -458,8 +495,7 @@ class OpTest:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             actual = self.run(inputs)
-        for name in self.given:
-            inputs[name].copy_(later[name])
+        self._copy(later, inputs)
         graph.replay()
         self.check(actual, self.expect(later), later)
 
@@ -473,11 +509,15 @@ class OpTest:
         with cuda.stream(stream):
             # On any other stream the kernel would be done before its input is there.
             cuda._sleep(100_000_000)
-            for name in self.given:
-                inputs[name].copy_(later[name])
+            self._copy(later, inputs)
             actual = self.run(inputs)
         stream.synchronize()
         self.check(actual, self.expect(later), later)
+
+    @classmethod
+    def _copy(cls, source: Inputs, target: Inputs) -> None:
+        for (_, one), (_, other) in zip(cls._given(source), cls._given(target), strict=True):
+            other.copy_(one)
 
     @needs_two_gpus
     def test_runs_on_a_gpu_that_is_not_the_current_one(self) -> None:
@@ -531,6 +571,11 @@ def _registered(op: Any) -> Any:
     return getattr(op.op.overloadpacket, "out", op.op)
 
 
+def _arguments(op: Any) -> dict[str, Any]:
+    """What PyTorch knows of each parameter, by the name that it has in Python."""
+    return dict(zip(inspect.signature(op).parameters, _registered(op)._schema.arguments, strict=True))
+
+
 def _is_fp8(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point and dtype.itemsize == 1
 
@@ -539,9 +584,43 @@ def _as_tuple(returned: Any) -> Results:
     return returned if isinstance(returned, tuple) else (returned,)
 
 
-def _wide(value: Any) -> Any:
-    """A tensor as float64 or int64, always a copy; anything else as it is."""
-    if not isinstance(value, torch.Tensor) or value.dtype == torch.bool:
+def _flat(values: Sequence[Any]) -> Results:
+    """The tensors among values, and those in lists."""
+    return tuple(tensor for value in values for tensor in (value if isinstance(value, (list, tuple)) else [value]))
+
+
+def _map(function: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """What a function makes of a tensor, or of each tensor of a list; anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return [_map(function, each) for each in value]
+    return function(value) if isinstance(value, torch.Tensor) else value
+
+
+def _place(name: str) -> tuple[str, int | None]:
+    """Of which argument the tensor `name` is, and where in it, if that is a list."""
+    argument, _, index = name.removesuffix("]").partition("[")
+    return argument, int(index) if index else None
+
+
+def _get(inputs: Inputs, name: str) -> torch.Tensor:
+    argument, index = _place(name)
+    return cast("torch.Tensor", inputs[argument] if index is None else inputs[argument][index])
+
+
+def _change(inputs: Inputs, name: str, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Have what a function makes of it in the place of a tensor."""
+    argument, index = _place(name)
+    changed = function(_get(inputs, name))
+    if index is None:
+        inputs[argument] = changed
+    else:
+        inputs[argument] = list(inputs[argument])
+        inputs[argument][index] = changed
+
+
+def _wide(value: torch.Tensor) -> torch.Tensor:
+    """A tensor as float64 or int64, always a copy; one of bools as it is."""
+    if value.dtype == torch.bool:
         return value
     dtype = torch.float64 if value.dtype.is_floating_point else torch.int64
     return value.to(dtype, copy=True)
@@ -559,6 +638,11 @@ def _with_gaps(tensor: torch.Tensor) -> torch.Tensor:
     memory = tensor.new_zeros([*tensor.shape[:-1], 2, tensor.shape[-1]])
     view = memory[..., 1, :] if tensor.dim() > 1 else tensor.new_zeros([*tensor.shape, 2])[..., 0]
     return view.copy_(tensor)
+
+
+def _all_alike(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of that shape whose rows all are its first, in one place of memory."""
+    return tensor[:1].expand_as(tensor)
 
 
 def _check_one(actual: torch.Tensor, expected: torch.Tensor, sources: Sequence[torch.dtype]) -> None:

@@ -2,6 +2,8 @@
 
 #include <kjit/ffi.h>
 
+KJIT_EXPORT(halves_0, (Halves<fp32_t, fp32_t>::run))
+KJIT_EXPORT(halves_1, (Halves<bf16_t, int8_t>::run))
 KJIT_EXPORT(mix_0, (Mix<fp32_t, fp32_t, fp32_t>::run))
 KJIT_EXPORT(mix_1, (Mix<bf16_t, double, int8_t>::run))
 KJIT_EXPORT(mix_2, (Mix<uint8_t, fp16_t, int64_t>::run))

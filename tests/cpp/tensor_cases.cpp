@@ -57,6 +57,26 @@ std::int64_t shifted(TensorView starts, TensorView x) {
   return N.unwrap();
 }
 
+std::int64_t listed(TensorListView xs, TensorView out) {
+  SymbolicSize N{"N"}, D{"D"};
+  TensorMatcher({N, D}).with_device<kDLCPU>().with_dtype<fp32_t>().verify(xs, "xs").verify(out, "out");
+  std::int64_t elements = 0;
+  for (const TensorView x : xs) elements += x.numel();
+  return elements;
+}
+
+double first_of_each(TensorListView xs) {
+  const double* pointers[4] = {};
+  fill_pointers(pointers, xs, "xs");
+  double sum = 0;
+  for (std::size_t i = 0; i < xs.size(); ++i) sum += *pointers[i];
+  return sum;
+}
+
+void written(TensorView x) {
+  TensorMatcher({-1, -1, -1}).with_strides({-1, -1, -1}).ensure_no_overlap().verify(x, "x");
+}
+
 void too_much(std::int64_t which, TensorView x) {
   SymbolicSize A{"A"}, B{"B"}, C{"C"};
   if (which == 0) TensorMatcher({A * B}).verify(x, "x");
@@ -289,6 +309,9 @@ KJIT_EXPORT(of_float8_e4m3fn, of_type<fp8_e4m3_t>)
 KJIT_EXPORT(of_float8_e5m2, of_type<fp8_e5m2_t>)
 KJIT_EXPORT(one_dtype_for_both, one_dtype_for_both)
 KJIT_EXPORT(aligned, aligned)
+KJIT_EXPORT(listed, listed)
+KJIT_EXPORT(first_of_each, first_of_each)
+KJIT_EXPORT(written, written)
 KJIT_EXPORT(unwrap_nothing, unwrap_nothing)
 KJIT_EXPORT(set_twice, set_twice)
 KJIT_EXPORT(is_each_type, is_each_type)

@@ -57,6 +57,33 @@ def test_a_double_arrives_unchanged(module: Any, value: float) -> None:
     assert module.echo_double(value) == value
 
 
+@pytest.mark.parametrize("make", [list, tuple, tvm_ffi.convert])
+def test_a_list_of_tensors_is_taken_as_it_is(module: Any, make: Any) -> None:
+    x = torch.ones(3)
+    assert [module.count_of_list(make([x] * count), 0) for count in (0, 1, 3)] == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("xs", "message"),
+    [
+        (3, "argument 1 of 2 must be a list of tensors, not int"),
+        (torch.ones(3), "argument 1 of 2 must be a list of tensors, not a tensor"),
+        ({}, "argument 1 of 2 must be a list of tensors, not dict"),
+        ([torch.ones(3), None], r"argument 1 of 2 must be a list of tensors: element \[1\] must be a tensor, not None"),
+        ([[torch.ones(3)]], r".*element \[0\] must be a tensor, not a list or tuple"),
+    ],
+)
+def test_what_is_no_list_of_tensors_is_refused_with_the_place(module: Any, xs: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=rf"count_of_list\(\): {message}"):
+        module.count_of_list(xs, 0)
+
+
+def test_a_tensor_in_a_list_has_to_be_as_it_lies_in_memory(module: Any) -> None:
+    opposite = torch._neg_view(torch.ones(3))
+    with pytest.raises((RuntimeError, ValueError), match=r"element \[1\]"):
+        module.count_of_list([torch.ones(3), opposite], 0)
+
+
 def test_nan_and_integers_are_floats(module: Any) -> None:
     assert module.echo_double(float("nan")) != module.echo_double(float("nan"))
     assert module.echo_float(3) == 3.0

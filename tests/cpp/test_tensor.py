@@ -60,6 +60,65 @@ def test_sizes_that_follow_from_others_are_solved_and_compared(module: Any) -> N
     assert module.shifted(torch.zeros(5), torch.zeros(4)) == 4
 
 
+def test_every_tensor_of_a_list_is_verified(module: Any) -> None:
+    good = torch.zeros(4, 8)
+    assert module.listed([good, good], good) == 64
+    assert module.listed((), good) == 0
+    assert module.listed([good] * 10_000, good) == 320_000
+    with refused("Tensor match failed for xs[1]: Tensor<4, 9>"):
+        module.listed([good, torch.zeros(4, 9)], good)
+    with refused("expected 4 (bound by xs[0] at tensor_cases.cpp:"):
+        module.listed([good, good], torch.zeros(3, 8))
+    with refused("DType mismatch: expected float32 (bound by xs[0] at tensor_cases.cpp:"):
+        module.listed([good, good.half()], good)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_kernel_is_given_the_address_of_each_tensor_of_a_list(module: Any, count: int) -> None:
+    values = [2.0**i for i in range(count)]
+    assert module.first_of_each([torch.tensor([value], dtype=torch.float64) for value in values]) == sum(values)
+
+
+@pytest.mark.parametrize("count", [0, 5, 10_000])
+def test_a_list_without_tensors_or_with_more_than_fit_is_refused(module: Any, count: int) -> None:
+    with refused(f"xs: expected 1 to 4 tensors but got {count}"):
+        module.first_of_each([torch.zeros(1, dtype=torch.float64)] * count)
+
+
+BASE = torch.zeros(64)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides"),
+    [
+        ((2, 3, 4), (12, 4, 1)),
+        ((2, 3, 4), (1, 2, 6)),
+        ((2, 3, 4), (24, 4, 1)),
+        ((2, 1, 4), (4, 0, 1)),
+        ((0, 3, 4), (0, 0, 0)),
+        ((1, 1, 1), (0, 0, 0)),
+        ((2, 3, 2), (1, 16, 8)),
+    ],
+)
+def test_a_tensor_whose_elements_are_apart_may_be_written_to(module: Any, sizes: Any, strides: Any) -> None:
+    module.written(torch.as_strided(BASE, sizes, strides))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "message"),
+    [
+        ((2, 3, 4), (0, 4, 1), "the stride of dimension 0 is 0, and what lies within takes 1"),
+        ((2, 3, 4), (11, 4, 1), "the stride of dimension 0 is 11, and what lies within takes 12"),
+        ((2, 3, 4), (12, 3, 1), "the stride of dimension 1 is 3, and what lies within takes 4"),
+        ((2, 2, 4), (1, 16, 1), "is 1, and what lies within takes"),
+    ],
+)
+def test_a_tensor_whose_elements_share_memory_may_not(module: Any, sizes: Any, strides: Any, message: str) -> None:
+    with pytest.raises(RuntimeError, match="Tensor has elements that share memory, and is written to") as caught:
+        module.written(torch.as_strided(BASE, sizes, strides))
+    assert message in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("export", "shapes", "message"),
     [

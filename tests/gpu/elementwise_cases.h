@@ -32,6 +32,27 @@ struct Mix {
   }
 };
 
+/// The halves of rows, a tensor with rows of its own stride that is changed, and one that may be absent.
+template <typename T, typename U>
+struct Halves {
+  KJIT_MATH void element(compute_t<T> left, compute_t<T> right, compute_t<U> other, compute_t<U>& kept,
+                         compute_t<T>& out) const {
+    out = static_cast<compute_t<T>>(left - right + static_cast<compute_t<T>>(other));
+    kept = static_cast<compute_t<U>>(kept + static_cast<compute_t<U>>(left));
+  }
+
+  static void run(TensorView x, Optional<TensorView> other, TensorView kept, TensorView out) {
+    host::SymbolicDevice device;
+    host::SymbolicSize N{"N"}, D{"D"}, stride{"stride"};
+    host::TensorMatcher({N, D}).with_device<kDevice>(device).with_dtype<T>().verify(out, "out");
+    host::TensorMatcher({N, 2 * D}).with_device<kDevice>(device).with_dtype<T>().verify(x, "x");
+    host::TensorMatcher({N, D}).with_strides({stride, 1}).with_dtype<U>().verify(kept, "kept");
+    const host::RowSizes sizes{.num_rows = N.unwrap(), .row_size = D.unwrap()};
+    host::elementwise(Halves{}, sizes, device, left_half(In<T>(x), sizes), right_half(In<T>(x), sizes),
+                      OptionalIn<U>(other), Strided(Mut<U>(kept), {.stride = kept.stride(0)}), Out<T>(out));
+  }
+};
+
 /// Math that is a template, and a tensor that is changed and nothing else.
 template <typename T>
 struct Negate {

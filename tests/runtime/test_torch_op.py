@@ -535,6 +535,25 @@ def test_torch_compile_serves_every_size_with_one_graph() -> None:
             assert torch.equal(function(torch.ones(size)), torch.full((size,), 2.0))
 
 
+def test_a_parameter_may_have_a_name_that_pytorch_compiles_ops_with() -> None:
+    @kjit.torch_op(outputs=lambda x: torch.empty_like(x), mutates_args=("mode_",), name="kjit_tests::compiled_named")
+    def named(x: torch.Tensor, mode_: torch.Tensor, mode: str, *, node: torch.Tensor | None = None) -> torch.Tensor:
+        node = torch.empty_like(x) if node is None else node
+        mode_.add_(1)
+        return node.copy_({"twice": 2, "thrice": 3}[mode] * x)
+
+    call = torch.compile(lambda x, y: named(x, y, mode="thrice") + 1, fullgraph=True, backend="inductor")
+    counts, node = torch.zeros(3), torch.empty(3)
+    assert torch.equal(call(X, counts), 3 * X + 1)
+    assert torch.equal(named(X, counts, "twice", node=node), 2 * X)
+    assert torch.equal(node, 2 * X)
+    assert torch.equal(counts, torch.full((3,), 2.0))
+    schema = torch.ops.kjit_tests.compiled_named.out._schema
+    assert [argument.name for argument in schema.arguments] == ["x", "mode_", "mode__", "node_"]
+    result = torch.library.opcheck(torch.ops.kjit_tests.compiled_named.out, (X, counts, "twice"), {"node_": node})
+    assert set(result.values()) == {"SUCCESS"}
+
+
 def test_inductor_calls_it_in_the_middle_of_its_own_code() -> None:
     function = torch.compile(lambda x: scale(x + 1, 3.0) - 1, fullgraph=True, backend="inductor")
     assert torch.equal(function(X), (X + 1) * 3 - 1)
@@ -797,7 +816,7 @@ def _hidden_type(x: torch.Tensor, y: Decimal, *, out: torch.Tensor | None = None
         (_collects, "is not possible"),
         (_returns_nothing, "must be annotated to return torch.Tensor"),
         (_complex_input, "PyTorch cannot express its signature"),
-        (_list_of_tensors, "is a list of tensors, and gradients in a list would go unnoticed"),
+        (_list_of_tensors, "has tensors in it, and gradients there would go unnoticed"),
         (_hidden_type, "its annotations name 'Decimal', which its module does not define"),
     ],
 )

@@ -46,9 +46,19 @@ ELEMENTWISE = [
     Op("narrow", None, "fp8,fp8_e5m2"),
     Op("logic", "a: bool[...], b: bool[...] -> both: bool[...], count: int32[...]"),
     Op("pair_", "a: mut T[R, C, R], b: mut T[R, C, R], c: float16[R, C, R], k: int = 3", "bf16"),
+    Op("gate_halves", "x: T[..., 2*D], y: U[..., D], alpha: float = 1.0 -> out: T[..., D]", "bf16,fp32"),
+    Op(
+        "halves_",
+        "x: float16[N, 2*D], w: T[N, 2*D], y: mut T[N, D], bias: Optional T[N, D] = None -> out: bool[N, D]",
+        "fp32",
+    ),
     Op("add_bias", "x: T[..., 8], kept: mut T[..., 8], bias: Optional T[..., 8] = None -> out: T[..., 8]", "fp32,int8"),
 ]
-MINIMAL = [replace(op, name=f"{op.name.rstrip('_')}_min", pattern="minimal") for op in ELEMENTWISE]
+MINIMAL = [
+    replace(op, name=f"{op.name.rstrip('_')}_min", pattern="minimal")
+    for op in ELEMENTWISE
+    if "2*D" not in (op.signature or "")
+]
 ROWWISE = [
     Op("rms_norm", pattern="rowwise"),
     Op("weigh", "a: T[B, D], b: T[B], c: T[D] -> out: T[B, D]", "fp32,fp64", pattern="rowwise"),
@@ -127,6 +137,13 @@ CUSTOM = [
         pattern="custom",
     ),
     Op("halve", "x: T[2*N] -> out: T[N]", "fp32", pattern="custom"),
+    Op(
+        "collect_",
+        "xs: list[T[N, D]], ys: mut list[float32[N, D]], kept: mut T[N, 2*D] strided, w: T[D] strided, name: str,"
+        ' mode: "sum" | "mean" = "sum", note: Optional str = None -> out: T[N]',
+        "bf16",
+        pattern="custom",
+    ),
     Op("count", "ids: int32[8], seen: mut Optional int32[16] = None -> most: int64[]", pattern="custom"),
 ]
 """Ops whose kernels and references are to be written."""

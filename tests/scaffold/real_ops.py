@@ -40,7 +40,8 @@ class RealOp:
         text = test.read_text()
         if self.reference:
             end = re.compile(
-                r"^    (?:raise kjit.testing.UnwrittenError|mean_square =)(?:.|\n)*?(?=\n\n\ndef)", re.MULTILINE
+                r"^    (?:raise kjit.testing.UnwrittenError|mean_square =|return x_left)(?:.|\n)*?(?=\n\n\ndef)",
+                re.MULTILINE,
             )
             text, found = end.subn(lambda _: self.reference.strip("\n"), text)
             assert found == 1, text
@@ -104,17 +105,11 @@ def rope(name: str, first: str, second: str, split: str, join: str) -> RealOp:
 
 REAL = [
     RealOp(
-        custom("silu_and_mul", "x: T[B, 2*D] -> out: T[B, D]"),
-        """
-  if (i >= params.B * params.D) return;
-  const T* const gate = params.x + i / params.D * 2 * params.D + i % params.D;
-  const float x = widen(*gate);
-  params.out[i] = static_cast<T>(x / (1 + expf(-x)) * widen(gate[params.D]));
+        Op("silu_and_mul", "x: T[B, 2*D] -> out: T[B, D]", "bf16", "cuda"),
+        reference="""
+    return torch.nn.functional.silu(x_left) * x_right
 """,
-        """
-    gate, value = x.chunk(2, -1)
-    return torch.nn.functional.silu(gate) * value
-""",
+        edits=(("x_left + x_right", "x_left / (1 + exp(-x_left)) * x_right"),),
     ),
     RealOp(
         custom("gelu_and_mul", "x: T[..., 2*D] -> out: T[..., D]"),
@@ -270,6 +265,25 @@ REAL = [
             (
                 "kjit.testing.random_tensor((b,), torch.int64, device)",
                 "torch.randint(v, (b,), dtype=torch.int64, device=device)",
+            ),
+        ),
+    ),
+    RealOp(
+        custom("gather_layers_", "rows: mut list[T[N, D]], caches: list[T[M, D]], slots: int64[N]"),
+        """
+  if (i >= params.N * params.D) return;
+  const int64_t source = params.slots[i / params.D] * params.D + i % params.D;
+  for (int64_t layer = 0; layer < params.caches_count; ++layer) {
+    params.rows[layer][i] = params.caches[layer][source];
+  }
+""",
+        """
+    return [cache[slots] for cache in caches]
+""",
+        inputs=(
+            (
+                "kjit.testing.random_tensor((n,), torch.int64, device)",
+                "torch.randint(m, (n,), dtype=torch.int64, device=device)",
             ),
         ),
     ),

@@ -2,8 +2,8 @@
 
 Signatures without an aim reach the element-wise patterns at most. Those for a pattern have what it is about: for
 `rowwise` a tensor of rows, with weights for its columns and numbers for its rows; for `gather` and `scatter` a table
-and an index; for `custom` sizes that follow from others, and tensors with gaps. A signature belongs to a number, so
-that a failure can be had again.
+and an index; for `custom` sizes that follow from others, tensors with gaps, and lists. A signature belongs to a
+number, so that a failure can be had again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from kjit.scaffold.dtypes import DTYPES, DType
 from kjit.scaffold.names import parameter_problem
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
+from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Signature, Tensor
 from kjit.scaffold.sizes import Size
 
 Shape = tuple[Dimension, ...]
@@ -26,6 +26,8 @@ ROW_DTYPE = tuple(dtype for dtype in ANY_DTYPE if isinstance(dtype, str) or dtyp
 def signature_for(pattern: str, number: int) -> Signature:
     """A signature that `pattern` serves, the same for the same number."""
     maker = _Maker(random.Random(f"{pattern} {number}"))
+    if pattern == "elementwise" and number % 5 == 2:
+        return maker.halves()
     return {"rowwise": maker.rows, "gather": maker.gather, "scatter": maker.scatter, "custom": maker.custom}.get(
         pattern, maker.elements
     )()
@@ -40,6 +42,13 @@ class _Maker:
         shape = self.leading(1, 3)
         main = self.tensor(shape, ANY_DTYPE)
         return self.signature([main], [shape], [shape], ANY_DTYPE, shuffled=True)
+
+    def halves(self) -> Signature:
+        """Element by element, and some inputs with rows of twice the length."""
+        leading = self.leading(1, 2)
+        shape: Shape = (*leading, "D")
+        twice = [self.tensor((*leading, Size(("D",), 2)), ROW_DTYPE) for _ in range(self.random.randint(1, 2))]
+        return self.signature([self.tensor(shape, ANY_DTYPE), *twice], [shape], [shape], ANY_DTYPE, shuffled=True)
 
     def rows(self) -> Signature:
         leading = self.leading(1, 3)
@@ -71,7 +80,7 @@ class _Maker:
         return Signature((*tables, index, x, *more, *optional, *self.defaults()), ())
 
     def custom(self) -> Signature:
-        """Several shapes, sizes that follow from others, tensors with gaps."""
+        """Several shapes, sizes that follow from others, tensors with gaps, lists of tensors, texts."""
         number = Scalar(self.name(), "int", constant=True, default=self.choose(1, 2, 16))
         names: Shape = ("N", "H", "D")[: self.random.randint(1, 3)]
         lead: Shape = self.choose((), (), (ELLIPSIS,))
@@ -91,16 +100,22 @@ class _Maker:
         for _ in range(3):
             shapes.append((*lead, *(self.choose(*sizes) for _ in range(self.random.randint(1, 2)))))
         made = self.signature([main], shapes, shapes, ANY_DTYPE, shuffled=True)
-        gaps = tuple(
-            replace(p, strided=self.random.random() < 0.2) if isinstance(p, Tensor) and not lead and p.shape else p
-            for p in made.parameters
-        )
+        special: list[Parameter] = []
+        for p in made.parameters:
+            if isinstance(p, Tensor) and not lead and p.shape and self.random.random() < 0.2:
+                special.append(replace(p, strided=True))
+            elif isinstance(p, Tensor) and not p.optional and self.random.random() < 0.2:
+                special.append(replace(p, listed=True))
+            else:
+                special.append(p)
         more: list[Scalar] = []
         if self.random.random() < 0.3:
             more.append(Scalar(self.name(), "choice", True, self.choose("sum", "mean"), choices=("sum", "mean", "max")))
         if self.random.random() < 0.3:
-            more.append(Scalar(self.name(), self.choose("float", "int", "bool"), optional=True))
-        return replace(made, parameters=(*gaps, number, *more))
+            more.append(Scalar(self.name(), self.choose("float", "int", "bool", "str"), optional=True))
+        if self.random.random() < 0.2:
+            more.append(Scalar(self.name(), "str", default=self.choose("", "text", "a: b")))
+        return replace(made, parameters=(*special, number, *more))
 
     def signature(
         self,

@@ -15,6 +15,7 @@ import pytest
 from kjit.errors import UsageError
 from kjit.scaffold.adopt import Adoption, adopt
 from kjit.scaffold.new import parse_dtypes, scaffold_op
+from kjit.scaffold.signature import SignatureError
 
 FILES = Path(__file__).parent / "adopted"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -145,6 +146,29 @@ def test_a_signature_that_does_not_fit_is_refused(name: str, signature: str, rea
     with pytest.raises(UsageError, match=re.escape(reason)) as caught:
         adopted(name, signature=signature)
     assert hint in str(caught.value)
+
+
+LISTS = """
+#include <kjit/tensor.h>
+void scale_all(kjit::TensorListView xs, kjit::TensorView by, kjit::StringView how) {
+  using namespace kjit::host;
+  SymbolicSize N{"N"};
+  TensorMatcher({N}).with_device<kDLCUDA>().with_dtype<float>().verify(xs, "xs").verify(by, "by");
+}
+"""
+
+
+def test_lists_of_tensors_and_text_are_adopted(tmp_path: Path) -> None:
+    (tmp_path / "lists.cu").write_text(LISTS)
+    signature = "xs: mut list[float32[N]], by: float32[N], how: str"
+    adoption = adopt(tmp_path / "lists.cu", "op", function=None, signature=signature)
+    assert adoption.arguments == ("xs", "by", "static_cast<kjit::StringView>(how)")
+    with pytest.raises(SignatureError, match="a list of tensors is a TensorListView") as caught:
+        adopt(tmp_path / "lists.cu", "op", function=None, signature=re.sub(r"list\[(.*?\])\]", r"\1", signature))
+    assert caught.value.hint == "write xs: mut list[float32[N]]"
+    (tmp_path / "lists.cu").write_text(re.sub(r"\bxs\b", "xs_out", LISTS))
+    proposed = adopt(tmp_path / "lists.cu", "op", function=None, signature=None).signature
+    assert str(proposed) == "xs_out: mut list[float32[N]], by: float32[N], how: str"
 
 
 def test_a_launcher_without_a_stream_is_noted(tmp_path: Path) -> None:

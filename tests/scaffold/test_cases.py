@@ -167,3 +167,13 @@ def test_the_columns_grow_in_the_benchmark_of_an_op_whose_rows_cannot(tmp_path: 
     text = next(file.text for file in files if file.path.name == "bench_pick_row.py")
     assert "make_inputs((1, size), device)" in text
     assert defined_in(text, "bytes_moved")["bytes_moved"](100) == 100 * 8 + 8
+
+
+def test_no_test_has_a_size_of_0_by_which_another_is_found(tmp_path: Path) -> None:
+    """Of `H*D`, which is 0 then, `H` could be anything."""
+    text = generated_test(tmp_path, Op("split", "w: T[D], x: T[H*D] -> out: T[H]", pattern="custom"))
+    shapes = shapes_in(text)
+    assert min(d for d, _ in shapes) == 1
+    assert min(h for _, h in shapes) == 0
+    text = generated_test(tmp_path, Op("split", "w: T[D], x: T[N, H*D] -> out: T[H]", pattern="custom"))
+    assert 0 in {n for _, n, _ in shapes_in(text)}

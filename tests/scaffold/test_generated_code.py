@@ -299,6 +299,7 @@ CHOSEN = (
     "bump_",
     "mixed",
     "mixed_min",
+    "gate_halves",
     "rms_norm",
     "add_norm",
     "take_rows",
@@ -455,7 +456,7 @@ ELEMENT_SENTINELS = [
     "q_a_long_name_of_28_letters_: mut T[Q_N, 8], q_another_name_28_letters_: mut T[Q_N, 8]",
 ]
 SENTINELS = {
-    "elementwise": ELEMENT_SENTINELS,
+    "elementwise": [*ELEMENT_SENTINELS, "q_a_long_name_of_28_letters_: T[..., 2*Q_D] -> q_out: T[..., Q_D]"],
     "minimal": ELEMENT_SENTINELS,
     "rowwise": [
         "q_x: T[Q_N, Q_D], q_w: T[Q_D], q_e: float = 2.0, q_m: Optional T[Q_N, Q_D] = None -> q_out: T[Q_N, Q_D]",
@@ -472,6 +473,7 @@ SENTINELS = {
         "q_x: mut T[Q_N, Q_D], q_i: int64[...], q_w: Optional T[Q_P] = None, q_c: const bool = True",
         "q_x: T[..., Q_D], q_a: float = 1.0, q_k: int = 3 -> q_out: T[..., 3]",
         "q_x: fp8_e4m3[Q_N], q_y: bool[] -> q_out: float64[], q_more: bf16[2, Q_N]",
+        "q_x: list[T[Q_N]], q_y: mut list[T[Q_N]], q_z: mut T[Q_N, 2*Q_D] strided, q_t: str, q_m: Optional str = None",
     ],
     "scatter": [
         "q_t: mut T[Q_M, Q_D], q_i: int64[Q_N], q_x: T[Q_N, Q_D], q_w: Optional T[Q_D] = None",

@@ -278,6 +278,64 @@ def test_a_parameter_named_like_a_pointer_of_a_kernel_is_refused_where_the_op_ha
     scaffold_op("f", signature, start=tmp_path, pattern="elementwise")
 
 
+@pytest.mark.parametrize(
+    ("signature", "name", "owner"),
+    [
+        ("xs: mut list[T[N]], xs_count: int", "xs_count", "xs"),
+        ("x: mut T[N, D] strided, x_strides: T[N]", "x_strides", "x"),
+        ("x: mut T[N], has_a: int, a: Optional float = None", "has_a", "a"),
+    ],
+)
+def test_a_parameter_named_like_what_the_kernel_is_given_besides_is_refused(
+    tmp_path: Path, signature: str, name: str, owner: str
+) -> None:
+    with pytest.raises(SignatureError, match=f"'{name}' is what the kernel is given of '{owner}' besides") as caught:
+        scaffold_op("f", signature, start=tmp_path, pattern="custom")
+    assert caught.value.text[caught.value.column :].startswith(f"{name}:")
+    scaffold_op("f", signature.replace(name, f"{name}2"), start=tmp_path, pattern="custom")
+
+
+@pytest.mark.parametrize(
+    ("signature", "is_served"),
+    [
+        ("x: T[N, 2*D] -> out: T[N, D]", True),
+        ("x: T[..., 2*D], y: T[..., D] -> out: float32[..., D]", True),
+        ("x: T[2*N] -> out: T[N]", True),
+        ("x: T[N, 2*D], y: mut T[N, D]", True),
+        ("x: T[2*N, D] -> out: T[N, D]", False),
+        ("x: T[N, 3*D] -> out: T[N, D]", False),
+        ("x: T[N, D] -> out: T[N, 2*D]", False),
+        ("x: T[N, D], y: mut T[N, 2*D]", False),
+        ("y: T[N, D], x: Optional T[N, 2*D] = None -> out: T[N, D]", False),
+    ],
+)
+def test_the_halves_of_a_row_are_elements_too(tmp_path: Path, signature: str, is_served: bool) -> None:
+    if is_served:
+        files = scaffold_op("f", signature, start=tmp_path).files.files
+        kernel = next(file.text for file in files if file.path.name == "f.cuh")
+        assert "element(compute_t<T> x_left, compute_t<T> x_right," in kernel
+        assert "left_half(In<T>(x), sizes), right_half(In<T>(x), sizes)" in " ".join(kernel.split())
+    else:
+        with pytest.raises(SignatureError, match="takes sizes that are names and numbers") as caught:
+            scaffold_op("f", signature, start=tmp_path)
+        assert (caught.value.hint or "").startswith("--pattern custom")
+
+
+def test_a_parameter_named_like_a_half_of_a_row_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SignatureError, match="'x_left' is what the kernel is given of 'x' besides"):
+        scaffold_op("f", "x: T[N, 2*D], x_left: T[N, D] -> out: T[N, D]", start=tmp_path)
+
+
+@pytest.mark.parametrize("lists", [1, 3, 4, 9])
+def test_the_lists_of_an_op_fit_into_the_parameters_of_a_kernel(tmp_path: Path, lists: int) -> None:
+    signature = ", ".join(f"x{number}: mut list[T[N]]" for number in range(lists))
+    files = scaffold_op("f", signature, start=tmp_path, pattern="custom").files.files
+    kernel, wrapper = (next(f.text for f in files if f.path.name == name) for name in ("f.cuh", "f.py"))
+    (most,) = re.findall(r"kMaxTensors = (\d+)", kernel)
+    assert 3072 / 2 < int(most) * 8 * lists <= 3072 or lists == 1
+    assert f"at most {most}, contiguous" in " ".join(wrapper.split())
+
+
 NORM = "x: T[B, D], weight: T[D] -> out: T[B, D]"
 TAKE = "src: T[M, D], index: int64[N] -> out: T[N, D]"
 PUT = "index: int64[N], x: T[N, D]"

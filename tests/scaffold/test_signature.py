@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from signatures import signature_for
 
 from kjit.scaffold.dtypes import DTYPES, find_dtype
+from kjit.scaffold.hints import BRACKETS
 from kjit.scaffold.names import parameter_problem
 from kjit.scaffold.new import scaffold_op
 from kjit.scaffold.patterns import PATTERNS, check_signature
@@ -34,6 +35,10 @@ EXAMPLES = [
     "x: T[..., 128] -> out: bf16[..., 128]",
     "x: T[], n: int = -3, flag: bool = True -> out: T[]",
     "x: T[N] -> none: T[N]",
+    'x: T[N], mode: "a" | "b" = "b" -> out: T[N]',
+    "xs: list[T[N, D]], ys: mut list[T[N, D]], z: T[D] -> out: T[N, D]",
+    "xs: list[int8[..., 8]] -> out: int8[..., 8]",
+    'x: T[N], name: str, title: str = "a = b, c -> d", note: Optional str = None -> out: T[N]',
 ]
 
 
@@ -117,7 +122,6 @@ LONG = "a_name_with_letters_up_to_28"
         ("x: T[N], s: float = 1/3 -> out: T[N]", "/", "no meaning", "write 0.3333333333333333 in the place of 1/3"),
         ("x: T[N], s: float = -2.5e-1 * 3 -> out: T[N]", "* 3", "no meaning", "write 0.75 in the place of 2.5e-1 * 3"),
         ("x: T[N], n: int = 2**10 -> out: T[N]", "**10", "no meaning", "write 1024 in the place of "),
-        ('x: T[N], mode: "a" | "b" -> out: T[N]', "mode", "a parameter of PyTorch's own", "op_mode"),
         ('x: T[N], m: "sum" -> out: T[N]', "m:", "no choice but one", 'm: "sum" | "other"'),
         ('x: T[N], m: "sum" | "for" -> out: T[N]', '"for"', "one of an enum in C++", "no keyword"),
         ('x: T[N], m: "a" | "b" = "c" -> out: T[N]', '"c"', "none of the choices", 'm: "a" | "b" = "a"'),
@@ -125,7 +129,25 @@ LONG = "a_name_with_letters_up_to_28"
         ('x: T[N], m: "a" | "a" -> out: T[N]', '"a" ->', "a choice twice", "leave one"),
         ('x: T[N], m: "a" | b -> out: T[N]', "b ->", "a word in quotes after '|'", 'm: "a" | "other"'),
         ('x: T[N], m: Literal["a", "b"] -> out: T[N]', '"a", ', "stands for a choice", '"sum" | "mean"'),
-        ("x: T[N], m: str -> out: T[N]", "str", "not a type", 'm: "one" | "other"'),
+        ("x: T[N], m: string -> out: T[N]", "string", "not a type", 'm: str, and a choice m: "one" | "other"'),
+        ("x: T[N], m: const str -> out: T[N]", "str", "only int and bool", 'm: "one" | "other" for a variant of each'),
+        ("x: T[N], m: mut str -> out: T[N]", "str", "only a tensor can be mut", "m: str, which is only read"),
+        ("x: T[N], m: str = 3 -> out: T[N]", "3", "expected a text in quotes", 'm: str = "text"'),
+        ("x: T[N], m: str = 'a\\n' -> out: T[N]", "'a", "plain ASCII letters", "m: str without a default"),
+        ("x: T[N], m: str = 'ä' -> out: T[N]", "'ä", "plain ASCII letters", "m: str without a default"),
+        ("xs: list[T] -> out: T[N]", "T] ->", "its dtype and its shape", "xs: list[T[...]]"),
+        ("xs: Tuple[T[N], T[N]] -> out: T[N]", "Tuple", "'Tuple' is no tensor", "xs: list[T[N]]"),
+        ("xs: list[] -> out: T[N]", "] ->", "its dtype and its shape", "xs: list[T[...]]"),
+        ("xs: list[T[N], T[M]] -> out: T[N]", ", T[M]", "one dtype and one shape", "xs0: T[N], xs1: T[M]"),
+        ("xs: list[T[N] -> out: T[N]", "-> ", "expected ']' after 'T[N]'", "xs: list[T[N]]"),
+        ("xs: list[T[N] strided] -> out: T[N]", "strided", "contiguous", "xs: list[T[N]]"),
+        ("xs: list[T[N]] strided -> out: T[N]", "strided", "contiguous", "xs: list[T[N]]"),
+        ("xs: list[T[N]] = None -> out: T[N]", "= None", "always there", "xs: list[T[N]]"),
+        ("xs: const list[T[N]] -> out: T[N]", "xs:", "given at run time", "xs: list[T[N]]"),
+        ("x: T[N] -> out: list[T[N]]", "list", "an output is one tensor", "out: mut list[T[N]]"),
+        ("xs: list[uint32[N]] -> out: T[N]", "uint32", "neither a dtype", "int32 or int64"),
+        ("xs: list[T[A*B]] -> out: T[A]", "xs:", "does not tell what A and B are", "xs: list[T[N]]"),
+        ("xs: list[T[N]]", "xs:", "changes nothing", "or write xs: mut list[T[N]]"),
         ("x: T[N], s: Optional float -> out: T[N]", "->", "its default is None", "s: Optional float = None"),
         ("x: T[N], s: Optional int = 3 -> out: T[N]", "= 3", "its default is None", "s: Optional int = None"),
         ("x: T[N], s: float | None = None -> out: T[N]", "| None", "no meaning", "s: Optional float = None"),
@@ -239,11 +261,8 @@ UNSAID = [
     ("x: T[B, D] -> out: T[B, (D + 7) // 8]", "(D", "'(D + 7) // 8' is no size"),
     ("x: T[cdiv(N, 8)] -> out: T[N]", "(N, 8)", "'cdiv(N, 8)' is no size"),
     ("x: T[B, D % 8] -> out: T[B, D]", "% 8", "'D % 8' is no size"),
-    ("xs: list[T[N, D]] -> out: T[N, D]", "list", "'list' is no tensor"),
-    ("xs: Tuple[T[N], T[N]] -> out: T[N]", "Tuple", "'Tuple' is no tensor"),
-    ("x: std::vector<float> -> out: T[N]", "<float>", "no meaning"),
-    ("x: T[N], text: str -> out: T[N]", "str", "not a type"),
-    ("*xs -> out: T[N]", "*xs", "no meaning"),
+    ("xs: dict[str, T[N]] -> out: T[N]", "dict", "'dict' is no tensor"),
+    ("xs: list[str], y: T[N] -> out: T[N]", "str", "a list has tensors"),
     ("x: T[N], **kwargs -> out: T[N]", "**kwargs", "no meaning"),
     ("x: complex64[N] -> out: complex64[N]", "complex64[N] ->", "neither a dtype"),
     ("x: fp4[N] -> out: bf16[N]", "fp4", "neither a dtype"),
@@ -315,6 +334,23 @@ MEANT = [
     ("x: T[N], b: Optional[Tensor] -> out: T[N]", "x: T[N], b: Optional T[...] = None -> out: T[N]"),
     ("x: T[N], b: bf16[D]? -> out: T[N]", "x: T[N], b: Optional bf16[D] = None -> out: T[N]"),
     ("x: T[N], b: optional T[D] -> out: T[N]", "x: T[N], b: Optional T[D] = None -> out: T[N]"),
+    ("xs: List[T[B, D]] -> out: T[B, D]", "xs: list[T[B, D]] -> out: T[B, D]"),
+    ("xs: list[torch.Tensor] -> out: T[...]", "xs: list[T[...]] -> out: T[...]"),
+    ("xs: std::vector<Tensor> -> out: T[...]", "xs: list[T[...]] -> out: T[...]"),
+    ("x: std::vector<float> -> out: float32[N]", "x: float32[N] -> out: float32[N]"),
+    ("xs: list[int], y: T[N] -> out: T[N]", "xs: int64[N], y: T[N] -> out: T[N]"),
+    ("xs: list[float[N]] -> out: float32[N]", "xs: list[float32[N]] -> out: float32[N]"),
+    ("xs: mut list[T], y: T[N]", "xs: mut list[T[...]], y: T[N]"),
+    ("xs: list[mut T[N]]", "xs: mut list[T[N]]"),
+    ("xs: inout list[T[N]]", "xs: mut list[T[N]]"),
+    ("xs: list[list[T[N]]] -> out: T[N]", "xs: list[T[N]] -> out: T[N]"),
+    ("xs: T[N][] -> out: T[N]", "xs: list[T[N]] -> out: T[N]"),
+    ("xs: list -> out: T[N]", "xs: list[T[N]] -> out: T[N]"),
+    ("*xs -> out: T[N]", "xs: list[T[N]] -> out: T[N]"),
+    ("list[T[N]] xs -> out: T[N]", "xs: list[T[N]] -> out: T[N]"),
+    ("y: T[N], xs list[T[N]] -> out: T[N]", "y: T[N], xs: list[T[N]] -> out: T[N]"),
+    ("x: T[N], m: std::string_view -> out: T[N]", "x: T[N], m: str -> out: T[N]"),
+    ("x: T[N], m: str | None = None -> out: T[N]", "x: T[N], m: Optional str = None -> out: T[N]"),
     ("x: torch.Tensor, a: float -> out: T[...]", "x: T[...], a: float -> out: T[...]"),
     ("x: Tensor[float32] -> out: float32[...]", "x: float32[...] -> out: float32[...]"),
     ("x: Tensor[bf16, B, D] -> out: bf16[B, D]", "x: bf16[B, D] -> out: bf16[B, D]"),
@@ -358,7 +394,9 @@ def test_a_form_that_a_hint_offers_is_read_and_says_what_was_meant(text: str, me
     assert followed(text, caught.value) == parse_signature(meant)
 
 
-OFFER = re.compile(r"[a-z]\w*: (?:mut |Optional |const )*[A-Za-z]\w*(?:\[[^\]]*\])?(?: = [\w.+-]+)?")
+OFFER = re.compile(
+    rf"[a-z]\w*: (?:mut |Optional |const )*(?!a\b)[A-Za-z]\w*(?:{BRACKETS})?(?: = (?:[\w.+-]+|\"[^\"]*\"))?"
+)
 
 
 def followed(text: str, error: SignatureError) -> Signature:
@@ -440,9 +478,15 @@ TENSOR_DTYPES = st.sampled_from(["T", "U", *DTYPES.values()])
 @st.composite
 def signatures(draw: st.DrawFn) -> Signature:
     """Signatures that mean something: the outputs are like inputs, and what has a default comes last."""
-    names = iter(draw(st.lists(NAMES, min_size=9, max_size=9, unique=True)))
+    names = iter(draw(st.lists(NAMES, min_size=10, max_size=10, unique=True)))
     inputs = [
-        Tensor(next(names), draw(TENSOR_DTYPES), draw(SHAPES), mutable=draw(st.booleans()))
+        Tensor(
+            next(names),
+            draw(TENSOR_DTYPES),
+            draw(SHAPES),
+            mutable=draw(st.booleans()),
+            listed=draw(st.sampled_from([False, False, True])),
+        )
         for _ in range(draw(st.integers(1, 3)))
     ]
     scalars = [
@@ -458,6 +502,7 @@ def signatures(draw: st.DrawFn) -> Signature:
                     Scalar, st.just(next(names)), st.just("int"), st.booleans(), st.integers(-(2**63), 2**63 - 1)
                 ),
                 st.builds(Scalar, st.just(next(names)), st.just("bool"), st.booleans(), st.booleans()),
+                st.builds(Scalar, st.just(next(names)), st.just("str"), default=st.text("aZ0 [=|.")),
             )
         )
         for _ in range(draw(st.integers(0, 1)))
@@ -488,7 +533,9 @@ FOREIGN = [
     (r"(\w+): (float|int|bool)( = .+)", r"\1 \2\3"),
     (r"(\w+): (\w+\[.*\])", r"\2 \1"),
     (r"(\w+): (\w+\[.*\])", r"\1 \2"),
-    (r"(\w+): (\w+)\[(.+)\]", r"\1: Tensor[\2, \3]"),
+    (r"(\w+): (?!list\b)(\w+)\[(.+)\]", r"\1: Tensor[\2, \3]"),
+    (r"(\w+): list\[(.*)\]", r"\1: List[\2]"),
+    (r"(\w+): list\[(.*)\]", r"\1: \2[]"),
 ]
 
 

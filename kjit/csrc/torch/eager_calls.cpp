@@ -15,7 +15,7 @@
 namespace {
 
 // What native.py says of each parameter.
-enum : unsigned char { kPositional = 1, kTensor = 2, kOptional = 4, kWritten = 8, kTyped = 16 };
+enum : unsigned char { kPositional = 1, kTensor = 2, kOptional = 4, kWritten = 8, kTyped = 16, kList = 32 };
 constexpr Py_ssize_t kMostParameters = 64;
 
 // A strong reference.
@@ -156,6 +156,16 @@ bool is_given(PyObject* value) {
   return value != nullptr && value != Py_None;
 }
 
+// Calls `visit` for each tensor of a list or tuple until one is false; false for what is neither.
+template <typename Visit>
+bool all_of(PyObject* list, const Visit& visit) {
+  if (list == nullptr || !(PyList_CheckExact(list) || PyTuple_CheckExact(list))) {
+    return false;
+  }
+  PyObject** tensors = PySequence_Fast_ITEMS(list);
+  return std::all_of(tensors, tensors + PySequence_Fast_GET_SIZE(list), visit);
+}
+
 bool are_plain(const Values& values, const char* kinds, Py_ssize_t count) {
   if (is_thread_watched()) {
     return false;
@@ -166,6 +176,10 @@ bool are_plain(const Values& values, const char* kinds, Py_ssize_t count) {
       if (is_given(values[i]) ? !is_plain(values[i], records_gradients) : !(kinds[i] & kOptional)) {
         return false;
       }
+    } else if (kinds[i] & kList) {
+      if (!all_of(values[i], [=](PyObject* tensor) { return is_plain(tensor, records_gradients); })) {
+        return false;
+      }
     }
   }
   return true;
@@ -173,12 +187,16 @@ bool are_plain(const Values& values, const char* kinds, Py_ssize_t count) {
 
 // Adds one to the version of what was written, as PyTorch's own ops do.
 void count_changes(const Values& values, const char* kinds, Py_ssize_t count) {
+  const auto count_change = [](PyObject* tensor) {
+    c10::TensorImpl* impl = is_tensor(tensor) ? impl_of(tensor) : nullptr;
+    if (impl != nullptr && !impl->is_inference()) {  // which has no such count
+      impl->bump_version();
+    }
+    return true;
+  };
   for (Py_ssize_t i = 0; i < count; ++i) {
     if ((kinds[i] & kWritten) && is_given(values[i])) {
-      c10::TensorImpl* impl = impl_of(values[i]);
-      if (!impl->is_inference()) {  // which has no such count
-        impl->bump_version();
-      }
+      (kinds[i] & kList) ? all_of(values[i], count_change) : count_change(values[i]);
     }
   }
 }

@@ -277,6 +277,22 @@ KJIT_IMPL StringView string_of(const TVMFFIAny& value, Position at) {
   return StringView(bytes->data, bytes->size);
 }
 
+KJIT_IMPL host::TensorListView tensors_of(const TVMFFIAny& value, Position at) {
+  if (value.type_index != kTVMFFIArray && value.type_index != kTVMFFIList) wrong_type(at, "a list of tensors", value);
+  // The layout that tvm/ffi/c_api.h gives for both.
+  const auto& list = *reinterpret_cast<const TVMFFISeqCell*>(value.v_obj + 1);
+  const auto* values = static_cast<const TVMFFIAny*>(list.data);
+  for (std::int64_t i = 0; i < list.size; ++i) {
+    const Element element{at, named<host::TensorListView>(), Element::kIndex, i, nullptr};
+    if (tensor_of(values[i]) == nullptr) wrong_type(Position(&element), "a tensor", values[i]);
+#if KJIT_SIM
+    note_argument(values[i], at);
+#endif
+    require_readable(values[i], Position(&element));
+  }
+  return {values, static_cast<std::size_t>(list.size)};
+}
+
 KJIT_IMPL host::ffi::Tensor owned_tensor_of(const TVMFFIAny& value, Position at) {
   if (value.type_index != kTVMFFITensor) {
     wrong_type(at, tensor_of(value) != nullptr ? "a tensor that can be kept" : "a tensor", value);

@@ -4,11 +4,11 @@
 //   KJIT_EXPORT(scale, scale)                          // module.scale(x, 2.0, None, out)
 //   KJIT_EXPORT(scale_f16, (Scale<fp16_t, 4>::run))    // a symbol with commas goes in parentheses
 //
-// An export takes TensorView, Optional<T>, integers and floating-point numbers (range-checked), bool, DLDataType,
-// DLDevice, StringView, host::ffi::Tensor and raw pointers (a stream handle); it returns void, bool, an integer, a
-// floating-point number or a Tensor, which `host::ffi::empty` makes with torch's allocator. Wrong arguments are a
-// TypeError that names function, position and what came; a tensor without data is an error. No exception crosses the C
-// ABI.
+// An export takes TensorView, TensorListView, Optional<T>, integers and floating-point numbers (range-checked), bool,
+// DLDataType, DLDevice, StringView, host::ffi::Tensor and raw pointers (a stream handle); it returns void, bool, an
+// integer, a floating-point number or a Tensor, which `host::ffi::empty` makes with torch's allocator. Wrong arguments
+// are a TypeError that names function, position and what came; a tensor without data is an error. No exception crosses
+// the C ABI.
 //
 // Only tvm-ffi's C header is included, so that a unit compiles in a fraction of the time that its C++ headers take. A
 // unit that includes those too (kjit/tvm_ffi.h) may use every type of theirs in the same exports: their own conversion
@@ -187,6 +187,37 @@ class TensorView {
   void check_elements(int code, int bytes, DebugInfo where) const;
 
   DLTensor tensor_;
+};
+
+/// A list or tuple of tensors that belong to the caller. Copying it copies no tensor.
+class TensorListView {
+ public:
+  class Iterator {
+   public:
+    explicit Iterator(const TVMFFIAny* value) noexcept : value_(value) {}
+    TensorView operator*() const noexcept;
+    Iterator& operator++() noexcept {
+      ++value_;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const noexcept { return value_ != other.value_; }
+
+   private:
+    const TVMFFIAny* value_;
+  };
+
+  /// Of tensors, which all of `values` must be.
+  TensorListView(const TVMFFIAny* values, std::size_t size) noexcept : values_(values), size_(size) {}
+
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  TensorView operator[](std::size_t i) const noexcept { return *Iterator(values_ + i); }
+  Iterator begin() const noexcept { return Iterator(values_); }
+  Iterator end() const noexcept { return Iterator(values_ + size_); }
+
+ private:
+  const TVMFFIAny* values_;
+  std::size_t size_;
 };
 
 /// A value, or None from Python.
@@ -400,6 +431,7 @@ using kjit::host::ffi::Tensor;
 
 namespace kjit {
 using namespace ::kjit_light_ffi;
+using host::TensorListView;
 }  // namespace kjit
 
 namespace tvm::ffi {
@@ -540,6 +572,9 @@ StringView string_of(const TVMFFIAny& value, Position at);
 void* pointer_of(const TVMFFIAny& value, Position at);
 DLDevice device_of(const TVMFFIAny& value, Position at);
 
+/// The argument as a list of tensors.
+host::TensorListView tensors_of(const TVMFFIAny& value, Position at);
+
 /// The argument as a tensor that holds a share of its own.
 host::ffi::Tensor owned_tensor_of(const TVMFFIAny& value, Position at);
 
@@ -564,9 +599,11 @@ T value_of(Converted&& converted, Position at, const TVMFFIAny& value) {
 template <typename T>
 T argument(const TVMFFIAny& value, Position at) {
 #if KJIT_SIM
-  note_argument(value, at);
+  if constexpr (!std::same_as<T, host::TensorListView>) note_argument(value, at);
 #endif
-  if constexpr (std::same_as<T, host::TensorView>) {
+  if constexpr (std::same_as<T, host::TensorListView>) {
+    return tensors_of(value, at);
+  } else if constexpr (std::same_as<T, host::TensorView>) {
     const DLTensor* tensor = tensor_of(value);
     if (tensor == nullptr) [[unlikely]] {
       wrong_type(at, "a tensor", value);
@@ -733,6 +770,10 @@ void call(F& function, const char* name, const TVMFFIAny* args, std::int32_t giv
 }
 
 }  // namespace ffi_details
+
+inline host::TensorView host::TensorListView::Iterator::operator*() const noexcept {
+  return ffi_details::tensor_of(*value_);
+}
 
 template <host::details::TvmTensor T>
 host::ffi::Tensor::Tensor(const T& tensor) {

@@ -8,10 +8,18 @@ namespace kjit::host {
 
 namespace details {
 
+KJIT_IMPL void Binding::append_name(Message& message) const {
+  message << name;
+  if (index >= 0) message << "[" << index << "]";
+}
+
 KJIT_IMPL void Binding::describe(Message& message) const {
   if (where.line() == 0) return;
   message << " (bound";
-  if (name != nullptr) message << " by " << name;
+  if (name != nullptr) {
+    message << " by ";
+    append_name(message);
+  }
   message << " at " << where.short_file_name() << ":" << where.line() << ")";
 }
 
@@ -214,7 +222,10 @@ class Matching {
   [[noreturn]] KJIT_COLD void fail() const {
     Message message;
     message << "Tensor match failed for ";
-    if (by_.name != nullptr) message << by_.name << ": ";
+    if (by_.name != nullptr) {
+      by_.append_name(message);
+      message << ": ";
+    }
     message << "Tensor";
     describe_list(message, view_.shape());
     message << "[strides=";
@@ -367,6 +378,32 @@ class Matching {
         return false;
       }
     }
+    return !matcher_.no_overlap_ || elements_are_apart();
+  }
+
+  /// Whether no two elements share memory, of a tensor with as many dimensions as a matcher may have.
+  bool elements_are_apart() {
+    if (view_.numel() == 0) return true;
+    const auto stride = [this](std::size_t i) {
+      const std::int64_t value = view_.strides()[i];
+      return value < 0 ? -value : value;
+    };
+    std::int64_t taken = 1;  // by the dimensions that were looked at, from the smallest stride on
+    bool seen[kMaxDimensions] = {};
+    for (std::size_t count = 0; count < view_.shape().size(); ++count) {
+      std::size_t next = view_.shape().size();
+      for (std::size_t i = 0; i < view_.shape().size(); ++i) {
+        if (!seen[i] && (next == view_.shape().size() || stride(i) < stride(next))) next = i;
+      }
+      seen[next] = true;
+      if (view_.shape()[next] == 1) continue;
+      if (stride(next) < taken) {
+        cause_ << "Tensor has elements that share memory, and is written to: the stride of dimension " << next << " is "
+               << stride(next) << ", and what lies within takes " << taken;
+        return false;
+      }
+      taken += (view_.shape()[next] - 1) * stride(next);
+    }
     return true;
   }
 
@@ -494,6 +531,7 @@ KJIT_IMPL TensorMatcher& TensorMatcher::operator=(const TensorMatcher& other) no
   }
   ndim_ = other.ndim_;
   has_strides_ = other.has_strides_;
+  no_overlap_ = other.no_overlap_;
   alignment_ = other.alignment_;
   whole_shape_ = other.whole_shape_;
   own_dtype_.assign(other.own_dtype_);
@@ -531,12 +569,23 @@ KJIT_IMPL TensorMatcher& TensorMatcher::ensure_alignment(std::int64_t alignment,
 }
 
 KJIT_IMPL TensorMatcher& TensorMatcher::verify(const TensorView& view, const char* name, DebugInfo where) {
-#if KJIT_SIM
-  if (::kjit_sim::note_name != nullptr && name != nullptr) ::kjit_sim::note_name(view.data_ptr(), name);
-#endif
-  Matching matching(*this, view, {name, where});
-  if (!matching.matches()) matching.fail();
+  verify(view, details::Binding{name, where});
   return *this;
+}
+
+KJIT_IMPL TensorMatcher& TensorMatcher::verify(const TensorListView& views, const char* name, DebugInfo where) {
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    verify(views[i], details::Binding{name, where, static_cast<std::int64_t>(i)});
+  }
+  return *this;
+}
+
+KJIT_IMPL void TensorMatcher::verify(const TensorView& view, details::Binding by) {
+#if KJIT_SIM
+  if (::kjit_sim::note_name != nullptr && by.name != nullptr) ::kjit_sim::note_name(view.data_ptr(), by.name);
+#endif
+  Matching matching(*this, view, by);
+  if (!matching.matches()) matching.fail();
 }
 
 KJIT_IMPL int TensorMatcher::copy(std::initializer_list<details::SizeRef> from, details::SizeRef* to, DebugInfo where) {

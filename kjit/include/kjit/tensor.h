@@ -38,11 +38,13 @@ inline constexpr int kAnyDeviceId = -1;
 inline constexpr int kMaxDimensions = 16;
 inline constexpr int kMaxOptions = 32;
 
-/// Who gave a symbol its value: `src at scale.cuh:40`.
+/// Who gave a symbol its value: `src at scale.cuh:40`, or a tensor of a list, `xs[2]`.
 struct Binding {
   const char* name = nullptr;
   DebugInfo where = source_location_t();
+  std::int64_t index = -1;
 
+  void append_name(Message& message) const;
   void describe(Message& message) const;
 };
 
@@ -333,14 +335,24 @@ class TensorMatcher {
   /// are multiples of it. What a vector load of that many bytes may rely on.
   TensorMatcher& ensure_alignment(std::int64_t alignment, DebugInfo where = {});
 
+  /// No two elements share memory: every stride is at least what the dimensions of smaller ones take. What an op relies
+  /// on that writes to a tensor with strides.
+  TensorMatcher& ensure_no_overlap() noexcept {
+    no_overlap_ = true;
+    return *this;
+  }
+
   /// Throws unless `view` is as described, and its data starts at a multiple of its element's size. `name` is what the
   /// message calls it.
   TensorMatcher& verify(const TensorView& view, const char* name, DebugInfo where = {});
   TensorMatcher& verify(const TensorView& view, DebugInfo where = {}) { return verify(view, nullptr, where); }
+  /// The same for every tensor of a list.
+  TensorMatcher& verify(const TensorListView& views, const char* name, DebugInfo where = {});
 
  private:
   friend class details::Matching;
 
+  void verify(const TensorView& view, details::Binding by);
   static int copy(std::initializer_list<details::SizeRef> from, details::SizeRef* to, DebugInfo where);
   TensorMatcher& use(SymbolicDType& dtype, DebugInfo where);
   TensorMatcher& use(SymbolicDevice& device, DebugInfo where);
@@ -349,6 +361,7 @@ class TensorMatcher {
   details::SizeRef strides_[details::kMaxDimensions];
   int ndim_ = 0;
   bool has_strides_ = false;
+  bool no_overlap_ = false;
   std::int64_t alignment_ = 0;
   SymbolicShape* whole_shape_ = nullptr;
   SymbolicDType* dtype_ = nullptr;
@@ -356,6 +369,16 @@ class TensorMatcher {
   SymbolicDType own_dtype_;
   SymbolicDevice own_device_;
 };
+
+/// Puts the addresses of the tensors of a list into an array, for a kernel; an error where there is no tensor, or more
+/// than there is room for. `name` is what the message calls the list.
+template <typename T, std::size_t N>
+void fill_pointers(T* (&pointers)[N], const TensorListView& tensors, const char* name, DebugInfo where = {}) {
+  if (tensors.empty() || tensors.size() > N) [[unlikely]] {
+    panic(where, name, ": expected 1 to ", N, " tensors but got ", tensors.size());
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) pointers[i] = static_cast<T*>(tensors[i].data_ptr());
+}
 
 }  // namespace host
 

@@ -40,4 +40,29 @@ void run_elementwise(const Math& math, std::int64_t numel, DLDevice, const Opera
   });
 }
 
+/// A tensor from one of its rows on.
+template <typename Operand>
+[[gnu::always_inline]] inline Operand from_row(Operand tensor, std::int64_t row, std::int64_t row_size) {
+  if constexpr (Operand::kIsStrided) row_size = tensor.stride;
+  if (tensor.data != nullptr) tensor.data += row * row_size;
+  return tensor;
+}
+
+/// The same for each element of rows that need not follow each other.
+template <typename Math, typename... Operands>
+void run_elementwise_rows(const Math& math, std::int64_t num_rows, std::int64_t row_size, DLDevice,
+                          const Operands&... tensors) {
+  constexpr std::int64_t kPart = 16 * kStaged;  // of a row, so that several threads may have one
+  const std::int64_t parts = (row_size + kPart - 1) / kPart;
+  parallel_ranges(num_rows * parts, 1, num_rows * row_size > kOneThread, [=](std::int64_t first, std::int64_t last) {
+    for (std::int64_t n = first; n < last; ++n) {
+      const std::int64_t row = n / parts, from = n % parts * kPart;
+      const std::int64_t to = from + kPart < row_size ? from + kPart : row_size;
+      for_staged<typename Operands::Element...>(from, to, false, [=]<typename Size>(std::int64_t at, Size size) {
+        do_elements(math, size, Types<Operands...>(), stage(from_row(tensors, row, row_size), at, size, false)...);
+      });
+    }
+  });
+}
+
 }  // namespace kjit::details

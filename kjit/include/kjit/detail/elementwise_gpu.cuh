@@ -34,4 +34,19 @@ void run_elementwise(const Math& math, std::int64_t numel, DLDevice device, cons
   launch.enable_pdl()(kernel, math, range, tensors...);
 }
 
+/// The same for each element of rows that need not follow each other.
+template <typename Math, typename... Operands>
+void run_elementwise_rows(const Math& math, std::int64_t num_rows, std::int64_t row_size, DLDevice device,
+                          const Operands&... tensors) {
+  using namespace host::row;
+  constexpr int kVec = elements_in<Operands...>(device::kMaxVecBytes), kSingles = 4;
+  const bool is_aligned = row_size % kVec == 0 && aligned_head<kVec, Place::kElement>(tensors...) == 0 &&
+                          (keeps_aligned<kVec>(tensors) && ...);
+  const Pieces cut = pieces(num_rows, row_size, is_aligned ? kVec : 1);
+  const auto kernel = is_aligned ? kernels::elementwise_rows<Math, kVec, 1, Operands...>
+                                 : kernels::elementwise_rows<Math, 1, kSingles, Operands...>;
+  host::LaunchKernel launch(grid(cut, kElementBlock * (is_aligned ? 1 : kSingles)), kElementBlock, device);
+  launch.enable_pdl()(kernel, math, cut, tensors...);
+}
+
 }  // namespace kjit::details

@@ -8,6 +8,7 @@
 #include <kjit/detail/element.h>
 #include <kjit/detail/vectors.h>
 #include <kjit/patterns/operands.h>
+#include <kjit/detail/row_pieces.cuh>
 #include <kjit/device.cuh>
 
 #include <cstdint>
@@ -40,6 +41,12 @@ struct HeldVectors {
   }
   KJIT_DEVICE void store(int i, std::int64_t head, std::int64_t at) const {
     if constexpr (Operand::kIsWritten) vectors[i].store(tensor.data + head, at);
+  }
+
+  /// Where a vector of a row is, for `load` and `store`.
+  KJIT_DEVICE std::int64_t place(const device::row::Piece& piece, std::int64_t row_size) const {
+    if constexpr (Operand::kIsStrided) return piece.row * tensor.stride + piece.at;
+    return piece.row * row_size + piece.at;
   }
 
   KJIT_DEVICE Slot<Operand, Element> slot(int i, int j) { return {vectors[i].data(), j}; }
@@ -78,9 +85,35 @@ KJIT_DEVICE void do_elements(const Math& math, std::int64_t first, std::int64_t 
   }
 }
 
+/// Up to `kCount` vectors of every tensor, from rows that need not follow each other.
+template <int kVec, int kCount, typename Math, typename... Held>
+KJIT_DEVICE void do_row_vectors(const Math& math, const host::row::Pieces& pieces, Held... held) {
+  const unsigned first = blockIdx.x * (kElementBlock * kCount) + threadIdx.x;
+  device::row::Piece piece[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    piece[i] = device::row::piece<kVec>(pieces, first + i * kElementBlock);
+    if (piece[i].there) (held.load(i, held.place(piece[i], pieces.row_size), 0), ...);
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if (!piece[i].there) continue;
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) call_element(math, held.slot(i, j)...);
+    (held.store(i, held.place(piece[i], pieces.row_size), 0), ...);
+  }
+}
+
 }  // namespace details
 
 namespace kernels {
+
+template <typename Math, int kVec, int kCount, typename... Operands>
+__global__ void __launch_bounds__(details::kElementBlock)
+    elementwise_rows(const Math math, const __grid_constant__ host::row::Pieces pieces, Operands... tensors) {
+  device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
+  details::do_row_vectors<kVec, kCount>(math, pieces, details::HeldVectors<Operands, kVec, kCount>{tensors}...);
+}
 
 /// A thread has a vector of every tensor; those beyond the last one take an element each, of those before the first
 /// vector and behind the last. Where there are no vectors (`kVec` is 1), it has as many elements as the widest has, and

@@ -13,19 +13,21 @@
 
 namespace kjit::details {
 
-/// Launches the one of a pattern's kernels that suits the rows: `single` moves two elements a thread, `one` a vector of
-/// `vec` elements, `two` two of these.
+/// Launches a kernel whose threads move `parts` vectors of `vec` elements each.
 template <typename Sizes, typename Math, typename T, typename... Operands>
-void launch_on_rows(bool are_aligned, int vec, const Sizes& sizes, DLDevice device,
-                    void (*single)(Math, host::row::Pieces, std::int64_t, Index<T>, Operands...), decltype(single) one,
-                    decltype(single) two, const Math& math, const Index<T>& index, const Operands&... tensors) {
+void launch_on_rows(void (*kernel)(Math, host::row::Pieces, std::int64_t, Index<T>, Operands...), int vec, int parts,
+                    const Sizes& sizes, DLDevice device, const Math& math, const Index<T>& index,
+                    const Operands&... tensors) {
   using namespace host::row;
-  // With little to move, more threads are sooner done.
-  const bool is_little = are_aligned && sizes.num_rows * sizes.row_size <= 65536 * vec;
-  const auto kernel = !are_aligned ? single : is_little ? one : two;
-  const Pieces cut = pieces(sizes.num_rows, sizes.row_size, are_aligned ? vec : 1);
-  host::LaunchKernel launch(grid(cut, kGatherBlock * (is_little ? 1 : 2)), kGatherBlock, device);
+  const Pieces cut = pieces(sizes.num_rows, sizes.row_size, vec);
+  host::LaunchKernel launch(grid(cut, kGatherBlock * parts), kGatherBlock, device);
   launch.enable_pdl()(kernel, math, cut, sizes.table_size, index, tensors...);
+}
+
+/// Whether there is so little to move that more threads, with a vector each, are sooner done.
+template <typename Sizes>
+bool is_little(const Sizes& sizes, int vec) {
+  return sizes.num_rows * sizes.row_size <= 65536 * vec;
 }
 
 /// Calls `math.element` for each element of the rows.
@@ -46,9 +48,20 @@ void run_gather(const Math& math, const Sizes& sizes, DLDevice device, const Ind
     return;
   }
   // Single elements where rows are short, or never aligned at the same time.
-  launch_on_rows(all_aligned, kVec, sizes, device, kernels::gather<Math, 1, 2, T, Operands...>,
-                 kernels::gather<Math, kVec, 1, T, Operands...>, kernels::gather<Math, kVec, 2, T, Operands...>, math,
-                 index, tensors...);
+  const int parts = all_aligned && is_little(sizes, kVec) ? 1 : 2;
+  const auto kernel = !all_aligned ? kernels::gather<Math, 1, 2, T, Operands...>
+                      : parts == 1 ? kernels::gather<Math, kVec, 1, T, Operands...>
+                                   : kernels::gather<Math, kVec, 2, T, Operands...>;
+  launch_on_rows(kernel, all_aligned ? kVec : 1, parts, sizes, device, math, index, tensors...);
+}
+
+/// The kernel whose threads move two vectors of `vec` elements each, kVec at most.
+template <int kVec, typename Math, typename T, typename... Operands>
+auto scatter_kernel(int vec) {
+  if constexpr (kVec > 1) {
+    if (vec < kVec) return scatter_kernel<kNarrower<kVec>, Math, T, Operands...>(vec);
+  }
+  return kernels::scatter<Math, kVec, 2, T, Operands...>;
 }
 
 /// Calls `math.element` for each element of the rows that the table has.
@@ -56,11 +69,11 @@ template <typename Math, typename Sizes, typename T, typename... Operands>
 void run_scatter(const Math& math, const Sizes& sizes, DLDevice device, const Index<T>& index,
                  const Operands&... tensors) {
   constexpr int kVec = elements_in<Operands...>(16);
-  const bool are_aligned =
-      sizes.row_size % kVec == 0 && aligned_head<kVec, Place::kElement, Place::kTable, Place::kColumn>(tensors...) == 0;
-  launch_on_rows(are_aligned, kVec, sizes, device, kernels::scatter<Math, 1, 2, T, Operands...>,
-                 kernels::scatter<Math, kVec, 1, T, Operands...>, kernels::scatter<Math, kVec, 2, T, Operands...>, math,
-                 index, tensors...);
+  const int vec = widest_vector<kVec, Place::kElement, Place::kTable, Place::kColumn>(sizes.row_size, tensors...);
+  const int parts = vec == kVec && is_little(sizes, kVec) ? 1 : 2;
+  const auto kernel =
+      parts == 1 ? kernels::scatter<Math, kVec, 1, T, Operands...> : scatter_kernel<kVec, Math, T, Operands...>(vec);
+  launch_on_rows(kernel, vec, parts, sizes, device, math, index, tensors...);
 }
 
 }  // namespace kjit::details

@@ -16,13 +16,6 @@
 
 namespace kjit::details {
 
-/// Whether rows of a tensor begin with a vector wherever the first one does.
-template <int kVec, typename Operand>
-bool keeps_aligned(const Operand& tensor) {
-  if constexpr (Operand::kIsStrided) return tensor.stride % kVec == 0;
-  return true;
-}
-
 /// Combines each of `num_rows` rows, and computes what comes from their totals.
 template <typename Math, typename... Operands>
 void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size, DLDevice device,

@@ -21,6 +21,13 @@ constexpr int elements_in(std::size_t bytes) {
 template <typename Operand, Place... kPlaces>
 constexpr bool kIsIn = ((Operand::kPlace == kPlaces) || ...);
 
+/// Whether rows of a tensor begin with a vector wherever the first one does.
+template <int kVec, typename Operand>
+bool keeps_aligned(const Operand& tensor) {
+  if constexpr (Operand::kIsStrided) return tensor.stride % kVec == 0;
+  return true;
+}
+
 /// How many elements come before the first one that is aligned to a vector of kVec elements in each of the tensors of
 /// these kinds that are there; -1 where they never are at the same time.
 template <int kVec, Place... kPlaces, typename... Operands>
@@ -36,6 +43,21 @@ std::int64_t aligned_head(const Operands&... tensors) {
     first = head;
   }
   return first < 0 ? 0 : first;
+}
+
+/// The next size of vectors where kVec elements are too many: a quarter, as kernels for each size take long to compile.
+template <int kVec>
+constexpr int kNarrower = kVec > 4 ? kVec / 4 : 1;
+
+/// The widest of these vectors, of up to kVec elements, that each row is made of and each of the tensors of these kinds
+/// is aligned to.
+template <int kVec, Place... kPlaces, typename... Operands>
+int widest_vector(std::int64_t row_size, const Operands&... tensors) {
+  if constexpr (kVec > 1) {
+    const bool fits = row_size % kVec == 0 && aligned_head<kVec, kPlaces...>(tensors...) == 0;
+    return fits ? kVec : widest_vector<kNarrower<kVec>, kPlaces...>(row_size, tensors...);
+  }
+  return 1;
 }
 
 }  // namespace kjit::details

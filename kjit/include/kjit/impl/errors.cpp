@@ -80,6 +80,7 @@ KJIT_IMPL void append_type(Message& message, const char* pretty) {
                                          {"tvm::ffi::Tensor", "a tensor"},
                                          {"tvm::ffi::TensorView", "a tensor"},
                                          {"DLTensor*", "a tensor"},
+                                         {"kjit::host::TensorListView", "a list of tensors"},
                                          {"tvm::ffi::Module", "a module"},
                                          {"tvm::ffi::Shape", "a list of int"},
                                          {"DLDataType", "a dtype"},

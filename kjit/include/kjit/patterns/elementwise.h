@@ -6,6 +6,12 @@
 //   };
 //   host::elementwise(Scale{2}, numel, device, In<bf16_t>(x), Out<bf16_t>(out));  // out = x * 2
 //
+// Where rows of a tensor do not follow each other, as those of the halves of x: T[N, 2 * D]:
+//
+//   const RowSizes sizes{.num_rows = N, .row_size = D};
+//   host::elementwise(SiluAndMul{}, sizes, device, left_half(In<bf16_t>(x), sizes), right_half(In<bf16_t>(x), sizes),
+//                     Out<bf16_t>(out));
+//
 // In a CUDA unit it runs on a GPU, in vectors as wide as its loads; in a C++ unit on the CPU's cores and vector units.
 
 #pragma once
@@ -32,6 +38,12 @@ void run_elementwise(const Math& math, std::int64_t numel, DLDevice device, Type
   run_elementwise(math, numel, device, Bound(tensors)...);
 }
 
+template <typename Math, typename... Bound, typename... Operands>
+void run_elementwise_rows(const Math& math, const host::RowSizes& sizes, DLDevice device, Types<Bound...>,
+                          const Operands&... tensors) {
+  run_elementwise_rows(math, sizes.num_rows, sizes.row_size, device, Bound(tensors)...);
+}
+
 }  // namespace details
 
 namespace host {
@@ -40,9 +52,20 @@ namespace host {
 /// on `device`. A result may lie where an input does, and must not overlap one otherwise.
 template <typename Math, typename... Operands>
 void elementwise(const Math& math, std::int64_t numel, const SymbolicDevice& device, const Operands&... tensors) {
-  if constexpr (kjit::details::check_element<Math, Operands...>()) {
+  constexpr bool kIsWhole = (!Operands::kIsStrided && ...);
+  static_assert(kIsWhole, "rows that do not follow each other need RowSizes in the place of the number of elements");
+  if constexpr (kIsWhole && kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;
     run_elementwise(math, numel, device.unwrap(), BoundOperands<Math, Operands...>(), tensors...);
+  }
+}
+
+/// The same for tensors of `num_rows` rows of `row_size` elements, of which some may be `Strided`.
+template <typename Math, typename... Operands>
+void elementwise(const Math& math, const RowSizes& sizes, const SymbolicDevice& device, const Operands&... tensors) {
+  if constexpr (kjit::details::check_element<Math, Operands...>()) {
+    using namespace kjit::details;
+    run_elementwise_rows(math, sizes, device.unwrap(), BoundOperands<Math, Operands...>(), tensors...);
   }
 }
 

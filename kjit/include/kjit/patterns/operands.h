@@ -167,6 +167,16 @@ struct MutPerRow : Operand<T, true, true, false, Place::kRow> {
   explicit MutPerRow(const View& tensor) : Operand<T, true, true, false, Place::kRow>(tensor) {}
 };
 
+namespace host {
+
+/// How many rows there are, and how many elements each has.
+struct RowSizes {
+  std::int64_t num_rows;
+  std::int64_t row_size;
+};
+
+}  // namespace host
+
 /// A tensor with an element at each place whose rows do not follow each other: `stride` elements lie from the start of
 /// one to that of the next, and `offset` ahead of the first.
 ///
@@ -188,6 +198,16 @@ struct Strided : Role {
 };
 template <typename Role>
 Strided(Role, RowStride) -> Strided<Role>;
+
+/// The halves of rows that are twice as long: of `x: T[N, 2 * D]`, where `sizes` are N and D.
+template <typename Role>
+Strided<Role> left_half(const Role& tensor, host::RowSizes sizes) {
+  return {tensor, {.stride = 2 * sizes.row_size}};
+}
+template <typename Role>
+Strided<Role> right_half(const Role& tensor, host::RowSizes sizes) {
+  return {tensor, {.stride = 2 * sizes.row_size, .offset = sizes.row_size}};
+}
 
 /// The numbers of the rows that are chosen, for a pattern that takes some; math does not get them.
 template <typename T>

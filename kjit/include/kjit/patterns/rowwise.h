@@ -46,12 +46,6 @@ namespace kjit {
 
 namespace host {
 
-/// How many rows there are, and how many elements each has.
-struct RowSizes {
-  std::int64_t num_rows;
-  std::int64_t row_size;
-};
-
 /// Combines `math.term` over each of `num_rows` rows, calls `math.row` with the total, and `math.element` for each
 /// element of the row. Tensors with an element at each place or for each row have that many, contiguous but for
 /// `Strided` ones; those with an element for each column have `row_size`. All lie on `device`. A result may lie where

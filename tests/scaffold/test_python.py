@@ -1,0 +1,77 @@
+"""kjit.scaffold.python: what the wrapper of an op does before its kernel is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kjit.scaffold.new import scaffold_op
+
+
+def wrapper_of(root: Path, signature: str) -> dict[str, Any]:
+    """What the generated wrapper of an op defines."""
+    scaffold = scaffold_op("split", signature, pattern="custom", start=root)
+    (wrapper,) = (file for file in scaffold.files.files if file.path.name == "split.py")
+    namespace: dict[str, Any] = {"__name__": "of_test_python.split", "__file__": str(wrapper.path)}
+    exec(compile(wrapper.text, str(wrapper.path), "exec", dont_inherit=True), namespace)
+    return namespace
+
+
+def shape_of_new(root: Path, signature: str) -> Callable[..., tuple[int, ...]]:
+    """The shape of the output that is allocated, for the shapes of the inputs."""
+    empty = wrapper_of(root, signature)["_empty"]
+    return lambda *given: tuple(
+        empty(*(torch.empty(each) if isinstance(each, tuple) else each for each in given)).shape
+    )
+
+
+@pytest.mark.parametrize(
+    ("signature", "given", "allocated"),
+    [
+        ("x: T[N, H*D], w: T[D] -> out: T[N, H]", [(3, 12), (4,)], (3, 3)),
+        ("x: T[N, H*D], w: T[D] -> out: T[N, H]", [(3, 12), (0,)], (3, 12)),
+        ("x: T[N, H*D], w: T[D] -> out: T[N, H]", [(3, 0), (0,)], (3, 0)),
+        ("x: T[N, 2*H*D], w: T[D] -> out: T[N, H]", [(3, 12), (0,)], (3, 12)),
+        ("x: T[N, H*D/4], w: T[D] -> out: T[N, H]", [(3, 6), (8,)], (3, 3)),
+        ("x: T[N+5] -> out: T[N]", [(7,)], (2,)),
+        ("x: T[N+5] -> out: T[N]", [(3,)], (0,)),
+        ("x: T[N] -> out: T[N-1]", [(0,)], (0,)),
+        ("x: T[A+B], w: T[B] -> out: T[A, 2]", [(3,), (5,)], (0, 2)),
+        ("x: T[N], g: const int = 2 -> out: T[N/g]", [(8,), 2], (4,)),
+        ("x: T[N], g: const int = 2 -> out: T[N/g]", [(8,), 0], (8,)),
+    ],
+)
+def test_an_output_is_allocated_for_any_shape_of_the_inputs(
+    tmp_path: Path, signature: str, given: list[Any], allocated: tuple[int, ...]
+) -> None:
+    """Where no size would do, the checks in C++ have the error, and name the argument."""
+    assert shape_of_new(tmp_path, signature)(*given) == allocated
+
+
+def test_an_output_that_is_like_a_tensor_of_a_list_is_allocated_after_it(tmp_path: Path) -> None:
+    wrapper = wrapper_of(tmp_path, "xs: list[T[..., 2*D]] -> out: T[..., D], rows: int64[...]")
+    out, rows = wrapper["_empty"]([torch.empty(3, 5, 8)])
+    assert (out.shape, rows.shape, rows.dtype) == ((3, 5, 4), (3, 5), torch.int64)
+    for call in (wrapper["_empty"], wrapper["split"]):
+        with pytest.raises(ValueError, match="split: xs: expected 1 tensor or more but got 0"):
+            call([])
+
+
+def test_another_tensor_than_that_of_a_list_says_what_there_is_to_say(tmp_path: Path) -> None:
+    """It is there without a look into the list."""
+    wrapper = wrapper_of(tmp_path, "xs: list[T[N, D]], x: T[N, D] -> out: T[N, D]")
+    assert list(inspect.signature(wrapper["_empty"]).parameters) == ["x"]
+    with pytest.raises(ValueError, match="split: xs: expected 1 tensor or more but got 0"):
+        wrapper["split"]([], torch.empty(2, 3))
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_template_argument_that_is_no_size_is_refused_by_its_name(tmp_path: Path, value: int) -> None:
+    wrapper = wrapper_of(tmp_path, "x: T[N], g: const int = 2 -> out: T[N/g]")
+    with pytest.raises(ValueError, match=f"split: g is part of a size, and {value} is none"):
+        wrapper["_split"](torch.float32, value, device=torch.empty(0))
