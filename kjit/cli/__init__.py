@@ -26,6 +26,7 @@ from kjit.cli.clangd import clangd
 from kjit.cli.clean_cache import clean_cache
 from kjit.cli.doctor import doctor
 from kjit.cli.init import init
+from kjit.cli.list import list_ops
 from kjit.cli.new import Command as NewCommand
 from kjit.cli.new import new
 from kjit.cli.test import Command as TestCommand
@@ -54,6 +55,7 @@ app = typer.Typer(
 )
 app.command("init")(init)
 app.command("new", cls=NewCommand)(new)
+app.command("list")(list_ops)
 app.command("test", cls=TestCommand)(test)
 app.command("build")(build)
 app.command("bench")(bench)
