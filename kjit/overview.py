@@ -24,6 +24,8 @@ from kjit.runtime.declared import variants_of
 from kjit.scaffold.dtypes import DTYPES
 from kjit.spec import CudaArch, Side, Spec, Target
 
+_SOURCES = (".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
+
 State = Literal["built", "stale", "not built"]
 
 
@@ -128,13 +130,7 @@ _CPP_NAMES = frozenset(dtype.cpp for dtype in DTYPES.values() if dtype.cpp != "b
 def files_of(project: Project, op: str, specs: Iterable[Spec] = ()) -> list[Path]:
     """The files of an op that exist: wrapper, sources, test, benchmark. Sources are those that carry the op's name, and
     those that `specs` name inside of the project."""
-    stem = op.rstrip("_")
-    own = sorted(
-        path
-        for name in dict.fromkeys((op, stem))
-        for path in project.csrc_dir.glob(f"{name}.*")
-        if path.suffix in (".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
-    )
+    own = sorted(path for path in project.csrc_dir.glob(f"{op}.*") if path.suffix in _SOURCES)
     named = [Path(name) for spec in specs for name in (*spec.cuda_files, *spec.cpp_files)]
     named = [path for path in named if path.is_relative_to(project.root)]
     every = (project.wrapper_path(op), *own, *named, project.test_path(op), project.benchmark_path(op))

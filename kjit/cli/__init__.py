@@ -27,8 +27,10 @@ from kjit.cli.clean_cache import clean_cache
 from kjit.cli.doctor import doctor
 from kjit.cli.init import init
 from kjit.cli.list import list_ops
+from kjit.cli.mv import mv
 from kjit.cli.new import Command as NewCommand
 from kjit.cli.new import new
+from kjit.cli.rm import rm
 from kjit.cli.test import Command as TestCommand
 from kjit.cli.test import test
 from kjit.errors import KjitError
@@ -56,6 +58,8 @@ app = typer.Typer(
 app.command("init")(init)
 app.command("new", cls=NewCommand)(new)
 app.command("list")(list_ops)
+app.command("rm")(rm)
+app.command("mv")(mv)
 app.command("test", cls=TestCommand)(test)
 app.command("build")(build)
 app.command("bench")(bench)
