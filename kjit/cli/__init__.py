@@ -26,6 +26,7 @@ from kjit.cli.clangd import clangd
 from kjit.cli.clean_cache import clean_cache
 from kjit.cli.doctor import doctor
 from kjit.cli.init import init
+from kjit.cli.inspect import inspect
 from kjit.cli.list import list_ops
 from kjit.cli.mv import mv
 from kjit.cli.new import Command as NewCommand
@@ -63,6 +64,7 @@ app.command("mv")(mv)
 app.command("test", cls=TestCommand)(test)
 app.command("build")(build)
 app.command("bench")(bench)
+app.command("inspect")(inspect)
 app.command("clangd")(clangd)
 app.command("clean-cache")(clean_cache)
 app.add_typer(cache_app, name="cache")
