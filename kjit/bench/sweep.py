@@ -76,6 +76,10 @@ class Sweep:
         """The providers that a comparison with another report needs: the first, and what it is held against."""
         return tuple(p for p in self.providers if str(p) in (str(self.providers[0]), self.baseline))
 
+    def only_first(self) -> Sweep:
+        """The same for its first provider alone."""
+        return replace(self, providers=self.providers[:1], labels=self.labels[:1])
+
     @property
     def size(self) -> int:
         """How many measurements it takes."""

@@ -34,6 +34,7 @@ from kjit.cli.new import new
 from kjit.cli.rm import rm
 from kjit.cli.test import Command as TestCommand
 from kjit.cli.test import test
+from kjit.cli.watch import watch
 from kjit.errors import KjitError
 
 _GUESS = re.compile(
@@ -62,6 +63,7 @@ app.command("list")(list_ops)
 app.command("rm")(rm)
 app.command("mv")(mv)
 app.command("test", cls=TestCommand)(test)
+app.command("watch")(watch)
 app.command("build")(build)
 app.command("bench")(bench)
 app.command("inspect")(inspect)
