@@ -32,6 +32,7 @@ from kjit.cli.mv import mv
 from kjit.cli.new import Command as NewCommand
 from kjit.cli.new import new
 from kjit.cli.rm import rm
+from kjit.cli.sanitize import sanitize
 from kjit.cli.test import Command as TestCommand
 from kjit.cli.test import test
 from kjit.cli.watch import watch
@@ -65,6 +66,7 @@ app.command("mv")(mv)
 app.command("test", cls=TestCommand)(test)
 app.command("watch")(watch)
 app.command("build")(build)
+app.command("sanitize")(sanitize)
 app.command("bench")(bench)
 app.command("inspect")(inspect)
 app.command("clangd")(clangd)
