@@ -107,9 +107,9 @@ def test_what_nobody_wrote_and_barriers_that_not_all_reach_and_nothing_else() ->
 
 
 OUT_OF_BOUNDS = (
-    "Failed at scale.cuh:39: CUDA error: kernel scale_kernel<float> reads 4 bytes at 0x5597f748d984, just past the end of"
-    " argument 1 of scale (x: float32[1]), at /p/scale.cuh:19 (block (0, 0, 0), thread (1, 0, 0)) (launching 1 x 1 x 1"
-    " blocks of 256 x 1 x 1 threads with 0 bytes of dynamic shared memory)"
+    "Failed at scale.cuh:39: CUDA error: kernel scale_kernel<float> reads 4 bytes at 0x5597f748d984, just past the end"
+    " of argument 1 of scale (x: float32[1]), at /p/scale.cuh:19 (block (0, 0, 0), thread (1, 0, 0)) (launching 1 x 1 x"
+    " 1 blocks of 256 x 1 x 1 threads with 0 bytes of dynamic shared memory)"
 )
 RACE = (
     "CUDA error: kernel sum<float, 4> has a race: thread (3, 0, 0) of block (0, 0, 0) reads byte 4 of __shared__ tile"

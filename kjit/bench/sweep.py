@@ -80,6 +80,10 @@ class Sweep:
         """The same for its first provider alone."""
         return replace(self, providers=self.providers[:1], labels=self.labels[:1])
 
+    def at(self, args: Mapping[str, Any]) -> Sweep:
+        """The same for its first provider and for one point alone, whose arguments are `args`."""
+        return replace(self.only_first(), points=(tuple(args[name] for name in self.x_names),))
+
     @property
     def size(self) -> int:
         """How many measurements it takes."""

@@ -31,6 +31,7 @@ from kjit.cli.list import list_ops
 from kjit.cli.mv import mv
 from kjit.cli.new import Command as NewCommand
 from kjit.cli.new import new
+from kjit.cli.profile import profile
 from kjit.cli.rm import rm
 from kjit.cli.sanitize import sanitize
 from kjit.cli.test import Command as TestCommand
@@ -67,6 +68,7 @@ app.command("test", cls=TestCommand)(test)
 app.command("watch")(watch)
 app.command("build")(build)
 app.command("sanitize")(sanitize)
+app.command("profile")(profile)
 app.command("bench")(bench)
 app.command("inspect")(inspect)
 app.command("clangd")(clangd)

@@ -53,7 +53,7 @@ def sanitize(
     """
     from kjit import sanitizing
     from kjit.cli.test import find_tests
-    from kjit.project import find_project
+    from kjit.project import find_project, keep_folder
     from kjit.runtime import gpus
 
     limit = text.duration(timeout)
@@ -74,7 +74,7 @@ def sanitize(
         _require_sanitizer()
     elif not sim and env.simulation() is None:
         console.note("There is no GPU here: the simulator looks for mistakes in CUDA kernels.")
-    folder = _report_folder(project)
+    folder = keep_folder(project, "sanitize")
     environment = _environment(project, simulated=simulated)
     kernels = _build(project, wanted, simulated=simulated)
     name = "-".join(wanted) if len(wanted) <= 3 else f"{len(wanted)}-ops"
@@ -108,15 +108,6 @@ def _require_sanitizer() -> None:
         find_tool("compute-sanitizer")
     except ToolchainError as error:
         raise ToolchainError(error.message, hint=f"{error.hint}; `kjit sanitize --sim` does without") from None
-
-
-def _report_folder(project: Project) -> Path:
-    folder = project.root / ".kjit" / "sanitize"
-    folder.mkdir(parents=True, exist_ok=True)
-    ignore = folder.parent / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n")
-    return folder
 
 
 def _environment(project: Project, *, simulated: bool) -> dict[str, str]:
