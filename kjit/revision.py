@@ -7,6 +7,7 @@ they declare another process is asked, as Python has one module of a name.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -57,6 +58,14 @@ class Revision:
     name: str
     commit: str
     project: Project
+
+    def bring(self, folders: Sequence[Path], project: Project) -> None:
+        """Put the files of `folders` of `project`, as they are today, in the place of those of then."""
+        for folder in folders:
+            target = self.project.root / folder.relative_to(project.root)
+            if folder.is_dir():
+                shutil.rmtree(target, ignore_errors=True)
+                shutil.copytree(folder, target, ignore=shutil.ignore_patterns("__pycache__", ".*"))
 
 
 @contextmanager

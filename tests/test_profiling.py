@@ -79,8 +79,8 @@ def test_a_report_has_the_launches_with_their_counters() -> None:
                 "l1tex__t_requests_pipe_lsu_mem_local_op_ld.sum": 2000.0,
             },
             (
-                "compute-bound: 70% of what the SMs can issue; bank conflicts: 97% of what shared stores take is conflicts;"
-                " spills or arrays in local memory: 2,000 accesses of warps"
+                "compute-bound: 70% of what the SMs can issue; bank conflicts: 97% of what shared stores take is"
+                " conflicts; spills or arrays in local memory: 2,000 accesses of warps"
             ),
         ),
     ],

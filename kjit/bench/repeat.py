@@ -9,6 +9,7 @@ briefly than the first time.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,53 @@ def repeat(
     ]
 
 
+def alternate(
+    report: Report,
+    project: Project,
+    then: Project,
+    files: list[Path],
+    runs: int,
+    *,
+    is_quick: bool,
+    on_run: Callable[[int], None] | None = None,
+) -> dict[tuple[object, ...], tuple[float, ...]]:
+    """Measure what is judged of `report` in processes of this project and of another state of it, in turn: the times of
+    this one take the place of those in the report, and those of the other are returned.
+
+    Whatever slows the machine down meanwhile slows both. Which of the two comes first changes from pair to pair.
+
+    Args:
+        then: the same project as it was, with the same benchmark files.
+        runs: how many processes of each.
+        on_run: called before each pair with its number.
+
+    Returns:
+        Times in microseconds by `Measurement.key`.
+    """
+    names = {m.sweep.file for m in report.measurements if m.time is not None}
+    again = [file for file in files if file.name in names]
+    samples: dict[Project, dict[str, list[float]]] = {project: {}, then: {}}
+    _give_memory_back()
+    for run in range(1, runs + 1) if again else ():
+        if on_run is not None:
+            on_run(run)
+        for each in (project, then) if run % 2 else (then, project):
+            of_project = [each.root / file.relative_to(project.root) for file in again]
+            times = _measure_in_a_process(each, of_project, is_quick=is_quick)
+            if isinstance(times, str):
+                which = "now" if each is project else "before"
+                report.failures.append(Failure(f"run {run} of {runs}, {which}", times))
+                return {}
+            for key, time in times.items():
+                samples[each].setdefault(key, []).append(time)
+    report.measurements = [
+        m if m.time is None else replace(m, runs=tuple(samples[project].get(_text(m.key), ())))
+        for m in report.measurements
+    ]
+    found = {m.key: tuple(samples[then].get(_text(m.key), ())) for m in report.measurements}
+    return {key: times for key, times in found.items() if times}
+
+
 def _text(key: tuple[object, ...]) -> str:
     return json.dumps(key)
 
@@ -96,7 +144,14 @@ def _measure_in_a_process(project: Project, files: list[Path], *, is_quick: bool
             "result": str(result),
         }
         command = [sys.executable, "-c", _START, json.dumps(request)]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False)
+        environment = dict(os.environ)
+        if (project.import_root / "kjit" / "__init__.py").is_file():
+            # It is kjit's own project: what is measured is the kjit that lies there.
+            path = os.pathsep.join(filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")]))
+            environment["PYTHONPATH"] = path
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False
+        )
         if done.returncode != 0:
             return f"its process ended with status {done.returncode}; what it printed is above."
         times: dict[str, float] = json.loads(result.read_text("utf-8"))
