@@ -73,6 +73,7 @@ app.command("bench")(bench)
 app.command("inspect")(inspect)
 app.command("clangd")(clangd)
 app.command("clean-cache")(clean_cache)
+cache_app.command("clean")(clean_cache)
 app.add_typer(cache_app, name="cache")
 app.command("doctor")(doctor)
 

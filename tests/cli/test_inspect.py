@@ -94,3 +94,16 @@ def test_wrong_usage(inspect: Inspect) -> None:
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     done = inspect("scale", *ARCH, "--kernel", "other")
     assert (done.returncode, "hint: there is scale_kernel" in done.stderr) == (1, True)
+
+
+@pytest.mark.nvcc
+def test_a_test_holds_a_kernel_to_what_its_author_counts_on(inspect: Inspect, root: Path) -> None:
+    assert inspect("scale", "--help").returncode == 0  # the project is there
+    file = root / "tests" / "test_scale.py"
+    text = file.read_text()
+    file.write_text(text.replace("    shape = ", "    kernels = kjit.testing.Kernels(load_bits=128)\n    shape = ", 1))
+    command = [sys.executable, "-m", "kjit", "test", "scale", "--", "-q", "-k", "compiles_without_a_gpu"]
+    done = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    file.write_text(text)
+    assert done.returncode == 1
+    assert "global loads of 128 bits were expected, and the widest is 32 bits wide" in done.stdout
