@@ -23,6 +23,7 @@ from kjit.errors import KjitError, UsageError
 from kjit.spec import Spec, Target, Variant
 
 _ACCESSES = ("global loads", "global stores", "global to shared copies", "shared loads", "shared stores")
+_RESOURCES = ("registers", "spills (B)", "stack (B)", "static shared memory (B)")
 _LOCAL = ("local loads", "local stores")
 
 
@@ -216,7 +217,8 @@ class Difference:
     def changed(self) -> list[tuple[str, int, int]]:
         """What is not as it was: name, before, now."""
         before, now = self.before or {}, self.now or {}
-        names = dict.fromkeys((*before, *now))
+        # Of registers and the like one of the two may say nothing.
+        names = [n for n in dict.fromkeys((*before, *now)) if n not in _RESOURCES or (n in before and n in now)]
         return [(n, before.get(n, 0), now.get(n, 0)) for n in names if before.get(n, 0) != now.get(n, 0)]
 
 
@@ -248,12 +250,8 @@ def numbers(kernel: Kernel) -> dict[str, int]:
     told = kernel.resources
     counted: dict[str, int] = {}
     if told is not None:
-        counted = {
-            "registers": told.registers,
-            "spills (B)": told.spill_stores + told.spill_loads,
-            "stack (B)": told.stack,
-            "static shared memory (B)": told.shared,
-        }
+        amounts = (told.registers, told.spill_stores + told.spill_loads, told.stack, told.shared)
+        counted = dict(zip(_RESOURCES, amounts, strict=True))
     counted["instructions"] = kernel.size
     for kind, count in kernel.kinds.most_common():
         widths = kernel.widths(kind)

@@ -7,6 +7,7 @@ they declare another process is asked, as Python has one module of a name.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -106,6 +107,15 @@ def checked_out(project: Project, name: str) -> Iterator[Revision]:
         yield Revision(name, commit, read_project(pyproject))
 
 
+def environment_of(project: Project) -> dict[str, str]:
+    """What a process of `project` runs with: of kjit's own project it imports the kjit that lies there."""
+    environment = dict(os.environ)
+    if (project.import_root / "kjit" / "__init__.py").is_file():
+        path = os.pathsep.join(filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")]))
+        environment["PYTHONPATH"] = path
+    return environment
+
+
 def declared_specs(project: Project, ops: Sequence[str]) -> dict[str, list[Spec]]:
     """What the wrappers of `ops` declare, by op, asked in a process of its own.
 
@@ -118,6 +128,7 @@ def declared_specs(project: Project, ops: Sequence[str]) -> dict[str, list[Spec]
         done = subprocess.run(
             [sys.executable, "-c", _DECLARED, *map(json.dumps, given)],
             cwd=project.root,
+            env=environment_of(project),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -21,6 +21,7 @@ SLOW = (
     "tests/cli/test_clean_cache.py",
     "tests/cli/test_inspect.py",
     "tests/cli/test_list.py",
+    "tests/cli/test_profile.py",
     "tests/cli/test_rm_and_mv.py",
     "tests/cli/test_sanitize.py",
     "tests/cli/test_test.py",

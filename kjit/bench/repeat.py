@@ -9,7 +9,6 @@ briefly than the first time.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,13 +19,16 @@ from functools import partial
 from pathlib import Path
 
 from kjit.bench.collect import load_sweeps
-from kjit.bench.sweep import Failure, Report, Sweep, identify, measure_time
+from kjit.bench.sweep import Failure, Report, Sweep, describe, describe_error, identify, measure_time, plain
 from kjit.benchmark import brief, quick
 from kjit.project import Project, Raised, prints_to_stderr, read_project, run_of_project
+from kjit.revision import environment_of
 
 RUNS = 5
 """Processes a time is measured in where it is to be judged. Of five times and five others all of one side are larger by
 accident once in 252."""
+
+_TOLD = 3  # of what cannot be measured
 
 # `python -c` has the current folder first on sys.path, where a file may be named like a module of Python. Ctrl-C, which
 # reaches this process as well as that of the command, ends it without a traceback.
@@ -107,7 +109,7 @@ def alternate(
             on_run(run)
         for each in (project, then) if run % 2 else (then, project):
             of_project = [each.root / file.relative_to(project.root) for file in again]
-            times = _measure_in_a_process(each, of_project, is_quick=is_quick)
+            times = _measure_in_a_process(each, of_project, is_quick=is_quick, tells=each is then and run == 1)
             if isinstance(times, str):
                 which = "now" if each is project else "before"
                 report.failures.append(Failure(f"run {run} of {runs}, {which}", times))
@@ -119,6 +121,8 @@ def alternate(
         for m in report.measurements
     ]
     found = {m.key: tuple(samples[then].get(_text(m.key), ())) for m in report.measurements}
+    if again and not any(found.values()):
+        report.failures.append(Failure("the state of before", "none of this can be measured there; why is said above."))
     return {key: times for key, times in found.items() if times}
 
 
@@ -133,24 +137,26 @@ def _give_memory_back() -> None:
         torch.cuda.empty_cache()
 
 
-def _measure_in_a_process(project: Project, files: list[Path], *, is_quick: bool) -> dict[str, float] | str:
-    """Times by key, or why there are none."""
+def _measure_in_a_process(
+    project: Project, files: list[Path], *, is_quick: bool, tells: bool = False
+) -> dict[str, float] | str:
+    """Times by key, or why there are none.
+
+    Args:
+        tells: what cannot be measured is said on stderr; else it was said before.
+    """
     with tempfile.TemporaryDirectory(prefix="kjit-bench-") as folder:
         result = Path(folder) / "times.json"
         request = {
             "pyproject": str(project.root / "pyproject.toml"),
             "files": [str(file) for file in files],
             "quick": is_quick,
+            "tells": tells,
             "result": str(result),
         }
         command = [sys.executable, "-c", _START, json.dumps(request)]
-        environment = dict(os.environ)
-        if (project.import_root / "kjit" / "__init__.py").is_file():
-            # It is kjit's own project: what is measured is the kjit that lies there.
-            path = os.pathsep.join(filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")]))
-            environment["PYTHONPATH"] = path
         done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False
+            command, env=environment_of(project), stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False
         )
         if done.returncode != 0:
             return f"its process ended with status {done.returncode}; what it printed is above."
@@ -166,13 +172,16 @@ def main() -> None:
         stack.enter_context(prints_to_stderr())
         if request["quick"]:
             stack.enter_context(quick())
-        sweeps, _ = load_sweeps(project, [Path(file) for file in request["files"]])
+        sweeps, failures = load_sweeps(project, [Path(file) for file in request["files"]])
         with brief():
-            times = _measure(sweeps)
+            times = _measure(sweeps, failures)
+    if request["tells"]:
+        sys.stderr.writelines(f"{failure.where}: {failure.reason}\n" for failure in failures[:_TOLD])
     Path(request["result"]).write_text(json.dumps(times), "utf-8")
 
 
-def _measure(sweeps: list[Sweep]) -> dict[str, float]:
+def _measure(sweeps: list[Sweep], failures: list[Failure] | None = None) -> dict[str, float]:
+    """Times by key; what cannot be measured is added to `failures`."""
     times = {}
     for sweep in sweeps:
         for given in sweep.arguments():
@@ -181,4 +190,7 @@ def _measure(sweeps: list[Sweep]) -> dict[str, float]:
                 time = run_of_project(partial(measure_time, sweep, given, provider))
                 if not isinstance(time, Raised):
                     times[_text(identify(sweep, str(provider), given))] = time.median
+                elif failures is not None:
+                    reason = describe_error(time.error, Path(sweep.function.__code__.co_filename))
+                    failures.append(Failure(f"{sweep.name} ({describe(plain(given), str(provider))})", reason))
     return times

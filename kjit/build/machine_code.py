@@ -29,6 +29,8 @@ _OPCODE = re.compile(r"^(?:@!?U?P[T0-9]+\s+)?(?P<opcode>[A-Z][A-Z0-9_.]*)")
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 _BITS = re.compile(r"\.(?:(256)|(128)|(64)|[US](16)|[US](8))(?=\.|$)")
 
+_OF_SYSTEM = 1024  # bytes of shared memory of each block that uses some, since compute capability 8.0
+
 # What an opcode's first word reads or writes.
 _ACCESSES = {
     "LDG": ("global", "loads"),
@@ -168,7 +170,9 @@ def parse_sass(text: str, resources: Mapping[tuple[str, str], KernelResources] |
         instructions = tuple(_instructions(lines))
         if instructions:
             name = demangle(symbol)
-            kernels.append(Kernel(name, arch, instructions, (resources or {}).get((name, arch))))
+            known = resources or {}
+            # What is said of a cubin names no architecture.
+            kernels.append(Kernel(name, arch, instructions, known.get((name, arch), known.get((name, "")))))
     return kernels
 
 
@@ -204,7 +208,8 @@ def _instructions(lines: Sequence[str]) -> Iterator[Instruction]:
 
 
 def _ask_resources(library: Path) -> list[KernelResources]:
-    """What a library itself says of its kernels; spills are in the stack frame there."""
+    """What a library itself says of its kernels; spills are in the stack frame there, and the shared memory that the
+    system has of each block counts."""
     found = []
     arch = ""
     name = ""
@@ -216,6 +221,7 @@ def _ask_resources(library: Path) -> list[KernelResources]:
         elif name and "REG:" in line:
             amounts = {word: int(number) for word, number in re.findall(r"(\w+):(\d+)", line)}
             stack, shared = amounts.get("STACK", 0), amounts.get("SHARED", 0)
+            shared -= _OF_SYSTEM if shared >= _OF_SYSTEM else 0
             found.append(KernelResources(demangle(name), arch, amounts["REG"], shared, 0, 0, stack))
             name = ""
     return found

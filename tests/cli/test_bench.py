@@ -66,8 +66,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-def _measure_here(_: Project, files: list[Path], *, is_quick: bool) -> dict[str, float] | str:
+def _measure_here(_: Project, files: list[Path], *, is_quick: bool, tells: bool = False) -> dict[str, float] | str:
     """Benchmarks whose times are made up need no process of their own."""
+    del tells
     with prints_to_stderr(), quick() if is_quick else nullcontext():
         return repeat._measure([sweep for file in files for sweep in collect._sweeps_in(file)])
 
@@ -350,3 +351,19 @@ def test_an_unknown_revision_is_wrong_usage(bench: Callable[..., Done], set_spee
     done = bench("scale", "--against", "no-such-thing")
     assert (done.status, "there is no revision 'no-such-thing'" in done.err) == (2, True)
     assert bench("--against", "HEAD", "--baseline", "x.json").status == 2
+
+
+def test_what_cannot_be_measured_in_a_revision_is_said(
+    bench: Callable[..., Done], set_speed: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_speed(2.0)
+
+    def measure(project: Project, files: list[Path], *, is_quick: bool, tells: bool) -> dict[str, float] | str:
+        is_then = "kjit-revision" in str(project.root)
+        assert tells == is_then
+        return {} if is_then else _measure_here(project, files, is_quick=is_quick)
+
+    monkeypatch.setattr("kjit.bench.repeat._measure_in_a_process", measure)
+    done = bench("scale", "--against", "HEAD", "--quick", "--runs", "1")
+    assert done.status == 1
+    assert "the state of before: none of this can be measured there" in done.err
