@@ -43,7 +43,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
 from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
@@ -63,6 +63,9 @@ _T = TypeVar("_T")
 # around them.
 _quick: ContextVar[bool] = ContextVar("kjit_benchmark_quick", default=False)
 _brief: ContextVar[bool] = ContextVar("kjit_benchmark_brief", default=False)
+_called: ContextVar[tuple[int, Callable[[], AbstractContextManager[object]]] | None] = ContextVar(
+    "kjit_benchmark_called", default=None
+)
 
 _NOISE = 0.005
 """Where repeating stops: the median's 95% confidence interval is at most this part of it to either side."""
@@ -110,6 +113,20 @@ def brief() -> Iterator[None]:
         _brief.reset(token)
 
 
+@contextmanager
+def called_only(calls: int, around: Callable[[], AbstractContextManager[object]] = nullcontext) -> Iterator[None]:
+    """Within it `run_benchmark` measures nothing: it calls what it is given so many times, for a profiler that looks.
+
+    Args:
+        around: entered around the calls; the one before them, which warms up, is outside.
+    """
+    token = _called.set((calls, around))
+    try:
+        yield
+    finally:
+        _called.reset(token)
+
+
 def run_benchmark(
     fn: Callable[[], object] | Sequence[Callable[[], object]], *, device: str | torch.device | None = None
 ) -> BenchTime:
@@ -134,6 +151,9 @@ def run_benchmark(
         raise UsageError("there is no function to time.")
     result = functions[0]()
     kind = torch.device(device) if device is not None else _device_of(result)
+    if (called := _called.get()) is not None:
+        _call(functions, kind, *called)
+        return BenchTime(math.nan, math.nan, math.nan)
     if kind.type == "cuda":
         with torch.cuda.device(kind):
             samples = _sample_cuda(functions)
@@ -202,6 +222,26 @@ def main(*benchmarks: Any) -> None:
     from kjit.bench.sweep import Sweep, run_sweeps
 
     print_report(run_sweeps([sweep for mark in benchmarks for sweep in Sweep.of(mark)]))
+
+
+def _call(
+    functions: Sequence[Callable[[], object]],
+    device: torch.device,
+    calls: int,
+    around: Callable[[], AbstractContextManager[object]],
+) -> None:
+    import torch
+
+    def synchronize() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    synchronize()
+    with around():
+        # The last ones: their data was not touched by the call that warmed up.
+        for index in range(calls):
+            functions[-1 - index % len(functions)]()
+        synchronize()
 
 
 def _device_of(result: object) -> torch.device:

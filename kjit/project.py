@@ -213,6 +213,16 @@ class Project:
         )
 
 
+def keep_folder(project: Project, name: str) -> Path:
+    """The folder `.kjit/<name>` of a project, for reports; it is made, and git is told to look away."""
+    folder = project.root / ".kjit" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    ignore = folder.parent / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")
+    return folder
+
+
 def find_project(start: Path | str = ".") -> Project:
     """The project that `start` (a folder or a file) is in.
 

@@ -66,6 +66,23 @@ class Comparison:
         """Whether a regression was found; None where it could not be looked for."""
         return {"ok": False, "unclear": False, "slower": True}.get(self.verdict)
 
+    @property
+    def direction(self) -> str:
+        """What the samples show, without a limit: `faster`, `slower`, `level` (which of the two is not known), or why
+        nothing can be said."""
+        if self.interval is None:
+            return "too few samples"
+        if self.verdict == "slower, as its control":
+            return self.verdict
+        if self.interval.high < 0:
+            return "faster"
+        return "slower" if self.interval.low > 0 else "level"
+
+    @property
+    def noise(self) -> float | None:
+        """How far the change may be off, to either side; None where there are too few samples."""
+        return None if self.interval is None else (self.interval.high - self.interval.low) / 2
+
 
 @dataclass(frozen=True)
 class Baseline:
@@ -253,6 +270,7 @@ def to_json(comparisons: list[Comparison]) -> list[dict[str, Any]]:
             "change": c.change,
             "interval": None if c.interval is None else [c.interval.low, c.interval.high],
             "verdict": c.verdict,
+            "direction": c.direction,
             "regressed": c.regressed,
         }
         for c in comparisons

@@ -1,12 +1,24 @@
-"""Plots of a report: one picture a sweep, time over size, a line and a band (fastest to slowest) a provider."""
+"""Pictures of a report, for each sweep as many as there are numbers for.
+
+- `<name>.png`: time over size, a line and a band (fastest to slowest) a provider.
+- `<name>-bandwidth.png`: GB/s over size, with what the hardware can do, where the benchmark says how many bytes move.
+- `<name>-roofline.png`: rate over intensity (operations a byte), below the two lines that bandwidth and compute draw,
+  where it says how many operations there are, too. Source: Williams, Waterman, Patterson, "Roofline: an insightful
+  visual performance model for multicore architectures", 2009.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kjit.bench.sweep import Measurement, Report, Sweep
+from kjit.bench.sweep import Measurement, Report, Sweep, plain
 from kjit.errors import KjitError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def require_matplotlib() -> None:
@@ -22,7 +34,7 @@ def require_matplotlib() -> None:
 
 
 def write_plots(report: Report, folder: Path) -> list[Path]:
-    """Write `<plot name>.png` for each sweep into `folder`, which is created.
+    """Write the pictures of each sweep into `folder`, which is created.
 
     Returns:
         The files, in the order of the report. Sweeps of one name get a number.
@@ -34,40 +46,128 @@ def write_plots(report: Report, folder: Path) -> list[Path]:
         taken = sum(
             path.stem == stem or re.fullmatch(rf"{re.escape(stem)}-\d+", path.stem) is not None for path in written
         )
-        path = folder / (f"{stem}-{taken + 1}.png" if taken else f"{stem}.png")
-        _draw(sweep, measurements, path)
-        written.append(path)
+        stem = f"{stem}-{taken + 1}" if taken else stem
+        pictures = {f"{stem}.png": _draw_times}
+        if any(m.gbps for m in measurements):
+            pictures[f"{stem}-bandwidth.png"] = _draw_bandwidth
+        if any(m.gbps and m.tflops for m in measurements):
+            pictures[f"{stem}-roofline.png"] = _draw_roofline
+        for name, draw in pictures.items():
+            draw(sweep, measurements, folder / name)
+            written.append(folder / name)
     return written
 
 
-def _draw(sweep: Sweep, measurements: list[Measurement], path: Path) -> None:
+_Series = tuple[str, list[tuple[float, Measurement]]]
+
+
+def _figure(sweep: Sweep) -> tuple[Figure, Axes]:
     # The object interface: pyplot would choose a display and keep every figure open.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
+    axes.set_title(", ".join([sweep.name, *(f"{name}={value}" for name, value in plain(sweep.args).items())]))
+    return figure, axes
+
+
+def _finish(figure: Figure, axes: Axes, path: Path) -> None:
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def _over_size(sweep: Sweep, measurements: list[Measurement], axes: Axes) -> list[_Series]:
+    """Prepare the axis of sizes; the places of what was measured on it, a series a provider."""
     ticks = [", ".join(str(m.args[name]) for name in sweep.x_names) for m in measurements]
     # Several names, or values that are not numbers, have no place on an axis: they are put side by side.
     numeric = len(sweep.x_names) == 1 and all(isinstance(m.args[sweep.x_names[0]], (int, float)) for m in measurements)
     places = {tick: float(tick) if numeric else float(index) for index, tick in enumerate(dict.fromkeys(ticks))}
-    for provider, label in zip(sweep.providers, sweep.labels, strict=True):
-        points = [
-            (places[tick], m.time)
-            for tick, m in zip(ticks, measurements, strict=True)
-            if m.provider == str(provider) and m.time is not None
-        ]
-        xs = [x for x, _ in points]
-        (line,) = axes.plot(xs, [time.median for _, time in points], marker="o", markersize=3, label=label)
-        low, high = [time.min for _, time in points], [time.max for _, time in points]
-        axes.fill_between(xs, low, high, alpha=0.15, color=line.get_color())
     if numeric and all(place > 0 for place in places.values()):
         axes.set_xscale("log", base=2)
     elif not numeric:
         axes.set_xticks(list(places.values()), list(places), rotation=30, ha="right")
-    axes.set_yscale("log")
     axes.set_xlabel(", ".join(sweep.x_names))
+    found = []
+    for provider, label in zip(sweep.providers, sweep.labels, strict=True):
+        points = [
+            (places[tick], m)
+            for tick, m in zip(ticks, measurements, strict=True)
+            if m.provider == str(provider) and m.time is not None
+        ]
+        found.append((label, points))
+    return found
+
+
+def _draw_times(sweep: Sweep, measurements: list[Measurement], path: Path) -> None:
+    figure, axes = _figure(sweep)
+    for label, points in _over_size(sweep, measurements, axes):
+        xs = [x for x, _ in points]
+        times = [m.time for _, m in points if m.time is not None]
+        (line,) = axes.plot(xs, [time.median for time in times], marker="o", markersize=3, label=label)
+        axes.fill_between(
+            xs, [time.min for time in times], [time.max for time in times], alpha=0.15, color=line.get_color()
+        )
+    axes.set_yscale("log")
     axes.set_ylabel("time (us)")
-    axes.set_title(", ".join([sweep.name, *(f"{name}={value}" for name, value in sweep.args.items())]))
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=120)
+    _finish(figure, axes, path)
+
+
+def _draw_bandwidth(sweep: Sweep, measurements: list[Measurement], path: Path) -> None:
+    figure, axes = _figure(sweep)
+    for label, points in _over_size(sweep, measurements, axes):
+        known = [(x, m.gbps) for x, m in points if m.gbps is not None]
+        axes.plot([x for x, _ in known], [rate for _, rate in known], marker="o", markersize=3, label=label)
+    limit = _bandwidth(measurements)
+    if limit is not None:
+        axes.axhline(limit[0], color="black", linestyle="--", linewidth=1, label=f"{limit[1]}: {limit[0]:,.0f} GB/s")
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("GB/s")
+    _finish(figure, axes, path)
+
+
+def _draw_roofline(sweep: Sweep, measurements: list[Measurement], path: Path) -> None:
+    figure, axes = _figure(sweep)
+    intensities = []
+    for provider, label in zip(sweep.providers, sweep.labels, strict=True):
+        points = [
+            (m.flops / m.nbytes, m.tflops)
+            for m in measurements
+            if m.provider == str(provider) and m.tflops is not None and m.flops and m.nbytes
+        ]
+        axes.plot([x for x, _ in points], [y for _, y in points], marker="o", markersize=4, linestyle="", label=label)
+        intensities += [x for x, _ in points]
+    limit, rate = _bandwidth(measurements), _rate(measurements)
+    low, high = min(intensities) / 4, max(intensities) * 4
+    if limit is not None:
+        slope = limit[0] / 1e3  # TFLOP/s for each operation a byte
+        if rate is not None:
+            high = max(high, 4 * rate[0] / slope)
+        xs = [low, *([rate[0] / slope] if rate is not None and low < rate[0] / slope < high else []), high]
+        roof = [min(slope * x, rate[0]) if rate is not None else slope * x for x in xs]
+        name = f"{limit[1]}: {limit[0]:,.0f} GB/s" + ("" if rate is None else f", {rate[1]}: {rate[0]:,.0f} TFLOP/s")
+        axes.plot(xs, roof, color="black", linewidth=1, label=name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("operations a byte")
+    axes.set_ylabel("TFLOP/s")
+    _finish(figure, axes, path)
+
+
+def _bandwidth(measurements: list[Measurement]) -> tuple[float, str] | None:
+    """What memory can do at most, in GB/s, and what that is: a published peak, or a copy."""
+    for m in measurements:
+        if m.hardware is not None and m.hardware.peaks is not None:
+            return m.hardware.peaks.gbps, "peak bandwidth"
+        if m.hardware is not None and m.hardware.copy_gbps is not None:
+            return m.hardware.copy_gbps, "a copy"
+    return None
+
+
+def _rate(measurements: list[Measurement]) -> tuple[float, str] | None:
+    """What can be computed at most, in TFLOP/s, with the dtype of the sweep."""
+    for m in measurements:
+        dtype = m.args.get("dtype")
+        if m.hardware is not None and m.hardware.peaks is not None and dtype in m.hardware.peaks.tflops:
+            return m.hardware.peaks.tflops[str(dtype)], f"peak of {dtype}"
+    return None

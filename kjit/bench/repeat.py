@@ -19,13 +19,16 @@ from functools import partial
 from pathlib import Path
 
 from kjit.bench.collect import load_sweeps
-from kjit.bench.sweep import Failure, Report, Sweep, identify, measure_time
+from kjit.bench.sweep import Failure, Report, Sweep, describe, describe_error, identify, measure_time, plain
 from kjit.benchmark import brief, quick
 from kjit.project import Project, Raised, prints_to_stderr, read_project, run_of_project
+from kjit.revision import environment_of
 
 RUNS = 5
 """Processes a time is measured in where it is to be judged. Of five times and five others all of one side are larger by
 accident once in 252."""
+
+_TOLD = 3  # of what cannot be measured
 
 # `python -c` has the current folder first on sys.path, where a file may be named like a module of Python. Ctrl-C, which
 # reaches this process as well as that of the command, ends it without a traceback.
@@ -74,6 +77,55 @@ def repeat(
     ]
 
 
+def alternate(
+    report: Report,
+    project: Project,
+    then: Project,
+    files: list[Path],
+    runs: int,
+    *,
+    is_quick: bool,
+    on_run: Callable[[int], None] | None = None,
+) -> dict[tuple[object, ...], tuple[float, ...]]:
+    """Measure what is judged of `report` in processes of this project and of another state of it, in turn: the times of
+    this one take the place of those in the report, and those of the other are returned.
+
+    Whatever slows the machine down meanwhile slows both. Which of the two comes first changes from pair to pair.
+
+    Args:
+        then: the same project as it was, with the same benchmark files.
+        runs: how many processes of each.
+        on_run: called before each pair with its number.
+
+    Returns:
+        Times in microseconds by `Measurement.key`.
+    """
+    names = {m.sweep.file for m in report.measurements if m.time is not None}
+    again = [file for file in files if file.name in names]
+    samples: dict[Project, dict[str, list[float]]] = {project: {}, then: {}}
+    _give_memory_back()
+    for run in range(1, runs + 1) if again else ():
+        if on_run is not None:
+            on_run(run)
+        for each in (project, then) if run % 2 else (then, project):
+            of_project = [each.root / file.relative_to(project.root) for file in again]
+            times = _measure_in_a_process(each, of_project, is_quick=is_quick, tells=each is then and run == 1)
+            if isinstance(times, str):
+                which = "now" if each is project else "before"
+                report.failures.append(Failure(f"run {run} of {runs}, {which}", times))
+                return {}
+            for key, time in times.items():
+                samples[each].setdefault(key, []).append(time)
+    report.measurements = [
+        m if m.time is None else replace(m, runs=tuple(samples[project].get(_text(m.key), ())))
+        for m in report.measurements
+    ]
+    found = {m.key: tuple(samples[then].get(_text(m.key), ())) for m in report.measurements}
+    if again and not any(found.values()):
+        report.failures.append(Failure("the state of before", "none of this can be measured there; why is said above."))
+    return {key: times for key, times in found.items() if times}
+
+
 def _text(key: tuple[object, ...]) -> str:
     return json.dumps(key)
 
@@ -85,18 +137,27 @@ def _give_memory_back() -> None:
         torch.cuda.empty_cache()
 
 
-def _measure_in_a_process(project: Project, files: list[Path], *, is_quick: bool) -> dict[str, float] | str:
-    """Times by key, or why there are none."""
+def _measure_in_a_process(
+    project: Project, files: list[Path], *, is_quick: bool, tells: bool = False
+) -> dict[str, float] | str:
+    """Times by key, or why there are none.
+
+    Args:
+        tells: what cannot be measured is said on stderr; else it was said before.
+    """
     with tempfile.TemporaryDirectory(prefix="kjit-bench-") as folder:
         result = Path(folder) / "times.json"
         request = {
             "pyproject": str(project.root / "pyproject.toml"),
             "files": [str(file) for file in files],
             "quick": is_quick,
+            "tells": tells,
             "result": str(result),
         }
         command = [sys.executable, "-c", _START, json.dumps(request)]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False)
+        done = subprocess.run(
+            command, env=environment_of(project), stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False
+        )
         if done.returncode != 0:
             return f"its process ended with status {done.returncode}; what it printed is above."
         times: dict[str, float] = json.loads(result.read_text("utf-8"))
@@ -111,13 +172,16 @@ def main() -> None:
         stack.enter_context(prints_to_stderr())
         if request["quick"]:
             stack.enter_context(quick())
-        sweeps, _ = load_sweeps(project, [Path(file) for file in request["files"]])
+        sweeps, failures = load_sweeps(project, [Path(file) for file in request["files"]])
         with brief():
-            times = _measure(sweeps)
+            times = _measure(sweeps, failures)
+    if request["tells"]:
+        sys.stderr.writelines(f"{failure.where}: {failure.reason}\n" for failure in failures[:_TOLD])
     Path(request["result"]).write_text(json.dumps(times), "utf-8")
 
 
-def _measure(sweeps: list[Sweep]) -> dict[str, float]:
+def _measure(sweeps: list[Sweep], failures: list[Failure] | None = None) -> dict[str, float]:
+    """Times by key; what cannot be measured is added to `failures`."""
     times = {}
     for sweep in sweeps:
         for given in sweep.arguments():
@@ -126,4 +190,7 @@ def _measure(sweeps: list[Sweep]) -> dict[str, float]:
                 time = run_of_project(partial(measure_time, sweep, given, provider))
                 if not isinstance(time, Raised):
                     times[_text(identify(sweep, str(provider), given))] = time.median
+                elif failures is not None:
+                    reason = describe_error(time.error, Path(sweep.function.__code__.co_filename))
+                    failures.append(Failure(f"{sweep.name} ({describe(plain(given), str(provider))})", reason))
     return times

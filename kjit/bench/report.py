@@ -59,7 +59,7 @@ def _grid(sweep: Sweep, measurements: Sequence[Measurement]) -> Grid:
     return Grid(title, tuple(name for name, _ in columns), rows, len(sweep.x_names) + 1, _notes(measurements))
 
 
-def comparison_grid(comparisons: Sequence[Comparison], baseline: Path) -> Grid:
+def comparison_grid(comparisons: Sequence[Comparison], baseline: str) -> Grid:
     """Then and now, slowest first."""
     rows = tuple(
         (
@@ -74,6 +74,23 @@ def comparison_grid(comparisons: Sequence[Comparison], baseline: Path) -> Grid:
     )
     header = ("measurement", "before (us)", "now (us)", "change", f"{CONFIDENCE:.0%} interval", "")
     return Grid(f"against {baseline}", header, rows, 1, explain(comparisons))
+
+
+def against_grid(comparisons: Sequence[Comparison], name: str) -> Grid:
+    """Then and now, slowest first, with what the samples show: faster, slower, or level."""
+    rows = tuple(
+        (
+            c.where,
+            number(c.before),
+            number(c.now),
+            f"{c.change:+.1%}",
+            "" if c.noise is None else f"{c.noise:.1%}",
+            c.direction,
+        )
+        for c in sorted(comparisons, key=lambda c: -c.change)
+    )
+    header = ("measurement", "before (us)", "now (us)", "change", "noise", "")
+    return Grid(f"against {name}", header, rows, 1, explain(comparisons))
 
 
 def print_grids(tables: Sequence[Grid], console: Console) -> None:

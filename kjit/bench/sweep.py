@@ -76,6 +76,14 @@ class Sweep:
         """The providers that a comparison with another report needs: the first, and what it is held against."""
         return tuple(p for p in self.providers if str(p) in (str(self.providers[0]), self.baseline))
 
+    def only_first(self) -> Sweep:
+        """The same for its first provider alone."""
+        return replace(self, providers=self.providers[:1], labels=self.labels[:1])
+
+    def at(self, args: Mapping[str, Any]) -> Sweep:
+        """The same for its first provider and for one point alone, whose arguments are `args`."""
+        return replace(self.only_first(), points=(tuple(args[name] for name in self.x_names),))
+
     @property
     def size(self) -> int:
         """How many measurements it takes."""

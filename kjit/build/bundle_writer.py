@@ -168,6 +168,14 @@ def preview(folder: Path, variants: Iterable[Variant], *, only: bool = False) ->
     return _merge(folder, new, _known_modules(folder, only=only), only=only)
 
 
+def ops_in(folder: Path) -> frozenset[str]:
+    """The names of the ops that the bundle in `folder` holds modules of; none where there is no bundle."""
+    try:
+        return frozenset(module.op for module in _known_modules(folder, only=False).values())
+    except UsageError:  # in a form that this kjit does not know
+        return frozenset()
+
+
 def write(folder: Path, built: Iterable[tuple[Variant, Artifact]], *, only: bool = False) -> Written:
     """Put these artifacts into the bundle in `folder`, which is made where there is none.
 

@@ -26,10 +26,17 @@ from kjit.cli.clangd import clangd
 from kjit.cli.clean_cache import clean_cache
 from kjit.cli.doctor import doctor
 from kjit.cli.init import init
+from kjit.cli.inspect import inspect
+from kjit.cli.list import list_ops
+from kjit.cli.mv import mv
 from kjit.cli.new import Command as NewCommand
 from kjit.cli.new import new
+from kjit.cli.profile import profile
+from kjit.cli.rm import rm
+from kjit.cli.sanitize import sanitize
 from kjit.cli.test import Command as TestCommand
 from kjit.cli.test import test
+from kjit.cli.watch import watch
 from kjit.errors import KjitError
 
 _GUESS = re.compile(
@@ -54,11 +61,19 @@ app = typer.Typer(
 )
 app.command("init")(init)
 app.command("new", cls=NewCommand)(new)
+app.command("list")(list_ops)
+app.command("rm")(rm)
+app.command("mv")(mv)
 app.command("test", cls=TestCommand)(test)
+app.command("watch")(watch)
 app.command("build")(build)
+app.command("sanitize")(sanitize)
+app.command("profile")(profile)
 app.command("bench")(bench)
+app.command("inspect")(inspect)
 app.command("clangd")(clangd)
 app.command("clean-cache")(clean_cache)
+cache_app.command("clean")(clean_cache)
 app.add_typer(cache_app, name="cache")
 app.command("doctor")(doctor)
 

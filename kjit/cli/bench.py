@@ -32,6 +32,14 @@ def bench(
     baseline: Annotated[
         Path | None, typer.Option("--baseline", metavar="FILE", help="Compare with a report that --json wrote.")
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="REV",
+            help="Compare with this revision of git: both are measured, in turn, in one run.",
+        ),
+    ] = None,
     max_regression: Annotated[
         str, typer.Option("--max-regression", metavar="PERCENT", help="How much slower than the baseline is allowed.")
     ] = "5%",
@@ -40,8 +48,8 @@ def bench(
         typer.Option(
             "--runs",
             metavar="N",
-            help="In how many processes to measure what a comparison needs. Default: 5 with --json or --baseline, "
-            "else 1.",
+            help="In how many processes to measure what a comparison needs. Default: 5 with --json, --baseline or "
+            "--against, else 1.",
             show_default=False,
         ),
     ] = None,
@@ -56,6 +64,8 @@ def bench(
 
     if json and markdown:
         raise UsageError("--json and --markdown exclude each other.")
+    if baseline is not None and against is not None:
+        raise UsageError("--baseline and --against exclude each other.")
     if csv is not None and csv.is_dir():
         raise UsageError(f"'{csv}' cannot be written: it is a folder.", hint=f"name a file in it: {csv / 'times.csv'}")
     if csv is not None and not csv.absolute().parent.is_dir():
@@ -63,7 +73,8 @@ def bench(
     if env.simulation() is not None:
         console.note(f"{env.SIM} is set: the times of what runs in the simulator say nothing about a GPU.")
     allowed = _percent(max_regression)
-    wanted = _count(runs) if runs is not None else repeat.RUNS if json or baseline is not None else 1
+    compares = baseline is not None or against is not None
+    wanted = _count(runs) if runs is not None else repeat.RUNS if json or compares else 1
     known = compare.read_baseline(baseline) if baseline is not None else None
     project = find_project()
     files = collect.find_files(project, ops or [])
@@ -72,16 +83,34 @@ def bench(
 
         require_matplotlib()
 
-    from contextlib import nullcontext
+    from contextlib import ExitStack, nullcontext
 
     from kjit.benchmark import quick as quickly
+    from kjit.revision import checked_out
 
-    with quickly() if quick else nullcontext():
-        sweeps, failures = collect.load_sweeps(project, files)
-        with prints_to_stderr():
-            measured = _run(sweeps)
-    measured.failures[:0] = failures
-    if wanted > 1:
+    with ExitStack() as stack:
+        revision = None if against is None else stack.enter_context(checked_out(project, against))
+        with quickly() if quick else nullcontext():
+            sweeps, failures = collect.load_sweeps(project, files)
+            with prints_to_stderr():
+                measured = _run(sweeps)
+        measured.failures[:0] = failures
+        if revision is not None:
+            revision.bring([project.benchmarks_dir, project.tests_dir], project)
+            samples = repeat.alternate(
+                measured,
+                project,
+                revision.project,
+                files,
+                wanted,
+                is_quick=quick,
+                on_run=lambda run: console.note(
+                    f"pair {run} of {wanted}: this and {against}, in processes of their own"
+                ),
+            )
+            hardware = {device.device: device.name for device in measured.hardware}
+            known = compare.Baseline(Path(revision.name), hardware, samples)
+    if wanted > 1 and against is None:
         repeat.repeat(
             measured,
             project,
@@ -90,7 +119,7 @@ def bench(
             is_quick=quick,
             on_run=lambda run: console.note(f"run {run} of {wanted}, in a process of its own"),
         )
-    comparisons = compare.compare(measured, known, allowed) if known is not None else []
+    comparisons = compare.compare(measured, known, allowed) if known is not None and known.samples else []
 
     if json:
         document = report.to_json(measured)
@@ -102,7 +131,8 @@ def bench(
     else:
         grids = report.grids(measured)
         if known is not None:
-            grids.append(report.comparison_grid(comparisons, known.path))
+            grid = report.against_grid if against is not None else report.comparison_grid
+            grids.append(grid(comparisons, str(known.path)))
         for line in report.hardware_lines(measured):
             console.say(line)
         if markdown:
@@ -123,8 +153,11 @@ def bench(
     slower = [c for c in comparisons if c.regressed]
     if slower:
         console.print_error(
-            f"{len(slower)} of {len(comparisons)} measurements are more than {allowed:.0%} slower than the baseline.",
-            "noise is taken into account; to accept the new times, write the baseline again",
+            f"{len(slower)} of {len(comparisons)} measurements are more than {allowed:.0%} slower than"
+            f" {'the baseline' if against is None else against}.",
+            "noise is taken into account; --max-regression allows more"
+            if against is not None
+            else "noise is taken into account; to accept the new times, write the baseline again",
         )
     if measured.failures or slower:
         raise typer.Exit(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 
 from kjit.cli import console, text
 from kjit.cli.cache import check_ops
+from kjit.cli.confirm import confirm
 from kjit.errors import CacheError, UsageError
 
 if TYPE_CHECKING:
@@ -63,12 +63,8 @@ def clean_cache(
         if dry_run:
             console.note("Nothing was removed (--dry-run).")
             return
-    if not yes and not dry_run:
-        if not sys.stdin.isatty():
-            raise UsageError("there is nobody to ask whether to remove this.", hint="add --yes, or look with --dry-run")
-        if not typer.confirm("Remove?", err=True):
-            console.note("Nothing was removed.")
-            return
+    if not dry_run and not confirm("Remove", nothing="Nothing was removed.", yes=yes):
+        return
     freed = 0
     errors: list[CacheError] = []
     if not dry_run:

@@ -12,14 +12,20 @@ from kjit.cli import console, text
 
 def init(
     folder: Annotated[Path, typer.Argument(help="The project's folder; it need not exist yet.")] = Path("."),
+    editor: Annotated[
+        str | None,
+        typer.Option("--editor", metavar="NAME", help="vscode: also tasks that build and test, with problem matchers."),
+    ] = None,
 ) -> None:
     """Make a project: pyproject.toml, a package for the kernels, tests, benchmarks.
 
     What exists is kept; a pyproject.toml only gets the tables that it lacks.
     """
-    from kjit.scaffold.init import scaffold_project
+    from kjit.scaffold.init import add_editor, scaffold_project
 
     new = scaffold_project(folder)
+    if editor is not None:
+        new = add_editor(new, editor)
     new.files.write()
     for note in new.notes:
         console.note(f"note: {note}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _FOR_PYTEST = "kjit.for_pytest"
 # `python -m pytest` would have the current folder first on sys.path, where an op may be named like a module of Python.
-_START_PYTEST = (
+START_PYTEST = (
     "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)];"
     " import runpy; runpy.run_module('pytest', run_name='__main__', alter_sys=True)"
 )
@@ -91,7 +91,7 @@ def test(
     if not any(map(_NARROWED.fullmatch, for_pytest)):
         _build_first(project, ops or [file.stem.removeprefix("test_") for file in files], sim=sim, check=check)
     shown = [text.path(file) for file in files]
-    command = [sys.executable, "-c", _START_PYTEST, str(project.root), *shown, *for_pytest]
+    command = [sys.executable, "-c", START_PYTEST, str(project.root), *shown, *for_pytest]
     raise typer.Exit(_status(subprocess.run(command, env=environment, check=False).returncode))
 
 

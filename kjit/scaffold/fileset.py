@@ -13,7 +13,7 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,11 +37,12 @@ class File:
 
 @dataclass
 class FileSet:
-    """Files and folders that are to appear together under `root`."""
+    """Files and folders that are to appear together under `root`, and files that go meanwhile."""
 
     root: Path
     files: list[File] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
+    removed: list[Path] = field(default_factory=list)
 
     def add(self, path: Path, text: str, *, edits: bool = False) -> None:
         """Add a file. The texts of Python files must compile.
@@ -60,6 +61,11 @@ class FileSet:
         """Add a folder that shall exist, whether or not a file is in it."""
         self._check_inside(path)
         self.folders.append(path)
+
+    def remove(self, path: Path) -> None:
+        """Let a file that exists disappear together with the appearance of the others."""
+        self._check_inside(path)
+        self.removed.append(path)
 
     def _check_inside(self, path: Path) -> None:
         if path != Path(os.path.normpath(path)) or not path.is_relative_to(self.root):
@@ -83,17 +89,21 @@ class FileSet:
             lines.append("    " * len(relative.parts) + relative.name + mark)
         return "\n".join(lines)
 
-    def diff(self) -> str:
-        """What writing would change, as a unified diff."""
+    def diff(self, origins: Mapping[Path, Path] | None = None) -> str:
+        """What writing would change, as a unified diff.
+
+        Args:
+            origins: for files that are renamed, those that they were.
+        """
         parts: list[str] = []
         for file in self.files:
-            relative = file.path.relative_to(self.root).as_posix()
-            before = file.path.read_bytes().decode("utf-8", "replace") if file.path.is_file() else None
+            origin = (origins or {}).get(file.path, file.path)
+            before = origin.read_bytes().decode("utf-8", "replace") if origin.is_file() else None
             parts += difflib.unified_diff(
                 [] if before is None else before.splitlines(keepends=True),
                 file.text.splitlines(keepends=True),
-                "/dev/null" if before is None else f"a/{relative}",
-                f"b/{relative}",
+                "/dev/null" if before is None else f"a/{origin.relative_to(self.root).as_posix()}",
+                f"b/{file.path.relative_to(self.root).as_posix()}",
             )
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in parts)
 
@@ -134,6 +144,9 @@ class FileSet:
             for temporary, path in staged:
                 with _about(path):
                     undo.replace(temporary, path)
+            for path in self.removed:
+                with _about(path):
+                    undo.remove(path)
         except OSError as error:
             undo.all()
             raise self._explain(error) from error
@@ -146,7 +159,8 @@ class FileSet:
         """Refuse a folder that a link leads out of the root, and to change what a link leads to: that may be somebody
         else's."""
         root = os.path.realpath(self.root)
-        for folder in dict.fromkeys((*self.folders, *(file.path.parent for file in self.files))):
+        touched = (*(file.path for file in self.files), *self.removed)
+        for folder in dict.fromkeys((*self.folders, *(path.parent for path in touched))):
             where = os.path.realpath(folder)
             if where != root and not where.startswith(f"{root.rstrip('/')}/"):
                 raise UsageError(
@@ -230,6 +244,10 @@ class _Undo:
 
     def replace(self, temporary: Path, path: Path) -> None:
         os.replace(temporary, path)
+        self.replaced.append(path)
+
+    def remove(self, path: Path) -> None:
+        os.replace(path, self.backup(path))
         self.replaced.append(path)
 
     def all(self) -> None:

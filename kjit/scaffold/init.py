@@ -16,7 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,38 @@ def scaffold_project(folder: Path | str = ".") -> NewProject:
             f' add pythonpath = ["{_pythonpath(project)}"] there, or run `python -m pytest`'
         )
     return NewProject(project, files, bool(added), tuple(notes))
+
+
+def add_editor(new: NewProject, editor: str) -> NewProject:
+    """The project with what an editor needs to build and test it; a file that exists is kept, and a note says so.
+
+    Args:
+        editor: `vscode`.
+
+    Raises:
+        UsageError: it is another one.
+    """
+    if editor != "vscode":
+        raise UsageError(
+            f"there are no files for the editor '{editor}'.",
+            hint="--editor vscode; `kjit clangd` serves any editor with a language server",
+        )
+    path = new.project.root / ".vscode" / "tasks.json"
+    if os.path.lexists(path):
+        note = f"{new.project.display(path)} exists and is kept; delete it, and `kjit init --editor vscode` writes it"
+        return replace(new, notes=(*new.notes, note))
+    new.files.add(path, render("project/vscode-tasks.json.j2", {"tasks": _TASKS, "groups": _GROUPS}))
+    return new
+
+
+_TASKS = (
+    ("build", "compile what has changed"),
+    ("test", "test all ops"),
+    ("watch", "build and test what is saved"),
+    ("sanitize", "look for mistakes in kernels"),
+    ("bench", "measure all ops"),
+)
+_GROUPS = {"build": "build", "test": "test"}
 
 
 def plan_project(root: Path) -> Project:

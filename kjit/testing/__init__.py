@@ -11,6 +11,7 @@ from kjit import env
 from kjit.build.staging import temporary_lock
 from kjit.env import is_in_ci as is_in_ci
 from kjit.runtime.load import simulated as simulated
+from kjit.testing.kernels import Kernels as Kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 DeviceKind = Literal["cpu", "cuda"]
 
 __all__ = [
+    "Kernels",
     "OpTest",
     "Tolerances",
     "UnwrittenError",

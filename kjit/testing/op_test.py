@@ -15,7 +15,7 @@ from kjit import env
 from kjit.errors import KjitError, ToolchainError
 from kjit.runtime.op_call import each_tensor
 from kjit.spec import Side, Spec, Target, Variant
-from kjit.testing import UnwrittenError, device_of, device_parameters, gpu_memory, tolerances
+from kjit.testing import Kernels, UnwrittenError, device_of, device_parameters, gpu_memory, tolerances
 
 if TYPE_CHECKING:
     from kjit.runtime.declared import DeclaredModule
@@ -74,6 +74,7 @@ class OpTest:
         huge_shape: a shape with more than 2**31 elements; None: no such test.
         huge_axis: which of its sizes is the large one, of inputs and results alike.
         huge_inputs: the inputs that are as long then as the results are; None: all.
+        kernels: what the machine code is held to for each variant, where there is nvcc, GPU or not; None: nothing.
     """
 
     op: ClassVar[TorchOp[..., Any]]
@@ -95,6 +96,7 @@ class OpTest:
     huge_shape: ClassVar[tuple[int, ...] | None] = None
     huge_axis: ClassVar[int] = 0
     huge_inputs: ClassVar[Sequence[str] | None] = None
+    kernels: ClassVar[Kernels | None] = None
 
     # What the op's signature says: names of tensors, and of lists of them.
     given: ClassVar[list[str]]
@@ -550,7 +552,9 @@ class OpTest:
             find_cuda()
         except ToolchainError as error:
             pytest.skip(error.message)
-        ensure_built(Variant(spec.only("cuda"), Target.cuda("9.0a")))
+        artifact = ensure_built(Variant(spec.only("cuda"), Target.cuda("9.0a")))
+        if self.kernels is not None:
+            self.kernels.check(artifact)
 
 
 def _may_raise(function: Any, error: type[Exception]) -> bool:

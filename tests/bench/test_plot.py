@@ -20,17 +20,31 @@ def test_without_matplotlib_one_sentence_says_how_to_get_it(monkeypatch: pytest.
     assert error.value.hint == "pip install 'kjit[bench]'"
 
 
-def test_every_sweep_is_a_picture(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "pictures"),
+    [
+        ([("def bytes_moved", "def _")], ["scale.png"]),
+        ([], ["scale.png", "scale-bandwidth.png"]),
+        (
+            [("    return 100 * n", "    return 100 * n\n\ndef flops(n, device, dtype):\n    return 300 * n")],
+            ["scale.png", "scale-bandwidth.png", "scale-roofline.png"],
+        ),
+    ],
+)
+def test_a_sweep_has_as_many_pictures_as_there_are_numbers_for(
+    run: Run, tmp_path: Path, changes: list[tuple[str, str]], pictures: list[str]
+) -> None:
     pytest.importorskip("matplotlib")
-    (path,) = write_plots(run(), tmp_path / "plots")
-    assert path.name == "scale.png"
-    assert path.read_bytes().startswith(b"\x89PNG")
+    paths = write_plots(run(*changes), tmp_path / "plots")
+    assert [path.name for path in paths] == pictures
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 
 
 def test_sweeps_of_one_name_get_a_number(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     report = run(("    triton.testing.Benchmark(", "    [triton.testing.Benchmark("), ("    )\n)", "    )] * 2\n)"))
-    assert [path.name for path in write_plots(report, tmp_path)] == ["scale.png", "scale-2.png"]
+    names = ["scale.png", "scale-bandwidth.png", "scale-2.png", "scale-2-bandwidth.png"]
+    assert [path.name for path in write_plots(report, tmp_path)] == names
 
 
 def test_sizes_that_are_not_numbers_are_put_side_by_side(run: Run, tmp_path: Path) -> None:
@@ -41,4 +55,4 @@ def test_sizes_that_are_not_numbers_are_put_side_by_side(run: Run, tmp_path: Pat
         ("100 * n", "100"),
         ('"scale"', '"a/b c"'),
     )
-    assert [path.name for path in write_plots(report, tmp_path)] == ["a_b_c.png"]
+    assert [path.name for path in write_plots(report, tmp_path)] == ["a_b_c.png", "a_b_c-bandwidth.png"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -65,8 +66,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-def _measure_here(_: Project, files: list[Path], *, is_quick: bool) -> dict[str, float] | str:
+def _measure_here(_: Project, files: list[Path], *, is_quick: bool, tells: bool = False) -> dict[str, float] | str:
     """Benchmarks whose times are made up need no process of their own."""
+    del tells
     with prints_to_stderr(), quick() if is_quick else nullcontext():
         return repeat._measure([sweep for file in files for sweep in collect._sweeps_in(file)])
 
@@ -170,7 +172,12 @@ def test_plots_without_matplotlib_are_refused_before_anything_runs(
 def test_plots_are_written_into_the_folder(bench: Callable[..., Done], project: Path) -> None:
     pytest.importorskip("matplotlib")
     assert bench("--plot", "plots").status == 0
-    assert sorted(path.name for path in (project / "plots").iterdir()) == ["add.png", "scale.png"]
+    assert sorted(path.name for path in (project / "plots").iterdir()) == [
+        "add-bandwidth.png",
+        "add.png",
+        "scale-bandwidth.png",
+        "scale.png",
+    ]
 
 
 def test_a_file_that_fails_to_import_is_reported_and_hides_no_other(bench: Callable[..., Done], project: Path) -> None:
@@ -290,3 +297,73 @@ def test_a_benchmark_file_that_skips_itself_hides_no_other(project: Path, bench:
     assert shown.status == 1
     assert "benchmarks/bench_add.py: it fails to import: Skipped: no (line 2)" in shown.err
     assert len(json.loads(shown.out)["measurements"]) == 4
+
+
+@pytest.fixture
+def set_speed(project: Path) -> Callable[[float], None]:
+    """A function that sets the time of kjit's `scale` in this state of the project; git has one with 2.0."""
+
+    def set_to(time: float) -> None:
+        (project / "kernels" / "speed.txt").write_text(str(time))
+
+    file = project / "benchmarks" / "bench_scale.py"
+    speed = 'float((Path(__file__).parents[1] / "kernels" / "speed.txt").read_text())'
+    file.write_text("from pathlib import Path\n" + file.read_text().replace('"kjit": 2.0', f'"kjit": {speed}'))
+    set_to(2.0)
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+        subprocess.run(["git", "-C", str(project), *who, *command], check=True)
+    return set_to
+
+
+@pytest.mark.parametrize(("time", "direction", "status"), [(3.0, "slower", 1), (1.0, "faster", 0), (2.0, "level", 0)])
+def test_a_revision_is_measured_in_the_same_run(
+    bench: Callable[..., Done], set_speed: Callable[[float], None], time: float, direction: str, status: int
+) -> None:
+    set_speed(time)
+    done = bench("scale", "--against", "HEAD", "--quick")
+    assert done.status == status
+    assert "against HEAD" in done.out
+    row = next(line for line in done.out.splitlines() if "scale (device=cpu" in line and "%" in line)
+    assert row.split()[-4:] == [f"{time:.3g}", f"{time / 2 - 1:+.1%}", "0.0%", direction]
+    assert done.err.count("pair ") == 5
+
+
+def test_one_pair_is_no_verdict_and_no_noise(bench: Callable[..., Done], set_speed: Callable[[float], None]) -> None:
+    set_speed(3.0)
+    done = bench("scale", "--against", "HEAD", "--quick", "--runs", "1")
+    row = next(line for line in done.out.splitlines() if "+50.0%" in line)
+    assert (done.status, row.split()[-4:]) == (0, ["+50.0%", "too", "few", "samples"])
+
+
+def test_todays_benchmark_is_measured_on_both_sides(
+    bench: Callable[..., Done], project: Path, set_speed: Callable[[float], None]
+) -> None:
+    set_speed(2.0)
+    file = project / "benchmarks" / "bench_scale.py"
+    file.write_text(file.read_text().replace("* n / 1000", "* n / 500"))
+    document = json.loads(bench("scale", "--against", "HEAD", "--json").out)
+    assert [(c["before_us"], c["now_us"]) for c in document["comparisons"]] == [(4.0, 4.0), (8.0, 8.0)]
+
+
+def test_an_unknown_revision_is_wrong_usage(bench: Callable[..., Done], set_speed: Callable[[float], None]) -> None:
+    set_speed(2.0)
+    done = bench("scale", "--against", "no-such-thing")
+    assert (done.status, "there is no revision 'no-such-thing'" in done.err) == (2, True)
+    assert bench("--against", "HEAD", "--baseline", "x.json").status == 2
+
+
+def test_what_cannot_be_measured_in_a_revision_is_said(
+    bench: Callable[..., Done], set_speed: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_speed(2.0)
+
+    def measure(project: Project, files: list[Path], *, is_quick: bool, tells: bool) -> dict[str, float] | str:
+        is_then = "kjit-revision" in str(project.root)
+        assert tells == is_then
+        return {} if is_then else _measure_here(project, files, is_quick=is_quick)
+
+    monkeypatch.setattr("kjit.bench.repeat._measure_in_a_process", measure)
+    done = bench("scale", "--against", "HEAD", "--quick", "--runs", "1")
+    assert done.status == 1
+    assert "the state of before: none of this can be measured there" in done.err

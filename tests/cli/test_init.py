@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,3 +64,27 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     done = kjit("init", "x", cwd=tmp_path)
     assert done.returncode == 2
     assert "is a file" in done.stderr
+
+
+def test_vs_code_gets_tasks_whose_errors_have_places(tmp_path: Path) -> None:
+    done = kjit("init", "--editor", "vscode", cwd=tmp_path)
+    assert ".vscode/tasks.json" in done.stdout.splitlines()
+    tasks = json.loads((tmp_path / ".vscode" / "tasks.json").read_text())["tasks"]
+    assert [task["label"] for task in tasks] == [
+        f"kjit {name}" for name in ("build", "test", "watch", "sanitize", "bench")
+    ]
+    pattern = re.compile(tasks[0]["problemMatcher"]["pattern"]["regexp"])
+    match = pattern.match("kernels/csrc/scale.cpp:20:20: error: expected ';' before '}' token")
+    assert match is not None
+    assert match.groups() == ("kernels/csrc/scale.cpp", "20", "20", "error", "expected ';' before '}' token")
+    assert pattern.match("error: scale<fp32_t> cpu does not compile.") is None
+
+
+def test_tasks_that_exist_are_kept_and_other_editors_are_refused(tmp_path: Path) -> None:
+    (tmp_path / ".vscode").mkdir()
+    (tmp_path / ".vscode" / "tasks.json").write_text("{}")
+    done = kjit("init", "--editor", "vscode", cwd=tmp_path)
+    assert (done.returncode, "exists and is kept" in done.stderr) == (0, True)
+    assert (tmp_path / ".vscode" / "tasks.json").read_text() == "{}"
+    done = kjit("init", "--editor", "vim", cwd=tmp_path)
+    assert (done.returncode, "--editor vscode" in done.stderr) == (2, True)

@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs" / "versions.md").read_text("utf-8")
 PROJECT = load_toml(ROOT / "pyproject.toml")["project"]
 
 # Documented, though the names do not look so.
-PROMISED = {"_asdict", "_fields", "_make", "_replace"}
+PROMISED = {"_asdict", "_exit", "_fields", "_make", "_replace"}
 
 
 def declared_pythons() -> list[str]:

@@ -1,0 +1,34 @@
+"""How does a command ask before it does what cannot be taken back?"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from kjit.cli import console
+from kjit.errors import UsageError
+
+
+def confirm(what: str, *, nothing: str, yes: bool) -> bool:
+    """Whether to go on.
+
+    Args:
+        what: the question: `Remove`.
+        nothing: what is said where the answer is no: `Nothing was removed.`
+        yes: it was answered on the command line.
+
+    Raises:
+        UsageError: nobody is there to ask.
+    """
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"there is nobody to ask whether to {what[:1].lower()}{what[1:]} this.",
+            hint="add --yes, or look with --dry-run",
+        )
+    if typer.confirm(f"{what}?", err=True):
+        return True
+    console.note(nothing)
+    return False

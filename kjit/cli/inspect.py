@@ -1,0 +1,220 @@
+"""`kjit inspect`: what the kernels of an op became, and what a change did to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kjit.cli import complete, console, text
+from kjit.errors import UsageError
+
+if TYPE_CHECKING:
+    from kjit.build.plan import Outcome
+    from kjit.inspection import Code, Difference
+    from kjit.project import Project
+    from kjit.spec import Spec, Target, Variant
+
+
+def inspect(
+    op: Annotated[str, typer.Argument(help="The op.", autocompletion=complete.ops)],
+    sass: Annotated[bool, typer.Option("--sass", help="Machine code, between the source lines it is of.")] = False,
+    ptx: Annotated[bool, typer.Option("--ptx", help="PTX, between the source lines it is of.")] = False,
+    resources: Annotated[
+        bool, typer.Option("--resources", help="A table: registers, spills, shared memory, widths of loads.")
+    ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against", metavar="REV|FILE", help="What is not as in this revision of git, or in this library or cubin."
+        ),
+    ] = None,
+    arch: Annotated[
+        list[str] | None,
+        typer.Option("--arch", metavar="LIST", help="CUDA architectures, like 8.0,9.0a; default the GPUs present."),
+    ] = None,
+    variant: Annotated[
+        str | None, typer.Option("--variant", metavar="TEXT", help="Only variants with this in their name.")
+    ] = None,
+    kernel: Annotated[
+        str | None, typer.Option("--kernel", metavar="TEXT", help="Only kernels with this in their name.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Show what the kernels of an op became: registers, spills, instructions, how wide they load and store.
+
+    Needs nvcc, and no GPU: --arch names the GPU to compile for. --sass and --ptx show one variant, the first unless
+    --variant names another.
+
+    Exit status 1: it does not compile.
+    """
+    from kjit import inspection
+    from kjit.build import plan
+    from kjit.build.cuda_tools import find_tool
+    from kjit.build.toolchain import resolve_archs
+    from kjit.project import find_project
+    from kjit.spec import Target
+
+    views = [name for name, on in (("--sass", sass), ("--ptx", ptx), ("--resources", resources)) if on]
+    views += ["--against"] if against is not None else []
+    if len(views) > 1 or (json and views and views[0] in ("--sass", "--ptx")):
+        raise UsageError(f"{' and '.join([*views, *(['--json'] if json else [])])} exclude each other.")
+    project = find_project()
+    find_tool("cuobjdump")
+    find_tool("nvdisasm")
+    specs = _specs(plan.collect_quickly(project, [op]), op, variant)
+    targets = [Target.cuda(each) for each in resolve_archs(arch or None)]
+    if sass or ptx:
+        specs, targets = specs[:1], targets[:1]
+    built = _build(specs, targets, ptx=ptx)
+    if ptx:
+        from kjit.build.machine_code import read_ptx
+
+        chosen, outcome = built[0]
+        assert outcome.artifact is not None  # it was built
+        console.say(chosen.label)
+        for line in inspection.ptx_listing(read_ptx(outcome.artifact.library), chosen.spec.cuda_files):
+            console.say(line)
+        return
+    codes = inspection.choose(_read(built), kernel)
+    if against is not None:
+        found = inspection.compare(_then(project, op, against, targets, variant), codes)
+        if json:
+            console.print_json([_difference(each) for each in found])
+        else:
+            _print_differences(found, against)
+    elif json:
+        console.print_json(inspection.to_json(codes))
+    elif resources:
+        _print_table(codes)
+    elif sass:
+        _print_sass(codes)
+    else:
+        _print(codes)
+
+
+def _specs(collected: object, op: str, variant: str | None) -> list[Spec]:
+    from kjit.build.plan import Collected
+
+    assert isinstance(collected, Collected)
+    for _, error in collected.failures:
+        raise error
+    specs = [spec for spec in collected.specs() if "cuda" in spec.kinds]
+    if not specs:
+        raise UsageError(f"op '{op}' has no CUDA source that it declares (kjit.module), so there is no machine code.")
+    chosen = [spec for spec in specs if variant is None or variant in spec.label]
+    if not chosen:
+        labels = ", ".join(spec.label for spec in specs)
+        raise UsageError(f"no variant of '{op}' has '{variant}' in its name.", hint=f"there is {labels}")
+    return chosen
+
+
+def _build(specs: Sequence[Spec], targets: Sequence[Target], *, ptx: bool = False) -> list[tuple[Variant, Outcome]]:
+    from kjit import inspection
+    from kjit.build.store import Store
+    from kjit.cli.build import build_variants, print_errors
+
+    variants = [inspection.variant_to_inspect(spec, target, ptx=ptx) for spec in specs for target in targets]
+    outcomes, _ = build_variants(variants, Store.open(), None, verbose=False, to_ship=False)
+    failures = [outcome.error for outcome in outcomes if outcome.error is not None]
+    if failures:
+        print_errors(failures)
+        raise typer.Exit(1)
+    return list(zip(variants, outcomes, strict=True))
+
+
+def _read(built: Sequence[tuple[Variant, Outcome]]) -> list[Code]:
+    from kjit import inspection
+
+    codes = []
+    for variant, outcome in built:
+        assert outcome.artifact is not None  # failures have ended it
+        codes.append(inspection.code_of(variant, outcome.artifact))
+    return codes
+
+
+def _then(project: Project, op: str, against: str, targets: Sequence[Target], variant: str | None) -> list[Code]:
+    from kjit import inspection
+    from kjit.revision import checked_out, declared_specs
+
+    path = Path(against)
+    if path.is_file():
+        return inspection.code_in_file(path)
+    with checked_out(project, against) as revision:
+        revision.project.check_ops([op])
+        specs = declared_specs(revision.project, [op]).get(op, [])
+        specs = [spec for spec in specs if "cuda" in spec.kinds and (variant is None or variant in spec.label)]
+        return _read(_build(specs, targets))
+
+
+def _print(codes: Sequence[Code]) -> None:
+    from kjit import inspection
+    from kjit.build.symbols import short_names
+
+    for code in codes:
+        console.say(code.label)
+        names = short_names([kernel.name for kernel in code.kernels])
+        for name, kernel in zip(names, code.kernels, strict=True):
+            console.say(f"  {name}")
+            for line in inspection.describe(kernel):
+                console.say(f"    {line}")
+
+
+def _print_table(codes: Sequence[Code]) -> None:
+    from kjit import inspection
+    from kjit.build.symbols import short_names
+
+    right = ("registers", "spills", "shared", "instructions")
+    table = text.table(("variant",), right, ("global loads", "global stores"))
+    for code in codes:
+        table.add_row(code.label, *[""] * (len(right) + 2))
+        names = short_names([kernel.name for kernel in code.kernels])
+        for name, kernel in zip(names, code.kernels, strict=True):
+            told = kernel.resources
+            row = ["-"] * 3
+            if told is not None:
+                row = [str(told.registers), text.size(told.spill_stores + told.spill_loads), text.size(told.shared)]
+            widths = [inspection.widths_of(kernel, kind) or "-" for kind in ("global loads", "global stores")]
+            table.add_row(f"  {_escaped(name)}", *row, str(kernel.size), *widths)
+    text.print_table(table)
+
+
+def _escaped(name: str) -> str:
+    from rich.markup import escape
+
+    return escape(name)
+
+
+def _print_sass(codes: Sequence[Code]) -> None:
+    from kjit import inspection
+    from kjit.build.symbols import short_names
+
+    for code in codes:
+        console.say(code.label)
+        names = short_names([kernel.name for kernel in code.kernels])
+        for name, kernel in zip(names, code.kernels, strict=True):
+            console.say(f"\n{name}: {inspection.needs(kernel)}")
+            for line in inspection.listing(code, kernel):
+                console.say(line)
+
+
+def _print_differences(found: Sequence[Difference], against: str) -> None:
+    variant = ""
+    for each in found:
+        if each.variant != variant:
+            variant = each.variant
+            console.say(f"{variant} against {against}")
+        if each.before is None or each.now is None:
+            console.say(f"  {each.kernel}: {'new' if each.before is None else 'gone'}")
+        elif not each.changed:
+            console.say(f"  {each.kernel}: as it was")
+        else:
+            console.say(f"  {each.kernel}")
+            for name, before, now in each.changed:
+                console.say(f"    {name}: {before} -> {now} ({now - before:+})")
+
+
+def _difference(each: Difference) -> dict[str, object]:
+    return {"variant": each.variant, "kernel": each.kernel, "before": each.before, "now": each.now}

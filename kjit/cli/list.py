@@ -1,0 +1,85 @@
+"""`kjit list`: the ops of the project."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kjit.cli import complete, console, text
+
+if TYPE_CHECKING:
+    from kjit.overview import OpSummary
+    from kjit.project import Project
+
+_SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
+_COLORS = {"built": "green", "stale": "yellow", "not built": "dim"}
+
+
+def list_ops(
+    ops: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """List the ops of the project: pattern, devices, dtypes, variants, and what is built of them.
+
+    Built or stale is said for the CPU, the GPUs of this machine, and what else the cache has something for.
+
+    Exit status 1: a wrapper cannot be imported.
+    """
+    from kjit.overview import summarize
+    from kjit.project import find_project
+
+    project = find_project()
+    found = summarize(project, ops or ())
+    if json:
+        console.print_json([_to_json(each, project) for each in found])
+    elif not found:
+        console.note(f"There is no op in {project.display(project.package_dir)}; `kjit new OP` makes one.")
+    else:
+        _print(found)
+    broken = [each for each in found if each.error is not None]
+    for each in broken:
+        console.print_error(f"{each.op}: {each.error}", None)
+    if broken:
+        raise typer.Exit(1)
+
+
+def _print(found: list[OpSummary]) -> None:
+    from rich.markup import escape
+
+    table = text.table(("op", "pattern", "devices", "dtypes"), ("variants",), ("state",))
+    for each in found:
+        states = [
+            f"{target.target} [{_COLORS[target.state]}]{target.state}[/]"
+            + (f" ({target.built} of {target.variants})" if 0 < target.built < target.variants else "")
+            for target in each.targets
+        ]
+        table.add_row(
+            each.op,
+            escape(each.pattern or "-"),
+            ",".join(each.devices) or "-",
+            ",".join(_SHORT.get(name, name) for name in each.dtypes) or "-",
+            str(each.variants),
+            "broken" if each.error is not None else ", ".join(states) or "-",
+        )
+    text.print_table(table)
+
+
+def _to_json(each: OpSummary, project: Project) -> dict[str, object]:
+    return {
+        "op": each.op,
+        "pattern": each.pattern,
+        "signature": each.signature,
+        "devices": list(each.devices),
+        "dtypes": list(each.dtypes),
+        "variants": each.variants,
+        "targets": [
+            {"target": one.target, "state": one.state, "built": one.built, "variants": one.variants}
+            for one in each.targets
+        ],
+        "files": [project.display(path) for path in each.files],
+        "error": each.error,
+    }

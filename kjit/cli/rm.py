@@ -1,0 +1,58 @@
+"""`kjit rm`: an op goes, with its files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kjit.cli import complete, console, text
+from kjit.cli.confirm import confirm
+
+if TYPE_CHECKING:
+    from kjit.project import Project
+    from kjit.scaffold.moving import Move
+
+
+def rm(
+    op: Annotated[str, typer.Argument(help="The op that goes.", autocompletion=complete.ops)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove what git could not bring back, too.")] = False,
+) -> None:
+    """Remove an op: wrapper, kernels, test and benchmark, after showing which files these are.
+
+    What else names the op is told and not changed: imports in other files, bundles. Where the project is under git,
+    files that differ from what is committed are refused.
+    """
+    from kjit.project import find_project
+    from kjit.scaffold.moving import is_under_git, plan_removal
+
+    project = find_project()
+    move = plan_removal(project, op, force=force)
+    for path, _ in move.moved:
+        console.say(text.path(path))
+    tell_rest(move, project, op)
+    if dry_run:
+        console.note("Nothing was removed (--dry-run).")
+        return
+    if not yes and not is_under_git(project.root):
+        console.note("The project is not under git: nothing brings these files back.")
+    if not confirm("Remove", nothing="Nothing was removed.", yes=yes):
+        return
+    move.files.write()
+    console.note(f"removed {text.count(len(move.moved), 'file')}; `kjit clean-cache {op}` removes what was built of it")
+
+
+def tell_rest(move: Move, project: Project, op: str) -> None:
+    """What names the op besides its own files."""
+    shown = 10
+    if move.mentions:
+        console.note(f"What names {op} elsewhere, and stays as it is:")
+    for each in move.mentions[:shown]:
+        console.note(f"  {project.display(each.path)}:{each.line}: {each.text}")
+    if len(move.mentions) > shown:
+        console.note(f"  and {len(move.mentions) - shown} more lines")
+    for folder in move.bundles:
+        name = project.display(folder)
+        console.note(f"The bundle {name} holds modules of {op}: `kjit build --out {name} --only` writes it without.")

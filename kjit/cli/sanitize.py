@@ -1,0 +1,200 @@
+"""`kjit sanitize`: the tests of ops under a sanitizer."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kjit import env
+from kjit.cli import complete, console, text
+from kjit.errors import KjitError, ToolchainError, UsageError
+
+if TYPE_CHECKING:
+    from kjit.project import Project
+    from kjit.sanitizing import Finding, Run
+
+_APPENDED = "NVCC_APPEND_FLAGS"  # nvcc's own variable, and so a part of the key
+
+
+def sanitize(
+    ops: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="OP", help="Only these ops; default all that have a test.", autocompletion=complete.ops),
+    ] = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tool", metavar="NAME", help="memcheck, racecheck, initcheck, synccheck; default all, one after another."
+        ),
+    ] = None,
+    sim: Annotated[bool, typer.Option("--sim", help="Use the simulator's checks, GPU or not.")] = False,
+    tests: Annotated[
+        str | None,
+        typer.Option("--tests", "-k", metavar="EXPRESSION", help="Only tests that match, as with pytest -k."),
+    ] = None,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="TIME", help="How long a tool may take, like 90s or 10m.")
+    ] = "5m",
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Run the tests of ops under compute-sanitizer, and say which mistakes they show: where, how often.
+
+    Without a GPU, and with --sim, they run in the simulator that looks at every access. Tests of torch.compile, CUDA
+    graphs and very large tensors are left out. Everything that was printed is kept in .kjit/sanitize.
+
+    Exit status 1: there is a mistake, a test failed, or the time was not enough.
+    """
+    from kjit import sanitizing
+    from kjit.cli.test import find_tests
+    from kjit.project import find_project, keep_folder
+    from kjit.runtime import gpus
+
+    limit = text.duration(timeout)
+    for name in tool or ():
+        if name not in sanitizing.TOOLS:
+            raise UsageError(f"'{name}' is no tool.", hint=f"the tools are {', '.join(sanitizing.TOOLS)}")
+    project = find_project()
+    files = find_tests(project, ops or [])
+    if importlib.util.find_spec("pytest") is None:
+        raise KjitError(f"pytest is not installed for {sys.executable}.", hint="pip install pytest")
+    wanted = list(ops or [file.stem.removeprefix("test_") for file in files])
+    found = gpus.visible_gpus()
+    simulated = sim or env.simulation() is not None or not found
+    if simulated and tool:
+        why = "there is no GPU here" if not found else "the simulator was asked for"
+        raise UsageError(f"--tool is for compute-sanitizer, and {why}.", hint="leave it out")
+    if not simulated:
+        _require_sanitizer()
+    elif not sim and env.simulation() is None:
+        console.note("There is no GPU here: the simulator looks for mistakes in CUDA kernels.")
+    folder = keep_folder(project, "sanitize")
+    environment = _environment(project, simulated=simulated)
+    kernels = _build(project, wanted, simulated=simulated)
+    name = "-".join(wanted) if len(wanted) <= 3 else f"{len(wanted)}-ops"
+    runs: list[Run] = []
+    for each in ("sim-check",) if simulated else tuple(tool or sanitizing.TOOLS):
+        console.note(f"{each}: {', '.join(text.path(file) for file in files)}")
+        run = sanitizing.run_tests(
+            each,
+            _pytest(project, files, tests),
+            environment,
+            folder,
+            name,
+            kernels=kernels,
+            limit=limit,
+        )
+        runs.append(run)
+        if not json:
+            _print(run, limit)
+        if run.status in (4, 5) and not run.failed:
+            raise KjitError(f"no test ran ({text.path(run.report)}).", hint="-k may leave all of them out")
+    if json:
+        console.print_json([_to_json(run) for run in runs])
+    if any(run.findings or run.failed or run.timed_out or run.status for run in runs):
+        raise typer.Exit(1)
+
+
+def _require_sanitizer() -> None:
+    from kjit.build.cuda_tools import find_tool
+
+    try:
+        find_tool("compute-sanitizer")
+    except ToolchainError as error:
+        raise ToolchainError(error.message, hint=f"{error.hint}; `kjit sanitize --sim` does without") from None
+
+
+def _environment(project: Project, *, simulated: bool) -> dict[str, str]:
+    """What the tests run with. The flag for nvcc is set for this process, too: it builds what they load."""
+    if simulated:
+        os.environ[env.SIM] = "check"
+    else:
+        os.environ[_APPENDED] = f"{os.environ.get(_APPENDED, '')} -lineinfo".strip()
+        os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+    path = os.pathsep.join(filter(None, [str(project.import_root), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def _build(project: Project, ops: Sequence[str], *, simulated: bool) -> list[str]:
+    """Build what the tests load; the names of its kernels."""
+    from kjit.build import plan
+    from kjit.build.store import Store
+    from kjit.cli.build import build_variants, print_errors
+    from kjit.cli.test import targets_of_tests
+    from kjit.runtime.declared import variants_of
+
+    collected = plan.collect_quickly(project, ops)
+    print_errors(error for _, error in collected.failures)
+    targets = targets_of_tests(collected.specs(), "sim-check" if simulated else None)
+    variants = [each for spec in collected.specs() for each in variants_of(spec, targets)]
+    outcomes = build_variants(variants, Store.open(), None, verbose=False, to_ship=False)[0] if variants else []
+    failures = [outcome.error for outcome in outcomes if outcome.error is not None]
+    print_errors(failures)
+    if failures or collected.failures:
+        console.note("No test was run.")
+        raise typer.Exit(1)
+    built = [outcome.artifact for outcome in outcomes if outcome.artifact is not None]
+    return list(dict.fromkeys(kernel.kernel for each in built for kernel in plan.report_of(each)[1]))
+
+
+def _pytest(project: Project, files: Sequence[Path], tests: str | None) -> list[str]:
+    from kjit.cli.test import START_PYTEST
+    from kjit.sanitizing import LEFT_OUT
+
+    left_out = f"not ({' or '.join(LEFT_OUT)})"
+    chosen = left_out if tests is None else f"({tests}) and {left_out}"
+    options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-k", chosen]
+    shown = [text.path(file) for file in files]
+    return [sys.executable, "-c", START_PYTEST, str(project.root), *options, *shown]
+
+
+def _print(run: Run, limit: float) -> None:
+    took = text.seconds(run.seconds)
+    if run.findings:
+        total = sum(each.count for each in run.findings)
+        console.say(f"{run.tool}: {text.count(len(run.findings), 'mistake')} in {text.count(total, 'report')} ({took})")
+        for each in run.findings:
+            console.say(f"  {_sentence(each)}")
+    elif not run.failed and not run.timed_out:
+        console.say(f"{run.tool}: nothing found ({took})")
+    own = [(test, why) for test, why in run.failed if not run.findings or run.tool != "sim-check"]
+    for test, why in own[:3]:
+        console.say(f"  failed: {test}: {why}")
+    if len(own) > 3:
+        console.say(f"  and {len(own) - 3} more tests failed")
+    if run.timed_out:
+        where = f" in {run.test}" if run.test else ""
+        console.print_error(
+            f"{run.tool} was ended after {text.seconds(limit)}{where}.",
+            "--timeout gives it longer, -k runs fewer tests; a kernel that never ends looks the same",
+        )
+    if run.findings or run.failed or run.timed_out:
+        console.note(f"  all of it: {text.path(run.report)}")
+
+
+def _sentence(each: Finding) -> str:
+    from kjit.build.diagnostics import shown_path
+
+    kernel = f"kernel {each.kernel} " if each.kernel else ""
+    where = f", at {shown_path(each.file)}:{each.line}" if each.file else ""
+    times = f" ({each.count} times)" if each.count > 1 else ""
+    example = f"\n      for example {each.example}" if each.example else ""
+    return f"{kernel}{each.what}{where}{times}{example}"
+
+
+def _to_json(run: Run) -> dict[str, object]:
+    return {
+        "tool": run.tool,
+        "findings": [asdict(each) for each in run.findings],
+        "failed": [{"test": test, "error": why} for test, why in run.failed],
+        "timed_out": run.timed_out,
+        "test": run.test if run.timed_out else None,
+        "seconds": round(run.seconds, 3),
+        "report": str(run.report),
+    }

@@ -1,0 +1,218 @@
+"""`kjit watch`: on every save, build what changed and test it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kjit import env
+from kjit.cli import complete, console, text
+
+if TYPE_CHECKING:
+    from kjit.build.plan import Collected, Outcome
+    from kjit.errors import KjitError
+    from kjit.project import Project
+    from kjit.spec import Variant
+    from kjit.standby import Standby
+
+# Tests that compile for themselves, or take long: `kjit test` runs them.
+_LONG = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without_a_gpu")
+_IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.build.plan", "kjit.cli.build", "kjit.cli.test")
+
+
+def watch(
+    ops: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
+    ] = None,
+    bench: Annotated[
+        bool, typer.Option("--bench", help="Run the benchmarks, too: how much faster than before the change?")
+    ] = False,
+    sim: Annotated[bool, typer.Option("--sim", help="Run CUDA kernels in the simulator, GPU or not.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run them in the simulator that looks for mistakes in them.")
+    ] = False,
+) -> None:
+    """Build and test ops whenever a file of theirs is saved; Ctrl-C ends it.
+
+    What changed is built; where it compiles, the op's quick tests run. The first error is shown and nothing after it.
+    Kernels, headers of the project, wrappers, tests and benchmarks are watched.
+    """
+    from kjit import watching
+    from kjit.project import find_project
+    from kjit.standby import Standby
+
+    watching.require_watchfiles()
+    project = find_project()
+    chosen = project.check_ops(list(ops or ()))
+    environment = dict(os.environ)
+    if sim or check:
+        environment[env.SIM] = "check" if check else "1"
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")])
+    )
+    standby = Standby("kjit.cli.watch:do_round", _IMPORTS, environment)
+    watcher = watching.Watcher(project.root)
+    state: dict[str, Any] = {"artifacts": {}, "failed": [], "times": {}}
+    changed: list[Path] = []
+    try:
+        watcher.watch(watching.folders(project))
+        while True:
+            state = _round(standby, project, chosen, changed, state, bench=bench)
+            watcher.watch(map(Path, state.pop("folders")))
+            changed = watcher.wait()
+    except KeyboardInterrupt:
+        console.note("Stopped.")
+    finally:
+        watcher.end()
+        standby.end()
+
+
+def _round(
+    standby: Standby,
+    project: Project,
+    ops: Sequence[str],
+    changed: Sequence[Path],
+    state: dict[str, Any],
+    *,
+    bench: bool,
+) -> dict[str, Any]:
+    if console.is_terminal() and not env.is_in_ci():
+        console.out().clear()
+    names = ", ".join(text.path(path) for path in changed[:4]) + (" and more" if len(changed) > 4 else "")
+    console.say(f"{time.strftime('%H:%M:%S')}  {names or ', '.join(ops)}")
+    began = time.monotonic()
+    request = {
+        "pyproject": str(project.root / "pyproject.toml"),
+        "ops": list(ops),
+        "changed": [str(path) for path in changed],
+        "bench": bench,
+        **state,
+    }
+    answer: dict[str, Any] = standby.do(request)
+    console.say(f"{answer.pop('said')} ({time.monotonic() - began:.1f} s); waiting for changes, Ctrl-C ends it")
+    return answer
+
+
+def do_round(request: dict[str, Any]) -> dict[str, Any]:
+    """Build, test and measure what a change concerns, in a process of its own.
+
+    Returns:
+        What the next round wants to know: artifacts, what failed, times; `folders`, to be watched; and `said`, one line
+        on how it ended.
+    """
+    from kjit.build import plan
+    from kjit.cli.build import print_errors
+    from kjit.project import read_project
+    from kjit.watching import concerned, folders
+
+    project = read_project(Path(request["pyproject"]))
+    ops: list[str] = [op for op in request["ops"] if op in project.ops()]
+    collected = plan.collect(project, ops)
+    answer = {
+        "artifacts": request["artifacts"],
+        "failed": request["failed"],
+        "times": request["times"],
+        "folders": [str(folder) for folder in folders(project, collected.specs())],
+    }
+    if collected.failures:
+        print_errors([collected.failures[0][1]])
+        bad = {*request["failed"], *(op for op, _ in collected.failures)}
+        return {**answer, "failed": sorted(bad), "said": "the wrapper cannot be imported"}
+    artifacts, error, broken = _build(collected)
+    wanted = concerned(
+        project,
+        ops,
+        [Path(path) for path in request["changed"]],
+        request["artifacts"],
+        artifacts,
+        request["failed"],
+    )
+    if error is not None:
+        print_errors([error])
+        return {**answer, "failed": sorted({*request["failed"], *broken}), "said": "it does not compile"}
+    answer = {**answer, "artifacts": artifacts, "failed": [op for op in request["failed"] if op not in wanted]}
+    tests = [project.test_path(op) for op in wanted if project.test_path(op).is_file()]
+    if not wanted:
+        return {**answer, "said": "nothing that is watched depends on it"}
+    if not tests:
+        said = f"built; without a test: {', '.join(wanted)}"
+    elif (status := _test(project, tests)) != 0:
+        return {**answer, "failed": wanted, "said": f"a test failed{'' if status == 1 else f' (pytest: {status})'}"}
+    else:
+        said = f"{', '.join(wanted)}: tests pass"
+    if request["bench"]:
+        answer["times"] = {**answer["times"], **_measure(project, wanted, answer["times"])}
+    return {**answer, "said": said}
+
+
+def _build(collected: Collected) -> tuple[dict[str, list[str]], KjitError | None, list[str]]:
+    """The artifacts of each op, the first error, and the ops that did not compile."""
+    from kjit.build.store import Store
+    from kjit.cli.build import build_variants
+    from kjit.cli.test import targets_of_tests
+    from kjit.runtime.declared import variants_of
+
+    targets = targets_of_tests(collected.specs(), env.simulation())
+    by_op: dict[str, list[Variant]] = {}
+    for op, specs in collected.modules:
+        by_op.setdefault(op, []).extend(each for spec in specs for each in variants_of(spec, targets))
+    variants = list(dict.fromkeys(each for every in by_op.values() for each in every))
+    store = Store.open()
+    outcomes: list[Outcome] = build_variants(variants, store, None, verbose=False, to_ship=False)[0] if variants else []
+    by_variant = {outcome.variant: outcome for outcome in outcomes}
+    artifacts = {
+        op: [a.path for each in every if (a := by_variant[each].artifact) is not None] for op, every in by_op.items()
+    }
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    bad = {op for op, every in by_op.items() for each in failed if each.variant in every}
+    return artifacts, failed[0].error if failed else None, sorted(bad)
+
+
+def _test(project: Project, files: Sequence[Path]) -> int:
+    """pytest's exit status. The first failure ends it."""
+    import pytest
+
+    sys.path[:] = [str(project.root), *filter(None, sys.path)]
+    quick = f"not ({' or '.join(_LONG)})"
+    shown = [text.path(path) for path in files]
+    options = ["-x", "-q", "--no-header", "--tb=short", "--ff", "-k", quick, "-p", "no:warnings"]
+    return int(pytest.main([*options, *shown]))
+
+
+def _measure(project: Project, ops: Sequence[str], before: dict[str, float]) -> dict[str, float]:
+    """The times of the ops' benchmarks, told beside those of before."""
+    from kjit.bench import collect, report
+    from kjit.bench.sweep import run_sweeps
+    from kjit.benchmark import quick
+    from kjit.project import prints_to_stderr
+
+    files = [project.benchmark_path(op) for op in ops if project.benchmark_path(op).is_file()]
+    times: dict[str, float] = {}
+    if not files:
+        console.note(f"without a benchmark: {', '.join(ops)}")
+        return times
+    with quick():
+        sweeps, failures = collect.load_sweeps(project, files)
+        with prints_to_stderr():
+            measured = run_sweeps([sweep.only_first() for sweep in sweeps])
+    rows = []
+    for m in measured.measurements:
+        if m.time is None:
+            continue
+        name = f"{m.sweep.name} {', '.join(f'{key}={value}' for key, value in m.args.items())}"
+        times[name] = m.time.median
+        was = before.get(name)
+        change = "" if was is None else f"{m.time.median / was - 1:+.1%}"
+        rows.append((name, "" if was is None else report.number(was), report.number(m.time.median), change))
+    if rows:
+        text.print_rows(("benchmark", "before (us)", "now (us)", "change"), rows, ("before (us)", "now (us)", "change"))
+    for failed in report.describe_failures([*failures, *measured.failures]):
+        console.note(f"not measured: {failed}")
+    return times

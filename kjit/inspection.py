@@ -1,0 +1,298 @@
+"""What did the kernels of an op become, and what did a change do to them?
+
+An op is built once more with `-lineinfo`, and with PTX where that is asked for: that is an artifact of its own in the
+cache, with the same instructions. It needs nvcc and no GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kjit.build.diagnostics import shown_path
+from kjit.build.machine_code import Instruction, Kernel, Place, read_library
+from kjit.build.plan import report_of
+from kjit.build.store import Artifact
+from kjit.build.symbols import base_name, demangle, short_names
+from kjit.build.toolchain import kjit_include
+from kjit.errors import KjitError, UsageError
+from kjit.spec import Spec, Target, Variant
+
+_ACCESSES = ("global loads", "global stores", "global to shared copies", "shared loads", "shared stores")
+_RESOURCES = ("registers", "spills (B)", "stack (B)", "static shared memory (B)")
+_LOCAL = ("local loads", "local stores")
+
+
+@dataclass(frozen=True)
+class Code:
+    """The kernels of one variant.
+
+    Args:
+        label: `scale<fp32_t> cuda:sm_90a`.
+        sources: the op's own files; a place in one of them is shown before one in a header.
+    """
+
+    label: str
+    kernels: tuple[Kernel, ...]
+    sources: tuple[str, ...] = ()
+
+
+def variant_to_inspect(spec: Spec, target: Target, *, ptx: bool = False) -> Variant:
+    """`spec` for `target`, with line information, and with PTX besides machine code if `ptx`.
+
+    Raises:
+        UsageError: it has no CUDA side.
+    """
+    cuda = spec.only("cuda")
+    virtual = (
+        [f"-gencode=arch=compute_{arch.digits},code=compute_{arch.digits}" for arch in target.archs] if ptx else []
+    )
+    return Variant(with_flags(cuda, "-lineinfo", *virtual), target)
+
+
+def with_flags(spec: Spec, *flags: str) -> Spec:
+    """`spec` with further flags for nvcc."""
+    return Spec(
+        spec.name,
+        *spec.args,
+        cpp_files=spec.cpp_files,
+        cuda_files=spec.cuda_files,
+        cpp_wrappers=spec.cpp_wrappers,
+        cuda_wrappers=spec.cuda_wrappers,
+        extra_cflags=spec.extra_cflags,
+        extra_cuda_cflags=(*spec.extra_cuda_cflags, *flags),
+        extra_ldflags=spec.extra_ldflags,
+        extra_include_paths=spec.extra_include_paths,
+    )
+
+
+def code_of(variant: Variant, artifact: Artifact) -> Code:
+    """What is in the library of a variant that was built.
+
+    Raises:
+        ToolchainError: cuobjdump or nvdisasm is not installed.
+    """
+    kernels = read_library(artifact.library, report_of(artifact)[1])
+    return Code(variant.label, tuple(kernels), variant.spec.cuda_files)
+
+
+def code_in_file(path: Path) -> list[Code]:
+    """What is in a library, a cubin, or a file that `kjit inspect --json` wrote (numbers only).
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if path.suffix not in (".so", ".cubin"):
+        raise UsageError(
+            f"'{path}' is no library and no cubin.", hint="name an .so, a .cubin, or a revision: --against HEAD"
+        )
+    return [Code(path.stem, tuple(read_library(path)))]
+
+
+def place_of(instruction: Instruction, sources: Sequence[str]) -> Place | None:
+    """Where an instruction belongs for its author: in the op's own files, else where it stands."""
+    own = [place for place in instruction.places if os.path.normpath(place[0]) in sources]
+    return next(iter(own or instruction.places), None)
+
+
+def describe(kernel: Kernel) -> list[str]:
+    """A kernel in some lines: what it needs, how wide it loads and stores, what its instructions do."""
+    return [needs(kernel), accesses(kernel), mix(kernel)]
+
+
+def needs(kernel: Kernel) -> str:
+    """`40 registers, no spills, 1152 B of static shared memory, 357 instructions`."""
+    parts = []
+    told = kernel.resources
+    if told is not None:
+        spilled = told.spill_stores + told.spill_loads
+        parts.append(f"{told.registers} registers")
+        parts.append(f"{spilled} B of spills" if spilled else "no spills")
+        if told.stack:
+            parts.append(f"{told.stack} B of stack")
+        if told.shared:
+            parts.append(f"{told.shared} B of static shared memory")
+    return ", ".join([*parts, f"{kernel.size} instructions"])
+
+
+def accesses(kernel: Kernel) -> str:
+    """`global loads 4 x 128 bit, global stores 2 x 128 bit`, widest first."""
+    kinds = [kind for kind in (*_ACCESSES, *_LOCAL, "generic loads", "generic stores") if kernel.widths(kind)]
+    return "; ".join(f"{kind} {widths_of(kernel, kind)}" for kind in kinds) or "no loads and stores"
+
+
+def widths_of(kernel: Kernel, kind: str) -> str:
+    """`4 x 128 bit, 1 x 32 bit`; empty where there are none."""
+    return ", ".join(f"{count} x {bits} bit" for bits, count in sorted(kernel.widths(kind).items(), reverse=True))
+
+
+def mix(kernel: Kernel) -> str:
+    """`fp32 66, integers 167`, what is most first, without loads and stores."""
+    kinds = [(kind, count) for kind, count in kernel.kinds.most_common() if not kernel.widths(kind)]
+    return ", ".join(f"{kind} {count}" for kind, count in kinds)
+
+
+def listing(code: Code, kernel: Kernel) -> Iterator[str]:
+    """A kernel's instructions, each run of them below the line of the sources that it comes from."""
+    at: Place | None = None
+    for each in kernel.instructions:
+        place = place_of(each, code.sources)
+        if place is not None and place != at:
+            yield source_line(place)
+        at = place
+        yield f"    {each.address:04x}  {each.text}"
+
+
+def source_line(place: Place) -> str:
+    """`kernels/csrc/scale.cuh:21  out = x * alpha;`, and `<kjit/device.cuh>:76` for a header of kjit's."""
+    include = f"{os.path.normpath(kjit_include())}{os.sep}"
+    path = os.path.normpath(place[0])
+    shown = f"<{path[len(include) :]}>" if path.startswith(include) else shown_path(path)
+    return f"{shown}:{place[1]}  {_text_of(place)}".rstrip()
+
+
+_lines: dict[str, list[str]] = {}
+
+
+def _text_of(place: Place) -> str:
+    file, line = place
+    if file not in _lines:
+        try:
+            _lines[file] = Path(file).read_text("utf-8", "replace").splitlines()
+        except OSError:
+            _lines[file] = []
+    lines = _lines[file]
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+
+def ptx_listing(text: str, sources: Sequence[str]) -> Iterator[str]:
+    """PTX as cuobjdump prints it, with lines of the sources in the place of `.loc`, and kernels as C++ names them."""
+    files = {int(number): path for number, path in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', text, re.MULTILINE)}
+    at: Place | None = None
+    chain: list[Place] = []
+    skipping = False
+    text = text[text.index(".version") :]
+    for symbol in dict.fromkeys(re.findall(r"^(?:\.\w+ )*\.(?:entry|func)\b.*?(_Z\w+)", text, re.MULTILINE)):
+        text = text.replace(f"{symbol}_param_", "param_").replace(symbol, demangle(symbol))
+    for line in text.splitlines():
+        loc = re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line)
+        if loc is not None:
+            place = (files.get(int(loc[1]), "?"), int(loc[2]))
+            chain = [*chain, place] if "inlined_at" in line and chain else [place]
+            continue
+        if re.match(r"\s*\.section\s", line):
+            skipping = True
+        elif skipping and not line.strip():
+            skipping = False
+        if skipping or not line.strip() or re.match(r"\s*\.file\s", line):
+            continue
+        if chain:
+            own = [place for place in chain if os.path.normpath(place[0]) in sources]
+            place = own[-1] if own else chain[-1]
+            if place != at:
+                yield source_line(place)
+                at = place
+            chain = []
+        yield f"    {line.rstrip()}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a change did to a kernel: numbers before and now, by what they count.
+
+    Args:
+        before, now: None where there is no such kernel.
+    """
+
+    variant: str
+    kernel: str
+    before: Mapping[str, int] | None
+    now: Mapping[str, int] | None
+
+    @property
+    def changed(self) -> list[tuple[str, int, int]]:
+        """What is not as it was: name, before, now."""
+        before, now = self.before or {}, self.now or {}
+        # Of registers and the like one of the two may say nothing.
+        names = [n for n in dict.fromkeys((*before, *now)) if n not in _RESOURCES or (n in before and n in now)]
+        return [(n, before.get(n, 0), now.get(n, 0)) for n in names if before.get(n, 0) != now.get(n, 0)]
+
+
+def compare(before: Sequence[Code], now: Sequence[Code]) -> list[Difference]:
+    """Each kernel with the one of the same name in the same variant; where one file has all (`before` has one code
+    and its label is no variant's), with the one of the same name in it."""
+    found = []
+    whole = before[0] if len(before) == 1 and before[0].label not in {code.label for code in now} else None
+    for code in now:
+        then = whole or next((each for each in before if each.label == code.label), None)
+        old = {} if then is None else {_alike(kernel): kernel for kernel in then.kernels}
+        names = short_names([kernel.name for kernel in code.kernels])
+        for name, kernel in zip(names, code.kernels, strict=True):
+            match = old.pop(_alike(kernel), None)
+            found.append(Difference(code.label, name, None if match is None else numbers(match), numbers(kernel)))
+        if whole is None:
+            gone = list(old.values())
+            names = short_names([kernel.name for kernel in gone])
+            found += [Difference(code.label, n, numbers(k), None) for n, k in zip(names, gone, strict=True)]
+    return found
+
+
+def _alike(kernel: Kernel) -> tuple[str, str]:
+    return kernel.name, kernel.arch
+
+
+def numbers(kernel: Kernel) -> dict[str, int]:
+    """What is compared: registers, spills, instructions, and how many there are of each kind and width."""
+    told = kernel.resources
+    counted: dict[str, int] = {}
+    if told is not None:
+        amounts = (told.registers, told.spill_stores + told.spill_loads, told.stack, told.shared)
+        counted = dict(zip(_RESOURCES, amounts, strict=True))
+    counted["instructions"] = kernel.size
+    for kind, count in kernel.kinds.most_common():
+        widths = kernel.widths(kind)
+        counted |= {f"{kind}, {bits} bit": n for bits, n in sorted(widths.items(), reverse=True)} or {kind: count}
+    return counted
+
+
+def to_json(codes: Sequence[Code]) -> list[dict[str, Any]]:
+    """For `--json`: an element a kernel."""
+    return [
+        {
+            "variant": code.label,
+            "kernel": kernel.name,
+            "arch": kernel.arch,
+            "instructions": kernel.size,
+            "resources": None if kernel.resources is None else asdict(kernel.resources),
+            "kinds": dict(kernel.kinds.most_common()),
+            "widths": {
+                kind: {str(bits): count for bits, count in sorted(kernel.widths(kind).items())}
+                for kind in (*_ACCESSES, *_LOCAL)
+                if kernel.widths(kind)
+            },
+        }
+        for code in codes
+        for kernel in code.kernels
+    ]
+
+
+def choose(codes: Sequence[Code], kernel: str | None) -> list[Code]:
+    """Only the kernels whose name contains `kernel`.
+
+    Raises:
+        KjitError: there is none.
+    """
+    if kernel is None:
+        return list(codes)
+    chosen = [
+        Code(code.label, tuple(each for each in code.kernels if kernel in each.name), code.sources) for code in codes
+    ]
+    chosen = [code for code in chosen if code.kernels]
+    if not chosen:
+        known = dict.fromkeys(base_name(each.name) or each.name for code in codes for each in code.kernels)
+        raise KjitError(f"no kernel has '{kernel}' in its name.", hint=f"there is {', '.join(known) or 'none'}")
+    return chosen

@@ -1,0 +1,168 @@
+"""Which ops does a project have, and what is built of each?
+
+A wrapper is asked what it declares (without torch, where it can be imported without), and what `kjit new` has written
+at its top is read. What is built is looked up for the CPU, for the GPUs of this machine, and for each target that the
+cache has something of this op for: so a machine without a GPU says, too, what was built for one.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kjit.build import plan
+from kjit.build.store import Store
+from kjit.build.toolchain import gpu_archs
+from kjit.errors import UsageError
+from kjit.project import Project
+from kjit.runtime.declared import variants_of
+from kjit.scaffold.dtypes import DTYPES
+from kjit.spec import CudaArch, Side, Spec, Target
+
+_SOURCES = (".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
+
+State = Literal["built", "stale", "not built"]
+
+
+@dataclass(frozen=True)
+class TargetState:
+    """What is built of an op for a target: `built` of `variants`.
+
+    Args:
+        was_built: the cache has artifacts of it, of today's sources or of others.
+    """
+
+    target: str
+    built: int
+    variants: int
+    was_built: bool
+
+    @property
+    def state(self) -> State:
+        if self.built == self.variants:
+            return "built"
+        return "stale" if self.was_built else "not built"
+
+
+@dataclass(frozen=True)
+class OpSummary:
+    """An op of a project.
+
+    Args:
+        pattern, signature: what `kjit new` wrote into the wrapper's docstring; None where it says nothing of the kind.
+        devices: what it has a source for.
+        dtypes: those among its variants' arguments, by torch's names.
+        variants: how many modules it declares.
+        files: wrapper, sources, test and benchmark, as far as they exist.
+        error: why the wrapper cannot be asked.
+    """
+
+    op: str
+    pattern: str | None
+    signature: str | None
+    devices: tuple[Side, ...]
+    dtypes: tuple[str, ...]
+    variants: int
+    targets: tuple[TargetState, ...]
+    files: tuple[Path, ...]
+    error: str | None = None
+
+
+def summarize(project: Project, ops: Sequence[str] = ()) -> list[OpSummary]:
+    """What there is to say of `ops`, by default of all ops of the project.
+
+    Raises:
+        UsageError: there is no such op.
+    """
+    names = project.check_ops(list(ops))
+    collected = plan.collect_quickly(project, names)
+    specs: dict[str, list[Spec]] = {}
+    for op, found in collected.modules:
+        specs.setdefault(op, []).extend(found)
+    errors = {op: error.message for op, error in collected.failures}
+    store = Store.open()
+    in_cache: dict[str, set[str]] = {}
+    for entry in store.entries():
+        in_cache.setdefault(entry.op, set()).add(entry.target)
+    here = [Target("cpu"), *map(Target.cuda, gpu_archs())]
+    return [_summarize(project, op, specs.get(op, []), errors.get(op), store, in_cache, here) for op in names]
+
+
+def _summarize(
+    project: Project,
+    op: str,
+    specs: Sequence[Spec],
+    error: str | None,
+    store: Store,
+    in_cache: dict[str, set[str]],
+    here: Sequence[Target],
+) -> OpSummary:
+    cached = set().union(*(in_cache.get(spec.name, set()) for spec in specs))
+    targets = dict.fromkeys((*here, *_targets(sorted(cached))))
+    states = []
+    for target in targets:
+        variants = [variant for spec in specs for variant in variants_of(spec, [target])]
+        if variants:
+            built = sum(outcome.state == "hit" for outcome in plan.look_up_all(variants, store))
+            states.append(TargetState(str(target), built, len(variants), str(target) in cached))
+    text = _docstring(project.wrapper_path(op))
+    return OpSummary(
+        op=op,
+        pattern=_said(text, "Pattern"),
+        signature=_said(text, "Signature"),
+        devices=tuple(side for side in ("cuda", "cpu") if any(side in spec.kinds for spec in specs)),
+        dtypes=tuple(dict.fromkeys(DTYPES[arg].name for spec in specs for arg in spec.args if arg in _CPP_NAMES)),
+        variants=len(specs),
+        targets=tuple(states),
+        files=tuple(files_of(project, op, specs)),
+        error=error,
+    )
+
+
+_CPP_NAMES = frozenset(dtype.cpp for dtype in DTYPES.values() if dtype.cpp != "bool")
+
+
+def files_of(project: Project, op: str, specs: Iterable[Spec] = ()) -> list[Path]:
+    """The files of an op that exist: wrapper, sources, test, benchmark. Sources are those that carry the op's name, and
+    those that `specs` name inside of the project."""
+    own = sorted(path for path in project.csrc_dir.glob(f"{op}.*") if path.suffix in _SOURCES)
+    named = [Path(name) for spec in specs for name in (*spec.cuda_files, *spec.cpp_files)]
+    named = [path for path in named if path.is_relative_to(project.root)]
+    every = (project.wrapper_path(op), *own, *named, project.test_path(op), project.benchmark_path(op))
+    return [path for path in dict.fromkeys(every) if path.is_file()]
+
+
+def _targets(names: Iterable[str]) -> Iterable[Target]:
+    """The targets that the cache has something for and that a call may ask for; those of bundles are none."""
+    for name in names:
+        kind, _, rest = name.partition(":")
+        with contextlib.suppress(UsageError):
+            if kind == "cuda" and "+" not in rest:
+                yield Target.cuda(_arch(rest))
+            elif name in _PLAIN:
+                yield _PLAIN[name]
+
+
+_PLAIN = {str(target): target for target in (Target("cpu"), Target("sim"), Target("sim-check"))}
+
+
+def _arch(name: str) -> CudaArch:
+    match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", name)
+    return CudaArch.parse(f"{match[1]}.{match[2]}{match[3]}" if match else name)
+
+
+def _docstring(path: Path) -> str:
+    try:
+        return ast.get_docstring(ast.parse(path.read_bytes())) or ""
+    except (OSError, SyntaxError, ValueError):
+        return ""
+
+
+def _said(text: str, what: str) -> str | None:
+    match = re.search(rf"^{what}: (.+(?:\n[ \t]+\S.*)*)", text, re.MULTILINE)
+    return None if match is None else " ".join(match[1].split())

@@ -1,0 +1,394 @@
+"""What holds a kernel up? One call of an op's benchmark under Nsight Compute, and in some lines what it has counted.
+
+The benchmark runs as in `kjit bench`, with the inputs of one of its points, but calls the op twice: to warm up, and
+while the profiler looks (`--profile-from-start off`). Of the many counters, those are read that decide: which of
+memory and compute is near its peak, how many warps wait for what, and what the usual mistakes show in (loads that are
+not coalesced, bank conflicts, spills).
+
+Counters are often not permitted to users (`ERR_NVGPUCTRPERM`). Then PyTorch's profiler tells the launch, and the
+benchmark the time and the bandwidth.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kjit.bench.sweep import Sweep, describe, plain
+from kjit.build.cuda_tools import find_tool
+from kjit.build.symbols import function_name, short_names
+from kjit.errors import KjitError, UsageError
+from kjit.project import Project
+
+FORBIDDEN = "ERR_NVGPUCTRPERM"
+
+_START = (
+    "import sys; sys.path[:] = filter(None, sys.path);"
+    " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+    " from kjit.profiling import main; main()"
+)
+_STALLS = "smsp__average_warps_issue_stalled_"
+# What no section of the full set is sure to bring.
+_METRICS = (
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "smsp__sass_data_bytes_mem_global_op_ld.sum",
+    "smsp__sass_data_bytes_mem_global_op_st.sum",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "l1tex__t_requests_pipe_lsu_mem_local_op_ld.sum",
+    "l1tex__t_requests_pipe_lsu_mem_local_op_st.sum",
+    "lts__t_sector_hit_rate.pct",
+    "l1tex__t_sector_hit_rate.pct",
+)
+_SECTOR = 32  # bytes
+_NEAR = 60.0  # percent of a peak, from which on it is what limits
+_WASTED = 50.0  # percent of the bytes that are used, below which loads are not coalesced
+_CONFLICTS = 0.25  # of the wavefronts of shared memory, from which on they are conflicts
+
+
+class NotPermittedError(KjitError):
+    """The driver does not let this user read counters."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel under the profiler: its name and its counters, in their base units."""
+
+    kernel: str
+    grid: str
+    block: str
+    metrics: Mapping[str, float]
+
+    def get(self, *names: str) -> float | None:
+        """The first of these counters that was taken."""
+        return next((self.metrics[name] for name in names if name in self.metrics), None)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a benchmark: what is called, with which arguments, by which provider."""
+
+    sweep: Sweep
+    args: Mapping[str, Any]
+    provider: object
+
+    @property
+    def label(self) -> str:
+        return f"{self.sweep.name}: {describe(plain(self.args), str(self.provider))}"
+
+
+def choose_point(sweeps: Sequence[Sweep], text: str | None = None) -> Point:
+    """The last point of the first sweep, mostly the largest; with `text` the last that has all of its words.
+
+    Args:
+        text: `size=4096 dtype=float16`.
+
+    Raises:
+        UsageError: there is no such point.
+    """
+    points = [Point(sweep, args, sweep.providers[0]) for sweep in sweeps for args in sweep.arguments()]
+    if not points:
+        raise UsageError("the benchmark has no points.")
+    if text is None:
+        return [point for point in points if point.sweep is points[0].sweep][-1]
+    words = text.replace(",", " ").split()
+    known = [{f"{name}={value}" for name, value in plain(point.args).items()} for point in points]
+    found = [point for point, has in zip(points, known, strict=True) if has.issuperset(words)]
+    if not found:
+        names = sorted({each for has in known for each in has})
+        raise UsageError(f"the benchmark has no point with {text}.", hint=f"there is {', '.join(names[:12])}")
+    return found[-1]
+
+
+def profile(project: Project, file: Path, point: Point, report: Path) -> list[Launch]:
+    """One call under Nsight Compute; all that it counts is kept in `report`.
+
+    Raises:
+        NotPermittedError: counters are not permitted.
+        ToolchainError: Nsight Compute is not installed.
+        KjitError: it failed.
+    """
+    ncu = str(find_tool("ncu"))
+    request = {
+        "pyproject": str(project.root / "pyproject.toml"),
+        "file": str(file),
+        "sweep": point.sweep.name,
+        "args": plain(point.args),
+    }
+    base = [
+        ncu,
+        "--profile-from-start",
+        "off",
+        "--target-processes",
+        "application-only",
+        "--force-overwrite",
+        "-o",
+        str(report),
+    ]
+    program = [sys.executable, "-c", _START, json.dumps(request)]
+    for options in (["--set", "full", "--metrics", ",".join(_METRICS)], ["--set", "full"]):
+        done = subprocess.run(
+            [*base, *options, *program], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        said = f"{done.stdout}\n{done.stderr}"
+        if FORBIDDEN in said:
+            raise NotPermittedError(
+                "this user may not read the GPU's counters (ERR_NVGPUCTRPERM).",
+                hint="https://developer.nvidia.com/ERR_NVGPUCTRPERM says how an administrator permits it",
+            )
+        if done.returncode == 0 and report.is_file():
+            return read_report(report)
+        if "metric" not in said.lower():
+            break
+    lines = [line for line in said.splitlines() if "==ERROR==" in line] or said.strip().splitlines()
+    raise KjitError(f"Nsight Compute failed: {lines[-1].replace('==ERROR==', '').strip() if lines else 'no reason'}")
+
+
+def read_report(report: Path) -> list[Launch]:
+    """What Nsight Compute has kept in a report.
+
+    Raises:
+        KjitError: no kernel was launched, or it cannot be read.
+    """
+    command = [str(find_tool("ncu")), "--import", str(report), "--page", "raw", "--csv", "--print-units", "base"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    launches = parse_raw(done.stdout)
+    if not launches:
+        raise KjitError(f"there is no kernel in '{report}'.", hint="does the benchmark call the op on a GPU?")
+    return launches
+
+
+def parse_raw(text: str) -> list[Launch]:
+    """What `ncu --page raw --csv` prints: a line of names, one of units, one for each launch."""
+    start = text.find('"ID"')
+    rows = list(csv.reader(io.StringIO(text[start:]))) if start >= 0 else []
+    if len(rows) < 3:
+        return []
+    header, _, *values = rows
+    launches = []
+    for row in values:
+        cells = dict(zip(header, row, strict=False))
+        metrics = {name: number for name, cell in cells.items() if (number := _number(cell)) is not None}
+        name = function_name(re.sub(r"<unnamed>::|\(anonymous namespace\)::", "", cells.get("Kernel Name", "")))
+        launches.append(
+            Launch(short_names([name])[0], cells.get("Grid Size", ""), cells.get("Block Size", ""), metrics)
+        )
+    return launches
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def verdict(launch: Launch) -> str:
+    """What limits a kernel, in a sentence; and the mistakes that its counters show."""
+    dram = launch.get("dram__throughput.avg.pct_of_peak_sustained_elapsed") or 0.0
+    memory = launch.get("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed") or dram
+    compute = launch.get("sm__throughput.avg.pct_of_peak_sustained_elapsed") or 0.0
+    mistakes = mistakes_of(launch)
+    if dram >= _NEAR and dram >= compute:
+        limit = f"memory-bound: {dram:.0f}% of DRAM peak"
+    elif memory >= _NEAR and memory >= compute:
+        limit = f"bound by the caches: {memory:.0f}% of what L1, L2 or shared memory can do, {dram:.0f}% of DRAM peak"
+    elif compute >= _NEAR:
+        limit = f"compute-bound: {compute:.0f}% of what the SMs can issue"
+    else:
+        stall = stalls(launch)
+        waits = f", warps wait most for {stall[0][0]}" if stall else ""
+        limit = f"latency-bound: {memory:.0f}% of memory's peak, {compute:.0f}% of compute{waits}"
+    return "; ".join([limit, *mistakes])
+
+
+def mistakes_of(launch: Launch) -> list[str]:
+    """Loads and stores that are not coalesced, bank conflicts, spills; each with a number."""
+    found = []
+    for kind, word in (("ld", "loads"), ("st", "stores")):
+        used = coalesced(launch, kind)
+        if used is not None and used < _WASTED:
+            found.append(f"uncoalesced {word}: {used:.0f}% of the bytes that are moved are used")
+    for kind, word in (("ld", "loads"), ("st", "stores")):
+        conflicts = launch.get(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{kind}.sum")
+        waves = launch.get(f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{kind}.sum")
+        if conflicts and waves and conflicts / waves >= _CONFLICTS:
+            found.append(f"bank conflicts: {conflicts / waves:.0%} of what shared {word} take is conflicts")
+    local = sum(launch.get(f"l1tex__t_requests_pipe_lsu_mem_local_op_{kind}.sum") or 0.0 for kind in ("ld", "st"))
+    if local:
+        found.append(f"spills or arrays in local memory: {local:,.0f} accesses of warps")
+    return found
+
+
+def coalesced(launch: Launch, kind: str) -> float | None:
+    """How many percent of the bytes that global loads (`ld`) or stores (`st`) move are used."""
+    sectors = launch.get(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{kind}.sum")
+    used = launch.get(f"smsp__sass_data_bytes_mem_global_op_{kind}.sum")
+    if not sectors or used is None:
+        return None
+    return 100 * used / (sectors * _SECTOR)
+
+
+def stalls(launch: Launch) -> list[tuple[str, float]]:
+    """What warps wait for, and how many of them for each instruction that is issued; what is most first."""
+    pattern = re.compile(rf"{_STALLS}(\w+?)(?:_per_issue_active)?\.ratio$")
+    found = [(match[1], value) for name, value in launch.metrics.items() if (match := pattern.match(name))]
+    named = {_STALL_NAMES.get(name, name.replace("_", " ")): value for name, value in found if name != "selected"}
+    return sorted(named.items(), key=lambda each: -each[1])
+
+
+_STALL_NAMES = {
+    "long_scoreboard": "global memory (long scoreboard)",
+    "short_scoreboard": "shared memory (short scoreboard)",
+    "barrier": "barriers",
+    "lg_throttle": "the queue of global memory (LG throttle)",
+    "mio_throttle": "the queue of shared memory (MIO throttle)",
+    "math_pipe_throttle": "a busy math pipe",
+    "wait": "fixed latencies",
+    "membar": "memory barriers",
+    "drain": "stores at the end",
+    "no_instruction": "instructions",
+    "imc_miss": "constants",
+    "not_selected": "another warp that was chosen",
+    "branch_resolving": "branches",
+    "sleeping": "sleep",
+}
+
+
+def describe_launch(launch: Launch) -> list[str]:
+    """A launch in a dozen lines, the verdict first."""
+    get = launch.get
+
+    def percent(name: str) -> str:
+        value = get(name)
+        return "?" if value is None else f"{value:.0f}%"
+
+    time = get("gpu__time_duration.sum")
+    dram = percent("dram__throughput.avg.pct_of_peak_sustained_elapsed")
+    memory = percent("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed")
+    compute = percent("sm__throughput.avg.pct_of_peak_sustained_elapsed")
+    active = percent("sm__warps_active.avg.pct_of_peak_sustained_active")
+    possible = percent("sm__maximum_warps_per_active_cycle_pct")
+    duration = "?" if time is None else f"{time / 1e3:.1f}"
+    lines = [
+        f"{launch.kernel}: {duration} us, grid {launch.grid}, blocks of {launch.block}",
+        f"  {verdict(launch)}",
+        f"  peak: DRAM {dram}, memory as a whole {memory}, SMs {compute}",
+        f"  issue slots busy: {percent('smsp__issue_active.avg.pct_of_peak_sustained_active')}",
+        f"  hits: L1 {percent('l1tex__t_sector_hit_rate.pct')}, L2 {percent('lts__t_sector_hit_rate.pct')}",
+        f"  occupancy: {active} of {possible}{_limited_by(launch)}",
+    ]
+    moved = [
+        f"{word} {used:.0f}%"
+        for kind, word in (("ld", "loads"), ("st", "stores"))
+        if (used := coalesced(launch, kind)) is not None
+    ]
+    if moved:
+        lines.append(f"  of the bytes that are moved are used: {', '.join(moved)}")
+    conflicts = [
+        f"{value:,.0f} of {word}"
+        for kind, word in (("ld", "loads"), ("st", "stores"))
+        if (value := get(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{kind}.sum"))
+    ]
+    if conflicts:
+        lines.append(f"  bank conflicts: {', '.join(conflicts)}")
+    waits = stalls(launch)[:3]
+    if waits:
+        lines.append(f"  warps wait for: {', '.join(f'{name} {value:.1f}' for name, value in waits)}")
+    return lines
+
+
+def _limited_by(launch: Launch) -> str:
+    limits = {
+        "registers": launch.get("launch__occupancy_limit_registers"),
+        "shared memory": launch.get("launch__occupancy_limit_shared_mem"),
+        "the size of a block": launch.get("launch__occupancy_limit_warps"),
+        "blocks of an SM": launch.get("launch__occupancy_limit_blocks"),
+    }
+    known = {name: value for name, value in limits.items() if value is not None}
+    if not known:
+        return ""
+    name = min(known, key=lambda each: known[each])
+    registers = launch.get("launch__registers_per_thread")
+    more = f" ({registers:.0f} a thread)" if name == "registers" and registers is not None else ""
+    return f", limited by {name}{more}"
+
+
+def trace(point: Point, path: Path, calls: int = 5) -> list[tuple[str, float, int, Mapping[str, Any]]]:
+    """Run the point under PyTorch's profiler and write a trace that Perfetto opens.
+
+    Returns:
+        The kernels, or on the CPU PyTorch's operators: name, microseconds of a call, how many there were, what is
+        known of the launch.
+
+    Raises:
+        KjitError: it is a benchmark of a GPU, and there is none.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as torch_profile
+
+    from kjit.benchmark import called_only
+
+    if str(point.args.get("device", "")).startswith("cuda") and not torch.cuda.is_available():
+        raise KjitError("this benchmark needs an NVIDIA GPU, and PyTorch sees none here.")
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    with called_only(1):
+        _call(point)  # what is built and imported at the first call is no part of the trace
+    profiler = torch_profile(activities=activities, record_shapes=True)
+    with called_only(calls, around=lambda: profiler):
+        _call(point)
+    profiler.export_chrome_trace(str(path))
+    return read_trace(json.loads(path.read_text("utf-8")))
+
+
+def read_trace(document: Mapping[str, Any]) -> list[tuple[str, float, int, Mapping[str, Any]]]:
+    """The kernels of a trace, those that take longest first; PyTorch's operators where there are none."""
+    events = [each for each in document.get("traceEvents", ()) if each.get("ph") == "X"]
+    kernels = [each for each in events if each.get("cat") == "kernel"]
+    chosen = kernels or [each for each in events if each.get("cat") == "cpu_op"]
+    found: dict[str, tuple[float, int, Mapping[str, Any]]] = {}
+    for each in chosen:
+        name = str(each["name"])
+        if kernels:
+            name = short_names([function_name(re.sub(r"\(anonymous namespace\)::", "", name))])[0]
+        total, count, args = found.get(name, (0.0, 0, each.get("args", {})))
+        found[name] = (total + float(each.get("dur", 0.0)), count + 1, args)
+    rows = [(name, total / count, count, args) for name, (total, count, args) in found.items()]
+    return sorted(rows, key=lambda row: -row[1] * row[2])
+
+
+def _call(point: Point) -> None:
+    point.sweep.function(**point.args, **{point.sweep.line_arg: point.provider})
+
+
+def main() -> None:
+    """Call a point of a benchmark with the profiler looking at the second call: ncu starts this, and nobody else."""
+    import torch
+
+    from kjit.bench.collect import load_sweeps
+    from kjit.benchmark import called_only
+    from kjit.project import read_project
+
+    request = json.loads(sys.argv[1])
+    project = read_project(Path(request["pyproject"]))
+    sweeps, _ = load_sweeps(project, [Path(request["file"])])
+    words = " ".join(f"{name}={value}" for name, value in request["args"].items())
+    point = choose_point([sweep for sweep in sweeps if sweep.name == request["sweep"]], words)
+    with called_only(1):
+        _call(point)
+    with called_only(1, around=torch.cuda.profiler.profile):
+        _call(point)

@@ -1,0 +1,161 @@
+"""The project as it was: the files of a revision in git, in a folder of their own, and what its wrappers declared then.
+
+`git archive` writes the files, so that the working tree, the index and the list of worktrees stay as they are. What
+they declare another process is asked, as Python has one module of a name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kjit.errors import KjitError, UsageError
+from kjit.project import Project, read_project
+from kjit.spec import Spec
+
+_FIELDS = (
+    "cpp_files",
+    "cuda_files",
+    "cpp_wrappers",
+    "cuda_wrappers",
+    "extra_cflags",
+    "extra_cuda_cflags",
+    "extra_ldflags",
+    "extra_include_paths",
+)
+# `python -c` has the current folder first on sys.path, where a file may be named like a module of Python.
+_DECLARED = (
+    "import sys; sys.path[:] = filter(None, sys.path)\n"
+    "import json, pathlib\n"
+    "from kjit.build import plan\n"
+    "from kjit.project import read_project\n"
+    "pyproject, ops, result, fields = (json.loads(each) for each in sys.argv[1:])\n"
+    "found = plan.collect(read_project(pathlib.Path(pyproject)), ops)\n"
+    "specs = [[op, [dict({f: getattr(s, f) for f in fields}, name=s.name, args=s.args) for s in specs]]"
+    " for op, specs in found.modules]\n"
+    "errors = [[op, error.message] for op, error in found.failures]\n"
+    "pathlib.Path(result).write_text(json.dumps([specs, errors]))\n"
+)
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A revision whose files are on disk as long as the `with` lasts.
+
+    Args:
+        name: as it was asked for; commit: its hash, short.
+        project: the project in it.
+    """
+
+    name: str
+    commit: str
+    project: Project
+
+    def bring(self, folders: Sequence[Path], project: Project) -> None:
+        """Put the files of `folders` of `project`, as they are today, in the place of those of then."""
+        for folder in folders:
+            target = self.project.root / folder.relative_to(project.root)
+            if folder.is_dir():
+                shutil.rmtree(target, ignore_errors=True)
+                shutil.copytree(folder, target, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+
+
+@contextmanager
+def checked_out(project: Project, name: str) -> Iterator[Revision]:
+    """The project as it was in the revision `name`.
+
+    Raises:
+        UsageError: the project is not under git, there is no such revision, or there was no such project then.
+    """
+    top = _git(project.root, "rev-parse", "--show-toplevel")
+    if top is None:
+        raise UsageError(f"'{name}' is no file, and {project.root} is not under git.", hint="name a revision or a file")
+    commit = _git(project.root, "rev-parse", "--verify", "--quiet", "--short", f"{name}^{{commit}}")
+    if commit is None:
+        raise UsageError(
+            f"there is no revision '{name}', and no such file.", hint="`git log --oneline` lists revisions"
+        )
+    inside = project.root.resolve().relative_to(Path(top).resolve())
+    # Its real name: what compilers say of their files is that.
+    with tempfile.TemporaryDirectory(prefix="kjit-revision-") as temporary:
+        folder = Path(temporary).resolve() / "tree"
+        archive = Path(temporary) / "tree.tar"
+        done = subprocess.run(
+            ["git", "-C", top, "archive", "--format=tar", f"--output={archive}", commit],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise KjitError(f"git archive failed: {done.stderr.strip()}")
+        with tarfile.open(archive) as tar:
+            # Files of this repository; the filter keeps even those inside of the folder.
+            tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # type: ignore[arg-type]
+        pyproject = folder / inside / "pyproject.toml"
+        if not pyproject.is_file():
+            raise UsageError(f"in the revision '{name}' there is no {pyproject.relative_to(folder)}.")
+        yield Revision(name, commit, read_project(pyproject))
+
+
+def environment_of(project: Project) -> dict[str, str]:
+    """What a process of `project` runs with: of kjit's own project it imports the kjit that lies there."""
+    environment = dict(os.environ)
+    if (project.import_root / "kjit" / "__init__.py").is_file():
+        path = os.pathsep.join(filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")]))
+        environment["PYTHONPATH"] = path
+    return environment
+
+
+def declared_specs(project: Project, ops: Sequence[str]) -> dict[str, list[Spec]]:
+    """What the wrappers of `ops` declare, by op, asked in a process of its own.
+
+    Raises:
+        KjitError: one of them cannot be asked.
+    """
+    with tempfile.TemporaryDirectory(prefix="kjit-declared-") as folder:
+        result = Path(folder) / "specs.json"
+        given = (str(project.root / "pyproject.toml"), list(ops), str(result), list(_FIELDS))
+        done = subprocess.run(
+            [sys.executable, "-c", _DECLARED, *map(json.dumps, given)],
+            cwd=project.root,
+            env=environment_of(project),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            last = done.stderr.strip().splitlines()
+            raise KjitError(f"what {', '.join(ops)} declared then cannot be told: {last[-1] if last else 'no reason'}")
+        modules, errors = json.loads(result.read_text())
+    if errors:
+        raise KjitError(f"{errors[0][0]} cannot be asked what it declared then: {errors[0][1]}")
+    specs: dict[str, list[Spec]] = {}
+    for op, found in modules:
+        specs.setdefault(op, []).extend(_spec(each) for each in found)
+    return specs
+
+
+def _spec(fields: dict[str, list[str]]) -> Spec:
+    wrappers = {name: [tuple(each) for each in fields[name]] for name in ("cpp_wrappers", "cuda_wrappers")}
+    others = {name: fields[name] for name in _FIELDS if name not in wrappers}
+    return Spec(str(fields["name"]), *fields["args"], **wrappers, **others)  # type: ignore[arg-type]
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

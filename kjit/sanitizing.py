@@ -1,0 +1,355 @@
+"""Which mistakes do the tests of ops show under a sanitizer, and where are they?
+
+On a GPU the tests run under compute-sanitizer, once for each of its tools; without one, in the simulator that looks at
+every access. Both print a report for each thread, often thousands for one mistake. They are folded here: what is wrong,
+in which kernel, at which line, with which argument, how often.
+
+So that compute-sanitizer sees the end of a tensor, PyTorch is told to ask CUDA for every tensor by itself
+(`PYTORCH_NO_CUDA_MEMORY_CACHING`), not to cut it out of a larger piece. It looks at the kernels of the ops alone, by
+their names, which saves most of the time that it takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from kjit.build.cuda_tools import find_tool
+from kjit.build.symbols import base_name, function_name, short_names
+
+Tool = Literal["memcheck", "racecheck", "initcheck", "synccheck"]
+TOOLS: tuple[Tool, ...] = get_args(Tool)
+
+# Of a run under compute-sanitizer: what it cannot look at, or what would take hours.
+LEFT_OUT = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without_a_gpu", "cuda_graph")
+
+_PREFIX = re.compile(r"^=========\s?(?P<text>.*)$")
+_AT = re.compile(
+    r"^(?:at|Device Frame:\s?)\s*(?P<function>.+?)(?:\+0x[0-9a-f]+)?(?: in (?P<file>[^\s].*?):(?P<line>\d+))?$"
+)
+_RACE = re.compile(
+    r"(?P<access>Write|Read|Atomic) access (?:by .*? )?at (?P<function>.+?)\+0x[0-9a-f]+"
+    r"(?: in (?P<file>.+?):(?P<line>\d+))?(?: \[(?P<hazards>\d+) hazards?\])?$"
+)
+_THREAD = re.compile(r"by thread (?P<thread>\([\d,]+\)) in block (?P<block>\([\d,]+\))")
+_NEAREST = re.compile(
+    r"and is (?:(?P<distance>[\d,]+) bytes (?P<side>after|before)|inside) the nearest allocation at"
+    r" (?P<at>0x[0-9a-f]+) of size (?P<size>[\d,]+) bytes"
+)
+_BEGINNINGS = re.compile(
+    r"(?:(?:ERROR|Error|WARNING|Warning): )?(?:\([^)]*\) )?(?:Potential )?"
+    r"(?:Invalid|Uninitialized|Race reported|\w+ hazard|Barrier|Divergent|Deadlock|Malloc/Free|Out-of-range|Illegal"
+    r"|Missing|Tensor Memory|Unused|Syncwarp|Fence|Stream-ordered|Device heap)"
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mistake.
+
+    Args:
+        tool: what found it.
+        what: in words: `writes 4 bytes past the end of out`.
+        kernel: its name without namespaces; empty where that was not told.
+        file, line: where; an empty file without line information.
+        argument: the tensor that it concerns, if that is known.
+        count: how many reports there were.
+        example: of one of them, thread and block, or the test.
+    """
+
+    tool: str
+    what: str
+    kernel: str
+    file: str
+    line: int
+    argument: str | None = None
+    count: int = 1
+    example: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the tests.
+
+    Args:
+        tool: `memcheck` and the like, or `sim-check`.
+        report: the file with everything that was printed.
+        seconds: how long it took.
+        timed_out: it was ended by the time limit, in the test `test`.
+        failed: the tests that failed, with the first line of why.
+        status: pytest's exit status; None where it was ended.
+    """
+
+    tool: str
+    findings: tuple[Finding, ...]
+    report: Path
+    seconds: float
+    timed_out: bool
+    test: str
+    failed: tuple[tuple[str, str], ...]
+    status: int | None
+
+
+def run_tests(
+    tool: str,
+    pytest_command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    name: str,
+    *,
+    kernels: Iterable[str] = (),
+    limit: float,
+) -> Run:
+    """Run tests under a sanitizer, or in the simulator where `tool` is `sim-check`.
+
+    Args:
+        pytest_command: up to the arguments of the plugin that records.
+        folder: where the report is kept.
+        name: of the report.
+        kernels: the kernels of the ops, as `KernelResources` names them; compute-sanitizer looks at these alone.
+        limit: seconds; what takes longer is ended.
+
+    Raises:
+        ToolchainError: there is no compute-sanitizer.
+    """
+    report, record = folder / f"{name}-{tool}.txt", folder / f"{name}-{tool}.jsonl"
+    log = folder / f"{name}-{tool}.log"
+    for each in (report, record, log):
+        each.unlink(missing_ok=True)
+    command = [*pytest_command, "-p", "kjit.testing.recorded", "--kjit-record", str(record)]
+    if tool != "sim-check":
+        command = [*sanitizer_command(tool, log, kernels), *command]
+    began = time.monotonic()
+    with report.open("wb") as out:
+        process = subprocess.Popen(
+            command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+        try:
+            status: int | None = process.wait(limit)
+        except BaseException as error:
+            # The group: pytest and what it has started, too.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            status = None
+    seconds = time.monotonic() - began
+    events = read_events(record)
+    if log.is_file():
+        text = log.read_text("utf-8", "replace")
+        with report.open("a", encoding="utf-8") as out_text:
+            out_text.write(text)
+        log.unlink()
+        found = parse_sanitizer(text, tool, tensors_of(events))
+    else:
+        found = parse_simulator(events)
+    begun = [str(event["test"]) for event in events if event["event"] == "begins"]
+    failed = tuple(
+        (str(event["test"]), str(event["error"]).split("\n", 1)[0]) for event in events if event["event"] == "failed"
+    )
+    record.unlink(missing_ok=True)
+    last = begun[-1] if begun else ""
+    return Run(tool, tuple(fold(found)), report, seconds, status is None, last, failed, status)
+
+
+def sanitizer_command(tool: str, log: Path, kernels: Iterable[str]) -> list[str]:
+    """compute-sanitizer with its options, up to the program that it runs.
+
+    Raises:
+        ToolchainError: it is not installed.
+    """
+    program = str(find_tool("compute-sanitizer"))
+    known = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+    # The name that mangled names have: with its length in front, it is that name and not a part of a longer one.
+    names = dict.fromkeys(name for each in kernels if (name := base_name(each)))
+    option = "--kernel-name" if "--kernel-name" in known else "--kernel-regex"
+    wanted = {
+        "--strip-paths": "no",
+        "--destroy-on-device-error": "kernel",
+        "--report-api-errors": "no",
+        "--show-backtrace": "device",
+        "--print-limit": "10000",
+        "--require-cuda-init": "no",
+    }
+    options = [f"{name}={value}" for name, value in wanted.items() if name in known]
+    filters = [part for name in names for part in (option, f"kernel_substring={len(name)}{name}")]
+    return [program, f"--tool={tool}", f"--log-file={log}", *options, *filters]
+
+
+def read_events(path: Path) -> list[dict[str, object]]:
+    """What the plugin has written; a last line that was cut off is left out."""
+    events = []
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    for line in lines:
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            break
+    return events
+
+
+def tensors_of(events: Iterable[Mapping[str, object]]) -> dict[tuple[int, int], str]:
+    """The names of tensors by the address and the size of their memory."""
+    found: dict[tuple[int, int], str] = {}
+    for event in events:
+        tensors = event.get("tensors")
+        for name, address, size in tensors if isinstance(tensors, list) else ():
+            found[address, size] = name
+    return found
+
+
+def parse_sanitizer(text: str, tool: str, tensors: Mapping[tuple[int, int], str] | None = None) -> list[Finding]:
+    """What compute-sanitizer reports, one finding for each of its reports.
+
+    Args:
+        tensors: names of tensors by address and size.
+    """
+    found = []
+    for first, rest in _records(text):
+        if not _BEGINNINGS.match(first):
+            continue
+        races = [match for line in (first, *rest) if (match := _RACE.search(line))]
+        if races:
+            found.append(_race(tool, races))
+        else:
+            found.append(_fault(tool, first, rest, tensors or {}))
+    return found
+
+
+def _records(text: str) -> Iterable[tuple[str, list[str]]]:
+    """The reports: a line that is not indented, and those below it that are."""
+    first = ""
+    rest: list[str] = []
+    for line in text.splitlines():
+        match = _PREFIX.match(line.strip())
+        content = "" if match is None else match["text"]
+        if content.startswith(("    ", "\t")):
+            rest.append(content.strip())
+            continue
+        if first:
+            yield first, rest
+        first, rest = content.strip(), []
+    if first:
+        yield first, rest
+
+
+def _race(tool: str, races: Sequence[re.Match[str]]) -> Finding:
+    one, *others = races
+    accesses = [
+        f"{race['access'].lower()}s" + (f" at {Path(race['file']).name}:{race['line']}" if race["file"] else "")
+        for race in others or races
+    ]
+    hazards = sum(int(race["hazards"]) for race in races if race["hazards"])
+    what = (
+        f"has a race in shared memory: a thread {one['access'].lower()}s, and another one {' or '.join(accesses)},"
+        " without a barrier in between"
+    )
+    return Finding(tool, what, _short(one["function"]), one["file"] or "", int(one["line"] or 0), count=max(hazards, 1))
+
+
+def _fault(tool: str, first: str, rest: Sequence[str], tensors: Mapping[tuple[int, int], str]) -> Finding:
+    what = re.sub(r"^(?:Error|ERROR|Warning|WARNING): ", "", first).rstrip(" :.")
+    frames = [match for line in rest if (match := _AT.match(line))]
+    thread = next((match for line in rest if (match := _THREAD.search(line))), None)
+    near = next((match for line in rest if (match := _NEAREST.search(line))), None)
+    address = next((line for line in rest if line.startswith("Address ")), "")
+    argument = None
+    access = re.match(r"(?:Invalid|Uninitialized) __(\w+)__ (?:memory )?(read|write|atomic) of size (\d+) bytes", what)
+    if access is not None:
+        verb = {"read": "reads", "write": "writes", "atomic": "atomically updates"}[access[2]]
+        what = f"{verb} {access[3]} bytes of {access[1]} memory"
+        if first.startswith("Uninitialized"):
+            what += " that nobody has written"
+        elif "misaligned" in address:
+            what += " at a misaligned address"
+        elif near is not None and near["side"]:
+            argument = tensors.get((int(near["at"], 16), _int(near["size"])))
+            whose = argument or f"an allocation of {near['size']} bytes"
+            what += f" {'past the end' if near['side'] == 'after' else 'before the start'} of {whose}"
+        elif "out of bounds" in address:
+            what += " out of bounds"
+    frame = next((match for match in frames if match["file"]), frames[0] if frames else None)
+    kernel = _short(frames[-1]["function"]) if frames else ""
+    example = f"thread {thread['thread']} of block {thread['block']}" if thread is not None else ""
+    file, line = (frame["file"] or "", int(frame["line"] or 0)) if frame is not None else ("", 0)
+    return Finding(tool, what, kernel, file, line, argument, example=example)
+
+
+def _int(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def _short(signature: str) -> str:
+    """`copy<float>` for `void <unnamed>::copy<float>(const T1 *, T1 *)`."""
+    name = re.sub(r"<unnamed>::|\(anonymous namespace\)::", "", signature)
+    return short_names([function_name(name)])[0]
+
+
+_SIMULATOR = re.compile(
+    r"\bkernel (?P<kernel>.+?) (?P<what>(?:has a race|reads|writes|atomically|shuffles|divides|stops|was aborted"
+    r"|does not end|is launched|uses|needs|calls|waits|may)\b.*)"
+)
+_PLACE = re.compile(r",? at (?P<file>/?[^\s,()]+?\.\w+):(?P<line>\d+)")
+
+
+def parse_simulator(events: Iterable[Mapping[str, object]]) -> list[Finding]:
+    """What the simulator reports: the errors of tests that come from it."""
+    found = []
+    for event in events:
+        error = re.sub(r"^Failed at \S+: ", "", str(event.get("error", "")))  # where it was launched
+        match = _SIMULATOR.search(re.sub(r" \(launching .*?\)$", "", error.partition("\n")[0]))
+        is_deadlock = "wait at __syncthreads" in error or "never arrives" in error or "waits at __syncthreads" in error
+        if event["event"] != "failed" or (match is None and not is_deadlock):
+            continue
+        test = str(event["test"]).rpartition("::")[2]
+        if match is None:
+            lines = [line.strip() for line in error.splitlines() if _PLACE.search(line)]
+            kernel = re.search(r"\bkernel (\S+(?:<[^>]*>)?)", error)
+            what = "; ".join(_PLACE.sub(_at_line, line) for line in lines[:2]) or "threads wait for each other in vain"
+            name = kernel[1].rstrip(",:") if kernel else ""
+        else:
+            what, name = match["what"], match["kernel"]
+        place = _PLACE.search(error if match is None else match["what"])
+        thread = re.search(r" \((block \([^)]*\), thread \([^)]*\))\)", what)
+        argument = re.search(r"argument \d+ of \w+ \((\w+):", what)
+        what = what.replace(thread[0], "") if thread is not None else what
+        if not what.startswith("has a race"):
+            what = re.sub(r" at 0x[0-9a-f]+| 0x[0-9a-f]+", "", _PLACE.sub("", what, count=1))
+        what = re.sub(
+            r"(?:, )?(?:just |[\d,]+ bytes )?(past the end|before the start) of argument \d+ of \w+ \((\w+): [^)]*\)",
+            r" \1 of \2",
+            _PLACE.sub(_at_line, what),
+        )
+        file, line = (place["file"], int(place["line"])) if place is not None else ("", 0)
+        example = ", ".join(part for part in (thread[1] if thread is not None else "", test) if part)
+        found.append(Finding("sim-check", what, name, file, line, argument[1] if argument else None, example=example))
+    return found
+
+
+def _at_line(place: re.Match[str]) -> str:
+    return f" at {Path(place['file']).name}:{place['line']}"
+
+
+def fold(found: Iterable[Finding]) -> list[Finding]:
+    """One finding for all that say the same of the same place; what is most frequent first."""
+    folded: dict[tuple[object, ...], Finding] = {}
+    for each in found:
+        # A race of the simulator's has threads in its words, other ones in each report.
+        what = "" if each.tool == "sim-check" else each.what
+        key = (each.tool, what, each.kernel, each.file, each.line, each.argument)
+        if key in folded:
+            folded[key] = replace(folded[key], count=folded[key].count + each.count)
+        else:
+            folded[key] = each
+    return sorted(folded.values(), key=lambda each: -each.count)

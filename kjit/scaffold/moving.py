@@ -1,0 +1,213 @@
+"""An op goes, or is called otherwise: which files does that concern, and what else names it?
+
+The files of an op are those that `kjit new` would write: the wrapper, `csrc/<op>.*`, the test, the benchmark. Sources
+of other names may serve several ops and stay. Files and what is written into them change together or not at all
+(`FileSet`).
+
+Where the project is under version control of git, files with changes that no commit holds are refused: git could not
+bring them back.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kjit.build import bundle_writer
+from kjit.errors import KjitError, UsageError
+from kjit.overview import files_of
+from kjit.project import Project
+from kjit.runtime.load import BUNDLE
+from kjit.scaffold.fileset import FileSet
+from kjit.scaffold.names import check_op_name
+from kjit.scaffold.rename import Renaming, cpp_words
+
+_TEXTS = {".py", ".pyi", ".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp", ".md", ".toml"}
+
+
+@dataclass(frozen=True)
+class Mention:
+    """A line of another file that names an op's module or one of its files."""
+
+    path: Path
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Move:
+    """An op that is ready to go or to be renamed.
+
+    Args:
+        files: what is removed, written and changed, for `write`.
+        moved: the op's files; with the paths that they get, where it is renamed.
+        mentions: what names it and is not changed.
+        bundles: folders of bundles that hold modules of it.
+    """
+
+    files: FileSet
+    moved: tuple[tuple[Path, Path | None], ...]
+    mentions: tuple[Mention, ...]
+    bundles: tuple[Path, ...]
+
+
+def plan_removal(project: Project, op: str, *, force: bool = False) -> Move:
+    """Take an op out of a project. Nothing is changed yet.
+
+    Raises:
+        UsageError: there is no such op, or git has not got its files as they are (`force` takes them nevertheless).
+    """
+    own = _own_files(project, op, force=force)
+    files = FileSet(project.root)
+    for path in own:
+        files.remove(path)
+    mentions = tuple(_mentions(project, op, own))
+    return Move(files, tuple((path, None) for path in own), mentions, tuple(_bundles(project, op)))
+
+
+def plan_rename(project: Project, op: str, new: str, *, force: bool = False) -> Move:
+    """Call an op otherwise: its files, what they define, and what imports it. Nothing is changed yet.
+
+    Raises:
+        UsageError: there is no such op, `new` is no name for one or is taken, or as for `plan_removal`.
+        KjitError: a file is not UTF-8 text, or not Python.
+    """
+    project.check_ops([op])
+    check_op_name(new)
+    if new == op:
+        raise UsageError(f"op '{op}' has that name already.")
+    if new in project.ops():
+        raise UsageError(f"there is an op '{new}' already.", hint=f"`kjit rm {new}` removes it")
+    own = _own_files(project, op, force=force)
+    targets = {path: path.with_name(_renamed_file(path, op, new)) for path in own}
+    for target in targets.values():
+        if target.exists():
+            raise UsageError(f"'{project.display(target)}' exists already; nothing was changed.")
+    texts = {path: _read(path, project) for path in own}
+    words = cpp_words({path.name: text for path, text in texts.items() if path.suffix != ".py"}, op, new)
+    names = {path.name: target.name for path, target in targets.items()}
+    renaming = Renaming(op, new, project.package, names, words)
+    files = FileSet(project.root)
+    for path, target in targets.items():
+        text = renaming.in_python(texts[path]) if path.suffix == ".py" else renaming.in_cpp(texts[path])
+        files.add(target, text)
+        files.remove(path)
+    for path in _python_files(project):
+        if path in targets:
+            continue
+        before = _read(path, project)
+        if re.search(rf"\b{re.escape(op)}\b", before) is None:
+            continue
+        hands_on = path == project.package_dir / "__init__.py" and _imports(before, op, project)
+        after = renaming.in_python(before) if hands_on else renaming.in_imports(before)
+        if after != before:
+            files.add(path, after, edits=True)
+    changed = {file.path for file in files.files}
+    mentions = tuple(each for each in _mentions(project, op, own) if each.path not in changed)
+    return Move(files, tuple(targets.items()), mentions, tuple(_bundles(project, op)))
+
+
+def _renamed_file(path: Path, op: str, new: str) -> str:
+    for prefix in ("test_", "bench_", ""):
+        if path.name.startswith(f"{prefix}{op}."):
+            return f"{prefix}{new}{path.name[len(prefix) + len(op) :]}"
+    return path.name
+
+
+def _own_files(project: Project, op: str, *, force: bool) -> list[Path]:
+    project.check_ops([op])
+    own = files_of(project, op)
+    lost = [] if force else _only_here(project.root, own)
+    if lost:
+        names = ", ".join(project.display(path) for path in lost)
+        raise UsageError(
+            f"git does not have {names} as {'it is' if len(lost) == 1 else 'they are'}, and could not bring"
+            f" {'it' if len(lost) == 1 else 'them'} back; nothing was changed.",
+            hint="commit first; --force does it nevertheless",
+        )
+    return own
+
+
+def _only_here(root: Path, files: Sequence[Path]) -> list[Path]:
+    """Those of `files` that no commit has as they are; none where the project is not under version control."""
+    top = _git(root, "rev-parse", "--show-toplevel")
+    options = ("--porcelain=v1", "-z", "--no-renames", "--ignored", "--untracked-files=all")
+    status = _git(root, "status", *options, "--", *map(str, files))
+    if top is None or status is None:
+        return []
+    folder = Path(top.rstrip("\n"))
+    named = {folder / row[3:] for row in status.split("\0") if row}
+    # Of a folder that is ignored git names the folder.
+    return [path for path in files if any(each in named for each in (path.resolve(), *path.resolve().parents))]
+
+
+def is_under_git(root: Path) -> bool:
+    """Whether the project is in a working tree of git."""
+    return _git(root, "rev-parse", "--is-inside-work-tree") == "true\n"
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """What git says, or None where it is not installed or refuses."""
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else None
+
+
+def _read(path: Path, project: Project) -> str:
+    try:
+        text = path.read_bytes().decode()
+        if path.suffix == ".py":
+            compile(text, str(path), "exec", dont_inherit=True)
+    except UnicodeDecodeError as error:
+        raise KjitError(f"{project.display(path)} is not UTF-8 text (byte {error.start}).") from None
+    except SyntaxError as error:
+        raise KjitError(f"{project.display(path)}:{error.lineno} is not Python: {error.msg}.") from None
+    return text
+
+
+def _folders(project: Project) -> list[Path]:
+    return [project.package_dir, project.csrc_dir, project.include_dir, project.tests_dir, project.benchmarks_dir]
+
+
+def _python_files(project: Project) -> Iterator[Path]:
+    for path in dict.fromkeys(path for folder in _folders(project) for path in sorted(folder.rglob("*.py"))):
+        if path.is_file() and not path.is_symlink():
+            yield path
+
+
+def _imports(text: str, op: str, project: Project) -> bool:
+    module = rf"(?:\.|{re.escape(project.package)}\.){re.escape(op)}\b"
+    return (
+        re.search(rf"^\s*(?:from\s+{module}|from\s+\.\s+import\s.*\b{re.escape(op)}\b)", text, re.MULTILINE) is not None
+    )
+
+
+def _mentions(project: Project, op: str, own: Sequence[Path]) -> Iterator[Mention]:
+    names = "|".join(re.escape(path.name) for path in own)
+    last = re.escape(project.package.rpartition(".")[2])
+    pattern = re.compile(
+        rf"(?<![\w.-])(?:{names})(?![\w-])|\b{last}\.{re.escape(op)}\b|from\s+\.{re.escape(op)}\s+import"
+        rf"|^\s*from\s+(?:\.|[\w.]*\b{last})\s+import\b.*\b{re.escape(op)}\b"
+    )
+    inside = [path for folder in _folders(project) if folder.is_dir() for path in sorted(folder.rglob("*"))]
+    beside = [*sorted(project.root.glob("*")), *sorted((project.root / "docs").glob("**/*.md"))]
+    for path in dict.fromkeys((*inside, *beside)):
+        if path in own or path.suffix not in _TEXTS or not path.is_file():
+            continue
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            continue
+        yield from (Mention(path, n, line.strip()) for n, line in enumerate(lines, 1) if pattern.search(line))
+
+
+def _bundles(project: Project, op: str) -> Iterator[Path]:
+    folder = project.package_dir / BUNDLE
+    if op in bundle_writer.ops_in(folder):
+        yield folder

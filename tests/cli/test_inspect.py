@@ -1,0 +1,109 @@
+"""`kjit inspect`: machine code, numbers, and what a change did."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Inspect = Callable[..., "subprocess.CompletedProcess[str]"]
+
+ARCH = ("--arch", "9.0a")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("inspected")
+
+
+@pytest.fixture(scope="module")
+def inspect(root: Path) -> Inspect:
+    """A function that runs `kjit inspect` in a project with the ops `scale` and `plain`, which git has."""
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+    kjit = (sys.executable, "-m", "kjit")
+    run(*kjit, "new", "scale", "x: T[N] -> out: T[N]", "--pattern", "minimal", "--dtypes", "fp32")
+    run(*kjit, "new", "plain", "x: T[N] -> out: T[N]", "--pattern", "minimal", "--dtypes", "fp32", "--device", "cpu")
+    run("git", "init", "-q")
+    run("git", "add", "-A")
+    run("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "all")
+    return lambda *arguments: run(*kjit, "inspect", *arguments)
+
+
+@pytest.mark.nvcc
+def test_registers_spills_and_widths_of_each_kernel(inspect: Inspect) -> None:
+    done = inspect("scale", *ARCH)
+    assert done.returncode == 0, done.stderr
+    label, name, needs, accesses, _ = done.stdout.splitlines()
+    assert (label, name) == ("scale<fp32_t> cuda:sm_90a", "  scale_kernel<float>")
+    assert " registers, no spills, " in needs
+    assert accesses == "    global loads 1 x 32 bit; global stores 1 x 32 bit"
+    (kernel,) = json.loads(inspect("scale", *ARCH, "--json").stdout)
+    assert kernel["widths"] == {"global loads": {"32": 1}, "global stores": {"32": 1}}
+    assert kernel["resources"]["registers"] == int(needs.split()[0])
+    assert "1 x 32 bit" in inspect("scale", *ARCH, "--resources").stdout.splitlines()[2]
+
+
+@pytest.mark.nvcc
+def test_code_stands_below_the_source_line_that_it_comes_from(inspect: Inspect) -> None:
+    for option, instruction in (("--sass", "LDG.E"), ("--ptx", "ld.global.f32")):
+        lines = inspect("scale", *ARCH, option).stdout.splitlines()
+        at = next(number for number, line in enumerate(lines) if instruction in line)
+        above = next(line for line in reversed(lines[:at]) if not line.startswith(" "))
+        assert above.startswith("kernels/csrc/scale.cuh:"), (option, above)
+        assert "x_ptr[i]" in above
+
+
+@pytest.mark.nvcc
+def test_a_change_is_told_against_a_revision(inspect: Inspect, root: Path) -> None:
+    assert inspect("scale", *ARCH, "--against", "HEAD").stdout.splitlines() == [
+        "scale<fp32_t> cuda:sm_90a against HEAD",
+        "  scale_kernel<float>: as it was",
+    ]
+    before = json.loads(inspect("scale", *ARCH, "--json").stdout)[0]
+    source = root / "kernels" / "csrc" / "scale.cuh"
+    text = source.read_text()
+    source.write_text(text.replace("> out = ", "> out = rsqrtf(x) + "))
+    try:
+        (found,) = json.loads(inspect("scale", *ARCH, "--against", "HEAD", "--json").stdout)
+        assert found["before"]["instructions"] == before["instructions"]
+        assert "special functions" not in found["before"]
+        assert found["now"]["special functions"] == 1
+        shown = inspect("scale", *ARCH, "--against", "HEAD").stdout
+        assert "    special functions: 0 -> 1 (+1)\n" in shown
+    finally:
+        source.write_text(text)
+
+
+@pytest.mark.nvcc
+def test_wrong_usage(inspect: Inspect) -> None:
+    for arguments, said in (
+        (("scal", *ARCH), "did you mean scale?"),
+        (("plain", *ARCH), "op 'plain' has no CUDA source"),
+        (("scale", *ARCH, "--variant", "bf16"), "there is scale<fp32_t>"),
+        (("scale", *ARCH, "--sass", "--ptx"), "--sass and --ptx exclude each other."),
+        (("scale", *ARCH, "--against", "no-such-revision"), "there is no revision 'no-such-revision'"),
+    ):
+        done = inspect(*arguments)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    done = inspect("scale", *ARCH, "--kernel", "other")
+    assert (done.returncode, "hint: there is scale_kernel" in done.stderr) == (1, True)
+
+
+@pytest.mark.nvcc
+def test_a_test_holds_a_kernel_to_what_its_author_counts_on(inspect: Inspect, root: Path) -> None:
+    assert inspect("scale", "--help").returncode == 0  # the project is there
+    file = root / "tests" / "test_scale.py"
+    text = file.read_text()
+    file.write_text(text.replace("    shape = ", "    kernels = kjit.testing.Kernels(load_bits=128)\n    shape = ", 1))
+    command = [sys.executable, "-m", "kjit", "test", "scale", "--", "-q", "-k", "compiles_without_a_gpu"]
+    done = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    file.write_text(text)
+    assert done.returncode == 1
+    assert "global loads of 128 bits were expected, and the widest is 32 bits wide" in done.stdout

@@ -1,0 +1,64 @@
+"""`kjit profile`: what is refused, and what is told without counters."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kjit.bench.sweep import Sweep
+from kjit.profiling import NotPermittedError, Point, profile
+from kjit.project import read_project
+
+Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_an_unknown_op_and_one_without_a_benchmark_are_wrong_usage(kjit: Kjit) -> None:
+    done = kjit("profile", "answr")
+    assert (done.returncode, "did you mean answer?" in done.stderr) == (2, True)
+    done = kjit("profile", "answer")
+    assert (done.returncode, "op 'answer' has no benchmark" in done.stderr) == (2, True)
+
+
+def test_a_trace_is_written_for_perfetto(kjit: Kjit, project: Path) -> None:
+    (project / "benchmarks").mkdir()
+    (project / "benchmarks" / "bench_answer.py").write_text(
+        """
+import torch, triton
+from kjit.benchmark import run_benchmark
+
+@triton.testing.perf_report(
+    triton.testing.Benchmark(["n"], [10, 1000], "provider", ["kjit"], ["kjit"], "answer", {"device": "cpu"})
+)
+def benchmark(n, provider, device):
+    x = torch.zeros(n)
+    return run_benchmark(lambda: x.cos(), device=device)
+"""
+    )
+    done = kjit("profile", "answer", "--torch", "--json", "--point", "n=10")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["point"] == "answer: device=cpu, n=10, kjit"
+    assert [(event["name"], event["calls"]) for event in document["events"]] == [("aten::cos", 5)]
+    trace = project / ".kjit" / "profile" / "answer.trace.json"
+    assert document["trace"] == str(trace)
+    assert "traceEvents" in json.loads(trace.read_text())
+
+
+def test_counters_that_are_not_permitted_are_told_apart_from_other_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    ncu = tmp_path / "bin" / "ncu"
+    ncu.write_text("#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM - The user does not have permission'\nexit 1\n")
+    ncu.chmod(ncu.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("KJIT_CUDA_HOME", str(tmp_path))
+    (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
+    project = read_project(tmp_path / "pyproject.toml")
+    sweep = Sweep("b.py", "b", lambda: None, ("n",), ((1,),), "provider", ("kjit",), ("kjit",), {})
+    with pytest.raises(NotPermittedError, match="may not read the GPU's counters"):
+        profile(project, tmp_path / "b.py", Point(sweep, {"n": 1}, "kjit"), tmp_path / "report.ncu-rep")

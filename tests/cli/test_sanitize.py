@@ -1,0 +1,90 @@
+"""`kjit sanitize`: what is said of a run, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
+
+_RIGHT = """
+from kernels.answer import _module
+
+def test_answer():
+    assert _module(1, device="cpu").answer() == 42
+"""
+_WRONG = """
+import time
+
+def test_wrong():
+    assert 1 == 2
+
+def test_kernel():
+    raise RuntimeError("kernel copy<float> reads 4 bytes at 0x10, past the end of argument 1 of copy (x: float32[3]), "
+                       "at /p/copy.cuh:7 (block (0, 0, 0), thread (3, 0, 0))")
+
+def test_hangs():
+    time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def tested(project: Path) -> Path:
+    """The test file of `answer`."""
+    (project / "tests").mkdir()
+    file = project / "tests" / "test_answer.py"
+    file.write_text(_RIGHT)
+    return file
+
+
+def test_nothing_is_found(kjit: Kjit, tested: Path) -> None:
+    done = kjit("sanitize", "--sim")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("sim-check: nothing found (")
+    assert (tested.parents[1] / ".kjit" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_mistake_a_failed_test_and_one_that_hangs_are_told(kjit: Kjit, tested: Path) -> None:
+    tested.write_text(_WRONG)
+    done = kjit("sanitize", "answer", "--sim", "--timeout", "15s")
+    assert done.returncode == 1
+    first, mistake, example = done.stdout.splitlines()[:3]
+    assert first.startswith("sim-check: 1 mistake in 1 report (")
+    assert mistake == "  kernel copy<float> reads 4 bytes past the end of x, at /p/copy.cuh:7"
+    assert example == "      for example block (0, 0, 0), thread (3, 0, 0), test_kernel"
+    assert "sim-check was ended after 15 s in tests/test_answer.py::test_hangs." in done.stderr
+    report = Path(tested.parents[1] / ".kjit" / "sanitize" / "answer-sim-check.txt")
+    assert f"all of it: {report.relative_to(tested.parents[1])}\n" in done.stderr
+
+
+def test_json_has_all_of_it_and_k_chooses_tests(kjit: Kjit, tested: Path) -> None:
+    tested.write_text(_WRONG)
+    done = kjit("sanitize", "answer", "--sim", "--json", "-k", "wrong")
+    (run,) = json.loads(done.stdout)
+    assert (done.returncode, run["findings"], run["timed_out"]) == (1, [], False)
+    assert run["failed"] == [{"test": "tests/test_answer.py::test_wrong", "error": "assert 1 == 2"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("answr",), "did you mean answer?"),
+        (("--tool", "leakcheck"), "the tools are memcheck, racecheck, initcheck, synccheck"),
+        (("--sim", "--tool", "memcheck"), "--tool is for compute-sanitizer"),
+        (("--timeout", "soon"), "'soon' is no length of time."),
+    ],
+)
+def test_wrong_usage(kjit: Kjit, tested: Path, arguments: tuple[str, ...], said: str) -> None:
+    assert tested.is_file()
+    done = kjit("sanitize", *arguments)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_no_test_at_all_is_a_failure(kjit: Kjit, tested: Path) -> None:
+    assert tested.is_file()
+    done = kjit("sanitize", "--sim", "-k", "nothing_of_this_name")
+    assert (done.returncode, "error: no test ran" in done.stderr) == (1, True)

@@ -1,0 +1,90 @@
+"""`kjit watch`: what a save brings about."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Until = Callable[[str], list[str]]
+
+_TEST = """from kernels.{op} import _module
+
+def test_answer():
+    assert _module(1, device="cpu").{op}() == 42
+"""
+_DEADLINE_S = 120.0  # longer than any of it takes on a busy machine
+
+
+@pytest.fixture
+def watched(project: Path, add: Callable[[str], None]) -> Iterator[tuple[subprocess.Popen[str], Until]]:
+    """`kjit watch` in a project with the ops `answer` and `other`, and a function that returns its lines until one that
+    contains a text."""
+    pytest.importorskip("watchfiles")
+    add("other")
+    (project / "tests").mkdir()
+    for op in ("answer", "other"):
+        (project / "tests" / f"test_{op}.py").write_text(_TEST.format(op=op))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kjit", "watch"],
+        cwd=project,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines: queue.Queue[str] = queue.Queue()
+    assert process.stdout is not None
+    reader = threading.Thread(target=lambda: [lines.put(line) for line in process.stdout or ()])
+    reader.start()
+
+    def until(text: str) -> list[str]:
+        read: list[str] = []
+        while not read or text not in read[-1]:
+            try:
+                read.append(lines.get(timeout=_DEADLINE_S))
+            except queue.Empty:
+                raise AssertionError("".join(read)) from None
+        return read
+
+    yield process, until
+    process.kill()
+    reader.join()
+
+
+def test_saves_are_built_and_tested_until_ctrl_c(project: Path, watched: tuple[subprocess.Popen[str], Until]) -> None:
+    process, until = watched
+    first = until("waiting for changes")
+    assert "answer, other: tests pass" in first[-1]
+
+    header = project / "csrc" / "answer.h"
+    good = header.read_text()
+    header.write_text("#define ANSWER 43\n")
+    wrong = until("waiting for changes")
+    assert any("assert 43 == 42" in line for line in wrong)
+    assert wrong[-1].startswith("a test failed (")
+
+    header.write_text("#define ANSWER 42 +\n")
+    broken = until("waiting for changes")
+    assert sum(line.startswith("error: ") for line in broken) == 1
+    assert broken[-1].startswith("it does not compile (")
+
+    header.write_text(good)
+    mended = until("waiting for changes")
+    assert mended[0].endswith("csrc/answer.h\n")
+    assert "answer: tests pass" in mended[-1]
+
+    (project / "tests" / "test_other.py").write_text("def test_it():\n    pass\n")
+    assert "other: tests pass" in until("waiting for changes")[-1]
+
+    process.send_signal(signal.SIGINT)
+    assert until("Stopped.")[-1] == "Stopped.\n"
+    assert process.wait(_DEADLINE_S) == 0

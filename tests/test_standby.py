@@ -1,0 +1,57 @@
+"""A process that waits for jobs, and does each in a copy of itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kjit.errors import KjitError
+from kjit.standby import Standby
+
+Start = Callable[[str], Standby]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """A function that starts a process for a job."""
+    started: list[Standby] = []
+
+    def start(job: str) -> Standby:
+        started.append(Standby(job, ("json",), os.environ))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.end()
+
+
+def test_each_job_has_its_answer(start: Start) -> None:
+    standby = start("os.path:basename")
+    assert [standby.do(each) for each in ("a/b", "c/ä")] == ["b", "ä"]
+
+
+def test_each_job_is_done_in_another_process(start: Start) -> None:
+    standby = start("os.path:realpath")
+    assert standby.do("/proc/self") != standby.do("/proc/self")
+
+
+def test_a_job_that_raises_or_dies_is_an_error_and_the_next_one_is_done(
+    start: Start, capfd: pytest.CaptureFixture[str]
+) -> None:
+    standby = start("os.path:getsize")
+    with pytest.raises(KjitError, match="ended with status 1"):
+        standby.do("/no/such/file")
+    assert "FileNotFoundError" in capfd.readouterr().err
+    assert standby.do("/proc/self/stat") == 0
+    with pytest.raises(KjitError, match="ended with status 7"):
+        start("os:_exit").do(7)
+
+
+def test_a_process_that_ended_is_an_error(start: Start) -> None:
+    standby = start("os.path:basename")
+    standby.do("a")
+    standby.end()
+    with pytest.raises((KjitError, ValueError)):
+        standby.do("b")
