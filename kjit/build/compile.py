@@ -58,7 +58,7 @@ from kjit.build.run import run
 from kjit.build.staging import temporary_folder, temporary_root
 from kjit.build.steps import Step
 from kjit.build.support import support_objects
-from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
+from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja, kjit_include
 from kjit.errors import CompileError, ToolchainError
 from kjit.spec import Export, Spec, Variant
 
@@ -97,6 +97,11 @@ _CUDA_TYPE_HEADERS = (
     (re.compile(r"\b(fp8\w*_t|__nv_fp8\w*)\b"), "cuda_fp8.h"),
     (re.compile(r"\b(bf16(x2)?_t|__nv_bfloat16\w*|nv_bfloat16\w*)\b"), "cuda_bf16.h"),
     (re.compile(r"\b(fp16(x2)?_t|__half2?|half2?)\b"), "cuda_fp16.h"),
+)
+
+# What makes the halves of a CUDA unit, compiles the device's, and joins them.
+_PROGRAMS = tuple(
+    os.path.realpath(path) for path in (halves.__file__, device_compiler.__file__, kernels_object.__file__)
 )
 
 
@@ -173,7 +178,9 @@ def compile_variant(
     built = _compile(variant, toolchain.with_nvcc(), staging, verbose, cancel, on_refusal)
     if not is_known:
         open_memo().learn(nvrtc.stamps[0], _question(variant.spec), [reason])
-    return replace(built, seconds=time.perf_counter() - started)
+    # With other programs it might have been NVRTC.
+    others = (*built.others, *_PROGRAMS)
+    return replace(built, others=others, seconds=time.perf_counter() - started)
 
 
 def _only_nvcc(spec: Spec, nvrtc: Nvrtc) -> str | None:
@@ -183,8 +190,9 @@ def _only_nvcc(spec: Spec, nvrtc: Nvrtc) -> str | None:
 
 
 def _question(spec: Spec) -> str:
-    parts = [kjit.__version__, *spec.extra_cuda_cflags]
-    parts += [digest(Path(path).read_bytes()) for path in spec.cuda_files]
+    headers = kjit_include() / "kjit_rtc"
+    read: list[str | Path] = [*_PROGRAMS, headers / "device.h", headers / "host.h", *spec.cuda_files]
+    parts = [kjit.__version__, *spec.extra_cuda_cflags, *(digest(Path(path).read_bytes()) for path in read)]
     return f"only nvcc compiles {digest(chr(0).join(parts).encode(errors='surrogateescape'))}"
 
 
@@ -465,9 +473,7 @@ def _halves(unit: _Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     reads = files_named([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
     compiler = str(toolchain.cxx.path)
     python = (sys.executable, "-I", "-S")
-    cutter, caller, joiner = (
-        os.path.realpath(path) for path in (halves.__file__, device_compiler.__file__, kernels_object.__file__)
-    )
+    cutter, caller, joiner = _PROGRAMS
 
     def half(name: str, plain: str, flags: tuple[str, ...]) -> Iterator[Step]:
         preprocess = (compiler, *flags, "-x", "c++")

@@ -176,7 +176,7 @@ def find_cuda() -> CudaToolkit:
         if looks.is_file(home / "bin" / "nvcc"):
             return _toolkit(home, home / "bin" / "nvcc", variable)
         if env.cuda_compiler() == "nvrtc":
-            break  # which needs none
+            return _toolkit_without_nvcc()
         raise ToolchainError(
             f"{variable} is '{home}', and there is no bin/nvcc in it.",
             hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
@@ -189,10 +189,14 @@ def find_cuda() -> CudaToolkit:
     if looks.is_file(DEFAULT_HOME / "bin" / "nvcc"):
         return _toolkit(DEFAULT_HOME, DEFAULT_HOME / "bin" / "nvcc", "/usr/local/cuda")
     if env.cuda_compiler() == "nvrtc":
-        from kjit.build.nvrtc import toolkit_without_nvcc
-
-        return toolkit_without_nvcc()
+        return _toolkit_without_nvcc()
     raise NoCudaError("No CUDA compiler (nvcc) was found.", hint=INSTALL_CUDA)
+
+
+def _toolkit_without_nvcc() -> CudaToolkit:
+    from kjit.build.nvrtc import toolkit_without_nvcc  # which imports this
+
+    return toolkit_without_nvcc()
 
 
 def named_homes() -> list[tuple[Path, Origin]]:

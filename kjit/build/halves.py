@@ -64,12 +64,19 @@ _BOTH = "__host__ __device__ "
 # libstdc++'s two uses of `__integer_pack`.
 _INDEX_PACK = re.compile(r"\b_Index_tuple\s*<\s*__integer_pack\s*\(\s*_Num\s*\)\s*\.\.\.\s*>")
 _INTEGER_PACK = re.compile(r"\binteger_sequence\s*<\s*_Tp\s*,\s*__integer_pack\s*\(\s*_Num\s*\)\s*\.\.\.\s*>")
+# What the C library gives functions as their names in it.
+_ALIAS = re.compile(r'\b__asm__ ?\("" "\w+"\)')
+# Where CUDA's C++ library takes NVRTC to have no other one.
+_TUPLES = re.compile(
+    r"template\s*<(?:size_t _Ip, )?class\.\.\. _Tp>(\s*)struct (?:tuple_size|tuple_element);(?=[^{}]*template)"
+)
 
 
 def device_half(unit: str) -> str:
     """The preprocessed `unit` as NVRTC takes it."""
     unit = _INDEX_PACK.sub("typename ::kjit_rtc::Indices<_Index_tuple, _Num>::type", unit)
     unit = _INTEGER_PACK.sub("typename ::kjit_rtc::Integers<integer_sequence, _Tp, _Num>::type", unit)
+    unit = _TUPLES.sub(r"\1", _ALIAS.sub("", unit))
     pieces = []
     start = 0
     for match in _CONSTEXPR.finditer(unit):
@@ -174,11 +181,12 @@ def host_half(unit: str) -> str:
 def _device_body(unit: str, match: re.Match[str]) -> tuple[int, int] | None:
     """Where the body is of the function that is declared as one for the device by `match`, if it is that, and has one.
 
-    A function for both sides keeps it, and so does one that is `constexpr`, which host code may have evaluated.
+    A function for both sides keeps it, and so does one that is `constexpr`, which host code may have evaluated. Of a
+    member that is defined outside of its class it is all of that: there it cannot be declared once more.
     """
     begin = max(unit.rfind(sign, 0, match.start()) for sign in ";{}") + 1
     before = ""
-    has_parameters = False
+    has_parameters = is_member = False
     position = match.start()
     while (found := _PIECE.match(unit, position)) is not None:
         text, place, position = found[0], position, found.end()
@@ -192,9 +200,14 @@ def _device_body(unit: str, match: re.Match[str]) -> tuple[int, int] | None:
             position = _behind(unit, place)
             text = ")"
         elif text == ":" and has_parameters:
-            position = _behind_initializers(unit, position)
+            end = _behind(unit, _behind_initializers(unit, position))
+            return (begin if is_member else place), end
         elif text == "{":
-            return (place, _behind(unit, place)) if has_parameters else None
+            return ((begin if is_member else place), _behind(unit, place)) if has_parameters else None
+        elif not has_parameters and before == "::" and found.lastgroup == "name":
+            is_member = True
+        elif not has_parameters and text != "::":
+            is_member = False
         elif text in (";", "=", "}") and found.lastgroup == "sign" and before != "operator":
             return None
         before = text

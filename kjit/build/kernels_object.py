@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _ANONYMOUS = re.compile(r"(\d+)(_GLOBAL__N_)")
-_LOCAL = re.compile(r"^_Z(N(?:\d+\w+?)*?)?L(?=\d)")
+_NUMBER = re.compile(r"\d+")
 _ENTRY = 0x10  # STO_CUDA_ENTRY
 _FUNCTION = 2
 _UNDEFINED = 0
@@ -72,7 +72,12 @@ def common_name(symbol: str) -> str:
         end = match.start(2) + int(match[1])
         symbol = f"{symbol[: match.start()]}12_GLOBAL__N_1{symbol[end:]}"
         match = _ANONYMOUS.search(symbol, match.start() + len("12_GLOBAL__N_1"))
-    return _LOCAL.sub(lambda local: f"_Z{local[1] or ''}", symbol)
+    # Behind the names of namespaces, an `L` marks what is local.
+    place = len("_ZN") if symbol.startswith("_ZN") else len("_Z")
+    while symbol.startswith("_ZN") and (length := _NUMBER.match(symbol, place)) is not None:
+        place = length.end() + int(length[0])
+    is_local = symbol[place : place + 1] == "L" and symbol[place + 1 : place + 2].isdigit()
+    return symbol[:place] + symbol[place + 1 :] if is_local else symbol
 
 
 def kernels_of(cubin: bytes) -> dict[str, str]:

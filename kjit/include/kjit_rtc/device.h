@@ -36,6 +36,9 @@
 // Words of GCC's that NVRTC does not know.
 #define __extension__
 #define thread_local
+#define __thread
+#define __alignof alignof
+#define __alignof__ alignof
 #define __null 0
 #define __is_same(...) (::kjit_rtc::is_same<__VA_ARGS__>)
 #define __is_layout_compatible(...) false
@@ -62,10 +65,54 @@
 #define __builtin_clz(x) (::kjit_rtc::clz(static_cast<unsigned>(x), 32))
 #define __builtin_clzl(x) (::kjit_rtc::clz(x, 64))
 #define __builtin_clzll(x) (::kjit_rtc::clz(x, 64))
+#define __builtin_bswap16(x) static_cast<unsigned short>(::kjit_rtc::swapped(x, 2))
+#define __builtin_bswap32(x) static_cast<unsigned>(::kjit_rtc::swapped(x, 4))
+#define __builtin_bswap64(x) (::kjit_rtc::swapped(x, 8))
 #define __builtin_va_list void*
 #define __builtin_va_start(...) static_cast<void>(0)
 #define __builtin_va_end(...) static_cast<void>(0)
-#define __builtin_free 0
+#define __builtin_ia32_pause() static_cast<void>(0)
+#define type_info kjit_rtc_type_info
+
+// Host code is only read.
+#define __atomic_fetch_add(object, ...) (*(object))
+#define __atomic_fetch_sub(object, ...) (*(object))
+#define __atomic_fetch_and(object, ...) (*(object))
+#define __atomic_fetch_or(object, ...) (*(object))
+#define __atomic_fetch_xor(object, ...) (*(object))
+#define __atomic_fetch_nand(object, ...) (*(object))
+#define __atomic_add_fetch(object, ...) (*(object))
+#define __atomic_sub_fetch(object, ...) (*(object))
+#define __atomic_and_fetch(object, ...) (*(object))
+#define __atomic_or_fetch(object, ...) (*(object))
+#define __atomic_xor_fetch(object, ...) (*(object))
+#define __atomic_load_n(object, ...) (*(object))
+#define __atomic_exchange_n(object, ...) (*(object))
+#define __atomic_load(...) static_cast<void>(0)
+#define __atomic_store(...) static_cast<void>(0)
+#define __atomic_store_n(...) static_cast<void>(0)
+#define __atomic_exchange(...) static_cast<void>(0)
+#define __atomic_clear(...) static_cast<void>(0)
+#define __atomic_thread_fence(...) static_cast<void>(0)
+#define __atomic_signal_fence(...) static_cast<void>(0)
+#define __atomic_compare_exchange(...) false
+#define __atomic_compare_exchange_n(...) false
+#define __atomic_test_and_set(...) false
+#define __atomic_is_lock_free(...) true
+#define __atomic_always_lock_free(...) true
+#define __builtin_mul_overflow(...) false
+#define __builtin_add_overflow(...) false
+#define __builtin_alloca(...) static_cast<void*>(nullptr)
+#define __builtin_memset(...) ::memset(__VA_ARGS__)
+#define __builtin_memcpy(...) ::memcpy(__VA_ARGS__)
+#define __builtin_memmove(...) ::memmove(__VA_ARGS__)
+#define __builtin_memcmp(...) ::memcmp(__VA_ARGS__)
+#define __builtin_memchr(...) ::memchr(__VA_ARGS__)
+#define __builtin_strlen(...) ::strlen(__VA_ARGS__)
+#define __builtin_strcmp(...) ::strcmp(__VA_ARGS__)
+#define __builtin_ceil(...) ::ceil(__VA_ARGS__)
+#define __builtin_floor(...) ::floor(__VA_ARGS__)
+#define __builtin_abort(...) ::abort(__VA_ARGS__)
 
 namespace kjit_rtc {
 
@@ -108,6 +155,12 @@ __host__ __device__ constexpr int clz(unsigned long long x, int bits) {
   int count = bits;
   for (; x != 0; x >>= 1) --count;
   return count;
+}
+
+__host__ __device__ constexpr unsigned long long swapped(unsigned long long x, int bytes) {
+  unsigned long long result = 0;
+  for (int i = 0; i < bytes; ++i) result |= (x >> (8 * i) & 0xff) << (8 * (bytes - 1 - i));
+  return result;
 }
 
 template <template <typename T, T...> typename To, typename From>
