@@ -189,7 +189,7 @@ _OF_NVRTC = re.compile(
     r"-{1,2}(?:use_fast_math|(?:fmad|ftz|prec-div|prec-sqrt)=\w+|extra-device-vectorization|restrict)"
 )
 _AS_IT_IS = re.compile(
-    r"-O3|-g|-{1,2}(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda|w|disable-warnings|resource-usage|"
+    r"-O\d?|-g|-{1,2}(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda|w|disable-warnings|resource-usage|"
     r"res-usage|Wno-deprecated-gpu-targets|Wno-deprecated-declarations|compress-mode=\w+|no-compress|"
     r"display-error-number|no-display-error-number|err-no|no-err-no|Wreorder|Wmissing-launch-bounds|split-compile=\d+)"
 )

@@ -32,6 +32,7 @@
 #define __TEXTURE_TYPES_H__
 #define __VECTOR_FUNCTIONS_H__
 #define __VECTOR_TYPES_H__
+#define CU_UUID_HAS_BEEN_DEFINED
 
 // Words of GCC's that NVRTC does not know.
 #define __extension__
