@@ -2,9 +2,10 @@
 
     python benchmarks/cold_build.py [--repeat 5] [--sglang DIR] [--no-cuda] [--cuda-compiler nvcc|nvrtc] [--no-peers]
 
-- CUDA: `add_constant` for sm_90a through kjit, by nvcc and by NVRTC where both are there, against SGLang 0.5.23's own kernel of that name with the flags that its
-  JIT gives to nvcc. SGLang is fetched from PyPI (`pip download --no-deps`) into the user's cache folder and only its
-  `kernels/jit` folder is unpacked; `--sglang DIR` uses one that is unpacked already. Needs nvcc, and no GPU.
+- CUDA: `add_constant` for sm_90a through kjit, by nvcc and by NVRTC, against SGLang 0.5.23's own kernel of that name
+  with the flags that its JIT gives to nvcc. SGLang is fetched from PyPI (`pip download --no-deps`) into the cache
+  folder and only its `kernels/jit` folder is unpacked; `--sglang DIR` uses one that is unpacked already. Needs nvcc,
+  and no GPU.
 - CPU: kjit against `tvm_ffi.cpp.load_inline` of the same op.
 
 For kjit everything counts that a user waits for: look-up, generated unit, ninja, compilers, link, publication, and its
@@ -44,7 +45,7 @@ def main(args: Sequence[str] | None = None) -> None:
     if not options.no_peers:
         sides["load_inline"] = lambda: common.in_new_process("cold_build", "time_load_inline")
     medians = common.alternate(sides, options.repeat)
-    common.print_sides("CPU: build and load add_constant", medians, "s", list(sides)[-1])
+    common.print_sides("CPU: build and load add_constant", medians, "s", next(reversed(sides)))
 
     missing = common.nvcc_missing() if options.cuda_compiler != "nvrtc" else None
     if options.no_cuda or missing is not None:
@@ -54,7 +55,7 @@ def main(args: Sequence[str] | None = None) -> None:
     for compiler in (options.cuda_compiler,) if options.cuda_compiler else ("nvcc", "nvrtc"):
         for which in ("first", "next"):
             sides[f"kjit, {compiler}, {which}"] = functools.partial(_kjit, "cuda", which, compiler)
-    peer = list(sides)[0]
+    peer = next(iter(sides))
     if not options.no_peers:
         sglang, peer = common.find_sglang(options.sglang), f"SGLang {common.SGLANG_VERSION}"
         sides[peer] = lambda: _time_sglang(sglang)
