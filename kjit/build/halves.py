@@ -25,8 +25,9 @@ from __future__ import annotations
 import re
 import sys
 
-_MARKER = re.compile(r'^(# \d+ "(?:\\.|[^"\\])*").*$', re.MULTILINE)
-_CONSTEXPR = re.compile(r"\bconst(?:expr|eval)\b")
+# Patterns that begin with what stands in the unit are looked for much faster than others.
+_MARKER = re.compile(r'\n(# \d+ "(?:\\.|[^"\\])*").*')
+_CONSTEXPR = re.compile(r"const(?:expr|eval)(?!\w)")
 _STRING = (
     r"""(?P<string>(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|"""
     r"""'(?:\\.|[^'\\\n])+'))"""
@@ -39,6 +40,7 @@ _PIECE = re.compile(
     |(?P<sign>::|->|<<<|>>>|<=>|<<|<=|[\s\S])""",
     re.VERBOSE | re.MULTILINE,
 )
+_BRACKET = re.compile(rf"{_STRING}|[][(){{}}]|^\#.*$", re.MULTILINE)
 _FIRST = re.compile(r"\s*(.)")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 # Names that a parenthesis may follow without being the list of a function's parameters.
@@ -62,10 +64,10 @@ _LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
 _BOTH = "__host__ __device__ "
 
 # libstdc++'s two uses of `__integer_pack`.
-_INDEX_PACK = re.compile(r"\b_Index_tuple\s*<\s*__integer_pack\s*\(\s*_Num\s*\)\s*\.\.\.\s*>")
-_INTEGER_PACK = re.compile(r"\binteger_sequence\s*<\s*_Tp\s*,\s*__integer_pack\s*\(\s*_Num\s*\)\s*\.\.\.\s*>")
+_INDEX_PACK = re.compile(r"_Index_tuple\s*<\s*__integer_pack\s*\(\s*_Num\s*\)\s*\.\.\.\s*>")
+_INTEGER_PACK = re.compile(r"integer_sequence\s*<\s*_Tp\s*,\s*__integer_pack\s*\(\s*_Num\s*\)\s*\.\.\.\s*>")
 # What the C library gives functions as their names in it.
-_ALIAS = re.compile(r'\b__asm__ ?\("" "\w+"\)')
+_ALIAS = re.compile(r'__asm__ ?\("" "\w+"\)')
 # Where CUDA's C++ library takes NVRTC to have no other one.
 _TUPLES = re.compile(
     r"template\s*<(?:size_t _Ip, )?class\.\.\. _Tp>(\s*)struct (?:tuple_size|tuple_element);(?=[^{}]*template)"
@@ -76,15 +78,22 @@ def device_half(unit: str) -> str:
     """The preprocessed `unit` as NVRTC takes it."""
     unit = _INDEX_PACK.sub("typename ::kjit_rtc::Indices<_Index_tuple, _Num>::type", unit)
     unit = _INTEGER_PACK.sub("typename ::kjit_rtc::Integers<integer_sequence, _Tp, _Num>::type", unit)
-    unit = _TUPLES.sub(r"\1", _ALIAS.sub("", unit))
+    unit = _ALIAS.sub("", unit)
+    if "tuple_size;" in unit:
+        unit = _TUPLES.sub(r"\1", unit)
     pieces = []
     start = 0
     for match in _CONSTEXPR.finditer(unit):
-        if _is_function(unit, match.end()):
+        if not _is_part(unit[match.start() - 1 : match.start()]) and _is_function(unit, match.end()):
             pieces += [unit[start : match.start()], _BOTH]
             start = match.start()
     pieces.append(unit[start:])
-    return _MARKER.sub(r"\1 3", "".join(pieces))
+    return _MARKER.sub(r"\n\1 3", "".join(["\n", *pieces]))[1:]
+
+
+def _is_part(character: str) -> bool:
+    """Whether a name that follows this character has begun before."""
+    return character.isalnum() or character == "_"
 
 
 def _is_function(unit: str, position: int) -> bool:
@@ -129,15 +138,14 @@ def _follows(unit: str, position: int) -> str:
 def _behind(unit: str, position: int) -> int:
     """The place behind the bracket that closes the one at `position`."""
     expected: list[str] = []
-    while (match := _PIECE.match(unit, position)) is not None:
-        text, position = match[0], match.end()
-        if match.lastgroup == "sign":
-            if text in _CLOSES:
-                expected.append(_CLOSES[text])
-            elif expected and text == expected[-1]:
-                expected.pop()
-                if not expected:
-                    return position
+    for match in _BRACKET.finditer(unit, position):
+        text = match[0]
+        if text in _CLOSES:
+            expected.append(_CLOSES[text])
+        elif expected and text == expected[-1]:
+            expected.pop()
+            if not expected:
+                return match.end()
     return len(unit)
 
 

@@ -1,5 +1,6 @@
 // What is included ahead of everything in the host half of a CUDA unit that NVRTC compiles (kjit/build/halves.py): what
-// nvcc includes, but for declarations that device code alone uses. And launches in angle brackets, as calls.
+// nvcc includes, without device functions, and without <math.h>, which takes longer to read than most units. And
+// launches in angle brackets, as calls.
 
 #pragma once
 
@@ -9,26 +10,40 @@
 
 #include <assert.h>
 #include <cuda_runtime.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <new>
-#include <tuple>
-#include <type_traits>
 #include <utility>
+
+// As CUDA has them outside of `std`, for host code too.
+#define KJIT_MIN_MAX(T)                \
+  constexpr T min(T a, T b) noexcept { \
+    return b < a ? b : a;              \
+  }                                    \
+  constexpr T max(T a, T b) noexcept { \
+    return a < b ? b : a;              \
+  }
+KJIT_MIN_MAX(int)
+KJIT_MIN_MAX(unsigned)
+KJIT_MIN_MAX(long)
+KJIT_MIN_MAX(unsigned long)
+KJIT_MIN_MAX(long long)
+KJIT_MIN_MAX(unsigned long long)
+KJIT_MIN_MAX(float)
+KJIT_MIN_MAX(double)
+#undef KJIT_MIN_MAX
 
 namespace kjit_rtc {
 
-/// A launch's configuration with its arguments.
-template <typename... Args>
+/// A launch's configuration with its arguments, which `pass(f)` calls `f` with.
+template <typename Pass>
 struct Launch {
-  dim3 grid, block;
-  std::size_t smem;
-  cudaStream_t stream;
-  std::tuple<Args&&...> args;
+  Pass pass;
 };
+template <typename Pass>
+Launch(Pass) -> Launch<Pass>;
 
 /// `grid(...)(args...)` for `<<<...>>>(args...)`.
 struct Configuration {
@@ -37,8 +52,8 @@ struct Configuration {
   cudaStream_t stream;
 
   template <typename... Args>
-  Launch<Args...> operator()(Args&&... args) const {
-    return {grid, block, smem, stream, std::tuple<Args&&...>(std::forward<Args>(args)...)};
+  auto operator()(Args&&... args) const {
+    return Launch{[&, config = *this](auto&& f) { f(config, static_cast<Args&&>(args)...); }};
   }
 };
 
@@ -50,18 +65,15 @@ template <typename... Parameters>
 void launch(void (*kernel)(Parameters...), const Configuration& config, Parameters... parameters) {
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&parameters))..., nullptr};
   // As with nvcc: whoever wants to know of an error asks for the last one.
-  static_cast<void>(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), config.grid, config.block, pointers,
-                                     config.smem, config.stream));
+  static_cast<void>(::cudaLaunchKernel(reinterpret_cast<const void*>(kernel), config.grid, config.block, pointers,
+                                       config.smem, config.stream));
 }
 
-template <typename... Parameters, typename... Args>
-void operator->*(void (*kernel)(Parameters...), Launch<Args...>&& given) {
-  std::apply(
-      [&](auto&&... args) {
-        launch<Parameters...>(kernel, {given.grid, given.block, given.smem, given.stream},
-                              static_cast<Parameters>(std::forward<decltype(args)>(args))...);
-      },
-      std::move(given.args));
+template <typename... Parameters, typename Pass>
+void operator->*(void (*kernel)(Parameters...), Launch<Pass>&& given) {
+  given.pass([&](const Configuration& config, auto&&... args) {
+    launch<Parameters...>(kernel, config, static_cast<Parameters>(static_cast<decltype(args)>(args))...);
+  });
 }
 
 }  // namespace kjit_rtc
