@@ -602,6 +602,8 @@ class Copied(Fault):
         ("<{}>", "@{}/options"),
         ("<stdint.h>", "-include{}/../inc/answer.h"),
     )
+    # The same as nvcc spells it.
+    of_nvcc = (("--include-directory=", "--include-path="), ("@", "--options-file="), ("-include{", "-include={"))
 
     def inject(self) -> None:
         self.world = self.worlds[0]  # the stand-in looks for a header beside the source only
@@ -617,7 +619,10 @@ class Copied(Fault):
             for op in self.rng.sample(copies, len(copies)):
                 # What stands in a file of options means the first copy for all of them.
                 number = (first if flag.startswith("@") else op).number
-                flags = [flag.format(op.source.parents[1])] if flag else []
+                spelled = flag
+                for of_cxx, of_nvcc in self.of_nvcc if _by_nvrtc() else ():
+                    spelled = spelled.replace(of_cxx, of_nvcc)
+                flags = [spelled.format(op.source.parents[1])] if flag else []
                 said = Process(self.world, partial(_number, op.variant(flags=flags))).join()
                 self.judge(said, number, must_load=True)
 
