@@ -466,10 +466,12 @@ def _halves(unit: _Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     """A CUDA unit in two halves: the host's for the C++ compiler, the device's for NVRTC, side by side.
 
     Raises:
-        OnlyNvccError: a flag is for nvcc alone.
+        OnlyNvccError: a flag is for nvcc alone, or the C++ compiler is not g++.
     """
     nvrtc = toolchain.nvrtc
     assert nvrtc is not None
+    if toolchain.cxx.family != "gcc":
+        raise OnlyNvccError(f"the host half is for g++, and the C++ compiler is {toolchain.cxx.label}")
     reads = files_named([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
     compiler = str(toolchain.cxx.path)
     python = (sys.executable, "-I", "-S")
