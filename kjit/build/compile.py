@@ -172,7 +172,7 @@ def compile_variant(
             reason = str(error)
         except CompileError as error:
             if not toolchain.has_nvcc:
-                raise _without_nvcc(error) from None
+                raise _without_nvcc(error, variant.spec) from None
             reason = _first_error(error)
     _log.info("%s: compiled by nvcc, because %s", variant.label, reason)
     built = _compile(variant, toolchain.with_nvcc(), staging, verbose, cancel, on_refusal)
@@ -202,12 +202,12 @@ def _first_error(error: CompileError) -> str:
     return f"NVRTC or the link with it ends so: {first.strip() or 'without a word'}"
 
 
-def _without_nvcc(error: CompileError) -> CompileError:
-    """`error` with what else may help where there is no nvcc."""
-    instead = f"if nvcc compiles it, {INSTALL_CUDA}"
-    return CompileError(
-        error.message, log=error.log, command=error.command, hint=f"{error.hint}; {instead}" if error.hint else instead
-    )
+def _without_nvcc(error: CompileError, spec: Spec) -> CompileError:
+    """`error` with what else may help where there is no nvcc: not where it is about one of the sources."""
+    if error.hint is not None or any(os.path.basename(path) in error.message for path in spec.cuda_files):
+        return error
+    hint = f"if nvcc compiles it, {INSTALL_CUDA}"
+    return CompileError(error.message, log=error.log, command=error.command, hint=hint)
 
 
 def _compile(
