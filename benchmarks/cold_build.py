@@ -1,10 +1,11 @@
 """How long does the first build of an op take, against the peers' builds of the same op?
 
-    python benchmarks/cold_build.py [--repeat 5] [--sglang DIR] [--no-cuda]
+    python benchmarks/cold_build.py [--repeat 5] [--sglang DIR] [--no-cuda] [--cuda-compiler nvcc|nvrtc] [--no-peers]
 
-- CUDA: `add_constant` for sm_90a through kjit, against SGLang 0.5.23's own kernel of that name with the flags that its
-  JIT gives to nvcc. SGLang is fetched from PyPI (`pip download --no-deps`) into the user's cache folder and only its
-  `kernels/jit` folder is unpacked; `--sglang DIR` uses one that is unpacked already. Needs nvcc, and no GPU.
+- CUDA: `add_constant` for sm_90a through kjit, by nvcc and by NVRTC, against SGLang 0.5.23's own kernel of that name
+  with the flags that its JIT gives to nvcc. SGLang is fetched from PyPI (`pip download --no-deps`) into the cache
+  folder and only its `kernels/jit` folder is unpacked; `--sglang DIR` uses one that is unpacked already. Needs nvcc,
+  and no GPU.
 - CPU: kjit against `tvm_ffi.cpp.load_inline` of the same op.
 
 For kjit everything counts that a user waits for: look-up, generated unit, ninja, compilers, link, publication, and its
@@ -15,10 +16,11 @@ versions, and the code that all modules share is compiled. "Next" is a further o
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import common
@@ -31,41 +33,43 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--sglang", type=Path, help=f"a folder with the unpacked sglang {common.SGLANG_VERSION}")
     parser.add_argument("--no-cuda", action="store_true")
+    parser.add_argument("--cuda-compiler", choices=("nvcc", "nvrtc"), help="one of the two; default both")
+    parser.add_argument("--no-peers", action="store_true", help="time kjit alone, which needs no network")
     options = parser.parse_args(args)
     common.print_machine()
 
-    medians = common.alternate(
-        {
-            "kjit, first": lambda: _kjit("cpu", "first"),
-            "kjit, next": lambda: _kjit("cpu", "next"),
-            "load_inline": lambda: common.in_new_process("cold_build", "time_load_inline"),
-        },
-        options.repeat,
-    )
-    common.print_sides("CPU: build and load add_constant", medians, "s", "load_inline")
+    sides: dict[str, Callable[[], float]] = {
+        "kjit, first": lambda: _kjit("cpu", "first"),
+        "kjit, next": lambda: _kjit("cpu", "next"),
+    }
+    if not options.no_peers:
+        sides["load_inline"] = lambda: common.in_new_process("cold_build", "time_load_inline")
+    medians = common.alternate(sides, options.repeat)
+    common.print_sides("CPU: build and load add_constant", medians, "s", next(reversed(sides)))
 
-    missing = common.nvcc_missing()
+    missing = common.nvcc_missing() if options.cuda_compiler != "nvrtc" else None
     if options.no_cuda or missing is not None:
         print(f"\nCUDA: left out: {missing or '--no-cuda'}")
         return
-    sglang, peer = common.find_sglang(options.sglang), f"SGLang {common.SGLANG_VERSION}"
-    medians = common.alternate(
-        {
-            "kjit, first": lambda: _kjit("cuda", "first"),
-            "kjit, next": lambda: _kjit("cuda", "next"),
-            peer: lambda: _time_sglang(sglang),
-        },
-        options.repeat,
-    )
+    sides = {}
+    for compiler in (options.cuda_compiler,) if options.cuda_compiler else ("nvcc", "nvrtc"):
+        for which in ("first", "next"):
+            sides[f"kjit, {compiler}, {which}"] = functools.partial(_kjit, "cuda", which, compiler)
+    peer = next(iter(sides))
+    if not options.no_peers:
+        sglang, peer = common.find_sglang(options.sglang), f"SGLang {common.SGLANG_VERSION}"
+        sides[peer] = lambda: _time_sglang(sglang)
+    medians = common.alternate(sides, options.repeat)
     common.print_sides("CUDA: build add_constant for sm_90a", medians, "s", peer)
 
 
-def _kjit(target: str, which: str) -> float:
+def _kjit(target: str, which: str, compiler: str = "nvcc") -> float:
     with tempfile.TemporaryDirectory() as cache:
         os.chmod(cache, 0o700)
+        environment = {"KJIT_CACHE_DIR": cache, "KJIT_CUDA_COMPILER": compiler}
         if which == "next":
-            common.in_new_process("cold_build", "time_kjit", target, 7, KJIT_CACHE_DIR=cache)
-        return common.in_new_process("cold_build", "time_kjit", target, 8, KJIT_CACHE_DIR=cache)
+            common.in_new_process("cold_build", "time_kjit", target, 7, **environment)
+        return common.in_new_process("cold_build", "time_kjit", target, 8, **environment)
 
 
 def time_kjit(target: str, constant: int) -> float:

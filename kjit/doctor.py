@@ -26,6 +26,7 @@ from kjit.build.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_ver
 from kjit.build.eager_calls import python_header
 from kjit.build.folders import is_noexec
 from kjit.build.memo import open_memo
+from kjit.build.nvrtc import find_nvrtc
 from kjit.build.staging import temporary_root
 from kjit.build.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
 from kjit.errors import KjitError, ToolchainError
@@ -79,6 +80,7 @@ def examine() -> list[Check]:
         _run("shared cache", _shared_cache, needed=False),
         _run("temp folder", _temporary_folder, needed=True),
         _run("CUDA", _cuda, needed=False),
+        _run("NVRTC", _nvrtc, needed=False),
         _run("simulator", _simulator, needed=False),
         _run("GPUs", _gpus, needed=False),
         _run("Highway", _highway, needed=False),
@@ -243,11 +245,26 @@ def _cuda() -> _Finding:
     except NoCudaError as error:
         return _Finding("not installed; kernels for the CPU work without it.", "absent", error.hint)
     host = find_host_cxx(cuda.nvcc)
+    if cuda.nvcc.family == "nvrtc":
+        return _Finding(f"{cuda.version[0]}.{cuda.version[1]} ({cuda.home}, from {cuda.origin}), without nvcc")
     parts = set(wheel_versions(cuda.home).values())
     consistent = f", all parts {cuda.version[0]}.{cuda.version[1]}" if parts else ""
     return _Finding(
         f"{cuda.version[0]}.{cuda.version[1]} ({cuda.home}, from {cuda.origin}{consistent}), host compiler {host.label}"
     )
+
+
+def _nvrtc() -> _Finding:
+    is_used = env.cuda_compiler() == "nvrtc"
+    try:
+        cuda = find_cuda()
+        nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir])
+    except NoCudaError as error:
+        if is_used:
+            return _Finding(error.message, "problem", error.hint)
+        return _Finding(f"{error.message} nvcc compiles CUDA sources.", "absent", error.hint)
+    use = f"compiles CUDA sources ({env.CUDA_COMPILER})" if is_used else f"not used: {env.CUDA_COMPILER} is not nvrtc"
+    return _Finding(f"{nvrtc.version[0]}.{nvrtc.version[1]} ({nvrtc.library}), {use}")
 
 
 def _simulator() -> _Finding:

@@ -23,6 +23,7 @@ TVM_FFI_CUDA_ARCH_LIST = "TVM_FFI_CUDA_ARCH_LIST"
 CUDA_HOME = "KJIT_CUDA_HOME"
 SHARED_CACHE_DIR = "KJIT_SHARED_CACHE_DIR"
 CACHE_MAX_SIZE = "KJIT_CACHE_MAX_SIZE"
+CUDA_COMPILER = "KJIT_CUDA_COMPILER"
 COMPILER_LAUNCHER = "KJIT_COMPILER_LAUNCHER"
 CPU_LEVEL = "KJIT_CPU_LEVEL"
 CPU_CACHE_BYTES = "KJIT_CPU_CACHE_BYTES"
@@ -35,6 +36,7 @@ SIM_THREADS = "KJIT_SIM_THREADS"
 SIM_TIMEOUT = "KJIT_SIM_TIMEOUT"
 
 LogLevel = Literal["debug", "info"]
+CudaCompiler = Literal["nvcc", "nvrtc"]
 Simulation = Literal["sim", "sim-check"]
 
 _FALSE = ("0", "false", "no", "off")
@@ -54,6 +56,10 @@ VARIABLES: Mapping[str, str] = {
     ),
     TVM_FFI_CUDA_ARCH_LIST: f"The same, for all users of tvm-ffi; `{CUDA_ARCH_LIST}` goes before it.",
     CUDA_HOME: "The CUDA toolkit to compile with; goes before `CUDA_HOME` and before what is found by itself.",
+    CUDA_COMPILER: (
+        "`nvrtc`: CUDA sources are compiled in two halves, by NVRTC and the C++ compiler, and by nvcc only where that "
+        "does not do; `nvcc`, the default: by nvcc."
+    ),
     COMPILER_LAUNCHER: (
         "A program that is put before every command that compiles, like `sccache` or `ccache`; not before links."
     ),
@@ -176,6 +182,20 @@ def cuda_home() -> Path | None:
     """
     text = _get(CUDA_HOME)
     return _path(CUDA_HOME, text) if text else None
+
+
+def cuda_compiler() -> CudaCompiler:
+    """The compiler of device code that `KJIT_CUDA_COMPILER` asks for; nvcc by default.
+
+    Raises:
+        UsageError: it is neither `nvcc` nor `nvrtc`.
+    """
+    text = _get(CUDA_COMPILER).lower()
+    if text == "nvrtc":
+        return "nvrtc"
+    if text in ("", "nvcc"):
+        return "nvcc"
+    raise kjit.UsageError(f"{CUDA_COMPILER} is '{text}'.", hint=f"set {CUDA_COMPILER} to nvcc or nvrtc, or unset it")
 
 
 def compiler_launcher() -> str | None:

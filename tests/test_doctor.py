@@ -33,6 +33,7 @@ NAMES = [
     "shared cache",
     "temp folder",
     "CUDA",
+    "NVRTC",
     "simulator",
     "GPUs",
     "Highway",
@@ -46,7 +47,14 @@ H200 = Gpu("NVIDIA H200", (9, 0), "GPU-1")
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch, cache_dir: Path) -> Path:
     """A machine without a GPU whose environment names nothing."""
-    for name in ("CXX", "CUDA_HOME", "KJIT_CUDA_HOME", "KJIT_CUDA_ARCH_LIST", "CUDA_VISIBLE_DEVICES"):
+    for name in (
+        "CXX",
+        "CUDA_HOME",
+        "KJIT_CUDA_HOME",
+        "KJIT_CUDA_ARCH_LIST",
+        "CUDA_VISIBLE_DEVICES",
+        "KJIT_CUDA_COMPILER",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("TVM_FFI_CUDA_ARCH_LIST", raising=False)
     monkeypatch.setattr(gpus, "query_driver", lambda *_: None)

@@ -1,6 +1,6 @@
 """Does kjit ever load a wrong module, or hang, whatever happens to its cache and its processes?
 
-    python tools/faults.py [--count N | --minutes M] [--seed S] [--only FAULT ...] [--json]
+    python tools/faults.py [--count N | --minutes M] [--seed S] [--only FAULT ...] [--nvrtc] [--json]
 
 Injects every fault that docs/faults.md lists, for real and at random points: builders are killed (SIGKILL), disks are
 full (a small tmpfs), files are truncated while others work. After each, new processes load modules, and the number that
@@ -45,6 +45,7 @@ from typing import Any
 import tvm_ffi  # noqa: F401 (imports torch: once here and not in every process)
 
 import kjit
+from kjit import env
 from kjit.build import plan
 from kjit.build.miss import ensure_built
 from kjit.build.store import Store
@@ -73,8 +74,17 @@ _SOURCE = """#include "{name}.h"
 #ifndef VARIANT
 #define VARIANT 0
 #endif
+#ifdef __CUDACC__
+namespace {{
+__global__ void fill(long* p) {{ *p = ANSWER; }}
+void launch() {{ fill<<<1, 1>>>(nullptr); }}
+}}
+#endif
 extern "C" __attribute__((visibility("default")))
-int __tvm_ffi_answer(void*, const TVMFFIAny*, int32_t, TVMFFIAny* r) {{
+int __tvm_ffi_answer(void*, const TVMFFIAny*, int32_t n, TVMFFIAny* r) {{
+#ifdef __CUDACC__
+  if (n > 0) launch();
+#endif
   r->type_index = kTVMFFIInt;
   r->v_int64 = VARIANT * 1000000000L + VERSION * 100000000L + COMPILER * 1000000L + ANSWER * 1000L + MORE;
   return 0;
@@ -114,6 +124,18 @@ class Said:
     is_kjits: bool
 
 
+def _by_nvrtc() -> bool:
+    return env.cuda_compiler() == "nvrtc"
+
+
+def _variant(source: Path | str, *args: str, flags: Sequence[str] = (), **parts: Any) -> Variant:
+    """The module that `source` is made into."""
+    if _by_nvrtc():
+        spec = Spec("answer", *args, cuda_files=[source], extra_cuda_cflags=flags, **parts)
+        return Variant(spec, Target.cuda("9.0a"))
+    return Variant(Spec("answer", *args, cpp_files=[source], extra_cflags=flags, **parts), Target.cpu())
+
+
 class Op:
     """A module whose number follows from its two files."""
 
@@ -148,7 +170,7 @@ class Op:
         return _after(self.header.read_text(), "ANSWER ") * 1000 + _after(self.source.read_text(), "MORE ")
 
     def variant(self, **parts: Any) -> Variant:
-        return Variant(Spec("answer", cpp_files=[self.source], **parts), Target.cpu())
+        return _variant(self.source, **parts)
 
 
 class World:
@@ -580,6 +602,8 @@ class Copied(Fault):
         ("<{}>", "@{}/options"),
         ("<stdint.h>", "-include{}/../inc/answer.h"),
     )
+    # The same as nvcc spells it.
+    of_nvcc = (("--include-directory=", "--include-path="), ("@", "--options-file="), ("-include{", "-include={"))
 
     def inject(self) -> None:
         self.world = self.worlds[0]  # the stand-in looks for a header beside the source only
@@ -595,8 +619,11 @@ class Copied(Fault):
             for op in self.rng.sample(copies, len(copies)):
                 # What stands in a file of options means the first copy for all of them.
                 number = (first if flag.startswith("@") else op).number
-                flags = [flag.format(op.source.parents[1])] if flag else []
-                said = Process(self.world, partial(_number, op.variant(extra_cflags=flags))).join()
+                spelled = flag
+                for of_cxx, of_nvcc in self.of_nvcc if _by_nvrtc() else ():
+                    spelled = spelled.replace(of_cxx, of_nvcc)
+                flags = [spelled.format(op.source.parents[1])] if flag else []
+                said = Process(self.world, partial(_number, op.variant(flags=flags))).join()
                 self.judge(said, number, must_load=True)
 
     def _plant(self, tree: Path, include: str) -> Op:
@@ -698,7 +725,8 @@ class ManyVariants(Fault):
 
     def run(self) -> None:
         self.world = self.worlds[0]
-        self.world.compiler = self.compilers.stand_in
+        if not _by_nvrtc():
+            self.world.compiler = self.compilers.stand_in
         count = self.variants
         op = self.world.op()
         op.edit()
@@ -715,9 +743,7 @@ class ManyVariants(Fault):
     variants = VARIANTS
 
     def _variant(self, op: Op, index: int) -> Variant:
-        return Variant(
-            Spec("answer", str(index), cpp_files=[op.source], extra_cflags=[f"-DVARIANT={index}"]), Target.cpu()
-        )
+        return _variant(op.source, str(index), flags=[f"-DVARIANT={index}"])
 
 
 FAULTS: tuple[type[Fault], ...] = (
@@ -779,7 +805,7 @@ class Compilers:
 
     @property
     def both(self) -> tuple[Path, Path]:
-        return self.real, self.stand_in
+        return self.real, self.real if _by_nvrtc() else self.stand_in
 
     def other_kjit(self, folder: Path) -> Path:
         """A folder with another version of kjit: another number, and a header more."""
@@ -803,9 +829,12 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="FAULT", help=", ".join(names))
     parser.add_argument("--progress", action="store_true", help="say after each round how long it took")
+    parser.add_argument("--nvrtc", action="store_true", help="modules for CUDA, compiled in two halves")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     options = parser.parse_args(args)
     logging.getLogger("kjit").setLevel(logging.CRITICAL)
+    if options.nvrtc:
+        os.environ[env.CUDA_COMPILER] = "nvrtc"
     began = time.monotonic()
     ManyVariants.variants = options.variants
     with tempfile.TemporaryDirectory(prefix="kjit-faults-", ignore_cleanup_errors=True) as folder:
@@ -831,7 +860,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def load_here(source: str) -> int:
     """Load a module in this process (another kjit's, perhaps) and return its number."""
-    return _number(Variant(Spec("answer", cpp_files=[source]), Target.cpu()))
+    return _number(_variant(source))
 
 
 def _print(faults: Sequence[Fault], seconds: float, *, as_json: bool) -> None:

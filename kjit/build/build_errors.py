@@ -48,8 +48,13 @@ def explain(
     everything = "".join(log for _, log in made)
     if diagnostics.is_disk_full(everything + ninja_output):
         return disk_full(folder)
-    for path in (toolchain.cxx.path, *(() if toolchain.cuda is None else (toolchain.cuda.nvcc.path,))):
-        if not os.access(path, os.X_OK):
+    libraries = () if toolchain.nvrtc is None else (toolchain.nvrtc.library, toolchain.nvrtc.builtins)
+    programs = (
+        toolchain.cxx.path,
+        *((toolchain.cuda.nvcc.path,) if toolchain.cuda is not None and toolchain.nvrtc is None else ()),
+    )
+    for path in (*programs, *libraries):
+        if not os.access(path, os.R_OK if path in libraries else os.X_OK):
             return ToolchainError(
                 f"The compiler '{path}' disappeared during the build.", hint="`kjit doctor` shows what kjit finds now"
             )

@@ -22,6 +22,7 @@ that ends (run.py).
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shlex
@@ -36,26 +37,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import kjit
 from kjit import env
-from kjit.build import diagnostics, rewrite, unbound
+from kjit.build import device_compiler, diagnostics, halves, kernels_object, rewrite, unbound
 from kjit.build.build_errors import compile_error, disk_full, explain, failed_steps, files_of, leading_to
 from kjit.build.compilers import HOST_VARIABLE
+from kjit.build.cuda import INSTALL_CUDA
 from kjit.build.diagnostics import KernelResources
 from kjit.build.failures import Refusal
 from kjit.build.flags import parse
 from kjit.build.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
 from kjit.build.key import digest, straight
 from kjit.build.libraries import brought_in, files_named, linked_by, lists_what_it_links, resolve, sought_by
+from kjit.build.memo import open_memo
 from kjit.build.missing import asking, read_answer
+from kjit.build.nvrtc import Nvrtc, OnlyNvccError
 from kjit.build.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Links
 from kjit.build.refusals import refuse_unfit
 from kjit.build.run import run
 from kjit.build.staging import temporary_folder, temporary_root
 from kjit.build.steps import Step
 from kjit.build.support import support_objects
-from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
+from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja, kjit_include
 from kjit.errors import CompileError, ToolchainError
 from kjit.spec import Export, Spec, Variant
+
+_log = logging.getLogger("kjit")
 
 # `PyInit_` begins a module that Python loads itself (csrc/torch/).
 _EXPORTS = "{ global: __tvm_ffi_*; PyInit_*; local: *; };\n"
@@ -90,6 +97,11 @@ _CUDA_TYPE_HEADERS = (
     (re.compile(r"\b(fp8\w*_t|__nv_fp8\w*)\b"), "cuda_fp8.h"),
     (re.compile(r"\b(bf16(x2)?_t|__nv_bfloat16\w*|nv_bfloat16\w*)\b"), "cuda_bf16.h"),
     (re.compile(r"\b(fp16(x2)?_t|__half2?|half2?)\b"), "cuda_fp16.h"),
+)
+
+# What makes the halves of a CUDA unit, compiles the device's, and joins them.
+_PROGRAMS = tuple(
+    os.path.realpath(path) for path in (halves.__file__, device_compiler.__file__, kernels_object.__file__)
 )
 
 
@@ -127,6 +139,9 @@ def compile_variant(
 ) -> Built:
     """Build `variant` in the folder `staging`.
 
+    With NVRTC, what that refuses is compiled by nvcc, where there is one, and so is from then on what has the same
+    sources: whether a mistake is theirs or a limit of NVRTC's, nvcc knows.
+
     Args:
         toolchain: for `variant.target`.
         staging: an existing folder; what it holds under the names of this build is replaced.
@@ -140,6 +155,73 @@ def compile_variant(
         ToolchainError: a compiler or ninja is missing.
         CacheError: the disk is full.
         CancelledError: `cancel` was set.
+    """
+    started = time.perf_counter()
+    nvrtc = toolchain.nvrtc
+    if nvrtc is None or not (variant.spec.cuda_files or variant.spec.cuda_wrappers):
+        return _compile(variant, toolchain, staging, verbose, cancel, on_refusal)
+    reason = _only_nvcc(variant.spec, nvrtc) if toolchain.has_nvcc else None
+    is_known = reason is not None
+    if reason is None:
+        try:
+            refused = on_refusal if not toolchain.has_nvcc else lambda _: None
+            return _compile(variant, toolchain, staging, verbose, cancel, refused)
+        except OnlyNvccError as error:
+            if not toolchain.has_nvcc:
+                raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=INSTALL_CUDA) from None
+            reason = str(error)
+        except CompileError as error:
+            if not toolchain.has_nvcc:
+                raise _without_nvcc(error, variant.spec) from None
+            reason = _first_error(error)
+    _log.info("%s: compiled by nvcc, because %s", variant.label, reason)
+    built = _compile(variant, toolchain.with_nvcc(), staging, verbose, cancel, on_refusal)
+    if not is_known:
+        open_memo().learn(nvrtc.stamps[0], _question(variant.spec), [reason])
+    # With other programs it might have been NVRTC.
+    others = (*built.others, *_PROGRAMS)
+    return replace(built, others=others, seconds=time.perf_counter() - started)
+
+
+def _only_nvcc(spec: Spec, nvrtc: Nvrtc) -> str | None:
+    """Why nvcc had to compile these sources before; None where it had not."""
+    known = open_memo().known(nvrtc.stamps[0], _question(spec))
+    return known[0] if known else None
+
+
+def _question(spec: Spec) -> str:
+    headers = kjit_include() / "kjit_rtc"
+    read: list[str | Path] = [*_PROGRAMS, headers / "device.h", headers / "host.h", *spec.cuda_files]
+    parts = [kjit.__version__, *spec.extra_cuda_cflags, *(digest(Path(path).read_bytes()) for path in read)]
+    return f"only nvcc compiles {digest(chr(0).join(parts).encode(errors='surrogateescape'))}"
+
+
+def _first_error(error: CompileError) -> str:
+    """The first thing that the compilers said, as the end of a sentence."""
+    first = next((line for line in error.log.splitlines() if re.search(r"\b(?:error|undefined)\b", line)), "")
+    return f"NVRTC or the link with it ends so: {first.strip() or 'without a word'}"
+
+
+def _without_nvcc(error: CompileError, spec: Spec) -> CompileError:
+    """`error` with what else may help where there is no nvcc: not where it is about one of the sources."""
+    if error.hint is not None or any(os.path.basename(path) in error.message for path in spec.cuda_files):
+        return error
+    hint = f"if nvcc compiles it, {INSTALL_CUDA}"
+    return CompileError(error.message, log=error.log, command=error.command, hint=hint)
+
+
+def _compile(
+    variant: Variant,
+    toolchain: Toolchain,
+    staging: Path,
+    verbose: bool,
+    cancel: threading.Event | None,
+    on_refusal: Callable[[Refusal], object],
+) -> Built:
+    """As `compile_variant`, by the compilers of `toolchain`.
+
+    Raises:
+        OnlyNvccError: NVRTC is asked for something that it cannot do.
     """
     started = time.perf_counter()
     ninja, launcher = find_ninja(), find_launcher()
@@ -156,7 +238,7 @@ def compile_variant(
                 {"TMPDIR": str(temporary)} if launcher is None else {**_LAUNCHER_ENVIRONMENT, "TMPDIR": _plain_root()}
             )
             done = _run(ninja, folder, extra, cancel)
-            logs = [links.restore(_read(folder / step.log)) for step in made]
+            logs = [_said(step, links.restore(_read(folder / step.log))) for step in made]
             _keep_support(folder, made, done)
             if done.returncode != 0:
                 printed = _with_warnings(list(zip(made, logs, strict=True)))
@@ -199,6 +281,18 @@ def compile_variant(
     )
 
 
+# Kernels in the host half, as g++ sees them; the place where it has found them is above.
+_UNDEFINED_KERNEL = re.compile(
+    r"(?:^In file included from .*\n(?: +from .*\n)*)?^.*warning: '[^\n]*' used but never defined\n(?:^ .*\n)*",
+    re.MULTILINE,
+)
+
+
+def _said(step: Step, log: str) -> str:
+    """What a command has said to the user."""
+    return _UNDEFINED_KERNEL.sub("", log) if "c++-cpp-output" in step.arguments else log
+
+
 def _with_warnings(printed: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
     """What the commands printed, where a failed link begins with the compilers' warnings: one may tell why."""
     *compiled, (link, log) = printed
@@ -231,6 +325,9 @@ def _plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, .
         compiler = (str(toolchain.cxx.path), *links.flags(toolchain.sim_flags(spec), PLAIN_FOR_CXX))
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, PLAIN_FOR_CXX):
             steps += _simulated_steps(unit, compiler, launcher, files_named(spec.extra_cuda_cflags, "nvcc"))
+    elif toolchain.nvrtc is not None and (spec.cuda_files or spec.cuda_wrappers):
+        for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, PLAIN_FOR_CXX):
+            steps += _halves(unit, spec, toolchain, links, launcher)
     elif spec.cuda_files or spec.cuda_wrappers:
         if toolchain.cuda is None:
             raise ValueError(f"'{spec.name}' has CUDA sources, and the toolchain is for {toolchain.target}")
@@ -363,6 +460,50 @@ def _simulated_steps(
     # What -include names has been read, and would be once more.
     flags = [word for flag in parse(compiler) if flag.meaning != "header" for word in flag.words()]
     yield Step(output, (*launcher, *flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))
+
+
+def _halves(unit: _Unit, spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ...]) -> Iterator[Step]:
+    """A CUDA unit in two halves: the host's for the C++ compiler, the device's for NVRTC, side by side.
+
+    Raises:
+        OnlyNvccError: a flag is for nvcc alone, or the C++ compiler is not g++.
+    """
+    nvrtc = toolchain.nvrtc
+    assert nvrtc is not None
+    if toolchain.cxx.family != "gcc":
+        raise OnlyNvccError(f"the host half is for g++, and the C++ compiler is {toolchain.cxx.label}")
+    reads = files_named([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
+    compiler = str(toolchain.cxx.path)
+    python = (sys.executable, "-I", "-S")
+    cutter, caller, joiner = _PROGRAMS
+
+    def half(name: str, plain: str, flags: tuple[str, ...]) -> Iterator[Step]:
+        preprocess = (compiler, *flags, "-x", "c++")
+        making = ("-E", "-MD", "-MF", f"{plain}.d", "-MT", plain, unit.path, "-o", plain)
+        ask = (*preprocess, *asking("c++", plain), unit.path)
+        yield Step(plain, (*preprocess, *making), generated=unit.generated, reads=reads, asking=ask)
+        cut = plain.removesuffix(".ii") + ".cut.ii"
+        yield Step(cut, (*python, cutter, name, plain, cut), (plain,), reads=(cutter,))
+
+    cubins = []
+    for arch in toolchain.target.archs:
+        plain = f"{unit.name}.sm_{arch.digits}.ii"
+        flags = tuple(links.flags(toolchain.device_half_flags(spec, arch), PLAIN_FOR_CXX))
+        yield from half("device", plain, flags)
+        cut, cubin = plain.removesuffix(".ii") + ".cut.ii", f"{unit.name}.sm_{arch.digits}.cubin"
+        call = (*python, caller, str(nvrtc.library), str(nvrtc.builtins), cut, cubin)
+        yield Step(cubin, (*call, *toolchain.nvrtc_options(spec, arch)), (cut,), reads=(caller,))
+        cubins.append(cubin)
+    plain, host = f"{unit.name}.ii", f"{unit.name}.o"
+    flags = tuple(links.flags(toolchain.host_half_flags(spec), PLAIN_FOR_CXX))
+    yield from half("host", plain, flags)
+    cut = f"{unit.name}.cut.ii"
+    # What -include names has been read, and would be once more.
+    flags = tuple(word for flag in parse(flags) if flag.meaning != "header" for word in flag.words())
+    yield Step(host, (*launcher, compiler, *flags, "-x", "c++-cpp-output", "-c", cut, "-o", host), (cut,))
+    table, output = f"{unit.name}.kernels.s", f"{unit.name}.kernels.o"
+    yield Step(table, (*python, joiner, host, table, *cubins), (host, *cubins), reads=(joiner,))
+    yield Step(output, (compiler, "-c", table, "-o", output), (table, *cubins))
 
 
 def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_types: bool) -> str:

@@ -29,7 +29,7 @@ from kjit.build.staging import temporary_root
 from kjit.errors import ToolchainError
 from kjit.runtime.recall import HOST_VARIABLE as HOST_VARIABLE
 
-Family = Literal["gcc", "clang", "nvcc"]
+Family = Literal["gcc", "clang", "nvcc", "nvrtc"]
 Role = Literal["c++", "nvcc"]
 
 OLDEST: Mapping[Family, tuple[int, int]] = {"gcc": (11, 0), "clang": (16, 0), "nvcc": (12, 8)}

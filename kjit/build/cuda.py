@@ -131,24 +131,21 @@ def find_cuda_headers() -> CudaHeaders:
         ToolchainError: a variable names a folder without them.
     """
     lacking: list[str] = []
-    for variable, home in (("KJIT_CUDA_HOME", env.cuda_home()), ("CUDA_HOME", _cuda_home_variable())):
-        if home is not None:
-            found = _headers(
-                _include_dirs(home), "KJIT_CUDA_HOME" if variable.startswith("K") else "CUDA_HOME", lacking
+    for home, variable in named_homes():
+        found = _headers(header_folders(home), variable, lacking)
+        if found is None:
+            raise ToolchainError(
+                f"{variable} is '{home}', and CUDA's headers are not in it{''.join(lacking)}.",
+                hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
             )
-            if found is None:
-                raise ToolchainError(
-                    f"{variable} is '{home}', and CUDA's headers are not in it{''.join(lacking)}.",
-                    hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
-                )
-            return found
+        return found
     for home in header_homes():
-        if (found := _headers(_include_dirs(home), "PyPI wheels", lacking)) is not None:
+        if (found := _headers(header_folders(home), "PyPI wheels", lacking)) is not None:
             return found
     on_path = looks.which("nvcc")
     if on_path is not None and (found := _headers(_include_dirs_of(Path(os.path.abspath(on_path))), "PATH", lacking)):
         return found
-    if (found := _headers(_include_dirs(DEFAULT_HOME), "/usr/local/cuda", lacking)) is not None:
+    if (found := _headers(header_folders(DEFAULT_HOME), "/usr/local/cuda", lacking)) is not None:
         return found
     raise NoCudaError(
         f"The simulator needs CUDA's headers, and they are not here{''.join(lacking)}.", hint=INSTALL_HEADERS
@@ -175,14 +172,15 @@ def find_cuda() -> CudaToolkit:
         ToolchainError: the one that a variable names has no nvcc, a part is missing, its parts do not fit each other,
             or it is too old.
     """
-    for variable, home in (("KJIT_CUDA_HOME", env.cuda_home()), ("CUDA_HOME", _cuda_home_variable())):
-        if home is not None:
-            if not looks.is_file(home / "bin" / "nvcc"):
-                raise ToolchainError(
-                    f"{variable} is '{home}', and there is no bin/nvcc in it.",
-                    hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
-                )
-            return _toolkit(home, home / "bin" / "nvcc", "KJIT_CUDA_HOME" if variable.startswith("K") else "CUDA_HOME")
+    for home, variable in named_homes():
+        if looks.is_file(home / "bin" / "nvcc"):
+            return _toolkit(home, home / "bin" / "nvcc", variable)
+        if env.cuda_compiler() == "nvrtc":
+            return _toolkit_without_nvcc()
+        raise ToolchainError(
+            f"{variable} is '{home}', and there is no bin/nvcc in it.",
+            hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
+        )
     for home in wheel_homes():
         return _toolkit(home, home / "bin" / "nvcc", "PyPI wheels")
     on_path = looks.which("nvcc")
@@ -190,7 +188,25 @@ def find_cuda() -> CudaToolkit:
         return _toolkit_on_path(Path(os.path.abspath(on_path)))
     if looks.is_file(DEFAULT_HOME / "bin" / "nvcc"):
         return _toolkit(DEFAULT_HOME, DEFAULT_HOME / "bin" / "nvcc", "/usr/local/cuda")
+    if env.cuda_compiler() == "nvrtc":
+        return _toolkit_without_nvcc()
     raise NoCudaError("No CUDA compiler (nvcc) was found.", hint=INSTALL_CUDA)
+
+
+def _toolkit_without_nvcc() -> CudaToolkit:
+    from kjit.build.nvrtc import toolkit_without_nvcc  # which imports this
+
+    return toolkit_without_nvcc()
+
+
+def named_homes() -> list[tuple[Path, Origin]]:
+    """The folders of CUDA that variables name, with the names."""
+    homes: list[tuple[Path, Origin]] = []
+    if (home := env.cuda_home()) is not None:
+        homes.append((home, "KJIT_CUDA_HOME"))
+    if (home := _cuda_home_variable()) is not None:
+        homes.append((home, "CUDA_HOME"))
+    return homes
 
 
 def wheel_homes() -> list[Path]:
@@ -268,7 +284,7 @@ def _cuda_home_variable() -> Path | None:
 def _toolkit_on_path(found: Path) -> CudaToolkit:
     """The toolkit of the nvcc on PATH, which may be a link, a wrapper script, or lie in /usr/bin."""
     for candidate in (found, found.resolve()):
-        if candidate.name == "nvcc" and _include_dirs(candidate.parent.parent):
+        if candidate.name == "nvcc" and header_folders(candidate.parent.parent):
             return _toolkit(candidate.parent.parent, candidate, "PATH")
     # Three lines, so that the memo can hold it: the home, the header folders, the library folders.
     home, includes, libraries = open_memo().recall(stamp(found), "folders", lambda: _ask_for_folders(found))
@@ -285,7 +301,7 @@ def _toolkit_on_path(found: Path) -> CudaToolkit:
 def _include_dirs_of(nvcc: Path) -> tuple[Path, ...]:
     """The header folders of the nvcc on PATH; none where it does not say."""
     for candidate in (nvcc, nvcc.resolve()):
-        if candidate.name == "nvcc" and (folders := _include_dirs(candidate.parent.parent)):
+        if candidate.name == "nvcc" and (folders := header_folders(candidate.parent.parent)):
             return folders
     try:
         _, includes, _ = open_memo().recall(stamp(nvcc), "folders", lambda: _ask_for_folders(nvcc))
@@ -317,7 +333,7 @@ def _toolkit(
 ) -> CudaToolkit:
     check_wheels(home)
     compiler = inspect(nvcc, "nvcc")
-    include_dirs = _include_dirs(home) or tuple(path for path in includes if looks.is_file(path / "cuda_runtime.h"))
+    include_dirs = header_folders(home) or tuple(path for path in includes if looks.is_file(path / "cuda_runtime.h"))
     if not include_dirs:
         raise ToolchainError(
             f"The CUDA in '{home}' has no headers (include/cuda_runtime.h).", hint=f"reinstall it, or {INSTALL_CUDA}"
@@ -325,7 +341,7 @@ def _toolkit(
     for part in ("bin/ptxas", "nvvm/bin/cicc"):
         if nvcc.parent.parent == home and not looks.is_file(home / part):
             raise ToolchainError(f"The CUDA in '{home}' has no {part}.", hint=f"reinstall it, or {INSTALL_CUDA}")
-    cudart = _find_cudart((home / "lib64", home / "lib", *_target_dirs(home, "lib"), *libraries))
+    cudart = cudart_in(home, libraries)
     if cudart is None:
         raise ToolchainError(
             f"The CUDA in '{home}' has no runtime library (libcudart.so).", hint=f"reinstall it, or {INSTALL_CUDA}"
@@ -335,7 +351,8 @@ def _toolkit(
     return CudaToolkit(home, compiler, origin, include_dirs, cudart.parent, cudart, stamps)
 
 
-def _include_dirs(home: Path) -> tuple[Path, ...]:
+def header_folders(home: Path) -> tuple[Path, ...]:
+    """The folders of headers of the CUDA in `home`; none where they are not there."""
     for folder in (home / "include", *_target_dirs(home, "include")):
         if looks.is_file(folder / "cuda_runtime.h"):
             return (folder, folder / "cccl") if looks.is_folder(folder / "cccl") else (folder,)
@@ -349,8 +366,9 @@ def _target_dirs(home: Path, name: str) -> list[Path]:
     return [home / "targets" / kind / name for kind in kinds]
 
 
-def _find_cudart(folders: tuple[Path, ...]) -> Path | None:
-    for folder in folders:
+def cudart_in(home: Path, others: tuple[Path, ...] = ()) -> Path | None:
+    """The runtime library of the CUDA in `home`, else one in the folders `others`."""
+    for folder in (home / "lib64", home / "lib", *_target_dirs(home, "lib"), *others):
         if looks.exists(folder / "libcudart.so"):
             return folder / "libcudart.so"
         try:

@@ -295,6 +295,8 @@ def _surroundings(spec: Spec, toolchain: Toolchain, anchors: Anchors) -> Surroun
     flags = {"c++": toolchain.cxx_flags(spec), "link": toolchain.link_flags(spec)}
     if toolchain.cuda is not None:
         flags["nvcc"] = toolchain.nvcc_flags(spec)
+    if toolchain.nvrtc is not None:
+        flags |= toolchain.flags_of_halves(spec)
     if toolchain.target.is_simulated:
         flags |= {"simulated CUDA": toolchain.sim_flags(spec), "simulator": toolchain.simulator_flags()}
     document = {

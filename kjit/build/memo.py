@@ -58,19 +58,30 @@ class Memo:
 
     def recall(self, program: Stamp, question: str, ask: Callable[[], list[str]]) -> list[str]:
         """The answer to `question` about `program`; `ask` is called only where it is not known yet."""
+        answer = self.known(program, question)
+        if answer is None:
+            answer = ask()
+            self.learn(program, question, answer)
+        return answer
+
+    def known(self, program: Stamp, question: str) -> list[str] | None:
+        """The answer to `question` about `program`, where it is known."""
+        answer = self._about(program).get(question)
+        is_answer = isinstance(answer, list) and all(isinstance(item, str) for item in answer)
+        return answer if is_answer else None  # type: ignore[return-value]
+
+    def learn(self, program: Stamp, question: str, answer: list[str]) -> None:
+        """Remember an answer."""
+        # Another process may have written meanwhile. The last one wins whole: what is lost is asked again.
+        self._programs = {**self._read(), program[0]: {**self._about(program), question: answer}}
+        self._write()
+
+    def _about(self, program: Stamp) -> dict[str, object]:
         path, size, mtime_ns = program
         known = self._programs.get(path)
         if isinstance(known, dict) and known.get("size") == size and known.get("mtime_ns") == mtime_ns:
-            answer = known.get(question)
-            if isinstance(answer, list) and all(isinstance(item, str) for item in answer):
-                return answer
-        else:
-            known = {"size": size, "mtime_ns": mtime_ns}
-        answer = ask()
-        # Another process may have written meanwhile. The last one wins whole: what is lost is asked again.
-        self._programs = {**self._read(), path: {**known, question: answer}}
-        self._write()
-        return answer
+            return known
+        return {"size": size, "mtime_ns": mtime_ns}
 
     def looks(self, programs: Iterable[Path]) -> list[Look]:
         """What is known of `programs` here, as questions to the file: a key that was derived from it is the same while

@@ -2,7 +2,8 @@
 
 Error messages and argument checks make up most of what the C++ compiler would optimise in a small op, and they are the
 same in each. So ops are compiled with `-DKJIT_PRECOMPILED`, which leaves only declarations, and linked with objects
-made from `kjit/csrc/support/`: `host` for every module, `cuda` for those with kernels. Simulated modules have their own
+made from `kjit/csrc/support/`: `host` for every module, `cuda` for those with kernels, `kernels` where NVRTC compiles
+these. Simulated modules have their own
 of both, and the simulator itself: an object for each file of `kjit/csrc/sim/`. An object is made by the first
 build that needs it, side by side with that build's own units, and kept in `<cache>/v1/support/<key>/`. The key is a
 hash of the compiler's identity, the flags, and the contents of all of kjit's headers: coarse, since it is only about
@@ -41,7 +42,8 @@ class SupportObject:
     """One object of the support code.
 
     Attributes:
-        name: `host`, `cuda` or `sim_<file>`; in a build its files are called `kjit_<name>.o` and `kjit_<name>.o.d`.
+        name: `host`, `cuda`, `kernels` or `sim_<file>`; in a build its files are called `kjit_<name>.o` and
+            `kjit_<name>.o.d`.
         arguments: the compiler and its flags.
         source: what is compiled.
         folder: where it is kept.
@@ -117,9 +119,11 @@ def support_objects(toolchain: Toolchain) -> list[SupportObject]:
     """The objects that a module for `toolchain.target` is linked with."""
     target = toolchain.target
     names = ("host",) if target.kind == "cpu" else ("host", "cuda")
+    if toolchain.nvrtc is not None:
+        names = (*names, "kernels")
     objects = [
         _support_object(
-            name, _CSRC / "support" / f"{name}.cpp", toolchain.support_flags(with_cuda=name == "cuda"), toolchain
+            name, _CSRC / "support" / f"{name}.cpp", toolchain.support_flags(with_cuda=name != "host"), toolchain
         )
         for name in names
     ]

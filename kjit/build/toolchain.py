@@ -16,7 +16,7 @@ import importlib.util
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from kjit.build.cuda import CudaToolkit as CudaToolkit
 from kjit.build.cuda import find_cuda as find_cuda
 from kjit.build.flags import for_host_compiler
 from kjit.build.memo import Stamp, is_unchanged, open_memo
+from kjit.build.nvrtc import WRAPPED, Nvrtc, find_nvrtc, nvrtc_options
 from kjit.errors import ToolchainError, UsageError
 from kjit.runtime import cpu_features, cpu_identity, gpus, tvm_ffi_home
 from kjit.runtime.load import native_arch
@@ -71,6 +72,8 @@ class Toolchain:
         cuda: the CUDA toolkit, None for the CPU and the simulator.
         cuda_headers: for the simulator, CUDA's headers.
         variables: those that are set and that these compilers read, with their values.
+        nvrtc: where CUDA sources are compiled in two halves, what compiles the device's. `cuda` is then the toolkit of
+            the headers and the runtime, and its compiler is nvcc, for what NVRTC cannot do, or NVRTC again.
     """
 
     target: Target
@@ -78,6 +81,7 @@ class Toolchain:
     cuda: CudaToolkit | None
     cuda_headers: CudaHeaders | None = None
     variables: tuple[tuple[str, str], ...] = ()
+    nvrtc: Nvrtc | None = None
 
     @classmethod
     def for_target(cls, target: Target, *, thorough: bool = False) -> Toolchain:
@@ -116,7 +120,16 @@ class Toolchain:
     @cached_property
     def _hash(self) -> int:
         # Asked for at every load, and made from three dozen parts.
-        return hash((self.target, self.cxx, self.cuda, self.cuda_headers, self.variables))
+        return hash((self.target, self.cxx, self.cuda, self.cuda_headers, self.variables, self.nvrtc))
+
+    @property
+    def has_nvcc(self) -> bool:
+        """Whether there is an nvcc."""
+        return self.cuda is not None and self.cuda.nvcc.family == "nvcc"
+
+    def with_nvcc(self) -> Toolchain:
+        """The same, with nvcc as the compiler of CUDA sources."""
+        return replace(self, nvrtc=None)
 
     def identity(self) -> dict[str, object]:
         """Everything about the compilers that can change what they make, as JSON."""
@@ -127,6 +140,7 @@ class Toolchain:
             "cuda": None if cuda is None else cuda.identity(),
             "cpu": cpu_identity() if self._is_native else None,
             "environment": self.environment(),
+            **({} if self.nvrtc is None else {"NVRTC": self.nvrtc.identity()}),
         }
 
     def environment(self) -> dict[str, str]:
@@ -254,6 +268,90 @@ class Toolchain:
             *_include_flags(spec.extra_include_paths, ()),
         ]
 
+    def host_half_flags(self, spec: Spec) -> list[str]:
+        """The flags for the host half of a CUDA unit of `spec`, which is preprocessed and compiled with them.
+
+        Raises:
+            ValueError: this is no toolchain with NVRTC.
+        """
+        return [
+            *self._of_both_halves,
+            "-D__NVCC__=1",
+            *("-O3", "-fPIC", "-fvisibility=hidden"),
+            *for_host_compiler([*spec.extra_cuda_cflags, *self.flags_from_environment()]),
+            *self._include_flags(spec.extra_include_paths),
+            "-include",
+            str(kjit_include() / "kjit_rtc" / "host.h"),
+        ]
+
+    def device_half_flags(self, spec: Spec, arch: CudaArch) -> list[str]:
+        """The flags with which the C++ compiler preprocesses the device half of a CUDA unit of `spec` for `arch`.
+
+        Raises:
+            ValueError: this is no toolchain with NVRTC.
+        """
+        flags = [*spec.extra_cuda_cflags, *self.flags_from_environment()]
+        macros = [f"-D__CUDA_ARCH__={arch.number}", "-D__CUDACC_RTC__=1"]
+        if arch.suffix == "a":
+            macros += [f"-D__CUDA_ARCH_FEAT_SM{arch.digits[:-1]}_ALL", f"-D__CUDA_ARCH_SPECIFIC__={arch.number}"]
+        if arch.suffix:
+            macros.append(f"-D__CUDA_ARCH_FAMILY_SPECIFIC__={arch.number}")
+        if any(flag.lstrip("-") == "use_fast_math" for flag in flags):
+            macros.append("-D__USE_FAST_MATH__=1")
+        stand_ins = kjit_include() / "kjit_rtc"
+        return [
+            *self._of_both_halves,
+            *macros,
+            # NVRTC has no `std::type_info`.
+            "-fno-rtti",
+            *for_host_compiler(flags),
+            *(f"-I{path}" for path in spec.extra_include_paths),
+            "-isystem",
+            str(stand_ins / "std"),
+            *self._include_flags(()),
+            "-include",
+            str(stand_ins / "device.h"),
+        ]
+
+    def nvrtc_options(self, spec: Spec, arch: CudaArch) -> list[str]:
+        """The options with which NVRTC compiles what is left of the device half.
+
+        Raises:
+            OnlyNvccError: a flag is for nvcc alone.
+        """
+        own = nvrtc_options([*spec.extra_cuda_cflags, *self.flags_from_environment()])
+        return [*_nvrtc_options(arch), *own]
+
+    def flags_of_halves(self, spec: Spec) -> dict[str, list[str]]:
+        """All flags for the halves of a CUDA unit of `spec`, by what they are for; for what NVRTC cannot do, too."""
+        flags = {"the host half": self.host_half_flags(spec)}
+        for arch in self.target.archs:
+            flags[f"the device half of sm_{arch.digits}"] = self.device_half_flags(spec, arch)
+            flags[f"NVRTC for sm_{arch.digits}"] = _nvrtc_options(arch)
+        return flags
+
+    @property
+    def _of_both_halves(self) -> list[str]:
+        """What nvcc defines for its preprocessor, and kjit for nvcc."""
+        if self.nvrtc is None or self.target.arch is None:
+            raise ValueError(f"a toolchain for {self.target} that compiles no halves")
+        major, minor = self.nvrtc.version
+        return [
+            "-std=c++20",
+            f"-DKJIT_CUDA_ARCH={self.target.arch.number}",
+            "-DKJIT_PRECOMPILED",
+            "-D__CUDACC__=1",
+            f"-D__CUDACC_VER_MAJOR__={major}",
+            f"-D__CUDACC_VER_MINOR__={minor}",
+            "-D__CUDACC_VER_BUILD__=0",
+            f"-D__CUDA_API_VER_MAJOR__={major}",
+            f"-D__CUDA_API_VER_MINOR__={minor}",
+            f"-D__CUDA_ARCH_LIST__={','.join(str(arch.number) for arch in self.target.archs)}",
+            "-D__CUDACC_RELAXED_CONSTEXPR__=1",
+            "-D__CUDACC_DEVICE_ATOMIC_BUILTINS__=1",
+            "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1",
+        ]
+
     def link_flags(self, spec: Spec) -> list[str]:
         """The flags that follow the objects in the link of `spec`'s library.
 
@@ -267,6 +365,8 @@ class Toolchain:
             # where a source exports for itself: one that forgets to would be left out without a word.
             flags.append("-Wl,--gc-sections")
         flags += _QUICK_TO_MAP
+        if self.nvrtc is not None:
+            flags += [f"-Wl,--wrap={name}" for name in WRAPPED]
         if self._has_openmp:
             flags.append("-fopenmp")
         if self.target.is_simulated:
@@ -447,7 +547,7 @@ def _discover(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain
 
 
 def _discover_now(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain, tuple[Stamp, ...]]:
-    cuda = headers = None
+    cuda = headers = nvrtc = None
     if target.kind == "cpu":
         cxx = find_cxx()
     elif target.is_simulated:
@@ -457,15 +557,32 @@ def _discover_now(target: Target, values: tuple[str | None, ...]) -> tuple[Toolc
         cxx = find_host_cxx(cuda.nvcc)
         for arch in target.archs:
             _check_arch(arch, cuda)
+        if env.cuda_compiler() == "nvrtc":
+            nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir])
     stamps: list[Stamp] = [(str(cxx.path), cxx.size, cxx.mtime_ns)]
     if cuda is not None:
         stamps += [(str(cuda.nvcc.path), cuda.nvcc.size, cuda.nvcc.mtime_ns), *cuda.stamps]
     if headers is not None:
         stamps += headers.stamps
+    if nvrtc is not None:
+        stamps += nvrtc.stamps
     read = COMPILER_ENVIRONMENT if cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
     named = dict(zip(variables(target.kind), values, strict=True))
     set_ = tuple((name, value) for name in read if (value := named[name]))
-    return Toolchain(target, cxx, cuda, headers, set_), tuple(stamps)
+    return Toolchain(target, cxx, cuda, headers, set_, nvrtc), tuple(stamps)
+
+
+def _nvrtc_options(arch: CudaArch) -> list[str]:
+    return [
+        "--std=c++20",
+        f"--gpu-architecture=sm_{arch.digits}",
+        # As for nvcc: registers, shared memory and spills of each kernel.
+        "--ptxas-options=-v",
+        "--device-int128",
+        # The unit has all headers in it, and so its library's own `std::move`.
+        "--no-source-include",
+        "--builtin-move-forward=false",
+    ]
 
 
 def _check_arch(arch: CudaArch, cuda: CudaToolkit) -> None:

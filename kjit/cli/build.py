@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kjit import env
 from kjit.cli import complete, console, text
 from kjit.errors import CompileError, KjitError, UsageError
 from kjit.spec import TargetKind
@@ -62,6 +64,12 @@ def build(
             "--target", metavar="LIST", help="cuda, cpu, sim, sim-check; default cuda and cpu, where they can be built."
         ),
     ] = None,
+    cuda_compiler: Annotated[
+        str | None,
+        typer.Option(
+            "--cuda-compiler", metavar="NAME", help="nvcc or nvrtc; default as KJIT_CUDA_COMPILER says, else nvcc."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -99,6 +107,10 @@ def build(
     from kjit.project import find_project
 
     kinds = _kinds(target or ())
+    if cuda_compiler is not None:
+        if cuda_compiler not in ("nvcc", "nvrtc"):
+            raise UsageError(f"--cuda-compiler is '{cuda_compiler}'.", hint="say nvcc or nvrtc")
+        os.environ[env.CUDA_COMPILER] = cuda_compiler
     if only and out is None:
         raise UsageError("--only is about a bundle, and there is no --out.", hint="name its folder with --out")
     if out is not None:

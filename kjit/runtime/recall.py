@@ -95,7 +95,7 @@ def variables(kind: TargetKind) -> tuple[str, ...]:
 
     The only list of them: a toolchain is found by these values, and so is what is recalled.
     """
-    cuda = (*NVCC_ENVIRONMENT, HOST_VARIABLE) if kind == "cuda" else ("CUDA_HOME",)
+    cuda = (*NVCC_ENVIRONMENT, HOST_VARIABLE, env.CUDA_COMPILER) if kind == "cuda" else ("CUDA_HOME",)
     others = () if kind == "cpu" else (env.CUDA_HOME, *cuda)
     return (*_DISCOVERY_ENVIRONMENT, *COMPILER_ENVIRONMENT, *others)
 

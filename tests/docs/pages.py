@@ -19,7 +19,7 @@ Comments right before a block, which the reader of the page does not see, say mo
 - `<!-- file: kernels/scale.py -->`: the block is the text of this file, which is written and not run; a `diff` changes
   the file.
 - `<!-- exit: 1 -->`: the last command ends with this exit status. All others end with 0.
-- `<!-- needs: nvcc -->`: left out where that is missing; also `gpu`, `no gpu`, `no nvcc`, `highway`, `clangd`,
+- `<!-- needs: nvcc -->`: left out where that is missing; also `nvrtc`, `gpu`, `no gpu`, `no nvcc`, `highway`, `clangd`,
   `gdb`, `user` (not root).
 - `<!-- before: command -->`: what brings about the situation that the block is about, or saves the test time.
 - `<!-- figures vary -->`: numbers in the output, with units of time and size, need not be the same, nor the spaces
@@ -332,6 +332,19 @@ def runner(folder: Path, cache_dir: Path) -> Iterator[Runner]:
         page.close()
 
 
+def _has_nvrtc() -> bool:
+    from kjit.build.nvrtc import find_nvrtc
+    from kjit.build.toolchain import find_cuda
+    from kjit.errors import KjitError
+
+    try:
+        cuda = find_cuda()
+        find_nvrtc(cuda.version, [cuda.lib_dir])
+    except KjitError:
+        return False
+    return True
+
+
 @cache
 def _has_nvcc() -> bool:
     from kjit.build.toolchain import find_cuda
@@ -367,6 +380,7 @@ def _has_gpu() -> bool:
 
 NEEDS: dict[str, Callable[[], bool]] = {
     "nvcc": _has_nvcc,
+    "nvrtc": _has_nvrtc,
     "no nvcc": lambda: not _has_nvcc(),
     "highway": _has_highway,
     "gpu": _has_gpu,

@@ -1,0 +1,274 @@
+"""How does a preprocessed CUDA unit become its device half for NVRTC, and its host half for a C++ compiler?
+
+The build runs this file as a program between the preprocessor and a compiler:
+
+    python halves.py device unit.ii unit.device.ii
+    python halves.py host unit.ii unit.host.ii
+
+nvcc does the same with programs of its own: each half sees the whole unit, and takes from it what is its own. No line
+is added or removed, and the preprocessor's line markers stay where they are, so that errors name the user's lines.
+
+**The device half** keeps the host's functions, because what they launch says which kernels are instantiated: NVRTC then
+has every kernel in its cubin without being told a name. It takes host functions in system headers only, and reports
+there no use of them that nvcc would allow, so every line is marked as a system header's. Functions that are `constexpr`
+may be called by kernels (nvcc's `--expt-relaxed-constexpr`), and are marked for both sides. The builtin of GCC that
+makes integer packs is one that NVRTC lacks; kjit_rtc/device.h has a template for it.
+
+**The host half** has kernels and device functions as declarations. What launches a kernel takes its address: an
+undefined symbol of the object, which kernels_object.py defines. A launch in angle brackets becomes a call.
+
+It imports nothing of kjit, because it starts once for every compiled unit.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+# Patterns that begin with what stands in the unit are looked for much faster than others.
+_MARKER = re.compile(r'\n(# \d+ "(?:\\.|[^"\\])*").*')
+_CONSTEXPR = re.compile(r"const(?:expr|eval)(?!\w)")
+_STRING = (
+    r"""(?P<string>(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|"""
+    r"""'(?:\\.|[^'\\\n])+'))"""
+)
+_PIECE = re.compile(
+    rf"""(?P<space>\s+|^\#.*$)
+    |{_STRING}
+    |(?P<number>\.?\d(?:[eEpP][+-]|'[\w]|[\w.])*)
+    |(?P<name>[A-Za-z_$\u0080-\U0010ffff][\w$]*)
+    |(?P<sign>::|->|<<<|>>>|<=>|<<|<=|[\s\S])""",
+    re.VERBOSE | re.MULTILINE,
+)
+_BRACKET = re.compile(rf"{_STRING}|[][(){{}}]|^\#.*$", re.MULTILINE)
+_FIRST = re.compile(r"\s*(.)")
+_CLOSES = {"(": ")", "[": "]", "{": "}"}
+# Names that a parenthesis may follow without being the list of a function's parameters.
+_WITH_ARGUMENT = frozenset(
+    ("decltype", "alignas", "__attribute__", "__attribute", "explicit", "requires", "noexcept", "typeof", "__typeof__")
+)
+# What CUDA's annotations are once the preprocessor has been there.
+_SPACE = re.compile(r"__attribute__\(\((?:global|device)\)\)")
+_FOR_HOST = re.compile(r"__attribute__\(\(host\)\)|\bconst(?:expr|eval)\b")
+_ATTRIBUTE = re.compile(
+    r"__attribute__\(\((?:global|device|host|shared|constant|managed|device_builtin|device_builtin_texture_type|"
+    r"device_builtin_surface_type|cudart_builtin|nv_pure|grid_constant)\)\)"
+)
+_BOUNDS = re.compile(
+    r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)"
+    r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)\)"
+)
+# Line markers and the ends of lines, all that stays of a body.
+_LINES = re.compile(r"^\#.*\n|\n", re.MULTILINE)
+_LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
+_BOTH = "__host__ __device__ "
+
+# libstdc++'s two uses of `__integer_pack`.
+_INDEX_PACK = re.compile(r"_Index_tuple\s*<\s*__integer_pack\s*\(\s*_Num\s*\)\s*\.\.\.\s*>")
+_INTEGER_PACK = re.compile(r"integer_sequence\s*<\s*_Tp\s*,\s*__integer_pack\s*\(\s*_Num\s*\)\s*\.\.\.\s*>")
+# What the C library gives functions as their names in it.
+_ALIAS = re.compile(r'__asm__ ?\("" "\w+"\)')
+# Where CUDA's C++ library takes NVRTC to have no other one.
+_TUPLES = re.compile(
+    r"template\s*<(?:size_t _Ip, )?class\.\.\. _Tp>(\s*)struct (?:tuple_size|tuple_element);(?=[^{}]*template)"
+)
+
+
+def device_half(unit: str) -> str:
+    """The preprocessed `unit` as NVRTC takes it."""
+    unit = _INDEX_PACK.sub("typename ::kjit_rtc::Indices<_Index_tuple, _Num>::type", unit)
+    unit = _INTEGER_PACK.sub("typename ::kjit_rtc::Integers<integer_sequence, _Tp, _Num>::type", unit)
+    unit = _ALIAS.sub("", unit)
+    if "tuple_size;" in unit:
+        unit = _TUPLES.sub(r"\1", unit)
+    pieces = []
+    start = 0
+    for match in _CONSTEXPR.finditer(unit):
+        if not _is_part(unit[match.start() - 1 : match.start()]) and _is_function(unit, match.end()):
+            pieces += [unit[start : match.start()], _BOTH]
+            start = match.start()
+    pieces.append(unit[start:])
+    return _MARKER.sub(r"\n\1 3", "".join(["\n", *pieces]))[1:]
+
+
+def _is_part(character: str) -> bool:
+    """Whether a name that follows this character has begun before."""
+    return character.isalnum() or character == "_"
+
+
+def _is_function(unit: str, position: int) -> bool:
+    """Whether what is declared from `position` on, behind `constexpr`, is a function."""
+    before = ""
+    is_qualified = False
+    while (match := _PIECE.match(unit, position)) is not None:
+        text, position = match[0], match.end()
+        if match.lastgroup == "space":
+            continue
+        if match.lastgroup == "name":
+            if text == "operator":
+                return True
+        elif text == "(":
+            if before in _WITH_ARGUMENT:
+                position = _behind(unit, position - 1)
+            elif is_qualified and _follows(unit, _behind(unit, position - 1)) == ";":
+                return False  # a class's constant: `constexpr Order Order::less(1);`
+            else:
+                # What begins with a star is a pointer's name: `int (*table[])(int)`.
+                first = _follows(unit, position)
+                return before != "" and first not in "*&" and not first.isdigit()
+        elif text == "<" and before not in ("", "operator"):
+            position = _behind_arguments(unit, position - 1)
+            text = "name"
+        elif text == "[" and unit.startswith("[", position):
+            position = _behind(unit, position - 1)
+            continue
+        elif text not in ("::", "*", "&", "~", "..."):
+            return False
+        is_qualified = before == "::" if match.lastgroup == "name" else is_qualified
+        before = text
+    return False
+
+
+def _follows(unit: str, position: int) -> str:
+    """The first character from `position` on that is no space."""
+    match = _FIRST.match(unit, position)
+    return "" if match is None else match[1]
+
+
+def _behind(unit: str, position: int) -> int:
+    """The place behind the bracket that closes the one at `position`."""
+    expected: list[str] = []
+    for match in _BRACKET.finditer(unit, position):
+        text = match[0]
+        if text in _CLOSES:
+            expected.append(_CLOSES[text])
+        elif expected and text == expected[-1]:
+            expected.pop()
+            if not expected:
+                return match.end()
+    return len(unit)
+
+
+def _behind_arguments(unit: str, position: int) -> int:
+    """The place behind the template arguments that begin with the `<` at `position`."""
+    depth = 0
+    while (match := _PIECE.match(unit, position)) is not None:
+        text = match[0]
+        if text in _CLOSES and match.lastgroup == "sign":
+            position = _behind(unit, position)
+            continue
+        position = match.end()
+        if text == "<":
+            depth += 1
+        elif text in (">", ">>>"):
+            depth -= len(text)
+            if depth <= 0:
+                return position
+        elif text in (";", "}"):
+            return position  # it was no list of arguments
+    return len(unit)
+
+
+def host_half(unit: str) -> str:
+    """The preprocessed `unit` as a C++ compiler takes it: kernels and device functions without bodies."""
+    pieces = []
+    start = 0
+    for match in _SPACE.finditer(unit):
+        if match.start() < start:
+            continue
+        body = _device_body(unit, match)
+        if body is not None:
+            begin, end = body
+            pieces += [unit[start:begin], ";", *_LINES.findall(unit, begin, end)]
+            start = end
+    pieces.append(unit[start:])
+    unit = _BOUNDS.sub("", _ATTRIBUTE.sub("", "".join(pieces)))
+    return _launches(unit) if "<<<" in unit else unit
+
+
+def _device_body(unit: str, match: re.Match[str]) -> tuple[int, int] | None:
+    """Where the body is of the function that is declared as one for the device by `match`, if it is that, and has one.
+
+    A function for both sides keeps it, and so does one that is `constexpr`, which host code may have evaluated. Of a
+    member that is defined outside of its class it is all of that: there it cannot be declared once more.
+    """
+    begin = max(unit.rfind(sign, 0, match.start()) for sign in ";{}") + 1
+    before = ""
+    has_parameters = is_member = False
+    position = match.start()
+    while (found := _PIECE.match(unit, position)) is not None:
+        text, place, position = found[0], position, found.end()
+        if found.lastgroup == "space":
+            continue
+        if text == "(" and found.lastgroup == "sign":
+            if before not in _WITH_ARGUMENT and before != "operator":
+                if not has_parameters and _FOR_HOST.search(unit, begin, place):
+                    return None
+                has_parameters = True
+            position = _behind(unit, place)
+            text = ")"
+        elif text == ":" and has_parameters:
+            end = _behind(unit, _behind_initializers(unit, position))
+            return (begin if is_member else place), end
+        elif text == "{":
+            return ((begin if is_member else place), _behind(unit, place)) if has_parameters else None
+        elif not has_parameters and before == "::" and found.lastgroup == "name":
+            is_member = True
+        elif not has_parameters and text != "::":
+            is_member = False
+        elif text in (";", "=", "}") and found.lastgroup == "sign" and before != "operator":
+            return None
+        before = text
+    return None
+
+
+def _behind_initializers(unit: str, position: int) -> int:
+    """The place of the brace that opens a constructor's body, from behind the colon on."""
+    before = ""
+    while (found := _PIECE.match(unit, position)) is not None:
+        text, place, position = found[0], position, found.end()
+        if found.lastgroup == "space":
+            continue
+        if text == "{" and before in (")", "}"):
+            return place
+        if text in ("(", "{"):
+            position = _behind(unit, place)
+            text = _CLOSES[text]
+        before = text
+    return len(unit)
+
+
+def _launches(unit: str) -> str:
+    """`unit` with calls in the place of launches in angle brackets."""
+    pieces = []
+    start = 0
+    while (match := _LAUNCH.search(unit, start)) is not None:
+        pieces.append(unit[start : match.start()])
+        if match["launch"] is None:
+            pieces.append(match[0])
+            start = match.end()
+            continue
+        end = position = match.end()
+        while (found := _PIECE.match(unit, position)) is not None and found[0] != ">>>":
+            position = _behind(unit, position) if found[0] in _CLOSES else found.end()
+        if found is None:
+            pieces.append(match[0])
+            start = match.end()
+            continue
+        pieces.append(f" ->*::kjit_rtc::grid({unit[end:position]})")
+        start = position + len(">>>")
+    pieces.append(unit[start:])
+    return "".join(pieces)
+
+
+def main(words: list[str]) -> int:
+    half, source, output = words
+    with open(source, encoding="utf-8", errors="surrogateescape") as file:
+        unit = file.read()
+    with open(output, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(device_half(unit) if half == "device" else host_half(unit))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,148 @@
+"""How do the two halves of a unit come together: which kernel is meant by an undefined symbol of the host half?
+
+The build runs this file as a program:
+
+    python kernels_object.py unit.host.o unit.kernels.s unit.sm_80.cubin unit.sm_90a.cubin
+
+It writes assembly that defines each kernel's symbol, as a row of a table that kjit/csrc/support/kernels.cpp reads when
+it is launched, and holds the cubins. Nothing is guessed: a symbol that has no kernel stays undefined, and the link
+fails.
+
+Both compilers give a kernel the same name by the same rules (the Itanium C++ ABI) but for two things. NVRTC calls an
+anonymous namespace after the unit, GCC calls all of them alike; and clang marks what is local to a unit.
+
+It imports nothing of kjit, because it starts once for every compiled unit.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_ANONYMOUS = re.compile(r"(\d+)(_GLOBAL__N_)")
+_NUMBER = re.compile(r"\d+")
+_ENTRY = 0x10  # STO_CUDA_ENTRY
+_FUNCTION = 2
+_UNDEFINED = 0
+_SYMTAB = 2
+
+# Of CUDA's runtime, what takes the address of a variable or of a kernel that only nvcc's own code registers.
+_BY_ADDRESS = re.compile(
+    r"cuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size)|Graph(?:Exec)?(?:Add)?(?:Memcpy|Kernel)Node\w*"
+    r"(?:Symbol\w*|Params)?|GraphAddKernelNode|GraphAddNode\w*|GraphInstantiateWithParams|FuncSetSharedMemConfig|"
+    r"LaunchCooperativeKernelMultiDevice|LaunchKernelExC_internal)"
+)
+
+
+class _Symbol(NamedTuple):
+    name: str
+    info: int
+    other: int
+    section: int
+
+
+def symbols(content: bytes) -> Iterator[_Symbol]:
+    """The symbols of a 64-bit ELF file with the low byte first.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if content[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("no 64-bit ELF file")
+    (place,) = struct.unpack_from("<Q", content, 0x28)
+    size, count, _ = struct.unpack_from("<HHH", content, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", content, place + index * size) for index in range(count)]
+    for section in sections:
+        if section[1] != _SYMTAB:
+            continue
+        names = sections[section[6]][4]
+        for at in range(section[4], section[4] + section[5], 24):
+            name, info, other, where = struct.unpack_from("<IBBH", content, at)
+            end = content.index(b"\0", names + name)
+            yield _Symbol(content[names + name : end].decode("utf-8", "surrogateescape"), info, other, where)
+
+
+def common_name(symbol: str) -> str:
+    """The mangled name of a kernel as all compilers would write it."""
+    match = _ANONYMOUS.search(symbol)
+    while match is not None:
+        end = match.start(2) + int(match[1])
+        symbol = f"{symbol[: match.start()]}12_GLOBAL__N_1{symbol[end:]}"
+        match = _ANONYMOUS.search(symbol, match.start() + len("12_GLOBAL__N_1"))
+    # Behind the names of namespaces, an `L` marks what is local.
+    place = len("_ZN") if symbol.startswith("_ZN") else len("_Z")
+    while symbol.startswith("_ZN") and (length := _NUMBER.match(symbol, place)) is not None:
+        place = length.end() + int(length[0])
+    is_local = symbol[place : place + 1] == "L" and symbol[place + 1 : place + 2].isdigit()
+    return symbol[:place] + symbol[place + 1 :] if is_local else symbol
+
+
+def kernels_of(cubin: bytes) -> dict[str, str]:
+    """The kernels in a cubin: the symbol of each by its common name."""
+    entries = (each.name for each in symbols(cubin) if each.info & 15 == _FUNCTION and each.other & _ENTRY)
+    return {common_name(name): name for name in entries}
+
+
+def undefined_in(host: bytes) -> list[str]:
+    """The symbols that an object expects from others."""
+    return [each.name for each in symbols(host) if each.section == _UNDEFINED and each.name]
+
+
+def assembly(undefined: list[str], cubins: list[tuple[str, bytes]]) -> str:
+    """The table of a unit's kernels, and its cubins.
+
+    Args:
+        undefined: in the host half.
+        cubins: their files, each with its content.
+    """
+    found = [kernels_of(content) for _, content in cubins]
+    lines = ['.section .note.GNU-stack,"",%progbits', '.section .rodata.kjit_cubins,"a"']
+    for index, (path, _) in enumerate(cubins):
+        lines += [".balign 64", f".Lcubin{index}:", f'.incbin "{path}"']
+    lines += ['.section .data.rel.ro.kjit_unit,"aw"', ".balign 8", ".Lcubins:"]
+    for index, (path, _) in enumerate(cubins):
+        digits = path.rpartition(".sm_")[2].partition(".")[0]
+        number = int(digits.rstrip("af"))
+        lines += [f".quad .Lcubin{index}", f".long {number // 10}", f".long {number % 10}"]
+        lines += [f".long {' fa'.index(digits[-1]) if digits[-1] in 'fa' else 0}", ".long 0"]
+    lines += ['.section .data.kjit_unit,"aw"', ".balign 8", ".Lunit:", ".quad .Lcubins", f".quad {len(cubins)}"]
+    lines += [".quad .Llibraries", ".Llibraries:", f".zero {8 * len(cubins)}"]
+    for number, symbol in enumerate(undefined):
+        names = [kernels.get(common_name(symbol)) for kernels in found]
+        if any(name is None for name in names):
+            continue
+        lines += [f'.section .rodata.kjit_name{number},"a"']
+        for index, name in enumerate(names):
+            lines += [f".Lname{number}_{index}:", f'.asciz "{name}"']
+        lines += [f'.section .data.rel.ro.kjit_names{number},"aw"', ".balign 8", f".Lnames{number}:"]
+        lines += [f".quad .Lname{number}_{index}" for index in range(len(names))]
+        lines += [f'.section .data.kjit_handles{number},"aw"', ".balign 8", f".Lhandles{number}:"]
+        lines += [f".zero {8 * len(names)}"]
+        lines += ['.section kjit_kernels,"aw"', ".balign 8", f".hidden {symbol}"]
+        lines += [f"{'.globl' if '12_GLOBAL__N_1' in symbol else '.weak'} {symbol}", f".type {symbol}, %object"]
+        lines += [f"{symbol}:", ".quad .Lunit", f".quad .Lnames{number}", f".quad .Lhandles{number}"]
+    return "\n".join([*lines, ""])
+
+
+def main(words: list[str]) -> int:
+    host, output, *paths = words
+    with open(host, "rb") as file:
+        undefined = undefined_in(file.read())
+    refused = sorted(name for name in undefined if _BY_ADDRESS.fullmatch(name))
+    if refused:
+        sys.stderr.write(f"error: only nvcc's code registers what {refused[0]} is given\n")
+        return 1
+    cubins = []
+    for path in paths:
+        with open(path, "rb") as file:
+            cubins.append((path, file.read()))
+    with open(output, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(assembly(undefined, cubins))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,141 @@
+// Launches of kernels that NVRTC has compiled: linked into each module that is built so.
+//
+// The host half of such a module takes a kernel's address as ever. It is that of a row of a table (written by
+// kjit/build/kernels_object.py), and CUDA's runtime does not know it. So the linker puts the functions below in the
+// place of those of the runtime that are given a kernel (`--wrap`): they look up the row's kernel, which is loaded at
+// its first use, and pass on what is no row as it is.
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace {
+
+struct Cubin {
+  const void* data;
+  std::int32_t major, minor, kind, unused;  // kind: 0, 1 for a family (`f`), 2 for one architecture (`a`)
+};
+
+struct Unit {
+  const Cubin* cubins;
+  std::int64_t count;
+  cudaLibrary_t* libraries;
+};
+
+struct Kernel {
+  const Unit* unit;
+  const char* const* names;
+  std::atomic<cudaKernel_t>* handles;
+};
+
+}  // namespace
+
+// The bounds of the table, which the linker defines.
+extern "C" __attribute__((visibility("hidden"), weak)) const Kernel __start_kjit_kernels[];
+extern "C" __attribute__((visibility("hidden"), weak)) const Kernel __stop_kjit_kernels[];
+
+namespace {
+
+pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+
+/// The cubin for the current device: of those that run there the one for the newest GPU.
+cudaError_t choose(const Unit& unit, std::int64_t& chosen) {
+  chosen = 0;
+  if (unit.count == 1) return cudaSuccess;  // the driver says where it does not fit
+  int device = 0, major = 0, minor = 0;
+  if (const auto error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  if (const auto error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+      error != cudaSuccess) {
+    return error;
+  }
+  if (const auto error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+      error != cudaSuccess) {
+    return error;
+  }
+  std::int32_t best = -1;
+  for (std::int64_t i = 0; i < unit.count; ++i) {
+    const Cubin& cubin = unit.cubins[i];
+    const bool runs = cubin.major == major && (cubin.kind == 2 ? cubin.minor == minor : cubin.minor <= minor);
+    const std::int32_t rank = 3 * cubin.minor + cubin.kind;
+    if (runs && rank > best) {
+      best = rank;
+      chosen = i;
+    }
+  }
+  return best < 0 ? cudaErrorNoKernelImageForDevice : cudaSuccess;
+}
+
+cudaError_t load(const Kernel& row, std::int64_t index, cudaKernel_t& kernel) {
+  pthread_mutex_lock(&loading);
+  cudaLibrary_t& library = row.unit->libraries[index];
+  cudaError_t error = cudaSuccess;
+  if (library == nullptr) {
+    error = cudaLibraryLoadData(&library, row.unit->cubins[index].data, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    if (error != cudaSuccess) library = nullptr;
+  }
+  if (error == cudaSuccess) error = cudaLibraryGetKernel(&kernel, library, row.names[index]);
+  if (error == cudaSuccess) row.handles[index].store(kernel, std::memory_order_release);
+  pthread_mutex_unlock(&loading);
+  return error;
+}
+
+/// Puts the kernel that `function` is a row of in its place.
+cudaError_t resolve(const void*& function) {
+  const auto address = reinterpret_cast<std::uintptr_t>(function);
+  const auto begin = reinterpret_cast<std::uintptr_t>(__start_kjit_kernels);
+  const auto end = reinterpret_cast<std::uintptr_t>(__stop_kjit_kernels);
+  if (address - begin >= end - begin) return cudaSuccess;
+  const Kernel& row = *static_cast<const Kernel*>(function);
+  std::int64_t index = 0;
+  if (const auto error = choose(*row.unit, index); error != cudaSuccess) return error;
+  cudaKernel_t kernel = row.handles[index].load(std::memory_order_acquire);
+  if (kernel == nullptr) {
+    if (const auto error = load(row, index, kernel); error != cudaSuccess) return error;
+  }
+  function = reinterpret_cast<const void*>(kernel);
+  return cudaSuccess;
+}
+
+}  // namespace
+
+#define KJIT_RESOLVED(name, parameters, function, ...)                \
+  extern "C" cudaError_t __real_##name parameters;                    \
+  extern "C" cudaError_t __wrap_##name parameters {                   \
+    const auto error = resolve(function);                             \
+    return error != cudaSuccess ? error : __real_##name(__VA_ARGS__); \
+  }
+
+#define KJIT_LAUNCHES(suffix)                                                                                     \
+  KJIT_RESOLVED(cudaLaunchKernel##suffix,                                                                         \
+                (const void* f, dim3 grid, dim3 block, void** args, std::size_t smem, cudaStream_t stream), f, f, \
+                grid, block, args, smem, stream)                                                                  \
+  KJIT_RESOLVED(cudaLaunchCooperativeKernel##suffix,                                                              \
+                (const void* f, dim3 grid, dim3 block, void** args, std::size_t smem, cudaStream_t stream), f, f, \
+                grid, block, args, smem, stream)                                                                  \
+  KJIT_RESOLVED(cudaLaunchKernelExC##suffix, (const cudaLaunchConfig_t* config, const void* f, void** args), f,   \
+                config, f, args)
+
+KJIT_LAUNCHES()
+KJIT_LAUNCHES(_ptsz)
+KJIT_RESOLVED(cudaFuncGetAttributes, (cudaFuncAttributes * attributes, const void* f), f, attributes, f)
+KJIT_RESOLVED(cudaFuncSetAttribute, (const void* f, cudaFuncAttribute attribute, int value), f, f, attribute, value)
+KJIT_RESOLVED(cudaFuncSetCacheConfig, (const void* f, cudaFuncCache config), f, f, config)
+KJIT_RESOLVED(cudaFuncGetName, (const char** name, const void* f), f, name, f)
+KJIT_RESOLVED(cudaFuncGetParamInfo, (const void* f, std::size_t index, std::size_t* offset, std::size_t* size), f, f,
+              index, offset, size)
+KJIT_RESOLVED(cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int* blocks, const void* f, int block, std::size_t smem),
+              f, blocks, f, block, smem)
+KJIT_RESOLVED(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+              (int* blocks, const void* f, int block, std::size_t smem, unsigned flags), f, blocks, f, block, smem,
+              flags)
+KJIT_RESOLVED(cudaOccupancyAvailableDynamicSMemPerBlock, (std::size_t* smem, const void* f, int blocks, int block), f,
+              smem, f, blocks, block)
+KJIT_RESOLVED(cudaOccupancyMaxPotentialClusterSize, (int* size, const void* f, const cudaLaunchConfig_t* config), f,
+              size, f, config)
+KJIT_RESOLVED(cudaOccupancyMaxActiveClusters, (int* clusters, const void* f, const cudaLaunchConfig_t* config), f,
+              clusters, f, config)
+KJIT_RESOLVED(cudaGetFuncBySymbol, (cudaFunction_t * found, const void* f), f, found, f)
+KJIT_RESOLVED(cudaGetKernel, (cudaKernel_t * found, const void* f), f, found, f)

@@ -1,0 +1,230 @@
+// What is included ahead of everything in the device half of a CUDA unit that NVRTC compiles (kjit/build/halves.py).
+//
+// The half is preprocessed by the C++ compiler, and so with its library and by its rules; NVRTC sees the result. It has
+// CUDA's types and functions built in, so what declares them again is marked as included. What host code calls is
+// declared, because it has to be read; it is never compiled here.
+
+#pragma once
+
+// Built in.
+#define __COMMON_FUNCTIONS_H__
+#define __CUDA_RUNTIME_H__
+#define __DEVICE_ATOMIC_FUNCTIONS_H__
+#define __DEVICE_DOUBLE_FUNCTIONS_H__
+#define __DEVICE_FUNCTIONS_H__
+#define __DEVICE_LAUNCH_PARAMETERS_H__
+#define __DEVICE_TYPES_H__
+#define __DRIVER_TYPES_H__
+#define __HOST_CONFIG_H__
+#define __HOST_DEFINES_H__
+#define __LIBRARY_TYPES_H__
+#define __MATH_FUNCTIONS_H__
+#define __SM_100_RT_H__
+#define __SM_30_INTRINSICS_H__
+#define __SM_32_INTRINSICS_H__
+#define __SM_35_ATOMIC_FUNCTIONS_H__
+#define __SM_35_INTRINSICS_H__
+#define __SM_80_RT_H__
+#define __SM_90_RT_H__
+#define __SURFACE_INDIRECT_FUNCTIONS_H__
+#define __SURFACE_TYPES_H__
+#define __TEXTURE_INDIRECT_FUNCTIONS_H__
+#define __TEXTURE_TYPES_H__
+#define __VECTOR_FUNCTIONS_H__
+#define __VECTOR_TYPES_H__
+#define CU_UUID_HAS_BEEN_DEFINED
+
+// Words of GCC's that NVRTC does not know.
+#define __extension__
+#define thread_local
+#define __thread
+#define __alignof alignof
+#define __alignof__ alignof
+#define __null 0
+#define __is_same(...) (::kjit_rtc::is_same<__VA_ARGS__>)
+#define __is_layout_compatible(...) false
+#define __is_pointer_interconvertible_base_of(...) false
+#define __builtin_is_pointer_interconvertible_with_class(...) false
+#define __builtin_is_corresponding_member(...) false
+#define __builtin_huge_valf() __builtin_bit_cast(float, 0x7f800000u)
+#define __builtin_huge_val() __builtin_bit_cast(double, 0x7ff0000000000000ull)
+#define __builtin_huge_vall() static_cast<long double>(__builtin_huge_val())
+#define __builtin_inff() __builtin_huge_valf()
+#define __builtin_inf() __builtin_huge_val()
+#define __builtin_nanf(payload) __builtin_bit_cast(float, 0x7fc00000u)
+#define __builtin_nan(payload) __builtin_bit_cast(double, 0x7ff8000000000000ull)
+#define __builtin_nanl(payload) static_cast<long double>(__builtin_nan(payload))
+#define __builtin_nansf(payload) __builtin_bit_cast(float, 0x7fa00000u)
+#define __builtin_nans(payload) __builtin_bit_cast(double, 0x7ff4000000000000ull)
+#define __builtin_nansl(payload) static_cast<long double>(__builtin_nans(payload))
+#define __builtin_popcount(x) (::kjit_rtc::popcount(static_cast<unsigned>(x)))
+#define __builtin_popcountl(x) (::kjit_rtc::popcount(x))
+#define __builtin_popcountll(x) (::kjit_rtc::popcount(x))
+#define __builtin_ctz(x) (::kjit_rtc::ctz(static_cast<unsigned>(x)))
+#define __builtin_ctzl(x) (::kjit_rtc::ctz(x))
+#define __builtin_ctzll(x) (::kjit_rtc::ctz(x))
+#define __builtin_clz(x) (::kjit_rtc::clz(static_cast<unsigned>(x), 32))
+#define __builtin_clzl(x) (::kjit_rtc::clz(x, 64))
+#define __builtin_clzll(x) (::kjit_rtc::clz(x, 64))
+#define __builtin_bswap16(x) static_cast<unsigned short>(::kjit_rtc::swapped(x, 2))
+#define __builtin_bswap32(x) static_cast<unsigned>(::kjit_rtc::swapped(x, 4))
+#define __builtin_bswap64(x) (::kjit_rtc::swapped(x, 8))
+#define __builtin_va_list void*
+#define __builtin_va_start(...) static_cast<void>(0)
+#define __builtin_va_end(...) static_cast<void>(0)
+#define __builtin_ia32_pause() static_cast<void>(0)
+#define type_info kjit_rtc_type_info
+
+// Host code is only read.
+#define __atomic_fetch_add(object, ...) (*(object))
+#define __atomic_fetch_sub(object, ...) (*(object))
+#define __atomic_fetch_and(object, ...) (*(object))
+#define __atomic_fetch_or(object, ...) (*(object))
+#define __atomic_fetch_xor(object, ...) (*(object))
+#define __atomic_fetch_nand(object, ...) (*(object))
+#define __atomic_add_fetch(object, ...) (*(object))
+#define __atomic_sub_fetch(object, ...) (*(object))
+#define __atomic_and_fetch(object, ...) (*(object))
+#define __atomic_or_fetch(object, ...) (*(object))
+#define __atomic_xor_fetch(object, ...) (*(object))
+#define __atomic_load_n(object, ...) (*(object))
+#define __atomic_exchange_n(object, ...) (*(object))
+#define __atomic_load(...) static_cast<void>(0)
+#define __atomic_store(...) static_cast<void>(0)
+#define __atomic_store_n(...) static_cast<void>(0)
+#define __atomic_exchange(...) static_cast<void>(0)
+#define __atomic_clear(...) static_cast<void>(0)
+#define __atomic_thread_fence(...) static_cast<void>(0)
+#define __atomic_signal_fence(...) static_cast<void>(0)
+#define __atomic_compare_exchange(...) false
+#define __atomic_compare_exchange_n(...) false
+#define __atomic_test_and_set(...) false
+#define __atomic_is_lock_free(...) true
+#define __atomic_always_lock_free(...) true
+#define __builtin_mul_overflow(...) false
+#define __builtin_add_overflow(...) false
+#define __builtin_alloca(...) static_cast<void*>(nullptr)
+#define __builtin_memset(...) ::memset(__VA_ARGS__)
+#define __builtin_memcpy(...) ::memcpy(__VA_ARGS__)
+#define __builtin_memmove(...) ::memmove(__VA_ARGS__)
+#define __builtin_memcmp(...) ::memcmp(__VA_ARGS__)
+#define __builtin_memchr(...) ::memchr(__VA_ARGS__)
+#define __builtin_strlen(...) ::strlen(__VA_ARGS__)
+#define __builtin_strcmp(...) ::strcmp(__VA_ARGS__)
+#define __builtin_ceil(...) ::ceil(__VA_ARGS__)
+#define __builtin_floor(...) ::floor(__VA_ARGS__)
+#define __builtin_abort(...) ::abort(__VA_ARGS__)
+
+namespace kjit_rtc {
+
+template <typename A, typename B>
+inline constexpr bool is_same = false;
+template <typename A>
+inline constexpr bool is_same<A, A> = true;
+
+template <typename T, T... kValues>
+struct Sequence {};
+template <typename A, typename B>
+struct Joined;
+template <typename T, T... kFirst, T... kSecond>
+struct Joined<Sequence<T, kFirst...>, Sequence<T, kSecond...>> {
+  using type = Sequence<T, kFirst..., (T(sizeof...(kFirst)) + kSecond)...>;
+};
+template <typename T, unsigned long kCount>
+struct Counted : Joined<typename Counted<T, kCount / 2>::type, typename Counted<T, kCount - kCount / 2>::type> {};
+template <typename T>
+struct Counted<T, 0> {
+  using type = Sequence<T>;
+};
+template <typename T>
+struct Counted<T, 1> {
+  using type = Sequence<T, 0>;
+};
+
+// GCC's builtins that count bits, which are constant expressions.
+__host__ __device__ constexpr int popcount(unsigned long long x) {
+  if (!__builtin_is_constant_evaluated()) return __popcll(x);
+  int count = 0;
+  for (; x != 0; x &= x - 1) ++count;
+  return count;
+}
+__host__ __device__ constexpr int ctz(unsigned long long x) {
+  return popcount(~x & (x - 1));
+}
+__host__ __device__ constexpr int clz(unsigned long long x, int bits) {
+  if (!__builtin_is_constant_evaluated()) return __clzll(static_cast<long long>(x)) - (64 - bits);
+  int count = bits;
+  for (; x != 0; x >>= 1) --count;
+  return count;
+}
+
+__host__ __device__ constexpr unsigned long long swapped(unsigned long long x, int bytes) {
+  unsigned long long result = 0;
+  for (int i = 0; i < bytes; ++i) result |= (x >> (8 * i) & 0xff) << (8 * (bytes - 1 - i));
+  return result;
+}
+
+template <template <typename T, T...> typename To, typename From>
+struct Named;
+template <template <typename T, T...> typename To, typename T, T... kValues>
+struct Named<To, Sequence<T, kValues...>> {
+  using type = To<T, kValues...>;
+};
+template <template <unsigned long...> typename To, typename From>
+struct NamedSizes;
+template <template <unsigned long...> typename To, unsigned long... kValues>
+struct NamedSizes<To, Sequence<unsigned long, kValues...>> {
+  using type = To<kValues...>;
+};
+
+/// `To<T, 0, 1, ..., kCount - 1>`: libstdc++'s `__integer_pack`.
+template <template <typename T, T...> typename To, typename T, T kCount>
+using Integers = Named<To, typename Counted<T, static_cast<unsigned long>(kCount)>::type>;
+/// `To<0, 1, ..., kCount - 1>`.
+template <template <unsigned long...> typename To, unsigned long kCount>
+using Indices = NamedSizes<To, typename Counted<unsigned long, kCount>::type>;
+
+}  // namespace kjit_rtc
+
+// The runtime's functions, which it leaves out for NVRTC.
+#undef __CUDACC_RTC__
+#include <cuda_runtime_api.h>
+#define __CUDACC_RTC__ 1
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+// What nvcc's <cuda_runtime.h> adds for host code, where kernels are passed on: it is only read.
+template <typename T>
+cudaError_t cudaFuncSetAttribute(T* kernel, cudaFuncAttribute attribute, int value);
+template <typename T>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, T* kernel);
+template <typename T>
+cudaError_t cudaFuncSetCacheConfig(T* kernel, cudaFuncCache config);
+template <typename T>
+cudaError_t cudaLaunchKernel(T* kernel, dim3 grid, dim3 block, void** args, size_t smem = 0, cudaStream_t stream = 0);
+template <typename T>
+cudaError_t cudaLaunchCooperativeKernel(T* kernel, dim3 grid, dim3 block, void** args, size_t smem = 0,
+                                        cudaStream_t stream = 0);
+template <typename... Parameters, typename... Args>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Args&&... args);
+template <typename T>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, T kernel, int block, size_t smem);
+template <typename T>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, T kernel, int block, size_t smem,
+                                                                   unsigned flags);
+template <typename T>
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, T kernel, size_t smem = 0, int limit = 0);
+template <typename T>
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, T* kernel, const cudaLaunchConfig_t* config);
+template <typename T>
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, T* kernel, const cudaLaunchConfig_t* config);
+template <typename T>
+cudaError_t cudaMalloc(T** memory, size_t bytes);
+template <typename T>
+cudaError_t cudaMallocHost(T** memory, size_t bytes, unsigned flags = 0);
+template <typename T>
+cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t stream);

@@ -1,0 +1,79 @@
+// What is included ahead of everything in the host half of a CUDA unit that NVRTC compiles (kjit/build/halves.py): what
+// nvcc includes, without device functions, and without <math.h>, which takes longer to read than most units. And
+// launches in angle brackets, as calls.
+
+#pragma once
+
+// Device functions; the headers of the C library that come with them are included below.
+#define __COMMON_FUNCTIONS_H__
+#define __DEVICE_FUNCTIONS_H__
+
+#include <assert.h>
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <new>
+#include <utility>
+
+// As CUDA has them outside of `std`, for host code too.
+#define KJIT_MIN_MAX(T)                \
+  constexpr T min(T a, T b) noexcept { \
+    return b < a ? b : a;              \
+  }                                    \
+  constexpr T max(T a, T b) noexcept { \
+    return a < b ? b : a;              \
+  }
+KJIT_MIN_MAX(int)
+KJIT_MIN_MAX(unsigned)
+KJIT_MIN_MAX(long)
+KJIT_MIN_MAX(unsigned long)
+KJIT_MIN_MAX(long long)
+KJIT_MIN_MAX(unsigned long long)
+KJIT_MIN_MAX(float)
+KJIT_MIN_MAX(double)
+#undef KJIT_MIN_MAX
+
+namespace kjit_rtc {
+
+/// A launch's configuration with its arguments, which `pass(f)` calls `f` with.
+template <typename Pass>
+struct Launch {
+  Pass pass;
+};
+template <typename Pass>
+Launch(Pass) -> Launch<Pass>;
+
+/// `grid(...)(args...)` for `<<<...>>>(args...)`.
+struct Configuration {
+  dim3 grid, block;
+  std::size_t smem;
+  cudaStream_t stream;
+
+  template <typename... Args>
+  auto operator()(Args&&... args) const {
+    return Launch{[&, config = *this](auto&& f) { f(config, static_cast<Args&&>(args)...); }};
+  }
+};
+
+inline Configuration grid(dim3 grid, dim3 block, std::size_t smem = 0, cudaStream_t stream = nullptr) {
+  return {grid, block, smem, stream};
+}
+
+template <typename... Parameters>
+void launch(void (*kernel)(Parameters...), const Configuration& config, Parameters... parameters) {
+  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&parameters))..., nullptr};
+  // As with nvcc: whoever wants to know of an error asks for the last one.
+  static_cast<void>(::cudaLaunchKernel(reinterpret_cast<const void*>(kernel), config.grid, config.block, pointers,
+                                       config.smem, config.stream));
+}
+
+template <typename... Parameters, typename Pass>
+void operator->*(void (*kernel)(Parameters...), Launch<Pass>&& given) {
+  given.pass([&](const Configuration& config, auto&&... args) {
+    launch<Parameters...>(kernel, config, static_cast<Parameters>(static_cast<decltype(args)>(args))...);
+  });
+}
+
+}  // namespace kjit_rtc

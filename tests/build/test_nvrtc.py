@@ -1,0 +1,305 @@
+"""CUDA units in two halves, the device's by NVRTC: what is built, what is launched, and what is left to nvcc."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kjit.build import compile as compile_module
+from kjit.build.compile import Built, compile_variant
+from kjit.build.cuda import find_cuda
+from kjit.build.key import Key
+from kjit.build.nvrtc import WRAPPED, OnlyNvccError, find_nvrtc, nvrtc_options
+from kjit.build.toolchain import Toolchain, find_cxx, kjit_include
+from kjit.errors import CompileError, KjitError, ToolchainError, UsageError
+from kjit.spec import Spec, Target, Variant
+
+TARGET = Target.cuda("8.0", "8.6")
+
+OP = """#include <kjit/runtime.cuh>
+#include <cstdint>
+#include <string>
+
+namespace {
+
+struct Params {
+  float* x;
+  int64_t n;
+  float by;
+};
+
+template <typename T, int kCount>
+__global__ void __launch_bounds__(128) scale(Params params) {
+  for (int i = 0; i < kCount; ++i) {
+    const int64_t at = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kCount + i;
+    if (at < params.n) params.x[at] *= static_cast<T>(params.by);
+  }
+}
+
+constexpr int twice(int n) { return 2 * n; }
+__device__ auto added(int n) { return twice(n) + 1; }
+
+}  // namespace
+
+static __global__ void add(int* x, int n) { x[threadIdx.x] = added(n); }
+
+void launch(int64_t n) {
+  using namespace kjit::host;
+  LaunchKernel(n, 128, cudaStream_t{}, 60000)(scale<float, 2>, Params{nullptr, n, 2.0f});
+  add<<<dim3(1, 2), 32>>>(nullptr, 7);
+}
+
+std::string words() { return "no kernel"; }
+"""
+EXPORTS = [("launch", "launch")]
+
+# What of CUDA's runtime the module calls; it says what it was given.
+RUNTIME = """
+#include <cuda_runtime_api.h>
+#include <cstdio>
+#include <cstring>
+#define SAY(...) (std::printf(__VA_ARGS__), std::puts(""), std::fflush(stdout), cudaSuccess)
+extern "C" {
+cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 8 : MINOR;
+  return cudaSuccess;
+}
+cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* data, cudaJitOption*, void**, unsigned,
+                                cudaLibraryOption*, void**, unsigned) {
+  *library = reinterpret_cast<cudaLibrary_t>(const_cast<void*>(data));
+  return SAY("load sm_%d", static_cast<const unsigned char*>(data)[48 + 1]);
+}
+cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t, const char* name) {
+  *kernel = reinterpret_cast<cudaKernel_t>(strdup(std::strstr(name, "scale") ? "scale" : name));
+  return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* f) {
+  std::memset(attributes, 0, sizeof *attributes);
+  attributes->maxDynamicSharedSizeBytes = 49152;
+  return SAY("attributes of %s", static_cast<const char*>(f));
+}
+cudaError_t cudaFuncSetAttribute(const void* f, cudaFuncAttribute, int value) {
+  return SAY("%d bytes for %s", value, static_cast<const char*>(f));
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* f, void**) {
+  return SAY("launch %s %u x %u", static_cast<const char*>(f), config->gridDim.x, config->blockDim.x);
+}
+cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** args, size_t, cudaStream_t) {
+  return SAY("launch %s %u x %u (%d)", static_cast<const char*>(f), grid.x * grid.y, block.x, *(int*)args[1]);
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t) { return "?"; }
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult*) { return cudaSuccess; }
+}
+"""
+CALL = """
+import ctypes, sys
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+import tvm_ffi
+module = tvm_ffi.load_module(sys.argv[2])
+module.launch(3)
+module.launch(4)
+"""
+
+
+@pytest.fixture(autouse=True)
+def by_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvrtc")
+    try:
+        Toolchain.for_target(TARGET)
+    except ToolchainError as error:
+        pytest.skip(f"needs NVRTC: {error.message}")
+
+
+@pytest.fixture
+def without_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """CUDA's headers and libraries, in a folder where there is no nvcc."""
+    cuda = find_cuda()
+    home = tmp_path / "cuda"
+    home.mkdir()
+    (home / "include").symlink_to(cuda.include_dirs[0])
+    (home / "lib").symlink_to(cuda.lib_dir)
+    monkeypatch.setenv("KJIT_CUDA_HOME", str(home))
+    return home
+
+
+def build(source: str, folder: Path, flags: Sequence[str] = (), target: Target = TARGET) -> Built:
+    path = folder / "op.cuh"
+    path.write_text(source)
+    staging = folder / "staging"
+    staging.mkdir(exist_ok=True)
+    spec = Spec("op", cuda_files=[path], cuda_wrappers=EXPORTS, extra_cuda_cflags=flags)
+    return compile_variant(Variant(spec, target), Toolchain.for_target(target), staging)
+
+
+def runtime(folder: Path, minor: int) -> Path:
+    """A stand-in for CUDA's runtime on a GPU of compute capability 8.`minor`."""
+    cuda = find_cuda()
+    source, library = folder / "runtime.cpp", folder / f"runtime_{minor}.so"
+    source.write_text(RUNTIME)
+    name = cuda.cudart.resolve().name.partition(".so.")[2].split(".")[0]
+    includes = [word for path in cuda.include_dirs for word in ("-isystem", str(path))]
+    flags = ["-shared", "-fPIC", f"-DMINOR={minor}", f"-Wl,-soname,libcudart.so.{name}", *includes]
+    subprocess.run([find_cxx().path, *flags, source, "-o", library], check=True)
+    return library
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("nvrtc")
+
+
+@pytest.fixture(scope="module")
+def built(folder: Path) -> Built:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KJIT_CUDA_COMPILER", "nvrtc")
+        return build(OP, folder, ["-lineinfo", "--expt-relaxed-constexpr"])
+
+
+class TestModule:
+    def test_no_nvcc_runs(self, built: Built) -> None:
+        assert not any("nvcc" in command.split()[0] for command in built.commands)
+        assert [command for command in built.commands if "device_compiler.py" in command and "sm_86" in command]
+
+    def test_what_each_kernel_needs_is_known_for_each_architecture(self, built: Built) -> None:
+        found = {(kernel.kernel, kernel.arch) for kernel in built.resources}
+        kernels = ("{anonymous}::scale<float, 2>", "add")
+        assert found == {(kernel, arch) for kernel in kernels for arch in ("sm_80", "sm_86")}
+        assert all(0 < kernel.registers < 100 for kernel in built.resources)
+
+    def test_nothing_is_said_of_kernels_without_bodies(self, built: Built) -> None:
+        assert built.warnings == ""
+
+    def test_the_headers_of_both_halves_are_reported(self, built: Built, folder: Path) -> None:
+        assert str(folder / "op.cuh") in built.headers
+        assert str(kjit_include() / "kjit_rtc" / "device.h") in built.headers
+        assert str(kjit_include() / "kjit" / "launch.h") in built.headers
+
+    @pytest.mark.parametrize(("minor", "arch"), [(0, 80), (6, 86), (9, 86)])
+    def test_launches_find_their_kernels_in_the_code_for_the_gpu(
+        self, built: Built, folder: Path, minor: int, arch: int
+    ) -> None:
+        command = [sys.executable, "-c", CALL, str(runtime(folder, minor)), str(built.library)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == [
+            f"load sm_{arch}",  # once
+            "attributes of scale",
+            "60000 bytes for scale",
+            "launch scale 3 x 128",
+            "launch _Z3addPii 2 x 32 (7)",
+            "launch scale 4 x 128",
+            "launch _Z3addPii 2 x 32 (7)",
+        ]
+
+
+@pytest.mark.usefixtures("cache_dir")
+class TestNvcc:
+    """What NVRTC cannot do is compiled by nvcc where there is one."""
+
+    SYMBOL = """__constant__ float factors[4];
+    __global__ void fill(float* x) { *x = factors[0]; }
+    void launch(int64_t) { float one = 1; cudaMemcpyToSymbol(factors, &one, 4); fill<<<1, 1>>>(nullptr); }
+    """
+
+    def test_variables_that_host_code_names_are_nvccs(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level("INFO", "kjit"):
+            built = build(self.SYMBOL, tmp_path, target=Target.cuda("8.0"))
+        assert "compiled by nvcc, because" in caplog.text
+        assert "cudaMemcpyToSymbol" in caplog.text
+        assert any(command.split()[0].endswith("nvcc") for command in built.commands)
+        # Another build of these sources does not try NVRTC again.
+        read = compile_module._only_nvcc(
+            Spec("op", cuda_files=[tmp_path / "op.cuh"]), find_nvrtc(find_cuda().version, [find_cuda().lib_dir])
+        )
+        assert read is not None
+        assert "cudaMemcpyToSymbol" in read
+
+    @pytest.mark.usefixtures("without_nvcc")
+    def test_without_nvcc_the_error_says_what_would_help(self, tmp_path: Path) -> None:
+        with pytest.raises(CompileError, match="cudaMemcpyToSymbol") as caught:
+            build(self.SYMBOL, tmp_path, target=Target.cuda("8.0"))
+        assert "if nvcc compiles it" in (caught.value.hint or "")
+
+    @pytest.mark.usefixtures("without_nvcc")
+    def test_a_flag_of_nvccs_own_is_an_error_without_nvcc(self, tmp_path: Path) -> None:
+        with pytest.raises(ToolchainError, match=r"needs nvcc: -keep is a flag for nvcc alone"):
+            build(OP, tmp_path, ["-keep"], target=Target.cuda("8.0"))
+
+    @pytest.mark.usefixtures("without_nvcc")
+    def test_a_mistake_is_shown_at_its_line(self, tmp_path: Path) -> None:
+        with pytest.raises(CompileError) as caught:
+            build(OP.replace("twice(n) + 1", "thrice(n) + 1"), tmp_path, target=Target.cuda("8.0"))
+        place = OP[: OP.index("twice(n) + 1")].count("\n") + 1
+        assert f'op.cuh:{place}: error: identifier "thrice" is undefined' in str(caught.value)
+
+
+class TestToolkit:
+    def test_without_nvcc_nvrtc_is_the_compiler(self, without_nvcc: Path) -> None:
+        cuda = find_cuda()
+        assert cuda.nvcc.family == "nvrtc"
+        assert cuda.home == without_nvcc
+        assert cuda.knows("90a")
+        assert not Toolchain.for_target(TARGET).has_nvcc
+
+    @pytest.mark.usefixtures("without_nvcc")
+    def test_nvcc_is_missed_where_nobody_asks_for_nvrtc(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("KJIT_CUDA_COMPILER")
+        with pytest.raises(ToolchainError, match="there is no bin/nvcc in it"):
+            find_cuda()
+
+    def test_nvrtc_of_another_release_than_the_headers_is_refused(self, tmp_path: Path) -> None:
+        for name in ("libnvrtc.so.12", "libnvrtc-builtins.so.12.9"):
+            (tmp_path / name).touch()
+        with pytest.raises(ToolchainError, match=r"NVRTC 12\.9 .* does not fit CUDA's headers, which are of 14\.7"):
+            find_nvrtc((14, 7), [tmp_path])
+
+    def test_an_old_nvrtc_is_refused(self, tmp_path: Path) -> None:
+        for name in ("libnvrtc.so.12", "libnvrtc-builtins.so.12.4"):
+            (tmp_path / name).touch()
+        with pytest.raises(ToolchainError, match=r"NVRTC 12\.4 .* is too old: kjit needs 12\.8"):
+            find_nvrtc((12, 4), [tmp_path])
+
+    def test_a_key_tells_which_compiler(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "op.cuh").write_text(OP)
+        variant = Variant(Spec("op", cuda_files=[tmp_path / "op.cuh"]), TARGET)
+        by_nvrtc = Key.of(variant, Toolchain.for_target(TARGET))
+        monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvcc")
+        by_nvcc = Key.of(variant, Toolchain.for_target(TARGET))
+        assert by_nvrtc.key1 != by_nvcc.key1
+        assert by_nvrtc.source_key == by_nvcc.source_key
+
+    def test_an_unknown_compiler_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("KJIT_CUDA_COMPILER", "clang")
+        with pytest.raises(UsageError, match="KJIT_CUDA_COMPILER is 'clang'"):
+            Toolchain.for_target(TARGET)
+
+
+class TestFlags:
+    def test_flags_about_device_code_are_nvrtcs_too(self) -> None:
+        flags = ["-use_fast_math", "--fmad=false", "-maxrregcount", "64", "-Xptxas=-O2", "-lineinfo", "-DX=1", "-O2"]
+        flags += ["-Xcompiler", "-Wall", "--expt-relaxed-constexpr", "-t", "4"]
+        assert nvrtc_options(flags) == [
+            "--use_fast_math",
+            "--fmad=false",
+            "--maxrregcount=64",
+            "--ptxas-options=-O2",
+            "-lineinfo",
+        ]
+
+    @pytest.mark.parametrize("flag", ["-keep", "--default-stream=per-thread", "-Xcudafe=--x"])
+    def test_others_are_for_nvcc_alone(self, flag: str) -> None:
+        with pytest.raises(OnlyNvccError, match=f"{flag} is a flag for nvcc alone"):
+            nvrtc_options([flag])
+
+
+def test_the_functions_that_the_linker_exchanges_are_those_that_there_are() -> None:
+    text = (kjit_include().parent / "csrc" / "support" / "kernels.cpp").read_text()
+    assert all(name.removesuffix("_ptsz") in text for name in WRAPPED)
+    assert issubclass(ToolchainError, KjitError)
