@@ -306,8 +306,8 @@ class Toolchain:
             "-fno-rtti",
             *for_host_compiler(flags),
             *(f"-I{path}" for path in spec.extra_include_paths),
-            "-isystem",
-            str(stand_ins / "std"),
+            # Not -isystem, which what stands in for a compiler may have for its own library, and ahead of these.
+            f"-I{stand_ins / 'std'}",
             *self._include_flags(()),
             "-include",
             str(stand_ins / "device.h"),
