@@ -14,6 +14,7 @@ compiled once is fetched. Commands and units are the same in every build for tha
 the build, and generated units depend on nothing but the spec.
 
 A unit for the simulator is compiled in three commands: the preprocessor, kjit's rewriter (rewrite.py), the compiler.
+With NVRTC (nvrtc.py), each half of a CUDA unit is, and then they are joined (kernels_object.py).
 
 Each command writes to a log of its own, so that messages never mix. The whole build ends with this process, however
 that ends (run.py).
@@ -98,6 +99,9 @@ _CUDA_TYPE_HEADERS = (
     (re.compile(r"\b(bf16(x2)?_t|__nv_bfloat16\w*|nv_bfloat16\w*)\b"), "cuda_bf16.h"),
     (re.compile(r"\b(fp16(x2)?_t|__half2?|half2?)\b"), "cuda_fp16.h"),
 )
+
+_CUT = ".cut.ii"
+"""How the names end of what halves.py makes."""
 
 # What makes the halves of a CUDA unit, compiles the device's, and joins them.
 _PROGRAMS = tuple(
@@ -290,7 +294,7 @@ _UNDEFINED_KERNEL = re.compile(
 
 def _said(step: Step, log: str) -> str:
     """What a command has said to the user."""
-    return _UNDEFINED_KERNEL.sub("", log) if "c++-cpp-output" in step.arguments else log
+    return _UNDEFINED_KERNEL.sub("", log) if step.inputs and step.inputs[0].endswith(_CUT) else log
 
 
 def _with_warnings(printed: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
@@ -482,7 +486,7 @@ def _halves(unit: _Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
         making = ("-E", "-MD", "-MF", f"{plain}.d", "-MT", plain, unit.path, "-o", plain)
         ask = (*preprocess, *asking("c++", plain), unit.path)
         yield Step(plain, (*preprocess, *making), generated=unit.generated, reads=reads, asking=ask)
-        cut = plain.removesuffix(".ii") + ".cut.ii"
+        cut = plain.removesuffix(".ii") + _CUT
         yield Step(cut, (*python, cutter, name, plain, cut), (plain,), reads=(cutter,))
 
     cubins = []
@@ -490,14 +494,14 @@ def _halves(unit: _Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
         plain = f"{unit.name}.sm_{arch.digits}.ii"
         flags = tuple(links.flags(toolchain.device_half_flags(spec, arch), PLAIN_FOR_CXX))
         yield from half("device", plain, flags)
-        cut, cubin = plain.removesuffix(".ii") + ".cut.ii", f"{unit.name}.sm_{arch.digits}.cubin"
+        cut, cubin = plain.removesuffix(".ii") + _CUT, f"{unit.name}.sm_{arch.digits}.cubin"
         call = (*python, caller, str(nvrtc.library), str(nvrtc.builtins), cut, cubin)
         yield Step(cubin, (*call, *toolchain.nvrtc_options(spec, arch)), (cut,), reads=(caller,))
         cubins.append(cubin)
     plain, host = f"{unit.name}.ii", f"{unit.name}.o"
     flags = tuple(links.flags(toolchain.host_half_flags(spec), PLAIN_FOR_CXX))
     yield from half("host", plain, flags)
-    cut = f"{unit.name}.cut.ii"
+    cut = f"{unit.name}{_CUT}"
     # What -include names has been read, and would be once more.
     flags = tuple(word for flag in parse(flags) if flag.meaning != "header" for word in flag.words())
     yield Step(host, (*launcher, compiler, *flags, "-x", "c++-cpp-output", "-c", cut, "-o", host), (cut,))

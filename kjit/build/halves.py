@@ -5,14 +5,14 @@ The build runs this file as a program between the preprocessor and a compiler:
     python halves.py device unit.ii unit.device.ii
     python halves.py host unit.ii unit.host.ii
 
-nvcc does the same with programs of its own: each half sees the whole unit, and takes from it what is its own. No line
-is added or removed, and the preprocessor's line markers stay where they are, so that errors name the user's lines.
+nvcc does the same with programs of its own: each half sees the whole unit, and takes from it what is its own. The
+preprocessor's line markers go on saying which line is where, so that errors name the user's lines.
 
 **The device half** keeps the host's functions, because what they launch says which kernels are instantiated: NVRTC then
-has every kernel in its cubin without being told a name. It takes host functions in system headers only, and reports
-there no use of them that nvcc would allow, so every line is marked as a system header's. Functions that are `constexpr`
-may be called by kernels (nvcc's `--expt-relaxed-constexpr`), and are marked for both sides. The builtin of GCC that
-makes integer packs is one that NVRTC lacks; kjit_rtc/device.h has a template for it.
+has every kernel in its cubin without being told a name. It takes host functions in system headers only, so every line
+is marked as a system header's, but for the bodies of the op's own device code. Functions that are `constexpr` may be
+called by kernels (nvcc's `--expt-relaxed-constexpr`), and are marked for both sides. The builtin of GCC that makes
+integer packs is one that NVRTC lacks; kjit_rtc/device.h has a template for it.
 
 **The host half** has kernels and device functions as declarations. What launches a kernel takes its address: an
 undefined symbol of the object, which kernels_object.py defines. A launch in angle brackets becomes a call.
@@ -22,8 +22,10 @@ It imports nothing of kjit, because it starts once for every compiled unit.
 
 from __future__ import annotations
 
+import bisect
 import re
 import sys
+from typing import NamedTuple
 
 # Patterns that begin with what stands in the unit are looked for much faster than others.
 _MARKER = re.compile(r'\n(# \d+ "(?:\\.|[^"\\])*").*')
@@ -41,6 +43,7 @@ _PIECE = re.compile(
     re.VERBOSE | re.MULTILINE,
 )
 _BRACKET = re.compile(rf"{_STRING}|[][(){{}}]|^\#.*$", re.MULTILINE)
+_ANNOTATION = re.compile(r"__(?:global|device)__")
 _FIRST = re.compile(r"\s*(.)")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 # Names that a parenthesis may follow without being the list of a function's parameters.
@@ -64,8 +67,8 @@ _LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
 _BOTH = "__host__ __device__ "
 
 # libstdc++'s two uses of `__integer_pack`.
-_INDEX_PACK = re.compile(r"_Index_tuple\s*<\s*__integer_pack\s*\(\s*_Num\s*\)\s*\.\.\.\s*>")
-_INTEGER_PACK = re.compile(r"integer_sequence\s*<\s*_Tp\s*,\s*__integer_pack\s*\(\s*_Num\s*\)\s*\.\.\.\s*>")
+_INDEX_PACK = re.compile(r"_Index_tuple\s*<\s*__integer_pack\s*\(_Num\)\s*\.\.\.\s*>")
+_INTEGER_PACK = re.compile(r"integer_sequence\s*<\s*_Tp\s*,\s*__integer_pack\s*\((?:_Num|_Tp\(_Num\))\)\s*\.\.\.\s*>")
 # What the C library gives functions as their names in it.
 _ALIAS = re.compile(r'__asm__ ?\("" "\w+"\)')
 # Where CUDA's C++ library takes NVRTC to have no other one.
@@ -88,7 +91,54 @@ def device_half(unit: str) -> str:
             pieces += [unit[start : match.start()], _BOTH]
             start = match.start()
     pieces.append(unit[start:])
-    return _MARKER.sub(r"\n\1 3", "".join(["\n", *pieces]))[1:]
+    return _marked("".join(["\n", *pieces]))[1:]
+
+
+def _marked(unit: str) -> str:
+    """`unit` with all lines marked as a system header's, but for those of kernels and device functions in own files:
+    there NVRTC warns, and knows what may be called."""
+    markers = list(_MARKER.finditer(unit))
+    places = [marker.end() for marker in markers]
+    bodies = []
+    end = 0
+    for match in _ANNOTATION.finditer(unit):
+        marker = markers[bisect.bisect(places, match.start()) - 1] if places else None
+        if marker is None or match.start() < end or not _is_own(marker):
+            continue
+        function = _device_function(unit, match.start())
+        if function is not None:
+            bodies.append((function.body, function.end))
+            end = function.end
+    pieces = []
+    start = 0
+
+    def copy(to: int, *, is_in_body: bool) -> None:
+        text = unit[start:to]
+        pieces.append(text if is_in_body else _MARKER.sub(r"\n\1 3", text))
+
+    for begin, end in bodies:
+        copy(begin, is_in_body=False)
+        start = begin
+        pieces.append(_marker_at(unit, markers, places, begin))
+        copy(end, is_in_body=True)
+        start = end
+        pieces.append(_marker_at(unit, markers, places, end).replace('"\n', '" 3\n'))
+    copy(len(unit), is_in_body=False)
+    return "".join(pieces)
+
+
+def _is_own(marker: re.Match[str]) -> bool:
+    """Whether what follows a line marker is the op's own."""
+    name = marker[1].partition('"')[2]
+    return not name.startswith("<") and "3" not in marker[0][len(marker[1]) + 1 :].split()
+
+
+def _marker_at(unit: str, markers: list[re.Match[str]], places: list[int], position: int) -> str:
+    """A line marker that goes on with the line that `position` is in."""
+    marker = markers[bisect.bisect(places, position) - 1]
+    hash_sign, number, name = marker[1].split(" ", 2)
+    line = int(number) + unit.count("\n", marker.end(), position) - 1
+    return f"\n{hash_sign} {max(line, 0)} {name}\n"
 
 
 def _is_part(character: str) -> bool:
@@ -174,50 +224,56 @@ def host_half(unit: str) -> str:
     pieces = []
     start = 0
     for match in _SPACE.finditer(unit):
-        if match.start() < start:
+        function = _device_function(unit, match.start()) if match.start() >= start else None
+        if function is None or function.is_for_host:
             continue
-        body = _device_body(unit, match)
-        if body is not None:
-            begin, end = body
-            pieces += [unit[start:begin], ";", *_LINES.findall(unit, begin, end)]
-            start = end
+        # A member that is defined outside of its class cannot be declared there once more.
+        begin = function.begin if function.is_member else function.body
+        pieces += [unit[start:begin], ";", *_LINES.findall(unit, begin, function.end)]
+        start = function.end
     pieces.append(unit[start:])
     unit = _BOUNDS.sub("", _ATTRIBUTE.sub("", "".join(pieces)))
     return _launches(unit) if "<<<" in unit else unit
 
 
-def _device_body(unit: str, match: re.Match[str]) -> tuple[int, int] | None:
-    """Where the body is of the function that is declared as one for the device by `match`, if it is that, and has one.
+class _Function(NamedTuple):
+    """A function for the device.
 
-    A function for both sides keeps it, and so does one that is `constexpr`, which host code may have evaluated. Of a
-    member that is defined outside of its class it is all of that: there it cannot be declared once more.
+    Attributes:
+        begin: the place of its declaration. body, end: those of its braces, or of the colon before them.
+        is_member: it is defined outside of its class.
+        is_for_host: host code may call it, or have it evaluated (`constexpr`).
     """
-    begin = max(unit.rfind(sign, 0, match.start()) for sign in ";{}") + 1
+
+    begin: int
+    body: int
+    end: int
+    is_member: bool
+    is_for_host: bool
+
+
+def _device_function(unit: str, position: int) -> _Function | None:
+    """The function with a body that an annotation at `position` is about, if it is about one."""
+    begin = max(unit.rfind(sign, 0, position) for sign in ";{}") + 1
     before = ""
-    has_parameters = is_member = False
-    position = match.start()
+    has_parameters = is_member = is_for_host = False
     while (found := _PIECE.match(unit, position)) is not None:
         text, place, position = found[0], position, found.end()
         if found.lastgroup == "space":
             continue
         if text == "(" and found.lastgroup == "sign":
-            if before not in _WITH_ARGUMENT and before != "operator":
-                if not has_parameters and _FOR_HOST.search(unit, begin, place):
-                    return None
+            if before not in _WITH_ARGUMENT and before != "operator" and not has_parameters:
                 has_parameters = True
+                is_for_host = _FOR_HOST.search(unit, begin, place) is not None
             position = _behind(unit, place)
             text = ")"
-        elif text == ":" and has_parameters:
-            end = _behind(unit, _behind_initializers(unit, position))
-            return (begin if is_member else place), end
-        elif text == "{":
-            return ((begin if is_member else place), _behind(unit, place)) if has_parameters else None
-        elif not has_parameters and before == "::" and found.lastgroup == "name":
-            is_member = True
-        elif not has_parameters and text != "::":
-            is_member = False
         elif text in (";", "=", "}") and found.lastgroup == "sign" and before != "operator":
             return None
+        elif text == "{" or (text == ":" and has_parameters):
+            brace = place if text == "{" else _behind_initializers(unit, position)
+            return _Function(begin, place, _behind(unit, brace), is_member, is_for_host) if has_parameters else None
+        elif not has_parameters and text != "::":
+            is_member = before == "::" and found.lastgroup == "name"
         before = text
     return None
 

@@ -186,15 +186,20 @@ class OnlyNvccError(Exception):
 
 # Flags of nvcc, with one dash or two, that NVRTC knows, and those that say nothing for a cubin or hold in any case.
 _OF_NVRTC = re.compile(
-    r"-{1,2}(?:use_fast_math|(?:fmad|ftz|prec-div|prec-sqrt)=\w+|extra-device-vectorization|restrict)"
+    r"-{1,2}(?:use_fast_math|disable-warnings|(?:fmad|ftz|prec-div|prec-sqrt)=\w+|extra-device-vectorization|restrict)"
 )
 _AS_IT_IS = re.compile(
-    r"-O\d?|-g|-{1,2}(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda|w|disable-warnings|resource-usage|"
+    r"-O\d?|-g|-{1,2}(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda|resource-usage|"
     r"res-usage|Wno-deprecated-gpu-targets|Wno-deprecated-declarations|compress-mode=\w+|no-compress|"
     r"display-error-number|no-display-error-number|err-no|no-err-no|Wreorder|Wmissing-launch-bounds|split-compile=\d+)"
 )
-_NAMED = {"-maxrregcount": "--maxrregcount", "-std": "--std", "-Xptxas": "--ptxas-options"}
-_WITHOUT_EFFECT = ("-t", "--threads", "-diag-suppress", "--diag-suppress", "-diag-warn", "--diag-warn")
+_NAMED = {
+    "-maxrregcount": "--maxrregcount",
+    "-std": "--std",
+    "-Xptxas": "--ptxas-options",
+    **{f"-diag-{what}": f"--diag-{what}" for what in ("suppress", "warn", "error")},
+}
+_WITHOUT_EFFECT = ("-t", "--threads")
 
 
 def nvrtc_options(words: Sequence[str]) -> list[str]:
@@ -224,6 +229,8 @@ def nvrtc_options(words: Sequence[str]) -> list[str]:
             raise OnlyNvccError(f"{' '.join(flag.words())} is a flag for nvcc alone")
         elif flag.value in ("-lineinfo", "--generate-line-info"):
             options.append("-lineinfo")
+        elif flag.value == "-w":
+            options.append("--disable-warnings")
         elif flag.value in ("-G", "--device-debug"):
             options.append("-G")
         elif _OF_NVRTC.fullmatch(flag.value):

@@ -1,7 +1,7 @@
 """With which compilers, for which architecture and with which flags is a module built, and what identifies all that?
 
 This is the one file that chooses flags. Each of its neighbours answers one question: compilers.py (which C++ compiler),
-cuda.py (which CUDA toolkit), cpu.py (which CPU), gpus.py (which GPUs),
+cuda.py (which CUDA toolkit), nvrtc.py (which NVRTC), cpu.py (which CPU), gpus.py (which GPUs),
 flags.py (what a flag that somebody else chose says). A `Toolchain` is a value: it is found once a process for each
 environment, costs a handful of `stat` calls after that, and starts a subprocess only for a compiler that was never seen
 before.
@@ -306,8 +306,8 @@ class Toolchain:
             "-fno-rtti",
             *for_host_compiler(flags),
             *(f"-I{path}" for path in spec.extra_include_paths),
-            "-isystem",
-            str(stand_ins / "std"),
+            # Not -isystem, which what stands in for a compiler may have for its own library, and ahead of these.
+            f"-I{stand_ins / 'std'}",
             *self._include_flags(()),
             "-include",
             str(stand_ins / "device.h"),

@@ -35,6 +35,8 @@ class TestHostHalf:
                 "struct S { bool operator()(int) const ; };",
             ),
             ("D float table[] = {1, 2};", "float table[] = {1, 2};"),
+            ("D int count; void f() { g(); }", "int count; void f() { g(); }"),
+            ("D int count{1}; void f() { g(); }", "int count{1}; void f() { g(); }"),
             ('D void f() { g("}"); } int x;', "void f() ; int x;"),
             ("D H int f() { return 1; }", "int f() { return 1; }"),
             ("H D int f() { return 1; }", "int f() { return 1; }"),
@@ -60,6 +62,13 @@ class TestDeviceHalf:
     def test_all_of_it_is_marked_as_a_system_headers(self) -> None:
         unit = '# 1 "a.cu"\nint f();\n# 3 "b.h" 1 3 4\nint g();\n'
         assert device_half(unit) == '# 1 "a.cu" 3\nint f();\n# 3 "b.h" 3\nint g();\n'
+
+    def test_the_bodies_of_own_device_code_are_the_ops(self) -> None:
+        unit = '# 1 "a.cu"\n__global__ void f(int) {\n  g();\n}\nvoid h() {}\n# 9 "b.h" 1 3\n__device__ void k() {}\n'
+        assert device_half(unit) == (
+            '# 1 "a.cu" 3\n__global__ void f(int) \n# 1 "a.cu"\n{\n  g();\n}\n# 3 "a.cu" 3\n\nvoid h() {}\n'
+            '# 9 "b.h" 3\n__device__ void k() {}\n'
+        )
 
     @pytest.mark.parametrize(
         "code",

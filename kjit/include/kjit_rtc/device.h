@@ -35,6 +35,13 @@
 #define CU_UUID_HAS_BEEN_DEFINED
 
 // Words of GCC's that NVRTC does not know.
+#if __GNUC__ >= 13  // before it, the C library defines them
+#define _Float32 float
+#define _Float64 double
+#define _Float32x double
+#define _Float64x long double
+#define _Float128 long double
+#endif
 #define __extension__
 #define thread_local
 #define __thread
