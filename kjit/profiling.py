@@ -341,7 +341,7 @@ def trace(point: Point, path: Path, calls: int = 5) -> list[tuple[str, float, in
         known of the launch.
 
     Raises:
-        KjitError: it is a benchmark of a GPU, and there is none.
+        KjitError: it is a benchmark of a GPU, and there is none; or it does not call `run_benchmark`.
     """
     import torch
     from torch.profiler import ProfilerActivity
@@ -354,10 +354,20 @@ def trace(point: Point, path: Path, calls: int = 5) -> list[tuple[str, float, in
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     with called_only(1):
         _call(point)  # what is built and imported at the first call is no part of the trace
-    profiler = torch_profile(activities=activities, record_shapes=True)
-    with called_only(calls, around=lambda: profiler):
+    profilers: list[torch_profile] = []
+
+    def started() -> torch_profile:
+        profilers.append(torch_profile(activities=activities, record_shapes=True))
+        return profilers[-1]
+
+    with called_only(calls, around=started):
         _call(point)
-    profiler.export_chrome_trace(str(path))
+    if not profilers:
+        raise KjitError(
+            "the benchmark measures by itself, so there is no call to look at.",
+            hint="end it with: return kjit.benchmark.run_benchmark(function, device=device)",
+        )
+    profilers[-1].export_chrome_trace(str(path))
     return read_trace(json.loads(path.read_text("utf-8")))
 
 
