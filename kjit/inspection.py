@@ -148,11 +148,16 @@ def listing(code: Code, kernel: Kernel) -> Iterator[str]:
 
 
 def source_line(place: Place) -> str:
-    """`kernels/csrc/scale.cuh:21  out = x * alpha;`, and `<kjit/device.cuh>:76` for a header of kjit's."""
+    """`kernels/csrc/scale.cuh:21  out = x * alpha;`"""
+    return f"{shown_place(place)}  {_text_of(place)}".rstrip()
+
+
+def shown_place(place: Place) -> str:
+    """`kernels/csrc/scale.cuh:21`, and `<kjit/device.cuh>:76` for a header of kjit's."""
     include = f"{os.path.normpath(kjit_include())}{os.sep}"
     path = os.path.normpath(place[0])
     shown = f"<{path[len(include) :]}>" if path.startswith(include) else shown_path(path)
-    return f"{shown}:{place[1]}  {_text_of(place)}".rstrip()
+    return f"{shown}:{place[1]}"
 
 
 _lines: dict[str, list[str]] = {}

@@ -53,6 +53,10 @@ _METRICS = (
     "lts__t_sector_hit_rate.pct",
     "l1tex__t_sector_hit_rate.pct",
 )
+_DRAM = (
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+)
 _SECTOR = 32  # bytes
 _NEAR = 60.0  # percent of a peak, from which on it is what limits
 _WASTED = 50.0  # percent of the bytes that are used, below which loads are not coalesced
@@ -198,7 +202,7 @@ def _number(cell: str) -> float | None:
 
 def verdict(launch: Launch) -> str:
     """What limits a kernel, in a sentence; and the mistakes that its counters show."""
-    dram = launch.get("dram__throughput.avg.pct_of_peak_sustained_elapsed") or 0.0
+    dram = launch.get(*_DRAM) or 0.0
     memory = launch.get("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed") or dram
     compute = launch.get("sm__throughput.avg.pct_of_peak_sustained_elapsed") or 0.0
     mistakes = mistakes_of(launch)
@@ -272,12 +276,12 @@ def describe_launch(launch: Launch) -> list[str]:
     """A launch in a dozen lines, the verdict first."""
     get = launch.get
 
-    def percent(name: str) -> str:
-        value = get(name)
+    def percent(*names: str) -> str:
+        value = get(*names)
         return "?" if value is None else f"{value:.0f}%"
 
     time = get("gpu__time_duration.sum")
-    dram = percent("dram__throughput.avg.pct_of_peak_sustained_elapsed")
+    dram = percent(*_DRAM)
     memory = percent("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed")
     compute = percent("sm__throughput.avg.pct_of_peak_sustained_elapsed")
     active = percent("sm__warps_active.avg.pct_of_peak_sustained_active")
@@ -307,7 +311,8 @@ def describe_launch(launch: Launch) -> list[str]:
         lines.append(f"  bank conflicts: {', '.join(conflicts)}")
     waits = stalls(launch)[:3]
     if waits:
-        lines.append(f"  warps wait for: {', '.join(f'{name} {value:.1f}' for name, value in waits)}")
+        waiting = ", ".join(f"{name} {value:.1f}" for name, value in waits)
+        lines.append(f"  warps that wait, for each instruction that is issued: {waiting}")
     return lines
 
 
@@ -319,7 +324,8 @@ def _limited_by(launch: Launch) -> str:
         "blocks of an SM": launch.get("launch__occupancy_limit_blocks"),
     }
     known = {name: value for name, value in limits.items() if value is not None}
-    if not known:
+    possible = launch.get("sm__maximum_warps_per_active_cycle_pct")
+    if not known or (possible is not None and possible >= 100):
         return ""
     name = min(known, key=lambda each: known[each])
     registers = launch.get("launch__registers_per_thread")
@@ -335,7 +341,7 @@ def trace(point: Point, path: Path, calls: int = 5) -> list[tuple[str, float, in
         known of the launch.
 
     Raises:
-        KjitError: it is a benchmark of a GPU, and there is none.
+        KjitError: it is a benchmark of a GPU, and there is none; or it does not call `run_benchmark`.
     """
     import torch
     from torch.profiler import ProfilerActivity
@@ -348,10 +354,20 @@ def trace(point: Point, path: Path, calls: int = 5) -> list[tuple[str, float, in
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     with called_only(1):
         _call(point)  # what is built and imported at the first call is no part of the trace
-    profiler = torch_profile(activities=activities, record_shapes=True)
-    with called_only(calls, around=lambda: profiler):
+    profilers: list[torch_profile] = []
+
+    def started() -> torch_profile:
+        profilers.append(torch_profile(activities=activities, record_shapes=True))
+        return profilers[-1]
+
+    with called_only(calls, around=started):
         _call(point)
-    profiler.export_chrome_trace(str(path))
+    if not profilers:
+        raise KjitError(
+            "the benchmark measures by itself, so there is no call to look at.",
+            hint="end it with: return kjit.benchmark.run_benchmark(function, device=device)",
+        )
+    profilers[-1].export_chrome_trace(str(path))
     return read_trace(json.loads(path.read_text("utf-8")))
 
 

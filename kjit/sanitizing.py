@@ -17,13 +17,15 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from kjit.build.cuda_tools import find_tool
+from kjit.build.machine_code import Place
 from kjit.build.symbols import base_name, function_name, short_names
+from kjit.inspection import Code, place_of
 
 Tool = Literal["memcheck", "racecheck", "initcheck", "synccheck"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
@@ -33,10 +35,11 @@ LEFT_OUT = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without
 
 _PREFIX = re.compile(r"^=========\s?(?P<text>.*)$")
 _AT = re.compile(
-    r"^(?:at|Device Frame:\s?)\s*(?P<function>.+?)(?:\+0x[0-9a-f]+)?(?: in (?P<file>[^\s].*?):(?P<line>\d+))?$"
+    r"^(?:at|Device Frame:\s?)\s*(?P<function>.+?)(?:\+(?P<offset>0x[0-9a-f]+))?"
+    r"(?: in (?P<file>[^\s].*?):(?P<line>\d+))?$"
 )
 _RACE = re.compile(
-    r"(?P<access>Write|Read|Atomic) access (?:by .*? )?at (?P<function>.+?)\+0x[0-9a-f]+"
+    r"(?P<access>Write|Read|Atomic) access (?:by .*? )?at (?P<function>.+?)\+(?P<offset>0x[0-9a-f]+)"
     r"(?: in (?P<file>.+?):(?P<line>\d+))?(?: \[(?P<hazards>\d+) hazards?\])?$"
 )
 _THREAD = re.compile(r"by thread (?P<thread>\([\d,]+\)) in block (?P<block>\([\d,]+\))")
@@ -106,6 +109,7 @@ def run_tests(
     name: str,
     *,
     kernels: Iterable[str] = (),
+    place: Placer | None = None,
     limit: float,
 ) -> Run:
     """Run tests under a sanitizer, or in the simulator where `tool` is `sim-check`.
@@ -115,11 +119,13 @@ def run_tests(
         folder: where the report is kept.
         name: of the report.
         kernels: the kernels of the ops, as `KernelResources` names them; compute-sanitizer looks at these alone.
+        place: where an instruction of a kernel comes from; else what compute-sanitizer says, a line of a header often.
         limit: seconds; what takes longer is ended.
 
     Raises:
         ToolchainError: there is no compute-sanitizer.
     """
+    kernels = list(kernels)
     report, record = folder / f"{name}-{tool}.txt", folder / f"{name}-{tool}.jsonl"
     log = folder / f"{name}-{tool}.log"
     for each in (report, record, log):
@@ -148,7 +154,9 @@ def run_tests(
         with report.open("a", encoding="utf-8") as out_text:
             out_text.write(text)
         log.unlink()
-        found = parse_sanitizer(text, tool, tensors_of(events))
+        names = {base_name(each) for each in kernels}
+        found = parse_sanitizer(text, tool, tensors_of(events), place)
+        found = [each for each in found if not names or base_name(each.kernel) in names]
     else:
         found = parse_simulator(events)
     begun = [str(event["test"]) for event in events if event["event"] == "begins"]
@@ -180,6 +188,9 @@ def sanitizer_command(tool: str, log: Path, kernels: Iterable[str]) -> list[str]
         "--require-cuda-init": "no",
     }
     options = [f"{name}={value}" for name, value in wanted.items() if name in known]
+    # An older one believes that what it does not look at writes nothing.
+    if tool == "initcheck" and "--initcheck-track-filtered-global-memory" not in known:
+        return [program, f"--tool={tool}", f"--log-file={log}", *options]
     filters = [part for name in names for part in (option, f"kernel_substring={len(name)}{name}")]
     return [program, f"--tool={tool}", f"--log-file={log}", *options, *filters]
 
@@ -209,11 +220,46 @@ def tensors_of(events: Iterable[Mapping[str, object]]) -> dict[tuple[int, int], 
     return found
 
 
-def parse_sanitizer(text: str, tool: str, tensors: Mapping[tuple[int, int], str] | None = None) -> list[Finding]:
+Placer = Callable[[str, int], "Place | None"]
+"""From a kernel, as compute-sanitizer writes it, and an offset in its code to a file and a line."""
+
+
+class Lines:
+    """Where the instructions of kernels come from: the line of the op's own files, where there is one.
+
+    Args:
+        codes: what is in the modules that the tests load, with line information.
+    """
+
+    def __init__(self, codes: Iterable[Code]) -> None:
+        self._places: dict[tuple[str, int], Place] = {}
+        for code in codes:
+            for kernel in code.kernels:
+                for each in kernel.instructions:
+                    found = place_of(each, code.sources)
+                    if found is not None:
+                        self._places.setdefault((_alike(kernel.name), each.address), found)
+
+    def __call__(self, kernel: str, offset: int) -> Place | None:
+        return self._places.get((_alike(kernel), offset))
+
+
+def _alike(name: str) -> str:
+    """`elementwise<Scale<float>,4>` for `void <unnamed>::elementwise<Scale<float>, (int)4>(long)`, and for the name
+    that is demangled here."""
+    name = _short(name).replace("(bool)1", "true").replace("(bool)0", "false")
+    name = re.sub(r"\([a-z ]+\)(?=-?\d)|\s", "", name)
+    return re.sub(r"(?<=\d)[ul]+\b", "", name)
+
+
+def parse_sanitizer(
+    text: str, tool: str, tensors: Mapping[tuple[int, int], str] | None = None, place: Placer | None = None
+) -> list[Finding]:
     """What compute-sanitizer reports, one finding for each of its reports.
 
     Args:
         tensors: names of tensors by address and size.
+        place: where an instruction comes from, if that is known better than it says.
     """
     found = []
     for first, rest in _records(text):
@@ -221,9 +267,9 @@ def parse_sanitizer(text: str, tool: str, tensors: Mapping[tuple[int, int], str]
             continue
         races = [match for line in (first, *rest) if (match := _RACE.search(line))]
         if races:
-            found.append(_race(tool, races))
+            found.append(_race(tool, races, place))
         else:
-            found.append(_fault(tool, first, rest, tensors or {}))
+            found.append(_fault(tool, first, rest, tensors or {}, place))
     return found
 
 
@@ -244,21 +290,32 @@ def _records(text: str) -> Iterable[tuple[str, list[str]]]:
         yield first, rest
 
 
-def _race(tool: str, races: Sequence[re.Match[str]]) -> Finding:
+def _place(match: re.Match[str], place: Placer | None) -> Place:
+    """Where something happened: as `place` knows, else as compute-sanitizer says; an empty file where nobody knows."""
+    found = None
+    if place is not None and match["offset"]:
+        found = place(match["function"], int(match["offset"], 16))
+    return found or (match["file"] or "", int(match["line"] or 0))
+
+
+def _race(tool: str, races: Sequence[re.Match[str]], place: Placer | None) -> Finding:
     one, *others = races
-    accesses = [
-        f"{race['access'].lower()}s" + (f" at {Path(race['file']).name}:{race['line']}" if race["file"] else "")
-        for race in others or races
-    ]
+    accesses = []
+    for race in others or races:
+        other, at = _place(race, place)
+        accesses.append(f"{race['access'].lower()}s" + (f" at {Path(other).name}:{at}" if other else ""))
     hazards = sum(int(race["hazards"]) for race in races if race["hazards"])
     what = (
         f"has a race in shared memory: a thread {one['access'].lower()}s, and another one {' or '.join(accesses)},"
         " without a barrier in between"
     )
-    return Finding(tool, what, _short(one["function"]), one["file"] or "", int(one["line"] or 0), count=max(hazards, 1))
+    file, line = _place(one, place)
+    return Finding(tool, what, _short(one["function"]), file, line, count=max(hazards, 1))
 
 
-def _fault(tool: str, first: str, rest: Sequence[str], tensors: Mapping[tuple[int, int], str]) -> Finding:
+def _fault(
+    tool: str, first: str, rest: Sequence[str], tensors: Mapping[tuple[int, int], str], place: Placer | None
+) -> Finding:
     what = re.sub(r"^(?:Error|ERROR|Warning|WARNING): ", "", first).rstrip(" :.")
     frames = [match for line in rest if (match := _AT.match(line))]
     thread = next((match for line in rest if (match := _THREAD.search(line))), None)
@@ -282,7 +339,7 @@ def _fault(tool: str, first: str, rest: Sequence[str], tensors: Mapping[tuple[in
     frame = next((match for match in frames if match["file"]), frames[0] if frames else None)
     kernel = _short(frames[-1]["function"]) if frames else ""
     example = f"thread {thread['thread']} of block {thread['block']}" if thread is not None else ""
-    file, line = (frame["file"] or "", int(frame["line"] or 0)) if frame is not None else ("", 0)
+    file, line = _place(frame, place) if frame is not None else ("", 0)
     return Finding(tool, what, kernel, file, line, argument, example=example)
 
 
@@ -292,7 +349,7 @@ def _int(text: str) -> int:
 
 def _short(signature: str) -> str:
     """`copy<float>` for `void <unnamed>::copy<float>(const T1 *, T1 *)`."""
-    name = re.sub(r"<unnamed>::|\(anonymous namespace\)::", "", signature)
+    name = re.sub(r"<unnamed>::|\(anonymous namespace\)::|\{anonymous\}::", "", signature)
     return short_names([function_name(name)])[0]
 
 

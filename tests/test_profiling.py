@@ -14,7 +14,7 @@ from kjit.benchmark import called_only, run_benchmark
 from kjit.errors import UsageError
 from kjit.profiling import Launch, choose_point, describe_launch, parse_raw, read_trace, verdict
 
-DRAM = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
+DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 LONG = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
@@ -102,6 +102,11 @@ def test_occupancy_is_told_with_what_limits_it() -> None:
         )
     )
     assert "  occupancy: 44% of 50%, limited by registers (64 a thread)" in lines
+
+
+def test_where_nothing_limits_occupancy_nothing_is_named() -> None:
+    metrics = {"sm__maximum_warps_per_active_cycle_pct": 100.0, "launch__occupancy_limit_warps": 16.0}
+    assert "  occupancy: ? of 100%" in describe_launch(launch(**metrics))
 
 
 def test_a_trace_is_told_by_kernels_and_without_a_gpu_by_operators() -> None:

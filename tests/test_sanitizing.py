@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from kjit.sanitizing import Finding, fold, parse_sanitizer, parse_simulator, read_events, tensors_of
+from kjit.build.machine_code import Instruction, Kernel
+from kjit.inspection import Code
+from kjit.sanitizing import (
+    Finding,
+    Lines,
+    fold,
+    parse_sanitizer,
+    parse_simulator,
+    read_events,
+    sanitizer_command,
+    tensors_of,
+)
 
 # As compute-sanitizer 2026.4's documentation shows its reports.
 BOUNDS = """========= COMPUTE-SANITIZER
@@ -43,6 +54,13 @@ RACES = """========= COMPUTE-SANITIZER
 =========
 ========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)
 """
+# As compute-sanitizer 2025.3 wrote it on an H100; the offsets are those of nvdisasm.
+RACE_OF_TEMPLATE = """========= COMPUTE-SANITIZER
+========= Error: Race reported between Write access at void <unnamed>::race_kernel<float, (int)4>(const T1 *, long)+0x130 in /k/vec.h:7
+=========     and Read access at void <unnamed>::race_kernel<float, (int)4>(const T1 *, long)+0x180 in /k/vec.h:9 [132 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""  # noqa: E501
 OTHERS = """========= COMPUTE-SANITIZER
 ========= Uninitialized __global__ memory read of size 4 bytes
 =========     at add(int *)+0x70 in /p/add.cuh:41
@@ -94,6 +112,46 @@ def test_a_race_names_both_places() -> None:
     assert (first.kernel, first.file, first.line, first.count) == ("sum", "/p/sum.cuh", 41, 508)
     assert (second.kernel, second.file, second.count) == ("max<float>", "", 2)
     assert "a thread writes, and another one writes, without" in second.what
+
+
+def test_the_line_of_the_op_comes_before_that_of_a_header() -> None:
+    own = (("/k/vec.h", 7), ("/p/race.cuh", 19))
+    code = (
+        Instruction(0x130, "STS [R3], R0", own),
+        Instruction(0x180, "LDS R7, [R6]", (("/k/vec.h", 9), ("/p/race.cuh", 20))),
+    )
+    kernel = Kernel("{anonymous}::race_kernel<float, 4>", "sm_90a", code, None)
+    (found,) = parse_sanitizer(RACE_OF_TEMPLATE, "racecheck", place=Lines([Code("race", (kernel,), ("/p/race.cuh",))]))
+    assert (found.file, found.line, found.count) == ("/p/race.cuh", 19, 132)
+    assert "another one reads at race.cuh:20, without" in found.what
+    (found,) = parse_sanitizer(RACE_OF_TEMPLATE, "racecheck", place=Lines([]))
+    assert (found.file, found.line) == ("/k/vec.h", 7)
+
+
+@pytest.mark.parametrize(
+    ("tool", "knows", "filtered"),
+    [
+        ("memcheck", "--kernel-name", ["--kernel-name", "kernel_substring=4copy"]),
+        ("memcheck", "--kernel-regex", ["--kernel-regex", "kernel_substring=4copy"]),
+        ("initcheck", "--kernel-name", []),
+        (
+            "initcheck",
+            "--kernel-name --initcheck-track-filtered-global-memory",
+            ["--kernel-name", "kernel_substring=4copy"],
+        ),
+    ],
+)
+def test_only_the_ops_kernels_are_looked_at_where_that_hides_no_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, knows: str, filtered: list[str]
+) -> None:
+    program = tmp_path / "compute-sanitizer" / "compute-sanitizer"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho ' --print-limit {knows}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("KJIT_CUDA_HOME", str(tmp_path))
+    command = sanitizer_command(tool, tmp_path / "log", ["{anonymous}::copy<float>"])
+    options = [str(program), f"--tool={tool}", f"--log-file={tmp_path / 'log'}", "--print-limit=10000"]
+    assert command == [*options, *filtered]
 
 
 def test_what_nobody_wrote_and_barriers_that_not_all_reach_and_nothing_else() -> None:

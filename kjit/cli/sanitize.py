@@ -17,8 +17,12 @@ from kjit.cli import complete, console, text
 from kjit.errors import KjitError, ToolchainError, UsageError
 
 if TYPE_CHECKING:
+    from kjit.build.artifact import Artifact
     from kjit.project import Project
-    from kjit.sanitizing import Finding, Run
+    from kjit.sanitizing import Finding, Lines, Run
+    from kjit.spec import Variant
+
+    Built = tuple[Variant, Artifact]
 
 _APPENDED = "NVCC_APPEND_FLAGS"  # nvcc's own variable, and so a part of the key
 
@@ -76,7 +80,8 @@ def sanitize(
         console.note("There is no GPU here: the simulator looks for mistakes in CUDA kernels.")
     folder = keep_folder(project, "sanitize")
     environment = _environment(project, simulated=simulated)
-    kernels = _build(project, wanted, simulated=simulated)
+    built = _build(project, wanted, simulated=simulated)
+    kernels = _kernels(built)
     name = "-".join(wanted) if len(wanted) <= 3 else f"{len(wanted)}-ops"
     runs: list[Run] = []
     for each in ("sim-check",) if simulated else tuple(tool or sanitizing.TOOLS):
@@ -88,6 +93,7 @@ def sanitize(
             folder,
             name,
             kernels=kernels,
+            place=None if simulated else _lines(built),
             limit=limit,
         )
         runs.append(run)
@@ -121,8 +127,25 @@ def _environment(project: Project, *, simulated: bool) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path}
 
 
-def _build(project: Project, ops: Sequence[str], *, simulated: bool) -> list[str]:
-    """Build what the tests load; the names of its kernels."""
+def _kernels(built: Sequence[Built]) -> list[str]:
+    from kjit.build.plan import report_of
+
+    return list(dict.fromkeys(kernel.kernel for _, artifact in built for kernel in report_of(artifact)[1]))
+
+
+def _lines(built: Sequence[Built]) -> Lines | None:
+    """Where the kernels' instructions come from; None where there is no disassembler."""
+    from kjit.inspection import code_of
+    from kjit.sanitizing import Lines
+
+    try:
+        return Lines(code_of(variant, artifact) for variant, artifact in built if variant.target.kind == "cuda")
+    except ToolchainError:
+        return None
+
+
+def _build(project: Project, ops: Sequence[str], *, simulated: bool) -> list[Built]:
+    """Build what the tests load."""
     from kjit.build import plan
     from kjit.build.store import Store
     from kjit.cli.build import build_variants, print_errors
@@ -139,8 +162,7 @@ def _build(project: Project, ops: Sequence[str], *, simulated: bool) -> list[str
     if failures or collected.failures:
         console.note("No test was run.")
         raise typer.Exit(1)
-    built = [outcome.artifact for outcome in outcomes if outcome.artifact is not None]
-    return list(dict.fromkeys(kernel.kernel for each in built for kernel in plan.report_of(each)[1]))
+    return [(outcome.variant, outcome.artifact) for outcome in outcomes if outcome.artifact is not None]
 
 
 def _pytest(project: Project, files: Sequence[Path], tests: str | None) -> list[str]:
@@ -163,7 +185,11 @@ def _print(run: Run, limit: float) -> None:
             console.say(f"  {_sentence(each)}")
     elif not run.failed and not run.timed_out:
         console.say(f"{run.tool}: nothing found ({took})")
+    # In the simulator a mistake is a failed test.
     own = [(test, why) for test, why in run.failed if not run.findings or run.tool != "sim-check"]
+    if own and run.findings:
+        console.say(f"  {text.count(len(own), 'test')} failed, which may be why")
+        own = []
     for test, why in own[:3]:
         console.say(f"  failed: {test}: {why}")
     if len(own) > 3:
@@ -179,10 +205,10 @@ def _print(run: Run, limit: float) -> None:
 
 
 def _sentence(each: Finding) -> str:
-    from kjit.build.diagnostics import shown_path
+    from kjit.inspection import shown_place
 
     kernel = f"kernel {each.kernel} " if each.kernel else ""
-    where = f", at {shown_path(each.file)}:{each.line}" if each.file else ""
+    where = f", at {shown_place((each.file, each.line))}" if each.file else ""
     times = f" ({each.count} times)" if each.count > 1 else ""
     example = f"\n      for example {each.example}" if each.example else ""
     return f"{kernel}{each.what}{where}{times}{example}"

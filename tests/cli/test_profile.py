@@ -6,12 +6,17 @@ import json
 import stat
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from kjit.bench.sweep import Sweep
-from kjit.profiling import NotPermittedError, Point, profile
+from kjit.benchmark import brief
+from kjit.cli.profile import _without_counters
+from kjit.errors import KjitError
+from kjit.profiling import NotPermittedError, Point, profile, trace
 from kjit.project import read_project
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -62,3 +67,31 @@ def test_counters_that_are_not_permitted_are_told_apart_from_other_errors(
     sweep = Sweep("b.py", "b", lambda: None, ("n",), ((1,),), "provider", ("kjit",), ("kjit",), {})
     with pytest.raises(NotPermittedError, match="may not read the GPU's counters"):
         profile(project, tmp_path / "b.py", Point(sweep, {"n": 1}, "kjit"), tmp_path / "report.ncu-rep")
+
+
+def test_without_counters_the_time_the_share_and_the_trace_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kjit.bench.hardware.measure_copy", lambda _: 100.0)
+    namespace: dict[str, object] = {}
+    source = (
+        "import torch\n"
+        "from kjit.benchmark import BenchTime, run_benchmark\n"
+        "def measure(n, provider, device):\n"
+        "    run_benchmark(lambda: torch.zeros(n).cos(), device='cpu')\n"
+        "    return BenchTime(2.0, 1.9, 2.2)\n"
+        "def bytes_moved(n, device): return 160_000\n"
+    )
+    exec(compile(source, "bench_x.py", "exec"), namespace)
+    function = cast("Callable[..., object]", namespace["measure"])
+    sweep = Sweep("b.py", "x", function, ("n",), ((1,),), "provider", ("kjit",), ("kjit",), {"device": "cpu"})
+    point = Point(sweep, {"n": 1, "device": "cpu"}, "kjit")
+    with brief():
+        _without_counters(point, tmp_path / "x.json", json=False)
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "x: n=1, device=cpu, kjit: 2.0 us, 80 GB/s",
+        "  memory-bound: 80% of copy bandwidth (from the time, without counters)",
+    ]
+    own = replace(sweep, function=lambda **_: (2.0, 1.9, 2.2))
+    with pytest.raises(KjitError, match="measures by itself"):
+        trace(replace(point, sweep=own), tmp_path / "y.json")
