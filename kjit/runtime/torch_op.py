@@ -85,8 +85,9 @@ profiler's list of ATen ops do not see eager calls (the GPU's timeline does).
 from __future__ import annotations
 
 import inspect
+import typing
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, reduce, update_wrapper
 from types import FunctionType, GenericAlias
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
@@ -546,7 +547,7 @@ def _schema(layout: OpLayout, op_name: str, *, functional: bool = False) -> str:
     def prototype() -> None: ...
 
     called = layout.registered
-    inputs = [parameter.replace(name=called[parameter.name]) for parameter in layout.inputs]
+    inputs = [p.replace(name=called[p.name], annotation=_spelt(p.annotation)) for p in layout.inputs]
     outs = [
         inspect.Parameter(called[o], inspect.Parameter.KEYWORD_ONLY, annotation=torch.Tensor) for o in layout.outputs
     ]
@@ -560,6 +561,14 @@ def _schema(layout: OpLayout, op_name: str, *, functional: bool = False) -> str:
         return torch.library.infer_schema(prototype, op_name=op_name, mutates_args=mutated)
     except ValueError as error:
         raise kjit.UsageError(f"op '{layout.op}': PyTorch cannot express its signature: {error}.") from error
+
+
+def _spelt(annotation: Any) -> Any:
+    """An annotation as every torch reads it: 2.6 knows `typing.List[int]`, and no `list[int]`."""
+    arguments = tuple(map(_spelt, typing.get_args(annotation)))
+    if typing.get_origin(annotation) in (list, Sequence):
+        return cast("Any", typing.List)[arguments]  # noqa: UP006
+    return cast("Any", typing.Union)[arguments] if type(None) in arguments else annotation
 
 
 def _forget_previous(namespace: str, op_name: str, owner: str) -> _Gradient | None:

@@ -164,7 +164,7 @@ class OpTest:
             "test_refuses_a_tensor_of_another_shape": set(cls._tensors()) - set(cls.any_rank),
             "test_refuses_tensors_on_the_cpu": "cpu" not in kinds,
             "test_refuses_tensors_on_a_gpu": "cuda" not in kinds,
-            "test_refuses_tensors_on_different_devices": "cuda" in kinds and len(cls._tensors()) > 1,
+            "test_refuses_tensors_on_different_devices": "cuda" in kinds and (len(cls._tensors()) > 1 or cls.lists),
             "test_can_be_captured_in_a_cuda_graph": "cuda" in kinds,
             "test_runs_on_the_current_stream": "cuda" in kinds,
             "test_runs_on_a_gpu_that_is_not_the_current_one": "cuda" in kinds,

@@ -825,6 +825,16 @@ def test_a_signature_that_breaks_a_rule_says_which(function: Callable[..., objec
         kjit.torch_op(outputs=lambda: X, name="kjit_tests::broken")(function)
 
 
+def test_an_op_may_take_lists_of_numbers() -> None:
+    @kjit.torch_op(outputs=lambda x: torch.empty_like(x), name="kjit_tests::with_numbers")
+    def with_numbers(
+        x: torch.Tensor, sizes: list[int], scales: list[float] | None = None, *, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return x
+
+    assert str(with_numbers.op._schema).endswith("(Tensor x, SymInt[] sizes, float[]? scales=None) -> Tensor")
+
+
 def test_an_op_without_any_effect_is_refused() -> None:
     with pytest.raises(UsageError, match="has no output and changes no input"):
         kjit.torch_op(name="kjit_tests::broken")(_no_output)
