@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from forked import Forks, forks
 from slow import SLOW
 from warm import begin, warm_up
 
@@ -88,6 +90,13 @@ def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(autouse=True)
+def _same_random_numbers() -> None:
+    """A test has the numbers that it has alone, whatever this process has run before it."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+
+
 @pytest.fixture
 def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _shared_cache: Path) -> Path:
     """An empty cache, and the only one for the rest of the test.
@@ -102,6 +111,13 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _shared_cache: Pa
     for name in ("KJIT_SHARED_CACHE_DIR", "KJIT_CACHE_MAX_SIZE", "KJIT_COMPILER_LAUNCHER"):
         monkeypatch.delenv(name, raising=False)
     return folder
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Forks]:
+    """Runs scripts as in a process of their own that has imported torch, and nothing of kjit."""
+    with forks("import torch, torch._dynamo, tvm_ffi") as started:
+        yield started
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kjit
+from kjit.build.compile import wrapper_unit
 from kjit.build.miss import ensure_built
 from kjit.build.toolchain import Toolchain
 from kjit.project import find_project
@@ -55,8 +56,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize(("spec", "arch"), VARIANTS)
 def test_a_reference_op_compiles(spec: kjit.Spec, arch: str) -> None:
-    artifact = ensure_built(kjit.Variant(spec.only("cuda"), kjit.Target.cuda(arch)))
-    assert artifact.build["warnings"] == ""
+    check_module(spec.only("cuda"), arch)
 
 
 KERNELS = [
@@ -71,35 +71,68 @@ assert {path.name for path in (ROOT / "benchmarks" / "kernels").glob("*.cuh")} =
 }
 
 
-NIGHTLY_ARCHS = [pytest.param(arch, marks=pytest.mark.nightly) for arch in ARCHS if arch != "9.0a"]
+def check_device_code(spec: kjit.Spec, arch: str, folder: Path) -> None:
+    """Every function for the GPU is compiled and nothing optimised, and no warning is given; the rest every night."""
+    unit = folder / "unit.cu"
+    unit.write_text(wrapper_unit(list(spec.cuda_files), spec.cuda_wrappers, with_cuda_types=True))
+    toolchain = Toolchain.for_target(kjit.Target.cuda(arch))
+    assert toolchain.cuda is not None
+    flags = [flag for flag in toolchain.nvcc_flags(spec) if not flag.startswith("-gencode")]
+    flags += [f"-arch=compute_{kjit.CudaArch.parse(arch).digits}", "-Werror=all-warnings", "-Xcicc", "-O0"]
+    command = [toolchain.cuda.nvcc.path, *flags, "-ptx", "-o", folder / "unit.ptx", unit]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ".entry" in (folder / "unit.ptx").read_text()
 
 
-@pytest.mark.parametrize("arch", ["9.0a", *NIGHTLY_ARCHS])
-@pytest.mark.parametrize(("source", "symbol"), KERNELS, ids=[name for name, _ in KERNELS])
-def test_a_kernel_of_the_benchmarks_compiles(source: str, symbol: str, arch: str) -> None:
-    spec = kjit.Spec("kernel", cuda_files=[ROOT / "benchmarks" / "kernels" / source], cuda_wrappers=[("run", symbol)])
+def check_module(spec: kjit.Spec, arch: str) -> None:
     assert ensure_built(kjit.Variant(spec, kjit.Target.cuda(arch))).build["warnings"] == ""
 
 
-# For the oldest every night, as these are long compiles; the two longest for the newest alone.
+def benchmarks_kernel(source: str, symbol: str) -> kjit.Spec:
+    files = [ROOT / "benchmarks" / "kernels" / source]
+    return kjit.Spec("kernel", cuda_files=files, cuda_wrappers=[("run", symbol)])
+
+
+def gpu_tests_kernels(module: Path) -> kjit.Spec:
+    (cases,) = cases_of(module)
+    exports = runpy.run_path(str(module))["EXPORTS"]
+    return kjit.Spec(cases, cuda_files=[module.parent / f"{cases}.cuh"], cuda_wrappers=exports)
+
+
+@pytest.mark.parametrize(("source", "symbol"), KERNELS, ids=[name for name, _ in KERNELS])
+def test_the_device_code_of_a_kernel_of_the_benchmarks_compiles(source: str, symbol: str, tmp_path: Path) -> None:
+    check_device_code(benchmarks_kernel(source, symbol), "9.0a", tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize(("source", "symbol"), KERNELS, ids=[name for name, _ in KERNELS])
+def test_a_kernel_of_the_benchmarks_compiles(source: str, symbol: str, arch: str) -> None:
+    check_module(benchmarks_kernel(source, symbol), arch)
+
+
+@pytest.mark.parametrize("module", GPU_TESTS, ids=lambda path: path.stem)
+def test_the_device_code_of_a_gpu_test_compiles(module: Path, tmp_path: Path) -> None:
+    check_device_code(gpu_tests_kernels(module), ARCHS[-1], tmp_path)
+
+
+# For the oldest and the newest, as these are long compiles; the two longest for the newest alone.
 LONGEST = ("test_type", "test_warp")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("module", "arch"),
     [
-        pytest.param(path, arch, id=f"{path.stem}-{arch}", marks=pytest.mark.nightly if arch == ARCHS[0] else ())
+        pytest.param(path, arch, id=f"{path.stem}-{arch}")
         for path in GPU_TESTS
         for arch in (ARCHS[0], ARCHS[-1])
         if arch == ARCHS[-1] or path.stem not in LONGEST
     ],
 )
 def test_the_kernels_of_a_gpu_test_compile(module: Path, arch: str) -> None:
-    exports = runpy.run_path(str(module))["EXPORTS"]
-    (cases,) = cases_of(module)
-    spec = kjit.Spec(cases, cuda_files=[module.parent / f"{cases}.cuh"], cuda_wrappers=exports)
-    artifact = ensure_built(kjit.Variant(spec, kjit.Target.cuda(arch)))
-    assert artifact.build["warnings"] == ""
+    check_module(gpu_tests_kernels(module), arch)
 
 
 def test_a_vector_of_pairs_is_one_load_and_one_store(tmp_path: Path) -> None:

@@ -19,17 +19,15 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="session")
 def load_cpp(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     """A function that builds `<name>.cpp`, every warning an error, and loads it."""
-    build_directory = tmp_path_factory.mktemp("cpp-modules")
 
     def load(name: str) -> Any:
         source = HERE / f"{name}.cpp"
         if sanitized.VARIABLE in os.environ:
-            return tvm_ffi.load_module(str(sanitized.build(source, build_directory)))
+            return tvm_ffi.load_module(str(sanitized.build(source, tmp_path_factory.mktemp(name))))
         return kjit.load_jit(
             name,
             cpp_files=[source],
             extra_cflags=["-Wall", "-Wextra", "-Wconversion", "-Werror"],
-            build_directory=build_directory,
         )
 
     return load

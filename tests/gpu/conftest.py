@@ -41,9 +41,8 @@ def _simulator() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def load_cuda(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+def load_cuda() -> Callable[..., Any]:
     """A function that builds `<name>.cuh` of this folder with the given exports and flags, and loads it."""
-    build_directory = tmp_path_factory.mktemp("cuda-modules")
 
     def load(name: str, exports: Iterable[tuple[str, str]], *flags: str) -> Any:
         return kjit.load_jit(
@@ -51,7 +50,6 @@ def load_cuda(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
             cuda_files=[HERE / f"{name}.cuh"],
             cuda_wrappers=list(exports),
             extra_cuda_cflags=list(flags),
-            build_directory=build_directory,
         )
 
     return load

@@ -20,5 +20,4 @@ def build(folder: Path, op: str, signature: str, *, pattern: str, dtypes: Iterab
         op,
         cuda_files=[source],
         cuda_wrappers=[(dtype, f"{struct}<{dtype}>::run") for dtype in dtypes],
-        build_directory=folder,
     )

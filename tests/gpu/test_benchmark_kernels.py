@@ -28,14 +28,13 @@ Load = Callable[[str, list[tuple[str, str]]], Any]
 
 
 @pytest.fixture(scope="module")
-def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
+def load() -> Load:
     def build(source: str, exports: list[tuple[str, str]]) -> Any:
         name = source.removesuffix(".cuh")
         return kjit.load_jit(
             f"{name}_kernels",
             cuda_files=[KERNELS / source],
             cuda_wrappers=exports,
-            build_directory=tmp_path_factory.mktemp(name),
         )
 
     return build

@@ -53,12 +53,11 @@ EXPORTS = [
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def module() -> Any:
     return kjit.load_jit(
         "cta_cases",
         cuda_files=[Path(__file__).parent / "cta_cases.cuh"],
         cuda_wrappers=EXPORTS,
-        build_directory=tmp_path_factory.mktemp("cta"),
     )
 
 

@@ -41,12 +41,11 @@ EXPORTS = [
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def module() -> Any:
     return kjit.load_jit(
         "launch_cases",
         cuda_files=[Path(__file__).parent / "launch_cases.cuh"],
         cuda_wrappers=EXPORTS,
-        build_directory=tmp_path_factory.mktemp("launch"),
     )
 
 

@@ -31,13 +31,12 @@ EXPORTS = [(name, f"{name}<bf16_t>") for name in ("storage", "row", "any_row")]
 
 
 @pytest.fixture(scope="module", params=list(DTYPES))
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, torch.dtype]:
+def case(request: pytest.FixtureRequest) -> tuple[Any, torch.dtype]:
     module = kjit.load_jit(
         "norm_cases",
         request.param,
         cuda_files=[Path(__file__).parent / "norm_cases.cuh"],
         cuda_wrappers=[(name, f"{name}<{request.param}>") for name in ("storage", "row", "any_row")],
-        build_directory=tmp_path_factory.mktemp("norm"),
     )
     return module, DTYPES[request.param]
 

@@ -27,12 +27,11 @@ EXPORTS = [
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def module() -> Any:
     return kjit.load_jit(
         "row_cut_cases",
         cuda_files=[CASES],
         cuda_wrappers=EXPORTS,
-        build_directory=tmp_path_factory.mktemp("row_cut"),
     )
 
 

@@ -16,13 +16,12 @@ CASES = Path(__file__).parent / "rowwise_cases.cuh"
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def module() -> Any:
     return kjit.load_jit(
         "rowwise_cases",
         cuda_files=[CASES],
         cuda_wrappers=EXPORTS,
         extra_cuda_cflags=[] if SIMULATOR is None else ["-O1"],  # a third of the time to compile
-        build_directory=tmp_path_factory.mktemp("rowwise"),
     )
 
 

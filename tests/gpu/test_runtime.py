@@ -58,12 +58,11 @@ KIB = 1024
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def module() -> Any:
     return kjit.load_jit(
         "runtime_cases",
         cuda_files=[Path(__file__).parent / "runtime_cases.cuh"],
         cuda_wrappers=EXPORTS,
-        build_directory=tmp_path_factory.mktemp("runtime"),
     )
 
 

@@ -15,12 +15,11 @@ CASES = Path(__file__).parent / "scatter_cases.cuh"
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def module() -> Any:
     return kjit.load_jit(
         "scatter_cases",
         cuda_files=[CASES],
         cuda_wrappers=EXPORTS,
-        build_directory=tmp_path_factory.mktemp("scatter"),
     )
 
 

@@ -66,12 +66,11 @@ EXPORTS = [
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def module() -> Any:
     return kjit.load_jit(
         "warp_cases",
         cuda_files=[Path(__file__).parent / "warp_cases.cuh"],
         cuda_wrappers=EXPORTS,
-        build_directory=tmp_path_factory.mktemp("warp"),
     )
 
 

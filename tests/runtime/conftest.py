@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from forked import Forks, forks
 
 from kjit.build import eager_calls
 from kjit.build.toolchain import Toolchain
@@ -18,13 +17,6 @@ def compiled() -> Native:
     built = eager_calls.build()
     assert built is not None
     return built
-
-
-@pytest.fixture(scope="session")
-def forked() -> Iterator[Forks]:
-    """Runs scripts as in a process of their own that has imported torch, and nothing of kjit."""
-    with forks("import torch, torch._dynamo, tvm_ffi") as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,7 @@
-"""Runs cases of fault_cases.cuh in a process of its own, and writes what came of each as JSON.
-
-python fault_runs.py <build folder> sim|sim-check <case>...
-"""
+"""Runs of the cases of fault_cases.cuh, and what comes of each."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +21,7 @@ RIGHT = ("right", "right_array", "right_memory", "within_bounds")
 
 
 def load(folder: str, mode: str) -> Any:
-    """The module of the cases, built in `folder`."""
+    """The module of the cases, built in the cache `folder`."""
     with simulated(check=mode == "sim-check"):
         return kjit.load_jit(
             "fault_cases",
@@ -46,9 +41,3 @@ def run(module: Any, case: str) -> dict[str, Any]:
     out = torch.zeros(128)
     module.right(out)
     return {"report": report, "goes_on": torch.equal(out, torch.arange(128.0))}
-
-
-if __name__ == "__main__":
-    folder, mode, *cases = sys.argv[1:]
-    module = load(folder, mode)
-    sys.stdout.write("\n" + json.dumps({case: run(module, case) for case in cases}) + "\n")

@@ -106,7 +106,7 @@ RIGHT = [
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def module() -> Iterator[Any]:
     try:
         Toolchain.for_target(Target.sim(check=True))
     except ToolchainError as error:
@@ -120,7 +120,6 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "check_cases",
             cuda_files=[SOURCE],
             cuda_wrappers=exports,
-            build_directory=tmp_path_factory.mktemp("check"),
         )
 
 
@@ -220,7 +219,6 @@ def test_a_scaffolded_row_may_begin_anywhere(columns: int, tmp_path_factory: pyt
         "norm",
         cuda_files=[folder / "norm.cuh"],
         cuda_wrappers=[("norm", "Norm<fp32_t>::run")],
-        build_directory=folder,
     )
     for offset in range(4):
         weight, x = torch.rand(columns + 4)[offset : offset + columns], torch.randn(2, columns)

@@ -55,7 +55,7 @@ EXPORTS = [
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["sim", "sim-check"])
-def module(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def module(request: pytest.FixtureRequest) -> Any:
     try:
         Toolchain.for_target(Target.sim(check=request.param))
     except ToolchainError as error:
@@ -65,7 +65,6 @@ def module(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             "clusters_cases",
             cuda_files=[SOURCE],
             cuda_wrappers=EXPORTS,
-            build_directory=tmp_path_factory.mktemp("cluster"),
         )
 
 

@@ -52,7 +52,7 @@ EXPORTS = [
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def module() -> Iterator[Any]:
     try:
         Toolchain.for_target(Target.sim())
     except ToolchainError as error:
@@ -62,7 +62,6 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "core_cases",
             cuda_files=[HERE / "core_cases.cuh"],
             cuda_wrappers=EXPORTS,
-            build_directory=tmp_path_factory.mktemp("core"),
         )
 
 

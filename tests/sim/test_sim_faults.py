@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forks
 
 from kjit.build.toolchain import Toolchain
 from kjit.errors import ToolchainError
@@ -21,12 +19,11 @@ from kjit.spec import Target
 
 HERE = Path(__file__).parent
 SOURCE = HERE / "fault_cases.cuh"
-RUNS = HERE / "fault_runs.py"
 
 CHOSEN = "(block (2, 0, 0), thread (5, 0, 0))"
 ILLEGAL = "an illegal memory access: kernel "
 FREED = "which is no memory that a kernel has allocated, or is freed already"
-ENDLESS = "has run for 0.5 seconds (KJIT_SIM_TIMEOUT)"
+ENDLESS = "has run for 0.2 seconds (KJIT_SIM_TIMEOUT)"
 LATER = (
     "blocks from number 1 on have not begun: one that waits for a later one needs a cooperative launch, or a cluster"
 )
@@ -75,35 +72,41 @@ RIGHT = ("right_array", "right_memory", "within_bounds")
 SEEN_BY_CHECKS = ("null_pointer", "wild_pointer", "impossible_pointer", "read_only", "wild_read", "wild_copy")
 
 
-def run(folder: Path, mode: str, *cases: str, code: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs cases, or `code` with `module` in it, in a process of its own."""
-    environment = {**os.environ, "KJIT_SIM_TIMEOUT": "0.5", "KJIT_SIM_THREADS": "2"}
-    arguments = [str(RUNS), str(folder), mode, *cases]
-    if code:
+class Runs:
+    """Runs cases in processes of their own, with a module in the cache `folder` for one simulator."""
+
+    def __init__(self, folder: Path, mode: str, forked: Forks) -> None:
+        self.folder = folder
+        self.mode = mode
+        self._forked = forked
+
+    def code(self, code: str) -> subprocess.CompletedProcess[str]:
+        """Run `code` with `module` in it."""
         start = f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport torch\nfrom fault_runs import load, run\n"
-        arguments = ["-c", f"{start}module = load({str(folder)!r}, {mode!r})\n{code}"]
-    return subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+        start += f"module = load({str(self.folder)!r}, {self.mode!r})\n"
+        return self._forked.run(start + code, KJIT_SIM_TIMEOUT="0.2", KJIT_SIM_THREADS="2")
+
+    def cases(self, *cases: str) -> dict[str, Any]:
+        """What came of each case, one after another in one process."""
+        done = self.code(f"import json\nprint('\\n' + json.dumps({{case: run(module, case) for case in {cases!r}}}))")
+        assert done.returncode == 0, done.stderr
+        outcomes: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return outcomes
 
 
 @pytest.fixture(scope="module", params=["sim", "sim-check"])
-def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
-    """A folder with the module, and which simulator it is for."""
+def runs(request: pytest.FixtureRequest, _shared_cache: Path, forked: Forks) -> Runs:
+    """For each simulator."""
     try:
         Toolchain.for_target(Target.sim(check=request.param == "sim-check"))
     except ToolchainError as error:
         pytest.skip(f"needs CUDA's headers for the simulator: {error.message}")
-    yield tmp_path_factory.mktemp("faults"), request.param
+    return Runs(_shared_cache, request.param, forked)
 
 
 @pytest.fixture(scope="module")
-def outcomes(built: tuple[Path, str]) -> dict[str, Any]:
-    """What came of each case, one after another in one process."""
-    result = run(*built, *FAULTS, *REFUSED, *RIGHT)
-    assert result.returncode == 0, result.stderr
-    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
-    return found
+def outcomes(runs: Runs) -> dict[str, Any]:
+    return runs.cases(*FAULTS, *REFUSED, *RIGHT)
 
 
 def is_at_mark(report: str, case: str) -> bool:
@@ -115,11 +118,11 @@ def is_at_mark(report: str, case: str) -> bool:
 
 @pytest.mark.parametrize("case", FAULTS)
 def test_a_fault_is_an_error_that_names_its_place_and_the_process_goes_on(
-    built: tuple[Path, str], outcomes: dict[str, Any], case: str
+    runs: Runs, outcomes: dict[str, Any], case: str
 ) -> None:
     report = outcomes[case]["report"]
     words = FAULTS[case]
-    if built[1] == "sim-check" and case in SEEN_BY_CHECKS:
+    if runs.mode == "sim-check" and case in SEEN_BY_CHECKS:
         words = [re.sub(r"^.*: (kernel \w+) .*", r"\1", words[0]), CHOSEN]
     for each in words:
         assert each in report
@@ -128,11 +131,9 @@ def test_a_fault_is_an_error_that_names_its_place_and_the_process_goes_on(
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_launch_that_is_refused_is_reported_at_that_launch(
-    built: tuple[Path, str], outcomes: dict[str, Any], case: str
-) -> None:
+def test_a_launch_that_is_refused_is_reported_at_that_launch(runs: Runs, outcomes: dict[str, Any], case: str) -> None:
     report = outcomes[case]["report"]
-    if built[1] == "sim":
+    if runs.mode == "sim":
         assert report == ""
     else:
         assert REFUSED[case] in report
@@ -145,7 +146,7 @@ def test_what_a_gpu_can_do_is_no_fault(outcomes: dict[str, Any], case: str) -> N
     assert outcomes[case] == {"report": "", "goes_on": True}
 
 
-def test_a_fault_outside_of_kernels_goes_where_it_would(built: tuple[Path, str]) -> None:
+def test_a_fault_outside_of_kernels_goes_where_it_would(runs: Runs) -> None:
     code = """
 import ctypes, faulthandler, signal
 seen = []
@@ -160,13 +161,13 @@ assert seen == ["urgent"]
 print("still here", flush=True)
 ctypes.string_at(0)
 """
-    result = run(*built, code=code)
+    result = runs.code(code)
     assert result.stdout.endswith("still here\n"), result.stderr
     assert result.returncode == -signal.SIGSEGV
     assert result.stderr.count("Fatal Python error: Segmentation fault") == 1
 
 
-def test_a_fault_of_another_thread_is_none_of_the_kernel(built: tuple[Path, str]) -> None:
+def test_a_fault_of_another_thread_is_none_of_the_kernel(runs: Runs) -> None:
     code = """
 import ctypes, faulthandler, os, threading
 faulthandler.enable()
@@ -178,12 +179,12 @@ threading.Thread(target=crash).start()
 ctypes.CDLL(None).usleep(1000)
 module.later_block(torch.zeros(128))
 """
-    result = run(*built, code=code)
+    result = runs.code(code)
     assert result.returncode == -signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in result.stderr
 
 
-def test_a_kernel_keeps_the_rounding_of_its_caller(built: tuple[Path, str]) -> None:
+def test_a_kernel_keeps_the_rounding_of_its_caller(runs: Runs) -> None:
     code = """
 torch.set_flush_denormal(True)
 tiny = torch.tensor([1e-39])
@@ -191,15 +192,17 @@ assert (tiny * 1).item() == 0
 run(module, "division"), run(module, "endless_loop")
 assert (tiny * 1).item() == 0
 """
-    result = run(*built, code=code)
+    result = runs.code(code)
     assert result.returncode == 0, result.stderr
 
 
-def test_two_modules_keep_to_their_own_faults(built: tuple[Path, str], tmp_path: Path) -> None:
-    shutil.copytree(built[0], tmp_path / "other")
+def test_two_modules_keep_to_their_own_faults(runs: Runs, tmp_path: Path) -> None:
+    place = Path("v1", runs.mode, "fault_cases")
+    (tmp_path / "other" / place).parent.mkdir(parents=True)
+    shutil.copytree(runs.folder / place, tmp_path / "other" / place)
     code = f"""
 import threading
-other = load({str(tmp_path / "other")!r}, {built[1]!r})
+other = load({str(tmp_path / "other")!r}, {runs.mode!r})
 assert other is not module
 reports = {{}}
 def many(which, name):
@@ -212,6 +215,6 @@ import ctypes
 print("still here", flush=True)
 ctypes.string_at(0)
 """
-    result = run(*built, code=code)
+    result = runs.code(code)
     assert result.stdout.endswith("still here\n"), result.stderr
     assert result.returncode == -signal.SIGSEGV
