@@ -42,9 +42,11 @@ import math
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -67,12 +69,27 @@ _called: ContextVar[tuple[int, Callable[[], AbstractContextManager[object]]] | N
     "kjit_benchmark_called", default=None
 )
 
+_kept: ContextVar[Kept | None] = ContextVar("kjit_benchmark_kept", default=None)
+
 _NOISE = 0.005
 """Where repeating stops: the median's 95% confidence interval is at most this part of it to either side."""
 
 
 _MIN_SAMPLES = 6
 """Of so many the median lies between the smallest and the largest in 97 of 100 cases, of five in 94."""
+
+
+@dataclass
+class Kept:
+    """What the functions of a benchmark returned: of each call of `run_benchmark`, the first one.
+
+    Attributes:
+        poisons: in that call memory that nobody has written is NaN, and the largest number in whole ones: so a result
+            that is not computed is seen.
+    """
+
+    poisons: bool
+    results: list[object] = field(default_factory=list)
 
 
 class BenchTime(NamedTuple):
@@ -127,6 +144,17 @@ def called_only(calls: int, around: Callable[[], AbstractContextManager[object]]
         _called.reset(token)
 
 
+@contextmanager
+def kept(*, poisons: bool) -> Iterator[Kept]:
+    """Within it `run_benchmark` keeps what it measures has returned."""
+    keeper = Kept(poisons)
+    token = _kept.set(keeper)
+    try:
+        yield keeper
+    finally:
+        _kept.reset(token)
+
+
 def run_benchmark(
     fn: Callable[[], object] | Sequence[Callable[[], object]], *, device: str | torch.device | None = None
 ) -> BenchTime:
@@ -149,7 +177,7 @@ def run_benchmark(
     functions = [fn] if callable(fn) else list(fn)
     if not functions:
         raise UsageError("there is no function to time.")
-    result = functions[0]()
+    result = _first_result(functions[0])
     kind = torch.device(device) if device is not None else _device_of(result)
     if (called := _called.get()) is not None:
         _call(functions, kind, *called)
@@ -222,6 +250,38 @@ def main(*benchmarks: Any) -> None:
     from kjit.bench.sweep import Sweep, run_sweeps
 
     print_report(run_sweeps([sweep for mark in benchmarks for sweep in Sweep.of(mark)]))
+
+
+def _first_result(function: Callable[[], object]) -> object:
+    keeper = _kept.get()
+    if keeper is None:
+        return function()
+    if keeper.poisons:
+        with _poisoned():
+            result = function()
+    else:
+        result = function()
+    keeper.results.append(result)
+    return result
+
+
+@contextmanager
+def _poisoned() -> Iterator[None]:
+    """PyTorch fills new memory, for who wants results to be the same each time."""
+    import torch
+
+    was_on, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    utils: Any = torch.utils.deterministic
+    filled = utils.fill_uninitialized_memory
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an op that has no such algorithm
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        utils.fill_uninitialized_memory = True
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(was_on, warn_only=warned)
+            utils.fill_uninitialized_memory = filled
 
 
 def _call(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kjit import __version__
 from kjit.bench.compare import CONFIDENCE, Comparison, explain
+from kjit.bench.outputs import Agreement
 from kjit.bench.sweep import Failure, Measurement, Report, Sweep, plain
 
 if TYPE_CHECKING:
@@ -51,12 +53,13 @@ def _grid(sweep: Sweep, measurements: Sequence[Measurement]) -> Grid:
             f"vs {_baseline_label(sweep)}",
             ["" if m.speedup is None else f"{m.speedup:.2f}x" for m in measurements],
         ),
+        ("results", _agreements(measurements)),
     ]
     columns += [(name, cells) for name, cells in optional if any(cells)]
     fixed = ", ".join(f"{name}={value}" for name, value in plain(sweep.args).items())
     title = f"{sweep.name} ({fixed})" if fixed else sweep.name
     rows = tuple(zip(*(cells for _, cells in columns), strict=True))
-    return Grid(title, tuple(name for name, _ in columns), rows, len(sweep.x_names) + 1, _notes(measurements))
+    return Grid(title, tuple(name for name, _ in columns), rows, len(sweep.x_names) + 1, _notes(sweep, measurements))
 
 
 def comparison_grid(comparisons: Sequence[Comparison], baseline: str) -> Grid:
@@ -210,6 +213,8 @@ _FIELDS = (
     "share",
     "share_of",
     "speedup",
+    "match",
+    "difference",
     "throttled",
     "error",
 )
@@ -233,14 +238,38 @@ def _record(m: Measurement) -> dict[str, Any]:
         None if m.share is None else m.share.value,
         None if m.share is None else m.share.of,
         m.speedup,
+        None if m.agreement is None else m.agreement.matches,
+        None if m.agreement is None or math.isinf(m.agreement.difference) else m.agreement.difference,
         list(m.throttled),
         m.error,
     )
     return dict(zip(_FIELDS, values, strict=True))
 
 
-def _notes(measurements: Sequence[Measurement]) -> tuple[str, ...]:
+def _agreements(measurements: Sequence[Measurement]) -> list[str]:
+    """What does not match; nothing where all do, as a note says that."""
+    if all(m.agreement is None or m.agreement.matches for m in measurements):
+        return [""] * len(measurements)
+    return ["" if m.agreement is None else agreement(m.agreement) for m in measurements]
+
+
+def agreement(found: Agreement) -> str:
+    """For people: `match`, or by how much not."""
+    if found.matches:
+        return "match"
+    return "differ" if math.isinf(found.difference) else f"differ by {found.difference:.2g}"
+
+
+def _notes(sweep: Sweep, measurements: Sequence[Measurement]) -> tuple[str, ...]:
     notes = []
+    compared = [m.agreement for m in measurements if m.agreement is not None]
+    if compared and all(each.matches for each in compared):
+        notes.append(f"All results match {_baseline_label(sweep)}'s.")
+    elif compared:
+        differ = (
+            f"Some results differ from {_baseline_label(sweep)}'s by more than rounding, as a part of the largest one"
+        )
+        notes.append(f"{differ}: a wrong kernel's time says little.")
     if any(m.share is not None and m.share.value > 1 and m.share.of.endswith("bandwidth") for m in measurements):
         notes.append("More than 100%: the data stayed in the cache between calls, and memory was not the limit.")
     throttled = [m for m in measurements if m.throttled]
