@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Event, Thread
@@ -19,6 +20,8 @@ from kjit.overview import files_of
 from kjit.project import Project
 from kjit.runtime.load import BUNDLE
 from kjit.spec import Spec
+
+_SETTLES_S = 0.05
 
 SUFFIXES = (".py", ".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
 
@@ -78,13 +81,21 @@ class Watcher:
         while True:
             self._woken.clear()
             states = self._states(self._watched)
+            # An editor empties a file and then writes it, and saves several files: what it does is to be over.
+            while states != self._known and (later := self._states_soon()) != states:
+                states = later
             changed = {path for path, _ in self._known.items() ^ states.items()}
             if changed:
                 self._known = states
                 return sorted(changed)
             self._woken.wait()
 
+    def _states_soon(self) -> dict[Path, tuple[int, int]]:
+        time.sleep(_SETTLES_S)
+        return self._states(self._watched)
+
     def end(self) -> None:
+        """Let the threads end."""
         self._stop.set()
 
     def _listen(self, folders: Sequence[Path]) -> None:

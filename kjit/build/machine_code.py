@@ -29,6 +29,7 @@ _OPCODE = re.compile(r"^(?:@!?U?P[T0-9]+\s+)?(?P<opcode>[A-Z][A-Z0-9_.]*)")
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 _BITS = re.compile(r"\.(?:(256)|(128)|(64)|[US](16)|[US](8))(?=\.|$)")
 
+_ELF, _EM_CUDA = b"\x7fELF\x02", 190
 _OF_SYSTEM = 1024  # bytes of shared memory of each block that uses some, since compute capability 8.0
 
 # What an opcode's first word reads or writes.
@@ -153,11 +154,35 @@ def read_ptx(library: Path) -> str:
 
 
 def _extract(library: Path, folder: Path) -> list[Path]:
+    """The cubins of a library. NVRTC's lie in it as they are; nvcc's are packed, and cuobjdump takes them out."""
+    plain = []
+    for number, cubin in enumerate(cubins_in(library.read_bytes())):
+        plain.append(folder / f"{number}.cubin")
+        plain[-1].write_bytes(cubin)
+    if plain:
+        return plain
     run_tool("cuobjdump", "-xelf", "all", library.absolute(), folder=folder)
     cubins = sorted(folder.glob("*.cubin"))
     if not cubins:
         raise UsageError(f"there is no machine code for a GPU in '{library}'.")
     return cubins
+
+
+def cubins_in(content: bytes) -> Iterator[bytes]:
+    """The ELF files for a GPU that lie in the content of a library, whole."""
+    at = content.find(_ELF, 1)
+    while at >= 0:
+        header = content[at : at + 64]
+        if len(header) == 64 and int.from_bytes(header[18:20], "little") == _EM_CUDA:
+            # Programs and sections: where each table begins, the size of an entry, how many there are.
+            ends = [
+                int.from_bytes(header[begins : begins + 8], "little")
+                + int.from_bytes(header[size : size + 2], "little")
+                * int.from_bytes(header[size + 2 : size + 4], "little")
+                for begins, size in ((32, 54), (40, 58))
+            ]
+            yield content[at : at + max(ends)]
+        at = content.find(_ELF, at + 4)
 
 
 def parse_sass(text: str, resources: Mapping[tuple[str, str], KernelResources] | None = None) -> list[Kernel]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kjit.build.machine_code import Instruction, parse_sass
+from kjit.build.machine_code import Instruction, cubins_in, parse_sass
 
 # From nvdisasm 13.1 -gi -c, shortened.
 SASS = """\t.headerflags\t@"EF_CUDA_SM90 EF_CUDA_PTX_SM(EF_CUDA_SM90)"
@@ -74,3 +74,20 @@ def test_loads_and_stores_are_counted_by_memory_and_width() -> None:
 def test_what_an_instruction_does(text: str, kind: str, bits: int | None) -> None:
     instruction = Instruction(0, text, ())
     assert (instruction.kind, instruction.bits) == (kind, bits)
+
+
+def elf(machine: int, *, sections: int, content: bytes = b"") -> bytes:
+    """The header of a 64-bit ELF file whose table of sections is at its end, and all of the file."""
+    header = bytearray(64)
+    header[:5] = b"\x7fELF\x02"
+    header[18:20] = machine.to_bytes(2, "little")
+    header[40:48] = (64 + len(content)).to_bytes(8, "little")
+    header[58:60], header[60:62] = (64).to_bytes(2, "little"), sections.to_bytes(2, "little")
+    return bytes(header) + content + bytes(64 * sections)
+
+
+def test_cubins_that_lie_in_a_library_are_found_whole() -> None:
+    first, second = elf(190, sections=2, content=b"code"), elf(190, sections=1)
+    library = elf(62, sections=1, content=b"....") + first + b"..." + second + b"\x7fELF\x02"
+    assert list(cubins_in(library)) == [first, second]
+    assert list(cubins_in(elf(62, sections=1))) == []
