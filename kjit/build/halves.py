@@ -63,7 +63,7 @@ _BOUNDS = re.compile(
 )
 _MANAGED = "__attribute__((managed))"
 # Line markers and the ends of lines, all that stays of a body.
-_LINES = re.compile(r"^\#.*\n|\n", re.MULTILINE)
+_LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
 _LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
 _BOTH = "__host__ __device__ "
 
