@@ -9,7 +9,8 @@ cccl are one set of headers: parts of different minor versions fail deep inside 
 are compared here (from the names of their .dist-info folders: one directory listing and no imports).
 
 The simulator compiles with the C++ compiler and needs CUDA's headers only. They are looked for in the same places, but
-without an nvcc beside them; a place that lacks some of them is passed over unless a variable names it.
+without an nvcc beside them; a place that lacks some of them is passed over unless a variable names it. Where NVRTC is
+asked for and there is no nvcc, headers, runtime and NVRTC are looked for likewise (nvrtc.py).
 """
 
 from __future__ import annotations

@@ -61,8 +61,9 @@ _BOUNDS = re.compile(
     r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)"
     r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)\)"
 )
+_MANAGED = "__attribute__((managed))"
 # Line markers and the ends of lines, all that stays of a body.
-_LINES = re.compile(r"^\#.*\n|\n", re.MULTILINE)
+_LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
 _LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
 _BOTH = "__host__ __device__ "
 
@@ -321,6 +322,9 @@ def main(words: list[str]) -> int:
     half, source, output = words
     with open(source, encoding="utf-8", errors="surrogateescape") as file:
         unit = file.read()
+    if half == "host" and _MANAGED in unit:
+        sys.stderr.write("error: only nvcc's code registers variables that are __managed__\n")
+        return 1
     with open(output, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(device_half(unit) if half == "device" else host_half(unit))
     return 0

@@ -31,9 +31,8 @@ _SYMTAB = 2
 
 # Of CUDA's runtime, what takes the address of a variable or of a kernel that only nvcc's own code registers.
 _BY_ADDRESS = re.compile(
-    r"cuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size)|Graph(?:Exec)?(?:Add)?(?:Memcpy|Kernel)Node\w*"
-    r"(?:Symbol\w*|Params)?|GraphAddKernelNode|GraphAddNode\w*|GraphInstantiateWithParams|FuncSetSharedMemConfig|"
-    r"LaunchCooperativeKernelMultiDevice|LaunchKernelExC_internal)"
+    r"cuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size)|Graph(?:Exec)?(?:Add)?(?:Memcpy|Kernel)Node\w*|"
+    r"GraphAddNode\w*|Graph(?:Exec)?NodeSetParams\w*|FuncSetSharedMemConfig|LaunchCooperativeKernelMultiDevice)"
 )
 
 
@@ -86,6 +85,11 @@ def kernels_of(cubin: bytes) -> dict[str, str]:
     return {common_name(name): name for name in entries}
 
 
+def is_by_address(name: str) -> bool:
+    """Whether this function of CUDA's runtime is given what only nvcc's code registers."""
+    return _BY_ADDRESS.fullmatch(name) is not None
+
+
 def undefined_in(host: bytes) -> list[str]:
     """The symbols that an object expects from others."""
     return [each.name for each in symbols(host) if each.section == _UNDEFINED and each.name]
@@ -131,7 +135,7 @@ def main(words: list[str]) -> int:
     host, output, *paths = words
     with open(host, "rb") as file:
         undefined = undefined_in(file.read())
-    refused = sorted(name for name in undefined if _BY_ADDRESS.fullmatch(name))
+    refused = sorted(filter(is_by_address, undefined))
     if refused:
         sys.stderr.write(f"error: only nvcc's code registers what {refused[0]} is given\n")
         return 1

@@ -11,14 +11,13 @@ the library of its builtins.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kjit.build import device_compiler, looks
+from kjit.build import looks
 from kjit.build.compilers import Compiler, ask
 from kjit.build.cuda import (
     DEFAULT_HOME,
@@ -176,8 +175,8 @@ def _as_compiler(nvrtc: Nvrtc) -> Compiler:
 
 
 def _ask_for_archs(nvrtc: Nvrtc) -> list[str]:
-    program = os.path.abspath(device_compiler.__file__)
-    return ask([sys.executable, "-I", "-S", program, str(nvrtc.library), str(nvrtc.builtins)]).split()
+    program = Path(__file__).resolve().with_name("device_compiler.py")
+    return ask([sys.executable, "-I", "-S", str(program), str(nvrtc.library), str(nvrtc.builtins)]).split()
 
 
 class OnlyNvccError(Exception):

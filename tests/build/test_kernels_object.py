@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kjit.build.kernels_object import common_name
+from kjit.build.kernels_object import common_name, is_by_address
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,20 @@ def test_compilers_write_the_names_of_namespaces_and_of_what_is_local_in_their_o
 @pytest.mark.parametrize("name", ["_Z4fillILi8ELb1EEvPi", "_Z4fillIL4Mode1EEvPi", "_ZN1A4fillIiEEvPT_"])
 def test_numbers_among_template_arguments_stay(name: str) -> None:
     assert common_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "is_refused"),
+    [
+        ("cudaMemcpyToSymbolAsync", True),
+        ("cudaGetSymbolAddress", True),
+        ("cudaGraphAddKernelNode", True),
+        ("cudaGraphExecKernelNodeSetParams", True),
+        ("cudaGraphNodeSetParams", True),
+        ("cudaGraphLaunch", False),
+        ("cudaMemcpyAsync", False),
+        ("cudaLaunchKernelExC", False),
+    ],
+)
+def test_functions_that_are_given_what_only_nvcc_registers_are_known(name: str, is_refused: bool) -> None:
+    assert is_by_address(name) is is_refused

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import kjit.ops
 from kjit.build import compile as compile_module
 from kjit.build.compile import Built, compile_variant
 from kjit.build.cuda import find_cuda
@@ -16,6 +19,7 @@ from kjit.build.key import Key
 from kjit.build.nvrtc import WRAPPED, OnlyNvccError, find_nvrtc, nvrtc_options
 from kjit.build.toolchain import Toolchain, find_cxx, kjit_include
 from kjit.errors import CompileError, KjitError, ToolchainError, UsageError
+from kjit.runtime.declared import declared_in, variants_of
 from kjit.spec import Spec, Target, Variant
 
 TARGET = Target.cuda("8.0", "8.6")
@@ -238,6 +242,20 @@ class TestNvcc:
             build(OP.replace("twice(n) + 1", "thrice(n) + 1"), tmp_path, target=Target.cuda("8.0"))
         place = OP[: OP.index("twice(n) + 1")].count("\n") + 1
         assert f'op.cuh:{place}: error: identifier "thrice" is undefined' in str(caught.value)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("cache_dir", "without_nvcc")
+@pytest.mark.parametrize("name", [each.name for each in pkgutil.iter_modules(kjit.ops.__path__)])
+def test_reference_ops_need_no_nvcc(name: str, tmp_path: Path) -> None:
+    target = Target.cuda("9.0a")
+    for declared in declared_in(vars(importlib.import_module(f"kjit.ops.{name}"))):
+        specs = [spec for spec in declared.specs() if spec.cuda_files]
+        narrow = [spec for spec in specs if "bf16_t" in spec.args]
+        for variant in variants_of((narrow or specs)[0], [target]) if specs else ():
+            built = compile_variant(variant, Toolchain.for_target(target), tmp_path)
+            assert built.resources
+            assert built.warnings == ""
 
 
 class TestToolkit:

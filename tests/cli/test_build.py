@@ -188,6 +188,12 @@ def test_the_simulator_is_a_target_of_its_own(kjit: Kjit, project: Path) -> None
     assert kjit("build", "answer", "--target", "sim").returncode == 2
 
 
+def test_the_compiler_of_cuda_sources_is_one_of_two(kjit: Kjit) -> None:
+    done = kjit("build", "--cuda-compiler", "clang")
+    assert done.returncode == 2
+    assert "--cuda-compiler is 'clang'." in done.stderr
+
+
 class TestBundle:
     """`--out`. The op has one level on this machine, so that it is one compile a variant."""
 

@@ -34,6 +34,9 @@
 #define __VECTOR_TYPES_H__
 #define CU_UUID_HAS_BEEN_DEFINED
 
+// From GCC 14 on its library can do without most of the builtins that it has for type traits.
+#define _GLIBCXX_DO_NOT_USE_BUILTIN_TRAITS
+
 // Words of GCC's that NVRTC does not know.
 #if __GNUC__ >= 13  // before it, the C library defines them
 #define _Float32 float
