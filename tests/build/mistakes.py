@@ -255,6 +255,7 @@ MISTAKES: Mapping[str, Mistake] = {
     "math_wrong_type": _math("math_wrong_type", "compute_t<T> x,", "double x,", target="sim"),
     "math_wrong_type_cuda": _math("math_wrong_type_cuda", "compute_t<T> x,", "double x,", target="9.0a"),
     "math_changes_input": _math("math_changes_input", "compute_t<T> x,", "compute_t<T>& x,"),
+    "math_rows_apart": _math("math_rows_apart", "In<T>(x)", "Strided(In<T>(x), {.stride = 2})"),
     "math_not_const": _math("math_not_const", "out) const {", "out) {", target="sim"),
     "math_misspelt_name": _math("math_misspelt_name", "void element(", "void elment("),
     "math_misspelt_name_cuda": _math("math_misspelt_name_cuda", "void element(", "void elment(", target="9.0a"),

@@ -321,6 +321,28 @@ def test_the_halves_of_a_row_are_elements_too(tmp_path: Path, signature: str, is
         assert (caught.value.hint or "").startswith("--pattern custom")
 
 
+@pytest.mark.parametrize(
+    ("parameter", "reason"),
+    [
+        ("y: list[T[N]]", "takes one tensor for each parameter, and 'y' is a list"),
+        ("y: T[N] strided", "takes contiguous tensors, and 'y' is strided"),
+        ("y: str", "takes numbers that are always there, and 'y' is a text"),
+        ('y: "a" | "b"', "takes numbers that are always there, and 'y' is a choice"),
+        ("y: Optional int = None", "takes numbers that are always there, and 'y' may be absent"),
+    ],
+)
+@pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern != "custom"])
+def test_what_only_a_kernel_of_one_s_own_takes_is_refused_with_its_name(
+    tmp_path: Path, pattern: str, parameter: str, reason: str
+) -> None:
+    text = f"x: T[N], {parameter} -> out: T[N]"
+    with pytest.raises(SignatureError, match=re.escape(reason)) as caught:
+        scaffold_op("f", text, start=tmp_path, pattern=pattern)
+    assert caught.value.text[caught.value.column :].startswith("y:")
+    assert "--pattern custom" in (caught.value.hint or "")
+    scaffold_op("f", text, start=tmp_path, pattern="custom")
+
+
 def test_a_parameter_named_like_a_half_of_a_row_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SignatureError, match="'x_left' is what the kernel is given of 'x' besides"):
         scaffold_op("f", "x: T[N, 2*D], x_left: T[N, D] -> out: T[N, D]", start=tmp_path)

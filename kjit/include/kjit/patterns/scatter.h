@@ -53,6 +53,7 @@ void scatter(const Math& math, const ScatterSizes& sizes, const SymbolicDevice& 
   constexpr bool kWritesTables = ((Operands::kPlace == Place::kTable || !Operands::kIsWritten) && ...);
   static_assert(kWritesTables, "scatter() writes to tables alone: OutTable or MutTable, not Out or Mut");
   static_assert((Operands::kIsWritten || ...), "scatter() writes to a table, and none is given: OutTable or MutTable");
+  static_assert((!Operands::kIsStrided && ...), "scatter() takes rows that follow each other, and no Strided");
   if constexpr (kWritesTables && kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;
     run_scatter(math, sizes, device.unwrap(), BoundOperands<Math, Operands...>(), index, tensors...);
