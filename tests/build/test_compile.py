@@ -15,10 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from warm import begin, warm_up
 
 from kjit.build import build_errors, run
 from kjit.build.compile import Built, compile_variant
-from kjit.build.support import SupportObject
+from kjit.build.support import SupportObject, support_objects
 from kjit.build.toolchain import Toolchain, find_ninja, kjit_include, tvm_ffi_library
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
 from kjit.spec import Spec, Target, Variant
@@ -288,6 +289,19 @@ class TestSupport:
         monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "empty"))
         return tmp_path / "empty"
 
+    @pytest.fixture
+    def kept_cache(self, empty_cache: Path, _shared_cache: Path) -> Path:
+        """A cache that holds it, and nothing else."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KJIT_CACHE_DIR", str(_shared_cache))
+            warm_up()
+        begin(empty_cache, _shared_cache)
+        (kept,) = support_objects(Toolchain.for_target(Target.cpu()))
+        for path in empty_cache.glob("v1/support/*"):
+            if path != kept.folder:
+                shutil.rmtree(path)
+        return empty_cache
+
     def test_it_is_compiled_by_the_first_build_only(self, source: Path, staging: Path, empty_cache: Path) -> None:
         first = build(Spec("answer", cpp_files=[source]), staging)
         second = build(Spec("answer", cpp_files=[source]), staging)
@@ -308,9 +322,8 @@ class TestSupport:
         assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
 
     @pytest.mark.parametrize("name", ["kjit_host.o", "kjit_host.o.d"])
-    def test_a_truncated_one_is_compiled_again(self, source: Path, staging: Path, empty_cache: Path, name: str) -> None:
-        build(Spec("answer", cpp_files=[source]), staging)
-        (kept,) = empty_cache.glob(f"v1/support/*/{name}")
+    def test_a_truncated_one_is_compiled_again(self, source: Path, staging: Path, kept_cache: Path, name: str) -> None:
+        (kept,) = kept_cache.glob(f"v1/support/*/{name}")
         whole = kept.read_bytes()
         kept.write_bytes(whole[: len(whole) // 2] if name.endswith(".o") else b"")
         build(Spec("answer", cpp_files=[source]), staging)
@@ -318,31 +331,28 @@ class TestSupport:
 
     @pytest.mark.parametrize("name", ["", "kjit_host.o", "kjit_host.o.d"])
     def test_one_that_others_may_write_to_is_compiled_again_and_replaced(
-        self, source: Path, staging: Path, empty_cache: Path, name: str
+        self, source: Path, staging: Path, kept_cache: Path, name: str
     ) -> None:
-        build(Spec("answer", cpp_files=[source]), staging)
-        (folder,) = empty_cache.glob("v1/support/*")
+        (folder,) = kept_cache.glob("v1/support/*")
         (folder / name).chmod(0o777)
         assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
         assert not any(path.stat().st_mode & 0o022 for path in (folder, *folder.iterdir()))
         assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-    def test_one_of_another_user_is_compiled_again(self, source: Path, staging: Path, empty_cache: Path) -> None:
-        build(Spec("answer", cpp_files=[source]), staging)
-        (kept,) = empty_cache.glob("v1/support/*/kjit_host.o")
+    def test_one_of_another_user_is_compiled_again(self, source: Path, staging: Path, kept_cache: Path) -> None:
+        (kept,) = kept_cache.glob("v1/support/*/kjit_host.o")
         os.chown(kept, 12345, 12345)
         assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
 
     @pytest.mark.parametrize("inner", ["", "v1", "v1/support"])
     def test_where_others_may_put_one_nothing_is_linked(
-        self, source: Path, staging: Path, empty_cache: Path, inner: str
+        self, source: Path, staging: Path, kept_cache: Path, inner: str
     ) -> None:
-        build(Spec("answer", cpp_files=[source]), staging)
-        (empty_cache / inner).chmod(0o777)
+        (kept_cache / inner).chmod(0o777)
         with pytest.raises(CacheError, match="Others than you may write") as caught:
             build(Spec("answer", cpp_files=[source]), staging)
-        assert f"`chmod -R go-w {empty_cache}`" in (caught.value.hint or "")
+        assert f"`chmod -R go-w {kept_cache}`" in (caught.value.hint or "")
 
     def test_one_that_a_umask_would_let_a_group_write_is_kept(
         self, source: Path, staging: Path, empty_cache: Path
@@ -356,15 +366,14 @@ class TestSupport:
         assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
 
     def test_one_that_another_process_kept_meanwhile_stays(
-        self, source: Path, staging: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+        self, source: Path, staging: Path, kept_cache: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        build(Spec("answer", cpp_files=[source]), staging)
-        (kept,) = empty_cache.glob("v1/support/*/kjit_host.o")
+        (kept,) = kept_cache.glob("v1/support/*/kjit_host.o")
         opened = kept.stat()
         monkeypatch.setattr(SupportObject, "fetch", lambda *_: False)  # when this build began, it was not there yet
         assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
         assert os.path.samestat(kept.stat(), opened)
-        assert list(empty_cache.glob("v1/support/*")) == [kept.parent]  # and nothing beside it
+        assert list(kept_cache.glob("v1/support/*")) == [kept.parent]  # and nothing beside it
 
     def test_a_cache_that_cannot_be_written_is_no_error(
         self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -373,10 +382,10 @@ class TestSupport:
         monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "file" / "cache"))
         assert build(Spec("answer", cpp_files=[source]), staging).library.is_file()
 
-    def test_other_flags_of_an_op_do_not_make_another_one(self, source: Path, staging: Path, empty_cache: Path) -> None:
+    def test_other_flags_of_an_op_do_not_make_another_one(self, source: Path, staging: Path, kept_cache: Path) -> None:
         build(Spec("answer", cpp_files=[source]), staging)
         build(Spec("answer", cpp_files=[source], extra_cflags=["-O1", "-Wall"]), staging)
-        assert len(list(empty_cache.glob("v1/support/*"))) == 1
+        assert len(list(kept_cache.glob("v1/support/*"))) == 1
 
 
 class TestFailures:

@@ -298,7 +298,7 @@ class TestCuda:
         spec = Spec("op", cuda_files=[copy.root / "pkg" / "csrc" / "op.cu"], **parts)
         return plan.build(Variant(spec, self.TARGET), Store.open())
 
-    @pytest.mark.parametrize("flags", [[], ["-isystem", "{}/pkg/../inc"]])
+    @pytest.mark.parametrize("flags", [[], pytest.param(["-isystem", "{}/pkg/../inc"], marks=pytest.mark.nightly)])
     def test_a_header_beside_the_package_is_each_copys_own(self, first: Copy, flags: list[str]) -> None:
         name = "<h.h>" if flags else '"../../inc/h.h"'
         first.write("pkg/csrc/op.cu", f"#include {name}\n__global__ void op(int* x) {{ *x = ANSWER; }}\n")
@@ -312,7 +312,7 @@ class TestCuda:
         second.write("inc/h.h", answer(43))
         assert [state(first), state(second)] == [HIT, BUILT]
 
-    @pytest.mark.parametrize("word", ["__FILE__", "__builtin_FILE()"])
+    @pytest.mark.parametrize("word", ["__FILE__", pytest.param("__builtin_FILE()", marks=pytest.mark.nightly)])
     def test_a_kernel_that_says_where_it_is_belongs_to_its_copy(self, first: Copy, word: str) -> None:
         first.write("pkg/csrc/op.cu", f"__global__ void op(const char** x) {{ *x = {word}; }}\n")
         second = copied(first)
@@ -381,7 +381,7 @@ class TestOddFiles:
         (tmp_path / "nowhere.h").write_text(answer(43))
         assert first.ask(extra_include_paths=folders) == (BUILT, 43)
 
-    @pytest.mark.parametrize("compiler", ["g++", "clang++"])
+    @pytest.mark.parametrize("compiler", ["g++", pytest.param("clang++", marks=pytest.mark.nightly)])
     @pytest.mark.parametrize("name", ["x\\y.h", "x\\ y.h", "#x.h", "c:d.h", "$x.h", "it's.h"])
     def test_a_header_may_be_called_whatever_an_include_can_say(
         self, first: Copy, monkeypatch: pytest.MonkeyPatch, compiler: str, name: str

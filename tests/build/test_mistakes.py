@@ -21,12 +21,19 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> list[Refusal]:
     return refusals
 
 
+SIMULATED = ("sim_missing_header", "sim_wrong_number_of_arguments")
+"""Mistakes that g++ is shown twice, for the CPU and as a simulated kernel. The others of this kind come every night."""
+
+
+def marks_of(name: str, mistake: Mistake) -> list[pytest.MarkDecorator]:
+    marks = [pytest.mark.nvcc] if mistake.is_cuda else []
+    is_twice = name.startswith("sim_") and name.removeprefix("sim_") in MISTAKES and name not in SIMULATED
+    return [*marks, pytest.mark.nightly] if is_twice else marks
+
+
 @pytest.mark.parametrize(
     ("name", "mistake"),
-    [
-        pytest.param(name, mistake, id=name, marks=[pytest.mark.nvcc] if mistake.is_cuda else [])
-        for name, mistake in MISTAKES.items()
-    ],
+    [pytest.param(name, mistake, id=name, marks=marks_of(name, mistake)) for name, mistake in MISTAKES.items()],
 )
 def test_a_mistake_is_shown_as_expected(name: str, mistake: Mistake, remembered: list[Refusal]) -> None:
     compiler = compiler_of(mistake)

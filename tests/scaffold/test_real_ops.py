@@ -6,10 +6,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from real_ops import REAL
+from real_ops import REAL, RealOp
 
 PACKAGE = "real_kernels"
 
@@ -28,14 +29,25 @@ def run(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, cwd=project, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_with_their_math_they_pass_their_tests_in_the_simulator(project: Path) -> None:
-    for real in REAL:
+CHOSEN = ("silu_and_mul", "quantise_groups", "quantise_rows", "top_k", "gather_layers_", "dequantise_int4")
+"""With every kind of size and of parameter, and two of the patterns."""
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        pytest.param([real for real in REAL if real.op.name in CHOSEN], id="some"),
+        pytest.param(REAL, id="all", marks=pytest.mark.nightly),
+    ],
+)
+def test_with_their_math_they_pass_their_tests_in_the_simulator(project: Path, ops: Sequence[RealOp]) -> None:
+    for real in ops:
         real.write(project, PACKAGE)
     done = run(project, "pytest", "-q", "-rf", "-p", "no:cacheprovider", "-k", "not compile and not torch_library")
     assert done.returncode == 0, done.stdout
     passed = re.search(r"^(\d+) passed", done.stdout.splitlines()[-1])
     assert passed is not None
-    assert int(passed[1]) > 20 * len(REAL)
+    assert int(passed[1]) > 20 * len(ops)
     assert "not written yet" not in done.stdout
 
 
