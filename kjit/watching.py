@@ -22,6 +22,7 @@ from kjit.runtime.load import BUNDLE
 from kjit.spec import Spec
 
 _SETTLES_S = 0.05
+_CLOCKS_APART_NS = 20_000_000  # by so much a file's date may be behind the clock
 
 SUFFIXES = (".py", ".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
 
@@ -68,12 +69,19 @@ class Watcher:
         self._watched: list[Path] = []
         self._known: dict[Path, tuple[int, int]] = {}
 
-    def watch(self, folders: Iterable[Path]) -> None:
-        """Watch these folders, too."""
+    def watch(self, folders: Iterable[Path], since_ns: int | None = None) -> None:
+        """Watch these folders, too.
+
+        Args:
+            since_ns: a time; what was saved after it has changed. By default nothing has yet.
+        """
         new = [each for each in folders if not any(each.is_relative_to(known) for known in self._watched)]
         if new:
             self._watched += new
-            self._known |= self._states(new)
+            states = self._states(new)
+            if since_ns is not None:
+                states = {path: state for path, state in states.items() if state[0] < since_ns - _CLOCKS_APART_NS}
+            self._known |= states
             Thread(target=self._listen, args=(new,), daemon=True).start()
 
     def wait(self) -> list[Path]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from kjit.project import Project, read_project
 from kjit.spec import Spec
-from kjit.watching import concerned, folders
+from kjit.watching import Watcher, concerned, folders
 
 ARTIFACTS = {"a": ["a1"], "b": ["b1"]}
 
@@ -56,3 +58,20 @@ def test_folders_of_sources_inside_of_the_project_are_watched_too(project: Proje
     inside, outside = project.root / "native", tmp_path.parent
     spec = Spec("a", cpp_files=[inside / "a.cpp"], extra_include_paths=[outside])
     assert folders(project, [spec]) == [project.root / "kernels", project.root / "tests", inside]
+
+
+def test_what_was_saved_in_a_folder_that_was_not_watched_yet_is_not_missed(tmp_path: Path) -> None:
+    pytest.importorskip("watchfiles")
+    old, new = tmp_path / "old.h", tmp_path / "new.h"
+    began_ns = time.time_ns()
+    for path, minutes in ((old, -1), (new, 0)):
+        path.write_text("")
+        os.utime(path, ns=(began_ns, began_ns + minutes * 60_000_000_000))
+    watcher = Watcher(tmp_path)
+    watcher.watch([tmp_path], began_ns)
+    try:
+        assert watcher.wait() == [new]
+        new.write_text("int x;")
+        assert watcher.wait() == [new]
+    finally:
+        watcher.end()

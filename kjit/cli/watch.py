@@ -64,8 +64,9 @@ def watch(
     try:
         watcher.watch(watching.folders(project))
         while True:
+            began_ns = time.time_ns()
             state = _round(standby, project, chosen, changed, state, bench=bench)
-            watcher.watch(map(Path, state.pop("folders")))
+            watcher.watch(map(Path, state.pop("folders")), began_ns)
             changed = watcher.wait()
     except KeyboardInterrupt:
         console.note("Stopped.")
