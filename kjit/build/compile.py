@@ -14,7 +14,7 @@ compiled once is fetched. Commands and units are the same in every build for tha
 the build, and generated units depend on nothing but the spec.
 
 A unit for the simulator is compiled in three commands: the preprocessor, kjit's rewriter (rewrite.py), the compiler.
-With NVRTC (nvrtc.py), each half of a CUDA unit is, and then they are joined (kernels_object.py).
+With NVRTC, so is each half of a CUDA unit (two_halves.py).
 
 Each command writes to a log of its own, so that messages never mix. The whole build ends with this process, however
 that ends (run.py).
@@ -38,9 +38,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import kjit
 from kjit import env
-from kjit.build import device_compiler, diagnostics, halves, kernels_object, rewrite, unbound
+from kjit.build import diagnostics, rewrite, two_halves, unbound
 from kjit.build.build_errors import compile_error, disk_full, explain, failed_steps, files_of, leading_to
 from kjit.build.compilers import HOST_VARIABLE
 from kjit.build.cuda import INSTALL_CUDA
@@ -50,16 +49,15 @@ from kjit.build.flags import parse
 from kjit.build.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
 from kjit.build.key import digest, straight
 from kjit.build.libraries import brought_in, files_named, linked_by, lists_what_it_links, resolve, sought_by
-from kjit.build.memo import open_memo
 from kjit.build.missing import asking, read_answer
-from kjit.build.nvrtc import Nvrtc, OnlyNvccError
+from kjit.build.nvrtc import OnlyNvccError
 from kjit.build.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Links
 from kjit.build.refusals import refuse_unfit
 from kjit.build.run import run
 from kjit.build.staging import temporary_folder, temporary_root
-from kjit.build.steps import Step
+from kjit.build.steps import Step, Unit
 from kjit.build.support import support_objects
-from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja, kjit_include
+from kjit.build.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
 from kjit.errors import CompileError, ToolchainError
 from kjit.spec import Export, Spec, Variant
 
@@ -98,14 +96,6 @@ _CUDA_TYPE_HEADERS = (
     (re.compile(r"\b(fp8\w*_t|__nv_fp8\w*)\b"), "cuda_fp8.h"),
     (re.compile(r"\b(bf16(x2)?_t|__nv_bfloat16\w*|nv_bfloat16\w*)\b"), "cuda_bf16.h"),
     (re.compile(r"\b(fp16(x2)?_t|__half2?|half2?)\b"), "cuda_fp16.h"),
-)
-
-_CUT = ".cut.ii"
-"""How the names end of what halves.py makes."""
-
-# What makes the halves of a CUDA unit, compiles the device's, and joins them.
-_PROGRAMS = tuple(
-    os.path.realpath(path) for path in (halves.__file__, device_compiler.__file__, kernels_object.__file__)
 )
 
 
@@ -164,7 +154,7 @@ def compile_variant(
     nvrtc = toolchain.nvrtc
     if nvrtc is None or not (variant.spec.cuda_files or variant.spec.cuda_wrappers):
         return _compile(variant, toolchain, staging, verbose, cancel, on_refusal)
-    reason = _only_nvcc(variant.spec, nvrtc) if toolchain.has_nvcc else None
+    reason = two_halves.why_nvcc(variant.spec, nvrtc) if toolchain.has_nvcc else None
     is_known = reason is not None
     if reason is None:
         try:
@@ -176,42 +166,15 @@ def compile_variant(
             reason = str(error)
         except CompileError as error:
             if not toolchain.has_nvcc:
-                raise _without_nvcc(error, variant.spec) from None
-            reason = _first_error(error)
+                raise two_halves.without_nvcc(error, variant.spec) from None
+            reason = two_halves.first_error(error)
     _log.info("%s: compiled by nvcc, because %s", variant.label, reason)
     built = _compile(variant, toolchain.with_nvcc(), staging, verbose, cancel, on_refusal)
     if not is_known:
-        open_memo().learn(nvrtc.stamps[0], _question(variant.spec), [reason])
+        two_halves.remember_nvcc(variant.spec, nvrtc, reason)
     # With other programs it might have been NVRTC.
-    others = (*built.others, *_PROGRAMS)
+    others = (*built.others, *two_halves.PROGRAMS)
     return replace(built, others=others, seconds=time.perf_counter() - started)
-
-
-def _only_nvcc(spec: Spec, nvrtc: Nvrtc) -> str | None:
-    """Why nvcc had to compile these sources before; None where it had not."""
-    known = open_memo().known(nvrtc.stamps[0], _question(spec))
-    return known[0] if known else None
-
-
-def _question(spec: Spec) -> str:
-    headers = kjit_include() / "kjit_rtc"
-    read: list[str | Path] = [*_PROGRAMS, headers / "device.h", headers / "host.h", *spec.cuda_files]
-    parts = [kjit.__version__, *spec.extra_cuda_cflags, *(digest(Path(path).read_bytes()) for path in read)]
-    return f"only nvcc compiles {digest(chr(0).join(parts).encode(errors='surrogateescape'))}"
-
-
-def _first_error(error: CompileError) -> str:
-    """The first thing that the compilers said, as the end of a sentence."""
-    first = next((line for line in error.log.splitlines() if re.search(r"\b(?:error|undefined)\b", line)), "")
-    return f"NVRTC or the link with it ends so: {first.strip() or 'without a word'}"
-
-
-def _without_nvcc(error: CompileError, spec: Spec) -> CompileError:
-    """`error` with what else may help where there is no nvcc: not where it is about one of the sources."""
-    if error.hint is not None or any(os.path.basename(path) in error.message for path in spec.cuda_files):
-        return error
-    hint = f"if nvcc compiles it, {INSTALL_CUDA}"
-    return CompileError(error.message, log=error.log, command=error.command, hint=hint)
 
 
 def _compile(
@@ -242,7 +205,7 @@ def _compile(
                 {"TMPDIR": str(temporary)} if launcher is None else {**_LAUNCHER_ENVIRONMENT, "TMPDIR": _plain_root()}
             )
             done = _run(ninja, folder, extra, cancel)
-            logs = [_said(step, links.restore(_read(folder / step.log))) for step in made]
+            logs = [two_halves.said(step, links.restore(_read(folder / step.log))) for step in made]
             _keep_support(folder, made, done)
             if done.returncode != 0:
                 printed = _with_warnings(list(zip(made, logs, strict=True)))
@@ -285,18 +248,6 @@ def _compile(
     )
 
 
-# Kernels in the host half, as g++ sees them; the place where it has found them is above.
-_UNDEFINED_KERNEL = re.compile(
-    r"(?:^In file included from .*\n(?: +from .*\n)*)?^.*warning: '[^\n]*' used but never defined\n(?:^ .*\n)*",
-    re.MULTILINE,
-)
-
-
-def _said(step: Step, log: str) -> str:
-    """What a command has said to the user."""
-    return _UNDEFINED_KERNEL.sub("", log) if step.inputs and step.inputs[0].endswith(_CUT) else log
-
-
 def _with_warnings(printed: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
     """What the commands printed, where a failed link begins with the compilers' warnings: one may tell why."""
     *compiled, (link, log) = printed
@@ -331,7 +282,7 @@ def _plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, .
             steps += _simulated_steps(unit, compiler, launcher, files_named(spec.extra_cuda_cflags, "nvcc"))
     elif toolchain.nvrtc is not None and (spec.cuda_files or spec.cuda_wrappers):
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, PLAIN_FOR_CXX):
-            steps += _halves(unit, spec, toolchain, links, launcher)
+            steps += two_halves.steps_of(unit, spec, toolchain, links, launcher)
     elif spec.cuda_files or spec.cuda_wrappers:
         if toolchain.cuda is None:
             raise ValueError(f"'{spec.name}' has CUDA sources, and the toolchain is for {toolchain.target}")
@@ -381,20 +332,7 @@ def _unbound_steps(spec: Spec, toolchain: Toolchain, objects: tuple[str, ...]) -
     yield Step(output, (compiler, *flags, "-c", unit, "-o", output), (unit,))
 
 
-@dataclass(frozen=True)
-class _Unit:
-    """What is compiled into `<name>.o`: a file, or a generated text (`path` is what it is called then)."""
-
-    name: str
-    path: str
-    text: str | None
-
-    @property
-    def generated(self) -> tuple[tuple[str, str], ...]:
-        return () if self.text is None else ((self.path, self.text),)
-
-
-def _with_lasting_path(unit: _Unit) -> _Unit:
+def _with_lasting_path(unit: Unit) -> Unit:
     """`unit` with a path that is the same in every build and every cache.
 
     nvcc hands the absolute path of its source on to the programs that it is made of, which is part of what a launcher
@@ -421,7 +359,7 @@ def _units(
     wrappers: tuple[Export, ...],
     links: Links,
     plain: re.Pattern[str],
-) -> Iterator[_Unit]:
+) -> Iterator[Unit]:
     paths = [links.source(path, plain) for path in files]
     units: list[tuple[str, str | None]]
     if wrappers:
@@ -433,11 +371,11 @@ def _units(
             for index, path in enumerate(paths)
         ]
     for index, (path, text) in enumerate(units):
-        yield _Unit(f"{side}{index}", path, text)
+        yield Unit(f"{side}{index}", path, text)
 
 
 def _compile_step(
-    unit: _Unit,
+    unit: Unit,
     launcher: tuple[str, ...],
     compiler: tuple[str, ...],
     reads: tuple[str, ...],
@@ -450,7 +388,7 @@ def _compile_step(
 
 
 def _simulated_steps(
-    unit: _Unit, compiler: tuple[str, ...], launcher: tuple[str, ...], reads: tuple[str, ...]
+    unit: Unit, compiler: tuple[str, ...], launcher: tuple[str, ...], reads: tuple[str, ...]
 ) -> Iterator[Step]:
     """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
@@ -464,50 +402,6 @@ def _simulated_steps(
     # What -include names has been read, and would be once more.
     flags = [word for flag in parse(compiler) if flag.meaning != "header" for word in flag.words()]
     yield Step(output, (*launcher, *flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))
-
-
-def _halves(unit: _Unit, spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ...]) -> Iterator[Step]:
-    """A CUDA unit in two halves: the host's for the C++ compiler, the device's for NVRTC, side by side.
-
-    Raises:
-        OnlyNvccError: a flag is for nvcc alone, or the C++ compiler is not g++.
-    """
-    nvrtc = toolchain.nvrtc
-    assert nvrtc is not None
-    if toolchain.cxx.family != "gcc":
-        raise OnlyNvccError(f"the host half is for g++, and the C++ compiler is {toolchain.cxx.label}")
-    reads = files_named([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
-    compiler = str(toolchain.cxx.path)
-    python = (sys.executable, "-I", "-S")
-    cutter, caller, joiner = _PROGRAMS
-
-    def half(name: str, plain: str, flags: tuple[str, ...]) -> Iterator[Step]:
-        preprocess = (compiler, *flags, "-x", "c++")
-        making = ("-E", "-MD", "-MF", f"{plain}.d", "-MT", plain, unit.path, "-o", plain)
-        ask = (*preprocess, *asking("c++", plain), unit.path)
-        yield Step(plain, (*preprocess, *making), generated=unit.generated, reads=reads, asking=ask)
-        cut = plain.removesuffix(".ii") + _CUT
-        yield Step(cut, (*python, cutter, name, plain, cut), (plain,), reads=(cutter,))
-
-    cubins = []
-    for arch in toolchain.target.archs:
-        plain = f"{unit.name}.sm_{arch.digits}.ii"
-        flags = tuple(links.flags(toolchain.device_half_flags(spec, arch), PLAIN_FOR_CXX))
-        yield from half("device", plain, flags)
-        cut, cubin = plain.removesuffix(".ii") + _CUT, f"{unit.name}.sm_{arch.digits}.cubin"
-        call = (*python, caller, str(nvrtc.library), str(nvrtc.builtins), cut, cubin)
-        yield Step(cubin, (*call, *toolchain.nvrtc_options(spec, arch)), (cut,), reads=(caller,))
-        cubins.append(cubin)
-    plain, host = f"{unit.name}.ii", f"{unit.name}.o"
-    flags = tuple(links.flags(toolchain.host_half_flags(spec), PLAIN_FOR_CXX))
-    yield from half("host", plain, flags)
-    cut = f"{unit.name}{_CUT}"
-    # What -include names has been read, and would be once more.
-    flags = tuple(word for flag in parse(flags) if flag.meaning != "header" for word in flag.words())
-    yield Step(host, (*launcher, compiler, *flags, "-x", "c++-cpp-output", "-c", cut, "-o", host), (cut,))
-    table, output = f"{unit.name}.kernels.s", f"{unit.name}.kernels.o"
-    yield Step(table, (*python, joiner, host, table, *cubins), (host, *cubins), reads=(joiner,))
-    yield Step(output, (compiler, "-c", table, "-o", output), (table, *cubins))
 
 
 def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_types: bool) -> str:

@@ -41,3 +41,16 @@ class Step:
     @property
     def depfile(self) -> str:
         return f"{self.output}.d"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is compiled into `<name>.o`: a file, or a generated text (`path` is what it is called then)."""
+
+    name: str
+    path: str
+    text: str | None
+
+    @property
+    def generated(self) -> tuple[tuple[str, str], ...]:
+        return () if self.text is None else ((self.path, self.text),)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kjit.ops
-from kjit.build import compile as compile_module
+from kjit.build import two_halves
 from kjit.build.compile import Built, compile_variant
 from kjit.build.cuda import find_cuda
 from kjit.build.key import Key
@@ -219,7 +219,7 @@ class TestNvcc:
         assert "cudaMemcpyToSymbol" in caplog.text
         assert any(command.split()[0].endswith("nvcc") for command in built.commands)
         # Another build of these sources does not try NVRTC again.
-        read = compile_module._only_nvcc(
+        read = two_halves.why_nvcc(
             Spec("op", cuda_files=[tmp_path / "op.cuh"]), find_nvrtc(find_cuda().version, [find_cuda().lib_dir])
         )
         assert read is not None
