@@ -26,14 +26,12 @@ from kjit.bench.sweep import Sweep, describe, plain
 from kjit.build.cuda_tools import find_tool
 from kjit.build.symbols import function_name, short_names
 from kjit.errors import KjitError, UsageError
-from kjit.project import Project
+from kjit.project import PYTHON_C, Project
 
 FORBIDDEN = "ERR_NVGPUCTRPERM"
 
 _START = (
-    "import sys; sys.path[:] = filter(None, sys.path);"
-    " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
-    " from kjit.profiling import main; main()"
+    f"{PYTHON_C} import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); from kjit.profiling import main; main()"
 )
 _STALLS = "smsp__average_warps_issue_stalled_"
 # What no section of the full set is sure to bring.

@@ -59,6 +59,10 @@ _PACKAGE_FOLDER_KEYS = (
 
 T = TypeVar("T")
 
+PYTHON_C = "import sys; sys.path[:] = filter(None, sys.path);"
+"""What a text for `python -c` begins with. The current folder is first on sys.path there, and a file in it may be named
+like a module of Python."""
+
 
 @contextlib.contextmanager
 def prints_to_stderr() -> Iterator[None]:
@@ -114,6 +118,11 @@ class Project:
     include_dir: Path
     tests_dir: Path
     benchmarks_dir: Path
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where its ops have files."""
+        return self.package_dir, self.csrc_dir, self.include_dir, self.tests_dir, self.benchmarks_dir
 
     def ops(self) -> list[str]:
         """The names of the ops, sorted: the package's modules that do not start with an underscore."""

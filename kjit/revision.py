@@ -18,29 +18,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kjit import git
 from kjit.errors import KjitError, UsageError
-from kjit.project import Project, read_project
+from kjit.project import PYTHON_C, Project, read_project
 from kjit.spec import Spec
 
-_FIELDS = (
-    "cpp_files",
-    "cuda_files",
-    "cpp_wrappers",
-    "cuda_wrappers",
-    "extra_cflags",
-    "extra_cuda_cflags",
-    "extra_ldflags",
-    "extra_include_paths",
-)
-# `python -c` has the current folder first on sys.path, where a file may be named like a module of Python.
 _DECLARED = (
-    "import sys; sys.path[:] = filter(None, sys.path)\n"
+    f"{PYTHON_C}\n"
     "import json, pathlib\n"
     "from kjit.build import plan\n"
     "from kjit.project import read_project\n"
     "pyproject, ops, result, fields = (json.loads(each) for each in sys.argv[1:])\n"
     "found = plan.collect(read_project(pathlib.Path(pyproject)), ops)\n"
-    "specs = [[op, [dict({f: getattr(s, f) for f in fields}, name=s.name, args=s.args) for s in specs]]"
+    "specs = [[op, [{f: getattr(s, f) for f in fields} for s in specs]]"
     " for op, specs in found.modules]\n"
     "errors = [[op, error.message] for op, error in found.failures]\n"
     "pathlib.Path(result).write_text(json.dumps([specs, errors]))\n"
@@ -76,10 +66,10 @@ def checked_out(project: Project, name: str) -> Iterator[Revision]:
     Raises:
         UsageError: the project is not under git, there is no such revision, or there was no such project then.
     """
-    top = _git(project.root, "rev-parse", "--show-toplevel")
+    top = _line(project.root, "rev-parse", "--show-toplevel")
     if top is None:
         raise UsageError(f"'{name}' is no file, and {project.root} is not under git.", hint="name a revision or a file")
-    commit = _git(project.root, "rev-parse", "--verify", "--quiet", "--short", f"{name}^{{commit}}")
+    commit = _line(project.root, "rev-parse", "--verify", "--quiet", "--short", f"{name}^{{commit}}")
     if commit is None:
         raise UsageError(
             f"there is no revision '{name}', and no such file.", hint="`git log --oneline` lists revisions"
@@ -124,7 +114,7 @@ def declared_specs(project: Project, ops: Sequence[str]) -> dict[str, list[Spec]
     """
     with tempfile.TemporaryDirectory(prefix="kjit-declared-") as folder:
         result = Path(folder) / "specs.json"
-        given = (str(project.root / "pyproject.toml"), list(ops), str(result), list(_FIELDS))
+        given = (str(project.root / "pyproject.toml"), list(ops), str(result), list(Spec._fields))
         done = subprocess.run(
             [sys.executable, "-c", _DECLARED, *map(json.dumps, given)],
             cwd=project.root,
@@ -142,20 +132,10 @@ def declared_specs(project: Project, ops: Sequence[str]) -> dict[str, list[Spec]
         raise KjitError(f"{errors[0][0]} cannot be asked what it declared then: {errors[0][1]}")
     specs: dict[str, list[Spec]] = {}
     for op, found in modules:
-        specs.setdefault(op, []).extend(_spec(each) for each in found)
+        specs.setdefault(op, []).extend(map(Spec.of_fields, found))
     return specs
 
 
-def _spec(fields: dict[str, list[str]]) -> Spec:
-    wrappers = {name: [tuple(each) for each in fields[name]] for name in ("cpp_wrappers", "cuda_wrappers")}
-    others = {name: fields[name] for name in _FIELDS if name not in wrappers}
-    return Spec(str(fields["name"]), *fields["args"], **wrappers, **others)  # type: ignore[arg-type]
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    command = ["git", "-C", str(folder), *arguments]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+def _line(folder: Path, *arguments: str) -> str | None:
+    said = git.ask(folder, *arguments)
+    return None if said is None else said.strip()

@@ -347,6 +347,19 @@ class Spec(_Value):
             return _without(self, cpp_files=(), cpp_wrappers=())
         return _without(self, cuda_files=(), cuda_wrappers=())
 
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> Spec:
+        """The spec whose fields JSON has brought: `{field: getattr(spec, field) for field in spec._fields}`.
+
+        Raises:
+            KeyError: a field is not there.
+            TypeError, ValueError, UsageError: one is not what it has to be.
+        """
+        rest = {name: fields[name] for name in cls._fields if name not in ("name", "args")}
+        for name in ("cpp_wrappers", "cuda_wrappers"):
+            rest[name] = [tuple(each) for each in rest[name]]
+        return cls(fields["name"], *fields["args"], **rest)
+
     @property
     def label(self) -> str:
         """For people: `scale<fp32_t, 4>`."""

@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kjit.errors import KjitError
+from kjit.project import PYTHON_C
 
-_START = "import sys; sys.path[:] = filter(None, sys.path); from kjit.standby import serve; serve()"
+_START = f"{PYTHON_C} from kjit.standby import serve; serve()"
 
 
 class Standby:

@@ -44,7 +44,7 @@ def require_watchfiles() -> None:
 def folders(project: Project, specs: Iterable[Spec] = ()) -> list[Path]:
     """What is watched: the folders of the project that exist, and those inside of it that `specs` take sources and
     headers from; none inside of another."""
-    named = [project.package_dir, project.csrc_dir, project.include_dir, project.tests_dir, project.benchmarks_dir]
+    named = [*project.folders]
     for spec in specs:
         sources = [Path(file).parent for file in (*spec.cuda_files, *spec.cpp_files)]
         named += [

@@ -21,7 +21,7 @@ from pathlib import Path
 from kjit.bench.collect import load_sweeps
 from kjit.bench.sweep import Failure, Report, Sweep, describe, describe_error, identify, measure_time, plain
 from kjit.benchmark import brief, quick
-from kjit.project import Project, Raised, prints_to_stderr, read_project, run_of_project
+from kjit.project import PYTHON_C, Project, Raised, prints_to_stderr, read_project, run_of_project
 from kjit.revision import environment_of
 
 RUNS = 5
@@ -30,10 +30,9 @@ accident once in 252."""
 
 _TOLD = 3  # of what cannot be measured
 
-# `python -c` has the current folder first on sys.path, where a file may be named like a module of Python. Ctrl-C, which
-# reaches this process as well as that of the command, ends it without a traceback.
+# Ctrl-C, which reaches this process as well as that of the command, ends it without a traceback.
 _START = (
-    "import sys; sys.path[:] = filter(None, sys.path);"
+    f"{PYTHON_C}"
     " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
     " from kjit.bench.repeat import main; main()"
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,36 +63,31 @@ def _grid(sweep: Sweep, measurements: Sequence[Measurement]) -> Grid:
 
 
 def comparison_grid(comparisons: Sequence[Comparison], baseline: str) -> Grid:
-    """Then and now, slowest first."""
-    rows = tuple(
-        (
-            c.where,
-            number(c.before),
-            number(c.now),
-            f"{c.change:+.1%}",
-            "" if c.interval is None else f"{c.interval.low:+.1%} to {c.interval.high:+.1%}",
-            c.verdict,
-        )
-        for c in sorted(comparisons, key=lambda c: -c.change)
-    )
-    header = ("measurement", "before (us)", "now (us)", "change", f"{CONFIDENCE:.0%} interval", "")
-    return Grid(f"against {baseline}", header, rows, 1, explain(comparisons))
+    """Then and now, slowest first, with what a limit says of it."""
+
+    def judged(c: Comparison) -> tuple[str, str]:
+        return "" if c.interval is None else f"{c.interval.low:+.1%} to {c.interval.high:+.1%}", c.verdict
+
+    return _comparison_grid(comparisons, baseline, f"{CONFIDENCE:.0%} interval", judged)
 
 
 def against_grid(comparisons: Sequence[Comparison], name: str) -> Grid:
     """Then and now, slowest first, with what the samples show: faster, slower, or level."""
+
+    def judged(c: Comparison) -> tuple[str, str]:
+        return "" if c.noise is None else f"{c.noise:.1%}", c.direction
+
+    return _comparison_grid(comparisons, name, "noise", judged)
+
+
+def _comparison_grid(
+    comparisons: Sequence[Comparison], name: str, column: str, judged: Callable[[Comparison], tuple[str, str]]
+) -> Grid:
     rows = tuple(
-        (
-            c.where,
-            number(c.before),
-            number(c.now),
-            f"{c.change:+.1%}",
-            "" if c.noise is None else f"{c.noise:.1%}",
-            c.direction,
-        )
+        (c.where, number(c.before), number(c.now), f"{c.change:+.1%}", *judged(c))
         for c in sorted(comparisons, key=lambda c: -c.change)
     )
-    header = ("measurement", "before (us)", "now (us)", "change", "noise", "")
+    header = ("measurement", "before (us)", "now (us)", "change", column, "")
     return Grid(f"against {name}", header, rows, 1, explain(comparisons))
 
 

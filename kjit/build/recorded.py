@@ -32,7 +32,7 @@ def read(file: Path, project: Project) -> tuple[list[Variant], list[tuple[str, K
             target = _target(record)
             name = str(record["op"] if "op" in record else record["spec"]["name"])
             values = {each: from_json(value) for each, value in record.get("values", {}).items()}
-            spec = None if "op" in record else _spec(record["spec"])
+            spec = None if "op" in record else Spec.of_fields(record["spec"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"{file}, line {number} is no recorded variant ({type(error).__name__}: {error}).",
@@ -64,14 +64,6 @@ def _target(record: dict[str, Any]) -> Target:
     if record["target"] not in get_args(TargetKind):
         raise ValueError(f"'{record['target']}' is no target")
     return Target.cuda(*record["archs"]) if record["target"] == "cuda" else Target(record["target"])
-
-
-def _spec(fields: dict[str, Any]) -> Spec:
-    name, args = fields["name"], fields["args"]
-    rest = {field: fields[field] for field in Spec._fields if field not in ("name", "args")}
-    for field in ("cuda_wrappers", "cpp_wrappers"):
-        rest[field] = [tuple(each) for each in rest[field]]
-    return Spec(name, *args, **rest)
 
 
 def _declared_spec(name: str, values: dict[str, object], project: Project) -> Spec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +12,7 @@ from kjit.cli import complete, console, text
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
+    from kjit.build.machine_code import Kernel
     from kjit.build.plan import Outcome
     from kjit.inspection import Code, Difference
     from kjit.project import Project
@@ -149,14 +150,19 @@ def _then(project: Project, op: str, against: str, targets: Sequence[Target], va
         return _read(_build(specs, targets))
 
 
+def _kernels(code: Code) -> Iterator[tuple[str, Kernel]]:
+    """The kernels, by names that tell them apart."""
+    from kjit.build.symbols import short_names
+
+    yield from zip(short_names([kernel.name for kernel in code.kernels]), code.kernels, strict=True)
+
+
 def _print(codes: Sequence[Code]) -> None:
     from kjit import inspection
-    from kjit.build.symbols import short_names
 
     for code in codes:
         console.say(code.label)
-        names = short_names([kernel.name for kernel in code.kernels])
-        for name, kernel in zip(names, code.kernels, strict=True):
+        for name, kernel in _kernels(code):
             console.say(f"  {name}")
             for line in inspection.describe(kernel):
                 console.say(f"    {line}")
@@ -164,14 +170,12 @@ def _print(codes: Sequence[Code]) -> None:
 
 def _print_table(codes: Sequence[Code]) -> None:
     from kjit import inspection
-    from kjit.build.symbols import short_names
 
     right = ("registers", "spills", "shared", "instructions")
     table = text.table(("variant",), right, ("global loads", "global stores"))
     for code in codes:
         table.add_row(code.label, *[""] * (len(right) + 2))
-        names = short_names([kernel.name for kernel in code.kernels])
-        for name, kernel in zip(names, code.kernels, strict=True):
+        for name, kernel in _kernels(code):
             told = kernel.resources
             row = ["-"] * 3
             if told is not None:
@@ -189,12 +193,10 @@ def _escaped(name: str) -> str:
 
 def _print_sass(codes: Sequence[Code]) -> None:
     from kjit import inspection
-    from kjit.build.symbols import short_names
 
     for code in codes:
         console.say(code.label)
-        names = short_names([kernel.name for kernel in code.kernels])
-        for name, kernel in zip(names, code.kernels, strict=True):
+        for name, kernel in _kernels(code):
             console.say(f"\n{name}: {inspection.needs(kernel)}")
             for line in inspection.listing(code, kernel):
                 console.say(line)

@@ -120,15 +120,23 @@ struct QuantiseRows {
   }
 };
 
+/// How many elements there are.
 template <typename T>
-void quantise_tensor(TensorView x, TensorView scale, TensorView out) {
+int64_t verify(host::SymbolicDevice& gpu, TensorView x, TensorView scale, TensorView out) {
   using namespace host;
-  SymbolicDevice gpu;
   SymbolicShape shape{"shape"};
   TensorMatcher(shape).with_device<kDLCUDA>(gpu).with_dtype<T>().verify(x, "x");
   TensorMatcher(shape).with_device<kDLCUDA>(gpu).with_dtype<fp8_e4m3_t>().verify(out, "out");
   TensorMatcher({1}).with_device<kDLCUDA>(gpu).with_dtype<float>().verify(scale, "scale");
-  elementwise(QuantiseTensor<T>{static_cast<const float*>(scale.data_ptr())}, shape.numel(), gpu, In<T>(x),
+  return shape.numel();
+}
+
+template <typename T>
+void quantise_tensor(TensorView x, TensorView scale, TensorView out) {
+  using namespace host;
+  SymbolicDevice gpu;
+  const int64_t numel = verify<T>(gpu, x, scale, out);
+  elementwise(QuantiseTensor<T>{static_cast<const float*>(scale.data_ptr())}, numel, gpu, In<T>(x),
               Out<fp8_e4m3_t>(out));
 }
 
@@ -138,12 +146,8 @@ template <typename T>
 void find_and_quantise_tensor(TensorView x, Optional<TensorView> largest, TensorView scale, TensorView out) {
   using namespace host;
   SymbolicDevice gpu;
-  SymbolicShape shape{"shape"};
   SymbolicSize most{"blocks"};
-  TensorMatcher(shape).with_device<kDLCUDA>(gpu).with_dtype<T>().verify(x, "x");
-  TensorMatcher(shape).with_device<kDLCUDA>(gpu).with_dtype<fp8_e4m3_t>().verify(out, "out");
-  TensorMatcher({1}).with_device<kDLCUDA>(gpu).with_dtype<float>().verify(scale, "scale");
-  const int64_t numel = shape.numel();
+  const int64_t numel = verify<T>(gpu, x, scale, out);
   if (!largest.has_value()) {
     return rowwise(QuantiseRows<T, fp8_e4m3_t>{}, {.num_rows = 1, .row_size = numel}, gpu, In<T>(x),
                    OutPerRow<float>(scale), Out<fp8_e4m3_t>(out));

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 CSRC = Path(__file__).parents[1] / "csrc"
+FP8 = torch.float8_e4m3fn
 FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 

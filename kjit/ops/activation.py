@@ -7,9 +7,8 @@ from typing import Protocol
 import torch
 
 import kjit
-from kjit.ops._floats import CSRC, FLOATS, check_dtype
+from kjit.ops._floats import CSRC, FLOATS, FP8, check_dtype
 
-FP8 = torch.float8_e4m3fn
 _ACTIVATIONS = {"silu": "Silu", "gelu": "Gelu", "gelu_tanh": "GeluTanh"}
 
 

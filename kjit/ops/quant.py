@@ -13,9 +13,8 @@ from typing import Protocol
 import torch
 
 import kjit
-from kjit.ops._floats import CSRC, FLOATS, check_dtype
+from kjit.ops._floats import CSRC, FLOATS, FP8, check_dtype
 
-FP8 = torch.float8_e4m3fn
 ONE_ROW = 2**16
 """Elements up to which a cluster finds a scale and uses it sooner than all of the GPU in two launches."""
 MOST_BLOCKS = 1024

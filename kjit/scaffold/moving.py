@@ -11,11 +11,11 @@ bring them back.
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kjit import git
 from kjit.build import bundle_writer
 from kjit.errors import KjitError, UsageError
 from kjit.overview import files_of
@@ -133,9 +133,9 @@ def _own_files(project: Project, op: str, *, force: bool) -> list[Path]:
 
 def _only_here(root: Path, files: Sequence[Path]) -> list[Path]:
     """Those of `files` that no commit has as they are; none where the project is not under version control."""
-    top = _git(root, "rev-parse", "--show-toplevel")
+    top = git.ask(root, "rev-parse", "--show-toplevel")
     options = ("--porcelain=v1", "-z", "--no-renames", "--ignored", "--untracked-files=all")
-    status = _git(root, "status", *options, "--", *map(str, files))
+    status = git.ask(root, "status", *options, "--", *map(str, files))
     if top is None or status is None:
         return []
     folder = Path(top.rstrip("\n"))
@@ -146,17 +146,7 @@ def _only_here(root: Path, files: Sequence[Path]) -> list[Path]:
 
 def is_under_git(root: Path) -> bool:
     """Whether the project is in a working tree of git."""
-    return _git(root, "rev-parse", "--is-inside-work-tree") == "true\n"
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    """What git says, or None where it is not installed or refuses."""
-    command = ["git", "-C", str(root), *arguments]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else None
+    return git.ask(root, "rev-parse", "--is-inside-work-tree") == "true\n"
 
 
 def _read(path: Path, project: Project) -> str:
@@ -171,12 +161,8 @@ def _read(path: Path, project: Project) -> str:
     return text
 
 
-def _folders(project: Project) -> list[Path]:
-    return [project.package_dir, project.csrc_dir, project.include_dir, project.tests_dir, project.benchmarks_dir]
-
-
 def _python_files(project: Project) -> Iterator[Path]:
-    for path in dict.fromkeys(path for folder in _folders(project) for path in sorted(folder.rglob("*.py"))):
+    for path in dict.fromkeys(path for folder in project.folders for path in sorted(folder.rglob("*.py"))):
         if path.is_file() and not path.is_symlink():
             yield path
 
@@ -195,7 +181,7 @@ def _mentions(project: Project, op: str, own: Sequence[Path]) -> Iterator[Mentio
         rf"(?<![\w.-])(?:{names})(?![\w-])|\b{last}\.{re.escape(op)}\b|from\s+\.{re.escape(op)}\s+import"
         rf"|^\s*from\s+(?:\.|[\w.]*\b{last})\s+import\b.*\b{re.escape(op)}\b"
     )
-    inside = [path for folder in _folders(project) if folder.is_dir() for path in sorted(folder.rglob("*"))]
+    inside = [path for folder in project.folders if folder.is_dir() for path in sorted(folder.rglob("*"))]
     beside = [*sorted(project.root.glob("*")), *sorted((project.root / "docs").glob("**/*.md"))]
     for path in dict.fromkeys((*inside, *beside)):
         if path in own or path.suffix not in _TEXTS or not path.is_file():

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import kjit.testing
-from kjit.ops._floats import FLOATS
-from kjit.ops.quant import FP8, per_tensor_quant_fp8, per_token_group_quant, per_token_quant_fp8, static_quant_fp8
+from kjit.ops._floats import FLOATS, FP8
+from kjit.ops.quant import per_tensor_quant_fp8, per_token_group_quant, per_token_quant_fp8, static_quant_fp8
 
 device = kjit.testing.device_fixture("cuda")
 
