@@ -215,7 +215,7 @@ RARE = [
 
 def named(*names: str) -> list[Op]:
     """The ops of these names."""
-    found = {op.name: op for op in OPS}
+    found = {op.name: op for op in [*OPS, *CUSTOM]}
     return [found[name] for name in names]
 
 
