@@ -152,11 +152,19 @@ def source_line(place: Place) -> str:
     return f"{shown_place(place)}  {_text_of(place)}".rstrip()
 
 
+def is_of_kjit(file: str) -> bool:
+    """Whether a file is one of kjit's headers."""
+    return os.path.normpath(file).startswith(_include())
+
+
+def _include() -> str:
+    return f"{os.path.normpath(kjit_include())}{os.sep}"
+
+
 def shown_place(place: Place) -> str:
     """`kernels/csrc/scale.cuh:21`, and `<kjit/device.cuh>:76` for a header of kjit's."""
-    include = f"{os.path.normpath(kjit_include())}{os.sep}"
     path = os.path.normpath(place[0])
-    shown = f"<{path[len(include) :]}>" if path.startswith(include) else shown_path(path)
+    shown = f"<{path[len(_include()) :]}>" if is_of_kjit(path) else shown_path(path)
     return f"{shown}:{place[1]}"
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kjit.bench.last import LastBench, find_last
 from kjit.build import plan
 from kjit.build.store import Store
 from kjit.build.toolchain import gpu_archs
@@ -59,6 +60,7 @@ class OpSummary:
         dtypes: those among its variants' arguments, by torch's names.
         variants: how many modules it declares.
         files: wrapper, sources, test and benchmark, as far as they exist.
+        last_bench: what `kjit bench` has shown last; None where it never ran.
         error: why the wrapper cannot be asked.
     """
 
@@ -70,6 +72,7 @@ class OpSummary:
     variants: int
     targets: tuple[TargetState, ...]
     files: tuple[Path, ...]
+    last_bench: LastBench | None = None
     error: str | None = None
 
 
@@ -120,6 +123,7 @@ def _summarize(
         variants=len(specs),
         targets=tuple(states),
         files=tuple(files_of(project, op, specs)),
+        last_bench=find_last(project, op),
         error=error,
     )
 

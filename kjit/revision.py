@@ -60,20 +60,21 @@ class Revision:
 
 
 @contextmanager
-def checked_out(project: Project, name: str) -> Iterator[Revision]:
+def checked_out(project: Project, name: str, otherwise: str) -> Iterator[Revision]:
     """The project as it was in the revision `name`.
+
+    Args:
+        otherwise: what else there is to compare with, for the hint of an error.
 
     Raises:
         UsageError: the project is not under git, there is no such revision, or there was no such project then.
     """
     top = _line(project.root, "rev-parse", "--show-toplevel")
     if top is None:
-        raise UsageError(f"'{name}' is no file, and {project.root} is not under git.", hint="name a revision or a file")
+        raise UsageError(f"{project.root} is not under git, so it has no revision '{name}'.", hint=otherwise)
     commit = _line(project.root, "rev-parse", "--verify", "--quiet", "--short", f"{name}^{{commit}}")
     if commit is None:
-        raise UsageError(
-            f"there is no revision '{name}', and no such file.", hint="`git log --oneline` lists revisions"
-        )
+        raise UsageError(f"there is no revision '{name}'.", hint=f"`git log --oneline` lists revisions; {otherwise}")
     inside = project.root.resolve().relative_to(Path(top).resolve())
     # Its real name: what compilers say of their files is that.
     with tempfile.TemporaryDirectory(prefix="kjit-revision-") as temporary:

@@ -25,7 +25,7 @@ from typing import Literal, get_args
 from kjit.build.cuda_tools import find_tool
 from kjit.build.machine_code import Place
 from kjit.build.symbols import base_name, function_name, short_names
-from kjit.inspection import Code, place_of
+from kjit.inspection import Code, is_of_kjit, place_of
 
 Tool = Literal["memcheck", "racecheck", "initcheck", "synccheck"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
@@ -336,11 +336,16 @@ def _fault(
             what += f" {'past the end' if near['side'] == 'after' else 'before the start'} of {whose}"
         elif "out of bounds" in address:
             what += " out of bounds"
-    frame = next((match for match in frames if match["file"]), frames[0] if frames else None)
     kernel = _short(frames[-1]["function"]) if frames else ""
     example = f"thread {thread['thread']} of block {thread['block']}" if thread is not None else ""
-    file, line = _place(frame, place) if frame is not None else ("", 0)
+    file, line = _innermost([_place(frame, place) for frame in frames])
     return Finding(tool, what, kernel, file, line, argument, example=example)
+
+
+def _innermost(places: Sequence[Place]) -> Place:
+    """Of the places of frames, the innermost first, that of the author's code; one in kjit's headers else."""
+    known = [each for each in places if each[0]]
+    return next((each for each in known if not is_of_kjit(each[0])), known[0] if known else ("", 0))
 
 
 def _int(text: str) -> int:

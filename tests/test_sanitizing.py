@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kjit.build.machine_code import Instruction, Kernel
+from kjit.build.toolchain import kjit_include
 from kjit.inspection import Code
 from kjit.sanitizing import (
     Finding,
@@ -126,6 +127,22 @@ def test_the_line_of_the_op_comes_before_that_of_a_header() -> None:
     assert "another one reads at race.cuh:20, without" in found.what
     (found,) = parse_sanitizer(RACE_OF_TEMPLATE, "racecheck", place=Lines([]))
     assert (found.file, found.line) == ("/k/vec.h", 7)
+
+
+def test_a_mistake_in_a_header_of_kjits_is_told_at_the_line_that_calls_it() -> None:
+    header = f"{kjit_include()}/kjit/dtype.h"
+    text = f"""========= COMPUTE-SANITIZER
+========= Invalid __global__ read of size 4 bytes
+=========     at kjit::widen<float>(const T1 &)+0xf0 in {header}:344
+=========     by thread (33,0,0) in block (0,0,0)
+=========         Device Frame: void <unnamed>::oob_kernel<float>(const T1 *)+0xf0 in /p/oob.cuh:19
+=========
+========= ERROR SUMMARY: 1 error
+"""
+    (found,) = parse_sanitizer(text, "memcheck")
+    assert (found.kernel, found.file, found.line) == ("oob_kernel<float>", "/p/oob.cuh", 19)
+    (found,) = parse_sanitizer(text.replace(" in /p/oob.cuh:19", ""), "memcheck")
+    assert (found.file, found.line) == (header, 344)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from kjit.benchmark import load_file
 from kjit.errors import UsageError
 from kjit.project import Project, Raised, run_of_project
 
-_PREFIX = "bench_"
+PREFIX = "bench_"
+"""What the name of a benchmark's file begins with; the op's name follows."""
 
 
 def find_files(project: Project, ops: Sequence[str] = ()) -> list[Path]:
@@ -26,7 +27,7 @@ def find_files(project: Project, ops: Sequence[str] = ()) -> list[Path]:
         UsageError: an op has none, or there is none at all.
     """
     if not ops:
-        files = sorted(project.benchmarks_dir.glob(f"{_PREFIX}*.py"))
+        files = sorted(project.benchmarks_dir.glob(f"{PREFIX}*.py"))
         if not files:
             raise UsageError(
                 f"there is no benchmark in {project.display(project.benchmarks_dir)}.",

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,13 +62,17 @@ def write_plots(report: Report, folder: Path) -> list[Path]:
 _Series = tuple[str, list[tuple[float, Measurement]]]
 
 
-def _figure(sweep: Sweep) -> tuple[Figure, Axes]:
+def _title(sweep: Sweep) -> str:
+    return ", ".join([sweep.name, *(f"{name}={value}" for name, value in plain(sweep.args).items())])
+
+
+def _figure(title: str) -> tuple[Figure, Axes]:
     # The object interface: pyplot would choose a display and keep every figure open.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_title(", ".join([sweep.name, *(f"{name}={value}" for name, value in plain(sweep.args).items())]))
+    axes.set_title(title)
     return figure, axes
 
 
@@ -100,7 +105,7 @@ def _over_size(sweep: Sweep, measurements: list[Measurement], axes: Axes) -> lis
 
 
 def _draw_times(sweep: Sweep, measurements: list[Measurement], path: Path) -> None:
-    figure, axes = _figure(sweep)
+    figure, axes = _figure(_title(sweep))
     for label, points in _over_size(sweep, measurements, axes):
         xs = [x for x, _ in points]
         times = [m.time for _, m in points if m.time is not None]
@@ -114,7 +119,7 @@ def _draw_times(sweep: Sweep, measurements: list[Measurement], path: Path) -> No
 
 
 def _draw_bandwidth(sweep: Sweep, measurements: list[Measurement], path: Path) -> None:
-    figure, axes = _figure(sweep)
+    figure, axes = _figure(_title(sweep))
     for label, points in _over_size(sweep, measurements, axes):
         known = [(x, m.gbps) for x, m in points if m.gbps is not None]
         axes.plot([x for x, _ in known], [rate for _, rate in known], marker="o", markersize=3, label=label)
@@ -127,25 +132,44 @@ def _draw_bandwidth(sweep: Sweep, measurements: list[Measurement], path: Path) -
 
 
 def _draw_roofline(sweep: Sweep, measurements: list[Measurement], path: Path) -> None:
-    figure, axes = _figure(sweep)
-    intensities = []
-    for provider, label in zip(sweep.providers, sweep.labels, strict=True):
-        points = [
+    points = {
+        label: [
             (m.flops / m.nbytes, m.tflops)
             for m in measurements
             if m.provider == str(provider) and m.tflops is not None and m.flops and m.nbytes
         ]
-        axes.plot([x for x, _ in points], [y for _, y in points], marker="o", markersize=4, linestyle="", label=label)
-        intensities += [x for x, _ in points]
-    limit, rate = _bandwidth(measurements), _rate(measurements)
+        for provider, label in zip(sweep.providers, sweep.labels, strict=True)
+    }
+    draw_roofline(_title(sweep), points, _bandwidth(measurements), _rate(measurements), path)
+
+
+def draw_roofline(
+    title: str,
+    points: Mapping[str, Sequence[tuple[float, float]]],
+    bandwidth: tuple[float, str] | None,
+    compute: tuple[float, str] | None,
+    path: Path,
+) -> None:
+    """Draw rates over intensities, below what the hardware can do.
+
+    Args:
+        points: operations a byte and TFLOP/s, by label; there is one at least.
+        bandwidth, compute: the most that there can be, in GB/s and in TFLOP/s, and what that is; None is not known.
+    """
+    figure, axes = _figure(title)
+    for label, places in points.items():
+        axes.plot([x for x, _ in places], [y for _, y in places], marker="o", markersize=4, linestyle="", label=label)
+    intensities = [x for places in points.values() for x, _ in places]
     low, high = min(intensities) / 4, max(intensities) * 4
-    if limit is not None:
-        slope = limit[0] / 1e3  # TFLOP/s for each operation a byte
-        if rate is not None:
-            high = max(high, 4 * rate[0] / slope)
-        xs = [low, *([rate[0] / slope] if rate is not None and low < rate[0] / slope < high else []), high]
-        roof = [min(slope * x, rate[0]) if rate is not None else slope * x for x in xs]
-        name = f"{limit[1]}: {limit[0]:,.0f} GB/s" + ("" if rate is None else f", {rate[1]}: {rate[0]:,.0f} TFLOP/s")
+    if bandwidth is not None:
+        slope = bandwidth[0] / 1e3  # TFLOP/s for each operation a byte
+        ridge = None if compute is None else compute[0] / slope
+        if ridge is not None:
+            high = max(high, 4 * ridge)
+        xs = [low, *([ridge] if ridge is not None and low < ridge < high else []), high]
+        roof = [slope * x if compute is None else min(slope * x, compute[0]) for x in xs]
+        name = f"{bandwidth[1]}: {bandwidth[0]:,.0f} GB/s"
+        name += "" if compute is None else f", {compute[1]}: {compute[0]:,.0f} TFLOP/s"
         axes.plot(xs, roof, color="black", linewidth=1, label=name)
     axes.set_xscale("log")
     axes.set_yscale("log")

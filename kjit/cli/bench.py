@@ -14,6 +14,7 @@ from kjit.errors import UsageError
 
 if TYPE_CHECKING:
     from kjit.bench.sweep import Report, Sweep
+    from kjit.project import Project
 
 
 def bench(
@@ -89,7 +90,11 @@ def bench(
     from kjit.revision import checked_out
 
     with ExitStack() as stack:
-        revision = None if against is None else stack.enter_context(checked_out(project, against))
+        if against is None:
+            revision = None
+        else:
+            otherwise = "--baseline takes a report that `kjit bench --json` wrote"
+            revision = stack.enter_context(checked_out(project, against, otherwise))
         with quickly() if quick else nullcontext():
             sweeps, failures = collect.load_sweeps(project, files)
             with prints_to_stderr():
@@ -119,6 +124,8 @@ def bench(
             is_quick=quick,
             on_run=lambda run: console.note(f"run {run} of {wanted}, in a process of its own"),
         )
+    if not quick and env.simulation() is None:
+        _keep(measured, project)
     comparisons = compare.compare(measured, known, allowed) if known is not None and known.samples else []
 
     if json:
@@ -161,6 +168,16 @@ def bench(
         )
     if measured.failures or slower:
         raise typer.Exit(1)
+
+
+def _keep(measured: Report, project: Project) -> None:
+    """Keep the last times for `kjit list`; a project that cannot be written to has none."""
+    from kjit.bench import last
+
+    try:
+        last.keep(measured, project)
+    except OSError as error:
+        console.note(f"`kjit list` will not show these times: {error}")
 
 
 def _run(sweeps: list[Sweep]) -> Report:

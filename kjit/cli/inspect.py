@@ -143,7 +143,7 @@ def _then(project: Project, op: str, against: str, targets: Sequence[Target], va
     path = Path(against)
     if path.is_file():
         return inspection.code_in_file(path)
-    with checked_out(project, against) as revision:
+    with checked_out(project, against, "--against takes a file, too") as revision:
         revision.project.check_ops([op])
         specs = declared_specs(revision.project, [op]).get(op, [])
         specs = [spec for spec in specs if "cuda" in spec.kinds and (variant is None or variant in spec.label)]

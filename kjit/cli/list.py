@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from kjit.cli import complete, console, text
 
 if TYPE_CHECKING:
+    from kjit.bench.last import LastBench
     from kjit.overview import OpSummary
     from kjit.project import Project
 
@@ -23,9 +25,10 @@ def list_ops(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """List the ops of the project: pattern, devices, dtypes, variants, and what is built of them.
+    """List the ops of the project: pattern, devices, dtypes, variants, what is built of them, and the last benchmark.
 
-    Built or stale is said for the CPU, the GPUs of this machine, and what else the cache has something for.
+    Built or stale is said for the CPU, the GPUs of this machine, and what else the cache has something for. The last
+    benchmark is the last point of the first table that `kjit bench` showed, for its first provider.
 
     Exit status 1: a wrapper cannot be imported.
     """
@@ -50,7 +53,10 @@ def list_ops(
 def _print(found: list[OpSummary]) -> None:
     from rich.markup import escape
 
-    table = text.table(("op", "pattern", "devices", "dtypes"), ("variants",), ("state",))
+    benched = any(each.last_bench is not None for each in found)
+    table = text.table(
+        ("op", "pattern", "devices", "dtypes"), ("variants",), ("state", *(["last bench"] if benched else []))
+    )
     for each in found:
         states = [
             f"{target.target} [{_COLORS[target.state]}]{target.state}[/]"
@@ -64,8 +70,18 @@ def _print(found: list[OpSummary]) -> None:
             ",".join(_SHORT.get(name, name) for name in each.dtypes) or "-",
             str(each.variants),
             "broken" if each.error is not None else ", ".join(states) or "-",
+            *([_last(each.last_bench)] if benched else []),
         )
     text.print_table(table)
+
+
+def _last(bench: LastBench | None) -> str:
+    if bench is None:
+        return "-"
+    from kjit.bench.report import number
+
+    share = "" if bench.share is None else f", {bench.share:.0%} of {bench.share_of}"
+    return f"{number(bench.us)} us{share} ({bench.when[:10]})"
 
 
 def _to_json(each: OpSummary, project: Project) -> dict[str, object]:
@@ -81,5 +97,6 @@ def _to_json(each: OpSummary, project: Project) -> dict[str, object]:
             for one in each.targets
         ],
         "files": [project.display(path) for path in each.files],
+        "last_bench": None if each.last_bench is None else asdict(each.last_bench),
         "error": each.error,
     }

@@ -35,8 +35,9 @@ def profile(
 ) -> None:
     """Profile one call of an op's benchmark with Nsight Compute: what limits it, in a dozen lines.
 
-    The full report is kept in .kjit/profile, for Nsight Compute's own window. Where the GPU's counters may not be read,
-    PyTorch's profiler tells the launch and the benchmark its time.
+    The full report is kept in .kjit/profile, for Nsight Compute's own window, with a picture of the roofline where
+    matplotlib is installed. Where the GPU's counters may not be read, PyTorch's profiler tells the launch and the
+    benchmark its time.
     """
     from kjit import profiling
     from kjit.bench import collect
@@ -75,6 +76,9 @@ def profile(
     for launch in launches:
         for line in profiling.describe_launch(launch):
             console.say(line)
+    picture = folder / f"{op}-roofline.png"
+    if profiling.draw_roofline(chosen.label, launches, picture):
+        console.say(f"roofline: {text.path(picture)}")
     console.say(f"report: {text.path(report)}")
 
 

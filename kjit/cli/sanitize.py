@@ -18,6 +18,7 @@ from kjit.errors import KjitError, ToolchainError, UsageError
 
 if TYPE_CHECKING:
     from kjit.build.artifact import Artifact
+    from kjit.build.plan import Collected
     from kjit.project import Project
     from kjit.sanitizing import Finding, Lines, Run
     from kjit.spec import Variant
@@ -56,6 +57,7 @@ def sanitize(
     Exit status 1: there is a mistake, a test failed, or the time was not enough.
     """
     from kjit import sanitizing
+    from kjit.build import plan
     from kjit.cli.test import find_tests
     from kjit.project import find_project, keep_folder
     from kjit.runtime import gpus
@@ -66,9 +68,11 @@ def sanitize(
             raise UsageError(f"'{name}' is no tool.", hint=f"the tools are {', '.join(sanitizing.TOOLS)}")
     project = find_project()
     files = find_tests(project, ops or [])
+    collected = plan.collect_quickly(project, ops or [file.stem.removeprefix("test_") for file in files])
+    wanted = _with_kernels(collected, are_named=bool(ops))
+    files = [file for file in files if file.stem.removeprefix("test_") in wanted]
     if importlib.util.find_spec("pytest") is None:
         raise KjitError(f"pytest is not installed for {sys.executable}.", hint="pip install pytest")
-    wanted = list(ops or [file.stem.removeprefix("test_") for file in files])
     found = gpus.visible_gpus()
     simulated = sim or env.simulation() is not None or not found
     if simulated and tool:
@@ -80,7 +84,7 @@ def sanitize(
         console.note("There is no GPU here: the simulator looks for mistakes in CUDA kernels.")
     folder = keep_folder(project, "sanitize")
     environment = _environment(project, simulated=simulated)
-    built = _build(project, wanted, simulated=simulated)
+    built = _build(collected, wanted, simulated=simulated)
     kernels = _kernels(built)
     name = "-".join(wanted) if len(wanted) <= 3 else f"{len(wanted)}-ops"
     runs: list[Run] = []
@@ -105,6 +109,27 @@ def sanitize(
         console.print_json([_to_json(run) for run in runs])
     if any(run.findings or run.failed or run.timed_out or run.status for run in runs):
         raise typer.Exit(1)
+
+
+def _with_kernels(collected: Collected, *, are_named: bool) -> list[str]:
+    """The ops that have a CUDA source, or declare nothing and may have one.
+
+    Raises:
+        UsageError: an op that was named has none, or no op has one.
+    """
+    declared: dict[str, bool] = {}
+    for op, specs in collected.modules:
+        declared[op] = declared.get(op, False) or any("cuda" in spec.kinds for spec in specs)
+    without = [op for op, has_kernel in declared.items() if not has_kernel]
+    wanted = [op for op in (*declared, *collected.without, *(op for op, _ in collected.failures)) if op not in without]
+    if without and (are_named or not wanted):
+        raise UsageError(
+            f"no CUDA source: {', '.join(without)}; and the sanitizers look at CUDA kernels.",
+            hint="kjit list shows which ops have one",
+        )
+    if without:
+        console.note(f"without a CUDA source: {', '.join(without)}")
+    return list(dict.fromkeys(wanted))
 
 
 def _require_sanitizer() -> None:
@@ -144,18 +169,17 @@ def _lines(built: Sequence[Built]) -> Lines | None:
         return None
 
 
-def _build(project: Project, ops: Sequence[str], *, simulated: bool) -> list[Built]:
-    """Build what the tests load."""
-    from kjit.build import plan
+def _build(collected: Collected, ops: Sequence[str], *, simulated: bool) -> list[Built]:
+    """Build what the tests of `ops` load."""
     from kjit.build.store import Store
     from kjit.cli.build import build_variants, print_errors
     from kjit.cli.test import targets_of_tests
     from kjit.runtime.declared import variants_of
 
-    collected = plan.collect_quickly(project, ops)
     print_errors(error for _, error in collected.failures)
-    targets = targets_of_tests(collected.specs(), "sim-check" if simulated else None)
-    variants = [each for spec in collected.specs() for each in variants_of(spec, targets)]
+    specs = list(dict.fromkeys(spec for op, found in collected.modules if op in ops for spec in found))
+    targets = targets_of_tests(specs, "sim-check" if simulated else None)
+    variants = [each for spec in specs for each in variants_of(spec, targets)]
     outcomes = build_variants(variants, Store.open(), None, verbose=False, to_ship=False)[0] if variants else []
     failures = [outcome.error for outcome in outcomes if outcome.error is not None]
     print_errors(failures)

@@ -353,6 +353,22 @@ def test_an_unknown_revision_is_wrong_usage(bench: Callable[..., Done], set_spee
     assert bench("--against", "HEAD", "--baseline", "x.json").status == 2
 
 
+def test_a_project_that_is_not_under_git_is_told_of_reports(bench: Callable[..., Done], project: Path) -> None:
+    done = bench("scale", "--against", "HEAD")
+    assert (done.status, f"{project} is not under git" in done.err) == (2, True)
+    assert "hint: --baseline takes a report" in done.err
+
+
+def test_the_last_time_is_kept_for_kjit_list_but_not_of_a_quick_run(bench: Callable[..., Done], project: Path) -> None:
+    def kept() -> list[str]:
+        return sorted(path.name for path in (project / ".kjit" / "bench").glob("*"))
+
+    bench("--quick")
+    assert kept() == []
+    bench("scale")
+    assert kept() == ["scale.json"]
+
+
 def test_what_cannot_be_measured_in_a_revision_is_said(
     bench: Callable[..., Done], set_speed: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,17 @@ def test_an_op_is_not_built_then_built_then_stale(kjit: Kjit, project: Path) -> 
     assert row.split() == ["answer", "-", "cpu", "-", "2", "cpu", "stale"]
 
 
+def test_the_last_benchmark_is_shown_beside_what_is_built(kjit: Kjit, project: Path) -> None:
+    (project / ".kjit" / "bench").mkdir(parents=True)
+    bench = {"when": "2026-11-27T07:00:00+00:00", "device": "NVIDIA H100", "point": "answer: n=1, kjit", "us": 706.7}
+    bench |= {"share": 0.9, "share_of": "peak bandwidth"}
+    (project / ".kjit" / "bench" / "answer.json").write_text(json.dumps(bench))
+    assert listed(kjit)["answer"]["last_bench"] == bench
+    header, row = kjit("list").stdout.splitlines()
+    assert header.endswith("last bench")
+    assert row.endswith("707 us, 90% of peak bandwidth (2026-11-27)")
+
+
 def test_what_kjit_new_wrote_is_told(kjit: Kjit) -> None:
     kjit("new", "bump_", "x: mut T[...], amount: const int = 1", "--dtypes", "int32,bf16", "--device", "cuda,cpu")
     op = listed(kjit)["bump_"]

@@ -12,10 +12,8 @@ import pytest
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
 _RIGHT = """
-from kernels.answer import _module
-
 def test_answer():
-    assert _module(1, device="cpu").answer() == 42
+    assert True
 """
 _WRONG = """
 import time
@@ -34,7 +32,8 @@ def test_hangs():
 
 @pytest.fixture
 def tested(project: Path) -> Path:
-    """The test file of `answer`."""
+    """The test file of `answer`, which declares nothing that would have to be built."""
+    (project / "kernels" / "answer.py").write_text("")
     (project / "tests").mkdir()
     file = project / "tests" / "test_answer.py"
     file.write_text(_RIGHT)
@@ -82,6 +81,24 @@ def test_wrong_usage(kjit: Kjit, tested: Path, arguments: tuple[str, ...], said:
     assert tested.is_file()
     done = kjit("sanitize", *arguments)
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_an_op_without_a_cuda_source_is_refused_when_it_is_named_and_left_out_else(
+    kjit: Kjit, add: Callable[[str], None], project: Path
+) -> None:
+    add("other")
+    (project / "tests").mkdir()
+    for op in ("answer", "other"):
+        (project / "tests" / f"test_{op}.py").write_text(_RIGHT)
+    for named in (("other",), ()):
+        done = kjit("sanitize", "--sim", *named)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "no CUDA source: " in done.stderr
+    kjit("new", "scale", "x: T[N] -> out: T[N]", "--pattern", "minimal", "--dtypes", "fp32", "--device", "cuda")
+    done = kjit("sanitize", "--sim", "-k", "agrees and 33")
+    assert (done.returncode, "sim-check: nothing found" in done.stdout) == (0, True), done.stderr
+    assert "without a CUDA source: answer, other\n" in done.stderr
+    assert "sim-check: tests/test_scale.py\n" in done.stderr
 
 
 def test_no_test_at_all_is_a_failure(kjit: Kjit, tested: Path) -> None:

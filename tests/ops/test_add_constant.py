@@ -32,4 +32,5 @@ class TestAddConstant(
     shape = (1001,)
     shapes = (*kjit.testing.boundary_shapes((None,)), (), (3, 5, 7), (2, 0, 3))
     in_place = ("x", "out")
+    kernels = kjit.testing.Kernels(spills=False)
     huge_shape = (2**31 + 11,)
