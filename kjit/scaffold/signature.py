@@ -717,7 +717,7 @@ class _Parser:
             if not self.takes(","):
                 break
         token, after = self.token, self.tokens[min(self.next + 1, len(self.tokens) - 1)]
-        is_next = token.kind in ("name", "number", "ellipsis")
+        is_next = token.kind in ("name", "number", "ellipsis") and token.text != "strided"
         is_fixed = token.kind in (":", "=") and after.kind == "number"
         if token.kind in "+-*/" or is_fixed or (is_next and dimensions and self.is_glued()):
             raise self.advise(computed_dimension(self.text, token.column), token.column)

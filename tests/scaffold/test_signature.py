@@ -425,6 +425,7 @@ def followed(text: str, error: SignatureError) -> Signature:
         ('x: T["N"] -> out: T["N"]', "not quoted", "write N"),
         ('"x: T[N] -> out: T[N]"', "quotes of its own", "leave them out"),
         ("x: T[B x D] -> out: T[B, D]", "',' or ']'", "separate dimensions with ','"),
+        ("x: T[B, 2*D strided -> out: T[B, D]", "found 'strided'", "T[B, 2*D]"),
         ("x: T[N], a: float = 1.0f -> out: T[N]", "found 'f'", "no suffix: a: float = 1.0"),
         ("x: T[N], a: float = math.pi -> out: T[N]", "not calculated", "the value itself"),
         ('x: T[N], a: float = "1" -> out: T[N]', "not quoted", "write 1"),
