@@ -147,12 +147,19 @@ template <typename Rules, typename Math, typename... Elements>
     return total;
   } else if constexpr (CombinesAll<Total>) {
     constexpr std::int64_t kPart = 128, kSmaller = 32;
-    Total total{};
+    constexpr int kParts = 16;  // in a group: a total of many parts rounds what few add to it
+    Total total{}, group{};
     std::int64_t first = 0;
-    for (; first + kPart <= row_size; first += kPart) {
+    for (int parts = 0; first + kPart <= row_size; first += kPart) {
       const std::integral_constant<std::int64_t, kPart> size;
-      total = total.combine(total_of_part<Rules, kPart>(math, first, size, elements...));
+      group = group.combine(total_of_part<Rules, kPart>(math, first, size, elements...));
+      if (++parts == kParts) {
+        total = total.combine(group);
+        group = Total{};
+        parts = 0;
+      }
     }
+    total = total.combine(group);
     const std::int64_t left = row_size - first;
     if (left > kSmaller) {
       total = total.combine(total_of_part<Rules, kPart>(math, first, left, elements...));
