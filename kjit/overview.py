@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from typing import Literal
 
 from kjit.bench.last import LastBench, find_last
 from kjit.build import plan
-from kjit.build.store import Store
+from kjit.build.artifact import Artifact, read_artifact
+from kjit.build.store import Entry, Store
 from kjit.build.toolchain import gpu_archs
 from kjit.errors import UsageError
 from kjit.project import Project
@@ -90,10 +92,20 @@ def summarize(project: Project, ops: Sequence[str] = ()) -> list[OpSummary]:
     errors = {op: error.message for op, error in collected.failures}
     store = Store.open()
     in_cache: dict[str, set[str]] = {}
+    wanted = {spec.name for _, found in collected.modules for spec in found}
     for entry in store.entries():
-        in_cache.setdefault(entry.op, set()).add(entry.target)
+        if entry.op in wanted and _is_of(project, entry):
+            in_cache.setdefault(entry.op, set()).add(entry.target)
     here = [Target("cpu"), *map(Target.cuda, gpu_archs())]
     return [_summarize(project, op, specs.get(op, []), errors.get(op), store, in_cache, here) for op in names]
+
+
+def _is_of(project: Project, entry: Entry) -> bool:
+    """Whether an artifact was built in this project, and not in another that has an op of this name."""
+    artifact = read_artifact(entry.path)
+    return isinstance(artifact, Artifact) and f"{os.path.realpath(artifact.project)}/".startswith(
+        f"{os.path.realpath(project.root)}/"
+    )
 
 
 def _summarize(

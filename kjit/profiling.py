@@ -144,10 +144,10 @@ def choose_point(sweeps: Sequence[Sweep], text: str | None = None) -> Point:
     if text is None:
         return [point for point in points if point.sweep is points[0].sweep][-1]
     words = text.replace(",", " ").split()
-    known = [{f"{name}={value}" for name, value in plain(point.args).items()} for point in points]
-    found = [point for point, has in zip(points, known, strict=True) if has.issuperset(words)]
+    known = [[f"{name}={value}" for name, value in plain(point.args).items()] for point in points]
+    found = [point for point, has in zip(points, known, strict=True) if set(has).issuperset(words)]
     if not found:
-        names = sorted({each for has in known for each in has})
+        names = list(dict.fromkeys(each for has in known for each in has))
         raise UsageError(f"the benchmark has no point with {text}.", hint=f"there is {', '.join(names[:12])}")
     return found[-1]
 

@@ -625,7 +625,8 @@ class Store:
         return found
 
     def _why_not(self, key: Key) -> str:
-        """Why there is no artifact of this key: what differs from the last one of the same variant."""
+        """Why there is no artifact of this key: what differs from the last one of the same variant of this project."""
+        project = _project_of(key)
         op_folder = Path(self._folder(key)).parent
         newest: Artifact | None = None
         label = key.variant.spec.label
@@ -636,7 +637,8 @@ class Store:
                 artifact = read_artifact(key2.path)
                 if isinstance(artifact, Artifact):
                     _labels[key1.path] = artifact.label
-                    if artifact.label == label and (newest is None or artifact.used > newest.used):
+                    is_same = artifact.label == label and artifact.project == project
+                    if is_same and (newest is None or artifact.used > newest.used):
                         newest = artifact
         if newest is None:
             return "it was never built here"

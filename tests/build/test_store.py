@@ -82,6 +82,14 @@ class TestFind:
         Path(spec.cpp_files[0]).write_text("changed")
         assert reason_for_a_miss(store, key_of(spec)) == "csrc/answer.cpp changed"
 
+    def test_an_op_of_this_name_in_another_project_explains_no_miss(
+        self, store: Store, key: Key, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        publish(store, key)
+        other = answer_op(tmp_path / "another")
+        Path(other.cpp_files[0]).write_text("another")
+        assert reason_for_a_miss(store, key_of(other)) == "it was never built here"
+
     def test_a_miss_names_the_changed_header(self, store: Store, key: Key, spec: Spec) -> None:
         publish(store, key)
         Path(spec.cpp_files[0]).with_suffix(".h").write_text("changed")
