@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +58,8 @@ def watch(
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")])
     )
-    standby = Standby("kjit.cli.watch:do_round", _IMPORTS, environment)
+    plugins = (each.module for each in metadata.entry_points(group="pytest11"))
+    standby = Standby("kjit.cli.watch:do_round", (*_IMPORTS, *dict.fromkeys(plugins)), environment)
     watcher = watching.Watcher(project.root)
     state: dict[str, Any] = {"artifacts": {}, "failed": [], "times": {}}
     changed: list[Path] = []
@@ -184,6 +186,7 @@ def _test(project: Project, files: Sequence[Path]) -> int:
     quick = f"not ({' or '.join(_LONG)})"
     shown = [text.path(path) for path in files]
     options = ["-x", "-q", "--no-header", "--tb=short", "--ff", "-k", quick, "-p", "no:warnings"]
+    options += ["-p", "no:unraisableexception"]  # for which pytest collects garbage, and of large modules there is much
     return int(pytest.main([*options, *shown]))
 
 
