@@ -11,8 +11,7 @@ preprocessor's line markers go on saying which line is where, so that errors nam
 **The device half** keeps the host's functions, because what they launch says which kernels are instantiated: NVRTC then
 has every kernel in its cubin without being told a name. It takes host functions in system headers only, so every line
 is marked as a system header's, but for the bodies of the op's own device code. Functions that are `constexpr` may be
-called by kernels (nvcc's `--expt-relaxed-constexpr`), and are marked for both sides. The builtin of GCC that makes
-integer packs is one that NVRTC lacks; kjit_rtc/device.h has a template for it.
+called by kernels (nvcc's `--expt-relaxed-constexpr`), and are marked for both sides.
 
 **The host half** has kernels and device functions as declarations. What launches a kernel takes its address: an
 undefined symbol of the object, which kernels_object.py defines. A launch in angle brackets becomes a call.
@@ -67,9 +66,6 @@ _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
 _LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
 _BOTH = "__host__ __device__ "
 
-# libstdc++'s two uses of `__integer_pack`.
-_INDEX_PACK = re.compile(r"_Index_tuple\s*<\s*__integer_pack\s*\(_Num\)\s*\.\.\.\s*>")
-_INTEGER_PACK = re.compile(r"integer_sequence\s*<\s*_Tp\s*,\s*__integer_pack\s*\((?:_Num|_Tp\(_Num\))\)\s*\.\.\.\s*>")
 # What the C library gives functions as their names in it.
 _ALIAS = re.compile(r'__asm__ ?\("" "\w+"\)')
 # Where CUDA's C++ library takes NVRTC to have no other one.
@@ -80,8 +76,6 @@ _TUPLES = re.compile(
 
 def device_half(unit: str) -> str:
     """The preprocessed `unit` as NVRTC takes it."""
-    unit = _INDEX_PACK.sub("typename ::kjit_rtc::Indices<_Index_tuple, _Num>::type", unit)
-    unit = _INTEGER_PACK.sub("typename ::kjit_rtc::Integers<integer_sequence, _Tp, _Num>::type", unit)
     unit = _ALIAS.sub("", unit)
     if "tuple_size;" in unit:
         unit = _TUPLES.sub(r"\1", unit)

@@ -109,12 +109,3 @@ class TestDeviceHalf:
     )
     def test_other_constants_stay_as_they_are(self, code: str) -> None:
         assert device_half(code) == code
-
-    def test_integer_packs_are_made_by_templates(self) -> None:
-        unit = (
-            "using a = integer_sequence<_Tp, __integer_pack(_Num)...>; using b = _Index_tuple<__integer_pack(_Num)...>;"
-        )
-        assert device_half(unit) == (
-            "using a = typename ::kjit_rtc::Integers<integer_sequence, _Tp, _Num>::type; "
-            "using b = typename ::kjit_rtc::Indices<_Index_tuple, _Num>::type;"
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ import kjit.ops
 from kjit.build import two_halves
 from kjit.build.compile import Built, compile_variant
 from kjit.build.cuda import find_cuda
+from kjit.build.device_compiler import compile_half
 from kjit.build.key import Key
 from kjit.build.nvrtc import WRAPPED, OnlyNvccError, find_nvrtc, nvrtc_options
 from kjit.build.toolchain import Toolchain, find_cxx, kjit_include
@@ -297,6 +299,23 @@ class TestToolkit:
         monkeypatch.setenv("KJIT_CUDA_COMPILER", "clang")
         with pytest.raises(UsageError, match="KJIT_CUDA_COMPILER is 'clang'"):
             Toolchain.for_target(TARGET)
+
+
+def test_libraries_are_told_which_builtins_nvrtc_has(tmp_path: Path) -> None:
+    nvrtc = Toolchain.for_target(TARGET).nvrtc
+    assert nvrtc is not None
+    told = re.findall(r"KJIT_RTC_HAS_(\w+) 1\n", (kjit_include() / "kjit_rtc" / "device.h").read_text())
+    lacked = ["__is_convertible", "__is_same", "__reference_converts_from_temporary", "__is_pointer"]
+    conditions = [*(f"!__has_builtin({name})" for name in told), *(f"__has_builtin({name})" for name in lacked)]
+    (tmp_path / "unit.cu").write_text("".join(f"#if {each}\n#error {each}\n#endif\n" for each in conditions))
+    done, said = compile_half(
+        str(nvrtc.library),
+        str(nvrtc.builtins),
+        str(tmp_path / "unit.cu"),
+        str(tmp_path / "unit.cubin"),
+        ["--std=c++20"],
+    )
+    assert done, said
 
 
 class TestFlags:

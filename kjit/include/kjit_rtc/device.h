@@ -5,6 +5,35 @@
 // declared, because it has to be read; it is never compiled here.
 
 #pragma once
+#pragma GCC system_header
+
+// What libraries ask the preprocessor's compiler, and NVRTC answers: of 12.8 and of 13.0, which are alike.
+#undef __has_builtin
+#define __has_builtin(name) KJIT_RTC_HAS_##name
+#define KJIT_RTC_HAS___add_lvalue_reference 1
+#define KJIT_RTC_HAS___add_pointer 1
+#define KJIT_RTC_HAS___add_rvalue_reference 1
+#define KJIT_RTC_HAS___builtin_addressof 1
+#define KJIT_RTC_HAS___builtin_assume_aligned 1
+#define KJIT_RTC_HAS___builtin_bit_cast 1
+#define KJIT_RTC_HAS___builtin_is_constant_evaluated 1
+#define KJIT_RTC_HAS___builtin_source_location 1
+#define KJIT_RTC_HAS___decay 1
+#define KJIT_RTC_HAS___has_unique_object_representations 1
+#define KJIT_RTC_HAS___is_aggregate 1
+#define KJIT_RTC_HAS___is_function 1
+#define KJIT_RTC_HAS___make_signed 1
+#define KJIT_RTC_HAS___make_unsigned 1
+#define KJIT_RTC_HAS___remove_all_extents 1
+#define KJIT_RTC_HAS___remove_const 1
+#define KJIT_RTC_HAS___remove_cv 1
+#define KJIT_RTC_HAS___remove_cvref 1
+#define KJIT_RTC_HAS___remove_extent 1
+#define KJIT_RTC_HAS___remove_pointer 1
+#define KJIT_RTC_HAS___remove_reference 1
+#define KJIT_RTC_HAS___remove_reference_t 1
+#define KJIT_RTC_HAS___remove_volatile 1
+#define KJIT_RTC_HAS___make_integer_seq 1  // below
 
 // Built in.
 #define __COMMON_FUNCTIONS_H__
@@ -34,9 +63,6 @@
 #define __VECTOR_TYPES_H__
 #define CU_UUID_HAS_BEEN_DEFINED
 
-// From GCC 14 on its library can do without most of the builtins that it has for type traits.
-#define _GLIBCXX_DO_NOT_USE_BUILTIN_TRAITS
-
 // Words of GCC's that NVRTC does not know.
 #if __GNUC__ >= 13  // before it, the C library defines them
 #define _Float32 float
@@ -51,11 +77,9 @@
 #define __alignof alignof
 #define __alignof__ alignof
 #define __null 0
+#define __make_integer_seq ::kjit_rtc::Integers
 #define __is_same(...) (::kjit_rtc::is_same<__VA_ARGS__>)
-#define __is_layout_compatible(...) false
-#define __is_pointer_interconvertible_base_of(...) false
-#define __builtin_is_pointer_interconvertible_with_class(...) false
-#define __builtin_is_corresponding_member(...) false
+#define __builtin_constant_p(...) false
 #define __builtin_huge_valf() __builtin_bit_cast(float, 0x7f800000u)
 #define __builtin_huge_val() __builtin_bit_cast(double, 0x7ff0000000000000ull)
 #define __builtin_huge_vall() static_cast<long double>(__builtin_huge_val())
@@ -180,19 +204,9 @@ template <template <typename T, T...> typename To, typename T, T... kValues>
 struct Named<To, Sequence<T, kValues...>> {
   using type = To<T, kValues...>;
 };
-template <template <unsigned long...> typename To, typename From>
-struct NamedSizes;
-template <template <unsigned long...> typename To, unsigned long... kValues>
-struct NamedSizes<To, Sequence<unsigned long, kValues...>> {
-  using type = To<kValues...>;
-};
-
-/// `To<T, 0, 1, ..., kCount - 1>`: libstdc++'s `__integer_pack`.
+/// `To<T, 0, 1, ..., kCount - 1>`.
 template <template <typename T, T...> typename To, typename T, T kCount>
-using Integers = Named<To, typename Counted<T, static_cast<unsigned long>(kCount)>::type>;
-/// `To<0, 1, ..., kCount - 1>`.
-template <template <unsigned long...> typename To, unsigned long kCount>
-using Indices = NamedSizes<To, typename Counted<unsigned long, kCount>::type>;
+using Integers = typename Named<To, typename Counted<T, static_cast<unsigned long>(kCount)>::type>::type;
 
 }  // namespace kjit_rtc
 
