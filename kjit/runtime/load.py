@@ -206,7 +206,11 @@ def jit(
                     unusable.explain(f"'{name}'", _named_arguments(fn, call_args, call_kwargs))
                 raise
 
-        return call
+        if env.record_folder() is None:
+            return call
+        from kjit.runtime.recording import recorded
+
+        return recorded(call, "jit")
 
     return decorate
 

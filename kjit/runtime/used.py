@@ -66,7 +66,7 @@ def record(file: str, variant: Variant, declared: Declared | None, wrapper: str 
         if declared is None:
             raise TypeError
         line["op"] = f"{declared.module}:{declared.function}"
-        line["values"] = {name: _to_json(value) for name, value in declared.values.items()}
+        line["values"] = {name: to_json(value) for name, value in declared.values.items()}
     except TypeError:  # a value that has no form here: its Spec says what came of it
         line.pop("op", None)
         line["spec"] = {field: getattr(variant.spec, field) for field in variant.spec._fields}
@@ -166,7 +166,7 @@ def spec_of(declared: Declared) -> Spec:
         ) from None
 
 
-def _to_json(value: object) -> object:
+def to_json(value: object) -> object:
     """A value as JSON has it.
 
     Raises:
@@ -175,14 +175,14 @@ def _to_json(value: object) -> object:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is tuple:
-        return {"tuple": [*map(_to_json, value)]}
+        return {"tuple": [*map(to_json, value)]}
     if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
         return {"dtype": str(value).removeprefix("torch.")}
     raise TypeError(type(value))
 
 
 def from_json(value: Any) -> object:
-    """What `_to_json` was given.
+    """What `to_json` was given.
 
     Raises:
         ValueError: nothing of that form is written here.
