@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import kjit
 from kjit import env
+from kjit.runtime.load import mode
 
 if TYPE_CHECKING:
     import torch
@@ -245,6 +246,7 @@ class Recorder:
             "arguments": described,
             "memories": memories.sizes(),
             "captured": _is_capturing(),
+            "simulated": (mode() or env.simulation()) is not None,
             "written_by": {
                 "kjit": kjit.__version__,
                 **_machine(memories.device()),

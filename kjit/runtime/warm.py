@@ -72,16 +72,16 @@ class Warmed(NamedTuple):
             NotPrebuiltError: something is missing.
             KjitError: something has failed.
         """
-        lacking = [each for each in self.variants if each.error is not None]
-        if not lacking:
+        errors = [each.error for each in self.variants if each.error is not None]
+        if not errors:
             return
-        what = f"{len(lacking)} of {len(self.variants)} variants are not loaded:"
-        if len(self.variants) == 1:
-            what = "the variant is not loaded:"
         kind = kjit.NotPrebuiltError if self.of("missing") else kjit.KjitError
-        lines = [f"\n  {each.label}: {each.error.message}" for each in lacking if each.error is not None]
-        hints = dict.fromkeys(each.error.hint for each in lacking if each.error is not None and each.error.hint)
-        raise kind(what + "".join(lines), hint="; ".join(hints) or None)
+        what = f"{len(errors)} of {len(self.variants)} variants are not loaded:"
+        hints = list(dict.fromkeys(error.hint for error in errors if error.hint is not None))
+        more = f", and so on for {len(hints) - 1} more" if len(hints) > 1 else ""
+        raise kind(
+            "".join([what, *(f"\n  {error.message}" for error in errors)]), hint=hints[0] + more if hints else None
+        )
 
     def __str__(self) -> str:
         counts = {state: len(self.of(state)) for state in ("loaded", "compiled", "missing", "failed")}
@@ -138,7 +138,7 @@ def warm(
     warmed = Warmed(tuple(_load_all(wanted, jobs)), time.perf_counter() - began)
     for each in warmed.variants:
         if each.error is not None:
-            _log.error("kjit.warm: %s is not loaded: %s", each.label, each.error)
+            _log.error("kjit.warm: %s", each.error)
     _log.info("kjit.warm: %s", warmed)
     return warmed
 

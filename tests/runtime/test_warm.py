@@ -108,7 +108,7 @@ def test_without_compiling_the_rest_is_loaded_and_what_is_missing_is_told(
     warmed = kjit.warm(package, bundle=tmp_path / "prebuilt")
     assert [each.state for each in warmed.variants] == ["loaded", "missing"]
     assert warmed.of("missing") == ["answer<2> cpu"]
-    assert "answer<2> cpu is not loaded" in caplog.text
+    assert "kjit.warm: answer<2> cpu is not built" in caplog.text
     with pytest.raises(
         kjit.NotPrebuiltError, match=r"1 of 2 variants(.|\n)*answer<2> cpu is not built(.|\n)*kjit build"
     ):
