@@ -5,7 +5,8 @@
 All sides add a constant to one int32 element with the output given, so that the call is all that there is to measure:
 the wrapper (`kjit.torch_op` over a declared op), the raw export, `torch.add(out=)`, and a `torch.library.custom_op`
 around the raw export. The wrapper twice: as it is after a compile or `kjit build`, and as it is where nothing was
-compiled and all that it does is Python (kjit/runtime/native.py). CPU tensors, and CUDA tensors where there is a GPU
+compiled and all that it does is Python (kjit/runtime/native.py). And once more, defined while calls are recorded
+(`KJIT_RECORD`): of these calls all but the first are known already. CPU tensors, and CUDA tensors where there is a GPU
 (launches are asynchronous: what is measured is the CPU's part). Each in two modes: as PyTorch starts, and in
 `torch.inference_mode()`, as models are served.
 """
@@ -13,6 +14,11 @@ compiled and all that it does is Python (kjit/runtime/native.py). CPU tensors, a
 from __future__ import annotations
 
 import argparse
+import atexit
+import functools
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -21,6 +27,7 @@ import common
 import torch
 
 import kjit
+from kjit import env
 from kjit.build import eager_calls
 from kjit.runtime import native
 
@@ -87,10 +94,16 @@ def _compare(device: str, repeat: int) -> None:
     def python_call() -> None:
         add_constant(src, out=out)
 
+    recorded = _recorded()
+
+    def recorded_call() -> None:
+        recorded(src, out=out)
+
     sides = {
         "raw export": export_call,
         "kjit wrapper": wrapper_call,
         "kjit wrapper, Python": python_call,
+        "kjit wrapper, recorded": recorded_call,
         "torch.add(out=)": torch_call,
         "torch.library.custom_op": custom_call,
     }
@@ -108,8 +121,20 @@ def _compare(device: str, repeat: int) -> None:
             medians = common.alternate({name: lambda c=call: timed(c) for name, call in sides.items()}, repeat)
         title = f"{device}, {mode.__name__}: CPU time a call"
         common.print_sides(title, medians, "us", "torch.add(out=)")
-        for name in ("kjit wrapper", "kjit wrapper, Python"):
+        for name in ("kjit wrapper", "kjit wrapper, Python", "kjit wrapper, recorded"):
             print(f"  {name}: {medians[name] - medians['raw export']:.3f} us over the raw export")
+
+
+@functools.cache
+def _recorded() -> Callable[..., torch.Tensor]:
+    """The wrapper, as it is in a process that records calls."""
+    folder = tempfile.mkdtemp(prefix="kjit-recorded-")
+    atexit.register(shutil.rmtree, folder)
+    os.environ[env.RECORD] = folder
+    try:
+        return kjit.torch_op("kjit_benchmarks::recorded", outputs=torch.empty_like)(add_constant.__wrapped__)
+    finally:
+        del os.environ[env.RECORD]
 
 
 def _time(call: Callable[[], None], device: str) -> float:

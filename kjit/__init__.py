@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kjit.runtime.load import stats as stats
     from kjit.runtime.once import cache_once as cache_once
     from kjit.runtime.torch_op import torch_op as torch_op
+    from kjit.runtime.warm import warm as warm
     from kjit.spec import CudaArch as CudaArch
     from kjit.spec import Spec as Spec
     from kjit.spec import Target as Target
@@ -57,6 +58,7 @@ _HOMES = {
     "product": "kjit.runtime.declared",
     "stats": "kjit.runtime.load",
     "torch_op": "kjit.runtime.torch_op",
+    "warm": "kjit.runtime.warm",
 }
 _SUBMODULES = ("benchmark", "testing")
 

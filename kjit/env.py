@@ -29,6 +29,10 @@ CPU_LEVEL = "KJIT_CPU_LEVEL"
 CPU_CACHE_BYTES = "KJIT_CPU_CACHE_BYTES"
 NO_COMPILE = "KJIT_NO_COMPILE"
 RECORD_VARIANTS = "KJIT_RECORD_VARIANTS"
+RECORD = "KJIT_RECORD"
+RECORD_VALUES = "KJIT_RECORD_VALUES"
+RECORD_EVERY = "KJIT_RECORD_EVERY"
+RECORD_MAX_SIZE = "KJIT_RECORD_MAX_SIZE"
 LOG = "KJIT_LOG"
 SIM = "KJIT_SIM"
 SIM_SEED = "KJIT_SIM_SEED"
@@ -79,6 +83,18 @@ VARIABLES: Mapping[str, str] = {
     ),
     RECORD_VARIANTS: (
         "A file to which each variant that is asked for is appended; `kjit build --from` builds what it lists."
+    ),
+    RECORD: (
+        "A folder to which calls of ops are written, one file for each distinct shape; `kjit replay` makes them again. "
+        "Read when ops are defined: set it before the program starts."
+    ),
+    RECORD_VALUES: (
+        "Set to 1, recorded calls have the values of their tensors too; or the names of the ops whose calls shall, "
+        "separated by commas."
+    ),
+    RECORD_EVERY: "A number: of each op every so many calls one is recorded, whether its shape is new or not.",
+    RECORD_MAX_SIZE: (
+        "How large the folder of recorded calls may get, like `5G` or `500M`; 1G by default. Then no more are recorded."
     ),
     SIM: (
         "Set to 1, CUDA kernels without a CPU kernel beside them run in the simulator when they are called with CPU "
@@ -151,13 +167,20 @@ def cache_max_size() -> int | None:
         UsageError: it is not a size like 5G, 500M or 1.5GiB. The units are powers of 1024.
     """
     text = _get(CACHE_MAX_SIZE)
-    if not text or text.lower() in _FALSE:
-        return None
+    return None if not text or text.lower() in _FALSE else _size(CACHE_MAX_SIZE, text)
+
+
+def _size(name: str, text: str) -> int:
+    """The bytes that a variable names.
+
+    Raises:
+        UsageError: it is no size.
+    """
     import re
 
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
     if match is None:
-        raise kjit.UsageError(f"{CACHE_MAX_SIZE} is '{text}', which is no size.", hint="write it like 5G or 500M")
+        raise kjit.UsageError(f"{name} is '{text}', which is no size.", hint="write it like 5G or 500M")
     return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
 
 
@@ -222,6 +245,47 @@ def reports_compiles() -> bool:
 def variants_file() -> str | None:
     """The file to which variants are appended that are asked for (`KJIT_RECORD_VARIANTS`), or None."""
     return _get(RECORD_VARIANTS) or None
+
+
+def record_folder() -> Path | None:
+    """The folder to which calls are written (`KJIT_RECORD`), or None.
+
+    Raises:
+        UsageError: it starts with a `~user` that does not exist, or is relative to a folder that is gone.
+    """
+    text = _get(RECORD)
+    return None if not text or text.lower() in _FALSE else _path(RECORD, text)
+
+
+def record_values() -> list[str] | Literal["all"]:
+    """The ops whose calls are recorded with values (`KJIT_RECORD_VALUES`)."""
+    text = _get(RECORD_VALUES)
+    if text.lower() in _TRUE:
+        return "all"
+    return [] if text.lower() in _FALSE else split_list(text)
+
+
+def record_every() -> int | None:
+    """Of how many calls of an op one is recorded (`KJIT_RECORD_EVERY`); None: those of which none like it was.
+
+    Raises:
+        UsageError: it is no number, or less than 1.
+    """
+    text = _get(RECORD_EVERY)
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise kjit.UsageError(f"{RECORD_EVERY} is '{text}', and not a number of calls.", hint="write it like 1000")
+    return int(text)
+
+
+def record_max_size() -> int:
+    """How many bytes recorded calls may take (`KJIT_RECORD_MAX_SIZE`).
+
+    Raises:
+        UsageError: as for `cache_max_size`.
+    """
+    return _size(RECORD_MAX_SIZE, _get(RECORD_MAX_SIZE) or "1G")
 
 
 def log_level() -> LogLevel | None:

@@ -121,7 +121,13 @@ def forked() -> Iterator[Forks]:
 
 
 @pytest.fixture
-def answer_op() -> Callable[..., Spec]:
+def answer_op(answer_op_once: Callable[..., Spec]) -> Callable[..., Spec]:
+    """As `answer_op_once`."""
+    return answer_op_once
+
+
+@pytest.fixture(scope="session")
+def answer_op_once() -> Callable[..., Spec]:
     """A function that writes a small op into a project and returns its spec: `module.<name>()` is the header's number.
 
     The files are `<project>/csrc/<name>.cpp` and the header beside it, a minute old, as files mostly are.

@@ -32,6 +32,7 @@ from kjit.cli.mv import mv
 from kjit.cli.new import Command as NewCommand
 from kjit.cli.new import new
 from kjit.cli.profile import profile
+from kjit.cli.replay import replay_app
 from kjit.cli.rm import rm
 from kjit.cli.sanitize import sanitize
 from kjit.cli.test import Command as TestCommand
@@ -56,7 +57,7 @@ app = typer.Typer(
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
         # Without a value these options are None, and typer loads pydantic (60 ms) to make sure that None is no bool.
-        "default_map": {**_UNSET, "cache": {**_UNSET, "path": _UNSET, "size": _UNSET}},
+        "default_map": {**_UNSET, "cache": {**_UNSET, "path": _UNSET, "size": _UNSET}, "replay": _UNSET},
     },
 )
 app.command("init")(init)
@@ -70,6 +71,7 @@ app.command("build")(build)
 app.command("sanitize")(sanitize)
 app.command("profile")(profile)
 app.command("bench")(bench)
+app.add_typer(replay_app, name="replay")
 app.command("inspect")(inspect)
 app.command("clangd")(clangd)
 app.command("clean-cache")(clean_cache)

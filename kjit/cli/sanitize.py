@@ -79,11 +79,11 @@ def sanitize(
         why = "there is no GPU here" if not found else "the simulator was asked for"
         raise UsageError(f"--tool is for compute-sanitizer, and {why}.", hint="leave it out")
     if not simulated:
-        _require_sanitizer()
+        require_sanitizer()
     elif not sim and env.simulation() is None:
         console.note("There is no GPU here: the simulator looks for mistakes in CUDA kernels.")
     folder = keep_folder(project, "sanitize")
-    environment = _environment(project, simulated=simulated)
+    environment = environment_of(project, simulated=simulated)
     built = _build(collected, wanted, simulated=simulated)
     kernels = _kernels(built)
     name = "-".join(wanted) if len(wanted) <= 3 else f"{len(wanted)}-ops"
@@ -102,11 +102,11 @@ def sanitize(
         )
         runs.append(run)
         if not json:
-            _print(run, limit)
+            print_run(run, limit)
         if run.status in (4, 5) and not run.failed:
             raise KjitError(f"no test ran ({text.path(run.report)}).", hint="-k may leave all of them out")
     if json:
-        console.print_json([_to_json(run) for run in runs])
+        console.print_json([run_to_json(run) for run in runs])
     if any(run.findings or run.failed or run.timed_out or run.status for run in runs):
         raise typer.Exit(1)
 
@@ -132,7 +132,7 @@ def _with_kernels(collected: Collected, *, are_named: bool) -> list[str]:
     return list(dict.fromkeys(wanted))
 
 
-def _require_sanitizer() -> None:
+def require_sanitizer() -> None:
     from kjit.build.cuda_tools import find_tool
 
     try:
@@ -141,7 +141,7 @@ def _require_sanitizer() -> None:
         raise ToolchainError(error.message, hint=f"{error.hint}; `kjit sanitize --sim` does without") from None
 
 
-def _environment(project: Project, *, simulated: bool) -> dict[str, str]:
+def environment_of(project: Project, *, simulated: bool) -> dict[str, str]:
     """What the tests run with. The flag for nvcc is set for this process, too: it builds what they load."""
     if simulated:
         os.environ[env.SIM] = "check"
@@ -200,7 +200,7 @@ def _pytest(project: Project, files: Sequence[Path], tests: str | None) -> list[
     return [sys.executable, "-c", START_PYTEST, str(project.root), *options, *shown]
 
 
-def _print(run: Run, limit: float) -> None:
+def print_run(run: Run, limit: float) -> None:
     took = text.seconds(run.seconds)
     if run.findings:
         total = sum(each.count for each in run.findings)
@@ -238,7 +238,7 @@ def _sentence(each: Finding) -> str:
     return f"{kernel}{each.what}{where}{times}{example}"
 
 
-def _to_json(run: Run) -> dict[str, object]:
+def run_to_json(run: Run) -> dict[str, object]:
     return {
         "tool": run.tool,
         "findings": [asdict(each) for each in run.findings],

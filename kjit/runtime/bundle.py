@@ -82,20 +82,15 @@ class Lookup(NamedTuple):
 
 
 def find(variant: Variant, wrapper: str | None) -> Lookup:
-    """Look for the library of `variant` in the bundles beside its wrapper.
+    """Look for the library of `variant` in the bundles that its wrapper may have.
 
     Args:
-        wrapper: the path of the file that asks; None (a notebook) has no bundle.
+        wrapper: the path of the file that asks; None (a notebook) has none of its own.
     """
-    if wrapper is None or variant.target.is_simulated:
+    if variant.target.is_simulated:
         return Lookup(None, ())
-    if not os.path.isabs(wrapper):
-        try:
-            wrapper = os.path.abspath(wrapper)  # `__file__` is as it was named to runpy
-        except FileNotFoundError:
-            return Lookup(None, ())  # the current folder is gone, and what was beside the wrapper with it
     refusals: list[Refusal] = []
-    for folder in bundle_folders(os.path.dirname(wrapper)):
+    for folder in bundle_folders(wrapper):
         try:
             status = os.stat(f"{folder}/{INDEX}")
         except OSError:
@@ -238,7 +233,7 @@ def _open_to_others(folder: str, index: os.stat_result) -> str | None:
 def _weakness(status: os.stat_result, package: os.stat_result) -> str | None:
     """As `folders.weakness`, where whoever can change the folder of the package is trusted."""
     trusted = 0
-    if package.st_mode & stat.S_IWOTH:
+    if package.st_mode & stat.S_IWOTH and not package.st_mode & stat.S_ISVTX:
         trusted = stat.S_IWOTH | stat.S_IWGRP
     elif status.st_gid == package.st_gid:
         trusted = package.st_mode & stat.S_IWGRP

@@ -140,8 +140,22 @@ def module(
 
 def declared_in(names: Mapping[str, object]) -> list[DeclaredModule[Any]]:
     """The declared ops among the variables of a module."""
-    functions = [value for value in names.values() if isinstance(value, FunctionType)]
-    return [cast("DeclaredModule[Any]", value) for value in functions if _MARK in value.__dict__]
+    return [value for value in names.values() if is_declared(value)]
+
+
+def is_declared(value: object) -> TypeIs[DeclaredModule[Any]]:
+    """Whether a value is a declared op."""
+    return isinstance(value, FunctionType) and _MARK in value.__dict__
+
+
+def values_of(declared: DeclaredModule[Any]) -> list[dict[str, Any]]:
+    """The values of the variants that a declared op is built for ahead of use."""
+    return [dict(values) for values in cast("Any", declared).__dict__[_MARK].values]
+
+
+def wrapper_of(declared: DeclaredModule[Any]) -> str | None:
+    """The path of the file that declares an op; None in a notebook."""
+    return cast("Any", declared).__dict__[_MARK].wrapper  # type: ignore[no-any-return]
 
 
 def variants_of(spec: Spec, targets: Iterable[Target]) -> list[Variant]:
@@ -176,7 +190,7 @@ class _Declaration:
         self._fn = fn
         self._exports = exports
         self._signature = inspect.signature(fn)
-        self._values = variants
+        self.values = variants
         # Two kinds of key: the values as a caller wrote them, and their one canonical form.
         self._modules: dict[object, Any] = {}
         # What the generated function looks into: by a tensor's device and by other devices, then by values.
@@ -198,6 +212,11 @@ class _Declaration:
     def name(self) -> str:
         """The function's name."""
         return self._fn.__name__
+
+    @property
+    def wrapper(self) -> str | None:
+        """The path of the file that the function is in."""
+        return self._fn.__globals__.get("__file__")
 
     def function(self) -> DeclaredModule[Any]:
         """What a wrapper calls."""
@@ -226,7 +245,7 @@ class _Declaration:
 
     def specs(self) -> list[Spec]:
         """What is built ahead of use, for all targets together."""
-        return list(dict.fromkeys(self.spec(**values) for values in self._values))
+        return list(dict.fromkeys(self.spec(**values) for values in self.values))
 
     def variants(self, targets: Iterable[Target]) -> list[Variant]:
         """What is built ahead of use for each of `targets` that the op has a source for."""
@@ -302,11 +321,15 @@ class _Declaration:
                 found = load.load_variant(
                     Variant(spec, target),
                     hint=self._how_to_prebuild(target),
-                    wrapper=self._fn.__globals__.get("__file__"),
+                    wrapper=self.wrapper,
                     declared=recorded,
                 )
                 if self._exports is not None and (exported := [*spec.cuda_wrappers, *spec.cpp_wrappers]):
                     found = _Exports(found, [name for name, _ in exported])
+                if env.record_folder() is not None:
+                    from kjit.runtime.recording import RecordedExports
+
+                    found = RecordedExports(found, f"{self._fn.__module__}:{self.name}", named)
                 self._modules[canonical] = found
             self._modules[as_written] = found
         self._remember(found, device, values)

@@ -52,6 +52,7 @@ _loaded: dict[str, tvm_ffi.Module] = {}
 _loading = threading.Lock()
 _counting = threading.Lock()
 _told: set[Refusal] = set()
+_bundles: list[str] = []
 _origins: set[Literal["cache", "compiler"]] = set()
 _stats: dict[str, OpStats] = {}
 _inside: env.Simulation | None = None
@@ -205,7 +206,11 @@ def jit(
                     unusable.explain(f"'{name}'", _named_arguments(fn, call_args, call_kwargs))
                 raise
 
-        return call
+        if env.record_folder() is None:
+            return call
+        from kjit.runtime.recording import recorded
+
+        return recorded(call, "jit")
 
     return decorate
 
@@ -233,9 +238,9 @@ def load_variant(
     if (file := env.variants_file()) is not None:
         from kjit.runtime import used
 
-        used.record(file, variant, declared)
+        used.record(file, variant, declared, wrapper)
     refusals: tuple[Refusal, ...] = ()
-    if wrapper is not None and not variant.target.is_simulated and has_bundle(wrapper):
+    if not variant.target.is_simulated and has_bundle(wrapper):
         prebuilt, refusals = _load_prebuilt(variant, wrapper)
         if prebuilt is not None:
             count_hit(variant)
@@ -273,19 +278,44 @@ def cache_folder(build_directory: StrPath | None = None) -> str:
     return str(env.absolute("build_directory", os.fspath(build_directory)))
 
 
-def has_bundle(wrapper: str) -> bool:
-    """Whether there is a bundle beside a wrapper, or in a package that it is in."""
+def has_bundle(wrapper: str | None) -> bool:
+    """Whether there is a bundle for a wrapper."""
+    return any(os.path.exists(f"{folder}/{INDEX}") for folder in bundle_folders(wrapper))
+
+
+def add_bundle(folder: str) -> None:
+    """Have this process look into a bundle for every module, before those beside wrappers.
+
+    Raises:
+        UsageError: it is none.
+    """
+    folder = str(env.absolute("bundle", folder))
+    if not os.path.isfile(f"{folder}/{INDEX}"):
+        raise kjit.UsageError(
+            f"'{folder}' is no bundle: it has no {INDEX}.", hint=f"`kjit build --out {folder}` writes one"
+        )
+    if folder not in _bundles:
+        _bundles.append(folder)
+
+
+def bundle_folders(wrapper: str | None) -> tuple[str, ...]:
+    """Where bundles of a wrapper may be: those of `add_bundle`, beside it, and in the packages that it is in.
+
+    Args:
+        wrapper: the path of the file that asks; None (a notebook) has nothing beside it.
+    """
+    if wrapper is None:
+        return tuple(_bundles)
     if not os.path.isabs(wrapper):
         try:
             wrapper = os.path.abspath(wrapper)  # `__file__` is as it was named to runpy
         except FileNotFoundError:
-            return False  # the current folder is gone, and what was beside the wrapper with it
-    return any(os.path.exists(f"{folder}/{INDEX}") for folder in bundle_folders(os.path.dirname(wrapper)))
+            return tuple(_bundles)  # the current folder is gone, and what was beside the wrapper with it
+    return (*_bundles, *_bundle_folders_beside(os.path.dirname(wrapper)))
 
 
 @functools.lru_cache(maxsize=256)
-def bundle_folders(folder: str) -> tuple[str, ...]:
-    """Where bundles of a wrapper in `folder` may be: beside it, and in the packages that it is in."""
+def _bundle_folders_beside(folder: str) -> tuple[str, ...]:
     places = []
     while True:
         places.append(f"{folder}/{BUNDLE}")
@@ -294,7 +324,7 @@ def bundle_folders(folder: str) -> tuple[str, ...]:
         folder = os.path.dirname(folder)
 
 
-def _load_prebuilt(variant: Variant, wrapper: str) -> tuple[tvm_ffi.Module | None, tuple[Refusal, ...]]:
+def _load_prebuilt(variant: Variant, wrapper: str | None) -> tuple[tvm_ffi.Module | None, tuple[Refusal, ...]]:
     """The module from a bundle, or None, and why the bundles that there are do not serve it."""
     from kjit.runtime import bundle
 

@@ -195,12 +195,13 @@ def typed(value: object) -> Hashable:
     return kind, value
 
 
-def settle_after_first_call(call: FunctionType, function: Callable[..., object]) -> None:
+def settle_after_first_call(call: FunctionType, function: Callable[..., object], wrapper: str | None) -> None:
     """Have an op's function look for the C++ once it has run, unless that is found by then.
 
     Args:
         call: what is generated; calls its variable `_kjit_function`.
         function: that.
+        wrapper: as for `settle`.
     """
     if in_use() is not None:
         return
@@ -210,7 +211,7 @@ def settle_after_first_call(call: FunctionType, function: Callable[..., object])
         result = function(*args, **named)
         cell.cell_contents = function
         if in_use() is None:
-            settle(function.__globals__.get("__file__"))
+            settle(wrapper)
         return result
 
     cell.cell_contents = first_call

@@ -93,6 +93,7 @@ from types import FunctionType, GenericAlias
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 import kjit
+from kjit import env
 from kjit.runtime import native
 from kjit.runtime.op_call import OpLayout, each_tensor, generate_call, read_layout
 
@@ -186,9 +187,14 @@ def torch_op(
             return cast("TorchOp[_P, _R]", _without_torch(function))
         require_torch()
         gradient = _Gradient(layout)
-        defined = _register(function, namespace, op_name, layout, outputs, gradient)
+        kernel: Callable[..., Any] = function
+        if env.record_folder() is not None:
+            from kjit.runtime.recording import recorded
+
+            kernel = recorded(function, "op")
+        defined = _register(kernel, namespace, op_name, layout, outputs, gradient)
         called = generate_call(
-            function,
+            kernel,
             layout,
             outputs,
             registered=gradient.registered,
@@ -201,8 +207,8 @@ def torch_op(
         called.__dict__["op"] = defined
         gradient.functions.add(called)
         # Last, for all that a function has in its `__dict__` came with `update_wrapper`.
-        native.add_op(called, function, layout.kinds)
-        native.settle_after_first_call(called, function)
+        native.add_op(called, kernel, layout.kinds)
+        native.settle_after_first_call(called, kernel, function.__globals__.get("__file__"))
 
         def register_autograd(
             backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None

@@ -1,19 +1,24 @@
-"""The variants that a run asked for, as lines of a file that `kjit build --from` reads (`KJIT_RECORD_VARIANTS`).
+"""The variants that a run asked for, as lines of a file (`KJIT_RECORD_VARIANTS`): the run writes it, and `kjit.warm`
+and `kjit build --from` read it.
 
 A variant of a declared op is written as the function that declares it and its values, which mean the same on another
-machine; any other as its `Spec`, whose sources are where they were. One JSON object a line, appended in one write, so
-that several processes may share a file.
+machine; any other as its `Spec` and the file that asked for it, which are where they were. One JSON object a line,
+appended in one write, so that several processes may share a file.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from kjit.errors import UsageError
-from kjit.spec import Variant
+from kjit.errors import KjitError, UsageError
+from kjit.spec import Spec, Target, TargetKind, Variant
+
+if TYPE_CHECKING:
+    from kjit.runtime.declared import DeclaredModule
 
 _written: set[str] = set()
 
@@ -26,8 +31,31 @@ class Declared(NamedTuple):
     values: Mapping[str, object]
 
 
-def record(file: str, variant: Variant, declared: Declared | None) -> None:
+class Used(NamedTuple):
+    """A line of the file.
+
+    Attributes:
+        name: of the op, for people: `kernels.scale:_scale`, or the name of a spec.
+        target: of the run; where there is an error, any.
+        declared: the declared op and its values, or None.
+        spec: what stands for any other variant, or None.
+        wrapper: the file that asked for that one, or None.
+        error: what of it means nothing here, or None.
+    """
+
+    name: str
+    target: Target
+    declared: Declared | None = None
+    spec: Spec | None = None
+    wrapper: str | None = None
+    error: KjitError | None = None
+
+
+def record(file: str, variant: Variant, declared: Declared | None, wrapper: str | None = None) -> None:
     """Append a variant to a file, once a process.
+
+    Args:
+        wrapper: the file that asks for it.
 
     Raises:
         UsageError: the file cannot be written.
@@ -38,10 +66,11 @@ def record(file: str, variant: Variant, declared: Declared | None) -> None:
         if declared is None:
             raise TypeError
         line["op"] = f"{declared.module}:{declared.function}"
-        line["values"] = {name: _to_json(value) for name, value in declared.values.items()}
+        line["values"] = {name: to_json(value) for name, value in declared.values.items()}
     except TypeError:  # a value that has no form here: its Spec says what came of it
         line.pop("op", None)
         line["spec"] = {field: getattr(variant.spec, field) for field in variant.spec._fields}
+        line["wrapper"] = wrapper
     text = json.dumps(line) + "\n"
     if (file + text) in _written:
         return
@@ -59,7 +88,85 @@ def record(file: str, variant: Variant, declared: Declared | None) -> None:
     _written.add(file + text)
 
 
-def _to_json(value: object) -> object:
+def read(file: str) -> Iterator[Used]:
+    """The variants that a file lists.
+
+    Raises:
+        UsageError: the file cannot be read, or a line of it is none of a record.
+    """
+    try:
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"{file} cannot be read: {reason}.") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            yield _parse(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"{file}, line {number} is no recorded variant ({type(error).__name__}: {error}).",
+                hint="the file is what a run with KJIT_RECORD_VARIANTS has written",
+            ) from None
+
+
+def _parse(record: dict[str, Any]) -> Used:
+    """Raises ValueError, KeyError, TypeError or AttributeError where it is none of a record."""
+    if record["target"] not in get_args(TargetKind):
+        raise ValueError(f"'{record['target']}' is no target")
+    name = str(record["op"] if "op" in record else record["spec"]["name"])
+    values = {each: from_json(value) for each, value in record.get("values", {}).items()}
+    try:
+        target = Target.cuda(*record["archs"]) if record["target"] == "cuda" else Target(record["target"])
+        if "op" in record:
+            module, _, function = name.partition(":")
+            return Used(name, target, declared=Declared(module, function, values))
+        return Used(name, target, spec=Spec.of_fields(record["spec"]), wrapper=record.get("wrapper"))
+    except KjitError as error:
+        return Used(name, Target.cpu(), error=error)
+
+
+def find_declared(declared: Declared) -> DeclaredModule[Any]:
+    """The declared op that a line names.
+
+    Raises:
+        KjitError: its module cannot be imported, or declares it no more.
+    """
+    from kjit.runtime.declared import declared_in
+
+    try:
+        module = importlib.import_module(declared.module)
+    except ImportError as error:
+        raise KjitError(
+            f"'{declared.module}', which declares {declared.function}, cannot be imported: {error}.",
+            hint="the packages that the recorded run used must be installed here",
+        ) from None
+    for found in declared_in(vars(module)):
+        if found.__name__ == declared.function:
+            return found
+    raise KjitError(
+        f"{declared.module} declares no module '{declared.function}' any more.", hint="record the variants again"
+    )
+
+
+def spec_of(declared: Declared) -> Spec:
+    """What is built for the values that a line names.
+
+    Raises:
+        KjitError: as for `find_declared`, or the op does not take these values any more.
+    """
+    try:
+        return find_declared(declared).spec(**declared.values)
+    except (TypeError, ValueError) as error:
+        raise KjitError(
+            f"{declared.module}:{declared.function} does not take the recorded values any more: {error}",
+            hint="record the variants again",
+        ) from None
+
+
+def to_json(value: object) -> object:
     """A value as JSON has it.
 
     Raises:
@@ -68,14 +175,14 @@ def _to_json(value: object) -> object:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is tuple:
-        return {"tuple": [*map(_to_json, value)]}
+        return {"tuple": [*map(to_json, value)]}
     if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
         return {"dtype": str(value).removeprefix("torch.")}
     raise TypeError(type(value))
 
 
 def from_json(value: Any) -> object:
-    """What `_to_json` was given.
+    """What `to_json` was given.
 
     Raises:
         ValueError: nothing of that form is written here.

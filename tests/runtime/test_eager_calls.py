@@ -44,7 +44,8 @@ def test_a_module_that_is_compiled_brings_it(cache_dir: Path) -> None:
     del cache_dir
     declared = add_constant.__wrapped__.__globals__["_add_constant"]
     declared.cache_clear()
-    native.settle_after_first_call(cast("FunctionType", add_constant), add_constant.__wrapped__)
+    wrapper = add_constant.__wrapped__.__globals__["__file__"]
+    native.settle_after_first_call(cast("FunctionType", add_constant), add_constant.__wrapped__, wrapper)
     try:
         assert add_constant(X, 1).tolist() == [2.0, 3.0]
         assert runs_in_cpp(add_constant)

@@ -1,0 +1,199 @@
+"""`kjit replay`: calls that a run has recorded, made again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kjit import env
+from kjit.cli import console, text
+from kjit.errors import KjitError, UsageError
+
+if TYPE_CHECKING:
+    from kjit.replay import Call, Outcome, Replay, Timing
+
+replay_app = typer.Typer(
+    help="Make calls again that a run with KJIT_RECORD=DIR has recorded: test, time or sanitize them.",
+    no_args_is_help=True,
+)
+
+_Paths = Annotated[list[Path], typer.Argument(metavar="DIR", help="Folders of recorded calls, or files of them.")]
+_Ops = Annotated[
+    list[str] | None, typer.Option("--op", metavar="NAME", help="Only calls of this op; may be given several times.")
+]
+_Sim = Annotated[bool, typer.Option("--sim", help="Make calls on a GPU in the simulator, GPU or not.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+_SHOWN_LAST = 3
+_TEST = '''"""The calls that `kjit replay sanitize` makes."""
+
+from pathlib import Path
+
+import pytest
+
+from kjit import replay
+
+CALLS, _ = replay.read([Path(path) for path in {paths!r}], {ops!r})
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.file.stem)
+def test_recorded_call(call: replay.Call) -> None:
+    replay.Replay(replay.project_here(), simulated={simulated!r}, check={simulated!r}).run(call)
+'''
+
+
+@replay_app.command("test")
+def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: _Json = False) -> None:
+    """Make the calls, and compare with the reference.
+
+    That is the one in the op's test: of its class OpTest in tests/test_<module>.py of this project. A call of an op
+    without one is made and not compared. Without a GPU, calls on a GPU are made in the simulator. Tensors whose values
+    were not recorded are random.
+
+    Exit status 1: a call differs or fails, or a file cannot be read.
+    """
+    calls, errors, again = _begin(paths, ops, sim)
+    outcomes: list[Outcome] = []
+    for call in calls:
+        outcomes.append(again.test(call))
+        if again.is_lost():
+            console.note(f"The GPU cannot be used any more: {len(calls) - len(outcomes)} calls were not made.")
+            break
+    if json:
+        rows = [{"state": each.state, "detail": each.detail, **_to_json(each.call)} for each in outcomes]
+        console.print_json({"calls": rows, "unreadable": [error.message for error in errors]})
+    else:
+        text.print_rows(("op", "tensors", "result"), [_row(each.call, each.state) for each in outcomes])
+        for each in outcomes:
+            if each.detail:
+                console.print_error(f"{each.call.name} {each.state}: {each.detail}", f"the call is {each.call.file}")
+        _tell_last(paths)
+    _end(errors, failed=any(each.state in ("differs", "failed") for each in outcomes) or len(outcomes) < len(calls))
+
+
+@replay_app.command("bench")
+def bench(paths: _Paths, ops: _Ops = None, json: _Json = False) -> None:
+    """Time the calls, as they were made.
+
+    They have the shapes and strides that they had, and the reference in the op's test is timed beside them.
+
+    Exit status 1: a call cannot be made, or a file cannot be read.
+    """
+    calls, errors, again = _begin(paths, ops, sim=False)
+    if again.is_simulated and any(call.is_on_gpu or call.document.get("simulated") for call in calls):
+        console.note("There is no GPU here: the times of what runs in the simulator say nothing about one.")
+    timings = [again.bench(call) for call in calls]
+    if json:
+        rows = [
+            {"us": each.median, "reference_us": each.reference, "error": each.error or None, **_to_json(each.call)}
+            for each in timings
+        ]
+        console.print_json({"calls": rows, "unreadable": [error.message for error in errors]})
+    else:
+        header = ("op", "tensors", "us", "reference us", "speed-up")
+        text.print_rows(header, [(*_row(each.call), *_times(each)) for each in timings], header[2:])
+        for each in timings:
+            if each.error:
+                console.print_error(f"{each.call.name}: {each.error}", f"the call is {each.call.file}")
+    _end(errors, failed=any(each.error for each in timings))
+
+
+@replay_app.command("sanitize")
+def sanitize(
+    paths: _Paths,
+    ops: _Ops = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option("--tool", metavar="NAME", help="memcheck, racecheck, initcheck, synccheck; default memcheck."),
+    ] = None,
+    sim: _Sim = False,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="TIME", help="How long a tool may take, like 90s or 10m.")
+    ] = "5m",
+    json: _Json = False,
+) -> None:
+    """Make the calls under compute-sanitizer.
+
+    Without a GPU, and with --sim, they are made in the simulator that looks at every access.
+
+    Exit status 1: there is a mistake, a call fails, or the time was not enough.
+    """
+    from kjit import sanitizing
+    from kjit.cli.sanitize import environment_of, print_run, require_sanitizer, run_to_json
+    from kjit.cli.test import START_PYTEST
+    from kjit.project import find_project, keep_folder
+
+    limit = text.duration(timeout)
+    for name in tool or ():
+        if name not in sanitizing.TOOLS:
+            raise UsageError(f"'{name}' is no tool.", hint=f"the tools are {', '.join(sanitizing.TOOLS)}")
+    project = find_project()
+    _, errors, again = _begin(paths, ops, sim)
+    if again.is_simulated and tool:
+        raise UsageError(
+            "--tool is for compute-sanitizer, and the calls are made in the simulator.", hint="leave it out"
+        )
+    if not again.is_simulated:
+        require_sanitizer()
+    folder = keep_folder(project, "sanitize")
+    file = folder / "test_replayed.py"
+    named = [str(path.absolute()) for path in paths]
+    file.write_text(_TEST.format(paths=named, ops=list(ops or ()), simulated=again.is_simulated))
+    options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", f"--rootdir={project.root}"]
+    command = [sys.executable, "-c", START_PYTEST, str(project.root), *options, str(file)]
+    environment = environment_of(project, simulated=again.is_simulated)
+    runs = []
+    for each in ("sim-check",) if again.is_simulated else tuple(tool or ("memcheck",)):
+        run = sanitizing.run_tests(each, command, environment, folder, "replayed", limit=limit)
+        runs.append(run)
+        if not json:
+            print_run(run, limit)
+    if json:
+        console.print_json([run_to_json(run) for run in runs])
+    _end(errors, failed=any(run.findings or run.failed or run.timed_out or run.status for run in runs))
+
+
+def _begin(paths: list[Path], ops: list[str] | None, sim: bool) -> tuple[list[Call], list[KjitError], Replay]:
+    from kjit import replay
+
+    os.environ.pop(env.RECORD, None)  # these calls are not recorded again
+    calls, errors = replay.read(paths, ops or ())
+    again = replay.Replay(replay.project_here(), simulated=True if sim else None, check=env.simulation() == "sim-check")
+    made_up = sum(1 for call in calls if not call.document.get("has_values"))
+    if made_up:
+        console.note(f"{text.count(made_up, 'call')} without values: they are made up.")
+    return calls, errors, again
+
+
+def _end(errors: list[KjitError], *, failed: bool) -> None:
+    for error in errors:
+        console.print_error(error.message, error.hint)
+    if failed or errors:
+        raise typer.Exit(1)
+
+
+def _row(call: Call, *more: str) -> tuple[str, ...]:
+    return (call.name, call.shapes(), *more)
+
+
+def _times(timing: Timing) -> tuple[str, ...]:
+    if timing.median is None:
+        return "-", "-", "-"
+    if timing.reference is None:
+        return f"{timing.median:.2f}", "-", "-"
+    return f"{timing.median:.2f}", f"{timing.reference:.2f}", f"{timing.reference / timing.median:.2f}x"
+
+
+def _to_json(call: Call) -> dict[str, object]:
+    return {"file": str(call.file), "op": call.op, "name": call.name, "arguments": call.document["arguments"]}
+
+
+def _tell_last(paths: list[Path]) -> None:
+    from kjit import replay
+
+    for process, name in [each for path in paths for each in replay.last_calls(path)][-_SHOWN_LAST:]:
+        console.note(f"The last call of process {process} is {name}.")

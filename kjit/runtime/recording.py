@@ -1,0 +1,534 @@
+"""Calls of ops, written to files as they are made (`KJIT_RECORD`); `kjit replay` makes them again.
+
+Nothing of this is in the way of a process that records nothing: whether calls are recorded is decided where an op is
+defined (`torch_op`, `jit`) and where a declared module is loaded, and only then is there a function between the caller
+and the kernel. An op's function is what is recorded, however it is called: eagerly, by a graph of `torch.compile`, or
+while a CUDA graph is captured. Calls of a declared module are recorded where no op is around them.
+
+A file is written before the kernel runs, so that the call which ends the process is on the disk. It says what the op
+is, and of each tensor dtype, shape, strides, device, and where it lies in memory: in which piece, which it may share
+with other tensors of the call, and how far from an aligned address. It is JSON, or, where values are wanted too, a
+safetensors file with the same JSON as its metadata. Both appear by one rename. Nothing in them is ever executed.
+
+By default a call whose tensors look like those of a recorded one is not written again, by this process or another: the
+file's name is a hash of what is looked at. Numbers with a fraction are not looked at, for there may be many.
+
+The values of a tensor are read from the GPU, which waits for it. While a CUDA graph is captured this is not possible,
+and the file says so instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import json
+import logging
+import mmap
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+
+import kjit
+from kjit import env
+from kjit.runtime.load import mode
+
+if TYPE_CHECKING:
+    import torch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FORMAT = 1
+METADATA = "kjit"
+"""The key of a safetensors file's metadata that has the JSON."""
+
+JSON, TENSORS, LAST = ".json", ".safetensors", "last-"
+
+Kind = Literal["op", "jit", "export"]
+
+ALIGNMENT = 256
+_CHECKED_ALIGNMENT = 16  # what vectors of a kernel depend on
+_LAST_BYTES = 512
+_COUNTED_EVERY = 32  # writes, after which the folder is looked at again: others write there too
+_LONGEST_NAME = 120
+
+# What every safetensors knows.
+_DTYPES_OF_SAFETENSORS = frozenset(
+    [
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint8",
+        "bool",
+    ]
+)
+
+_log = logging.getLogger("kjit")
+_recorder: Recorder | None = None
+_making = threading.Lock()
+_thread = threading.local()
+
+
+def recorded(function: Callable[P, R], kind: Kind) -> Callable[P, R]:
+    """A function that records its calls and makes them.
+
+    Args:
+        function: an op's; one with a module before its other parameters, for `jit`, whose callers do not give that.
+
+    Raises:
+        UsageError: the folder cannot be written, or another variable means nothing.
+    """
+    parameters = list(inspect.signature(function).parameters.values())[kind == "jit" :]
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    order = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    head = {"kind": kind, "op": f"{function.__module__}:{function.__qualname__}"}
+    recorder()
+
+    @functools.wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> R:
+        names = [*positional, *map(str, range(len(positional), len(args)))]
+        given = defaults | dict(zip(names, args, strict=False)) | named
+        recorder().note(head, {name: given[name] for name in [*order, *given] if name in given})
+        outer = getattr(_thread, "is_in_op", False)
+        _thread.is_in_op = True
+        try:
+            return function(*args, **named)
+        finally:
+            _thread.is_in_op = outer
+
+    # Dynamo calls it and looks at nothing inside.
+    call.__dict__["_torchdynamo_disable"] = True
+    return call
+
+
+class RecordedExports:
+    """A loaded module whose calls are recorded, unless they are made inside an op that is recorded itself.
+
+    Args:
+        module: with its exports as attributes.
+        declared: the function that declares it: `kernels.scale:_scale`.
+        values: of that function's parameters.
+    """
+
+    def __init__(self, module: Any, declared: str, values: Mapping[str, object]) -> None:
+        from kjit.runtime.used import to_json
+
+        self._module = module
+        self._head: dict[str, object] = {"kind": "export", "op": declared}
+        try:
+            self._head["values"] = {name: to_json(value) for name, value in values.items()}
+        except TypeError as error:
+            self._head["values"] = {"unknown": str(error)}
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._module, name)
+        if not callable(function):
+            return function
+        head = {**self._head, "export": name}
+
+        @functools.wraps(function, assigned=(), updated=())
+        def call(*args: Any) -> Any:
+            if not getattr(_thread, "is_in_op", False):
+                recorder().note(head, {str(index): value for index, value in enumerate(args)})
+            return function(*args)
+
+        setattr(self, name, call)
+        return call
+
+
+def recorder() -> Recorder:
+    """The one recorder of this process.
+
+    Raises:
+        UsageError: as for `recorded`.
+    """
+    global _recorder
+    if _recorder is None:
+        with _making:
+            if _recorder is None:
+                _recorder = Recorder()
+    return _recorder
+
+
+class Recorder:
+    """What writes calls to the folder of `KJIT_RECORD`, for all threads of a process.
+
+    Raises:
+        UsageError: the folder cannot be written, or another variable means nothing.
+    """
+
+    def __init__(self) -> None:
+        self.folder = str(env.record_folder())
+        self.every = env.record_every()
+        self.limit = env.record_max_size()
+        wanted = env.record_values()
+        self._values_of_all = wanted == "all"
+        self._values_of = frozenset() if wanted == "all" else frozenset(wanted)
+        if wanted:
+            _require_safetensors()
+        self._lock = threading.RLock()
+        self._seen: dict[object, str] = {}
+        self._counts: dict[object, int] = {}
+        self._writes = 0
+        self._size = 0
+        self._is_full = False
+        self._last: mmap.mmap | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Look at the folder, and take names that no other process has."""
+        self._token = uuid.uuid4().hex[:12]
+        self._last = None
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+            self._write(f"{self._token}.tmp", b"")
+            os.unlink(f"{self.folder}/.{self._token}.tmp")
+        except OSError as error:
+            raise kjit.UsageError(
+                f"calls cannot be recorded in '{self.folder}': {error.strerror}.",
+                hint=f"{env.RECORD} names a folder that can be written",
+            ) from None
+
+    def renew(self) -> None:
+        """Take other names than the process that this one was forked from, and a lock that nobody holds."""
+        self._lock = threading.RLock()
+        self._token = uuid.uuid4().hex[:12]
+        self._last = None
+
+    def note(self, head: Mapping[str, object], arguments: Mapping[str, object]) -> None:
+        """Record a call that is about to be made, unless one like it was recorded. It raises nothing: what cannot be
+        written any more ends the recording, with an error in the log."""
+        if self._is_full:
+            return
+        with self._lock:
+            try:
+                self._note(head, arguments)
+            except OSError as error:
+                self._is_full = True
+                _log.error(
+                    "no more calls are recorded in %s: %s. They are made all the same.", self.folder, error.strerror
+                )
+
+    def _note(self, head: Mapping[str, object], arguments: Mapping[str, object]) -> None:
+        op = head["op"], head.get("export")
+        number = self._counts[op] = self._counts.get(op, -1) + 1
+        if self.every is not None and number % self.every:
+            return
+        seen = (*op, str(head.get("values")), *map(_look, arguments.values()), _aliases(arguments.values()))
+        name = self._seen.get(seen)
+        if name is None or self.every is not None:
+            name = self._record(head, arguments, number)
+            if name is None:
+                return
+            self._seen[seen] = name
+        self._tell_last(name)
+
+    def _record(self, head: Mapping[str, object], arguments: Mapping[str, object], number: int) -> str | None:
+        """Write a call, and return the name of its file; None where there is no space left for it."""
+        memories = _Memories()
+        described = {name: memories.describe(value) for name, value in arguments.items()}
+        document: dict[str, object] = {
+            "format": FORMAT,
+            **head,
+            "arguments": described,
+            "memories": memories.sizes(),
+            "captured": _is_capturing(),
+            "simulated": (mode() or env.simulation()) is not None,
+            "written_by": {
+                "kjit": kjit.__version__,
+                **_machine(memories.device()),
+                "process": os.getpid(),
+                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            },
+        }
+        stem = self._stem(head, described, number)
+        if self.every is None and (there := self._find(stem)) is not None:
+            return there
+        left = self._space_left()
+        content = _bytes(document)
+        suffix = JSON
+        if self._wants_values(head):
+            if document["captured"]:
+                document["without_values"] = "a CUDA graph was being captured"
+            elif memories.nbytes() > left:
+                document["without_values"] = (
+                    f"they have {memories.nbytes()} bytes, more than {env.RECORD_MAX_SIZE} leaves"
+                )
+            else:
+                document["has_values"] = True
+                content, suffix = memories.serialise(document), TENSORS
+        if suffix == JSON:
+            content = _bytes(document)
+        if len(content) > left:
+            self._is_full = True
+            _log.warning(
+                "no more calls are recorded: %s holds the %d bytes that %s allows",
+                self.folder,
+                self.limit,
+                env.RECORD_MAX_SIZE,
+            )
+            return None
+        name = stem + suffix
+        self._write(name, content)
+        os.replace(f"{self.folder}/.{name}", f"{self.folder}/{name}")
+        self._writes += 1
+        self._size += len(content)
+        return name
+
+    def _wants_values(self, head: Mapping[str, object]) -> bool:
+        module, _, path = str(head["op"]).partition(":")
+        function = path.rpartition(".")[2]
+        names = {function, function.lstrip("_"), module.rpartition(".")[2], head.get("export"), str(head["op"])}
+        return self._values_of_all or bool(self._values_of & names)
+
+    def _stem(self, head: Mapping[str, object], described: Mapping[str, object], number: int) -> str:
+        module, _, path = str(head["op"]).partition(":")
+        readable = ".".join([module, path.rpartition(".")[2], *([str(head["export"])] if "export" in head else [])])
+        words = "".join(letter if letter.isalnum() or letter in "._" else "_" for letter in readable)[-_LONGEST_NAME:]
+        digest = hashlib.sha256(_bytes([dict(head), _distinct(described)])).hexdigest()[:16]
+        return f"{words}-{digest}" if self.every is None else f"{words}-{digest}-{self._token}-{number}"
+
+    def _find(self, stem: str) -> str | None:
+        """The file in which another process has recorded the same."""
+        return next((stem + end for end in (TENSORS, JSON) if os.path.exists(f"{self.folder}/{stem}{end}")), None)
+
+    def _space_left(self) -> int:
+        if self._writes % _COUNTED_EVERY == 0:
+            with os.scandir(self.folder) as found:
+                self._size = sum(each.stat().st_size for each in found if each.name.endswith((JSON, TENSORS)))
+        return self.limit - self._size
+
+    def _write(self, name: str, content: bytes) -> None:
+        path = f"{self.folder}/.{name}"
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(handle, view) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
+        finally:
+            os.close(handle)
+
+    def _tell_last(self, name: str) -> None:
+        """Name a call in a file of this process that stays when the process dies: writing to memory is enough."""
+        if self._last is None:
+            path = f"{self.folder}/{LAST}{os.getpid()}-{self._token}{JSON}"
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                os.write(handle, b" " * (_LAST_BYTES - 1) + b"\n")
+                self._last = mmap.mmap(handle, _LAST_BYTES)
+            finally:
+                os.close(handle)
+        text = _bytes({"process": os.getpid(), "last": name})
+        self._last[: _LAST_BYTES - 1] = text.ljust(_LAST_BYTES - 1)
+
+
+def _renew_in_child() -> None:
+    global _making, _thread
+    _making, _thread = threading.Lock(), threading.local()
+    if _recorder is not None:
+        _recorder.renew()
+
+
+os.register_at_fork(after_in_child=_renew_in_child)
+
+
+def _require_safetensors() -> None:
+    import importlib.util
+
+    for name in ("safetensors", "numpy"):
+        if importlib.util.find_spec(name) is None:
+            raise kjit.UsageError(
+                f"{env.RECORD_VALUES} is set, and {name} is not installed, which writing values needs.",
+                hint="pip install 'kjit[record]'",
+            )
+
+
+def _bytes(document: object) -> bytes:
+    return json.dumps(document, allow_nan=False, default=str).encode()
+
+
+def _is_tensor(value: object) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _each(value: object) -> Iterable[Any]:
+    """The tensors that an argument is, or has in a list."""
+    if _is_tensor(value):
+        return (value,)
+    return [each for each in value if _is_tensor(each)] if isinstance(value, (list, tuple)) else ()
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Where a tensor begins, 0 for one without memory of its own (of a transformation, of a mode)."""
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        return 0
+
+
+def _look(value: Any) -> object:
+    """What of an argument makes a call another one than those before it."""
+    if _is_tensor(value):
+        place = _address(value) % _CHECKED_ALIGNMENT
+        return value.dtype, value.shape, value.stride() if _is_plain(value) else None, value.device.type, place
+    if isinstance(value, (list, tuple)):
+        return (type(value), *map(_look, value))
+    if isinstance(value, (bool, int, str)) or value is None:
+        return type(value), value
+    return type(value) if isinstance(value, float) else repr(value)
+
+
+def _aliases(values: Iterable[object]) -> tuple[int, ...]:
+    """Which tensors of a call begin where another one does."""
+    first: dict[int, int] = {}
+    addresses = [_address(tensor) for value in values for tensor in _each(value)]
+    return tuple(first.setdefault(address, index) for index, address in enumerate(addresses))
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a window on memory: no sparse one, and no nested one."""
+    import torch
+
+    return tensor.layout == torch.strided and not tensor.is_nested
+
+
+def _distinct(described: Any) -> Any:
+    """A description without what may differ between calls that are told to be the same."""
+    if isinstance(described, dict):
+        if "tensor" in described:
+            tensor = described["tensor"]
+            kept = {name: tensor[name] for name in ("dtype", "shape", "strides", "memory")}
+            return kept | {"device": tensor["device"].partition(":")[0], "place": tensor["offset"] % _CHECKED_ALIGNMENT}
+        return {name: _distinct(each) for name, each in described.items() if name != "float"}
+    if isinstance(described, list):
+        return [*map(_distinct, described)]
+    return "float" if isinstance(described, float) else described
+
+
+def _is_capturing() -> bool:
+    import torch
+
+    cuda: Any = torch.cuda  # which is not typed throughout
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def _machine(device: torch.device | None) -> dict[str, object]:
+    import torch
+
+    found: dict[str, object] = {"torch": torch.__version__}
+    if device is not None and device.type == "cuda":
+        found["gpu"] = torch.cuda.get_device_name(device)
+        found["capability"] = list(torch.cuda.get_device_capability(device))
+    return found
+
+
+class _Memories:
+    """The tensors of a call, described: those of one storage lie in one piece of memory."""
+
+    def __init__(self) -> None:
+        self._tensors: list[torch.Tensor] = []
+        self._described: list[dict[str, Any]] = []
+        self._numbers: dict[int, int] = {}
+
+    def describe(self, value: Any) -> object:
+        """An argument as JSON has it."""
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if isinstance(value, int):
+            return int(value)
+        if isinstance(value, float):
+            is_finite = value - value == 0
+            return float(value) if is_finite else {"float": repr(float(value))}
+        if _is_tensor(value):
+            return self._describe_tensor(value)
+        if isinstance(value, (list, tuple)):
+            kind = "list" if isinstance(value, list) else "tuple"
+            return {kind: [*map(self.describe, value)]}
+        import torch
+
+        if isinstance(value, torch.dtype):
+            return {"dtype": str(value).removeprefix("torch.")}
+        if hasattr(value, "__index__"):
+            return int(value)
+        return {"unknown": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+    def _describe_tensor(self, tensor: torch.Tensor) -> dict[str, object]:
+        if not _is_plain(tensor):
+            return {"unknown": f"a tensor of layout {tensor.layout}"}
+        address = _address(tensor)
+        storage = tensor.untyped_storage().data_ptr() if address else -len(self._tensors) - 1
+        described: dict[str, Any] = {
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "shape": [*map(int, tensor.shape)],
+            "strides": [*map(int, tensor.stride())],
+            "device": str(tensor.device),
+            "memory": self._numbers.setdefault(storage, len(self._numbers)),
+            "offset": address,  # of the process; `sizes` makes it one of the piece
+        }
+        self._tensors.append(tensor)
+        self._described.append(described)
+        return {"tensor": described}
+
+    def sizes(self) -> list[int]:
+        """How many bytes each piece of memory has, and from now on offsets are bytes from its beginning, which is
+        aligned to `ALIGNMENT`."""
+        begins = dict.fromkeys(range(len(self._numbers)), -1)
+        for each in self._described:
+            begin = each["offset"] // ALIGNMENT * ALIGNMENT
+            before = begins[each["memory"]]
+            begins[each["memory"]] = begin if before < 0 else min(before, begin)
+        sizes = [0] * len(begins)
+        for tensor, each in zip(self._tensors, self._described, strict=True):
+            each["offset"] -= begins[each["memory"]]
+            reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+            span = 0 if tensor.numel() == 0 else (int(reach) + 1) * tensor.element_size()
+            sizes[each["memory"]] = max(sizes[each["memory"]], each["offset"] + span)
+        return sizes
+
+    def device(self) -> torch.device | None:
+        """Where the first tensor is."""
+        return self._tensors[0].device if self._tensors else None
+
+    def nbytes(self) -> int:
+        """How many bytes the values of all tensors have."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors)
+
+    def serialise(self, document: dict[str, object]) -> bytes:
+        """A safetensors file of the values, in the order of the arguments: `0`, `1` and so on."""
+        from safetensors.torch import save
+
+        for number, each in enumerate(self._described):
+            each["values"] = str(number)
+        values = {str(number): _plain_copy(tensor) for number, tensor in enumerate(self._tensors)}
+        return save(values, metadata={METADATA: _bytes(document).decode()})
+
+
+def _plain_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the CPU, one element after another (safetensors takes no two tensors in one memory); the bytes of what
+    has a dtype that safetensors may not know."""
+    import torch
+
+    # A view may be the conjugate of what lies in memory. It is that memory which a kernel is given.
+    copy = tensor.detach().to("cpu", copy=True).contiguous()
+    if str(tensor.dtype).removeprefix("torch.") in _DTYPES_OF_SAFETENSORS:
+        return copy
+    return copy.reshape(-1).view(torch.uint8)

@@ -1,0 +1,282 @@
+"""Modules loaded ahead of the first request (`kjit.warm`).
+
+What is wanted is turned into calls of declared ops, with the values of a variant and a tensor of the device: what such
+a call leaves behind is what the calls of a server look up. They run in threads. Where a compile is needed and allowed,
+as many of them run at once as `kjit build` would run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import pkgutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import kjit
+from kjit import env
+from kjit.runtime import load, used
+from kjit.runtime.declared import DeclaredModule, declared_in, is_declared, values_of, wrapper_of
+from kjit.spec import Spec, StrPath, Variant
+
+if TYPE_CHECKING:
+    import torch
+
+_MOST_THREADS = 8
+
+_log = logging.getLogger("kjit")
+
+State = Literal["loaded", "compiled", "missing", "failed"]
+
+
+class WarmedVariant(NamedTuple):
+    """What became of one variant.
+
+    Attributes:
+        label: `rmsnorm<bf16_t> cuda:sm_90a`, or the name of an op that could not be asked.
+        state: `loaded` (it was built already), `compiled`, `missing` (it is not built, and `KJIT_NO_COMPILE` is set),
+            or `failed`.
+        seconds: until it was loaded.
+        error: of the last two states.
+    """
+
+    label: str
+    state: State
+    seconds: float
+    error: kjit.KjitError | None = None
+
+
+class Warmed(NamedTuple):
+    """What `kjit.warm` did.
+
+    Attributes:
+        variants: what became of each.
+        seconds: what all of it took.
+    """
+
+    variants: tuple[WarmedVariant, ...]
+    seconds: float
+
+    def of(self, state: State) -> list[str]:
+        """The labels of the variants of one state."""
+        return [each.label for each in self.variants if each.state == state]
+
+    def check(self) -> None:
+        """Raise an error that lists what is missing or has failed, if anything has.
+
+        Raises:
+            NotPrebuiltError: something is missing.
+            KjitError: something has failed.
+        """
+        errors = [each.error for each in self.variants if each.error is not None]
+        if not errors:
+            return
+        kind = kjit.NotPrebuiltError if self.of("missing") else kjit.KjitError
+        what = f"{len(errors)} of {len(self.variants)} variants are not loaded:"
+        hints = list(dict.fromkeys(error.hint for error in errors if error.hint is not None))
+        more = f", and so on for {len(hints) - 1} more" if len(hints) > 1 else ""
+        raise kind(
+            "".join([what, *(f"\n  {error.message}" for error in errors)]), hint=hints[0] + more if hints else None
+        )
+
+    def __str__(self) -> str:
+        counts = {state: len(self.of(state)) for state in ("loaded", "compiled", "missing", "failed")}
+        told = [f"{count} {state}" for state, count in counts.items() if count]
+        return f"{', '.join(told) or 'nothing to load'} ({self.seconds:.1f} s)"
+
+
+class _Wanted(NamedTuple):
+    """A variant, and the call that loads it."""
+
+    name: str
+    hint: str | None = None
+    variant: Variant | None = None
+    wrapper: str | None = None
+    call: Callable[[], object] | None = None
+    error: kjit.KjitError | None = None
+
+
+def warm(
+    *ops: str | ModuleType | DeclaredModule[Any],
+    recorded: StrPath | None = None,
+    bundle: StrPath | None = None,
+    device: torch.device | str | None = None,
+    jobs: int | None = None,
+) -> Warmed:
+    """Load what a server will call, so that its first request waits for none of it.
+
+        kjit.warm("kernels", bundle="/srv/prebuilt").check()
+
+    With `KJIT_NO_COMPILE=1` nothing is compiled: what is not built is `missing` in the result, and the rest is loaded
+    all the same. Otherwise it is compiled, in parallel. What is missing or fails is logged as an error.
+
+    Args:
+        ops: whose declared variants are loaded: packages and modules (`"kernels"`, `"kernels.scale"`, `kjit.ops.norm`)
+            with all that they declare, or declared ops.
+        recorded: a file that a run with `KJIT_RECORD_VARIANTS` has written: these variants are loaded, whatever the GPU
+            of that run.
+        bundle: a folder that `kjit build --out` has written. From now on every module of this process is looked for
+            there first; the bundles beside wrappers need not be named.
+        device: what the modules are for. By default the current GPU where there is one and the op has a CUDA source,
+            and else the CPU, which is the simulator where `KJIT_SIM` is set.
+        jobs: at most so many compiles at once.
+
+    Raises:
+        UsageError: there is no such module, it declares nothing, the file cannot be read, or the folder is no bundle.
+    """
+    began = time.perf_counter()
+    load.attach_log()
+    if bundle is not None:
+        load.add_bundle(os.fspath(bundle))
+    wanted = [each for op in ops for declared in _declared_by(op) for each in _declared_variants(declared, device)]
+    if recorded is not None:
+        wanted += [_recorded_variant(each, device) for each in used.read(os.fspath(recorded))]
+    warmed = Warmed(tuple(_load_all(wanted, jobs)), time.perf_counter() - began)
+    for each in warmed.variants:
+        if each.error is not None:
+            _log.error("kjit.warm: %s", each.error)
+    _log.info("kjit.warm: %s", warmed)
+    return warmed
+
+
+def _declared_by(op: str | ModuleType | DeclaredModule[Any]) -> list[DeclaredModule[Any]]:
+    """The declared ops that a caller of `warm` means.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if is_declared(op):
+        return [op]
+    if not isinstance(op, (str, ModuleType)):
+        raise kjit.UsageError(f"kjit.warm: {op!r} is no declared op, no module, and no name of one.")
+    module = _import(op) if isinstance(op, str) else op
+    modules = [module]
+    for folder in getattr(module, "__path__", ()):
+        names = sorted(each.name for each in pkgutil.iter_modules([folder]) if not each.ispkg)
+        modules += [_import(f"{module.__name__}.{name}") for name in names]
+    found = [declared for each in modules for declared in declared_in(vars(each))]
+    if not found:
+        raise kjit.UsageError(
+            f"kjit.warm: '{module.__name__}' declares no module (kjit.module).",
+            hint="name the package or the module of the wrappers, as in an import statement",
+        )
+    return list(dict.fromkeys(found))
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # of another module, which this one needs
+        raise kjit.UsageError(
+            f"kjit.warm: there is no module '{name}'.",
+            hint="name the package or the module of the wrappers, as in an import statement",
+        ) from None
+
+
+def _declared_variants(declared: DeclaredModule[Any], device: torch.device | str | None) -> Iterator[_Wanted]:
+    for values in values_of(declared):
+        try:
+            spec = declared.spec(**values)
+        except kjit.KjitError as error:
+            yield _Wanted(declared.__name__, error=error)
+            continue
+        if device is None or _side_of(device) in spec.kinds or _side_of(device) == "cpu":
+            yield _wanted(declared, values, spec, device, prefers_cpu=False)
+
+
+def _recorded_variant(line: used.Used, device: torch.device | str | None) -> _Wanted:
+    prefers_cpu = line.target.kind == "cpu"
+    try:
+        if line.error is not None:
+            raise line.error
+        if line.declared is None:
+            assert line.spec is not None  # a line has one or the other
+            spec, wrapper = line.spec, line.wrapper
+            target = load.target_of(spec, _tensor_for(spec, device, prefers_cpu=prefers_cpu).device)
+            variant = Variant(spec.only(target.side), target)
+            return _Wanted(line.name, None, variant, wrapper, call=lambda: load.load_variant(variant, wrapper=wrapper))
+        spec = used.spec_of(line.declared)
+        declared = used.find_declared(line.declared)
+    except kjit.KjitError as error:
+        return _Wanted(line.name, error=error)
+    return _wanted(declared, dict(line.declared.values), spec, device, prefers_cpu=prefers_cpu)
+
+
+def _wanted(
+    declared: DeclaredModule[Any],
+    values: dict[str, object],
+    spec: Spec,
+    device: torch.device | str | None,
+    *,
+    prefers_cpu: bool,
+) -> _Wanted:
+    try:
+        tensor = _tensor_for(spec, device, prefers_cpu=prefers_cpu)
+        target = load.target_of(spec, tensor.device)
+    except kjit.KjitError as error:
+        return _Wanted(spec.label, error=error)
+    variant = Variant(spec.only(target.side), target)
+    return _Wanted(spec.label, None, variant, wrapper_of(declared), lambda: declared(**values, device=tensor))
+
+
+def _tensor_for(spec: Spec, device: torch.device | str | None, *, prefers_cpu: bool) -> torch.Tensor:
+    """An empty tensor, of the device that a call of an op with this spec is expected on."""
+    import torch
+
+    if device is None:
+        on_gpu = "cuda" in spec.kinds and not (prefers_cpu and "cpu" in spec.kinds) and torch.cuda.is_available()
+        device = "cuda" if on_gpu else "cpu"
+    return torch.empty(0, device=device)
+
+
+def _side_of(device: torch.device | str) -> str:
+    return "cpu" if str(device) == "cpu" else "cuda"
+
+
+def _load_all(wanted: Iterable[_Wanted], jobs: int | None) -> list[WarmedVariant]:
+    todo = list({each.variant or each.name: each for each in wanted}.values())
+    threads, stale = _MOST_THREADS, set[Variant]()
+    absent = [] if env.no_compile() else [each.variant for each in todo if each.variant and not _is_at_hand(each)]
+    if absent:
+        from kjit.build import plan
+        from kjit.build.store import Store
+
+        stale = {each.variant for each in plan.look_up_all(absent, Store.open()) if each.state == "stale"}
+        if stale:
+            threads = plan.parallel_jobs([*stale], jobs)
+
+    def work(each: _Wanted) -> WarmedVariant:
+        began = time.perf_counter()
+        label = each.name if each.variant is None else each.variant.label
+        try:
+            if each.error is not None:
+                raise each.error
+            assert each.call is not None  # there is an error otherwise
+            each.call()
+        except kjit.KjitError as error:
+            state: State = "missing" if isinstance(error, kjit.NotPrebuiltError) else "failed"
+            return WarmedVariant(label, state, time.perf_counter() - began, error)
+        state = "compiled" if each.variant in stale else "loaded"
+        return WarmedVariant(label, state, time.perf_counter() - began)
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="kjit-warm") as pool:
+        return list(pool.map(work, todo))
+
+
+def _is_at_hand(each: _Wanted) -> bool:
+    """Whether a variant is in a bundle, or recalled of the cache: then no compiler is asked for anything."""
+    from kjit.runtime import bundle, recall
+
+    assert each.variant is not None  # its call would not be known
+    if bundle.find(each.variant, each.wrapper).library is not None:
+        return True
+    folder = load.cache_folder()
+    return (
+        recall.find(recall.request(recall.words_of(each.variant), each.variant.target.kind, folder), folder) is not None
+    )

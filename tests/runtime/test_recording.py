@@ -1,0 +1,351 @@
+"""KJIT_RECORD: calls of ops in files that load without kjit, and that nothing is lost for."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from forked import Forks
+
+import kjit
+from kjit import env
+from kjit.runtime import native, recording
+from kjit.runtime.recording import RecordedExports
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where calls of ops that a test defines are recorded."""
+    folder = tmp_path / "calls"
+    monkeypatch.setenv("KJIT_RECORD", str(folder))
+    for name in (env.RECORD_VALUES, env.RECORD_EVERY, env.RECORD_MAX_SIZE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(recording, "_recorder", None)
+    yield folder
+
+
+def make_op(name: str = "kjit_recorded::scaled") -> Any:
+    @kjit.torch_op(name, outputs=lambda x: torch.empty_like(x))
+    def scaled(x: torch.Tensor, alpha: float = 2.0, count: int = 1, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        out = torch.empty_like(x) if out is None else out
+        return torch.mul(x, alpha * count, out=out)
+
+    return scaled
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if not each.name.startswith(recording.LAST))
+
+
+def only(folder: Path) -> dict[str, Any]:
+    (file,) = files(folder)
+    document: dict[str, Any] = json.loads(file.read_text())
+    return document
+
+
+def test_a_call_is_described_by_all_that_its_kernel_sees(folder: Path) -> None:
+    op = make_op()
+    memory = torch.zeros(100)
+    x = memory[64:].view(4, 9)[1:3, 1:4]  # a window on a larger tensor
+    op(x, 3.0, out=x)
+    document = only(folder)
+    tensor = {
+        "dtype": "float32",
+        "shape": [2, 3],
+        "strides": [9, 1],
+        "device": "cpu",
+        "memory": 0,
+        "offset": x.data_ptr() % 256,
+    }
+    assert document["arguments"] == {"x": {"tensor": tensor}, "alpha": 3.0, "count": 1, "out": {"tensor": tensor}}
+    assert document["memories"] == [x.data_ptr() % 256 + 4 * (9 + 3)]
+    assert (document["format"], document["kind"], document["captured"]) == (1, "op", False)
+    assert document["op"] == f"{__name__}:make_op.<locals>.scaled"
+    assert document["written_by"]["torch"] == torch.__version__
+
+
+def test_calls_that_look_alike_are_one_file(folder: Path) -> None:
+    op = make_op()
+    for alpha in (1.0, 2.0):
+        op(X, alpha)
+        op(X.clone(), alpha)
+    assert len(files(folder)) == 1
+    op(X[:1])
+    op(X.t())
+    op(X.double())
+    op(X, 2.0, 2)
+    op(X, out=torch.empty_like(X))
+    out = X.clone()
+    op(out, out=out)
+    assert len(files(folder)) == 7
+
+
+def test_another_process_does_not_write_what_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_op()(X)
+    (file,) = files(folder)
+    before = file.stat()
+    monkeypatch.setattr(recording, "_recorder", None)  # as a process begins
+    make_op()(X)
+    assert files(folder) == [file]
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_it_is_written_before_the_kernel_runs_and_named_as_the_last(folder: Path) -> None:
+    @kjit.torch_op("kjit_recorded::fails", mutates_args=("x",))
+    def fails(x: torch.Tensor) -> None:
+        raise RuntimeError(f"{x.numel()} numbers, and {len(files(folder))} files")
+
+    make_op()(X)
+    with pytest.raises(RuntimeError, match="6 numbers, and 2 files"):
+        fails(X)
+    (last,) = folder.glob("last-*.json")
+    told = json.loads(last.read_text())
+    assert told["process"] == os.getpid()
+    assert "fails" in told["last"]
+    assert (folder / told["last"]).exists()
+    make_op()(X)  # recorded already, and the last one all the same
+    assert "scaled" in json.loads(last.read_text())["last"]
+
+
+def test_of_every_so_many_calls_one_is_recorded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_RECORD_EVERY", "3")
+    op = make_op()
+    for count in range(7):
+        op(X, 2.0, count)
+    assert sorted(json.loads(file.read_text())["arguments"]["count"] for file in files(folder)) == [0, 3, 6]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8, torch.bool])
+def test_values_are_there_where_they_are_wanted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    safetensors = pytest.importorskip("safetensors")
+
+    monkeypatch.setenv("KJIT_RECORD_VALUES", "copied")
+    make_op()(X)
+
+    @kjit.torch_op("kjit_recorded::copied", mutates_args=("out",))
+    def copied(x: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(x)
+
+    x, out = X.to(dtype).t(), torch.zeros(3, 2).to(dtype)
+    copied(x, out)
+    without, with_values = sorted(files(folder), key=lambda file: file.suffix)
+    assert (with_values.suffix, without.suffix) == (".safetensors", ".json")
+    with safetensors.safe_open(with_values, "pt") as opened:
+        document = json.loads(opened.metadata()["kjit"])
+        values = {name: opened.get_tensor(name) for name in ("0", "1")}
+    assert document["has_values"]
+    read = values[document["arguments"]["x"]["tensor"]["values"]]
+    assert read.dtype == dtype
+    assert read.shape == (3, 2)
+    assert torch.equal(read.float(), x.float())
+    assert torch.equal(values["1"].float(), torch.zeros(3, 2))  # as it was before the call
+
+
+def test_a_dtype_that_safetensors_does_not_know_is_written_as_bytes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    monkeypatch.setenv("KJIT_RECORD_VALUES", "1")
+    op = make_op()
+    x = torch.tensor([1 + 2j, 3j], dtype=torch.complex128)
+    op(x)
+    (file,) = files(folder)
+    assert torch.equal(safetensors.load_file(file)["0"].view(torch.complex128), x)
+
+
+def test_no_values_are_read_while_a_graph_is_captured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("safetensors")
+    monkeypatch.setenv("KJIT_RECORD_VALUES", "1")
+    monkeypatch.setattr(recording, "_is_capturing", lambda: True)
+    make_op()(X)
+    document = only(folder)  # JSON
+    assert document["captured"]
+    assert document["without_values"] == "a CUDA graph was being captured"
+
+
+def test_a_size_limit_ends_the_recording_and_no_call(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("safetensors")
+    monkeypatch.setenv("KJIT_RECORD_MAX_SIZE", "2K")
+    monkeypatch.setenv("KJIT_RECORD_VALUES", "1")
+    op = make_op()
+    op(torch.zeros(4000))  # its values alone are too large
+    assert "more than KJIT_RECORD_MAX_SIZE leaves" in only(folder)["without_values"]
+    for size in range(1, 10):
+        assert op(torch.ones(size)).sum() == 2 * size
+    assert sum(file.stat().st_size for file in files(folder)) <= 2048
+    assert [record.levelno for record in caplog.records if "no more calls are recorded" in record.message] == [
+        logging.WARNING
+    ]
+
+
+def test_a_disk_that_is_full_ends_the_recording_and_no_call(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    op = make_op()
+
+    def full(*_: object) -> int:
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recording.os, "write", full)
+        assert op(X).tolist() == (2 * X).tolist()
+        op(X[:1])
+    assert [record.message for record in caplog.records] == [
+        f"no more calls are recorded in {folder}: No space left on device. They are made all the same."
+    ]
+    assert list(folder.iterdir()) == []  # nothing half-written
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    del folder
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KJIT_RECORD", str(tmp_path / "file"))
+    with pytest.raises(kjit.UsageError, match=r"calls cannot be recorded in '.*file'"):
+        make_op()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("KJIT_RECORD_EVERY", "0", "not a number of calls"),
+        ("KJIT_RECORD_EVERY", "many", "not a number of calls"),
+        ("KJIT_RECORD_MAX_SIZE", "much", "KJIT_RECORD_MAX_SIZE is 'much', which is no size"),
+    ],
+)
+def test_a_variable_that_means_nothing_is_an_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    del folder
+    monkeypatch.setenv(name, value)
+    with pytest.raises(kjit.UsageError, match=message):
+        make_op()
+
+
+def test_values_need_a_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    del folder
+    monkeypatch.setenv("KJIT_RECORD_VALUES", "1")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(kjit.UsageError, match=r"safetensors is not installed(.|\n)*kjit\[record\]"):
+        make_op()
+
+
+class TestKinds:
+    def test_what_a_compiled_graph_calls_is_recorded_too(self, folder: Path) -> None:
+        op = make_op()
+        out = torch.empty_like(X)
+        torch.ops.kjit_recorded.scaled.out(X, out=out)
+        assert out.tolist() == (2 * X).tolist()
+        assert [*only(folder)["arguments"]] == ["x", "alpha", "count", "out"]
+        assert op.op(X[:1]).tolist() == (2 * X[:1]).tolist()
+        assert len(files(folder)) == 2
+
+    def test_a_jit_op_is_recorded_by_the_names_of_its_parameters(
+        self, folder: Path, answer_op: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        @kjit.jit(cpp_files=answer_op(tmp_path).cpp_files)
+        def answer(module: Any, x: torch.Tensor, *, times: int = 1, sizes: tuple[int, ...] = (1, 2)) -> int:
+            return int(module.answer()) * times * len(x) * len(sizes)
+
+        assert answer(X, times=2) == 42 * 8
+        document = only(folder)
+        assert (document["kind"], document["op"].rpartition(".")[2]) == ("jit", "answer")
+        assert [*document["arguments"]] == ["x", "times", "sizes"]
+        assert document["arguments"]["sizes"] == {"tuple": [1, 2]}
+
+    def test_a_declared_module_is_recorded_where_no_op_is_around_it(
+        self, folder: Path, answer_op: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        spec = answer_op(tmp_path)
+
+        @kjit.module(variants=kjit.product(dtype=[torch.float32]))
+        def _declared(dtype: torch.dtype) -> kjit.Spec:
+            assert dtype == torch.float32
+            return spec
+
+        @kjit.torch_op("kjit_recorded::around", mutates_args=("x",))
+        def around(x: torch.Tensor) -> None:
+            _declared(x.dtype, device=x).answer()
+
+        around(X)
+        assert [json.loads(file.read_text())["kind"] for file in files(folder)] == ["op"]
+        for _ in range(2):
+            assert _declared(torch.float32, device=X).answer() == 42
+        document = next(each for file in files(folder) if (each := json.loads(file.read_text()))["kind"] == "export")
+        assert document["values"] == {"dtype": {"dtype": "float32"}}
+        assert (document["export"], document["arguments"]) == ("answer", {})
+
+    def test_lists_numbers_and_what_has_no_form(self, folder: Path) -> None:
+        exports: Any = RecordedExports(SimpleNamespace(run=lambda *_: 7, number=3), "package.module:_op", {"n": object})
+        sparse = torch.eye(2).to_sparse()
+        assert exports.run([X, X[:1]], float("inf"), torch.float16, sparse, None, object) == 7
+        assert exports.number == 3
+        document = only(folder)
+        first, infinity, dtype, layout, nothing, other = document["arguments"].values()
+        assert [each["tensor"]["shape"] for each in first["list"]] == [[2, 3], [1, 3]]
+        assert [each["tensor"]["memory"] for each in first["list"]] == [0, 0]
+        assert (infinity, dtype, nothing) == ({"float": "inf"}, {"dtype": "float16"}, None)
+        assert "sparse" in layout["unknown"]
+        assert (other, "unknown" in document["values"]) == ({"unknown": "builtins.type"}, True)
+
+
+class TestMany:
+    def test_threads_write_each_call_once(self, folder: Path) -> None:
+        op = make_op()
+        inputs = [torch.ones(size) for size in range(1, 9)]
+
+        def call_all() -> None:
+            for x in inputs:
+                op(x)
+
+        threads = [threading.Thread(target=call_all) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(files(folder)) == 8
+        assert all(json.loads(file.read_text())["kind"] == "op" for file in files(folder))
+
+    def test_forked_processes_take_names_of_their_own(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("KJIT_RECORD_EVERY", "1")
+        op = make_op()
+        op(X)
+        children = []
+        for _ in range(2):
+            child = os.fork()
+            if child == 0:
+                op(X)
+                os._exit(0)
+            children.append(child)
+        assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+        assert len(files(folder)) == 3
+        assert len({json.loads(file.read_text())["process"] for file in folder.glob("last-*")}) == 3
+
+
+def test_where_nothing_is_recorded_the_kernel_is_called_as_it_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KJIT_RECORD", raising=False)
+    op = make_op()
+    op(X)
+    road, _, _ = op.__dict__["_kjit_road"]
+    assert road is op.__wrapped__
+    assert native.cell_of(op, "_kjit_function").cell_contents is op.__wrapped__
+
+
+def test_a_process_that_records_nothing_does_not_import_the_recorder(forked: Forks) -> None:
+    done = forked.run("import sys, kjit.ops.norm\nprint('kjit.runtime.recording' in sys.modules)", KJIT_RECORD="")
+    assert (done.stdout, done.stderr) == ("False\n", "")

@@ -1,0 +1,151 @@
+"""kjit.warm: what a server needs is loaded ahead of its first request, and what cannot be is told."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import kjit
+from kjit.build import bundle_writer, plan
+from kjit.build.bundle_writer import targets_of_bundle
+from kjit.build.store import Store
+from kjit.runtime import load
+from kjit.spec import Spec, Target, Variant
+
+PACKAGE = "warm_kernels"
+
+_WRAPPER = """
+import kjit
+
+SOURCE = {source!r}
+
+@kjit.module(variants=kjit.product(n=[1, 2]))
+def _answer(n: int) -> kjit.Spec:
+    return kjit.Spec("answer", str(n), cpp_files=[SOURCE])
+"""
+
+
+@pytest.fixture(scope="module")
+def package(
+    tmp_path_factory: pytest.TempPathFactory, answer_op_once: Callable[..., Spec], _shared_cache: Path
+) -> Iterator[ModuleType]:
+    """A package with one declared op of two variants, both built."""
+    del _shared_cache
+    root = tmp_path_factory.mktemp("warm")
+    source = answer_op_once(root / PACKAGE).cpp_files[0]
+    (root / PACKAGE / "__init__.py").touch()
+    (root / PACKAGE / "answer.py").write_text(_WRAPPER.format(source=str(source)))
+    sys.path.insert(0, str(root))
+    importlib.invalidate_caches()
+    module = importlib.import_module(f"{PACKAGE}.answer")
+    plan.build_all(module._answer.variants([Target.cpu()]), Store.open())
+    yield module
+    sys.path.remove(str(root))
+
+
+@pytest.fixture
+def op(package: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The declared op; nothing of it is loaded, and no bundle was named."""
+    monkeypatch.setattr(load, "_bundles", [])
+    monkeypatch.setattr(load, "_stats", {})
+    package._answer.cache_clear()
+    yield package._answer
+    package._answer.cache_clear()
+
+
+@pytest.mark.parametrize("named", [PACKAGE, f"{PACKAGE}.answer", "module", "op"])
+def test_what_is_named_is_loaded_and_a_call_only_looks_it_up(
+    op: Any, package: ModuleType, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"module": package, "op": op}.get(named, named)
+    warmed = kjit.warm(given)
+    assert [(each.label, each.state) for each in warmed.variants] == [
+        ("answer<1> cpu", "loaded"),
+        ("answer<2> cpu", "loaded"),
+    ]
+    warmed.check()
+    assert str(warmed).startswith("2 loaded (")
+    assert kjit.stats()["answer"] == {"hits": 2, "compiles": 0, "seconds": 0.0}
+    monkeypatch.setattr(load, "load_variant", None)  # a call that would load fails
+    assert op(2, device=torch.empty(0)).answer() == 42
+
+
+def test_what_is_recorded_is_loaded(op: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "used.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setenv("KJIT_RECORD_VARIANTS", str(file))
+        op(2, device="cpu")
+        kjit.load_jit("answer", "2", cpp_files=op.spec(2).cpp_files)
+    op.cache_clear()
+    with file.open("a") as opened:
+        opened.write('{"target": "cpu", "archs": [], "op": "warm_kernels.answer:_gone", "values": {}}\n')
+    warmed = kjit.warm(recorded=file)
+    assert [(each.label, each.state) for each in warmed.variants] == [
+        ("answer<2> cpu", "loaded"),  # both lines mean it
+        ("warm_kernels.answer:_gone", "failed"),
+    ]
+    with pytest.raises(kjit.KjitError, match="declares no module '_gone' any more"):
+        warmed.check()
+
+
+@pytest.mark.usefixtures("cache_dir")
+def test_without_compiling_the_rest_is_loaded_and_what_is_missing_is_told(
+    op: Any, package: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = Variant(op.spec(1), targets_of_bundle([Target.cpu()])[0])
+    built = plan.build(first, Store.open()).artifact
+    assert built is not None
+    bundle_writer.write(tmp_path / "prebuilt", [(first, built)])
+    monkeypatch.setenv("KJIT_NO_COMPILE", "1")
+    monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "empty"))
+    warmed = kjit.warm(package, bundle=tmp_path / "prebuilt")
+    assert [each.state for each in warmed.variants] == ["loaded", "missing"]
+    assert warmed.of("missing") == ["answer<2> cpu"]
+    assert "kjit.warm: answer<2> cpu is not built" in caplog.text
+    with pytest.raises(
+        kjit.NotPrebuiltError, match=r"1 of 2 variants(.|\n)*answer<2> cpu is not built(.|\n)*kjit build"
+    ):
+        warmed.check()
+
+
+@pytest.mark.usefixtures("cache_dir")
+def test_what_is_not_built_is_compiled_where_it_may_be(op: Any) -> None:
+    assert [each.state for each in kjit.warm(op, jobs=2).variants] == ["compiled", "compiled"]
+    assert kjit.stats()["answer"]["compiles"] == 2
+
+
+def test_an_op_without_a_source_for_the_device_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @kjit.module(variants=kjit.product(n=[1]))
+    def _op(n: int) -> Spec:
+        return Spec("op", str(n), cuda_files=[tmp_path / "op.cu"])
+
+    monkeypatch.delenv("KJIT_SIM", raising=False)
+    (each,) = kjit.warm(_op, device="cpu").variants
+    assert (each.label, each.state) == ("op<1>", "failed")
+    assert "only a CUDA source" in str(each.error)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("no_such_package", "there is no module 'no_such_package'"),
+        ("kjit.no_such_module", r"there is no module 'kjit\.no_such_module'"),
+        ("kjit.errors", "declares no module"),
+        (5, "5 is no declared op, no module, and no name of one"),
+    ],
+)
+def test_what_is_no_op_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(kjit.UsageError, match=message):
+        kjit.warm(given)
+
+
+def test_a_folder_without_an_index_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(kjit.UsageError, match=r"is no bundle: it has no index\.json"):
+        kjit.warm(bundle=tmp_path)
