@@ -42,8 +42,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-_VERSIONS = {"flashinfer": "0.7.2.post1", "sglang": "0.5.23"}
-_WHEELS = {"flashinfer": "flashinfer-python", "sglang": "sglang"}
+_WHEELS = {
+    "flashinfer": ("flashinfer-python==0.7.2.post1",),
+    "sglang": ("sglang==0.5.23", "msgspec"),
+}
 _ARCH = "9.0a"
 _ROOT = "KJIT_PEERS_ROOT"
 _NEVER = ("-fPIC", "--compiler-options=-fPIC")
@@ -218,7 +220,7 @@ def _toolkit(root: Path) -> Path:
     if not (libraries / "libcudart.so").exists():
         (libraries / "libcudart.so").symlink_to(cuda.cudart)
     if not (libraries / "libcuda.so").exists():
-        driver = [Path(folder, "libcuda.so.1") for folder in ("/usr/lib64", "/usr/lib/x86_64-linux-gnu")]
+        driver = [Path(folder, "libcuda.so.1") for folder in _DRIVER]
         if found := [path for path in driver if path.exists()]:
             (libraries / "libcuda.so").symlink_to(found[0])
         else:
@@ -234,6 +236,7 @@ def _toolkit(root: Path) -> Path:
     return cuda.home
 
 
+_DRIVER = ("/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/local/nvidia/lib64")
 _HEADERS = {"cublasLt.h": "nvidia-cublas", "curand_kernel.h": "nvidia-curand"}
 
 
@@ -278,11 +281,11 @@ def _environment(root: Path, cache: Path, engine: str) -> dict[str, str]:
     }
 
 
-def _run_tests(root: Path, tests: Path, chosen: str) -> bool:
-    """Run FlashInfer's tests in a folder over both engines, and print how many passed; whether all did with kjit."""
+def _run_tests(root: Path, tests: Path, sides: Iterable[str], chosen: str) -> bool:
+    """Run FlashInfer's tests in a folder over engines, and print how many passed; whether all did with kjit."""
     passed = True
     with tempfile.TemporaryDirectory(prefix="kjit-peers-") as temporary:
-        for side in ("own", "kjit"):
+        for side in sides:
             environment = {**_environment(root, Path(temporary, side), "flashinfer"), "KJIT_PEERS_SIDE": side}
             command = [sys.executable, "-m", "pytest", "-q", "-p", "peers_tests", "-p", "no:cacheprovider", "--tb=line"]
             begin = time.perf_counter()
@@ -324,7 +327,8 @@ def _fetch(engine: str, root: Path) -> None:
     folder = root / engine
     if engine not in _WHEELS or folder.exists():
         return
-    _unpack(f"{_WHEELS[engine]}=={_VERSIONS[engine]}", root, folder, lambda name: re.fullmatch("(.+)", name))
+    for wheel in _WHEELS[engine]:
+        _unpack(wheel, root, folder, lambda name: re.fullmatch("(.+)", name))
 
 
 def _unpack(wheel: str, root: Path, folder: Path, chosen: Callable[[str], re.Match[str] | None]) -> None:
@@ -409,6 +413,7 @@ def main() -> int:
     parser.add_argument("--root", type=Path, help="where the wheels are unpacked; default in the user's cache folder")
     parser.add_argument("--tests", type=Path, help="a folder with tests of FlashInfer's, to be run with both on a GPU")
     parser.add_argument("-k", default="", help="which of these tests")
+    parser.add_argument("--sides", default="own,kjit", help="with which of both; default own,kjit")
     parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
@@ -421,7 +426,7 @@ def main() -> int:
     engines = _chosen(options.engines, _MODULES)
     if options.tests is not None:
         _fetch("flashinfer", root)
-        return 0 if _run_tests(root, options.tests.absolute(), options.k) else 1
+        return 0 if _run_tests(root, options.tests.absolute(), options.sides.split(","), options.k) else 1
     for engine in engines:
         _fetch(engine, root)
     print(f"{'engine':<12}{'module':<14}{'with':<6}" + "".join(f"{title:>20}" for title in _COLUMNS.values()))
