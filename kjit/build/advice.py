@@ -226,7 +226,10 @@ def _general(message: Message) -> str | None:
             "launches it: with cuda_wrappers all cuda_files are one unit"
         )
     if text.startswith("undefined symbol"):
-        return "define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags"
+        return (
+            "define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags; a "
+            "function that no call reaches may stay undefined with -Wl,-z,undefs there"
+        )
     if "cannot find -l" in text or "unable to find library" in text:
         return "correct its name, or add the folder that it is in to extra_ldflags (`-L/folder`)"
     if _LIBRARY_MISSING.match(text) is not None:

@@ -33,13 +33,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from kjit import env
-from kjit.build import diagnostics, rewrite, two_halves, unbound
+from kjit.build import diagnostics, machine, rewrite, two_halves, unbound
 from kjit.build.build_errors import compile_error, disk_full, explain, failed_steps, files_of, leading_to
 from kjit.build.compilers import HOST_VARIABLE
 from kjit.build.cuda import INSTALL_CUDA
@@ -130,6 +130,7 @@ def compile_variant(
     verbose: bool = False,
     cancel: threading.Event | None = None,
     on_refusal: Callable[[Refusal], object] = lambda _: None,
+    jobs: int = 1,
 ) -> Built:
     """Build `variant` in the folder `staging`.
 
@@ -142,6 +143,7 @@ def compile_variant(
         verbose: put the compilers' whole output and the command to repeat into the error's message.
         cancel: set by another thread, ends the build: a Ctrl-C reaches the main thread only.
         on_refusal: told before a `CompileError` that would come again, as long as what was read stays as it is.
+        jobs: how many units are compiled at once. What takes little runs besides, as there are cores.
 
     Raises:
         CompileError: a compiler or the linker refused the sources, or was killed.
@@ -153,13 +155,13 @@ def compile_variant(
     started = time.perf_counter()
     nvrtc = toolchain.nvrtc
     if nvrtc is None or not (variant.spec.cuda_files or variant.spec.cuda_wrappers):
-        return _compile(variant, toolchain, staging, verbose, cancel, on_refusal)
+        return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
     reason = two_halves.why_nvcc(variant.spec, nvrtc) if toolchain.has_nvcc else None
     is_known = reason is not None
     if reason is None:
         try:
             refused = on_refusal if not toolchain.has_nvcc else lambda _: None
-            return _compile(variant, toolchain, staging, verbose, cancel, refused)
+            return _compile(variant, toolchain, staging, verbose, cancel, refused, jobs)
         except OnlyNvccError as error:
             if not toolchain.has_nvcc:
                 raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=INSTALL_CUDA) from None
@@ -169,7 +171,7 @@ def compile_variant(
                 raise two_halves.without_nvcc(error, variant.spec) from None
             reason = two_halves.first_error(error)
     _log.info("%s: compiled by nvcc, because %s", variant.label, reason)
-    built = _compile(variant, toolchain.with_nvcc(), staging, verbose, cancel, on_refusal)
+    built = _compile(variant, toolchain.with_nvcc(), staging, verbose, cancel, on_refusal, jobs)
     if not is_known:
         two_halves.remember_nvcc(variant.spec, nvrtc, reason)
     # With other programs it might have been NVRTC.
@@ -184,6 +186,7 @@ def _compile(
     verbose: bool,
     cancel: threading.Event | None,
     on_refusal: Callable[[Refusal], object],
+    jobs: int,
 ) -> Built:
     """As `compile_variant`, by the compilers of `toolchain`.
 
@@ -199,7 +202,9 @@ def _compile(
     try:
         with _temporary_folder() as temporary:
             folder = staging if PLAIN_FOR_NVCC.fullmatch(os.path.realpath(staging)) else temporary
-            made = _write(folder, steps, links)
+            # The halves of a unit are compiled side by side.
+            halves = 1 if toolchain.nvrtc is None else 1 + len(toolchain.target.archs)
+            made = _write(folder, steps, links, jobs * halves)
             # A server that a launcher starts outlives the build, and so must its folder for temporary files.
             extra = (
                 {"TMPDIR": str(temporary)} if launcher is None else {**_LAUNCHER_ENVIRONMENT, "TMPDIR": _plain_root()}
@@ -300,6 +305,7 @@ def _plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, .
         for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, PLAIN_FOR_CXX):
             compiler = (str(toolchain.cxx.path), *flags)
             steps.append(_compile_step(unit, launcher, compiler, files_named(spec.extra_cflags)))
+    steps = [replace(step, is_of_unit=True) for step in steps]
     for support in support_objects(toolchain):
         make = ("-MD", "-MF", f"{support.output}.d", "-c", str(support.source), "-o", support.output)
         steps.append(Step(support.output, (*launcher, *support.arguments, *make), support=support))
@@ -418,8 +424,8 @@ def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_ty
     return "\n".join(["#include <kjit/ffi.h>", *includes, "namespace kjit {", *exports, "}", ""])
 
 
-def _write(folder: Path, steps: list[Step], links: Links) -> list[Step]:
-    """Prepare `folder` for ninja, and return the steps that it will run."""
+def _write(folder: Path, steps: list[Step], links: Links, at_once: int) -> list[Step]:
+    """Prepare `folder` for ninja, and return the steps that it will run, `at_once` of those that compile units."""
     run: list[Step] = []
     for step in steps:
         for name in (step.output, step.log, step.depfile):
@@ -432,16 +438,26 @@ def _write(folder: Path, steps: list[Step], links: Links) -> list[Step]:
         (folder / name).symlink_to(target)
     # `exec` spares a process, and the compiler's own exit status arrives.
     commands = {step.output: f"exec {step.command} >{step.log} 2>&1" for step in run}
-    _write_commands(folder, commands, {step.output: step.inputs for step in run})
+    in_pool = {step.output for step in run if step.is_of_unit}
+    _write_commands(folder, commands, {step.output: step.inputs for step in run}, in_pool, at_once)
     return run
 
 
-def _write_commands(folder: Path, commands: Mapping[str, str], inputs: Mapping[str, tuple[str, ...]]) -> None:
-    """Write what ninja runs: shell commands by what they make, and what they make it from."""
-    lines = ["rule run", "  command = $run"]
+def _write_commands(
+    folder: Path,
+    commands: Mapping[str, str],
+    inputs: Mapping[str, tuple[str, ...]],
+    in_pool: Container[str] = (),
+    at_once: int = 1,
+) -> None:
+    """Write what ninja runs: shell commands by what they make, and what they make it from; `at_once` of those in the
+    pool."""
+    lines = ["pool units", f"  depth = {at_once}", "rule run", "  command = $run"]
     for output, command in commands.items():
         lines.append(f"build {output}: run {' '.join(inputs.get(output, ()))}".rstrip())
         lines.append("  run = " + command.replace("$", "$$"))
+        if output in in_pool:
+            lines.append("  pool = units")
     (folder / ".ninja_log").unlink(missing_ok=True)
     _write_text(folder / "build.ninja", "\n".join([*lines, ""]))
 
@@ -524,7 +540,8 @@ def _run(
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_ENVIRONMENT}
     environment.update(LC_ALL="C", **extra)
     try:
-        return run([str(ninja)], folder, environment, cancel)
+        # Not its own two more than there are cores: what all modules share would slow down what takes longest.
+        return run([str(ninja), f"-j{machine.cores()}"], folder, environment, cancel)
     except OSError as error:
         if error.errno in NO_SPACE:
             raise

@@ -272,6 +272,7 @@ def watch(
         every_file: all files count, whatever they are called; and where packages are installed, folders too.
     """
     names = SEPARATOR.join([system, *(f"/{header.path}" for header in headers), ""])
+    words = frozenset(names.split("/"))  # most of what is there is called like none of them
     folders: dict[tuple[str, str], Folder] = {}
     present: dict[tuple[str, str], None] = {}
     inside: set[int] = set()
@@ -287,12 +288,13 @@ def watch(
             path = f"{folder}/{entry.name}" if folder else entry.name
             is_folder, is_link = entry.is_dir(), entry.is_symlink()
             header = name.removesuffix(".gch").removesuffix(".pch")  # a precompiled one goes before the header
-            if is_shared or (not is_folder and (every_file or f"/{header}{SEPARATOR}" in names)):
+            is_called_so = entry.name in words or os.path.basename(header) in words
+            if is_shared or (not is_folder and (every_file or (is_called_so and f"/{header}{SEPARATOR}" in names))):
                 present[anchor, path] = None
             may_be_folder = is_folder or (is_link and not os.path.exists(entry.path))
             if not may_be_folder or is_shared:
                 continue
-            if f"/{name}/" in names:
+            if is_called_so and f"/{name}/" in names:
                 visit(anchor, path, f"{name}/")
             elif every_file and not entry.name.startswith(".") and (number := entry.inode()) not in inside:
                 inside.add(number)  # a link may lead to a folder around it

@@ -24,11 +24,14 @@ _PIECE = re.compile(rb"\b(?:__h|__ha|__has|__has_|__has_i\w{0,5}|__has_e\w{0,3}|
 _LITERAL = re.compile(rb"\s*\(\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")\s*\)")
 # GCC's own macros that look like the folder of a header.
 _MACROS_OF_GCC = (b"linux", b"unix")
+# The operator stands in an `#if` or in what a macro of it means, and so do its pieces.
+_DIRECTIVE = re.compile(rb"^[ \t\f\v\r]*(?:#|%:).*", re.MULTILINE)
 # Whether there is such an operator at all is no question about a file.
 _IF_DEFINED = re.compile(rb"\bdefined\s*(?:\(\s*\w+\s*\)|\w+)|(?:#|%:)[ \t]*(?:ifn?def|elifn?def|undef)[ \t]+\w+")
 _ARGUMENT = re.compile(rb"\s*\(\s*(\w+)\s*\)")
 _DEFINITION = re.compile(rb"(?:#|%:)[ \t]*define[ \t]+(\w+)(?:\(([^)\n]*)\))?([^\n]*)")
 _INCLUDE = re.compile(rb"(?:#|%:)\s*(?:include|include_next|import)\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")")
+_COMMENT_INSIDE = re.compile(rb"(?:#|%:)[ \t]*(?:/\*|(?:include|include_next|import|define)\s*/\*)")
 # What a macro may make a name from.
 _NAMES = re.compile(rb"<([^<>\"\n]+)>|\"([^<>\"\n]+)\"")
 
@@ -63,18 +66,22 @@ def names_in(own: Mapping[str, bytes], others: Mapping[str, bytes], flags: bytes
     asked: dict[tuple[str, str], None] = {}
     included: dict[tuple[str, str], None] = {}
     unknown_in: list[str] = []
-    texts = {path: without_comments(text) for path, text in own.items()}
+    texts = {path: _readable(text) for path, text in own.items()}
     texts[""] = flags
-    asking = words(definitions.leading_to(_ASKING))
+    ways = definitions.leading_to(_ASKING)
+    asking = words(ways)
     macros = {match[1] for text in texts.values() for match in _DEFINITION.finditer(text)}.union(_MACROS_OF_GCC)
     pastes = any(b"##" in text for text in texts.values())
     for path, text in texts.items():
         folder = os.path.dirname(path)
         for match in _INCLUDE.finditer(text):
             included[folder, os.fsdecode(match[1] or match[2])] = None
+        if not any(way in text for way in ways) and not (pastes and _has_piece(text)):
+            continue
+        text = without_comments(text)
         names, is_known = _asked_in(text, asking, macros)
         asked.update(((folder, os.fsdecode(name)), None) for name in names)
-        if not is_known or (pastes and _PIECE.search(asking.sub(b"", text))):
+        if not is_known or (pastes and _has_piece(asking.sub(b"", text))):
             unknown_in.append(folder)
     if unknown_in:
         every = [match[1] or match[2] for text in texts.values() for match in _NAMES.finditer(text)]
@@ -88,6 +95,20 @@ def names_in(own: Mapping[str, bytes], others: Mapping[str, bytes], flags: bytes
         tuple(climbing),
         not unknown_in,
     )
+
+
+def _readable(text: bytes) -> bytes:
+    """`text` with its lines in one piece, and without comments where one may be between the words of a directive: to
+    find the others takes as long as all else."""
+    text = joined(text)
+    return without_comments(text) if _COMMENT_INSIDE.search(text) is not None else text
+
+
+def _has_piece(text: bytes) -> bool:
+    """Whether a directive has a word that `##` may make the operator from."""
+    if not any(part in text for part in (b"__h", b"has_include", b"has_embed")):
+        return False
+    return _PIECE.search(text) is not None and any(map(_PIECE.search, _DIRECTIVE.findall(text)))
 
 
 def _lines_that_may_ask(text: bytes) -> bytes:

@@ -13,7 +13,7 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kjit.build.headers import (
@@ -28,7 +28,7 @@ from kjit.build.headers import (
     telling,
     watch,
 )
-from kjit.build.include_names import names_in
+from kjit.build.include_names import Names, names_in
 from kjit.build.key import Anchors, FileState, Key, straight
 from kjit.build.macros import Definitions, definitions_in
 from kjit.build.own_place import own_places
@@ -94,7 +94,7 @@ class Observation:
 
         places = [
             *sought,
-            *(f"{folder}/{name}" for name in names.asked for folder in PACKAGES_INCLUDE),
+            *_among_packages(names),
             *(straight(f"{each}/{name}") for folder, name in names.climbing for each in (folder, *named)),
         ]
         looked_at = {path: os.path.isfile(path) for path in places}
@@ -104,8 +104,10 @@ class Observation:
                 looked_at[where] = False  # a name, or a link that leads nowhere yet
             elif where not in states:
                 states[where] = _undigested(where)
-        included = (straight(f"{each}/{name}") for folder, name in names.included for each in (folder, *named))
-        twins = _twins(headers, (*states, *included))
+        included = dict.fromkeys(
+            pair for folder, name in names.included for pair in ((folder, name), *((each, name) for each in named))
+        )
+        twins = _twins(headers, (*states, *(straight(f"{folder}/{name}") for folder, name in included)))
         in_place = own_places(key, toolchain, {**read.own, **scripts}, definitions)
         reads = Reads(
             (*recorded, *_as_headers(twins.values(), anchors)),
@@ -222,6 +224,17 @@ def _assembled(texts: Iterable[bytes]) -> list[str]:
         return []
     named = (os.fsdecode(name) for text in texts for name in _ABSOLUTE_PATH.findall(text))
     return [path for path in map(straight, named) if os.path.isfile(path)]
+
+
+def _among_packages(names: Names) -> Iterator[str]:
+    """Where the files that are asked for would be in `/usr/include`.
+
+    Where any new entry of it counts (`watch`), those that begin with an entry that is not there need no look.
+    """
+    for folder in PACKAGES_INCLUDE:
+        for name in names.asked:
+            if names.is_known or os.path.lexists(f"{folder}/{name.partition('/')[0]}"):
+                yield f"{folder}/{name}"
 
 
 def _twins(headers: Mapping[str, FileState], candidates: Iterable[str]) -> dict[str, FileState]:

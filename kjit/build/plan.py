@@ -5,9 +5,9 @@ asked for (`choose_targets`).
 
 `build` is the miss path of every road: one variant, under the lock of its key, in a staging folder, published only if
 nothing that it was made from changed meanwhile. `build_all` runs it for many variants in threads (the work is done by
-compilers, each a process of its own), as many at a time as keep the cores busy and fit into memory. What takes longest
-starts first: begun last, it would keep one core busy while the others wait. How long something takes, earlier builds of
-it have told (`expected_seconds`).
+compilers, each a process of its own), as many at a time as jobs.py allows. What takes longest starts first: begun last,
+it would keep one core busy while the others wait. How long something takes, earlier builds of it have told
+(`expected_seconds`).
 
 A source that is saved while its compile runs makes what came out of it unfit for the cache: nobody knows which of the
 two versions it holds. It is then built once more, from what is there now. If that happens twice, somebody is writing
@@ -28,10 +28,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from kjit import env
-from kjit.build import machine, recall_writer
+from kjit.build import recall_writer
 from kjit.build.compile import Built, compile_variant, explain_again
 from kjit.build.diagnostics import KernelResources
 from kjit.build.failures import Refusal
+from kjit.build.jobs import Jobs, parallel_jobs, units
 from kjit.build.key import FileState, Key
 from kjit.build.observation import Observation, Start
 from kjit.build.staging import is_taken_away
@@ -43,8 +44,6 @@ from kjit.runtime.declared import DeclaredModule, declared_in, variants_of
 from kjit.runtime.stand_in import torch_stand_in
 from kjit.spec import Side, Spec, Target, TargetKind, Variant
 
-# What one compile takes at its peak, generously: nvcc's front ends and ptxas run one after another.
-_MEMORY: Mapping[TargetKind, int] = {"cpu": 1 << 29, "cuda": 3 << 29, "sim": 3 << 28, "sim-check": 1 << 30}
 # Which compiles are the long ones, where no earlier build has told; for CUDA, of one architecture.
 _USUAL_SECONDS: Mapping[TargetKind, float] = {"cpu": 1.0, "cuda": 3.0, "sim": 2.0, "sim-check": 3.0}
 
@@ -86,7 +85,7 @@ class Queued:
 
     Attributes:
         seconds: for each variant, in the order in which they start, what it will take; None where nothing is known.
-        jobs: how many compile at once.
+        jobs: how many are built at once.
     """
 
     seconds: Mapping[Variant, float | None]
@@ -167,6 +166,7 @@ def build(
     on_start: Callable[[Started], None] | None = None,
     verbose: bool = False,
     cancel: threading.Event | None = None,
+    jobs: Jobs | None = None,
 ) -> Outcome:
     """Build `variant` unless it is built already, here or by another process that gets there first.
 
@@ -174,12 +174,14 @@ def build(
         on_start: called right before a compile.
         verbose: put the compilers' whole output into an error's message.
         cancel: set by another thread, ends a wait and a compile.
+        jobs: the places for compilers that it shares with other builds; by default as many as `parallel_jobs` says.
 
     Raises:
         KjitError: it cannot be built (most often a `CompileError`); no artifact was added to the cache.
         CancelledError: `cancel` was set.
     """
     began = time.perf_counter()
+    jobs = Jobs(parallel_jobs([variant])) if jobs is None else jobs
     before: Mapping[str, FileState] = {}
     changes = 0
     for _ in range(_ATTEMPTS):
@@ -194,7 +196,7 @@ def build(
             found = home.find(key) if home is store else Lookup(home.find(key).artifact, found.reason)
             if found.artifact is not None:
                 return Outcome(variant, "hit", time.perf_counter() - began, artifact=found.artifact)
-            with home.staging() as staging:
+            with home.staging() as staging, jobs.take(units(variant.spec), cancel) as at_once:
                 said = home.recall_failure(key)
                 again = None if said is None else explain_again(variant, toolchain, staging, said, verbose=verbose)
                 if again is not None:
@@ -205,7 +207,13 @@ def build(
                 refusals: list[Refusal] = []
                 try:
                     built = compile_variant(
-                        variant, toolchain, staging, verbose=verbose, cancel=cancel, on_refusal=refusals.append
+                        variant,
+                        toolchain,
+                        staging,
+                        verbose=verbose,
+                        cancel=cancel,
+                        on_refusal=refusals.append,
+                        jobs=at_once,
                     )
                     observed = Observation.of(built.headers, key, toolchain, others=built.others, sought=built.sought)
                     known = {**before, **{state.path: state for state in key.sources}}
@@ -256,7 +264,7 @@ def build_all(
     Ctrl-C is for the caller to hold back.
 
     Args:
-        jobs: at most so many at once; by default as `parallel_jobs` says. Free memory may allow fewer.
+        jobs: compile at most so many units at once; by default as `parallel_jobs` says. Free memory may allow fewer.
         on_event: called with each event, one at a time and not from this thread.
         verbose: put the compilers' whole output into errors' messages.
         must_last: what is built has to be there when this process has ended.
@@ -281,7 +289,7 @@ def build_all(
     def work(variant: Variant) -> Outcome:
         began = time.perf_counter()
         try:
-            outcome = build(variant, store, on_start=report, verbose=verbose, cancel=cancel)
+            outcome = build(variant, store, on_start=report, verbose=verbose, cancel=cancel, jobs=shared)
         except KjitError as error:
             outcome = Outcome(variant, "failed", time.perf_counter() - began, error=error)
         report(outcome)
@@ -297,6 +305,8 @@ def build_all(
     if stale and must_last:
         store.writable(must_last=True)
     at_once = parallel_jobs(stale, jobs)
+    shared = Jobs(at_once)
+    at_once = max(min(at_once, len(stale)), 1)
     expected = expected_seconds(stale, store)
     order = sorted(stale, key=lambda variant: expected[variant] or _usual_seconds(variant.target), reverse=True)
     if stale:
@@ -447,23 +457,6 @@ def choose_targets(
     return targets, left_out
 
 
-def parallel_jobs(variants: Sequence[Variant], wanted: int | None = None) -> int:
-    """How many compiles may run at once: as many as wanted, else some more than there are cores, and never more than
-    fit into free memory.
-
-    A compile leaves its core now and then: while ninja starts, while files are written, and at its end, when all
-    threads here want Python's one lock. One more for each eight cores (one at least) takes what is left of them.
-    """
-    if not variants:
-        return 1
-    cores = machine.cores()
-    jobs = min(wanted or cores + max(cores // 8, 1), len(variants))
-    free = machine.free_memory()
-    if free is not None:
-        jobs = min(jobs, free // max(map(_memory, (variant.target for variant in variants))))
-    return max(jobs, 1)
-
-
 def report_of(artifact: Artifact) -> tuple[float, tuple[KernelResources, ...], str]:
     """What the build of `artifact` told: seconds, what each CUDA kernel needs, warnings."""
     told = artifact.build
@@ -488,11 +481,6 @@ def _usual_seconds(target: Target) -> float:
 
 _SIDES: Mapping[TargetKind, Side] = {"cuda": "cuda", "cpu": "cpu", "sim": "cuda", "sim-check": "cuda"}
 _SOURCE: Mapping[Side, str] = {"cuda": "CUDA", "cpu": "C++"}
-
-
-def _memory(target: Target) -> int:
-    # nvcc compiles two architectures side by side.
-    return _MEMORY[target.kind] * (2 if target.others else 1)
 
 
 def _add_source(specs: Sequence[Spec]) -> str | None:

@@ -14,7 +14,8 @@ class Step:
 
     `support` is set for the part of kjit that is kept from build to build; its command runs only if it is not there.
     `reads` are files that it reads besides those of its depfile. `asking` is the command that tells what it read where
-    it misses a header (missing.py); the last word is its source.
+    it misses a header (missing.py); the last word is its source. `is_of_unit` is set for those that compile a unit,
+    which take time and memory.
     """
 
     output: str
@@ -24,6 +25,7 @@ class Step:
     support: SupportObject | None = None
     reads: tuple[str, ...] = ()
     asking: tuple[str, ...] = ()
+    is_of_unit: bool = False
 
     @property
     def command(self) -> str:

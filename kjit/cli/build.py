@@ -268,9 +268,10 @@ def build_variants(
 ) -> tuple[list[Outcome], list[tuple[Variant, Artifact]]]:
     """What came of each variant, and what ops need besides their modules."""
     from kjit.build import plan
+    from kjit.build.jobs import parallel_jobs, units_of
 
-    at_once = plan.parallel_jobs(variants, jobs)
-    if jobs is not None and at_once < min(jobs, len(variants)):
+    at_once = parallel_jobs(variants, jobs)
+    if jobs is not None and at_once < min(jobs, units_of(variants)):
         console.note(f"{text.count(at_once, 'compile')} at once instead of {jobs}: there is not enough free memory.")
     with (
         _ended_by_signals() as cancel,

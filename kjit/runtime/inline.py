@@ -8,13 +8,14 @@ process, and a changed one is another file, so that a notebook gets the new modu
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kjit
-from kjit.runtime.load import cache_folder, load_jit
-from kjit.spec import Spec, StrPath, Wrapper
+from kjit.runtime.load import cache_folder, load_variant, only_target
+from kjit.spec import Spec, StrPath, Variant, Wrapper
 
 if TYPE_CHECKING:
     import tvm_ffi
@@ -67,22 +68,23 @@ def load_inline(
         for ending, texts in (("cpp", cpp), ("cu", cuda))
         for index, text in enumerate(texts)
     }
-    spec = Spec(name, **_parts(files, Path("/"), exports))
+    flags: dict[str, Any] = {
+        "extra_cflags": extra_cflags or (),
+        "extra_cuda_cflags": extra_cuda_cflags or (),
+        "extra_ldflags": extra_ldflags or (),
+        "extra_include_paths": extra_include_paths or (),
+    }
+    wrapper = sys._getframe(1).f_globals.get("__file__")
+    Spec(name, **_parts(files, Path("/"), exports), **flags)  # what is wrong is said before anything is written
     cache, named = cache_folder(build_directory), _digest(files)
     folder = Path(cache, FOLDER, named)
     if not all(_holds(f"{folder}/{file}", text) for file, text in files.items()):
         from kjit.build.texts import write_texts
 
         folder = write_texts(cache, named, files)
-    return load_jit(
-        spec.name,
-        **_parts(files, folder, exports),
-        extra_cflags=extra_cflags or (),
-        extra_cuda_cflags=extra_cuda_cflags or (),
-        extra_ldflags=extra_ldflags or (),
-        extra_include_paths=extra_include_paths or (),
-        build_directory=build_directory,
-    )
+    # A bundle compares the texts by these files, too.
+    spec = Spec(name, **_parts(files, folder, exports), **flags)
+    return load_variant(Variant(spec, only_target(spec)), build_directory=build_directory, wrapper=wrapper)
 
 
 def _texts(field: str, given: str | Sequence[str] | None) -> list[bytes]:

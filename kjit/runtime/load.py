@@ -134,7 +134,7 @@ def load_jit(
         extra_include_paths=extra_include_paths,
     )
     wrapper = sys._getframe(1).f_globals.get("__file__")
-    return load_variant(Variant(spec, _only_target(spec)), build_directory=build_directory, wrapper=wrapper)
+    return load_variant(Variant(spec, only_target(spec)), build_directory=build_directory, wrapper=wrapper)
 
 
 def jit(
@@ -403,7 +403,7 @@ def target_of(spec: Spec, device: torch.device | str | None) -> Target:
                 f"op '{spec.name}' has sources for {' and '.join(spec.kinds)}, and no device was given.",
                 hint="pass device=, for example the device of the tensor that the op is called with",
             )
-        return _only_target(spec)
+        return only_target(spec)
     kind, index = _kind_and_index(device)
     if kind == "cpu" and (target := simulated_target(spec.kinds)) is not None:
         return target
@@ -488,7 +488,7 @@ def torch_with_cuda() -> Any:
     return torch if is_initialized is not None and is_initialized() else None
 
 
-def _only_target(spec: Spec) -> Target:
+def only_target(spec: Spec) -> Target:
     """Where a module runs whose caller names no device."""
     side = spec.kinds[0]
     chosen = mode() or env.simulation()

@@ -442,7 +442,9 @@ class TestFailures:
     ) -> None:
         old = tmp_path / "ninja"
         old.write_text(
-            f'#!/bin/sh\n[ $# = 0 ] || {{ echo "ninja: unrecognized option $1"; exit 1; }}\nexec {find_ninja()}\n'
+            '#!/bin/sh\nfor option in "$@"; do\n'
+            'case "$option" in -j*);; *) echo "ninja: unrecognized option"; exit 1;; esac\n'
+            f'done\nexec {find_ninja()} "$@"\n'
         )
         old.chmod(0o755)
         monkeypatch.setattr("kjit.build.compile.find_ninja", lambda: old)

@@ -29,6 +29,7 @@ FORMS = {
     "stringised behind an alias": ("#define ASK(x) __has_include(#x)\n#if ASK(late.h)", False),
     "angled behind an alias": ("#define ASK(x) __has_include(<x.h>)\n#if ASK(late)", False),
     "part of a name from a macro": ("#define ASK(x) __has_include(x)\n#define A late\n#if ASK(<A.h>)", False),
+    "pasted where it is asked": ('#define PASTE(a, b) a##b\n  # if PASTE(__has_, include)("late.h")', False),
     "pasted": ('#define PASTE(a, b) a##b\n#define ASK PASTE(__has_, include)\n#if ASK("late.h")', False),
 }
 
@@ -82,6 +83,7 @@ def test_a_macro_of_somebody_else_s_header_counts_and_what_that_asks_for_itself(
         "// __has_include(NAME)\n/* __has_include(NAME) */",
         "#define ASK(x) __has_include(x)",
         "#include <vector>",
+        "#define PASTE(a, b) a##b\nint hash(int __h) { return PASTE(__, h); }",
     ],
 )
 def test_what_asks_for_nothing_is_known(text: str) -> None:

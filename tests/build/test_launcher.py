@@ -69,6 +69,19 @@ class TestAnyLauncher:
         assert "-shared" in built.commands[-1]
         assert len((tmp_path / "launched").read_text().splitlines()) == len(compiles) >= 1
 
+    def test_no_more_units_are_compiled_at_once_than_jobs_allow(
+        self, launch: Callable[[str], Path], tmp_path: Path
+    ) -> None:
+        units = [tmp_path / f"unit{n}.cpp" for n in range(4)]
+        for unit in units:
+            unit.write_text(f"int {unit.stem};\n")
+        log = tmp_path / "log"
+        launch(f'case "$*" in *unit*) echo begin >>{log};; esac; "$@"; case "$*" in *unit*) echo end >>{log};; esac')
+        (tmp_path / "staging").mkdir()
+        variant = Variant(Spec("op", cpp_files=units), CPU)
+        compile_variant(variant, Toolchain.for_target(CPU), tmp_path / "staging", jobs=1)
+        assert log.read_text().split() == ["begin", "end"] * 4
+
     def test_it_is_no_part_of_the_key(
         self, launch: Callable[[str], Path], tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -27,7 +27,6 @@ from kjit.build.plan import (
     build_all,
     expected_seconds,
     look_up_all,
-    parallel_jobs,
 )
 from kjit.build.store import Store
 from kjit.build.toolchain import Toolchain
@@ -218,51 +217,6 @@ def test_a_cache_that_is_removed_all_the_time_is_an_error(
     monkeypatch.setattr(plan, "compile_variant", compile_variant)
     with pytest.raises(CacheError, match="is being emptied all the time"):
         build(Variant(answer_op(tmp_path / "project"), CPU), store)
-
-
-class TestParallelJobs:
-    VARIANTS = tuple(Variant(Spec(f"op{n}", cpp_files=["/x.cpp"]), CPU) for n in range(100))
-
-    @pytest.fixture
-    def machine(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int | None], None]:
-        def have(cores: int, free: int | None) -> None:
-            monkeypatch.setattr("kjit.build.machine.cores", lambda: cores)
-            monkeypatch.setattr("kjit.build.machine.free_memory", lambda: free)
-
-        return have
-
-    @pytest.mark.parametrize(("cores", "jobs"), [(1, 2), (2, 3), (8, 9), (16, 18), (64, 72)])
-    def test_one_a_core_and_one_more_for_each_eight(
-        self, machine: Callable[[int, int | None], None], cores: int, jobs: int
-    ) -> None:
-        machine(cores, None)
-        assert parallel_jobs(self.VARIANTS) == jobs
-
-    def test_no_more_than_were_asked_for(self, machine: Callable[[int, int | None], None]) -> None:
-        machine(8, None)
-        assert parallel_jobs(self.VARIANTS, 3) == 3
-
-    def test_no_more_than_fit_into_free_memory_even_when_asked_for(
-        self, machine: Callable[[int, int | None], None]
-    ) -> None:
-        machine(64, 4 << 30)
-        assert parallel_jobs(self.VARIANTS) == parallel_jobs(self.VARIANTS, 64) == 8
-
-    def test_always_one(self, machine: Callable[[int, int | None], None]) -> None:
-        machine(64, -1)
-        assert parallel_jobs(self.VARIANTS) == 1
-
-    def test_no_more_than_there_is_to_do(self, machine: Callable[[int, int | None], None]) -> None:
-        machine(64, None)
-        assert parallel_jobs(self.VARIANTS[:2]) == 2
-
-    def test_architectures_of_one_library_are_compiled_side_by_side(
-        self, machine: Callable[[int, int | None], None]
-    ) -> None:
-        machine(64, 12 << 30)
-        spec = Spec("op", cuda_files=["/x.cu"])
-        alone, together = Target.cuda("8.0"), Target.cuda("8.0", "8.6")
-        assert [parallel_jobs([Variant(spec, target)] * 9) for target in (alone, together)] == [8, 4]
 
 
 class TestCollect:

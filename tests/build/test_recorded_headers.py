@@ -410,6 +410,22 @@ class TestNewFiles:
         (installed / "numa").mkdir()
         assert reads.compare(project.key.anchors) == f"{installed}/numa is new and may be one that was asked for"
 
+    def test_where_a_name_cannot_be_told_the_folders_of_packages_that_are_there_are_asked_for_it(
+        self, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        installed = tmp_path / "usr" / "include"
+        (installed / "numa").mkdir(parents=True)
+        for module in (headers, observation):
+            monkeypatch.setattr(module, "PACKAGES_INCLUDE", (str(installed),))
+        project.near.write_text(
+            '#define A "numa/numa.h"\n#define B "cub/cub.cuh"\n#if __has_include(A) || __has_include(B)'
+        )
+        next_tick()
+        reads = project.recorded()
+        assert [sought.path for sought in reads.sought] == [f"{installed}/numa/numa.h"]
+        (installed / "numa" / "numa.h").touch()
+        assert reads.compare(project.key.anchors) == f"{installed}/numa/numa.h is new, and was looked for"
+
     def test_a_folder_that_is_a_link_to_one_around_it_is_visited_once(self, project: Project) -> None:
         project.near.write_text("#if __has_include(NAME)")
         (project.root / "csrc" / "again").symlink_to(project.root / "csrc")

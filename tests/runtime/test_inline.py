@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import pytest
 
 import kjit
+from kjit.build import bundle_writer, cpu, plan
 from kjit.build.store import Store
-from kjit.errors import CompileError, UsageError
+from kjit.errors import CompileError, NotPrebuiltError, UsageError
+from kjit.runtime.load import BUNDLE
+from kjit.spec import Spec, Target, Variant
 
 ANSWER = """#include <kjit/ffi.h>
 int answer() { return 42; }
@@ -84,6 +88,31 @@ def test_a_wrong_request_is_an_error_and_writes_nothing(
     with pytest.raises(UsageError, match=message):
         kjit.load_inline(**{"name": "wrong", **arguments})
     assert not (cache_dir / "inline").exists()
+
+
+def test_a_bundle_beside_the_file_that_asks_serves_its_text_and_no_other(
+    cache_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level = cpu.lowest_level()
+    if level is None:
+        pytest.skip("no levels of this kind of CPU are known")
+    wrapper = {"__file__": str(tmp_path / "wrapper.py"), "kjit": kjit, "text": ANSWER}
+    call = "kjit.load_inline('inline_shipped', cpp_sources=text, functions='answer')"
+    monkeypatch.setenv("KJIT_RECORD_VARIANTS", str(tmp_path / "asked"))
+    monkeypatch.setenv("KJIT_NO_COMPILE", "1")
+    with pytest.raises(NotPrebuiltError):
+        eval(call, wrapper)
+    monkeypatch.delenv("KJIT_RECORD_VARIANTS")
+    asked = json.loads((tmp_path / "asked").read_text())["spec"]
+    variant = Variant(Spec(asked.pop("name"), *asked.pop("args"), **asked), Target.cpu(level.name))
+    (outcome,) = plan.build_all([variant], Store.open())
+    assert outcome.artifact is not None
+    bundle_writer.write(tmp_path / BUNDLE, [(variant, outcome.artifact)])
+    monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "another machine's"))
+    assert eval(call, wrapper).answer() == 42
+    with pytest.raises(NotPrebuiltError, match=r"inline_shipped\.cpp changed since it was built"):
+        eval(call, {**wrapper, "text": ANSWER.replace("42", "43")})
+    del cache_dir
 
 
 def test_the_texts_are_this_users_alone(cache_dir: Path) -> None:

@@ -347,7 +347,7 @@ def lazy_register_class(name: str, init_fn: Callable[[], None]) -> Callable[[typ
 
 def _target(spec: Spec) -> Target:
     if _override is None or spec.kinds[0] == "cpu":
-        return load._only_target(spec)
+        return load.only_target(spec)
     return Target.cuda(CudaArch(_override.major, _override.minor, _override.suffix))  # equal to other ones: no ArchInfo
 
 
