@@ -130,8 +130,14 @@ _UNKNOWN_HEADERS = (
     (re.compile(r".*/cuda/(?:std/)?(?:ptx|barrier|pipeline)"), "the PTX behind <cuda/ptx>, <cuda/barrier> and others"),
     (re.compile(r".*/cuda_pipeline(?:_primitives)?\.h"), "asynchronous copies (<cuda_pipeline.h>)"),
     (re.compile(r".*/cute?(?:lass)?/(?:arch|atom)/.*"), "CUTLASS"),
-    (re.compile(r".*/cub/.*"), "CUB (<cub/...>)"),
+    (re.compile(r".*/cub/.*"), "this part of CUB"),
     (re.compile(r".*/thrust/.*"), "Thrust (<thrust/...>)"),
+)
+# What there is of CUB (kjit_sim/cuda/cub/); `<cub/cub.cuh>` brings no more.
+_CUB = re.compile(
+    r"Block(?:Exchange|Load|RadixSort|Reduce|Scan|Store)(?:Algorithm)?|BLOCK_(?:LOAD|REDUCE|SCAN|STORE)_\w+"
+    r"|Warp(?:Reduce|Scan)|NullType|KeyValuePair|Uninitialized|Arg(?:Max|Min)"
+    r"|Sum|Difference|Division|Max|Min|Equality|Inequality"
 )
 
 
@@ -287,8 +293,12 @@ def _refuse(code: list[_Token]) -> Iterator[Refusal]:
                 else:
                     yield refusal
             continue
-        if token.text == "ptx" and [each.text for each in code[max(index - 2, 0) : index]] == ["cuda", "::"]:
+        scope = [each.text for each in code[max(index - 2, 0) : index]]
+        if token.text == "ptx" and scope == ["cuda", "::"]:
             yield _refusal(token.file, token.line, "PTX (cuda::ptx)")
+            continue
+        if scope == ["cub", "::"] and not _CUB.fullmatch(token.text):
+            yield _refusal(token.file, token.line, f"this part of CUB (cub::{token.text})")
             continue
         for pattern, what in _UNKNOWN_NAMES:
             if pattern.fullmatch(token.text):

@@ -151,6 +151,7 @@ def test_other_declarations_stay(text: str) -> None:
             "clusters of a size that the kernel has, not the launch (__cluster_dims__)",
         ),
         ("cuda::ptx::mbarrier_init(x, 1);", "PTX (cuda::ptx)"),
+        ("cub::DeviceScan::InclusiveSum(a, b, c, d, e);", "this part of CUB (cub::DeviceScan)"),
         ("float v = tex2D<float>(t, 0, 0);", "textures and surfaces (tex2D)"),
     ],
 )
@@ -307,7 +308,9 @@ def test_ptx_beside_such_a_branch_is_refused(text: str) -> None:
     assert len(refusals) == 1
 
 
-@pytest.mark.parametrize(("header", "what"), [("cub/cub.cuh", "CUB"), ("thrust/sort.h", "Thrust")])
+@pytest.mark.parametrize(
+    ("header", "what"), [("cub/device/device_scan.cuh", "this part of CUB"), ("thrust/sort.h", "Thrust")]
+)
 def test_headers_of_device_algorithms_are_refused_where_they_are_included(header: str, what: str) -> None:
     _, (refusal,) = rewrite(unit(f'int x;\n# 1 "/cuda/include/cccl/{header}" 1 3\nint y;\n# 3 "/op/a.cuh" 2\n'))
     assert str(refusal).startswith(f"/op/a.cuh:2: error: the simulator cannot run {what}")

@@ -174,6 +174,18 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
 void* operator new[](std::size_t size, std::align_val_t alignment) {
   return operator new(size, alignment);
 }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return kjit_sim::allocate(size, alignof(std::max_align_t));
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+  return kjit_sim::allocate(size, alignof(std::max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return kjit_sim::allocate(size, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return kjit_sim::allocate(size, static_cast<std::size_t>(alignment));
+}
 void operator delete(void* memory) noexcept {
   kjit_sim::release(memory, "deletes", KJIT_CALLER);
 }

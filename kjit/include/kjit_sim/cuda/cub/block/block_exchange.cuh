@@ -1,0 +1,83 @@
+// CUB's exchanges of items within a block: from and to the order of threads ("blocked"), of items ("striped").
+
+#pragma once
+
+#include <cub/util_type.cuh>
+
+#include <algorithm>
+
+namespace cub {
+
+template <typename T, int BLOCK_DIM_X, int ITEMS_PER_THREAD, bool = false, int BLOCK_DIM_Y = 1, int BLOCK_DIM_Z = 1,
+          int = 0>
+class BlockExchange {
+  using Block = kjit_detail::Block<BLOCK_DIM_X, BLOCK_DIM_Y, BLOCK_DIM_Z>;
+  static constexpr int kItems = ITEMS_PER_THREAD;
+  struct Storage {
+    T items[Block::kThreads * kItems];
+  };
+
+ public:
+  struct TempStorage : Uninitialized<Storage> {};
+
+  BlockExchange() : storage_(kjit_detail::private_storage<Storage>()) {}
+  explicit BlockExchange(TempStorage& storage) : storage_(storage.Alias()) {}
+
+  template <typename Out>
+  void StripedToBlocked(const T (&input)[kItems], Out (&output)[kItems]) {
+    put(input, &striped);
+    __syncthreads();
+    take(output, &blocked);
+  }
+  template <typename Out>
+  void BlockedToStriped(const T (&input)[kItems], Out (&output)[kItems]) {
+    put(input, &blocked);
+    __syncthreads();
+    take(output, &striped);
+  }
+  template <typename Out>
+  void WarpStripedToBlocked(const T (&input)[kItems], Out (&output)[kItems]) {
+    put(input, &warp_striped);
+    __syncwarp();
+    take(output, &blocked);
+  }
+  template <typename Out>
+  void BlockedToWarpStriped(const T (&input)[kItems], Out (&output)[kItems]) {
+    put(input, &blocked);
+    __syncwarp();
+    take(output, &warp_striped);
+  }
+  template <typename Out, typename Offset>
+  void ScatterToBlocked(const T (&input)[kItems], Out (&output)[kItems], const Offset (&ranks)[kItems]) {
+    for (int i = 0; i < kItems; ++i) storage_.items[ranks[i]] = input[i];
+    __syncthreads();
+    take(output, &blocked);
+  }
+  template <typename Out, typename Offset>
+  void ScatterToStriped(const T (&input)[kItems], Out (&output)[kItems], const Offset (&ranks)[kItems]) {
+    for (int i = 0; i < kItems; ++i) storage_.items[ranks[i]] = input[i];
+    __syncthreads();
+    take(output, &striped);
+  }
+
+ private:
+  // Where item i of this thread is.
+  static int blocked(int i) { return Block::thread() * kItems + i; }
+  static int striped(int i) { return i * Block::kThreads + Block::thread(); }
+  static int warp_striped(int i) {
+    const int threads = std::min(32, Block::kThreads - Block::warp() * 32);
+    return Block::warp() * 32 * kItems + i * threads + Block::lane();
+  }
+
+  void put(const T (&input)[kItems], int (*place)(int)) {
+    for (int i = 0; i < kItems; ++i) storage_.items[place(i)] = input[i];
+  }
+  template <typename Out>
+  void take(Out (&output)[kItems], int (*place)(int)) {
+    for (int i = 0; i < kItems; ++i) output[i] = storage_.items[place(i)];
+  }
+
+  Storage& storage_;
+};
+
+}  // namespace cub
