@@ -45,7 +45,7 @@ test-range: .venv-range/tools/.ready
 .venv-range/tools/.ready:
 	$(PYTHON) -m venv .venv-range/tools
 	.venv-range/tools/bin/python -m pip install --quiet --disable-pip-version-check \
-	    build hatchling packaging tomli typing-extensions uv
+	    build hatch-vcs hatchling packaging tomli typing-extensions uv
 	touch $@
 
 faults: setup

@@ -56,6 +56,7 @@ NOT_FAST = {
     "tests/test_collection.py": "is about the checkout",
     "tests/test_cuda_sources.py": "compiles every CUDA source there is",
     "tests/test_editor.py": "is about clangd",
+    "tests/test_typing.py": "is about the type checker of the checkout",
     "tests/test_wheel.py": "makes an environment of its own, as is done here",
 }
 # What the demo and the tests are run from; without `kjit/`, which has to come from the wheel.
