@@ -56,6 +56,7 @@ NOT_FAST = {
     "tests/test_collection.py": "is about the checkout",
     "tests/test_cuda_sources.py": "compiles every CUDA source there is",
     "tests/test_editor.py": "is about clangd",
+    "tests/test_examples.py": "builds wheels, and needs what the checkout has",
     "tests/test_typing.py": "is about the type checker of the checkout",
     "tests/test_wheel.py": "makes an environment of its own, as is done here",
 }
