@@ -53,6 +53,7 @@ TEST_TOOLS = ("hypothesis", "numpy", "pytest", "pytest-timeout", "pytest-xdist")
 
 FAST_TESTS = ("tests/bench", "tests/cli", "tests/ops", "tests/runtime", "tests/test_*.py")
 NOT_FAST = {
+    "tests/test_architecture.py": "is about the checkout",
     "tests/test_collection.py": "is about the checkout",
     "tests/test_cuda_sources.py": "compiles every CUDA source there is",
     "tests/test_editor.py": "is about clangd",
