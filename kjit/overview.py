@@ -27,8 +27,6 @@ from kjit.runtime.declared import variants_of
 from kjit.scaffold.dtypes import DTYPES
 from kjit.spec import CudaArch, Side, Spec, Target
 
-_SOURCES = (".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
-
 State = Literal["built", "stale", "not built"]
 
 
@@ -134,23 +132,13 @@ def _summarize(
         dtypes=tuple(dict.fromkeys(DTYPES[arg].name for spec in specs for arg in spec.args if arg in _CPP_NAMES)),
         variants=len(specs),
         targets=tuple(states),
-        files=tuple(files_of(project, op, specs)),
+        files=tuple(project.files_of(op, specs)),
         last_bench=find_last(project, op),
         error=error,
     )
 
 
 _CPP_NAMES = frozenset(dtype.cpp for dtype in DTYPES.values() if dtype.cpp != "bool")
-
-
-def files_of(project: Project, op: str, specs: Iterable[Spec] = ()) -> list[Path]:
-    """The files of an op that exist: wrapper, sources, test, benchmark. Sources are those that carry the op's name, and
-    those that `specs` name inside of the project."""
-    own = sorted(path for path in project.csrc_dir.glob(f"{op}.*") if path.suffix in _SOURCES)
-    named = [Path(name) for spec in specs for name in (*spec.cuda_files, *spec.cpp_files)]
-    named = [path for path in named if path.is_relative_to(project.root)]
-    every = (project.wrapper_path(op), *own, *named, project.test_path(op), project.benchmark_path(op))
-    return [path for path in dict.fromkeys(every) if path.is_file()]
 
 
 def _targets(names: Iterable[str]) -> Iterable[Target]:

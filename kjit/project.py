@@ -27,19 +27,23 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kjit.errors import KjitError, UsageError
+
+if TYPE_CHECKING:
+    from kjit.spec import Spec
 
 DEFAULT_PACKAGE = "kernels"
 DEFAULT_TESTS = "tests"
 DEFAULT_BENCHMARKS = "benchmarks"
 KEYS = ("package", "csrc", "include", "tests", "benchmarks")
 
+_SOURCES = (".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
 _USUAL_IMPORT_ROOTS = ("src", "python")
 # Where build backends are told of the folder that all packages are in, and of the folders of single packages.
 _IMPORT_ROOT_KEYS = (
@@ -145,6 +149,17 @@ class Project:
 
     def benchmark_path(self, op: str) -> Path:
         return self.benchmarks_dir / f"bench_{op}.py"
+
+    def files_of(self, op: str, specs: Iterable[Spec] = ()) -> list[Path]:
+        """The files of an op that exist: wrapper, sources, test, benchmark.
+
+        Sources are those that carry the op's name, and those inside of the project that `specs` name.
+        """
+        own = sorted(path for path in self.csrc_dir.glob(f"{op}.*") if path.suffix in _SOURCES)
+        named = [Path(name) for spec in specs for name in (*spec.cuda_files, *spec.cpp_files)]
+        named = [path for path in named if path.is_relative_to(self.root)]
+        every = (self.wrapper_path(op), *own, *named, self.test_path(op), self.benchmark_path(op))
+        return [path for path in dict.fromkeys(every) if path.is_file()]
 
     def display(self, path: Path) -> str:
         """`path` for people: relative to the root when it is inside."""

@@ -16,7 +16,6 @@ from pathlib import Path
 from threading import Event, Thread
 
 from kjit.errors import KjitError
-from kjit.overview import files_of
 from kjit.project import Project
 from kjit.runtime.load import BUNDLE
 from kjit.spec import Spec
@@ -156,7 +155,7 @@ def concerned(
         failed: ops that did not build, or whose tests failed.
     """
     files = list(changed)
-    own = {path: op for op in ops for path in (*files_of(project, op), *_names(project, op))}
+    own = {path: op for op in ops for path in (*project.files_of(op), *_names(project, op))}
     touched = {own[path] for path in files if path in own}
     # What no op owns in Python is a helper of all: a conftest.py, another module.
     is_helper = any(path.suffix == ".py" and path not in own and _is_helper(project, path) for path in files)

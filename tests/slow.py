@@ -46,6 +46,7 @@ SLOW = (
     "tests/test_collection.py",
     "tests/test_cuda_sources.py",
     "tests/test_editor.py",
+    "tests/test_examples.py",
     "tests/test_op_test.py",
     "tests/test_wheel.py",
     "tests/tools/",

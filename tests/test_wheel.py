@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that it works where nothing else of kjit is."""
+"""The wheel, built from the source distribution: what is in it, and that it works where nothing else of kjit is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from kjit.project import load_toml
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -21,11 +23,41 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), cwd=ROOT)
-    (path,) = folder.glob("kjit-*.whl")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution, and the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), cwd=ROOT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    (path,) = dist.glob("kjit-*.whl")
     return path
+
+
+def test_the_wheel_of_a_source_distribution_has_its_version(dist: Path, wheel: Path) -> None:
+    (source,) = dist.glob("kjit-*.tar.gz")
+    version = wheel.name.split("-")[1]
+    assert source.name == f"kjit-{version}.tar.gz"
+    written = zipfile.ZipFile(wheel).read("kjit/_version.py").decode()
+    assert written == f'__version__ = "{version}"\n'
+
+
+def test_a_checkout_without_tags_has_the_fallback_version_everywhere(tmp_path: Path) -> None:
+    fallback = load_toml(ROOT / "pyproject.toml")["tool"]["hatch"]["version"]["raw-options"]["fallback_version"]
+    package = tmp_path / "kjit"
+    package.mkdir()
+    for name in ("pyproject.toml", "kjit/__init__.py"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    here = {"PYTHONPATH": str(tmp_path)}
+    assert run(sys.executable, "-m", "hatchling", "version", cwd=tmp_path).strip() == fallback
+    assert run(sys.executable, "-c", "import kjit; print(kjit.__version__)", cwd=tmp_path, **here).strip() == fallback
+
+
+def test_both_distributions_are_fit_for_an_index(dist: Path, wheel: Path) -> None:
+    run(sys.executable, "-m", "twine", "check", "--strict", *map(str, dist.iterdir()), cwd=ROOT)
+    run(sys.executable, "-m", "check_wheel_contents", str(wheel), cwd=ROOT)
 
 
 def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:

@@ -53,9 +53,12 @@ TEST_TOOLS = ("hypothesis", "numpy", "pytest", "pytest-timeout", "pytest-xdist")
 
 FAST_TESTS = ("tests/bench", "tests/cli", "tests/ops", "tests/runtime", "tests/test_*.py")
 NOT_FAST = {
+    "tests/test_architecture.py": "is about the checkout",
     "tests/test_collection.py": "is about the checkout",
     "tests/test_cuda_sources.py": "compiles every CUDA source there is",
     "tests/test_editor.py": "is about clangd",
+    "tests/test_examples.py": "builds wheels, and needs what the checkout has",
+    "tests/test_typing.py": "is about the type checker of the checkout",
     "tests/test_wheel.py": "makes an environment of its own, as is done here",
 }
 # What the demo and the tests are run from; without `kjit/`, which has to come from the wheel.

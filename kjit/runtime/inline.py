@@ -41,7 +41,8 @@ def load_inline(
         module = kjit.load_inline("add", cpp_sources=text, functions=["add"])
         module.add(x, y)
 
-    The arguments mean what they mean for `tvm_ffi.cpp.load_inline`. Nothing is included ahead of a text.
+    The arguments mean what they mean for `tvm_ffi.cpp.load_inline`; those that are not listed are those of `load_jit`.
+    Nothing is included before a text.
 
     Args:
         name: of the module; an identifier.
@@ -49,7 +50,6 @@ def load_inline(
         functions: what is exported: a name, names, `(name, symbol)` pairs, or a mapping from names to docstrings (which
             a module does not keep). They are declared in the C++ texts, if there are any, else defined in the CUDA
             texts. Without functions, the texts export for themselves (`KJIT_EXPORT`).
-        Everything else as for `load_jit`.
 
     Returns:
         The module; its exports are its attributes.

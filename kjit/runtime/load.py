@@ -156,13 +156,13 @@ def jit(
         def scale(module, x: torch.Tensor, out: torch.Tensor) -> None:
             module.scale(x, out)
 
-    The module is compiled at the first call: for the CPU from the C++ side, for a GPU from the CUDA side.
+    The module is compiled at the first call: for the CPU from the C++ side, for a GPU from the CUDA side. Arguments
+    that are not listed are those of `load_jit`.
 
     Args:
         args: as for `load_jit`; without any, the module is named as the function is (leading underscores taken away).
         device: where the module runs; by default the device of the tensors of each call, and without tensors the one
             kind of device that there is a source for. `"sim"` and `"sim-check"` are the simulated GPU.
-        Everything else as for `load_jit`.
 
     Raises:
         UsageError: at the call: its tensors are on different devices, or on one that there is no source for. And all

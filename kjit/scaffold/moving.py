@@ -18,7 +18,6 @@ from pathlib import Path
 from kjit import git
 from kjit.build import bundle_writer
 from kjit.errors import KjitError, UsageError
-from kjit.overview import files_of
 from kjit.project import Project
 from kjit.runtime.load import BUNDLE
 from kjit.scaffold.fileset import FileSet
@@ -119,7 +118,7 @@ def _renamed_file(path: Path, op: str, new: str) -> str:
 
 def _own_files(project: Project, op: str, *, force: bool) -> list[Path]:
     project.check_ops([op])
-    own = files_of(project, op)
+    own = project.files_of(op)
     lost = [] if force else _only_here(project.root, own)
     if lost:
         names = ", ".join(project.display(path) for path in lost)

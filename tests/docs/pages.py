@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-LANGUAGES = ("console", "python", "pycon", "cpp", "cuda", "diff", "toml")
+LANGUAGES = ("console", "python", "pycon", "cpp", "cuda", "diff", "toml", "mermaid")
 DIRECTIVES = ("file", "exit", "needs", "before", "figures vary", "not run")
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})\s*(\S*)\s*$")

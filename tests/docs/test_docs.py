@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,9 @@ from kjit.cli import app
 from kjit.project import load_toml
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import docs_site  # noqa: E402
+
 PAGES = {
     path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 }
@@ -94,10 +98,34 @@ def test_every_link_between_pages_leads_to_a_page_and_a_heading(name: str) -> No
     assert broken == []
 
 
-def test_the_index_and_the_readme_lead_to_every_page() -> None:
-    for index in ("README.md", "docs/README.md"):
-        links = {(PAGES[index].parent / link.partition("#")[0]).resolve() for _, link in page(index).links}
-        assert [name for name, path in PAGES.items() if name != index and path.resolve() not in links] == []
+def test_the_index_leads_to_every_page_and_the_readme_to_the_index() -> None:
+    def links(index: str) -> set[Path]:
+        return {(PAGES[index].parent / link.partition("#")[0]).resolve() for _, link in page(index).links}
+
+    assert [
+        name for name, path in PAGES.items() if name != "docs/README.md" and path not in links("docs/README.md")
+    ] == []
+    assert PAGES["docs/README.md"] in links("README.md")
+
+
+def test_every_page_has_a_place_in_the_site() -> None:
+    nav = re.findall(r"^ *- .+: ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    generated = {*docs_site.OUTSIDE, docs_site.NAMES}
+    assert sorted(nav) == sorted([*generated, *(path.name for path in PAGES.values() if path.parent != ROOT)])
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "turned"),
+    [
+        ("docs/a.md", "[b](b.md#c), [d](#d), [e](https://e.example/)", None),
+        ("docs/a.md", "[changes](../CHANGELOG.md#x)", "[changes](changelog.md#x)"),
+        ("CHANGELOG.md", "[b](docs/b.md#c)", "[b](b.md#c)"),
+        ("docs/a.md", "see [the script](../tools/x.py)", "see the script"),
+    ],
+)
+def test_links_of_the_site_lead_to_its_pages(source: str, text: str, turned: str | None) -> None:
+    pages = {"docs/a.md": "a.md", "docs/b.md": "b.md", "CHANGELOG.md": "changelog.md"}
+    assert docs_site.with_links_to(text, source, pages) == (turned or text)
 
 
 def commands(group: Any, words: str = "kjit") -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,65 @@
+"""How fast is `softcap`, and how fast PyTorch?"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton.testing  # type: ignore[import-untyped, unused-ignore]
+from kernels.softcap import DTYPES, softcap
+
+import kjit.benchmark
+
+# What is compared, and on which inputs, is the test's.
+TESTS = Path(__file__).parents[1] / "tests"
+TEST = kjit.benchmark.load_file(TESTS / "test_softcap.py")
+reference, make_inputs = TEST.reference, TEST.make_inputs
+DEVICES = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]
+
+
+def bytes_moved(size: int, dtype: torch.dtype, **_: object) -> int:
+    """What one call reads and writes."""
+    return size * 2 * dtype.itemsize
+
+
+def measure(size: int, dtype: torch.dtype, device: str, provider: str) -> kjit.benchmark.BenchTime:
+    """The time of one call, with data that is in no cache, unless it is small."""
+    function: Callable[..., Any] = softcap
+    if provider != "kjit":
+        function = reference
+    if provider == "torch.compile":
+        torch.compiler.reset()  # or it would compile for no size in particular
+        function = torch.compile(function)
+    sets = kjit.benchmark.rotated(
+        lambda: make_inputs((size,), dtype, device),
+        nbytes=bytes_moved(size, dtype),
+        device=device,
+    )
+    calls = [functools.partial(function, **inputs) for inputs in sets]
+    return kjit.benchmark.run_benchmark(calls, device=device)
+
+
+benchmark = triton.testing.perf_report(
+    [
+        triton.testing.Benchmark(
+            x_names=["size"],
+            x_vals=kjit.benchmark.get_benchmark_range(
+                [2**k for k in range(10, 29 if device == "cuda" else 25, 2)], [2**16]
+            ),
+            line_arg="provider",
+            line_vals=["kjit", "torch", "torch.compile"],
+            line_names=["kjit", "PyTorch", "torch.compile"],
+            ylabel="microseconds",
+            plot_name="softcap",
+            args={"device": device, "dtype": dtype},
+        )
+        for device in DEVICES
+        for dtype in DTYPES
+    ]
+)(measure)
+
+if __name__ == "__main__":
+    kjit.benchmark.main(benchmark)

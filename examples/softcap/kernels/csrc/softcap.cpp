@@ -1,0 +1,3 @@
+// softcap on the CPU: softcap.h has the op.
+
+#include "softcap.h"

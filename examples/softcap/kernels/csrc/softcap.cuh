@@ -1,0 +1,3 @@
+// softcap on a GPU: softcap.h has the op.
+
+#include "softcap.h"

@@ -1,0 +1,79 @@
+"""What the site has that `docs/` has not: pages from the root of the checkout, and the docstrings of public names.
+
+A hook of mkdocs (`mkdocs.yml`). Links work in the checkout, where the README and the changelog lie above `docs/`; here
+they are turned to the pages of the site. A link to a file that is no page keeps its words alone.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import kjit
+import kjit.benchmark
+import kjit.testing
+
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
+
+ROOT = Path(__file__).resolve().parent.parent
+# Page of the site -> file of the checkout.
+OUTSIDE = {"tour.md": "README.md", "changelog.md": "CHANGELOG.md"}
+NAMES = "python-names.md"
+PUBLIC = (kjit, kjit.testing, kjit.benchmark)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are not in `docs/`."""
+    from mkdocs.structure.files import File
+
+    for page, source in OUTSIDE.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
+    files.append(File.generated(config, NAMES, content=python_names()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Turn the links of a page to pages of the site."""
+    del config
+    source = OUTSIDE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    pages = {f"docs/{file.src_uri}": file.src_uri for file in files.documentation_pages()}
+    pages |= {source: page for page, source in OUTSIDE.items()}
+    return with_links_to(markdown, source, pages)
+
+
+def with_links_to(markdown: str, source: str, pages: dict[str, str]) -> str:
+    """`markdown` of the file `source` with its links to files turned to `pages`, which are named by their files."""
+
+    def turned(found: re.Match[str]) -> str:
+        text, link = found.groups()
+        target, mark, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", link) or not target:
+            return found[0]
+        page = pages.get(posixpath.normpath(posixpath.join(posixpath.dirname(source), target)))
+        return text if page is None else f"[{text}]({page}{mark}{anchor})"
+
+    return re.sub(r"\[([^\[\]]+)\]\(([^()\s]+)\)", turned, markdown)
+
+
+def python_names() -> str:
+    """The page of docstrings: what mkdocstrings puts in the place of each line `::: name`."""
+    lines = ["# Python names", "", "Every public name with its docstring. [Python API](python-api.md) has examples."]
+    for module in PUBLIC:
+        lines += ["", f"## {module.__name__}"]
+        for name in sorted(module.__all__):
+            if (home := home_of(module, name)) is not None:
+                shown = f"{module.__name__}.{name}"
+                lines += ["", f"::: {home}", "    options:", f"      heading: {shown}", f"      toc_label: {shown}"]
+    return "\n".join(lines)
+
+
+def home_of(module: ModuleType, name: str) -> str | None:
+    """Where a public name of `module` is defined; None for modules and constants."""
+    value = getattr(module, name)
+    if not (isinstance(value, type) or callable(value)):
+        return None
+    return f"{value.__module__}.{value.__qualname__}"
