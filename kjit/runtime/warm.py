@@ -245,11 +245,12 @@ def _load_all(wanted: Iterable[_Wanted], jobs: int | None) -> list[WarmedVariant
     absent = [] if env.no_compile() else [each.variant for each in todo if each.variant and not _is_at_hand(each)]
     if absent:
         from kjit.build import plan
+        from kjit.build.jobs import parallel_jobs
         from kjit.build.store import Store
 
         stale = {each.variant for each in plan.look_up_all(absent, Store.open()) if each.state == "stale"}
         if stale:
-            threads = plan.parallel_jobs([*stale], jobs)
+            threads = parallel_jobs([*stale], jobs)
 
     def work(each: _Wanted) -> WarmedVariant:
         began = time.perf_counter()
