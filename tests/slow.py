@@ -29,6 +29,7 @@ SLOW = (
     "tests/compat/",
     "tests/cpp/",
     "tests/docs/",
+    "tests/examples/",
     "tests/gpu/",
     "tests/ops/test_activation.py",
     "tests/ops/test_hicache.py",

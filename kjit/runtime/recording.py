@@ -31,14 +31,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
+
+import torch
 
 import kjit
 from kjit import env
 from kjit.runtime.load import mode
-
-if TYPE_CHECKING:
-    import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,7 +77,6 @@ _DTYPES_OF_SAFETENSORS = frozenset(
 _log = logging.getLogger("kjit")
 _recorder: Recorder | None = None
 _making = threading.Lock()
-_thread = threading.local()
 
 
 def recorded(function: Callable[P, R], kind: Kind) -> Callable[P, R]:
@@ -94,15 +92,18 @@ def recorded(function: Callable[P, R], kind: Kind) -> Callable[P, R]:
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     order = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-    head = {"kind": kind, "op": f"{function.__module__}:{function.__qualname__}"}
+    site = _Site({"kind": kind, "op": f"{function.__module__}:{function.__qualname__}"})
     recorder()
+
+    def by_name(args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        names = [*positional, *map(str, range(len(positional), len(args)))]
+        given = defaults | dict(zip(names, args, strict=False)) | dict(named)
+        return {name: given[name] for name in [*order, *given] if name in given}
 
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> R:
-        names = [*positional, *map(str, range(len(positional), len(args)))]
-        given = defaults | dict(zip(names, args, strict=False)) | named
-        recorder().note(head, {name: given[name] for name in [*order, *given] if name in given})
-        outer = getattr(_thread, "is_in_op", False)
+        (_recorder or recorder()).note(site, args, named, by_name)
+        outer = _thread.is_in_op
         _thread.is_in_op = True
         try:
             return function(*args, **named)
@@ -112,6 +113,33 @@ def recorded(function: Callable[P, R], kind: Kind) -> Callable[P, R]:
     # Dynamo calls it and looks at nothing inside.
     call.__dict__["_torchdynamo_disable"] = True
     return call
+
+
+class _Site:
+    """A function whose calls are recorded.
+
+    Attributes:
+        head: what says in a file which function it is.
+        seen: by what is looked at in a call (`_look`): the file of one like it.
+        count: of the calls so far.
+    """
+
+    __slots__ = ("count", "head", "seen")
+
+    def __init__(self, head: Mapping[str, object]) -> None:
+        self.head = head
+        self.seen: dict[object, str] = {}
+        self.count = 0
+
+
+class _Thread(threading.local):
+    """What a thread is doing.
+
+    Attributes:
+        is_in_op: it is in an op whose call was recorded.
+    """
+
+    is_in_op = False
 
 
 class RecordedExports:
@@ -137,16 +165,24 @@ class RecordedExports:
         function = getattr(self._module, name)
         if not callable(function):
             return function
-        head = {**self._head, "export": name}
+        site = _Site({**self._head, "export": name})
 
         @functools.wraps(function, assigned=(), updated=())
         def call(*args: Any) -> Any:
-            if not getattr(_thread, "is_in_op", False):
-                recorder().note(head, {str(index): value for index, value in enumerate(args)})
+            if not _thread.is_in_op:
+                (_recorder or recorder()).note(site, args, {}, _by_place)
             return function(*args)
 
         setattr(self, name, call)
         return call
+
+
+_thread = _Thread()
+
+
+def _by_place(args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    assert not named  # exports take none
+    return {str(index): value for index, value in enumerate(args)}
 
 
 def recorder() -> Recorder:
@@ -180,8 +216,6 @@ class Recorder:
         if wanted:
             _require_safetensors()
         self._lock = threading.RLock()
-        self._seen: dict[object, str] = {}
-        self._counts: dict[object, int] = {}
         self._writes = 0
         self._size = 0
         self._is_full = False
@@ -191,6 +225,7 @@ class Recorder:
     def _begin(self) -> None:
         """Look at the folder, and take names that no other process has."""
         self._token = uuid.uuid4().hex[:12]
+        self._process = os.getpid()
         self._last = None
         try:
             os.makedirs(self.folder, exist_ok=True)
@@ -206,35 +241,43 @@ class Recorder:
         """Take other names than the process that this one was forked from, and a lock that nobody holds."""
         self._lock = threading.RLock()
         self._token = uuid.uuid4().hex[:12]
+        self._process = os.getpid()
         self._last = None
 
-    def note(self, head: Mapping[str, object], arguments: Mapping[str, object]) -> None:
+    def note(
+        self,
+        site: _Site,
+        args: tuple[Any, ...],
+        named: Mapping[str, Any],
+        by_name: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]],
+    ) -> None:
         """Record a call that is about to be made, unless one like it was recorded. It raises nothing: what cannot be
-        written any more ends the recording, with an error in the log."""
+        written any more ends the recording, with an error in the log.
+
+        Args:
+            by_name: all arguments by name, made of those by place and those by name.
+        """
         if self._is_full:
             return
         with self._lock:
+            number = site.count
+            site.count = number + 1
+            if self.every is not None and number % self.every:
+                return
+            looks = (len(args), *named, _look((*args, *named.values())))
+            name = site.seen.get(looks)
             try:
-                self._note(head, arguments)
+                if name is None or self.every is not None:
+                    name = self._record(site.head, by_name(args, named), number)
+                    if name is None:
+                        return
+                    site.seen[looks] = name
+                self._tell_last(name)
             except OSError as error:
                 self._is_full = True
                 _log.error(
                     "no more calls are recorded in %s: %s. They are made all the same.", self.folder, error.strerror
                 )
-
-    def _note(self, head: Mapping[str, object], arguments: Mapping[str, object]) -> None:
-        op = head["op"], head.get("export")
-        number = self._counts[op] = self._counts.get(op, -1) + 1
-        if self.every is not None and number % self.every:
-            return
-        seen = (*op, str(head.get("values")), *map(_look, arguments.values()), _aliases(arguments.values()))
-        name = self._seen.get(seen)
-        if name is None or self.every is not None:
-            name = self._record(head, arguments, number)
-            if name is None:
-                return
-            self._seen[seen] = name
-        self._tell_last(name)
 
     def _record(self, head: Mapping[str, object], arguments: Mapping[str, object], number: int) -> str | None:
         """Write a call, and return the name of its file; None where there is no space left for it."""
@@ -335,13 +378,15 @@ class Recorder:
                 self._last = mmap.mmap(handle, _LAST_BYTES)
             finally:
                 os.close(handle)
-        text = _bytes({"process": os.getpid(), "last": name})
-        self._last[: _LAST_BYTES - 1] = text.ljust(_LAST_BYTES - 1)
+        # A name needs no escapes.
+        self._last[: _LAST_BYTES - 1] = f'{{"process": {self._process}, "last": "{name}"}}'.encode().ljust(
+            _LAST_BYTES - 1
+        )
 
 
 def _renew_in_child() -> None:
     global _making, _thread
-    _making, _thread = threading.Lock(), threading.local()
+    _making, _thread = threading.Lock(), _Thread()
     if _recorder is not None:
         _recorder.renew()
 
@@ -364,19 +409,6 @@ def _bytes(document: object) -> bytes:
     return json.dumps(document, allow_nan=False, default=str).encode()
 
 
-def _is_tensor(value: object) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor)
-
-
-def _each(value: object) -> Iterable[Any]:
-    """The tensors that an argument is, or has in a list."""
-    if _is_tensor(value):
-        return (value,)
-    return [each for each in value if _is_tensor(each)] if isinstance(value, (list, tuple)) else ()
-
-
 def _address(tensor: torch.Tensor) -> int:
     """Where a tensor begins, 0 for one without memory of its own (of a transformation, of a mode)."""
     try:
@@ -385,29 +417,31 @@ def _address(tensor: torch.Tensor) -> int:
         return 0
 
 
-def _look(value: Any) -> object:
-    """What of an argument makes a call another one than those before it."""
-    if _is_tensor(value):
-        place = _address(value) % _CHECKED_ALIGNMENT
-        return value.dtype, value.shape, value.stride() if _is_plain(value) else None, value.device.type, place
-    if isinstance(value, (list, tuple)):
-        return (type(value), *map(_look, value))
-    if isinstance(value, (bool, int, str)) or value is None:
-        return type(value), value
-    return type(value) if isinstance(value, float) else repr(value)
-
-
-def _aliases(values: Iterable[object]) -> tuple[int, ...]:
-    """Which tensors of a call begin where another one does."""
-    first: dict[int, int] = {}
-    addresses = [_address(tensor) for value in values for tensor in _each(value)]
-    return tuple(first.setdefault(address, index) for index, address in enumerate(addresses))
+def _look(values: Iterable[Any]) -> tuple[object, ...]:
+    """What of arguments makes a call another one than those before it. Every call waits for this."""
+    looks: list[object] = []
+    addresses: list[int] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            address = _address(value)
+            addresses.append(address)
+            strides = value.stride() if _is_plain(value) else None
+            looks += (value.dtype, value.shape, strides, value.device.type, address % _CHECKED_ALIGNMENT)
+        elif isinstance(value, (list, tuple)):
+            looks += (type(value), _look(value))
+        elif isinstance(value, float):
+            looks.append(float)
+        elif isinstance(value, (bool, int, str)) or value is None:
+            looks += (type(value), value)
+        else:
+            looks.append(repr(value))
+    if len(set(addresses)) < len(addresses):  # some begin where others do
+        looks.append(tuple(map(addresses.index, addresses)))
+    return tuple(looks)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a window on memory: no sparse one, and no nested one."""
-    import torch
-
     return tensor.layout == torch.strided and not tensor.is_nested
 
 
@@ -425,15 +459,11 @@ def _distinct(described: Any) -> Any:
 
 
 def _is_capturing() -> bool:
-    import torch
-
     cuda: Any = torch.cuda  # which is not typed throughout
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 def _machine(device: torch.device | None) -> dict[str, object]:
-    import torch
-
     found: dict[str, object] = {"torch": torch.__version__}
     if device is not None and device.type == "cuda":
         found["gpu"] = torch.cuda.get_device_name(device)
@@ -458,13 +488,11 @@ class _Memories:
         if isinstance(value, float):
             is_finite = value - value == 0
             return float(value) if is_finite else {"float": repr(float(value))}
-        if _is_tensor(value):
+        if isinstance(value, torch.Tensor):
             return self._describe_tensor(value)
         if isinstance(value, (list, tuple)):
             kind = "list" if isinstance(value, list) else "tuple"
             return {kind: [*map(self.describe, value)]}
-        import torch
-
         if isinstance(value, torch.dtype):
             return {"dtype": str(value).removeprefix("torch.")}
         if hasattr(value, "__index__"):
@@ -525,8 +553,6 @@ class _Memories:
 def _plain_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy on the CPU, one element after another (safetensors takes no two tensors in one memory); the bytes of what
     has a dtype that safetensors may not know."""
-    import torch
-
     # A view may be the conjugate of what lies in memory. It is that memory which a kernel is given.
     copy = tensor.detach().to("cpu", copy=True).contiguous()
     if str(tensor.dtype).removeprefix("torch.") in _DTYPES_OF_SAFETENSORS:
