@@ -175,6 +175,33 @@ def test_no_values_are_read_while_a_graph_is_captured(folder: Path, monkeypatch:
     assert document["without_values"] == "a CUDA graph was being captured"
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("with_values", [False, True])
+def test_a_capture_of_a_cuda_graph_is_recorded_and_not_disturbed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, with_values: bool
+) -> None:
+    if with_values:
+        pytest.importorskip("safetensors")
+        monkeypatch.setenv("KJIT_RECORD_VALUES", "1")
+    op = make_op()
+    x = X.cuda()
+    out = torch.empty_like(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        op(x, 3.0, out=out)
+    x.fill_(2.0)
+    for _ in range(2):
+        graph.replay()
+    assert out.tolist() == torch.full_like(x, 6.0).tolist()
+    document = only(folder)
+    assert document["captured"]
+    assert document["arguments"]["x"]["tensor"]["device"] == "cuda:0"
+    assert document["written_by"]["gpu"] == torch.cuda.get_device_name()
+    assert ("without_values" in document) == with_values
+    op(x[:1])  # and what is called afterwards, values and all
+    assert len(files(folder)) == 2
+
+
 def test_a_size_limit_ends_the_recording_and_no_call(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
