@@ -5,8 +5,8 @@ alignment, on the same kind of device. Where values were not recorded they are m
 tensor is called a scale), and whole numbers that count up, as far as all tensors have rows and all numbers of the call
 allow, so that what may be an index is one. A call on a GPU is made in the simulator where there is no GPU.
 
-The reference of an op is that of its test: of the class `OpTest` for it in `tests/test_<module>.py` of the project. A
-call without one is made and not compared.
+The reference of an op is that of its test in the project, `tests/test_<module>.py`: of the class `OpTest` for it, or
+what a dictionary `REFERENCES` there has under the op. A call without one is made and not compared.
 
 A file is only read. What it names is looked up by name, as `import` does, and nothing else of it is run.
 """
@@ -254,7 +254,11 @@ class Replay:
         if isinstance(found, Raised):
             raise KjitError(f"{self.project.display(file)}, which has the reference, fails to import: {found.error}.")
         tests = [value for value in vars(found).values() if isinstance(value, type) and issubclass(value, OpTest)]
-        return [test for test in tests if hasattr(test, "op")]
+        others = getattr(found, "REFERENCES", {})
+        return [
+            *(test for test in tests if hasattr(test, "op")),
+            *(OpTest.comparing(op, reference) for op, reference in others.items()),
+        ]
 
     def arguments(self, call: Call) -> dict[str, Any]:
         """New arguments like those of the call, by name.

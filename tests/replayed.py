@@ -30,6 +30,10 @@ def scale(x: torch.Tensor, alpha: float = 2.0, *, out: torch.Tensor | None = Non
         raise RuntimeError("Tensor match failed for x\\n  its shape is wrong")
     return torch.mul(x, alpha + (x.shape[0] == 7), out=out)
 
+@kjit.torch_op(mutates_args=("x",))
+def clear(x: torch.Tensor) -> None:
+    x.zero_()
+
 @kjit.torch_op(mutates_args=("table",))
 def store(rows: torch.Tensor, table: torch.Tensor, slots: torch.Tensor) -> None:
     table[slots] = rows
@@ -40,13 +44,19 @@ from typing import Any
 import torch
 
 import kjit.testing
-from {package}.scale import _scale, scale
+from {package}.scale import _scale, scale, store
 
 def reference(x: torch.Tensor, alpha: float) -> torch.Tensor:
     return x * alpha
 
 def make_inputs(shape: tuple[int, ...], device: str) -> dict[str, Any]:
     return {{"x": torch.ones(shape, device=device), "alpha": 2.0}}
+
+def stored(rows: torch.Tensor, table: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+    table[slots] = rows
+    return table
+
+REFERENCES = {{store: stored}}
 
 class TestScale(kjit.testing.OpTest, op=scale, module=_scale, reference=reference, inputs=make_inputs):
     shape = (3,)
@@ -55,8 +65,8 @@ class TestScale(kjit.testing.OpTest, op=scale, module=_scale, reference=referenc
 
 
 def write_project(root: Path) -> Path:
-    """A project in `root` with the ops `scale` and `store`, and a test of the first. `scale` is wrong for seven rows,
-    and refuses thirteen."""
+    """A project in `root` with the ops `scale`, of which it has a test, `store`, of which it has a reference, and
+    `clear`. `scale` is wrong for seven rows, and refuses thirteen."""
     (root / PACKAGE).mkdir(parents=True)
     (root / "tests").mkdir()
     (root / "pyproject.toml").write_text(f'[tool.kjit]\npackage = "{PACKAGE}"\n')

@@ -50,9 +50,9 @@ def test_recorded_call(call: replay.Call) -> None:
 def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: _Json = False) -> None:
     """Make the calls, and compare with the reference.
 
-    That is the one in the op's test: of its class OpTest in tests/test_<module>.py of this project. A call of an op
-    without one is made and not compared. Without a GPU, calls on a GPU are made in the simulator. Tensors whose values
-    were not recorded are random.
+    That is the one in the op's test, tests/test_<module>.py of this project: of its class OpTest, or in the dictionary
+    REFERENCES there. A call of an op without one is made and not compared. Without a GPU, calls on a GPU are made in
+    the simulator. Tensors whose values were not recorded are random.
 
     Exit status 1: a call differs or fails, or a file cannot be read.
     """
@@ -94,7 +94,7 @@ def bench(paths: _Paths, ops: _Ops = None, json: _Json = False) -> None:
         ]
         console.print_json({"calls": rows, "unreadable": [error.message for error in errors]})
     else:
-        header = ("op", "tensors", "us", "reference us", "speed-up")
+        header = ("op", "tensors", "us", "reference us")
         text.print_rows(header, [(*_row(each.call), *_times(each)) for each in timings], header[2:])
         for each in timings:
             if each.error:
@@ -181,11 +181,7 @@ def _row(call: Call, *more: str) -> tuple[str, ...]:
 
 
 def _times(timing: Timing) -> tuple[str, ...]:
-    if timing.median is None:
-        return "-", "-", "-"
-    if timing.reference is None:
-        return f"{timing.median:.2f}", "-", "-"
-    return f"{timing.median:.2f}", f"{timing.reference:.2f}", f"{timing.reference / timing.median:.2f}x"
+    return tuple("-" if time is None else f"{time:.2f}" for time in (timing.median, timing.reference))
 
 
 def _to_json(call: Call) -> dict[str, object]:

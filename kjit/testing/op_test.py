@@ -124,10 +124,19 @@ class OpTest:
         if module is None or reference is None or inputs is None:
             raise TypeError(f"class {cls.__name__}: give op=, module=, reference= and inputs= together")
         # Functions, which would be methods otherwise.
-        cls.op, cls.module = cast("Any", staticmethod(op)), cast("Any", staticmethod(module))
-        cls.reference, cls.inputs = staticmethod(reference), staticmethod(inputs)
+        cls.module, cls.inputs = cast("Any", staticmethod(module)), staticmethod(inputs)
         variables = len(inspect.signature(inputs).parameters) - 2  # besides shape and device
         cls.variants = list(itertools.product(dtypes, repeat=variables))
+        scalars = cls._compare(op, reference)
+        # Unlike other text, a choice makes another variant.
+        variables_of_module = inspect.signature(module).parameters
+        cls.words = [name for name, kind in scalars.items() if kind == "str" and name in variables_of_module]
+        cls._leave_out()
+
+    @classmethod
+    def _compare(cls, op: TorchOp[..., Any], reference: Callable[..., Any]) -> dict[str, str]:
+        """Set what comparing results needs; the types of parameters that are no tensors, by name."""
+        cls.op, cls.reference = cast("Any", staticmethod(op)), staticmethod(reference)
         arguments = _arguments(op)
         tensors = {name: argument for name, argument in arguments.items() if "Tensor" in str(argument.type)}
         cls.outputs = [name for name, argument in tensors.items() if argument.kwarg_only]
@@ -136,11 +145,16 @@ class OpTest:
         cls.optional = [name for name in cls.given if "Optional" in str(tensors[name].type)]
         scalars = {name: str(argument.type) for name, argument in arguments.items() if name not in tensors}
         cls.absent_numbers = [name for name, kind in scalars.items() if kind.startswith("Optional")]
-        # Unlike other text, a choice makes another variant.
-        variables_of_module = inspect.signature(module).parameters
-        cls.words = [name for name, kind in scalars.items() if kind == "str" and name in variables_of_module]
         cls.mutated = [name for name in cls.given if _is_written(tensors[name])]
-        cls._leave_out()
+        return scalars
+
+    @staticmethod
+    def comparing(op: TorchOp[..., Any], reference: Callable[..., Any]) -> type[OpTest]:
+        """What runs an op and holds its results against a reference, as a subclass with `op=` and `reference=` does;
+        it has no inputs of its own, and is no test."""
+        found = cast("type[OpTest]", type("Comparing", (OpTest,), {}))
+        found._compare(op, reference)
+        return found
 
     @classmethod
     def _leave_out(cls) -> None:

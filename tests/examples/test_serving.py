@@ -48,7 +48,4 @@ def test_it_is_built_ahead_warmed_served_recorded_and_replayed(tmp_path: Path, f
     assert said.startswith("warm: 5 loaded, 0 compiled\n")
     assert said.endswith("modules: 5 built ahead, 0 compiled while serving\n")
     replayed = json.loads(kjit("replay", "test", calls, "--json"))
-    states = {call["name"]: call["state"] for call in replayed["calls"]}
-    assert states.keys() == OPS
-    assert set(states.values()) <= {"agrees", "ran"}
-    assert states["fused_add_rmsnorm"] == states["silu_and_mul"] == "agrees"
+    assert {call["name"]: call["state"] for call in replayed["calls"]} == dict.fromkeys(OPS, "agrees")

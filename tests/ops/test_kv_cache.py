@@ -11,6 +11,18 @@ from kjit.ops.kv_cache import store_kv_cache
 device = kjit.testing.device_fixture("cuda")
 
 
+def stored(
+    k: torch.Tensor, v: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    kept = (slots >= 0) & (slots < len(k_cache))
+    for cache, rows in ((k_cache, k), (v_cache, v)):
+        cache[slots[kept]] = rows[kept]
+    return k_cache, v_cache
+
+
+REFERENCES = {store_kv_cache: stored}
+
+
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
 @pytest.mark.parametrize(
     ("dtype", "columns"),

@@ -12,9 +12,9 @@ device = kjit.testing.device_fixture("cuda")
 EPS = 1e-5
 
 
-def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def norm(x: torch.Tensor, weight: torch.Tensor, eps: float = EPS) -> torch.Tensor:
     x, weight = x.double(), weight.double()
-    return x * (x.square().mean(-1, keepdim=True) + EPS).rsqrt() * weight
+    return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * weight
 
 
 def rotate(x: torch.Tensor, cos_sin_cache: torch.Tensor, positions: torch.Tensor, is_neox: bool) -> torch.Tensor:
@@ -24,6 +24,34 @@ def rotate(x: torch.Tensor, cos_sin_cache: torch.Tensor, positions: torch.Tensor
     pairs = (a * cos - b * sin, b * cos + a * sin)
     rotated = torch.cat(pairs, -1) if is_neox else torch.stack(pairs, -1).flatten(-2)
     return torch.cat([rotated, rest], -1)
+
+
+def norm_both(
+    q: torch.Tensor, k: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return norm(q, q_weight, eps), norm(k, k_weight, eps)
+
+
+def rotate_both(
+    q: torch.Tensor, k: torch.Tensor, cos_sin_cache: torch.Tensor, positions: torch.Tensor, is_neox: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return rotate(q, cos_sin_cache, positions, is_neox), rotate(k, cos_sin_cache, positions, is_neox)
+
+
+def norm_and_rotate(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    q_weight: torch.Tensor,
+    k_weight: torch.Tensor,
+    cos_sin_cache: torch.Tensor,
+    positions: torch.Tensor,
+    is_neox: bool,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return rotate_both(*norm_both(q, k, q_weight, k_weight, eps), cos_sin_cache, positions, is_neox)
+
+
+REFERENCES = {qknorm: norm_both, rope: rotate_both, qknorm_rope: norm_and_rotate}
 
 
 def projection(tokens: int, heads: tuple[int, int], dim: int, dtype: torch.dtype, device: str) -> list[torch.Tensor]:
