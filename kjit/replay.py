@@ -160,17 +160,25 @@ class Replay:
         project: whose ops may be called, and whose tests have references; None: only ops of installed packages.
         simulated: calls on a GPU are made in the simulator; None: where there is no GPU.
         check: with the simulator's checks.
-        seed: of the values that are made up.
+        device: the GPU to make calls on; None: the one that they were made on, where it is here.
+        seed: of the values that are made up; None: all are zero.
     """
 
     def __init__(
-        self, project: Project | None, *, simulated: bool | None = None, check: bool = False, seed: int = 0
+        self,
+        project: Project | None,
+        *,
+        simulated: bool | None = None,
+        check: bool = False,
+        device: str | None = None,
+        seed: int | None = 0,
     ) -> None:
         import torch
 
         self.project = project
         self.is_simulated = not torch.cuda.is_available() if simulated is None else simulated
         self.check = check
+        self.device = device
         self.seed = seed
         self._tests: dict[Path, list[type[OpTest]]] = {}
 
@@ -275,6 +283,8 @@ class Replay:
             return device
         if self.is_simulated:
             return "cpu"
+        if self.device is not None:
+            return self.device
         index = device.partition(":")[2] or "0"
         return device if int(index) < torch.cuda.device_count() else "cuda:0"
 
@@ -311,6 +321,19 @@ class Replay:
             returned = _apply(function, call, arguments)
             self._wait(call)
         return returned
+
+    def launch(self, call: Call) -> None:
+        """Make the call once, for what it loads.
+
+        Raises:
+            KjitError: it cannot be made.
+        """
+        try:
+            self.run(call)
+        except KjitError:
+            raise
+        except _REFUSALS as error:
+            raise KjitError(f"{call.name} ({call.shapes()}) has failed: {_one_line(error)}") from error
 
     def test(self, call: Call) -> Outcome:
         """Make the call, and hold what it gives against the reference."""
@@ -522,14 +545,14 @@ def _one_line(error: BaseException) -> str:
 class _Builder:
     """New arguments for a call."""
 
-    def __init__(self, call: Call, place: Callable[[str], str], seed: int) -> None:
+    def __init__(self, call: Call, place: Callable[[str], str], seed: int | None) -> None:
         import torch
 
         self._call = call
         self._place = place
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = None if seed is None else torch.Generator().manual_seed(seed)
         self._pieces: dict[int, torch.Tensor] = {}
-        self._values = _values_of(call) if call.document.get("has_values") else None
+        self._values = _values_of(call) if call.document.get("has_values") and seed is not None else None
         described = [each for _, each in call.tensors()]
         rows = [each["shape"][0] for each in described if len(each["shape"]) > 1 and "float" in each["dtype"]]
         numbers = [value for value in call.document["arguments"].values() if type(value) is int and value > 1]
@@ -574,6 +597,8 @@ class _Builder:
         if begin + nbytes > piece.numel() or begin % dtype.itemsize:
             raise KjitError(f"{self._call.file} is damaged: '{name}' reaches past its memory.")
         tensor = piece[begin : begin + nbytes].view(dtype).as_strided(shape, strides)
+        if self._generator is None:
+            return tensor
         # Elements that lie in one place are written once.
         written = tensor
         for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):

@@ -139,13 +139,14 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--layers", type=int, default=1, help="default 1")
     parser.add_argument("--steps", type=int, default=4, help="tokens of each sequence; default 4")
     parser.add_argument("--warm", type=Path, metavar="FILE", help="load these variants ahead (KJIT_RECORD_VARIANTS)")
+    parser.add_argument("--calls", type=Path, metavar="DIR", help="make these calls once ahead (KJIT_RECORD)")
     parser.add_argument("--bundle", type=Path, metavar="DIR", help="the bundle to load them from")
     parser.add_argument("--compare", action="store_true", help="tokens/s of each way to run a step")
     options = parser.parse_args(args)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if options.warm or options.bundle:
-        warmed = kjit.warm(recorded=options.warm, bundle=options.bundle)
-        print(f"warm: {len(warmed.of('loaded'))} loaded, {len(warmed.of('compiled'))} compiled")
+    if options.warm or options.calls or options.bundle:
+        warmed = kjit.warm(recorded=options.warm, calls=options.calls, bundle=options.bundle)
+        print(f"warm: {warmed}")
         warmed.check()
     with torch.no_grad():
         engine = Engine(TINY if options.tiny else Sizes(), options.layers, device)

@@ -14,8 +14,9 @@ import pkgutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import kjit
 from kjit import env
@@ -30,7 +31,8 @@ _MOST_THREADS = 8
 
 _log = logging.getLogger("kjit")
 
-State = Literal["loaded", "compiled", "missing", "failed"]
+State = Literal["loaded", "compiled", "launched", "missing", "failed"]
+_STATES: tuple[State, ...] = get_args(State)
 
 
 class WarmedVariant(NamedTuple):
@@ -38,8 +40,8 @@ class WarmedVariant(NamedTuple):
 
     Attributes:
         label: `rmsnorm<bf16_t> cuda:sm_90a`, or the name of an op that could not be asked.
-        state: `loaded` (it was built already), `compiled`, `missing` (it is not built, and `KJIT_NO_COMPILE` is set),
-            or `failed`.
+        state: `loaded` (it was built already), `compiled`, `launched` (a call of `calls`), `missing` (it is not built,
+            and `KJIT_NO_COMPILE` is set), or `failed`.
         seconds: until it was loaded.
         error: of the last two states.
     """
@@ -84,7 +86,7 @@ class Warmed(NamedTuple):
         )
 
     def __str__(self) -> str:
-        counts = {state: len(self.of(state)) for state in ("loaded", "compiled", "missing", "failed")}
+        counts = {state: len(self.of(state)) for state in _STATES}
         told = [f"{count} {state}" for state, count in counts.items() if count]
         return f"{', '.join(told) or 'nothing to load'} ({self.seconds:.1f} s)"
 
@@ -103,6 +105,7 @@ class _Wanted(NamedTuple):
 def warm(
     *ops: str | ModuleType | DeclaredModule[Any],
     recorded: StrPath | None = None,
+    calls: StrPath | None = None,
     bundle: StrPath | None = None,
     device: torch.device | str | None = None,
     jobs: int | None = None,
@@ -119,6 +122,9 @@ def warm(
             with all that they declare, or declared ops.
         recorded: a file that a run with `KJIT_RECORD_VARIANTS` has written: these variants are loaded, whatever the GPU
             of that run.
+        calls: a folder that a run with `KJIT_RECORD` has written: when all is loaded, each call is made once, on
+            tensors of zeros that are given back, so that CUDA has loaded the kernels, too. What they need of the GPU's
+            memory must be free.
         bundle: a folder that `kjit build --out` has written. From now on every module of this process is looked for
             there first; the bundles beside wrappers need not be named.
         device: what the modules are for. By default the current GPU where there is one and the op has a CUDA source,
@@ -135,7 +141,10 @@ def warm(
     wanted = [each for op in ops for declared in _declared_by(op) for each in _declared_variants(declared, device)]
     if recorded is not None:
         wanted += [_recorded_variant(each, device) for each in used.read(os.fspath(recorded))]
-    warmed = Warmed(tuple(_load_all(wanted, jobs)), time.perf_counter() - began)
+    done = _load_all(wanted, jobs)
+    if calls is not None:
+        done += _launch_all(os.fspath(calls), device)
+    warmed = Warmed(tuple(done), time.perf_counter() - began)
     for each in warmed.variants:
         if each.error is not None:
             _log.error("kjit.warm: %s", each.error)
@@ -268,6 +277,29 @@ def _load_all(wanted: Iterable[_Wanted], jobs: int | None) -> list[WarmedVariant
 
     with ThreadPoolExecutor(threads, thread_name_prefix="kjit-warm") as pool:
         return list(pool.map(work, todo))
+
+
+def _launch_all(folder: str, device: torch.device | str | None) -> list[WarmedVariant]:
+    import torch
+
+    from kjit import replay
+
+    calls, errors = replay.read([Path(folder)])
+    done = [WarmedVariant(folder, "failed", 0.0, error) for error in errors]
+    gpu = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else None
+    again = replay.Replay(None, device=gpu if device is None else str(device), seed=None)
+    for call in calls:
+        began = time.perf_counter()
+        error: kjit.KjitError | None = None
+        state: State = "launched"
+        try:
+            again.launch(call)
+        except kjit.KjitError as caught:
+            error, state = caught, "missing" if isinstance(caught, kjit.NotPrebuiltError) else "failed"
+        done.append(WarmedVariant(f"{call.name} ({call.shapes()})", state, time.perf_counter() - began, error))
+    if gpu is not None:
+        torch.cuda.empty_cache()
+    return done
 
 
 def _is_at_hand(each: _Wanted) -> bool:

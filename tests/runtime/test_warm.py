@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import replayed
 import torch
 
 import kjit
@@ -92,6 +93,31 @@ def test_what_is_recorded_is_loaded(op: Any, tmp_path: Path, monkeypatch: pytest
         ("warm_kernels.answer:_gone", "failed"),
     ]
     with pytest.raises(kjit.KjitError, match="declares no module '_gone' any more"):
+        warmed.check()
+
+
+def test_recorded_calls_are_made_once_on_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = replayed.write_project(tmp_path)
+
+    def calls(ops: ModuleType) -> None:
+        ops.scale(torch.ones(2, 3))
+        with pytest.raises(RuntimeError):
+            ops.scale(torch.ones(13))
+
+    replayed.record(root, tmp_path / "calls", calls)
+    monkeypatch.syspath_prepend(str(root))
+    (tmp_path / "calls" / "damaged.json").write_text("{")
+    seen: list[float] = []
+    monkeypatch.setattr(torch, "mul", lambda x, *_, out: seen.append(float(x.abs().sum())) or out)
+    warmed = kjit.warm(calls=tmp_path / "calls")
+    replayed.forget()
+    assert {each.label: each.state for each in warmed.variants} == {
+        str(tmp_path / "calls"): "failed",
+        "scale (x fp32[2, 3])": "launched",
+        "scale (x fp32[13])": "failed",
+    }
+    assert seen == [0.0]
+    with pytest.raises(kjit.KjitError, match=r"2 of 3(.|\n)*damaged(.|\n)*Tensor match failed for x"):
         warmed.check()
 
 
