@@ -7,6 +7,7 @@ The down projection is in fp8: its input is quantised for each token, its weight
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
@@ -41,6 +42,29 @@ class Sizes:
         return [count * self.head_dim for count in (self.heads, self.kv_heads, self.kv_heads)]
 
 
+class Batch(NamedTuple):
+    """What all layers have to know of the tokens that come.
+
+    Attributes:
+        positions: int64[batch].
+        slots: int64[batch]: where in the caches their keys and values go.
+        bias: T[batch, 1, 1, length]: what attention adds, minus infinity for tokens that are still to come.
+    """
+
+    positions: torch.Tensor
+    slots: torch.Tensor
+    bias: torch.Tensor
+
+    @classmethod
+    def at(cls, positions: torch.Tensor, sizes: Sizes) -> Batch:
+        """One token of each sequence, whose tokens lie one after another in the caches."""
+        places = torch.arange(sizes.length, device=positions.device)
+        bias = torch.zeros(sizes.batch, 1, 1, sizes.length, dtype=DTYPE, device=positions.device)
+        bias.masked_fill_((places > positions[:, None])[:, None, None], float("-inf"))
+        first = torch.arange(sizes.batch, device=positions.device) * sizes.length
+        return cls(positions, first + positions, bias)
+
+
 class Layer:
     """Weights and cache of one layer, on one device, with random values."""
 
@@ -63,16 +87,15 @@ class Layer:
         self.v_cache = torch.zeros_like(self.k_cache)
         self.cos_sin = rotations(sizes.length, sizes.head_dim).to(device)
 
-    def attend(self, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """PyTorch's attention of T[batch, heads, head_dim] to the cache, up to each sequence's position."""
+    def attend(self, q: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """PyTorch's attention of T[batch, heads, head_dim] to the cache."""
         sizes = self.sizes
         shape = (sizes.batch, sizes.length, sizes.kv_heads, sizes.head_dim)
         keys, values = (cache.view(shape).transpose(1, 2) for cache in (self.k_cache, self.v_cache))
-        seen = torch.arange(sizes.length, device=q.device) <= positions[:, None]
         # Heads that share their keys stand where a longer sequence would have its tokens.
         q = q.unflatten(1, (sizes.kv_heads, -1))
-        mask = seen[:, None, None].expand(-1, *q.shape[1:3], -1)
-        return functional.scaled_dot_product_attention(q, keys, values, attn_mask=mask).reshape(sizes.batch, -1)
+        bias = bias.expand(-1, *q.shape[1:3], -1)
+        return functional.scaled_dot_product_attention(q, keys, values, attn_mask=bias).reshape(sizes.batch, -1)
 
     def project_down(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         """The product of fp8[batch, intermediate], with a scale for each row, and the weights."""
@@ -80,33 +103,29 @@ class Layer:
             return torch._scaled_mm(x, self.down.t(), scale, self.down_scale.t(), out_dtype=DTYPE)
         return ((x.float() * scale) @ (self.down.float() * self.down_scale).t()).to(DTYPE)
 
-    def with_kjit(
-        self, x: torch.Tensor, residual: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor
-    ) -> torch.Tensor:
+    def with_kjit(self, x: torch.Tensor, residual: torch.Tensor, batch: Batch) -> torch.Tensor:
         """What the layer adds to the residual, which is changed in place, as is x; T[batch, hidden] all three."""
         sizes = self.sizes
         fused_add_rmsnorm(x, residual, self.norm, EPS)
         q, k, v = functional.linear(x, self.qkv).split(sizes.parts, dim=-1)
         q, k_heads = q.unflatten(-1, (-1, sizes.head_dim)), k.unflatten(-1, (-1, sizes.head_dim))
-        qknorm_rope(q, k_heads, self.q_norm, self.k_norm, self.cos_sin, positions, eps=EPS)
-        store_kv_cache(k, v, self.k_cache, self.v_cache, slots)
-        x = functional.linear(self.attend(q, positions), self.out)
+        qknorm_rope(q, k_heads, self.q_norm, self.k_norm, self.cos_sin, batch.positions, eps=EPS)
+        store_kv_cache(k, v, self.k_cache, self.v_cache, batch.slots)
+        x = functional.linear(self.attend(q, batch.bias), self.out)
         fused_add_rmsnorm(x, residual, self.second_norm, EPS)
         return self.project_down(*per_token_quant_fp8(silu_and_mul(functional.linear(x, self.gate_up))))
 
-    def with_torch(
-        self, x: torch.Tensor, residual: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor
-    ) -> torch.Tensor:
+    def with_torch(self, x: torch.Tensor, residual: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The same in plain PyTorch."""
         sizes = self.sizes
         residual += x
         q, k, v = functional.linear(rms_norm(residual, self.norm), self.qkv).split(sizes.parts, dim=-1)
         q, k = (each.unflatten(-1, (-1, sizes.head_dim)) for each in (q, k))
-        q = rotate(rms_norm(q, self.q_norm), self.cos_sin, positions)
-        k = rotate(rms_norm(k, self.k_norm), self.cos_sin, positions)
-        self.k_cache[slots] = k.flatten(1)
-        self.v_cache[slots] = v
-        residual += functional.linear(self.attend(q, positions), self.out)
+        q = rotate(rms_norm(q, self.q_norm), self.cos_sin, batch.positions)
+        k = rotate(rms_norm(k, self.k_norm), self.cos_sin, batch.positions)
+        self.k_cache[batch.slots] = k.flatten(1)
+        self.v_cache[batch.slots] = v
+        residual += functional.linear(self.attend(q, batch.bias), self.out)
         gate, up = functional.linear(rms_norm(residual, self.second_norm), self.gate_up).float().chunk(2, dim=-1)
         return self.project_down(*quantise_rows((functional.silu(gate) * up).to(DTYPE)))
 

@@ -229,8 +229,7 @@ class Recorder:
         self._last = None
         try:
             os.makedirs(self.folder, exist_ok=True)
-            self._write(f"{self._token}.tmp", b"")
-            os.unlink(f"{self.folder}/.{self._token}.tmp")
+            os.unlink(self._write("probe", b""))
         except OSError as error:
             raise kjit.UsageError(
                 f"calls cannot be recorded in '{self.folder}': {error.strerror}.",
@@ -325,8 +324,7 @@ class Recorder:
             )
             return None
         name = stem + suffix
-        self._write(name, content)
-        os.replace(f"{self.folder}/.{name}", f"{self.folder}/{name}")
+        os.replace(self._write(name, content), f"{self.folder}/{name}")
         self._writes += 1
         self._size += len(content)
         return name
@@ -354,8 +352,9 @@ class Recorder:
                 self._size = sum(each.stat().st_size for each in found if each.name.endswith((JSON, TENSORS)))
         return self.limit - self._size
 
-    def _write(self, name: str, content: bytes) -> None:
-        path = f"{self.folder}/.{name}"
+    def _write(self, name: str, content: bytes) -> str:
+        """Write a file under another name that no other process writes, which is returned."""
+        path = f"{self.folder}/.{self._token}-{name}"
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
             view = memoryview(content)
@@ -367,6 +366,7 @@ class Recorder:
             raise
         finally:
             os.close(handle)
+        return path
 
     def _tell_last(self, name: str) -> None:
         """Name a call in a file of this process that stays when the process dies: writing to memory is enough."""

@@ -348,6 +348,23 @@ class TestMany:
         assert len(files(folder)) == 8
         assert all(json.loads(file.read_text())["kind"] == "op" for file in files(folder))
 
+    def test_processes_that_write_the_same_at_once_leave_whole_files(self, folder: Path) -> None:
+        op = make_op()
+        inputs = [torch.ones(size, 2) for size in range(1, 30)]
+        children = []
+        for _ in range(4):
+            child = os.fork()
+            if child == 0:
+                for x in inputs:
+                    op(x)
+                os._exit(0)
+            children.append(child)
+        assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+        found = files(folder)
+        rows = [json.loads(file.read_text())["arguments"]["x"]["tensor"]["shape"][0] for file in found]
+        assert sorted(rows) == [*range(1, 30)]
+        assert [file for file in found if file.name.startswith(".")] == []
+
     def test_forked_processes_take_names_of_their_own(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KJIT_RECORD_EVERY", "1")
         op = make_op()
