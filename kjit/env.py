@@ -2,8 +2,8 @@
 
 They are all read here, at the moment of the call and never at import, so that a test or a notebook may set one at any
 time; but `KJIT_RECORD` when an op is defined, so that no call has to ask. An empty value counts as unset, which is how
-a shell or a CI file most often "removes" a variable. Everything else (a `--arch`, a `[tool.kjit]` key) is an argument of
-the function that needs it; the environment is for what a whole machine or a whole run decides.
+a shell or a CI file most often "removes" a variable. Everything else (a `--arch`, a `[tool.kjit]` key) is an argument
+of the function that needs it; the environment is for what a whole machine or a whole run decides.
 """
 
 from __future__ import annotations

@@ -423,10 +423,13 @@ def _look(values: Iterable[Any]) -> tuple[object, ...]:
     addresses: list[int] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            address = _address(value)
+            try:
+                address = value.data_ptr()
+                strides = value.stride()
+            except RuntimeError:  # it is no window on memory
+                address, strides = 0, ()
             addresses.append(address)
-            strides = value.stride() if _is_plain(value) else None
-            looks += (value.dtype, value.shape, strides, value.device.type, address % _CHECKED_ALIGNMENT)
+            looks += (value.dtype, value.shape, strides, value.is_cuda, address % _CHECKED_ALIGNMENT)
         elif isinstance(value, (list, tuple)):
             looks += (type(value), _look(value))
         elif isinstance(value, float):
