@@ -310,13 +310,14 @@ class Replay:
         else:
             yield
 
-    def run(self, call: Call) -> Any:
-        """Make the call once.
+    def run(self, call: Call, arguments: Mapping[str, Any] | None = None) -> Any:
+        """Make the call once, with new arguments unless some are given; what it returns.
 
         Raises:
             KjitError: it cannot be made.
         """
-        function, arguments = self.function(call), self.arguments(call)
+        function = self.function(call)
+        arguments = self.arguments(call) if arguments is None else arguments
         with self.around(call):
             returned = _apply(function, call, arguments)
             self._wait(call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from forked import Forks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -13,7 +14,7 @@ EXAMPLE = ROOT / "examples" / "serving"
 _SERVE = """
 import runpy, sys
 sys.path.insert(0, {folder!r})
-sys.argv = ["serve.py", "--tiny", "--steps", "2", *{arguments!r}]
+sys.argv = ["serve.py", *{arguments!r}]
 runpy.run_path({folder!r} + "/serve.py", run_name="__main__")
 """
 _KJIT = """
@@ -27,25 +28,61 @@ main()
 OPS = {"fused_add_rmsnorm", "qknorm_rope", "store_kv_cache", "silu_and_mul", "per_token_quant_fp8"}
 
 
+class Steps:
+    """The steps of the page about serving, in processes of their own.
+
+    Args:
+        environment: of all of them.
+        sizes: of the layers: arguments of serve.py.
+    """
+
+    def __init__(self, forked: Forks, environment: dict[str, str], *sizes: str) -> None:
+        self._forked = forked
+        self._environment = environment
+        self._sizes = sizes
+
+    def serve(self, *arguments: str, **environment: str) -> str:
+        return self._run(_SERVE, *self._sizes, *arguments, **environment)
+
+    def kjit(self, *arguments: str) -> str:
+        return self._run(_KJIT, *arguments)
+
+    def replay(self, calls: Path) -> dict[str, str]:
+        """What became of the recorded calls, by op."""
+        replayed = json.loads(self.kjit("replay", "test", str(calls), "--json"))
+        return {call["name"]: call["state"] for call in replayed["calls"]}
+
+    def _run(self, script: str, *arguments: str, **environment: str) -> str:
+        script = script.format(folder=str(EXAMPLE), arguments=arguments)
+        done = self._forked.run(script, **self._environment, **environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
 def test_it_is_built_ahead_warmed_served_recorded_and_replayed(tmp_path: Path, forked: Forks) -> None:
-    used, calls = str(tmp_path / "used.jsonl"), str(tmp_path / "calls")
-
-    def serve(*arguments: str, **environment: str) -> str:
-        done = forked.run(_SERVE.format(folder=str(EXAMPLE), arguments=arguments), KJIT_SIM="1", **environment)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def kjit(*arguments: str) -> str:
-        done = forked.run(_KJIT.format(folder=str(EXAMPLE), arguments=arguments), KJIT_SIM="1")
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    assert "compiled while serving" in serve(KJIT_RECORD_VARIANTS=used)
-    assert {json.loads(line)["target"] for line in Path(used).read_text().splitlines()} == {"sim"}
-    built = [line.split() for line in kjit("build", "--from", used).splitlines()[1:]]
+    used, calls = tmp_path / "used.jsonl", tmp_path / "calls"
+    steps = Steps(forked, {"KJIT_SIM": "1"}, "--tiny", "--steps", "2")
+    assert "compiled while serving" in steps.serve(KJIT_RECORD_VARIANTS=str(used))
+    assert {json.loads(line)["target"] for line in used.read_text().splitlines()} == {"sim"}
+    built = [line.split() for line in steps.kjit("build", "--from", str(used)).splitlines()[1:]]
     assert [words[words.index("sim") + 1] for words in built] == ["hit"] * 5
-    said = serve("--warm", used, KJIT_NO_COMPILE="1", KJIT_RECORD=calls)
+    said = steps.serve("--warm", str(used), KJIT_NO_COMPILE="1", KJIT_RECORD=str(calls))
     assert said.startswith("warm: 5 loaded (")
     assert said.endswith("modules: 5 built ahead, 0 compiled while serving\n")
-    replayed = json.loads(kjit("replay", "test", calls, "--json"))
-    assert {call["name"]: call["state"] for call in replayed["calls"]} == dict.fromkeys(OPS, "agrees")
+    assert steps.replay(calls) == dict.fromkeys(OPS, "agrees")
+
+
+@pytest.mark.gpu
+@pytest.mark.nightly
+def test_at_full_size_it_runs_from_a_bundle_alone(tmp_path: Path, forked: Forks) -> None:
+    used, calls, bundle = tmp_path / "used.jsonl", tmp_path / "calls", tmp_path / "bundle"
+    steps = Steps(forked, {}, "--layers", "2")
+    steps.serve(KJIT_RECORD_VARIANTS=str(used))
+    steps.kjit("build", "--from", str(used), "--out", str(bundle))
+    alone = {"KJIT_NO_COMPILE": "1", "KJIT_CACHE_DIR": str(tmp_path / "empty")}
+    warm = ("--warm", str(used), "--bundle", str(bundle))
+    steps.serve(*warm, KJIT_RECORD=str(calls), **alone)
+    said = steps.serve(*warm, "--calls", str(calls), **alone)
+    assert said.startswith("warm: 5 loaded, 5 launched (")
+    assert said.endswith("modules: 5 built ahead, 0 compiled while serving\n")
+    assert steps.replay(calls) == dict.fromkeys(OPS, "agrees")
