@@ -56,6 +56,9 @@ _LAST_BYTES = 512
 _COUNTED_EVERY = 32  # writes, after which the folder is looked at again: others write there too
 _LONGEST_NAME = 120
 
+_OPAQUE = "_torchdynamo_disable"
+"""The mark of `torch.compiler.disable`: Dynamo calls such a function, and looks at nothing inside."""
+
 # What every safetensors knows.
 _DTYPES_OF_SAFETENSORS = frozenset(
     [
@@ -110,8 +113,7 @@ def recorded(function: Callable[P, R], kind: Kind) -> Callable[P, R]:
         finally:
             _thread.is_in_op = outer
 
-    # Dynamo calls it and looks at nothing inside.
-    call.__dict__["_torchdynamo_disable"] = True
+    call.__dict__[_OPAQUE] = True
     return call
 
 
@@ -173,6 +175,7 @@ class RecordedExports:
                 (_recorder or recorder()).note(site, args, {}, _by_place)
             return function(*args)
 
+        call.__dict__[_OPAQUE] = True
         setattr(self, name, call)
         return call
 
