@@ -18,7 +18,8 @@ from concurrent.futures import CancelledError
 from kjit.build import machine
 from kjit.spec import Spec, TargetKind, Variant
 
-# What the compile of a unit takes at its peak, generously: nvcc's front ends and ptxas run one after another.
+# What the compile of a unit takes at its peak, generously: nvcc's front ends and ptxas run one after another. Of
+# FlashInfer's units those of sampling take the most, 1.0 GB.
 _MEMORY: Mapping[TargetKind, int] = {"cpu": 1 << 29, "cuda": 3 << 29, "sim": 3 << 28, "sim-check": 1 << 30}
 _POLL_S = 0.1
 
