@@ -18,6 +18,7 @@ What compilers refused, and would refuse again, is not compiled again (failures.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -196,11 +197,12 @@ def build(
             if found.artifact is not None:
                 return Outcome(variant, "hit", time.perf_counter() - began, artifact=found.artifact)
             places = of_process(variant, cancel) if jobs is None else jobs.take(units(variant.spec), cancel)
-            with home.staging() as staging, places as at_once:
+            with home.staging() as staging, contextlib.ExitStack() as stack:
                 said = home.recall_failure(key)
                 again = None if said is None else explain_again(variant, toolchain, staging, said, verbose=verbose)
                 if again is not None:
                     raise again
+                at_once = stack.enter_context(places)
                 if on_start is not None:
                     on_start(Started(variant, found.reason))
                 start = Start.now()
