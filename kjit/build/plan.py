@@ -18,6 +18,7 @@ What compilers refused, and would refuse again, is not compiled again (failures.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -32,7 +33,7 @@ from kjit.build import recall_writer
 from kjit.build.compile import Built, compile_variant, explain_again
 from kjit.build.diagnostics import KernelResources
 from kjit.build.failures import Refusal
-from kjit.build.jobs import Jobs, parallel_jobs, units
+from kjit.build.jobs import Jobs, of_process, parallel_jobs, units
 from kjit.build.key import FileState, Key
 from kjit.build.observation import Observation, Start
 from kjit.build.staging import is_taken_away
@@ -174,14 +175,13 @@ def build(
         on_start: called right before a compile.
         verbose: put the compilers' whole output into an error's message.
         cancel: set by another thread, ends a wait and a compile.
-        jobs: the places for compilers that it shares with other builds; by default as many as `parallel_jobs` says.
+        jobs: the places for compilers that it shares with other builds; by default those of the process.
 
     Raises:
         KjitError: it cannot be built (most often a `CompileError`); no artifact was added to the cache.
         CancelledError: `cancel` was set.
     """
     began = time.perf_counter()
-    jobs = Jobs(parallel_jobs([variant])) if jobs is None else jobs
     before: Mapping[str, FileState] = {}
     changes = 0
     for _ in range(_ATTEMPTS):
@@ -196,11 +196,13 @@ def build(
             found = home.find(key) if home is store else Lookup(home.find(key).artifact, found.reason)
             if found.artifact is not None:
                 return Outcome(variant, "hit", time.perf_counter() - began, artifact=found.artifact)
-            with home.staging() as staging, jobs.take(units(variant.spec), cancel) as at_once:
+            places = of_process(variant, cancel) if jobs is None else jobs.take(units(variant.spec), cancel)
+            with home.staging() as staging, contextlib.ExitStack() as stack:
                 said = home.recall_failure(key)
                 again = None if said is None else explain_again(variant, toolchain, staging, said, verbose=verbose)
                 if again is not None:
                     raise again
+                at_once = stack.enter_context(places)
                 if on_start is not None:
                     on_start(Started(variant, found.reason))
                 start = Start.now()

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
-from kjit.build.jobs import Jobs, parallel_jobs
+from kjit.build.jobs import Jobs, of_process, parallel_jobs
 from kjit.spec import Spec, Target, Variant
 
 CPU = Target.cpu()
@@ -96,6 +96,22 @@ class TestJobs:
         cancel.set()
         with jobs.take(1), pytest.raises(CancelledError), jobs.take(1, cancel):
             pass
+
+    def test_builds_of_a_process_share_places_which_are_counted_when_none_is_taken(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = Variant(Spec("op", cpp_files=[f"/{n}.cpp" for n in range(5)]), CPU)
+        monkeypatch.setattr("kjit.build.machine.cores", lambda: 3)
+        monkeypatch.setattr("kjit.build.machine.free_memory", lambda: None)
+        cancel = threading.Event()
+        cancel.set()
+        with of_process(module) as first:
+            assert first == 4
+            with pytest.raises(CancelledError), of_process(module, cancel):
+                pass
+        monkeypatch.setattr("kjit.build.machine.free_memory", lambda: 1 << 30)
+        with of_process(module) as second:
+            assert second == 2
 
     def test_a_build_that_fails_leaves_its_places(self) -> None:
         jobs = Jobs(2)

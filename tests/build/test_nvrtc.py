@@ -239,6 +239,21 @@ class TestNvcc:
             build(OP, tmp_path, ["-keep"], target=Target.cuda("8.0"))
 
     @pytest.mark.usefixtures("without_nvcc")
+    def test_tvm_ffis_own_headers_do_not_need_it(self, tmp_path: Path) -> None:
+        """They have C++20's vector, whose functions are constexpr, and so for both halves."""
+        source = """#include <tvm/ffi/container/tensor.h>
+        #include <tvm/ffi/function.h>
+        __global__ void fill(float* x) { x[threadIdx.x] = 1; }
+        void launch(tvm::ffi::TensorView x) {
+          TVM_FFI_CHECK(x.ndim() == 1, ValueError) << "x has " << x.ndim() << " dimensions";
+          fill<<<1, 32>>>(static_cast<float*>(x.data_ptr()));
+        }
+        TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_it, launch);
+        """
+        built = build(source, tmp_path, target=Target.cuda("8.0"))
+        assert [each.kernel for each in built.resources] == ["fill"]
+
+    @pytest.mark.usefixtures("without_nvcc")
     def test_a_mistake_is_shown_at_its_line(self, tmp_path: Path) -> None:
         with pytest.raises(CompileError) as caught:
             build(OP.replace("twice(n) + 1", "thrice(n) + 1"), tmp_path, target=Target.cuda("8.0"))

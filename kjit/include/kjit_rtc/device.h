@@ -63,6 +63,12 @@
 #define __VECTOR_TYPES_H__
 #define CU_UUID_HAS_BEEN_DEFINED
 
+// Its functions that are constexpr are for both sides, and there are no exceptions on the device's.
+#define _EXCEPTION_DEFINES_H 1
+#define __try if (true)
+#define __catch(...) if (false)
+#define __throw_exception_again
+
 // Words of GCC's that NVRTC does not know.
 #if __GNUC__ >= 13  // before it, the C library defines them
 #define _Float32 float
