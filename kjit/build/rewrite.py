@@ -18,7 +18,8 @@ the user wrote. No line is added or removed. Six things are rewritten:
 The alias is what nvcc takes and g++ does not: a name that means something else in a class than it did there before.
 After the preprocessor there are no comments, no macros and no dead branches, so what a `#if KJIT_SIM` keeps away is not
 seen here. What is left and needs a GPU (inline PTX, TMA, tensor cores, launches from kernels) is an error in a
-compiler's form. `__global__` and `__launch_bounds__` are left by the preprocessor, and go from every file.
+compiler's form, and so is a device function that another unit defines, which nvcc does not link. `__global__`,
+`__device__`, `__host__` and `__launch_bounds__` are left by the preprocessor, and go from every file.
 
 Of kjit it imports ptx.py alone, because it starts once for every compiled unit.
 """
@@ -47,6 +48,8 @@ _TOKEN = re.compile(
 )
 _OPEN, _CLOSE = "([{", ")]}"
 _ASM = ("asm", "__asm__", "__asm")
+_SIDES = ("__global__", "__device__", "__host__")
+_SIDE = re.compile(r"\b__(?:global|device|host)__\b")
 _PTX = re.compile(r"\w\.\w|;|%%?(?:laneid|warpid|smid|clock)")
 
 _LONGEST_QUOTE = 60
@@ -113,7 +116,9 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     """The preprocessed `unit` as the C++ compiler takes it, and what in it the simulator cannot run."""
     refusals: list[Refusal] = []
     tokens = list(_tokens(unit, refusals))
-    bounds = _take_kernels([token for token in tokens if token.is_code])
+    own = [token for token in tokens if token.is_code]
+    refusals += _refuse_undefined(own)
+    bounds = _take_kernels(own)
     _take_bounds([token for token in tokens if token.kind == "other"])
     code = [token for token in tokens if token.is_code and token.text]
     refusals += _refuse(code)
@@ -169,7 +174,7 @@ def _text(code: list[_Token]) -> str:
 
 
 def _take_kernels(code: list[_Token]) -> list[tuple[_Token, str]]:
-    """Take `__global__` and `__launch_bounds__` away, and mark what is in a kernel.
+    """Take `__global__`, `__device__`, `__host__` and `__launch_bounds__` away, and mark what is in a kernel.
 
     Returns:
         For each kernel with launch bounds the brace that opens it, and the bounds.
@@ -179,9 +184,9 @@ def _take_kernels(code: list[_Token]) -> list[tuple[_Token, str]]:
     index = 0
     while index < len(code):
         token = code[index]
-        if token.text == "__global__":
+        if token.text in _SIDES:
+            is_kernel |= token.text == "__global__"
             token.text = ""
-            is_kernel = True
         elif token.text == "__launch_bounds__" and code[index + 1 : index + 2] and code[index + 1].text == "(":
             end = _matching(code, index + 1)
             bounds = _text(code[index + 2 : end])
@@ -203,15 +208,61 @@ def _take_kernels(code: list[_Token]) -> list[tuple[_Token, str]]:
     return found
 
 
+def _refuse_undefined(code: list[_Token]) -> Iterator[Refusal]:
+    """Functions of the device that a unit calls and does not define, in kjit's words for nvcc's error."""
+    declared: dict[str, _Token] = {}
+    defined: set[str] = set()
+    called: set[str] = set()
+    scopes: list[str] = []
+    statement = 0
+    for index, token in enumerate(code[:-1]):
+        if token.kind == "sign" and token.text in (";", "{", "}"):
+            if token.text == "{":
+                scopes.append(_scope(code[statement:index]))
+            elif token.text == "}" and scopes:
+                scopes.pop()
+            statement = index + 1
+        if token.kind != "name" or code[index + 1].text != "(" or token.text in _SIDES or _is_specifier(token):
+            continue
+        words = {each.text for each in code[statement:index]}
+        end = _end_of_declarator(code, index + 1)
+        if code[end : end + 1] and code[end].text == "{":
+            defined.add(token.text)
+        elif "__device__" not in words:
+            if code[index - 1].text not in (".", "->"):
+                called.add(token.text)
+        elif code[end : end + 1] and code[end].text == ";" and {*scopes} <= {"namespace"}:
+            if words.isdisjoint(("__host__", "template", "=")):
+                declared.setdefault(token.text, token)
+    for name, token in declared.items():
+        if name in called and name not in defined:
+            yield Refusal(token.file, token.line, f"Unresolved extern function '{name}'")
+
+
+def _end_of_declarator(code: list[_Token], index: int) -> int:
+    """The index behind the parameters that begin at `index`, and what may follow them ahead of `{` or `;`."""
+    end = _matching(code, index) + 1
+    while code[end : end + 1] and code[end].text in ("const", "noexcept", "override", "final", "&", "->"):
+        if code[end].text == "->":
+            while code[end : end + 1] and code[end].text not in (";", "{", "}"):
+                end += 1
+            return end
+        end += 1
+    return end
+
+
 def _take_bounds(others: list[_Token]) -> None:
-    """Take `__global__` and `__launch_bounds__(...)` out of files that are not the op's own."""
+    """Take `__global__` and its like and `__launch_bounds__(...)` out of files that are not the op's own."""
     depth = 0
     is_open = False
     for token in others:
-        if token.text.startswith("# ") or not (is_open or "__global__" in token.text or "__launch_b" in token.text):
+        if token.text.startswith("# "):
+            continue
+        token.text = _SIDE.sub("", token.text)
+        if not (is_open or "__launch_b" in token.text):
             continue
         kept = []
-        for piece in re.split(r"(\b__launch_bounds__\b|[()])", token.text.replace("__global__", "")):
+        for piece in re.split(r"(\b__launch_bounds__\b|[()])", token.text):
             if piece == "__launch_bounds__":
                 is_open, depth = True, 0
             elif not is_open:

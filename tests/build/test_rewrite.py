@@ -108,6 +108,32 @@ def test_a_launch_from_a_kernel_is_refused(text: str, name: str) -> None:
     ]
 
 
+USED = "\n__global__ void k(float* x) { x[0] = f(x[1]); }"
+
+
+@pytest.mark.parametrize("declaration", ["__device__ float f(float);", "extern __device__ auto f(float) -> float;"])
+def test_a_device_function_of_another_unit_is_refused_as_by_nvcc(declaration: str) -> None:
+    _, refusals = rewrite(unit(f"namespace a {{ {declaration} }}{USED}"))
+    assert [str(refusal) for refusal in refusals] == ["/op/a.cuh:1: error: Unresolved extern function 'f'"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"__device__ float f(float);{USED} __device__ float f(float x) {{ return x; }}",
+        f"__device__ auto f(float) -> float;{USED} __device__ auto f(float x) -> float {{ return x; }}",
+        f"__host__ __device__ float f(float);{USED}",  # a function of the host, where the host calls it
+        f"template <class T> __device__ T f(T);{USED}",
+        "__device__ float f(float); __global__ void k(A a) { a.f(1); }",
+        "struct A { __device__ float f(float); }; __global__ void k(A* a) { a->f(1); }",
+        "auto f = [] __device__ (float x) { return x; }; void k() { f(1); }",
+    ],
+)
+def test_other_device_functions_are_left_to_the_compiler(text: str) -> None:
+    _, refusals = rewrite(unit(text))
+    assert refusals == []
+
+
 @pytest.mark.parametrize("shared", ["__shared__", "static thread_local"])
 @pytest.mark.parametrize(
     ("declaration", "type_", "rest"),
