@@ -231,9 +231,13 @@ def _refuse_undefined(code: list[_Token]) -> Iterator[Refusal]:
         elif "__device__" not in words:
             if code[index - 1].text not in (".", "->"):
                 called.add(token.text)
-        elif code[end : end + 1] and code[end].text == ";" and {*scopes} <= {"namespace"}:
-            if words.isdisjoint(("__host__", "template", "=")):
-                declared.setdefault(token.text, token)
+        elif (
+            code[end : end + 1]
+            and code[end].text == ";"
+            and {*scopes} <= {"namespace"}
+            and words.isdisjoint(("__host__", "template", "="))
+        ):
+            declared.setdefault(token.text, token)
     for name, token in declared.items():
         if name in called and name not in defined:
             yield Refusal(token.file, token.line, f"Unresolved extern function '{name}'")
