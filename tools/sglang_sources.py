@@ -38,7 +38,6 @@ from kjit.compat import sglang as compat
 from kjit.spec import Spec, Target, Variant
 
 RELEASE = "sglang==0.5.23"
-ARCH = "9.0a"
 GUESSES: dict[str, list[object]] = {
     "dtype": [torch.bfloat16, torch.int32, torch.float32, torch.float8_e4m3fn],
     "bool": [False, True],
@@ -46,7 +45,24 @@ GUESSES: dict[str, list[object]] = {
     "str": ["silu", "float", "bf16_t"],
     "float": [1.0],
 }
-MOST_GUESSES = 6
+# By a word in the name of an argument; those above follow.
+NAMED: tuple[tuple[str, str, list[object]], ...] = (
+    ("dtype", "ind|loc|pos|ids", [torch.int32, torch.int64]),
+    ("dtype", "out|quant|fp8", [torch.float8_e4m3fn]),
+    ("dtype", "scale", [torch.float32]),
+    ("int", "hidden", [4096, 7168, 2048]),
+    ("int", "rope", [64]),
+    ("int", "nope|rank", [512, 448]),
+    ("int", "head_dim", [128, 512, 64]),
+    ("int", "hc", [4]),
+    ("int", "topk", [8]),
+    ("int", "group", [128]),
+    ("int", "world|gpus|ranks", [8, 4, 2]),
+    ("int", "page", [64, 1]),
+)
+MOST_GUESSES = 8
+ARCHS = ("9.0a", "10.0a", "12.0a")
+"""What a source is compiled for: the first of these for which it compiles."""
 
 
 def main() -> int:
@@ -80,7 +96,7 @@ def main() -> int:
             continue
         tried += 1
         error, seconds, peer = _row(candidates, kernels, folder, both=not options.without_sglang)
-        compiled += not error
+        compiled += seconds is not None
         ratio = f"{peer / seconds:.1f}" if seconds and peer else "-"
         print(f"{name:<60} {_number(seconds):>7} {_number(peer):>9} {ratio:>6}  {error}", flush=True)
     print(f"{compiled} of {tried} compile")
@@ -96,30 +112,31 @@ def _row(
 ) -> tuple[str, float | None, float | None]:
     """The error, the seconds of kjit and those of SGLang, of the first guess that one of the two compiles."""
     errors = [spec for spec in candidates if isinstance(spec, str)]
-    for spec in candidates:
+    for arch, spec in itertools.product(ARCHS, candidates):
         if isinstance(spec, str):
             continue
-        error, seconds = _with_kjit(spec)
+        error, seconds = _with_kjit(spec, arch)
         if not error:
-            return "", seconds, _with_sglang(spec, kernels, folder) if both else None
-        peer = _with_sglang(spec, kernels, folder)
+            remark = "" if arch == ARCHS[0] else f"(for {arch})"
+            return remark, seconds, _with_sglang(spec, arch, kernels, folder) if both else None
+        peer = _with_sglang(spec, arch, kernels, folder)
         if peer is not None:
             return error, None, peer
         errors.append(f"neither compiles it with {', '.join(spec.args) or 'no arguments'}: {error}")
     return errors[0], None, None
 
 
-def _with_kjit(spec: Spec) -> tuple[str, float]:
+def _with_kjit(spec: Spec, arch: str) -> tuple[str, float]:
     start = time.monotonic()
     try:
-        miss.ensure_built(Variant(spec, Target.cuda(ARCH)))
+        miss.ensure_built(Variant(spec, Target.cuda(arch)))
     except kjit.KjitError as error:
         lines = [line for line in str(error).splitlines() if re.search(r"error|cannot|is not", line)]
         return (lines or str(error).splitlines())[0].strip()[:200], 0
     return "", time.monotonic() - start
 
 
-def _with_sglang(spec: Spec, kernels: Path, folder: Path) -> float | None:
+def _with_sglang(spec: Spec, arch: str, kernels: Path, folder: Path) -> float | None:
     """The seconds that nvcc takes for a module as SGLang calls it, without the link; None where it fails."""
     unit, made = folder / "unit.cu", folder / "unit.o"
     parts = ("container/tensor.h", "dtype.h", "error.h", "extra/c_env_api.h", "function.h")
@@ -128,12 +145,12 @@ def _with_sglang(spec: Spec, kernels: Path, folder: Path) -> float | None:
     unit.write_text("\n".join([*includes, "namespace sglang {", *exports, "}", ""]))
     folders = [path for path in spec.extra_include_paths if path != str(compat.INCLUDE)]
     cuda = find_cuda()
-    digits = ARCH.replace(".", "")
+    digits = arch.replace(".", "")
     start = time.monotonic()
     done = subprocess.run(
         [
             *(cuda.home / "bin" / "nvcc", "-c", "-Xcompiler", "-fPIC", "-std=c++20", "-O3"),
-            *("--expt-relaxed-constexpr", "-DSGL_CUDA_ARCH=900"),
+            *("--expt-relaxed-constexpr", f"-DSGL_CUDA_ARCH={digits.rstrip('a')}0"),
             f"-gencode=arch=compute_{digits},code=sm_{digits}",
             *spec.extra_cuda_cflags,
             *(f"-I{path}" for path in (kernels / "jit" / "include", *folders, tvm_ffi_include())),
@@ -277,10 +294,10 @@ def _guesses(function: ast.FunctionDef) -> Iterator[dict[str, object]]:
 
 def _choices(parameter: ast.arg) -> list[object]:
     text = "" if parameter.annotation is None else ast.unparse(parameter.annotation)
-    for word, values in GUESSES.items():
-        if word in text or (not text and word in parameter.arg):
-            return values
-    return GUESSES["int"]
+    kinds = (word for word in GUESSES if word in text or (not text and word in parameter.arg))
+    kind = next(kinds, "int")
+    first = [values for of, words, values in NAMED if of == kind and re.search(words, parameter.arg)]
+    return list(dict.fromkeys([*itertools.chain(*first), *GUESSES[kind]]))
 
 
 def _spec(*args: object, **parts: Any) -> Spec | str:

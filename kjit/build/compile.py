@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Literal
 
 from kjit import env
-from kjit.build import diagnostics, machine, rewrite, two_halves, unbound
+from kjit.build import diagnostics, machine, ptx, rewrite, two_halves, unbound
 from kjit.build.build_errors import compile_error, disk_full, explain, failed_steps, files_of, leading_to
 from kjit.build.compilers import HOST_VARIABLE
 from kjit.build.cuda import INSTALL_CUDA
@@ -403,8 +403,9 @@ def _simulated_steps(
     ask = (*compiler, "-x", "c++", *asking("c++", plain), unit.path)
     yield Step(plain, preprocess, generated=unit.generated, reads=reads, asking=ask)
     rewriter = str(Path(rewrite.__file__).resolve())
+    read = (rewriter, str(Path(ptx.__file__).resolve()))
     # -I and -S: Python starts without looking for packages.
-    yield Step(rewritten, (sys.executable, "-I", "-S", rewriter, plain, rewritten), (plain,), reads=(rewriter,))
+    yield Step(rewritten, (sys.executable, "-I", "-S", rewriter, plain, rewritten), (plain,), reads=read)
     # What -include names has been read, and would be once more.
     flags = [word for flag in parse(compiler) if flag.meaning != "header" for word in flag.words()]
     yield Step(output, (*launcher, *flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))

@@ -18,17 +18,24 @@ the user wrote. No line is added or removed. Six things are rewritten:
 The alias is what nvcc takes and g++ does not: a name that means something else in a class than it did there before.
 After the preprocessor there are no comments, no macros and no dead branches, so what a `#if KJIT_SIM` keeps away is not
 seen here. What is left and needs a GPU (inline PTX, TMA, tensor cores, launches from kernels) is an error in a
-compiler's form. `__global__` and `__launch_bounds__` are left by the preprocessor, and go from every file.
+compiler's form, and so is a device function that another unit defines, which nvcc does not link. `__global__`,
+`__device__`, `__host__` and `__launch_bounds__` are left by the preprocessor, and go from every file.
 
-It imports nothing of kjit, because it starts once for every compiled unit.
+Of kjit it imports ptx.py alone, because it starts once for every compiled unit.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+if not __package__:  # as a program
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from kjit.build.ptx import translate
 
 _MARKER = re.compile(r'# (?P<line>\d+) "(?P<file>(?:\\.|[^"\\])*)"(?P<flags>(?: \d)*)[ \t]*\n?')
 _TOKEN = re.compile(
@@ -41,6 +48,8 @@ _TOKEN = re.compile(
 )
 _OPEN, _CLOSE = "([{", ")]}"
 _ASM = ("asm", "__asm__", "__asm")
+_SIDES = ("__global__", "__device__", "__host__")
+_SIDE = re.compile(r"\b__(?:global|device|host)__\b")
 _PTX = re.compile(r"\w\.\w|;|%%?(?:laneid|warpid|smid|clock)")
 
 _LONGEST_QUOTE = 60
@@ -49,73 +58,6 @@ DYNAMIC = "kjit_dynamic_"
 """Ahead of the names of dynamic shared memory where it is declared once more, for the compiler to compare its types."""
 
 _LAUNCH = re.compile(r"cuda(?:Launch|GetParameterBuffer)\w*")
-
-# The instructions of PTX that there are stand-ins for (kjit_sim/ptx.h), and what becomes of one: `{all}` are its
-# operands in their order, `{address}` those in brackets, with an offset, and `{values}` the others.
-_HINTS = r"(?:\.(?:ca|cg|cs|cv|lu|wb|wt|nc|weak|L1::\w+|L2::\w+))*"
-_PTX_TYPES = {
-    **{f"{kind}{bits}": f"std::uint{bits}_t" for kind in "bu" for bits in (8, 16, 32, 64)},
-    **{f"s{bits}": f"std::int{bits}_t" for bits in (8, 16, 32, 64)},
-    "f32": "float",
-    "f64": "double",
-}
-_REDUX = {
-    **{f"{op}.b32": f"k{op.title()}" for op in ("and", "or", "xor")},
-    **{
-        f"{op}.{kind}32": f"k{op.title()}{'Signed' if kind == 's' else 'Unsigned'}"
-        for op in ("min", "max")
-        for kind in "su"
-    },
-    **{f"add.{kind}32": "kAddUnsigned" for kind in "su"},
-}
-_SCOPE = r"(?:\.(?:release|acquire|relaxed))?(?:\.(?:cta|cluster))?"
-_FP8 = {"e4m3": "::kjit_sim::ptx::E4m3", "e5m2": "::kjit_sim::ptx::E5m2"}
-_REGISTERS = {
-    "laneid": "::kjit_sim::lane_id()",
-    **{
-        f"{register}.{axis}": f"{name}.{axis}"
-        for register, name in (
-            ("tid", "::threadIdx"),
-            ("ntid", "::blockDim"),
-            ("ctaid", "::blockIdx"),
-            ("nctaid", "::gridDim"),
-        )
-        for axis in "xyz"
-    },
-    "lanemask_eq": "(1u << ::kjit_sim::lane_id())",
-    "lanemask_lt": "((1u << ::kjit_sim::lane_id()) - 1)",
-    "lanemask_le": "((2u << ::kjit_sim::lane_id()) - 1)",
-    "lanemask_gt": "~((2u << ::kjit_sim::lane_id()) - 1)",
-    "lanemask_ge": "~((1u << ::kjit_sim::lane_id()) - 1)",
-}
-# A loop that waits for an mbarrier: until the predicate is true, back to the label.
-_WAIT_LOOP = re.compile(
-    r"\{ ?\.reg \.pred (?P<predicate>%?\w+); (?P<label>[\w$%=]+): "
-    r"(?P<wait>mbarrier\.(?:try|test)_wait\.\S+) (?P=predicate), (?P<operands>[^;]*); "
-    r"@(?:!(?P=predicate) bra(?:\.uni)? (?P=label); ?"
-    r"|(?P=predicate) bra(?:\.uni)? (?P<done>[\w$%=]+); bra(?:\.uni)? (?P=label); (?P=done): ?)\}"
-)
-_STAND_INS = (
-    (rf"ld\.global{_HINTS}(?:\.v[24])?\.(?P<type>\w+)", "load<{type}>({address}, {values})"),
-    (rf"st\.global{_HINTS}(?:\.v[24])?\.(?P<type>\w+)", "store<{type}>({address}, {values})"),
-    (r"cp\.async\.c[ag]\.shared(?:::cta)?\.global(?:\.L2::\w+)*", "copy_async({all})"),
-    (r"prmt\.b32", "prmt({all})"),
-    (r"lop3\.b32", "lop3({all})"),
-    (r"redux\.sync\.(?P<redux>\w+\.\w+)", "redux<::kjit_sim::WarpOp::{redux}>({all})"),
-    (r"cvt\.rn\.bf16x2\.f32", "to_bf16x2({all})"),
-    (r"cvt\.rn\.f16x2\.f32", "to_f16x2({all})"),
-    (r"cvt\.rn\.satfinite\.(?P<fp8>e4m3|e5m2)x2\.f32", "to_fp8x2<{fp8}>({all})"),
-    (r"cvt\.rn\.satfinite\.(?P<fp8>e4m3|e5m2)x2\.f16x2", "f16x2_to_fp8x2<{fp8}>({all})"),
-    (r"cvt\.rn\.f16x2\.(?P<fp8>e4m3|e5m2)x2", "fp8x2_to_f16x2<{fp8}>({all})"),
-    (r"mov\.[bu](?:32|64)", "mov({all})"),
-    (r"mbarrier\.init\.shared(?:::cta)?\.b64", "mbarrier_start({all})"),
-    (rf"mbarrier\.arrive{_SCOPE}\.shared(?:::cta)?\.b64", "mbarrier_arrived({all})"),
-    (rf"mbarrier\.arrive\.expect_tx{_SCOPE}\.shared(?:::cta)?\.b64", "mbarrier_expects({all})"),
-    (rf"mbarrier\.(?:try|test)_wait\.parity{_SCOPE}\.shared(?:::cta)?\.b64", "mbarrier_waits({all})"),
-    (r"fma\.rn\.bf16x2", "fma_bf16x2({all})"),
-    (r"cp\.async\.(?:commit_group|wait_group|wait_all)|griddepcontrol\.\w+|prefetch\S*", ""),
-)
-_OPERAND = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|[^,]+")
 
 # Names that stand for what the simulator does not have.
 _UNKNOWN_NAMES = (
@@ -150,6 +92,8 @@ class _Token:
     file: str = ""
     line: int = 0
     in_kernel: bool = False
+    is_apart: bool = True
+    """Whether there is space ahead of it."""
 
     @property
     def is_code(self) -> bool:
@@ -172,7 +116,9 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     """The preprocessed `unit` as the C++ compiler takes it, and what in it the simulator cannot run."""
     refusals: list[Refusal] = []
     tokens = list(_tokens(unit, refusals))
-    bounds = _take_kernels([token for token in tokens if token.is_code])
+    own = [token for token in tokens if token.is_code]
+    refusals += _refuse_undefined(own)
+    bounds = _take_kernels(own)
     _take_bounds([token for token in tokens if token.kind == "other"])
     code = [token for token in tokens if token.is_code and token.text]
     refusals += _refuse(code)
@@ -214,13 +160,21 @@ def _tokens(unit: str, refusals: list[Refusal]) -> Iterator[_Token]:
 
 
 def _split(text: str, file: str, line: int) -> Iterator[_Token]:
+    is_apart = True
     for match in _TOKEN.finditer(text):
-        yield _Token(match.lastgroup if match.lastgroup != "fence" else "string", match[0], file, line)  # type: ignore[arg-type]
+        kind = "string" if match.lastgroup == "fence" else str(match.lastgroup)
+        yield _Token(kind, match[0], file, line, is_apart=is_apart)
+        is_apart = kind == "space"
         line += match[0].count("\n")
 
 
+def _text(code: list[_Token]) -> str:
+    """Tokens as they were written, with one space where there was any."""
+    return "".join(f" {token.text}" if token.is_apart else token.text for token in code).strip()
+
+
 def _take_kernels(code: list[_Token]) -> list[tuple[_Token, str]]:
-    """Take `__global__` and `__launch_bounds__` away, and mark what is in a kernel.
+    """Take `__global__`, `__device__`, `__host__` and `__launch_bounds__` away, and mark what is in a kernel.
 
     Returns:
         For each kernel with launch bounds the brace that opens it, and the bounds.
@@ -230,12 +184,12 @@ def _take_kernels(code: list[_Token]) -> list[tuple[_Token, str]]:
     index = 0
     while index < len(code):
         token = code[index]
-        if token.text == "__global__":
+        if token.text in _SIDES:
+            is_kernel |= token.text == "__global__"
             token.text = ""
-            is_kernel = True
         elif token.text == "__launch_bounds__" and code[index + 1 : index + 2] and code[index + 1].text == "(":
             end = _matching(code, index + 1)
-            bounds = " ".join(each.text for each in code[index + 2 : end])
+            bounds = _text(code[index + 2 : end])
             for each in code[index : end + 1]:
                 each.text = ""
             index = end
@@ -254,15 +208,65 @@ def _take_kernels(code: list[_Token]) -> list[tuple[_Token, str]]:
     return found
 
 
+def _refuse_undefined(code: list[_Token]) -> Iterator[Refusal]:
+    """Functions of the device that a unit calls and does not define, in kjit's words for nvcc's error."""
+    declared: dict[str, _Token] = {}
+    defined: set[str] = set()
+    called: set[str] = set()
+    scopes: list[str] = []
+    statement = 0
+    for index, token in enumerate(code[:-1]):
+        if token.kind == "sign" and token.text in (";", "{", "}"):
+            if token.text == "{":
+                scopes.append(_scope(code[statement:index]))
+            elif token.text == "}" and scopes:
+                scopes.pop()
+            statement = index + 1
+        if token.kind != "name" or code[index + 1].text != "(" or token.text in _SIDES or _is_specifier(token):
+            continue
+        words = {each.text for each in code[statement:index]}
+        end = _end_of_declarator(code, index + 1)
+        if code[end : end + 1] and code[end].text == "{":
+            defined.add(token.text)
+        elif "__device__" not in words:
+            if code[index - 1].text not in (".", "->"):
+                called.add(token.text)
+        elif (
+            code[end : end + 1]
+            and code[end].text == ";"
+            and {*scopes} <= {"namespace"}
+            and words.isdisjoint(("__host__", "template", "="))
+        ):
+            declared.setdefault(token.text, token)
+    for name, token in declared.items():
+        if name in called and name not in defined:
+            yield Refusal(token.file, token.line, f"Unresolved extern function '{name}'")
+
+
+def _end_of_declarator(code: list[_Token], index: int) -> int:
+    """The index behind the parameters that begin at `index`, and what may follow them ahead of `{` or `;`."""
+    end = _matching(code, index) + 1
+    while code[end : end + 1] and code[end].text in ("const", "noexcept", "override", "final", "&", "->"):
+        if code[end].text == "->":
+            while code[end : end + 1] and code[end].text not in (";", "{", "}"):
+                end += 1
+            return end
+        end += 1
+    return end
+
+
 def _take_bounds(others: list[_Token]) -> None:
-    """Take `__global__` and `__launch_bounds__(...)` out of files that are not the op's own."""
+    """Take `__global__` and its like and `__launch_bounds__(...)` out of files that are not the op's own."""
     depth = 0
     is_open = False
     for token in others:
-        if token.text.startswith("# ") or not (is_open or "__global__" in token.text or "__launch_b" in token.text):
+        if token.text.startswith("# "):
+            continue
+        token.text = _SIDE.sub("", token.text)
+        if not (is_open or "__launch_b" in token.text):
             continue
         kept = []
-        for piece in re.split(r"(\b__launch_bounds__\b|[()])", token.text.replace("__global__", "")):
+        for piece in re.split(r"(\b__launch_bounds__\b|[()])", token.text):
             if piece == "__launch_bounds__":
                 is_open, depth = True, 0
             elif not is_open:
@@ -373,7 +377,9 @@ def _assembly(code: list[_Token], index: int) -> str:
     for token in code[index + 1 :]:
         if token.kind != "string":
             break
-        text += token.text[token.text.find('"') + 1 : -1]
+        raw = re.fullmatch(r'\w*R"(?P<fence>[^(]*)\((?P<text>.*)\)(?P=fence)"', token.text, re.DOTALL)
+        text += raw["text"] if raw else token.text[token.text.find('"') + 1 : -1]
+    text = re.sub(r"//.*?(?:\\n|\n|$)|/\*.*?\*/", " ", text, flags=re.DOTALL)
     return re.sub(r"(?:\\[nt]|\s)+", " ", text).strip()
 
 
@@ -383,22 +389,13 @@ def _rewrite_assembly(code: list[_Token], index: int, assembly: str) -> bool:
     while begin < len(code) and code[begin].kind == "name":
         begin += 1
     end = _matching(code, begin)
-    calls = []
     operands, names = _operands(code[begin + 1 : end])
     for name, place in names.items():
         assembly = assembly.replace(f"%[{name}]", f"%{place}")
-    # `%=` makes a label one of this statement's own.
-    loop = _WAIT_LOOP.fullmatch(assembly)
-    if loop is not None:
-        assembly = f"{loop['wait']} {loop['operands']}"
-    for instruction in filter(None, map(str.strip, assembly.split(";"))):
-        call = _call_of(instruction, operands)
-        if call is None:
-            return False
-        calls.append(call)
+    calls = translate(assembly, operands)
     if not calls:
         return False
-    code[index].text = "{ " + " ".join(calls) + " }"
+    code[index].text = f"{{ {calls} }}"
     for token in code[index + 1 : end + 1]:
         token.text, token.kind = "", "other"
     return True
@@ -409,18 +406,18 @@ def _operands(words: list[_Token]) -> tuple[list[str], dict[str, int]]:
     found: list[str] = []
     names: dict[str, int] = {}
     depth = colons = 0
-    expression: list[str] = []
+    expression: list[_Token] = []
     for index, token in enumerate(words):
         is_sign = token.kind == "sign"
         if is_sign and token.text in _CLOSE:
             depth -= 1
             if depth == 0 and 1 <= colons <= 2:
                 if token.text == ")":
-                    found.append(f"({' '.join(expression)})")
+                    found.append(f"({_text(expression)})")
                 else:
                     names[words[index - 1].text] = len(found)
         if depth > 0:
-            expression.append(token.text)
+            expression.append(token)
         elif is_sign and token.text in (":", "::"):
             colons += len(token.text)
         if is_sign and token.text in _OPEN:
@@ -428,60 +425,6 @@ def _operands(words: list[_Token]) -> tuple[list[str], dict[str, int]]:
                 expression = []
             depth += 1
     return found, names
-
-
-def _call_of(instruction: str, operands: list[str]) -> str | None:
-    """The call that stands for one instruction of PTX, or None."""
-    name, _, rest = instruction.partition(" ")
-    for pattern, call in _STAND_INS:
-        match = re.fullmatch(pattern, name)
-        if match is None:
-            continue
-        if not call:
-            return ";"
-        groups = match.groupdict()
-        values: dict[str, str | None] = {}
-        if "type" in groups:
-            values["type"] = _PTX_TYPES.get(groups["type"])
-        if "fp8" in groups:
-            values["fp8"] = _FP8.get(groups["fp8"])
-        if "redux" in groups:
-            values["redux"] = _REDUX.get(groups["redux"])
-        every: list[str] = []
-        address: list[str] = []
-        others: list[str] = []
-        for piece in _OPERAND.findall(rest.replace(" ", "")):
-            found = _operand(piece, operands)
-            if found is None:
-                return None
-            every += found
-            (address if piece.startswith("[") else others).extend(found)
-        # Behind an address may come a policy for the cache, which changes no value.
-        if "cache_hint" in name:
-            others.pop()
-        values |= {"all": ", ".join(every), "address": ", ".join(address), "values": ", ".join(others)}
-        return None if None in values.values() else f"::kjit_sim::ptx::{call.format(**values)};"
-    return None
-
-
-def _operand(text: str, operands: list[str]) -> list[str] | None:
-    """The arguments that an operand of PTX is: `{a, b}` two, `[a+4]` an address and an offset. None: it is unknown."""
-    if text.startswith("{"):
-        each = [_operand(part.strip(), operands) for part in text[1:-1].split(",")]
-        return None if None in each else [argument for part in each if part is not None for argument in part]
-    if text.startswith("["):
-        place, _, offset = text[1:-1].partition("+")
-        found = _operand(place.strip(), operands)
-        return None if found is None else [*found, offset.strip() or "0"]
-    if text == "_":
-        return ["::kjit_sim::ptx::Nowhere()"]
-    if text.startswith("%%"):
-        register = _REGISTERS.get(text[2:])
-        return None if register is None else [register]
-    if re.fullmatch(r"-?(?:\d+|0[xX][0-9a-fA-F]+)", text):
-        return [text]
-    number = re.fullmatch(r"%(\d+)", text)
-    return [operands[int(number[1])]] if number and int(number[1]) < len(operands) else None
 
 
 def _rewrite_launches(code: list[_Token]) -> None:
@@ -631,7 +574,7 @@ def _rewrite_shared_memory(code: list[_Token]) -> None:
                 continue
             if [each.text for each in code[index : index + 3]] == ["static", "thread_local", "alignas"]:
                 end = _matching(code, index + 3)
-                alignment = "".join(each.text for each in code[index + 2 : end + 1])
+                alignment = _text(code[index + 2 : end + 1])
                 token.text = f"{alignment} static"
                 for each in code[index + 2 : end + 1]:
                     each.text = ""
@@ -660,7 +603,7 @@ def _shared_declaration(code: list[_Token], index: int) -> tuple[int, str, str, 
         return None
     if not {"thread_local", "__shared__"} & set(texts):
         return None
-    type_: list[str] = []
+    type_: list[_Token] = []
     position = 0
     while position < len(words) and not (texts[position] == "[" and texts[position + 1 : position + 2] == ["]"]):
         if texts[position] in ("alignas", "__attribute__", "__align__"):
@@ -668,12 +611,12 @@ def _shared_declaration(code: list[_Token], index: int) -> tuple[int, str, str, 
         elif texts[position] == "[" and texts[position + 1 : position + 2] == ["["]:
             position = _matching(words, position)
         elif texts[position] not in ("extern", "static", "thread_local", "__shared__", "inline"):
-            type_.append(texts[position])
+            type_.append(words[position])
         position += 1
     if position == len(words) or len(type_) < 2:
         return None
-    name = type_.pop()
-    return end, name, " ".join(type_), "".join(texts[position + 2 :])
+    name = type_.pop().text
+    return end, name, _text(type_), _text(words[position + 2 :])
 
 
 def _rewrite_own_names(code: list[_Token]) -> None:

@@ -66,6 +66,10 @@ def test_a_kernel_template_deduces_its_arguments() -> None:
             "template <int N> void k(T* x) { ::kjit_sim::launch_bounds(N, f < N > (2)); g(); }",
         ),
         ("__launch_bounds__(64) __global__ void k() {}", "void k() { ::kjit_sim::launch_bounds(64);}"),
+        (
+            "__launch_bounds__(N >= 2 ? 64 : 32) __global__ void k() {}",
+            "void k() { ::kjit_sim::launch_bounds(N >= 2 ? 64 : 32);}",
+        ),
         ("__launch_bounds__(64) __global__ void k();\nvoid f() {}", "void k(); void f() {}"),
     ],
 )
@@ -102,6 +106,32 @@ def test_a_launch_from_a_kernel_is_refused(text: str, name: str) -> None:
     assert [str(refusal) for refusal in refusals] == [
         f"/op/a.cuh:2: error: the simulator cannot run a kernel that is launched by a kernel ({name})"
     ]
+
+
+USED = "\n__global__ void k(float* x) { x[0] = f(x[1]); }"
+
+
+@pytest.mark.parametrize("declaration", ["__device__ float f(float);", "extern __device__ auto f(float) -> float;"])
+def test_a_device_function_of_another_unit_is_refused_as_by_nvcc(declaration: str) -> None:
+    _, refusals = rewrite(unit(f"namespace a {{ {declaration} }}{USED}"))
+    assert [str(refusal) for refusal in refusals] == ["/op/a.cuh:1: error: Unresolved extern function 'f'"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"__device__ float f(float);{USED} __device__ float f(float x) {{ return x; }}",
+        f"__device__ auto f(float) -> float;{USED} __device__ auto f(float x) -> float {{ return x; }}",
+        f"__host__ __device__ float f(float);{USED}",  # a function of the host, where the host calls it
+        f"template <class T> __device__ T f(T);{USED}",
+        "__device__ float f(float); __global__ void k(A a) { a.f(1); }",
+        "struct A { __device__ float f(float); }; __global__ void k(A* a) { a->f(1); }",
+        "auto f = [] __device__ (float x) { return x; }; void k() { f(1); }",
+    ],
+)
+def test_other_device_functions_are_left_to_the_compiler(text: str) -> None:
+    _, refusals = rewrite(unit(text))
+    assert refusals == []
 
 
 @pytest.mark.parametrize("shared", ["__shared__", "static thread_local"])
@@ -143,7 +173,7 @@ def test_other_declarations_stay(text: str) -> None:
     ("text", "what"),
     [
         ('asm volatile("mov.u32 %0, "\n"%laneid;" : "=r"(x));', 'inline PTX (asm "mov.u32 %0, %laneid;")'),
-        ('__asm__("bar.sync 0;");', 'inline PTX (asm "bar.sync 0;")'),
+        ('__asm__("bar.arrive 0, 64;");', 'inline PTX (asm "bar.arrive 0, 64;")'),
         ("const CUtensorMap map;", "TMA (CUtensorMap)"),
         ("wgmma_fence();", "tensor core instructions (wgmma_fence)"),
         (
@@ -172,7 +202,7 @@ def test_a_header_made_of_ptx_is_refused_where_it_is_included() -> None:
 
 
 def test_system_headers_are_not_looked_at() -> None:
-    text = '# 1 "/usr/include/x.h" 1 3 4\nasm("bar.sync 0;"); k<<<1, 1>>>(x);\n# 2 "/op/a.cuh" 2\nint y;'
+    text = '# 1 "/usr/include/x.h" 1 3 4\nasm("bar.arrive 0, 64;"); k<<<1, 1>>>(x);\n# 2 "/op/a.cuh" 2\nint y;'
     assert rewritten(text) == text
 
 
@@ -191,7 +221,7 @@ def test_as_a_program_it_writes_the_file_or_errors(tmp_path: Path, capsys: pytes
     source.write_text(unit("k<<<1, 1>>>(x);"))
     assert main(str(source), str(target)) == 0
     assert target.read_text() == unit("k ->*::kjit_sim::grid(1, 1)(x);")
-    source.write_text(unit('asm("bar.sync 0;");'))
+    source.write_text(unit('asm("bar.arrive 0, 64;");'))
     assert main(str(source), str(tmp_path / "none")) == 1
     assert capsys.readouterr().err.startswith("/op/a.cuh:1: error: the simulator cannot run inline PTX")
     assert not (tmp_path / "none").exists()
@@ -252,6 +282,7 @@ def test_other_names_stay(text: str) -> None:
             'asm("ld.global.L2::cache_hint.b64 %0, [%1], %2;" : "=l"(a) : "l"(p), "l"(policy))',
             "load<std::uint64_t>((p), 0, (a));",
         ),
+        ('asm("mov.u32 %0, %1;" : "=r"(a) : "r"(b >> (c == 2) << 1))', "mov((a), (b >> (c == 2) << 1));"),
         ('asm("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(s), "l"(p))', "copy_async((s), 0, (p), 0, 16);"),
         (
             'asm("redux.sync.max.s32 %0, %1, %2;" : "=r"(a) : "r"(b), "r"(m))',
@@ -271,36 +302,22 @@ def test_operands_with_names_and_registers_are_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "loop",
-    [
-        "{.reg .pred p; AGAIN_%=: WAIT p, [%0+8], %1; @!p bra AGAIN_%=; }",
-        "{\\n.reg .pred P1;\\nLAB_WAIT: WAIT P1, [%0+8], %1;\\n@P1 bra DONE;\\nbra LAB_WAIT;\\nDONE: }",
-    ],
-)
-def test_a_loop_that_waits_for_an_mbarrier_is_one_call(loop: str) -> None:
-    loop = loop.replace("WAIT p", "mbarrier.try_wait.parity.shared::cta.b64 p")
-    loop = loop.replace("WAIT P1", "mbarrier.try_wait.parity.shared.b64 P1").replace("{.reg", "{ .reg")
-    text = f'void f() {{ asm volatile("{loop}" :: "r"(place), "r"(phase)); }}'
-    assert "::kjit_sim::ptx::mbarrier_waits((place), 8, (phase));" in rewritten(text)
-
-
-@pytest.mark.parametrize(
     "text",
     [
-        'void f() { if constexpr (a > (b)) { asm("bar.sync 0;"); } }',
-        'void f() { if constexpr (a) { } else { if (x) { asm("bar.sync 0;"); } } }',
+        'void f() { if constexpr (a > (b)) { asm("bar.arrive 0, 64;"); } }',
+        'void f() { if constexpr (a) { } else { if (x) { asm("bar.arrive 0, 64;"); } } }',
     ],
 )
 def test_ptx_in_a_branch_that_may_be_discarded_is_left_to_the_compiler(text: str) -> None:
-    refused = '__attribute__((error("the simulator cannot run inline PTX (asm \\"bar.sync 0;\\")")))'
+    refused = '__attribute__((error("the simulator cannot run inline PTX (asm \\"bar.arrive 0, 64;\\")")))'
     assert refused in rewritten(text)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        'void f() { if constexpr (a) { } asm("bar.sync 0;"); }',
-        'void f() { if (a) { } else { asm("bar.sync 0;"); } }',
+        'void f() { if constexpr (a) { } asm("bar.arrive 0, 64;"); }',
+        'void f() { if (a) { } else { asm("bar.arrive 0, 64;"); } }',
     ],
 )
 def test_ptx_beside_such_a_branch_is_refused(text: str) -> None:
@@ -318,11 +335,12 @@ def test_headers_of_device_algorithms_are_refused_where_they_are_included(header
 
 def test_what_only_a_gpu_waits_for_is_nothing() -> None:
     text = 'void f() { asm volatile("griddepcontrol.wait; cp.async.commit_group;" ::: "memory"); }'
-    assert "".join(rewritten(text).split()) == "voidf(){{;;};}"
+    nothing = "::kjit_sim::ptx::nothing();"
+    assert "".join(rewritten(text).split()) == f"voidf(){{{{{nothing}{nothing}}};}}"
 
 
 def test_one_unknown_instruction_refuses_all_of_a_statement() -> None:
-    text = 'void f() { asm("prmt.b32 %0, %1, %2, 1; mul.f32 %0, %1, %2;" : "=r"(a) : "r"(b), "r"(c)); }'
+    text = 'void f() { asm("prmt.b32 %0, %1, %2, 1; bar.arrive 0, 64;" : "=r"(a) : "r"(b), "r"(c)); }'
     _, refusals = rewrite(unit(text))
     assert [refusal.line for refusal in refusals] == [1]
     assert "inline PTX" in refusals[0].text

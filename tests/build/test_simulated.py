@@ -141,7 +141,7 @@ def test_the_simulator_and_the_rewriter_are_recorded(op: Spec, tmp_path: Path) -
     names = {*built.headers, *built.others}
     kjit = kjit_include().parent
     assert f"{kjit_include()}/kjit_sim/sim.h" in names
-    assert f"{kjit}/build/rewrite.py" in names
+    assert {f"{kjit}/build/rewrite.py", f"{kjit}/build/ptx.py"} <= names
     assert any(name.startswith(f"{kjit}/csrc/sim/") for name in names)
     assert str(Path(op.cuda_files[0]).with_name("own.cuh")) in names
 
@@ -173,17 +173,17 @@ def test_an_error_names_the_users_file_and_line(op: Spec, tmp_path: Path) -> Non
 
 
 def test_inline_ptx_is_an_error_that_names_its_place(op: Spec, tmp_path: Path) -> None:
-    edit(op, "= value;", '= value; asm("bar.sync 0;");', "own.cuh")
+    edit(op, "= value;", '= value; asm("bar.arrive 0, 64;");', "own.cuh")
     error = error_of(op, tmp_path)
     place = f"{Path(op.cuda_files[0]).with_name('own.cuh')}:4"
-    assert f'{place}: error: the simulator cannot run inline PTX (asm "bar.sync 0;")' in error.message
+    assert f'{place}: error: the simulator cannot run inline PTX (asm "bar.arrive 0, 64;")' in error.message
     assert "#if KJIT_SIM" in str(error.hint)
     assert "rewrite.py" in error.command
 
 
 @pytest.mark.usefixtures("cache_dir")
 def test_what_is_kept_from_the_simulator_is_no_error(op: Spec) -> None:
-    edit(op, "= value;", "= value;\n#if !KJIT_SIM\n" + '  asm("bar.sync 0;");\n#endif', "own.cuh")
+    edit(op, "= value;", "= value;\n#if !KJIT_SIM\n" + '  asm("bar.arrive 0, 64;");\n#endif', "own.cuh")
     x = torch.zeros(8)
     load_variant(Variant(op, SIM)).run(x)
     assert x.tolist() == [5, 0, 0, 0, 7, 7, 7, 7]

@@ -2,6 +2,7 @@
 
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
 #include <kjit/tensor.h>
 #include <cuda/functional>
 #include <cuda/std/array>
@@ -125,6 +126,23 @@ __global__ void tiles_kernel(int* out) {
   for (unsigned i = tile.size() / 2; i > 0; i /= 2) sum += tile.shfl_xor(sum, static_cast<int>(i));
   const int largest = cg::reduce(tile, static_cast<int>(block.thread_rank()), cg::greater<int>());
   out[block.thread_rank()] = 1000 * sum + largest;
+}
+/// Of groups by a label, by a predicate, and of five lanes: the size, the rank, sums up to here and before here.
+__global__ void partitions_kernel(int* out) {
+  const auto value = static_cast<int>(threadIdx.x);
+  const auto labeled = cg::labeled_partition(cg::coalesced_threads(), value % 3);
+  const auto odd = cg::binary_partition(cg::coalesced_threads(), value % 2 != 0);
+  const auto five = cg::tiled_partition(cg::this_thread_block(), 5);
+  int* const to = out + 6 * threadIdx.x;
+  to[0] = static_cast<int>(labeled.size());
+  to[1] = static_cast<int>(labeled.thread_rank());
+  to[2] = cg::inclusive_scan(labeled, value);
+  to[3] = cg::exclusive_scan(odd, value);
+  to[4] = static_cast<int>(five.size());
+  to[5] = cg::inclusive_scan(five, -value, cg::greater<int>());
+}
+void partitions(TensorView out) {
+  LaunchKernel(1, 32, out.device())(partitions_kernel, data<int>(out));
 }
 void tiles(TensorView out) {
   LaunchKernel(1, out.numel(), out.device())(tiles_kernel, data<int>(out));

@@ -46,7 +46,10 @@ EXPORTS = [
     *((f"reverse_{threads}", f"reverse<{threads}>") for threads in (1, 33, 256, 1024)),
     *((f"shuffle_{index}", f"shuffle<{name}>") for index, name in enumerate(SHUFFLED)),
     *((f"fused_{name}", f"fused<{name}>") for name in ("fp16_t", "bf16_t")),
-    *((name, name) for name in ("indices", "votes", "warp", "active", "tiles", "grid", "histogram", "flags")),
+    *(
+        (name, name)
+        for name in ("indices", "votes", "warp", "active", "tiles", "partitions", "grid", "histogram", "flags")
+    ),
     *((name, name) for name in ("integers", "reals", "ptx", "ptx_narrow", *MISTAKES)),
 ]
 
@@ -166,6 +169,18 @@ def test_tiles_reduce(module: Any) -> None:
     module.tiles(out)
     ranks = torch.arange(72).view(-1, 8)
     assert torch.equal(out.view(-1, 8), (1000 * ranks.sum(1) + ranks.amax(1)).int()[:, None].expand(-1, 8))
+
+
+def test_groups_are_partitioned(module: Any) -> None:
+    out = torch.zeros(32, 6, dtype=torch.int32)
+    module.partitions(out)
+    for lane, got in enumerate(out.tolist()):
+        labeled = range(lane % 3, 32, 3)
+        first = lane // 5 * 5
+        assert got == [
+            *(len(labeled), lane // 3, sum(range(lane % 3, lane + 1, 3)), sum(range(lane % 2, lane, 2))),
+            *(min(5, 32 - first), -first),
+        ]
 
 
 @in_any_order

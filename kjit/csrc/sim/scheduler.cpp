@@ -216,6 +216,16 @@ void set_results(Worker& w, Thread* lanes, const Group& group) {
   }
 }
 
+/// Which group of a warp waits in an operation with a mask; -1 where nobody does.
+int slot_of(const Warp& warp, WarpOp op, std::uint32_t mask) {
+  int found = -1;
+  for_each_lane(warp.pending, [&](std::uint32_t slot) {
+    const Group& group = warp.groups[slot];
+    if (group.mask == mask && group.op == op) found = static_cast<int>(slot);
+  });
+  return found;
+}
+
 void complete_group(Worker& w, std::uint32_t warp_number, Group& group) {
   Thread* const lanes = &w.threads[warp_number * kLanes];
   const std::uint32_t arrived = group.arrived;
@@ -223,7 +233,7 @@ void complete_group(Worker& w, std::uint32_t warp_number, Group& group) {
   if (hooks.warp_completed != nullptr) hooks.warp_completed(w, warp_number, arrived, group.op);
   group.arrived = 0;
   w.idle_yields = 0;
-  w.warp[warp_number].pending &= ~(1u << __builtin_ctz(group.mask));
+  w.warp[warp_number].pending &= ~(1u << (&group - w.warp[warp_number].groups));
   for_each_lane(arrived, [&](std::uint32_t lane) {
     Thread& thread = lanes[lane];
     ++thread.warp_epoch;
@@ -469,7 +479,8 @@ void describe_threads(const Worker& w, char* buffer, std::size_t room) {
       case State::kWarp: {
         text.add("wait%s in %s(0x%08x)", plural, name_of(first.op), first.mask);
         const Warp& warp = w.warp[i / kLanes];
-        const std::uint32_t missing = first.mask & warp.alive & ~warp.groups[__builtin_ctz(first.mask)].arrived;
+        const int slot = slot_of(warp, first.op, first.mask);
+        const std::uint32_t missing = slot < 0 ? 0 : first.mask & warp.alive & ~warp.groups[slot].arrived;
         const char* const how = w.is_overdue ? "has not arrived" : "never arrives";
         if (missing != 0) text.add(": lane %d of the mask %s", __builtin_ctz(missing), how);
       }
@@ -640,16 +651,22 @@ __attribute__((noinline)) std::uint64_t warp_op(WarpOp op, std::uint32_t mask, s
   if (width == 0 || width > kLanes || (width & (width - 1)) != 0) {
     fail("%s of width %u: a width is a power of two up to 32", name_of(op), width);
   }
-  const int slot = __builtin_ctz(mask);
-  Group& group = warp.groups[slot];
-  if (group.arrived == 0) {
-    group.mask = mask;
-    group.op = op;
+  int slot = slot_of(warp, op, mask);
+  if (slot < 0) {
+    // A lane that waits for this one, and that this one would wait for, waits for ever.
+    for_each_lane(warp.pending, [&](std::uint32_t each) {
+      const Group& other = warp.groups[each];
+      const std::uint32_t waiting = other.arrived & mask;
+      if (waiting == 0 || (other.mask >> lane & 1) == 0) return;
+      fail("lane %u calls %s(0x%08x) while lane %d of its warp waits in %s(0x%08x)", lane, name_of(op), mask,
+           __builtin_ctz(waiting), name_of(other.op), other.mask);
+    });
+    // Each of the others who wait is in one group: there is one left.
+    slot = __builtin_ctz(~warp.pending);
     warp.pending |= 1u << slot;
-  } else if (group.mask != mask || group.op != op) {
-    fail("lane %u calls %s(0x%08x) while lane %d of its warp waits in %s(0x%08x)", lane, name_of(op), mask,
-         __builtin_ctz(group.arrived), name_of(group.op), group.mask);
+    warp.groups[slot] = {mask, 0, op};
   }
+  Group& group = warp.groups[slot];
   group.arrived |= 1u << lane;
   self.op = op;
   self.mask = mask;

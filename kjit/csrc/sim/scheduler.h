@@ -93,7 +93,7 @@ struct Group {
 struct Warp {
   std::uint32_t alive = 0;    // lanes that exist and have not exited
   std::uint32_t pending = 0;  // groups somebody waits in
-  Group groups[kLanes];       // by the lowest lane of the mask
+  Group groups[kLanes];       // one for each mask and operation; which are in use says `pending`
 };
 
 struct Barrier {

@@ -1,4 +1,4 @@
-// What the build makes of inline PTX (kjit/build/rewrite.py has the list): each instruction is a call of one of these.
+// What the build makes of inline PTX (kjit/build/ptx.py has the list): each instruction is a call of one of these.
 //
 //   asm("prmt.b32 %0, %1, %2, 0x7632;" : "=r"(out) : "r"(a), "r"(b));   // PTX
 //   ::kjit_sim::ptx::prmt((out), (a), (b), 0x7632);                      // becomes
@@ -7,8 +7,12 @@
 
 #pragma once
 
+#include <kjit_sim/atomics.h>
+#include <kjit_sim/cluster.h>
 #include <kjit_sim/intrinsics.h>
 #include <kjit_sim/mbarrier.h>
+#include <kjit_sim/ptx_reals.h>
+#include <kjit_sim/ptx_registers.h>
 #include <kjit_sim/threads.h>
 
 #include <algorithm>
@@ -18,6 +22,8 @@
 #include <cstring>
 #include <type_traits>
 
+#define KJIT_SIM_INLINE __attribute__((always_inline)) inline
+
 namespace kjit_sim {
 
 /// Where the byte at this place of shared memory is, as PTX counts it (`shared_offset`).
@@ -25,33 +31,22 @@ void* shared_at(std::uint32_t offset);
 
 namespace ptx {
 
-#define KJIT_SIM_INLINE __attribute__((always_inline)) inline
-
-/// A register gets a value: its bits where both are as large, else the integer.
-template <typename Out, typename T>
-KJIT_SIM_INLINE void put(Out& out, T value) {
-  if constexpr (sizeof(Out) == sizeof(T)) {
-    __builtin_memcpy(static_cast<void*>(&out), &value, sizeof(T));
-  } else {
-    static_assert(std::is_integral_v<Out> && std::is_integral_v<T>, "a register is as large as the instruction's type");
-    out = static_cast<Out>(value);
-  }
-}
-/// A register's value as that of an instruction's type.
-template <typename T, typename In>
-KJIT_SIM_INLINE T get(const In& in) {
-  if constexpr (sizeof(T) == sizeof(In)) {
-    T value;
-    __builtin_memcpy(static_cast<void*>(&value), &in, sizeof(T));
-    return value;
-  } else {
-    return static_cast<T>(in);
-  }
-}
+// Memory.
 
 template <typename A>
 KJIT_SIM_INLINE char* global(A address, std::ptrdiff_t offset) {
   return reinterpret_cast<char*>(get<std::uintptr_t>(address)) + offset;
+}
+KJIT_SIM_INLINE char* shared(std::uint64_t place) {
+  return static_cast<char*>(shared_at(static_cast<std::uint32_t>(place)));
+}
+template <typename Out>
+KJIT_SIM_INLINE void to_shared(Out& out, const auto& address) {
+  put(out, std::uint64_t{shared_offset(get<const void*>(address))});
+}
+template <typename Out>
+KJIT_SIM_INLINE void from_shared(Out& out, std::uint64_t place) {
+  put(out, reinterpret_cast<std::uint64_t>(shared(place)));
 }
 
 template <typename T, std::size_t kCount>
@@ -59,17 +54,36 @@ struct alignas(sizeof(T) * kCount) Vector {
   T values[kCount];
 };
 
-/// `ld.global` of one value or of a vector.
+/// `ld` of one value or of a vector.
 template <typename T, typename A, typename... Out>
-KJIT_SIM_INLINE void load(A address, std::ptrdiff_t offset, Out&... out) {
+KJIT_SIM_INLINE void load(A address, std::ptrdiff_t offset, Out&&... out) {
   const auto from = *reinterpret_cast<const Vector<T, sizeof...(Out)>*>(global(address, offset));
   std::size_t i = 0;
   (put(out, from.values[i++]), ...);
 }
-/// `st.global` of one value or of a vector.
+/// `st` of one value or of a vector.
 template <typename T, typename A, typename... In>
 KJIT_SIM_INLINE void store(A address, std::ptrdiff_t offset, const In&... in) {
   *reinterpret_cast<Vector<T, sizeof...(In)>*>(global(address, offset)) = {{get<T>(in)...}};
+}
+/// `ld.acquire`, `ld.relaxed`, `ld.volatile`. Who looks again and again lets others run.
+template <typename T, typename A, typename Out>
+KJIT_SIM_INLINE void load_ordered(A address, std::ptrdiff_t offset, Out& out) {
+  looked();
+  put(out, get<T>(__atomic_load_n(reinterpret_cast<const Bits<T>*>(global(address, offset)), __ATOMIC_ACQUIRE)));
+}
+template <typename T, typename A, typename In>
+KJIT_SIM_INLINE void store_ordered(A address, std::ptrdiff_t offset, const In& in) {
+  __atomic_store_n(reinterpret_cast<Bits<T>*>(global(address, offset)), get<Bits<T>>(get<T>(in)), __ATOMIC_RELEASE);
+}
+/// `atom` by one of CUDA's atomic functions, and `red`, which wants no result.
+template <typename T, typename Op, typename A, typename... In>
+KJIT_SIM_INLINE T reduce(Op op, A address, std::ptrdiff_t offset, const In&... in) {
+  return op(reinterpret_cast<T*>(global(address, offset)), get<T>(in)...);
+}
+template <typename T, typename Op, typename A, typename Out, typename... In>
+KJIT_SIM_INLINE void atomic(Op op, A address, std::ptrdiff_t offset, Out&& out, const In&... in) {
+  put(out, reduce<T>(op, address, offset, in...));
 }
 
 /// `cp.async`: copies at once. Of `size` bytes only the first `source_size` are read, and the others become zero.
@@ -84,6 +98,126 @@ template <typename A>
 KJIT_SIM_INLINE void copy_async(std::uint32_t to, std::ptrdiff_t to_offset, A from, std::ptrdiff_t from_offset,
                                 std::size_t size) {
   copy_async(to, to_offset, from, from_offset, size, size);
+}
+
+// Integers and bits.
+
+#define KJIT_SIM_BINARY(name, expression)                                      \
+  template <typename T, typename Out>                                          \
+  KJIT_SIM_INLINE void name(Out& out, const auto& first, const auto& second) { \
+    const T a = get<T>(first), b = get<T>(second);                             \
+    put(out, static_cast<T>(expression));                                      \
+  }
+KJIT_SIM_BINARY(add, wrap(a) + wrap(b))
+KJIT_SIM_BINARY(sub, wrap(a) - wrap(b))
+KJIT_SIM_BINARY(mul, a* b)
+KJIT_SIM_BINARY(div, a / b)
+KJIT_SIM_BINARY(rem, a % b)
+KJIT_SIM_BINARY(min, smaller(a, b))
+KJIT_SIM_BINARY(max, larger(a, b))
+KJIT_SIM_BINARY(bit_and, a& b)
+KJIT_SIM_BINARY(bit_or, a | b)
+KJIT_SIM_BINARY(bit_xor, a ^ b)
+KJIT_SIM_BINARY(mul_lo, wide(a) * wide(b))
+KJIT_SIM_BINARY(mul_hi, (wide(a) * wide(b)) >> (8 * sizeof(T)))
+#undef KJIT_SIM_BINARY
+template <typename T, typename Out>
+KJIT_SIM_INLINE void mul_wide(Out& out, const auto& a, const auto& b) {
+  put(out, static_cast<Double<T>>(Double<T>{get<T>(a)} * Double<T>{get<T>(b)}));
+}
+template <typename T, typename Out>
+KJIT_SIM_INLINE void mad_lo(Out& out, const auto& a, const auto& b, const auto& c) {
+  put(out, static_cast<T>(wide(get<T>(a)) * wide(get<T>(b)) + wide(get<T>(c))));
+}
+template <typename T, typename Out>
+KJIT_SIM_INLINE void mad_hi(Out& out, const auto& a, const auto& b, const auto& c) {
+  put(out, static_cast<T>((wide(get<T>(a)) * wide(get<T>(b)) >> (8 * sizeof(T))) + wide(get<T>(c))));
+}
+template <typename T, typename Out>
+KJIT_SIM_INLINE void mad_wide(Out& out, const auto& a, const auto& b, const auto& c) {
+  put(out, static_cast<Double<T>>(wide(get<T>(a)) * wide(get<T>(b)) + wide(get<Double<T>>(c))));
+}
+template <typename T, typename Out>
+KJIT_SIM_INLINE void abs(Out& out, const auto& a) {
+  if constexpr (std::is_floating_point_v<T>) {
+    put(out, std::fabs(get<T>(a)));
+  } else {
+    put(out, static_cast<T>(get<T>(a) < 0 ? T{0} - wrap(get<T>(a)) : wrap(get<T>(a))));
+  }
+}
+template <typename T, typename Out>
+KJIT_SIM_INLINE void neg(Out& out, const auto& a) {
+  if constexpr (std::is_floating_point_v<T>) {
+    put(out, -get<T>(a));
+  } else {
+    put(out, static_cast<T>(T{0} - wrap(get<T>(a))));
+  }
+}
+template <typename T, typename Out>
+KJIT_SIM_INLINE void bit_not(Out& out, const auto& a) {
+  if constexpr (std::is_same_v<T, bool>) {
+    put(out, !get<T>(a));
+  } else {
+    put(out, static_cast<T>(~get<T>(a)));
+  }
+}
+/// Shifts by the width and more leave nothing but the sign.
+template <typename T, typename Out>
+KJIT_SIM_INLINE void shl(Out& out, const auto& a, std::uint32_t by) {
+  put(out, by < 8 * sizeof(T) ? static_cast<T>(wrap(get<T>(a)) << by) : T{0});
+}
+template <typename T, typename Out>
+KJIT_SIM_INLINE void shr(Out& out, const auto& a, std::uint32_t by) {
+  constexpr std::uint32_t kMost = 8 * sizeof(T) - 1;
+  const T value = get<T>(a);
+  put(out, by <= kMost ? static_cast<T>(value >> by) : static_cast<T>(std::is_signed_v<T> ? value >> kMost : 0));
+}
+template <typename T, typename Out>
+KJIT_SIM_INLINE void popc(Out& out, const auto& a) {
+  put(out, static_cast<std::uint32_t>(__builtin_popcountll(get<T>(a))));
+}
+template <typename T, typename Out>
+KJIT_SIM_INLINE void clz(Out& out, const auto& a) {
+  const T value = get<T>(a);
+  const int unused = 64 - 8 * static_cast<int>(sizeof(T));
+  put(out, static_cast<std::uint32_t>(value == 0 ? 8 * sizeof(T) : __builtin_clzll(value) - unused));
+}
+template <typename T, typename Out>
+KJIT_SIM_INLINE void brev(Out& out, const auto& a) {
+  put(out, static_cast<T>(__brevll(get<T>(a)) >> (64 - 8 * sizeof(T))));
+}
+/// `length` bits from `place` on; those above the value are its sign, or 0.
+template <typename T, typename Out>
+KJIT_SIM_INLINE void bfe(Out& out, const auto& a, std::uint32_t place, std::uint32_t length) {
+  constexpr std::uint32_t kMost = 8 * sizeof(T) - 1;
+  place &= 0xff, length &= 0xff;
+  const T value = get<T>(a);
+  const bool sign = std::is_signed_v<T> && length > 0 && (value >> std::min(place + length - 1, kMost) & 1) != 0;
+  T result = 0;
+  for (std::uint32_t i = 0; i <= kMost; ++i) {
+    const bool bit = i < length && place + i <= kMost ? (value >> (place + i) & 1) != 0 : sign;
+    result = static_cast<T>(result | static_cast<T>(wrap(T{bit}) << i));
+  }
+  put(out, result);
+}
+/// The lower `length` bits of `a` in the place of those of `b` from `place` on.
+template <typename T, typename Out>
+KJIT_SIM_INLINE void bfi(Out& out, const auto& a, const auto& b, std::uint32_t place, std::uint32_t length) {
+  place &= 0xff, length &= 0xff;
+  T result = get<T>(b);
+  for (std::uint32_t i = 0; i < length && place + i < 8 * sizeof(T); ++i) {
+    const T bit = T{1} << (place + i);
+    result = (get<T>(a) >> i & 1) != 0 ? result | bit : result & ~bit;
+  }
+  put(out, result);
+}
+template <typename T, typename Out>
+KJIT_SIM_INLINE void dp4a(Out& out, const auto& a, const auto& b, const auto& c) {
+  put(out, __dp4a(get<T>(a), get<T>(b), get<T>(c)));
+}
+template <typename T, typename Out>
+KJIT_SIM_INLINE void select(Out& out, const auto& a, const auto& b, bool first) {
+  put(out, first ? get<T>(a) : get<T>(b));
 }
 
 /// Bytes of `a` and `b` by a selector of four digits.
@@ -108,97 +242,71 @@ KJIT_SIM_INLINE void redux(Out& out, std::uint32_t value, std::uint32_t mask) {
   put(out, static_cast<std::uint32_t>(warp_op(kOp, mask, value)));
 }
 
-/// Rounded to the nearest, ties to even; every NaN is 0x7fff.
-KJIT_SIM_INLINE std::uint16_t to_bf16(float value) {
-  if (std::isnan(value)) return 0x7fff;
-  const auto bits = get<std::uint32_t>(value);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-KJIT_SIM_INLINE float from_bf16(std::uint32_t bits) {
-  return get<float>(bits << 16);
+// Lanes and barriers.
+
+KJIT_SIM_INLINE std::uint32_t warp_id() {
+  return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / 32;
 }
 
-/// `cvt.rn.bf16x2.f32`: the first value goes to the upper half.
-template <typename Out>
-KJIT_SIM_INLINE void to_bf16x2(Out& out, float upper, float lower) {
-  put(out, std::uint32_t{to_bf16(upper)} << 16 | to_bf16(lower));
+/// `shfl.sync`: a lane reads from lane `from`, or from itself where that is outside of its part of the warp.
+template <typename Out, typename Predicate>
+KJIT_SIM_INLINE void shuffle_from(int from, bool is_inside, Out&& out, Predicate&& inside, std::uint32_t value,
+                                  std::uint32_t mask) {
+  const std::uint32_t lane = is_inside ? static_cast<std::uint32_t>(from) : lane_id();
+  put(out, static_cast<std::uint32_t>(warp_op(WarpOp::kShuffle, mask, value, lane)));
+  put(inside, is_inside);
 }
-
-/// A small floating-point type: bits of its exponent and of its fraction, the bits of its largest finite value.
-template <int kExponentBits, int kFractionBits, std::uint32_t kLargest, std::uint32_t kNaN, bool kHasInfinity>
-struct Format {
-  static constexpr int kFraction = kFractionBits;
-  static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
-  static constexpr std::uint32_t kSign = 1u << (kExponentBits + kFractionBits);
-  static constexpr std::uint32_t kTop = kLargest;
-  static constexpr std::uint32_t kNotANumber = kNaN;
-  static constexpr bool kInfinite = kHasInfinity;
-};
-using F16 = Format<5, 10, 0x7bff, 0x7fff, true>;
-using E4m3 = Format<4, 3, 0x7e, 0x7f, false>;
-using E5m2 = Format<5, 2, 0x7b, 0x7f, true>;
-
-/// Rounded to the nearest, ties to even. What is too large becomes infinity, or with `kFinite` the largest value.
-template <typename F, bool kFinite>
-KJIT_SIM_INLINE std::uint32_t narrow(float value) {
-  if (std::isnan(value)) return F::kNotANumber;
-  const std::uint32_t sign = std::signbit(value) ? F::kSign : 0;
-  const double size = std::fabs(static_cast<double>(value));
-  if (std::isinf(value)) return sign | (kFinite ? F::kTop : F::kTop + 1);
-  const int exponent = size == 0 ? 1 - F::kBias : std::max(std::ilogb(size), 1 - F::kBias);
-  // In units of the last place, whole ones are exact, and a carry goes over into the exponent.
-  const auto places = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(size, F::kFraction - exponent)));
-  const std::int64_t bits = (std::int64_t{exponent + F::kBias - 1} << F::kFraction) + places;
-  if (bits > F::kTop) return sign | (kFinite ? F::kTop : F::kTop + 1);
-  return sign | static_cast<std::uint32_t>(bits);
-}
-template <typename F>
-KJIT_SIM_INLINE float widen(std::uint32_t bits) {
-  const std::uint32_t size = bits & (F::kSign - 1);
-  const auto with_sign = [bits](float value) { return (bits & F::kSign) != 0 ? -value : value; };
-  if (size > F::kTop) return F::kInfinite && size == F::kTop + 1 ? with_sign(INFINITY) : NAN;
-  const auto exponent = static_cast<int>(size >> F::kFraction);
-  const std::uint32_t fraction = size & ((1u << F::kFraction) - 1);
-  const std::uint32_t places = exponent == 0 ? fraction : fraction | 1u << F::kFraction;
-  const int scale = (exponent == 0 ? 1 : exponent) - F::kBias - F::kFraction;
-  return with_sign(std::ldexp(static_cast<float>(places), scale));
-}
-
-/// `cvt.rn.f16x2.f32`: the first value goes to the upper half.
-template <typename Out>
-KJIT_SIM_INLINE void to_f16x2(Out& out, float upper, float lower) {
-  put(out, narrow<F16, false>(upper) << 16 | narrow<F16, false>(lower));
-}
-/// `cvt.rn.satfinite.e4m3x2.f32` and its like: the first value goes to the upper byte.
-template <typename F, typename Out>
-KJIT_SIM_INLINE void to_fp8x2(Out& out, float upper, float lower) {
-  put(out, static_cast<std::uint16_t>(narrow<F, true>(upper) << 8 | narrow<F, true>(lower)));
-}
-template <typename F, typename Out>
-KJIT_SIM_INLINE void f16x2_to_fp8x2(Out& out, std::uint32_t pair) {
-  to_fp8x2<F>(out, widen<F16>(pair >> 16), widen<F16>(pair & 0xffff));
-}
-template <typename F, typename Out>
-KJIT_SIM_INLINE void fp8x2_to_f16x2(Out& out, std::uint16_t pair) {
-  to_f16x2(out, widen<F>(pair >> 8), widen<F>(pair & 0xff));
-}
-
-/// What stands for `_`: a result that nobody wants.
-struct Nowhere {};
-KJIT_SIM_INLINE void put_state(Nowhere, std::uint64_t) {}
-template <typename Out>
-KJIT_SIM_INLINE void put_state(Out& out, std::uint64_t state) {
-  put(out, state);
-}
-
-template <typename Out, typename In>
-KJIT_SIM_INLINE void mov(Out& out, In value) {
-  if constexpr (sizeof(Out) == sizeof(In)) {
-    put(out, value);
-  } else {
-    out = static_cast<Out>(value);
+#define KJIT_SIM_SHUFFLE(name, lane, condition)                                                                   \
+  template <typename Out, typename Predicate>                                                                     \
+  KJIT_SIM_INLINE void name(Out&& out, Predicate&& inside, const auto& value, std::uint32_t b, std::uint32_t c,   \
+                            std::uint32_t mask) {                                                                 \
+    const int own = static_cast<int>(lane_id()), segment = static_cast<int>(c >> 8 & 31);                         \
+    const int last = (own & segment) | (static_cast<int>(c & 31) & ~segment);                                     \
+    const int by = static_cast<int>(b & 31), from = lane;                                                         \
+    shuffle_from(from, condition, out, inside, get<std::uint32_t>(value), mask);                                  \
+  }                                                                                                               \
+  template <typename Out>                                                                                         \
+  KJIT_SIM_INLINE void name(Out&& out, const auto& value, std::uint32_t b, std::uint32_t c, std::uint32_t mask) { \
+    name(out, Nowhere(), value, b, c, mask);                                                                      \
   }
+KJIT_SIM_SHUFFLE(shuffle_up, own - by, from >= last)
+KJIT_SIM_SHUFFLE(shuffle_down, own + by, from <= last)
+KJIT_SIM_SHUFFLE(shuffle_bfly, own ^ by, from <= last)
+KJIT_SIM_SHUFFLE(shuffle_idx, (own & segment) | (by & ~segment), from <= last)
+#undef KJIT_SIM_SHUFFLE
+
+template <WarpOp kOp, typename Out>
+KJIT_SIM_INLINE void vote(Out& out, bool predicate, std::uint32_t mask) {
+  out = static_cast<Out>(warp_op(kOp, mask, predicate));
 }
+template <typename T, typename Out>
+KJIT_SIM_INLINE void match_any(Out& out, const auto& value, std::uint32_t mask) {
+  put(out, static_cast<std::uint32_t>(warp_op(WarpOp::kMatchAny, mask, get<T>(value))));
+}
+/// `elect.sync`: the lowest lane of the mask.
+template <typename Out>
+KJIT_SIM_INLINE void elect(Out&& leader, bool& is_leader, std::uint32_t mask) {
+  warp_op(WarpOp::kSync, mask);
+  const auto first = static_cast<std::uint32_t>(__builtin_ctz(mask));
+  put(leader, first);
+  is_leader = lane_id() == first;
+}
+KJIT_SIM_INLINE void wait_at_barrier(std::uint32_t id, std::uint32_t threads = 0) {
+  barrier(BarrierOp::kPlain, static_cast<int>(id), static_cast<int>(threads), 0);
+}
+KJIT_SIM_INLINE void wait_for_lanes(std::uint32_t mask) {
+  warp_op(WarpOp::kSync, mask);
+}
+KJIT_SIM_INLINE void arrive_at_cluster(bool releases) {
+  cluster_arrive(releases);
+}
+KJIT_SIM_INLINE void wait_for_cluster() {
+  cluster_wait();
+}
+KJIT_SIM_INLINE void fence() {
+  __threadfence();
+}
+KJIT_SIM_INLINE void nothing() {}
 
 KJIT_SIM_INLINE std::uint64_t* mbarrier_at(std::uint32_t place, std::ptrdiff_t offset) {
   return reinterpret_cast<std::uint64_t*>(static_cast<char*>(shared_at(place)) + offset);
@@ -208,48 +316,21 @@ KJIT_SIM_INLINE void mbarrier_start(std::uint32_t place, std::ptrdiff_t offset, 
 }
 template <typename Out>
 KJIT_SIM_INLINE void mbarrier_arrived(Out&& state, std::uint32_t place, std::ptrdiff_t offset) {
-  put_state(state, mbarrier_arrive(mbarrier_at(place, offset)));
+  put(state, mbarrier_arrive(mbarrier_at(place, offset)));
 }
 template <typename Out>
 KJIT_SIM_INLINE void mbarrier_expects(Out&& state, std::uint32_t place, std::ptrdiff_t offset, std::uint32_t bytes) {
-  put_state(state, mbarrier_arrive(mbarrier_at(place, offset), bytes));
+  put(state, mbarrier_arrive(mbarrier_at(place, offset), bytes));
 }
-/// A loop that waits for the phase of a parity.
-KJIT_SIM_INLINE void mbarrier_waits(std::uint32_t place, std::ptrdiff_t offset, std::uint32_t parity) {
-  while (!mbarrier_test(mbarrier_at(place, offset), parity)) yield();
+/// `mbarrier.try_wait.parity`, and `test_wait`. Who has to wait lets others run.
+KJIT_SIM_INLINE void mbarrier_tested(auto& has_ended, std::uint32_t place, std::ptrdiff_t offset, std::uint32_t parity,
+                                     std::uint32_t = 0) {
+  has_ended = mbarrier_test(mbarrier_at(place, offset), parity);
+  if (!has_ended) yield();
 }
-
-/// a * b + c of one half, rounded once: the product of two bf16 is exact in a double, and so small a sum is rounded to
-/// odd before it becomes a bf16.
-KJIT_SIM_INLINE std::uint16_t fma_bf16(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
-  const double product = static_cast<double>(from_bf16(a)) * static_cast<double>(from_bf16(b));
-  const auto addend = static_cast<double>(from_bf16(c));
-  double sum = product + addend;
-  // The exact rest of the sum (Knuth); a sum that is not exact gets an odd last bit on the side of the rest.
-  const double part = sum - product;
-  const double rest = (product - (sum - part)) + (addend - part);
-  auto bits = get<std::int64_t>(sum);
-  if (rest != 0 && std::isfinite(sum) && (bits & 1) == 0) {
-    bits += (rest > 0) == (sum > 0) ? 1 : -1;
-    sum = get<double>(bits);
-  }
-  // To a float in the same way, and from there to a bf16.
-  auto narrow = static_cast<float>(sum);
-  auto narrow_bits = get<std::int32_t>(narrow);
-  if (static_cast<double>(narrow) != sum && std::isfinite(narrow) && (narrow_bits & 1) == 0) {
-    narrow_bits += (std::fabs(sum) > std::fabs(static_cast<double>(narrow))) ? 1 : -1;
-    narrow = get<float>(narrow_bits);
-  }
-  return to_bf16(narrow);
-}
-template <typename Out>
-KJIT_SIM_INLINE void fma_bf16x2(Out& out, std::uint32_t a, std::uint32_t b, std::uint32_t c) {
-  const std::uint32_t lower = fma_bf16(a & 0xffff, b & 0xffff, c & 0xffff);
-  put(out, std::uint32_t{fma_bf16(a >> 16, b >> 16, c >> 16)} << 16 | lower);
-}
-
-#undef KJIT_SIM_INLINE
 
 }  // namespace ptx
 
 }  // namespace kjit_sim
+
+#undef KJIT_SIM_INLINE

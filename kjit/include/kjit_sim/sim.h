@@ -51,15 +51,17 @@ void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
 // Left as names, which the build refuses.
 #undef __cluster_dims__
 #undef __block_size__
-#define __device__
 #ifdef KJIT_SIM_UNIT  // left as they are, for the build
+#define __device__ __device__
+#define __host__ __host__
 #define __global__ __global__
 #define __launch_bounds__(...) __launch_bounds__(__VA_ARGS__)
 #else
+#define __device__
+#define __host__
 #define __global__
 #define __launch_bounds__(...)
 #endif
-#define __host__
 #define __shared__ static thread_local
 #define __constant__
 #define __managed__

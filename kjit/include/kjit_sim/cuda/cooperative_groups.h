@@ -70,6 +70,24 @@ class coalesced_group {
     return ranks_of(__match_all_sync(mask_, value, &predicate));
   }
 
+  // The lanes of this group with the same label, those with the same predicate, and `size` of them each.
+  template <typename T>
+  friend coalesced_group labeled_partition(const coalesced_group& group, T label) {
+    return coalesced_group(__match_any_sync(group.mask_, label));
+  }
+  friend coalesced_group binary_partition(const coalesced_group& group, bool predicate) {
+    const unsigned those = __ballot_sync(group.mask_, predicate);
+    return coalesced_group(predicate ? those : group.mask_ & ~those);
+  }
+  friend coalesced_group tiled_partition(const coalesced_group& group, unsigned size) {
+    const unsigned first = group.rank_of(kjit_sim::lane_id()) / size * size;
+    unsigned lanes = 0;
+    for (unsigned rank = first; rank < first + size && rank < group.num_threads(); ++rank) {
+      lanes |= 1u << group.lane_of(rank);
+    }
+    return coalesced_group(lanes);
+  }
+
  protected:
   unsigned rank_of(unsigned lane) const { return static_cast<unsigned>(__popc(mask_ & ((1u << lane) - 1))); }
   int lane_of(unsigned rank) const {
@@ -85,6 +103,11 @@ class coalesced_group {
 
   unsigned mask_;
 };
+
+template <typename T>
+coalesced_group labeled_partition(const coalesced_group& group, T label);
+coalesced_group binary_partition(const coalesced_group& group, bool predicate);
+coalesced_group tiled_partition(const coalesced_group& group, unsigned size);
 
 /// The lanes that are here together with this one.
 inline coalesced_group coalesced_threads() {
@@ -131,6 +154,10 @@ class thread_block_tile : public coalesced_group {
 template <unsigned Size, typename Parent>
 thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
   return {};
+}
+inline coalesced_group tiled_partition(const thread_block&, unsigned size) {
+  const unsigned rest = thread_block::num_threads() - thread_block::thread_rank() / 32 * 32;
+  return tiled_partition(coalesced_group(rest < 32 ? (1u << rest) - 1 : 0xffffffff), size);
 }
 
 /// All threads of the blocks that were launched as one cluster, or of a block alone.
@@ -204,6 +231,12 @@ class grid_group {
 
 inline grid_group this_grid() {
   return {};
+}
+
+/// One thread of the group calls it.
+template <typename Group, typename F, typename... Args>
+void invoke_one(const Group& group, F&& f, Args&&... args) {
+  if (group.thread_rank() == 0) f(args...);
 }
 
 template <typename Group>
