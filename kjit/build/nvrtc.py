@@ -175,8 +175,14 @@ def _as_compiler(nvrtc: Nvrtc) -> Compiler:
 
 
 def _ask_for_archs(nvrtc: Nvrtc) -> list[str]:
-    program = Path(__file__).resolve().with_name("device_compiler.py")
-    return ask([sys.executable, "-I", "-S", str(program), str(nvrtc.library), str(nvrtc.builtins)]).split()
+    return ask([*command_of("device_compiler"), str(nvrtc.library), str(nvrtc.builtins)]).split()
+
+
+def command_of(program: str) -> tuple[str, ...]:
+    """The command that runs `main` of a neighbour of this file: without looking for packages, and compiled once."""
+    folder = str(Path(__file__).resolve().parents[2])
+    start = f"import sys; sys.path.append({folder!r}); from kjit.build.{program} import main"
+    return (sys.executable, "-I", "-S", "-c", f"{start}; sys.exit(main(sys.argv[1:]))")
 
 
 class OnlyNvccError(Exception):

@@ -8,6 +8,12 @@
 #define __COMMON_FUNCTIONS_H__
 #define __DEVICE_FUNCTIONS_H__
 
+#if !defined(KJIT_RTC_FULL)
+// Functions for halves and bfloat16: declared, and not defined (kjit/build/host_compiler.py).
+#define __CUDA_FP16_HPP__
+#define __CUDA_BF16_HPP__
+#endif
+
 #include <assert.h>
 #include <cuda_runtime.h>
 #include <stdio.h>
