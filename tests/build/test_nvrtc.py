@@ -9,17 +9,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 import kjit.ops
 from kjit.build import two_halves
 from kjit.build.compile import Built, compile_variant
-from kjit.build.cuda import find_cuda
+from kjit.build.cuda import NoCudaError, find_cuda
 from kjit.build.device_compiler import compile_half
 from kjit.build.key import Key
 from kjit.build.nvrtc import WRAPPED, OnlyNvccError, find_nvrtc, nvrtc_options
-from kjit.build.toolchain import Toolchain, find_cxx, kjit_include
+from kjit.build.toolchain import Toolchain, _discover, find_cxx, kjit_include
 from kjit.errors import CompileError, KjitError, ToolchainError, UsageError
 from kjit.runtime.declared import declared_in, variants_of
 from kjit.spec import Spec, Target, Variant
@@ -53,11 +54,14 @@ __device__ auto added(int n) { return twice(n) + 1; }
 }  // namespace
 
 static __global__ void add(int* x, int n) { x[threadIdx.x] = added(n); }
+template <typename T>
+__global__ void fill(T* x, int n) { x[threadIdx.x] = T(n); }
 
 void launch(int64_t n) {
   using namespace kjit::host;
   LaunchKernel(n, 128, cudaStream_t{}, 60000)(scale<float, 2>, Params{nullptr, n, 2.0f});
   add<<<dim3(1, 2), 32>>>(nullptr, 7);
+  fill<<<1, 64>>>(static_cast<float*>(nullptr), 9);
 }
 
 std::string words() { return "no kernel"; }
@@ -182,7 +186,7 @@ class TestModule:
 
     def test_what_each_kernel_needs_is_known_for_each_architecture(self, built: Built) -> None:
         found = {(kernel.kernel, kernel.arch) for kernel in built.resources}
-        kernels = ("{anonymous}::scale<float, 2>", "add")
+        kernels = ("{anonymous}::scale<float, 2>", "add", "fill<float>")
         assert found == {(kernel, arch) for kernel in kernels for arch in ("sm_80", "sm_86")}
         assert all(0 < kernel.registers < 100 for kernel in built.resources)
 
@@ -206,8 +210,10 @@ class TestModule:
             "60000 bytes for scale",
             "launch scale 3 x 128",
             "launch _Z3addPii 2 x 32 (7)",
+            "launch _Z4fillIfEvPT_i 1 x 64 (9)",
             "launch scale 4 x 128",
             "launch _Z3addPii 2 x 32 (7)",
+            "launch _Z4fillIfEvPT_i 1 x 64 (9)",
             "0.1666259765625",
         ]
 
@@ -276,10 +282,27 @@ class TestToolkit:
         assert not Toolchain.for_target(TARGET).has_nvcc
 
     @pytest.mark.usefixtures("without_nvcc")
-    def test_nvcc_is_missed_where_nobody_asks_for_nvrtc(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nobody_has_to_ask_for_it_where_there_is_no_nvcc(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("KJIT_CUDA_COMPILER")
+        assert Toolchain.for_target(TARGET).nvrtc is not None
+        monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvcc")
         with pytest.raises(ToolchainError, match="there is no bin/nvcc in it"):
             find_cuda()
+
+    def test_without_being_asked_for_it_leaves_all_to_nvcc(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("KJIT_CUDA_COMPILER")
+        assert Toolchain.for_target(TARGET).nvrtc is None
+
+    def test_auto_is_nvrtc_where_it_is_here(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("KJIT_CUDA_COMPILER", "auto")
+        assert Toolchain.for_target(TARGET).nvrtc is not None
+        monkeypatch.setattr("kjit.build.toolchain.find_nvrtc", Mock(side_effect=NoCudaError("NVRTC is not here.")))
+        _discover.cache_clear()
+        with caplog.at_level("INFO", "kjit"):
+            assert Toolchain.for_target(TARGET).nvrtc is None
+        assert "nvcc compiles CUDA sources: NVRTC is not here." in caplog.text
 
     def test_nvrtc_of_another_release_than_the_headers_is_refused(self, tmp_path: Path) -> None:
         for name in ("libnvrtc.so.12", "libnvrtc-builtins.so.12.9"):
