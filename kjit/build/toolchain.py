@@ -281,6 +281,8 @@ class Toolchain:
             *self._of_both_halves,
             "-D__NVCC__=1",
             *("-O3", "-fPIC", "-fvisibility=hidden"),
+            # CUB gives members the names of classes, and nvcc's front end takes that.
+            *(["-Wno-changes-meaning"] if self.cxx.family == "gcc" and self.cxx.version >= (13, 0) else []),
             *for_host_compiler([*spec.extra_cuda_cflags, *self.flags_from_environment()]),
             *self._include_flags(spec.extra_include_paths),
             "-include",
