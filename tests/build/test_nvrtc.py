@@ -81,7 +81,7 @@ extern "C" {
 cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 8 : MINOR;
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? MAJOR : MINOR;
   return cudaSuccess;
 }
 cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* data, cudaJitOption*, void**, unsigned,
@@ -155,14 +155,14 @@ def build(source: str, folder: Path, flags: Sequence[str] = (), target: Target =
     return compile_variant(Variant(spec, target), Toolchain.for_target(target), staging)
 
 
-def runtime(folder: Path, minor: int) -> Path:
-    """A stand-in for CUDA's runtime on a GPU of compute capability 8.`minor`."""
+def runtime(folder: Path, minor: int, major: int = 8) -> Path:
+    """A stand-in for CUDA's runtime on a GPU of compute capability `major`.`minor`."""
     cuda = find_cuda()
-    source, library = folder / "runtime.cpp", folder / f"runtime_{minor}.so"
+    source, library = folder / "runtime.cpp", folder / f"runtime_{major}{minor}.so"
     source.write_text(RUNTIME)
     name = cuda.cudart.resolve().name.partition(".so.")[2].split(".")[0]
     includes = [word for path in cuda.include_dirs for word in ("-isystem", str(path))]
-    flags = ["-shared", "-fPIC", f"-DMINOR={minor}", f"-Wl,-soname,libcudart.so.{name}", *includes]
+    flags = ["-shared", "-fPIC", f"-DMAJOR={major}", f"-DMINOR={minor}", f"-Wl,-soname,libcudart.so.{name}", *includes]
     subprocess.run([find_cxx().path, *flags, source, "-o", library], check=True)
     return library
 
@@ -216,6 +216,11 @@ class TestModule:
             "launch _Z4fillIfEvPT_i 1 x 64 (9)",
             "0.1666259765625",
         ]
+
+    def test_code_for_another_gpu_is_an_error_that_says_so(self, built: Built, folder: Path) -> None:
+        command = [sys.executable, "-c", CALL, str(runtime(folder, 0, major=9)), str(built.library)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "the kernel's machine code is for another GPU, or made by a newer CUDA than the driver" in done.stderr
 
 
 @pytest.mark.usefixtures("cache_dir")
