@@ -255,15 +255,19 @@ def _cuda() -> _Finding:
 
 
 def _nvrtc() -> _Finding:
-    is_used = env.cuda_compiler() == "nvrtc"
+    asked = env.cuda_compiler()
     try:
         cuda = find_cuda()
+        is_used = asked in ("auto", "nvrtc") or cuda.nvcc.family == "nvrtc"
         nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir])
     except NoCudaError as error:
-        if is_used:
+        if asked == "nvrtc":
             return _Finding(error.message, "problem", error.hint)
         return _Finding(f"{error.message} nvcc compiles CUDA sources.", "absent", error.hint)
-    use = f"compiles CUDA sources ({env.CUDA_COMPILER})" if is_used else f"not used: {env.CUDA_COMPILER} is not nvrtc"
+    why = f"{env.CUDA_COMPILER} is {asked}" if asked else "there is no nvcc"
+    use = (
+        f"compiles CUDA sources ({why})" if is_used else f"not used: nvcc is here, and {env.CUDA_COMPILER} is not auto"
+    )
     return _Finding(f"{nvrtc.version[0]}.{nvrtc.version[1]} ({nvrtc.library}), {use}")
 
 

@@ -40,7 +40,7 @@ SIM_THREADS = "KJIT_SIM_THREADS"
 SIM_TIMEOUT = "KJIT_SIM_TIMEOUT"
 
 LogLevel = Literal["debug", "info"]
-CudaCompiler = Literal["nvcc", "nvrtc"]
+CudaCompiler = Literal["auto", "nvcc", "nvrtc"]
 Simulation = Literal["sim", "sim-check"]
 
 _FALSE = ("0", "false", "no", "off")
@@ -62,7 +62,8 @@ VARIABLES: Mapping[str, str] = {
     CUDA_HOME: "The CUDA toolkit to compile with; goes before `CUDA_HOME` and before what is found by itself.",
     CUDA_COMPILER: (
         "`nvrtc`: CUDA sources are compiled in two halves, by NVRTC and the C++ compiler, and by nvcc only where that "
-        "does not do; `nvcc`, the default: by nvcc."
+        "does not do; `auto`: so where NVRTC is here, else by nvcc; `nvcc`: by nvcc. By default by nvcc, and in two "
+        "halves where there is no nvcc."
     ),
     COMPILER_LAUNCHER: (
         "A program that is put before every command that compiles, like `sccache` or `ccache`; not before links."
@@ -207,18 +208,18 @@ def cuda_home() -> Path | None:
     return _path(CUDA_HOME, text) if text else None
 
 
-def cuda_compiler() -> CudaCompiler:
-    """The compiler of device code that `KJIT_CUDA_COMPILER` asks for; nvcc by default.
+def cuda_compiler() -> CudaCompiler | None:
+    """The compiler of device code that `KJIT_CUDA_COMPILER` asks for, or None.
 
     Raises:
-        UsageError: it is neither `nvcc` nor `nvrtc`.
+        UsageError: it is none of `auto`, `nvcc` and `nvrtc`.
     """
     text = _get(CUDA_COMPILER).lower()
-    if text == "nvrtc":
-        return "nvrtc"
-    if text in ("", "nvcc"):
-        return "nvcc"
-    raise kjit.UsageError(f"{CUDA_COMPILER} is '{text}'.", hint=f"set {CUDA_COMPILER} to nvcc or nvrtc, or unset it")
+    known: dict[str, CudaCompiler | None] = {"": None, "auto": "auto", "nvcc": "nvcc", "nvrtc": "nvrtc"}
+    if text in known:
+        return known[text]
+    hint = f"set {CUDA_COMPILER} to auto, nvcc or nvrtc, or unset it"
+    raise kjit.UsageError(f"{CUDA_COMPILER} is '{text}'.", hint=hint)
 
 
 def compiler_launcher() -> str | None:

@@ -71,6 +71,7 @@ def add_gpus(monkeypatch: pytest.MonkeyPatch, *present: Gpu, runs: tuple[int, in
 
 def hide_cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cuda_module, "wheel_homes", list)
+    monkeypatch.setattr(cuda_module, "header_homes", list)
     monkeypatch.setattr(cuda_module, "DEFAULT_HOME", tmp_path / "none")
     monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
 

@@ -110,6 +110,7 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("KJIT_CUDA_HOME", "CUDA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(cuda_module, "wheel_homes", list)
+    monkeypatch.setattr(cuda_module, "header_homes", list)
     monkeypatch.setattr(cuda_module, "DEFAULT_HOME", tmp_path / "none")
     monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
 

@@ -302,7 +302,10 @@ def _of_cuda(text: str, target: str) -> str | None:
     if "Insufficient registers" in text or "Register allocation failed" in text:
         return "allow more: fewer threads or blocks in __launch_bounds__, a larger -maxrregcount"
     if "extern function" in text:
-        return "define it in a header that the kernel includes: device code is not linked across sources"
+        return (
+            "mark it __device__ (KJIT_DEVICE) and define it in a header that the kernel includes: no other source is "
+            "linked"
+        )
     if (match := re.search(r"requires \.target (sm_(\d+)\w*) or higher", text)) is not None:
         return (
             f"{target} lacks it: put it under `#if __CUDA_ARCH__ >= {match[2]}0`, with another way for older GPUs, or "

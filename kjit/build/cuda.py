@@ -9,8 +9,8 @@ cccl are one set of headers: parts of different minor versions fail deep inside 
 are compared here (from the names of their .dist-info folders: one directory listing and no imports).
 
 The simulator compiles with the C++ compiler and needs CUDA's headers only. They are looked for in the same places, but
-without an nvcc beside them; a place that lacks some of them is passed over unless a variable names it. Where NVRTC is
-asked for and there is no nvcc, headers, runtime and NVRTC are looked for likewise (nvrtc.py).
+without an nvcc beside them; a place that lacks some of them is passed over unless a variable names it. Where there is
+no nvcc, headers, runtime and NVRTC are looked for likewise (nvrtc.py).
 """
 
 from __future__ import annotations
@@ -166,22 +166,25 @@ def _headers(include_dirs: tuple[Path, ...], origin: Origin, lacking: list[str])
 
 
 def find_cuda() -> CudaToolkit:
-    """The CUDA toolkit to compile with.
+    """The CUDA toolkit to compile with: where there is no nvcc, and nobody asks for it, one whose compiler is NVRTC.
 
     Raises:
         NoCudaError: there is none.
-        ToolchainError: the one that a variable names has no nvcc, a part is missing, its parts do not fit each other,
-            or it is too old.
+        ToolchainError: the one that a variable names has no compiler, a part is missing, its parts do not fit each
+            other, or it is too old.
     """
     for home, variable in named_homes():
         if looks.is_file(home / "bin" / "nvcc"):
             return _toolkit(home, home / "bin" / "nvcc", variable)
-        if env.cuda_compiler() == "nvrtc":
+        try:
             return _toolkit_without_nvcc()
-        raise ToolchainError(
-            f"{variable} is '{home}', and there is no bin/nvcc in it.",
-            hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
-        )
+        except NoCudaError:
+            if env.cuda_compiler() == "nvrtc":
+                raise
+            raise ToolchainError(
+                f"{variable} is '{home}', and there is no bin/nvcc in it.",
+                hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
+            ) from None
     for home in wheel_homes():
         return _toolkit(home, home / "bin" / "nvcc", "PyPI wheels")
     on_path = looks.which("nvcc")
@@ -189,14 +192,14 @@ def find_cuda() -> CudaToolkit:
         return _toolkit_on_path(Path(os.path.abspath(on_path)))
     if looks.is_file(DEFAULT_HOME / "bin" / "nvcc"):
         return _toolkit(DEFAULT_HOME, DEFAULT_HOME / "bin" / "nvcc", "/usr/local/cuda")
-    if env.cuda_compiler() == "nvrtc":
-        return _toolkit_without_nvcc()
-    raise NoCudaError("No CUDA compiler (nvcc) was found.", hint=INSTALL_CUDA)
+    return _toolkit_without_nvcc()
 
 
 def _toolkit_without_nvcc() -> CudaToolkit:
     from kjit.build.nvrtc import toolkit_without_nvcc  # which imports this
 
+    if env.cuda_compiler() == "nvcc":
+        raise NoCudaError("No CUDA compiler (nvcc) was found.", hint=INSTALL_CUDA)
     return toolkit_without_nvcc()
 
 

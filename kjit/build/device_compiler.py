@@ -1,15 +1,16 @@
 """How does NVRTC compile the device half of a unit?
 
-The build runs this file as a program:
+The build runs `main` of this file as a program:
 
-    python device_compiler.py libnvrtc.so libnvrtc-builtins.so unit.device.ii unit.cubin options...
+    libnvrtc.so libnvrtc-builtins.so unit.sm_90a.ii unit.sm_90a.cubin options...
 
-and with the two libraries alone, it prints the architectures that they know (`90`).
+on what the preprocessor has made; halves.py makes the device half of it. With the two libraries alone, it prints the
+architectures that they know (`90`).
 
 It prints what NVRTC says, which is in the form of nvcc's messages, and ptxas' table of resources among them. NVRTC
 opens the library of its builtins by name only and does not find it where wheels put it, so that is loaded ahead of it.
 
-It imports nothing of kjit, because it starts once for every compiled unit.
+It imports little, because it starts once for every compiled unit.
 """
 
 from __future__ import annotations
@@ -19,20 +20,22 @@ import os
 import re
 import sys
 
+from kjit.build import halves
+
 _SUCCESS = 0
 _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
 
 
 def compile_half(library: str, builtins: str, source: str, output: str, options: list[str]) -> tuple[bool, str]:
-    """Compile `source` into the cubin `output`: whether that went well, and what NVRTC said.
+    """Compile the preprocessed `source` into the cubin `output`: whether that went well, and what NVRTC said.
 
     Raises:
         OSError: a file or a library is not there, or the library is no NVRTC.
     """
     ctypes.CDLL(builtins, mode=ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(library)
-    with open(source, "rb") as file:
-        text = file.read()
+    with open(source, encoding="utf-8", errors="surrogateescape") as file:
+        text = halves.device_half(file.read()).encode("utf-8", "surrogateescape")
     program = ctypes.c_void_p()
     _check(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, source.encode(), 0, None, None))
     words = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
@@ -92,7 +95,3 @@ def main(words: list[str]) -> int:
         done, said = False, f"nvrtc: error: {error}\n"
     sys.stdout.buffer.write(said.encode("utf-8", "surrogateescape"))
     return 0 if done else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,10 +1,5 @@
 """How does a preprocessed CUDA unit become its device half for NVRTC, and its host half for a C++ compiler?
 
-The build runs this file as a program between the preprocessor and a compiler:
-
-    python halves.py device unit.ii unit.device.ii
-    python halves.py host unit.ii unit.host.ii
-
 nvcc does the same with programs of its own: each half sees the whole unit, and takes from it what is its own. The
 preprocessor's line markers go on saying which line is where, so that errors name the user's lines.
 
@@ -16,15 +11,13 @@ called by kernels (nvcc's `--expt-relaxed-constexpr`), and are marked for both s
 **The host half** has kernels and device functions as declarations. What launches a kernel takes its address: an
 undefined symbol of the object, which kernels_object.py defines. A launch in angle brackets becomes a call.
 
-It imports nothing of kjit, because it starts once for every compiled unit.
+It imports little, because it starts twice for every compiled unit.
 """
 
 from __future__ import annotations
 
 import bisect
 import re
-import sys
-from typing import NamedTuple
 
 # Patterns that begin with what stands in the unit are looked for much faster than others.
 _MARKER = re.compile(r'\n(# \d+ "(?:\\.|[^"\\])*").*')
@@ -231,7 +224,7 @@ def host_half(unit: str) -> str:
     return _launches(unit) if "<<<" in unit else unit
 
 
-class _Function(NamedTuple):
+class _Function:
     """A function for the device.
 
     Attributes:
@@ -240,11 +233,11 @@ class _Function(NamedTuple):
         is_for_host: host code may call it, or have it evaluated (`constexpr`).
     """
 
-    begin: int
-    body: int
-    end: int
-    is_member: bool
-    is_for_host: bool
+    __slots__ = ("begin", "body", "end", "is_for_host", "is_member")
+
+    def __init__(self, begin: int, body: int, end: int, is_member: bool, is_for_host: bool) -> None:
+        self.begin, self.body, self.end = begin, body, end
+        self.is_member, self.is_for_host = is_member, is_for_host
 
 
 def _device_function(unit: str, position: int) -> _Function | None:
@@ -312,17 +305,6 @@ def _launches(unit: str) -> str:
     return "".join(pieces)
 
 
-def main(words: list[str]) -> int:
-    half, source, output = words
-    with open(source, encoding="utf-8", errors="surrogateescape") as file:
-        unit = file.read()
-    if half == "host" and _MANAGED in unit:
-        sys.stderr.write("error: only nvcc's code registers variables that are __managed__\n")
-        return 1
-    with open(output, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(device_half(unit) if half == "device" else host_half(unit))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def is_managed(unit: str) -> bool:
+    """Whether a preprocessed unit has a variable that only nvcc's code registers."""
+    return _MANAGED in unit

@@ -1,8 +1,8 @@
 """How do the two halves of a unit come together: which kernel is meant by an undefined symbol of the host half?
 
-The build runs this file as a program:
+The build runs `main` of this file as a program:
 
-    python kernels_object.py unit.host.o unit.kernels.s unit.sm_80.cubin unit.sm_90a.cubin
+    unit.o unit.kernels.s unit.sm_80.cubin unit.sm_90a.cubin
 
 It writes assembly that defines each kernel's symbol, as a row of a table that kjit/csrc/support/kernels.cpp reads when
 it is launched, and holds the cubins. Nothing is guessed: a symbol that has no kernel stays undefined, and the link
@@ -11,7 +11,7 @@ fails.
 Both compilers give a kernel the same name by the same rules (the Itanium C++ ABI) but for two things. NVRTC calls an
 anonymous namespace after the unit, GCC calls all of them alike; and clang marks what is local to a unit.
 
-It imports nothing of kjit, because it starts once for every compiled unit.
+It imports little, because it starts once for every compiled unit.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from collections.abc import Iterator
-from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ANONYMOUS = re.compile(r"(\d+)(_GLOBAL__N_)")
 _NUMBER = re.compile(r"\d+")
@@ -36,15 +38,8 @@ _BY_ADDRESS = re.compile(
 )
 
 
-class _Symbol(NamedTuple):
-    name: str
-    info: int
-    other: int
-    section: int
-
-
-def symbols(content: bytes) -> Iterator[_Symbol]:
-    """The symbols of a 64-bit ELF file with the low byte first.
+def symbols(content: bytes) -> Iterator[tuple[str, int, int, int]]:
+    """The symbols of a 64-bit ELF file with the low byte first: name, kind, other marks, and section.
 
     Raises:
         ValueError: it is none.
@@ -61,7 +56,7 @@ def symbols(content: bytes) -> Iterator[_Symbol]:
         for at in range(section[4], section[4] + section[5], 24):
             name, info, other, where = struct.unpack_from("<IBBH", content, at)
             end = content.index(b"\0", names + name)
-            yield _Symbol(content[names + name : end].decode("utf-8", "surrogateescape"), info, other, where)
+            yield content[names + name : end].decode("utf-8", "surrogateescape"), info, other, where
 
 
 def common_name(symbol: str) -> str:
@@ -81,7 +76,7 @@ def common_name(symbol: str) -> str:
 
 def kernels_of(cubin: bytes) -> dict[str, str]:
     """The kernels in a cubin: the symbol of each by its common name."""
-    entries = (each.name for each in symbols(cubin) if each.info & 15 == _FUNCTION and each.other & _ENTRY)
+    entries = (name for name, kind, other, _ in symbols(cubin) if kind & 15 == _FUNCTION and other & _ENTRY)
     return {common_name(name): name for name in entries}
 
 
@@ -92,7 +87,7 @@ def is_by_address(name: str) -> bool:
 
 def undefined_in(host: bytes) -> list[str]:
     """The symbols that an object expects from others."""
-    return [each.name for each in symbols(host) if each.section == _UNDEFINED and each.name]
+    return [name for name, _, _, section in symbols(host) if section == _UNDEFINED and name]
 
 
 def assembly(undefined: list[str], cubins: list[tuple[str, bytes]]) -> str:
@@ -146,7 +141,3 @@ def main(words: list[str]) -> int:
     with open(output, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(assembly(undefined, cubins))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,9 +1,10 @@
 """Where is NVRTC, and can it do what nvcc would do for this module?
 
 NVRTC is CUDA's compiler for device code as a library: part of a toolkit, of torch's CUDA wheels, and of the package
-`nvidia-cuda-nvrtc`. Where `KJIT_CUDA_COMPILER=nvrtc` asks for it, a CUDA unit is compiled in two halves, the device's
-by NVRTC and the host's by the C++ compiler (halves.py). Flags that only nvcc has are known here before anything is
-compiled. What else needs nvcc is found when a half does not compile: compile.py then takes nvcc, where there is one.
+`nvidia-cuda-nvrtc`. Where `KJIT_CUDA_COMPILER` asks for it, and where there is no nvcc, a CUDA unit is compiled in two
+halves, the device's by NVRTC and the host's by the C++ compiler (halves.py). Flags that only nvcc has are known here
+before anything is compiled. What else needs nvcc is found when a half does not compile: compile.py then takes nvcc,
+where there is one.
 
 The library is loaded by no process but the one that compiles (device_compiler.py). Its version is that in the name of
 the library of its builtins.
@@ -17,18 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kjit.build import looks
+from kjit.build import cuda, looks
 from kjit.build.compilers import Compiler, ask
-from kjit.build.cuda import (
-    DEFAULT_HOME,
-    SIMULATED_HEADERS,
-    CudaToolkit,
-    NoCudaError,
-    cudart_in,
-    header_folders,
-    header_homes,
-    named_homes,
-)
+from kjit.build.cuda import SIMULATED_HEADERS, CudaToolkit, NoCudaError, cudart_in, header_folders, named_homes
 from kjit.build.flags import expand
 from kjit.build.memo import Stamp, open_memo, stamp
 from kjit.errors import ToolchainError
@@ -37,6 +29,8 @@ OLDEST = (12, 8)
 """The first release whose runtime launches the kernels of a library by their handles on each device, as kjit does."""
 
 INSTALL_NVRTC = "install it with `pip install 'kjit[nvrtc]'`, or set KJIT_CUDA_HOME to a CUDA toolkit"
+INSTALL_EITHER = """`pip install 'kjit[nvrtc]'` brings NVRTC, and `pip install 'kjit[cu13]'` nvcc; or set \
+KJIT_CUDA_HOME to a CUDA toolkit"""
 
 WRAPPED = (
     *(f"{name}{suffix}" for name in ("cudaLaunchKernel", "cudaLaunchKernelExC") for suffix in ("", "_ptsz")),
@@ -124,17 +118,20 @@ def _in(folder: Path) -> Iterator[Nvrtc]:
 def _wheel_folders() -> list[Path]:
     """Of CUDA 13, and of CUDA 12, whose packages have a folder each."""
     locations = looks.package_folders("nvidia")
-    return [*(home / "lib" for home in header_homes()), *(Path(each, "cuda_nvrtc", "lib") for each in locations)]
+    return [*(home / "lib" for home in cuda.header_homes()), *(Path(each, "cuda_nvrtc", "lib") for each in locations)]
 
 
 def toolkit_without_nvcc() -> CudaToolkit:
-    """CUDA's headers and runtime with NVRTC as the compiler, for a machine on which there is no nvcc.
+    """CUDA's headers and runtime with NVRTC as the compiler, for a machine on which there is no nvcc: of the folder
+    that a variable names, else the first that has them.
 
     Raises:
         NoCudaError: there are no headers, or no NVRTC.
         ToolchainError: parts are missing, or do not fit each other.
     """
-    homes = [*named_homes(), *((home, "PyPI wheels") for home in header_homes()), (DEFAULT_HOME, "/usr/local/cuda")]
+    homes = list(named_homes())[:1]
+    if not homes:
+        homes = [*((home, "PyPI wheels") for home in cuda.header_homes()), (cuda.DEFAULT_HOME, "/usr/local/cuda")]
     lacking = ""
     for home, origin in homes:
         include_dirs = header_folders(home)
@@ -152,7 +149,7 @@ def toolkit_without_nvcc() -> CudaToolkit:
         nvrtc = find_nvrtc(version, [cudart.parent])
         stamps = tuple(stamp(path) for path in (include_dirs[0] / "cuda_runtime_api.h", cudart))
         return CudaToolkit(home, _as_compiler(nvrtc), origin, include_dirs, cudart.parent, cudart, stamps)
-    raise NoCudaError(f"No CUDA compiler was found: no nvcc, and no headers for NVRTC{lacking}.", hint=INSTALL_NVRTC)
+    raise NoCudaError(f"No CUDA compiler was found: no nvcc, and no headers for NVRTC{lacking}.", hint=INSTALL_EITHER)
 
 
 def _version_of(header: Path) -> tuple[int, int]:
@@ -175,8 +172,14 @@ def _as_compiler(nvrtc: Nvrtc) -> Compiler:
 
 
 def _ask_for_archs(nvrtc: Nvrtc) -> list[str]:
-    program = Path(__file__).resolve().with_name("device_compiler.py")
-    return ask([sys.executable, "-I", "-S", str(program), str(nvrtc.library), str(nvrtc.builtins)]).split()
+    return ask([*command_of("device_compiler"), str(nvrtc.library), str(nvrtc.builtins)]).split()
+
+
+def command_of(program: str) -> tuple[str, ...]:
+    """The command that runs `main` of a neighbour of this file: without looking for packages, and compiled once."""
+    folder = str(Path(__file__).resolve().parents[2])
+    start = f"import sys; sys.path.append({folder!r}); from kjit.build.{program} import main"
+    return (sys.executable, "-I", "-S", "-c", f"{start}; sys.exit(main(sys.argv[1:]))")
 
 
 class OnlyNvccError(Exception):

@@ -13,6 +13,7 @@ adds comes after it and so wins.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import platform
 from collections.abc import Sequence
@@ -41,6 +42,8 @@ from kjit.runtime.recall import NVCC_ENVIRONMENT as NVCC_ENVIRONMENT
 from kjit.runtime.recall import NVCC_FLAGS as NVCC_FLAGS
 from kjit.runtime.recall import Look, variables
 from kjit.spec import CudaArch, Spec, Target
+
+_log = logging.getLogger("kjit")
 
 EXPORTS_SCRIPT = "exports.map"
 """The linker script that keeps everything but the exports local: a file beside the link's output."""
@@ -278,6 +281,8 @@ class Toolchain:
             *self._of_both_halves,
             "-D__NVCC__=1",
             *("-O3", "-fPIC", "-fvisibility=hidden"),
+            # CUB gives members the names of classes, and nvcc's front end takes that.
+            *(["-Wno-changes-meaning"] if self.cxx.family == "gcc" and self.cxx.version >= (13, 0) else []),
             *for_host_compiler([*spec.extra_cuda_cflags, *self.flags_from_environment()]),
             *self._include_flags(spec.extra_include_paths),
             "-include",
@@ -557,8 +562,10 @@ def _discover_now(target: Target, values: tuple[str | None, ...]) -> tuple[Toolc
         cxx = find_host_cxx(cuda.nvcc)
         for arch in target.archs:
             _check_arch(arch, cuda)
-        if env.cuda_compiler() == "nvrtc":
+        if env.cuda_compiler() == "nvrtc" or cuda.nvcc.family == "nvrtc":
             nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir])
+        elif env.cuda_compiler() == "auto":
+            nvrtc = _nvrtc_beside(cuda, cxx)
     stamps: list[Stamp] = [(str(cxx.path), cxx.size, cxx.mtime_ns)]
     if cuda is not None:
         stamps += [(str(cuda.nvcc.path), cuda.nvcc.size, cuda.nvcc.mtime_ns), *cuda.stamps]
@@ -570,6 +577,18 @@ def _discover_now(target: Target, values: tuple[str | None, ...]) -> tuple[Toolc
     named = dict(zip(variables(target.kind), values, strict=True))
     set_ = tuple((name, value) for name in read if (value := named[name]))
     return Toolchain(target, cxx, cuda, headers, set_, nvrtc), tuple(stamps)
+
+
+def _nvrtc_beside(cuda: CudaToolkit, cxx: Compiler) -> Nvrtc | None:
+    """NVRTC where it can take nvcc's place; else None, and the log says why."""
+    if cxx.family != "gcc":
+        _log.info("nvcc compiles CUDA sources, because the C++ compiler is %s and not g++", cxx.label)
+        return None
+    try:
+        return find_nvrtc(cuda.version, [cuda.lib_dir])
+    except ToolchainError as error:
+        _log.info("nvcc compiles CUDA sources: %s", error.message)
+        return None
 
 
 def _nvrtc_options(arch: CudaArch) -> list[str]:

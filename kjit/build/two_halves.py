@@ -1,26 +1,26 @@
 """How is a CUDA unit compiled in two halves, and which sources are left to nvcc?
 
-Each half is preprocessed and cut (halves.py), compiled by NVRTC (device_compiler.py) or by the C++ compiler, and then
-they are joined (kernels_object.py). What nvcc had to compile once because NVRTC did not is remembered.
+Each half is preprocessed, cut (halves.py) and compiled, by NVRTC (device_compiler.py) or by the C++ compiler
+(host_compiler.py), and then they are joined (kernels_object.py). What nvcc had to compile once because NVRTC did not
+is remembered.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import kjit
-from kjit.build import device_compiler, halves, kernels_object
+from kjit.build import device_compiler, halves, host_compiler, kernels_object
 from kjit.build.cuda import INSTALL_CUDA
 from kjit.build.flags import parse
 from kjit.build.key import digest
 from kjit.build.libraries import files_named
 from kjit.build.memo import open_memo
 from kjit.build.missing import asking
-from kjit.build.nvrtc import Nvrtc, OnlyNvccError
+from kjit.build.nvrtc import Nvrtc, OnlyNvccError, command_of
 from kjit.build.quoting import PLAIN_FOR_CXX, Links
 from kjit.build.steps import Step, Unit
 from kjit.build.toolchain import Toolchain, kjit_include
@@ -28,9 +28,9 @@ from kjit.errors import CompileError
 from kjit.spec import Spec
 
 PROGRAMS = tuple(
-    os.path.realpath(path) for path in (halves.__file__, device_compiler.__file__, kernels_object.__file__)
+    os.path.realpath(each.__file__ or "") for each in (device_compiler, host_compiler, kernels_object, halves)
 )
-"""What makes the halves of a CUDA unit, compiles the device's, and joins them."""
+"""What compiles the halves of a CUDA unit, and joins them."""
 
 _CUT = ".cut.ii"
 """How the names end of what halves.py makes."""
@@ -54,41 +54,38 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
         raise OnlyNvccError(f"the host half is for g++, and the C++ compiler is {toolchain.cxx.label}")
     reads = files_named([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
     compiler = str(toolchain.cxx.path)
-    python = (sys.executable, "-I", "-S")
-    cutter, caller, joiner = PROGRAMS
 
-    def half(name: str, plain: str, flags: tuple[str, ...]) -> Iterator[Step]:
+    def preprocessed(plain: str, flags: tuple[str, ...]) -> Step:
         preprocess = (compiler, *flags, "-x", "c++")
         making = ("-E", "-MD", "-MF", f"{plain}.d", "-MT", plain, unit.path, "-o", plain)
         ask = (*preprocess, *asking("c++", plain), unit.path)
-        yield Step(plain, (*preprocess, *making), generated=unit.generated, reads=reads, asking=ask)
-        cut = plain.removesuffix(".ii") + _CUT
-        yield Step(cut, (*python, cutter, name, plain, cut), (plain,), reads=(cutter,))
+        return Step(plain, (*preprocess, *making), generated=unit.generated, reads=reads, asking=ask)
 
     cubins = []
     for arch in toolchain.target.archs:
         plain = f"{unit.name}.sm_{arch.digits}.ii"
         flags = tuple(links.flags(toolchain.device_half_flags(spec, arch), PLAIN_FOR_CXX))
-        yield from half("device", plain, flags)
-        cut, cubin = plain.removesuffix(".ii") + _CUT, f"{unit.name}.sm_{arch.digits}.cubin"
-        call = (*python, caller, str(nvrtc.library), str(nvrtc.builtins), cut, cubin)
-        yield Step(cubin, (*call, *toolchain.nvrtc_options(spec, arch)), (cut,), reads=(caller,))
+        yield preprocessed(plain, flags)
+        cubin = f"{unit.name}.sm_{arch.digits}.cubin"
+        call = (*command_of("device_compiler"), str(nvrtc.library), str(nvrtc.builtins), plain, cubin)
+        yield Step(cubin, (*call, *toolchain.nvrtc_options(spec, arch)), (plain,), reads=PROGRAMS)
         cubins.append(cubin)
-    plain, host = f"{unit.name}.ii", f"{unit.name}.o"
+    plain, cut, host = f"{unit.name}.ii", f"{unit.name}{_CUT}", f"{unit.name}.o"
     flags = tuple(links.flags(toolchain.host_half_flags(spec), PLAIN_FOR_CXX))
-    yield from half("host", plain, flags)
-    cut = f"{unit.name}{_CUT}"
+    preprocess = preprocessed(plain, flags)
+    yield preprocess
     # What -include names has been read, and would be once more.
     flags = tuple(word for flag in parse(flags) if flag.meaning != "header" for word in flag.words())
-    yield Step(host, (*launcher, compiler, *flags, "-x", "c++-cpp-output", "-c", cut, "-o", host), (cut,))
+    compile_cut = (*launcher, compiler, *flags, "-x", "c++-cpp-output", "-c", cut, "-o", host)
+    yield Step(host, (*command_of("host_compiler"), plain, cut, host, preprocess.command, *compile_cut), (plain,))
     table, output = f"{unit.name}.kernels.s", f"{unit.name}.kernels.o"
-    yield Step(table, (*python, joiner, host, table, *cubins), (host, *cubins), reads=(joiner,))
+    yield Step(table, (*command_of("kernels_object"), host, table, *cubins), (host, *cubins))
     yield Step(output, (compiler, "-c", table, "-o", output), (table, *cubins))
 
 
 def said(step: Step, log: str) -> str:
     """What a command has said to the user."""
-    return _UNDEFINED_KERNEL.sub("", log) if step.inputs and step.inputs[0].endswith(_CUT) else log
+    return _UNDEFINED_KERNEL.sub("", log) if "c++-cpp-output" in step.arguments else log
 
 
 def why_nvcc(spec: Spec, nvrtc: Nvrtc) -> str | None:

@@ -67,7 +67,9 @@ def build(
     cuda_compiler: Annotated[
         str | None,
         typer.Option(
-            "--cuda-compiler", metavar="NAME", help="nvcc or nvrtc; default as KJIT_CUDA_COMPILER says, else nvcc."
+            "--cuda-compiler",
+            metavar="NAME",
+            help="auto, nvcc or nvrtc; default as KJIT_CUDA_COMPILER says, else nvcc where it is here.",
         ),
     ] = None,
     out: Annotated[
@@ -108,8 +110,8 @@ def build(
 
     kinds = _kinds(target or ())
     if cuda_compiler is not None:
-        if cuda_compiler not in ("nvcc", "nvrtc"):
-            raise UsageError(f"--cuda-compiler is '{cuda_compiler}'.", hint="say nvcc or nvrtc")
+        if cuda_compiler not in ("auto", "nvcc", "nvrtc"):
+            raise UsageError(f"--cuda-compiler is '{cuda_compiler}'.", hint="say auto, nvcc or nvrtc")
         os.environ[env.CUDA_COMPILER] = cuda_compiler
     if only and out is None:
         raise UsageError("--only is about a bundle, and there is no --out.", hint="name its folder with --out")

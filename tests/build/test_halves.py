@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from kjit.build.halves import device_half, host_half, main
+from kjit.build.halves import device_half, host_half
 
 GLOBAL, DEVICE, HOST = ("__attribute__((global))", "__attribute__((device))", "__attribute__((host))")
 
@@ -58,11 +56,6 @@ class TestHostHalf:
     def test_text_in_quotes_is_no_launch(self) -> None:
         unit = 'auto a = "<<<"; auto b = R"(<<<1, 2>>>)";'
         assert host_half(unit) == unit
-
-    def test_managed_variables_are_left_to_nvcc(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        (tmp_path / "a.ii").write_text("__attribute__((managed)) int count;\n")
-        assert main(["host", str(tmp_path / "a.ii"), str(tmp_path / "b.ii")]) == 1
-        assert "error: only nvcc's code registers variables that are __managed__" in capsys.readouterr().err
 
 
 class TestDeviceHalf:

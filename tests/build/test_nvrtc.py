@@ -9,17 +9,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 import kjit.ops
 from kjit.build import two_halves
 from kjit.build.compile import Built, compile_variant
-from kjit.build.cuda import find_cuda
+from kjit.build.cuda import NoCudaError, find_cuda
 from kjit.build.device_compiler import compile_half
 from kjit.build.key import Key
 from kjit.build.nvrtc import WRAPPED, OnlyNvccError, find_nvrtc, nvrtc_options
-from kjit.build.toolchain import Toolchain, find_cxx, kjit_include
+from kjit.build.toolchain import Toolchain, _discover, find_cxx, kjit_include
 from kjit.errors import CompileError, KjitError, ToolchainError, UsageError
 from kjit.runtime.declared import declared_in, variants_of
 from kjit.spec import Spec, Target, Variant
@@ -27,6 +28,7 @@ from kjit.spec import Spec, Target, Variant
 TARGET = Target.cuda("8.0", "8.6")
 
 OP = """#include <kjit/runtime.cuh>
+#include <cuda_fp16.h>
 #include <cstdint>
 #include <string>
 
@@ -52,16 +54,22 @@ __device__ auto added(int n) { return twice(n) + 1; }
 }  // namespace
 
 static __global__ void add(int* x, int n) { x[threadIdx.x] = added(n); }
+template <typename T>
+__global__ void fill(T* x, int n) { x[threadIdx.x] = T(n); }
 
 void launch(int64_t n) {
   using namespace kjit::host;
   LaunchKernel(n, 128, cudaStream_t{}, 60000)(scale<float, 2>, Params{nullptr, n, 2.0f});
   add<<<dim3(1, 2), 32>>>(nullptr, 7);
+  fill<<<1, 64>>>(static_cast<float*>(nullptr), 9);
 }
 
 std::string words() { return "no kernel"; }
+
+// Host code that calls CUDA's functions for halves.
+float half_of(double x) { return __half2float(__float2half(static_cast<float>(x))) / 2; }
 """
-EXPORTS = [("launch", "launch")]
+EXPORTS = [("launch", "launch"), ("half_of", "half_of")]
 
 # What of CUDA's runtime the module calls; it says what it was given.
 RUNTIME = """
@@ -73,7 +81,7 @@ extern "C" {
 cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 8 : MINOR;
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? MAJOR : MINOR;
   return cudaSuccess;
 }
 cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* data, cudaJitOption*, void**, unsigned,
@@ -112,6 +120,7 @@ import tvm_ffi
 module = tvm_ffi.load_module(sys.argv[2])
 module.launch(3)
 module.launch(4)
+print(module.half_of(1.0 / 3))
 """
 
 
@@ -141,18 +150,19 @@ def build(source: str, folder: Path, flags: Sequence[str] = (), target: Target =
     path.write_text(source)
     staging = folder / "staging"
     staging.mkdir(exist_ok=True)
-    spec = Spec("op", cuda_files=[path], cuda_wrappers=EXPORTS, extra_cuda_cflags=flags)
+    exports = [each for each in EXPORTS if f" {each[1]}(" in source]
+    spec = Spec("op", cuda_files=[path], cuda_wrappers=exports, extra_cuda_cflags=flags)
     return compile_variant(Variant(spec, target), Toolchain.for_target(target), staging)
 
 
-def runtime(folder: Path, minor: int) -> Path:
-    """A stand-in for CUDA's runtime on a GPU of compute capability 8.`minor`."""
+def runtime(folder: Path, minor: int, major: int = 8) -> Path:
+    """A stand-in for CUDA's runtime on a GPU of compute capability `major`.`minor`."""
     cuda = find_cuda()
-    source, library = folder / "runtime.cpp", folder / f"runtime_{minor}.so"
+    source, library = folder / "runtime.cpp", folder / f"runtime_{major}{minor}.so"
     source.write_text(RUNTIME)
     name = cuda.cudart.resolve().name.partition(".so.")[2].split(".")[0]
     includes = [word for path in cuda.include_dirs for word in ("-isystem", str(path))]
-    flags = ["-shared", "-fPIC", f"-DMINOR={minor}", f"-Wl,-soname,libcudart.so.{name}", *includes]
+    flags = ["-shared", "-fPIC", f"-DMAJOR={major}", f"-DMINOR={minor}", f"-Wl,-soname,libcudart.so.{name}", *includes]
     subprocess.run([find_cxx().path, *flags, source, "-o", library], check=True)
     return library
 
@@ -172,11 +182,11 @@ def built(folder: Path) -> Built:
 class TestModule:
     def test_no_nvcc_runs(self, built: Built) -> None:
         assert not any("nvcc" in command.split()[0] for command in built.commands)
-        assert [command for command in built.commands if "device_compiler.py" in command and "sm_86" in command]
+        assert [command for command in built.commands if "device_compiler" in command and "sm_86" in command]
 
     def test_what_each_kernel_needs_is_known_for_each_architecture(self, built: Built) -> None:
         found = {(kernel.kernel, kernel.arch) for kernel in built.resources}
-        kernels = ("{anonymous}::scale<float, 2>", "add")
+        kernels = ("{anonymous}::scale<float, 2>", "add", "fill<float>")
         assert found == {(kernel, arch) for kernel in kernels for arch in ("sm_80", "sm_86")}
         assert all(0 < kernel.registers < 100 for kernel in built.resources)
 
@@ -200,9 +210,17 @@ class TestModule:
             "60000 bytes for scale",
             "launch scale 3 x 128",
             "launch _Z3addPii 2 x 32 (7)",
+            "launch _Z4fillIfEvPT_i 1 x 64 (9)",
             "launch scale 4 x 128",
             "launch _Z3addPii 2 x 32 (7)",
+            "launch _Z4fillIfEvPT_i 1 x 64 (9)",
+            "0.1666259765625",
         ]
+
+    def test_code_for_another_gpu_is_an_error_that_says_so(self, built: Built, folder: Path) -> None:
+        command = [sys.executable, "-c", CALL, str(runtime(folder, 0, major=9)), str(built.library)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "the kernel's machine code is for another GPU, or made by a newer CUDA than the driver" in done.stderr
 
 
 @pytest.mark.usefixtures("cache_dir")
@@ -284,10 +302,27 @@ class TestToolkit:
         assert not Toolchain.for_target(TARGET).has_nvcc
 
     @pytest.mark.usefixtures("without_nvcc")
-    def test_nvcc_is_missed_where_nobody_asks_for_nvrtc(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nobody_has_to_ask_for_it_where_there_is_no_nvcc(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("KJIT_CUDA_COMPILER")
+        assert Toolchain.for_target(TARGET).nvrtc is not None
+        monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvcc")
         with pytest.raises(ToolchainError, match="there is no bin/nvcc in it"):
             find_cuda()
+
+    def test_without_being_asked_for_it_leaves_all_to_nvcc(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("KJIT_CUDA_COMPILER")
+        assert Toolchain.for_target(TARGET).nvrtc is None
+
+    def test_auto_is_nvrtc_where_it_is_here(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("KJIT_CUDA_COMPILER", "auto")
+        assert Toolchain.for_target(TARGET).nvrtc is not None
+        monkeypatch.setattr("kjit.build.toolchain.find_nvrtc", Mock(side_effect=NoCudaError("NVRTC is not here.")))
+        _discover.cache_clear()
+        with caplog.at_level("INFO", "kjit"):
+            assert Toolchain.for_target(TARGET).nvrtc is None
+        assert "nvcc compiles CUDA sources: NVRTC is not here." in caplog.text
 
     def test_nvrtc_of_another_release_than_the_headers_is_refused(self, tmp_path: Path) -> None:
         for name in ("libnvrtc.so.12", "libnvrtc-builtins.so.12.9"):

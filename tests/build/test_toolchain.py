@@ -74,6 +74,7 @@ def clean(monkeypatch: pytest.MonkeyPatch, cache_dir: Path) -> None:
     monkeypatch.setenv("PATH", str(cache_dir / "no-programs"))
     monkeypatch.setattr(cuda_module, "DEFAULT_HOME", cache_dir / "no-cuda")
     monkeypatch.setattr(cuda_module, "wheel_homes", list)
+    monkeypatch.setattr(cuda_module, "header_homes", list)
 
 
 @pytest.fixture

@@ -31,6 +31,13 @@ KJIT_IMPL const char* details::take_cuda_error(cudaError_t error) noexcept {
   return ::cudaGetErrorString(error);
 }
 
+// A kernel's code is loaded when it is first asked about or launched.
+KJIT_IMPL void details::check_code(cudaError_t error, DebugInfo where) {
+  if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidKernelImage) return;
+  panic(where, "the kernel's machine code is for another GPU, or made by a newer CUDA than the driver knows (",
+        take_cuda_error(error), ")");
+}
+
 KJIT_IMPL cudaError_t details::allow_dynamic_smem(const void* kernel, std::size_t bytes, int device, DebugInfo where) {
   struct Known {
     const void* kernel;
@@ -47,7 +54,9 @@ KJIT_IMPL cudaError_t details::allow_dynamic_smem(const void* kernel, std::size_
   const FactoryLock<true> lock(asking);
   const DeviceGuard guard(device, where);
   cudaFuncAttributes attributes{};
-  RuntimeDeviceCheck(::cudaFuncGetAttributes(&attributes, kernel), where);
+  const auto asked = ::cudaFuncGetAttributes(&attributes, kernel);
+  check_code(asked, where);
+  RuntimeDeviceCheck(asked, where);
   auto allowed = static_cast<std::size_t>(attributes.maxDynamicSharedSizeBytes);
   if (bytes > allowed || (allowed <= kSmemWithoutAsking && bytes + attributes.sharedSizeBytes > kSmemWithoutAsking)) {
     if (bytes > allowed) allowed = bytes;
@@ -169,6 +178,7 @@ KJIT_IMPL void LaunchKernel::launch_pointers(const void* kernel, void** paramete
   launch.numAttrs = count;
   const auto error = ::cudaLaunchKernelExC(&launch, kernel, parameters);
   if (error == cudaSuccess) return;
+  details::check_code(error, where_);
   static_cast<void>(::cudaGetLastError());
   panic(where_, "CUDA error: ", ::cudaGetErrorString(error), " (launching ", grid_.x, " x ", grid_.y, " x ", grid_.z,
         " blocks of ", block_.x, " x ", block_.y, " x ", block_.z, " threads with ", dynamic_smem_bytes_,

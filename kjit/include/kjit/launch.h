@@ -61,6 +61,9 @@ KJIT_COLD const char* driver_error_string(int result) noexcept;
 /// Returns an error where the GPU has less; it is cleared.
 cudaError_t allow_dynamic_smem(const void* kernel, std::size_t bytes, int device, DebugInfo where);
 
+/// Panics where a kernel's machine code does not run here, which CUDA finds when it loads it.
+void check_code(cudaError_t error, DebugInfo where);
+
 /// As `get_cuda_error_string`; a pending error of the runtime is cleared, so that nobody else trips over it later.
 KJIT_COLD const char* take_cuda_error(cudaError_t error) noexcept;
 template <runtime::DriverResult T>

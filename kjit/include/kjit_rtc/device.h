@@ -83,7 +83,6 @@
 #define __alignof alignof
 #define __alignof__ alignof
 #define __null 0
-#define __make_integer_seq ::kjit_rtc::Integers
 #define __is_same(...) (::kjit_rtc::is_same<__VA_ARGS__>)
 #define __builtin_constant_p(...) false
 #define __builtin_huge_valf() __builtin_bit_cast(float, 0x7f800000u)
@@ -210,11 +209,13 @@ template <template <typename T, T...> typename To, typename T, T... kValues>
 struct Named<To, Sequence<T, kValues...>> {
   using type = To<T, kValues...>;
 };
-/// `To<T, 0, 1, ..., kCount - 1>`.
-template <template <typename T, T...> typename To, typename T, T kCount>
-using Integers = typename Named<To, typename Counted<T, static_cast<unsigned long>(kCount)>::type>::type;
 
 }  // namespace kjit_rtc
+
+/// `To<T, 0, 1, ..., kCount - 1>`, as a builtin of other compilers.
+template <template <typename T, T...> typename To, typename T, T kCount>
+using __make_integer_seq =
+    typename kjit_rtc::Named<To, typename kjit_rtc::Counted<T, static_cast<unsigned long>(kCount)>::type>::type;
 
 // The runtime's functions, which it leaves out for NVRTC.
 #undef __CUDACC_RTC__

@@ -8,6 +8,12 @@
 #define __COMMON_FUNCTIONS_H__
 #define __DEVICE_FUNCTIONS_H__
 
+#if !defined(KJIT_RTC_FULL)
+// Functions for halves and bfloat16: declared, and not defined (kjit/build/host_compiler.py).
+#define __CUDA_FP16_HPP__
+#define __CUDA_BF16_HPP__
+#endif
+
 #include <assert.h>
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -15,6 +21,7 @@
 #include <string.h>
 
 #include <new>
+#include <type_traits>
 #include <utility>
 
 // As CUDA has them outside of `std`, for host code too.
@@ -42,8 +49,10 @@ template <typename Pass>
 struct Launch {
   Pass pass;
 };
-template <typename Pass>
-Launch(Pass) -> Launch<Pass>;
+
+/// As above, with the types of the arguments, for a template that is told no arguments: `fill<<<...>>>(x, 1.0f)`.
+template <typename Pass, typename... Args>
+struct LaunchOf : Launch<Pass> {};
 
 /// `grid(...)(args...)` for `<<<...>>>(args...)`.
 struct Configuration {
@@ -53,7 +62,8 @@ struct Configuration {
 
   template <typename... Args>
   auto operator()(Args&&... args) const {
-    return Launch{[&, config = *this](auto&& f) { f(config, static_cast<Args&&>(args)...); }};
+    auto pass = [&, config = *this](auto&& f) { f(config, static_cast<Args&&>(args)...); };
+    return LaunchOf<decltype(pass), std::decay_t<Args>...>{{pass}};
   }
 };
 
@@ -74,6 +84,12 @@ void operator->*(void (*kernel)(Parameters...), Launch<Pass>&& given) {
   given.pass([&](const Configuration& config, auto&&... args) {
     launch<Parameters...>(kernel, config, static_cast<Parameters>(static_cast<decltype(args)>(args))...);
   });
+}
+
+/// The kernel with just these parameters, of those that have its name.
+template <typename Pass, typename... Args>
+void operator->*(std::type_identity_t<void (*)(Args...)> kernel, LaunchOf<Pass, Args...>&& given) {
+  kernel->*static_cast<Launch<Pass>&&>(given);
 }
 
 }  // namespace kjit_rtc
