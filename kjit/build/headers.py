@@ -42,7 +42,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from kjit.build.key import Anchors, FileState, digest_of
+from kjit.build.anchors import Anchors
+from kjit.build.key import FileState, digest_of
 from kjit.runtime.recall import YOUNG as YOUNG
 from kjit.runtime.recall import aged, dated
 from kjit.runtime.recall import telling as telling

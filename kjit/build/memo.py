@@ -19,7 +19,7 @@ from pathlib import Path
 from kjit import env
 from kjit.build import looks
 from kjit.build.folders import make_private, read_own
-from kjit.runtime import recall
+from kjit.runtime import LAYOUT, recall
 from kjit.runtime.recall import Look
 
 _FORMAT = 1
@@ -133,7 +133,7 @@ class Memo:
 
 def open_memo() -> Memo:
     """The memo of the cache folder in use."""
-    return _open(env.cache_dir() / "v1" / "compilers.json")
+    return _open(env.cache_dir() / LAYOUT / "compilers.json")
 
 
 @lru_cache(maxsize=8)

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from kjit.build.key import straight
+from kjit.build.anchors import straight
 
 _MISSED = re.compile(
     r"fatal error: (?:(?P<gcc>.+): No such file or directory|'(?P<clang>.+)' file not found)$", re.MULTILINE

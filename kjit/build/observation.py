@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kjit.build.anchors import Anchors, straight
 from kjit.build.headers import (
     LOCAL_INCLUDE,
     PACKAGES_INCLUDE,
@@ -29,7 +30,7 @@ from kjit.build.headers import (
     watch,
 )
 from kjit.build.include_names import Names, names_in
-from kjit.build.key import Anchors, FileState, Key, straight
+from kjit.build.key import FileState, Key
 from kjit.build.macros import Definitions, definitions_in
 from kjit.build.own_place import own_places
 from kjit.build.system_headers import SystemFolders, searched_folders

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from kjit.build.anchors import straight
 from kjit.build.flags import include_folders
-from kjit.build.key import Key, straight
+from kjit.build.key import Key
 from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_include
 from kjit.spec import Spec
 

@@ -20,6 +20,9 @@ from typing import Any
 STARTED_NS = time.time_ns()
 """When this process imported kjit, before anything of `kjit.build`."""
 
+LAYOUT = "v1"
+"""The folder in a cache that everything compiled is in: its name says how."""
+
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _PIECE = 65536

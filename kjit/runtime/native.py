@@ -52,6 +52,7 @@ from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 import kjit
+from kjit.runtime import LAYOUT
 
 if TYPE_CHECKING:
     import torch
@@ -270,7 +271,7 @@ def find() -> Native | None:
 
     try:
         folder = load.cache_folder()
-        if not os.path.exists(f"{folder}/v1/cpu/{NAME}") and not env.shared_cache_dirs():
+        if not os.path.exists(f"{folder}/{LAYOUT}/cpu/{NAME}") and not env.shared_cache_dirs():
             return None  # it was never built here, and nobody has to derive its key for that
         artifact = recall.find(request(folder), folder)
     except kjit.KjitError as error:
