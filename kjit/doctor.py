@@ -1,4 +1,4 @@
-"""Is everything here that kjit needs, and does it fit together?
+"""Checks of this machine: whether everything that kjit needs is there, and fits together.
 
 Each check looks at one thing as a build would find it, and ends in a state: `ok`, `problem` (with how to mend it), or
 `absent` for what is optional: no GPU and no CUDA is a state of a machine and not a mistake. A check never imports what

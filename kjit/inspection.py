@@ -1,4 +1,4 @@
-"""What did the kernels of an op become, and what did a change do to them?
+"""Machine code of an op's kernels, and how a change affects it.
 
 An op is built once more with `-lineinfo`, and with PTX where that is asked for: that is an artifact of its own in the
 cache, with the same instructions. It needs nvcc and no GPU.

@@ -1,4 +1,4 @@
-"""Where are a user's files? `pyproject.toml` says, in `[tool.kjit]`, and every key has a default.
+"""The files of a user's project: `pyproject.toml` names them in `[tool.kjit]`, and every key has a default.
 
 The project is the nearest folder, from the start upwards, whose `pyproject.toml` has a `[tool.kjit]` table; where none
 has one, the nearest with a `pyproject.toml` at all, with the defaults. So kjit works in an existing project without a

@@ -1,4 +1,4 @@
-"""Is it slower than it was? A report is compared with an earlier one, and only what their samples show is a verdict.
+"""Comparison of a report with an earlier one: a verdict only where the samples support it.
 
 A sample is the time in one process (`kjit.bench.repeat`). From all pairs of a sample now and one of then follows the
 interval that the true ratio lies in, whatever the distribution of the times; a regression is an interval that is

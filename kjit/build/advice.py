@@ -1,4 +1,4 @@
-"""What helps against this error?
+"""Hints for known compiler errors.
 
 Compilers say what is wrong in terms of the language. Here is what somebody who knows kjit would add: the name that was
 meant, and what to do.

@@ -1,4 +1,4 @@
-"""How is a bundle written, and what becomes of what was in it before?
+"""Writing bundles, and adding to existing ones.
 
 A bundle is added to: a CI that builds one op after another ships all of them. What is built takes the place of what it
 serves as well as the old, for the same module and target, and everything else stays as it is, with the versions and the

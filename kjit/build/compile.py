@@ -1,4 +1,4 @@
-"""How does one variant become a library?
+"""The build of one variant: from its sources to a library.
 
 The generated unit and a `build.ninja` are written into a staging folder, and ninja runs the compilers there. kjit
 writes the ninja file itself instead of calling `tvm_ffi.cpp.build`, because that (0.1.15) imports torch, takes the

@@ -1,4 +1,4 @@
-"""Which folders may a cache be, and what is in them?
+"""Folders that may be a cache, and their contents.
 
 Whoever can write into a cache decides which code is loaded, so it must be its owner alone. Links in a cache are not
 followed: what kjit lists, counts and deletes is what it made.

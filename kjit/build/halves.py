@@ -1,4 +1,4 @@
-"""How does a preprocessed CUDA unit become its device half for NVRTC, and its host half for a C++ compiler?
+"""The device half (for NVRTC) and the host half (for a C++ compiler) of a preprocessed CUDA unit.
 
 The build runs this file as a program between the preprocessor and a compiler:
 

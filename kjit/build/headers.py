@@ -1,4 +1,4 @@
-"""Are the headers that the compiler read still the ones that are there?
+"""Changes in the headers that a compiler has read.
 
 What a compile read is known only after it, so it is written into the artifact's record and compared on every lookup:
 first by what one `stat` tells (size, inode, date of change), and by content where that differs. A header that was

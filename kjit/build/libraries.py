@@ -1,4 +1,4 @@
-"""Which files do flags bring into a library besides its sources: static libraries, scripts, files of options?
+"""Files that flags add to a library besides its sources: static libraries, scripts, files of options.
 
 Depfiles of compilers leave them out. A linker lists what it read where it knows how to; what its flags say is known
 in any case. Where it looks for a library is recorded too, because one may appear that comes before the one it found.

@@ -1,4 +1,4 @@
-"""How large may the cache get, and what goes when it gets larger?
+"""The size limit of the cache, and what is removed first.
 
 What was not used for longest goes, after something was added, until there is some air below `KJIT_CACHE_MAX_SIZE`. To
 count ten thousand artifacts each time would take longer than many a compile, so there is a running sum: a file to which

@@ -1,4 +1,4 @@
-"""What was learned about a program by running it, so that it need not be run again?
+"""What compilers reported about themselves, remembered until they change.
 
 Answers are kept with the program's size and modification time, in the process and in `<cache>/v1/compilers.json`: a
 later process learns all of them from one `stat`. The trade-off: a driver that stays byte for byte the same while the

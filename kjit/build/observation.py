@@ -1,4 +1,4 @@
-"""Which files did a compile read, and did one of them change meanwhile?
+"""The files that a compile has read, and whether one of them changed during the compile.
 
 What the compiler lists is looked at right after it: what a record (headers.py) will be compared with, and which other
 files, there or not, could have made a difference. A header that was written while the compiler ran, or whose folder was

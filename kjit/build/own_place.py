@@ -1,4 +1,4 @@
-"""Does a module say in which folder its project lies, so that it is right there only?
+"""Modules that depend on the folder of their project, and are valid there only.
 
 Two copies of a project share what they are built to, as long as neither says where it is. Some do:
 

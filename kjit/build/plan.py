@@ -1,4 +1,4 @@
-"""Which variants have to be built, and how are many of them built at once?
+"""Builds of many variants: what is stale, and how they share the machine.
 
 What there is to build is what a project's wrappers declare (`collect`), for what this machine has compilers for or is
 asked for (`choose_targets`).

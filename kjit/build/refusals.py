@@ -1,4 +1,4 @@
-"""What is refused before anything is compiled, because no compiler would say it well, or at all?
+"""Requests rejected before anything is compiled, because no compiler would report them well, or at all.
 
 Flags that make a compiler do something else than kjit is there for (`-E`, `-o`), that only one of an op's targets could
 serve (`-rdc=true`: the simulator would), that contradict what is built (`-arch` of another GPU), or that are several in

@@ -1,4 +1,4 @@
-"""What of CUDA's language can no macro express, and what can the simulator not run?
+"""CUDA syntax that no macro can express, and CUDA features that the simulator does not support.
 
 The build runs this file as a program between the preprocessor and the compiler of a simulated unit:
 

@@ -1,4 +1,4 @@
-"""Which artifacts can no source of today hit?
+"""Artifacts that no current source can hit.
 
 Of the artifacts of one project (and of kjit's own ops) those are stale that
 

@@ -1,4 +1,4 @@
-"""Where are artifacts on disk, and how do many processes share them without ever loading a wrong one?
+"""The artifact store: artifacts on disk, shared by many processes, none of which ever loads a wrong one.
 
     <cache>/v1/<target>/<op>/<key1>/<key2>/{<op>.so, record.json}
     <cache>/v1/locks/<key1>.lock         held while that key is built (locks.py)

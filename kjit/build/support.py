@@ -1,4 +1,4 @@
-"""The part of kjit's headers that is compiled once and not once for each op: where is it?
+"""The part of kjit's headers that is compiled once for all ops.
 
 Error messages and argument checks make up most of what the C++ compiler would optimise in a small op, and they are the
 same in each. So ops are compiled with `-DKJIT_PRECOMPILED`, which leaves only declarations, and linked with objects

@@ -1,4 +1,4 @@
-"""What is this word of PyTorch's C++ API, or of pybind11, called here?
+"""kjit's names for words of PyTorch's C++ API and of pybind11.
 
 Kernels that were written as extensions of torch bring its words with them. A compiler says that it does not know them;
 here is what says the same in kjit. docs/from-torch-extensions.md has the table for people.

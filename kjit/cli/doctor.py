@@ -1,4 +1,4 @@
-"""`kjit doctor`: is everything here that kjit needs?"""
+"""`kjit doctor`: check this machine for what kjit needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which library that was built ahead of use, and is shipped beside its wrapper, serves a variant here?
+"""Bundles: libraries built ahead of time, shipped beside a wrapper, and the one that serves a variant here.
 
     <package>/prebuilt/index.json
     <package>/prebuilt/<op>-<digest>.so

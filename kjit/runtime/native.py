@@ -1,5 +1,5 @@
-"""What compiled code does instead of Python: which of the functions that kjit generates the interpreter runs in C++,
-where that C++ is found, what C++ is told about the insides of torch, and what it says of arguments that it never gets.
+"""The parts of calls written in C++: the generated functions that run there, where that code is found, what it knows of
+torch's internals, and errors about arguments that cannot be passed.
 
 There are two kinds: an op's (`op_call.py`) and a declared module's (`declared.py`). Each is whole in Python. Every
 function of Python says how it is called (PEP 590), and what was compiled (`csrc/torch`) does for plain tensors what

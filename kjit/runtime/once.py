@@ -1,4 +1,4 @@
-"""How is a function called once per distinct arguments, by any number of threads, and under torch.compile?
+"""Functions called once per distinct arguments, from any number of threads, and under torch.compile.
 
 `functools.cache` comes close and is not enough: two threads may call twice, `f(1)` and `f(x=1)` are two entries, `1`
 and `True` are one, and Dynamo ignores it with a warning and traces into the function. Here the arguments are brought

@@ -1,4 +1,4 @@
-"""Recalled answers: the library that served a request before, and what has to be true for it to serve it again.
+"""Recalls: libraries that served a request before, and the conditions for serving it again.
 
     <cache>/v1/recalls/<digest of the request>
 

@@ -1,4 +1,4 @@
-'''How does PyTorch see an op? As a plain Python function when it runs eagerly, as a `torch.library` op otherwise.
+'''Ops as PyTorch sees them: a plain Python function in eager mode, a `torch.library` op otherwise.
 
 A wrapper looks like this, whole:
 

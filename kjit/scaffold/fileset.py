@@ -1,4 +1,4 @@
-"""How do several files reach the disk so that all of them are there, or none?
+"""Several files written to disk so that all of them are there, or none.
 
 They are put together in memory and checked first. Then every file is written next to its place under a temporary name
 (this is where a full disk or a missing permission shows, and nothing has changed yet), and only then renamed, which
