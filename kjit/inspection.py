@@ -183,7 +183,7 @@ def _text_of(place: Place) -> str:
 
 
 def ptx_listing(text: str, sources: Sequence[str]) -> Iterator[str]:
-    """PTX as cuobjdump prints it, with lines of the sources in the place of `.loc`, and kernels as C++ names them."""
+    """PTX as cuobjdump prints it, with lines of the sources in place of `.loc`, and kernels as C++ names them."""
     files = {int(number): path for number, path in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', text, re.MULTILINE)}
     at: Place | None = None
     chain: list[Place] = []

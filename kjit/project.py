@@ -412,7 +412,7 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
         line = re.search(r"\(at line (\d+), column \d+\)", str(error))
         where = f"{path}:{line[1]}" if line else str(path)
         reason = re.sub(r"\s*\(at [^)]*\)$", "", str(error)).rstrip(".")
-        raise UsageError(f"{where}: this is not valid TOML: {reason}.", hint="mend that line and try again") from None
+        raise UsageError(f"{where}: this is not valid TOML: {reason}.", hint="fix that line and try again") from None
 
 
 def _kjit_table(document: dict[str, Any]) -> Any:

@@ -51,7 +51,7 @@ class Revision:
     project: Project
 
     def bring(self, folders: Sequence[Path], project: Project) -> None:
-        """Put the files of `folders` of `project`, as they are today, in the place of those of then."""
+        """Put the files of `folders` of `project`, as they are today, in place of those of then."""
         for folder in folders:
             target = self.project.root / folder.relative_to(project.root)
             if folder.is_dir():

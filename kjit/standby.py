@@ -105,7 +105,7 @@ def _in_a_copy(function: Callable[[Any], Any], request: object) -> dict[str, Any
             status = 0
         except KjitError as error:
             sys.stderr.write(f"error: {error}\n")
-        except BaseException:  # noqa: BLE001 (a copy may not go on in the place of the original)
+        except BaseException:  # noqa: BLE001 (a copy may not go on in place of the original)
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(status)

@@ -326,7 +326,7 @@ def damage(artifact: Artifact, owners: tuple[int, ...], *, thorough: bool = Fals
 
 
 def write_record(folder: Path, record: Mapping[str, object]) -> None:
-    """Put a record into `folder`, in the place of one that may be there.
+    """Put a record into `folder`, in place of one that may be there.
 
     Raises:
         OSError: it cannot be written; what was there still is.

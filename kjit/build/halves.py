@@ -290,7 +290,7 @@ def _behind_initializers(unit: str, position: int) -> int:
 
 
 def _launches(unit: str) -> str:
-    """`unit` with calls in the place of launches in angle brackets."""
+    """`unit` with calls in place of launches in angle brackets."""
     pieces = []
     start = 0
     while (match := _LAUNCH.search(unit, start)) is not None:

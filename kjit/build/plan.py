@@ -441,7 +441,7 @@ def choose_targets(
             if needs_all:
                 others = sorted({each for spec in specs for each in spec.kinds} - {side})
                 instead = f"; `--target {others[0]}` leaves {kind} out" if others else ""
-                raise ToolchainError(error.message, hint=f"{error.hint or 'mend it'}{instead}") from None
+                raise ToolchainError(error.message, hint=f"{error.hint or 'fix it'}{instead}") from None
             missing = missing or error
             left_out.append(f"{kind} is left out ({', '.join(with_source)}): {error.message}")
             continue

@@ -247,7 +247,7 @@ def _computed(text: str, column: int) -> str | None:
                 break
             whole = match["left"].isdecimal() and match["right"].isdecimal() and match["sign"] != "/"
             if math.isfinite(value):
-                return f"write {int(value) if whole and value < 2**53 else repr(value)} in the place of {match.group()}"
+                return f"write {int(value) if whole and value < 2**53 else repr(value)} in place of {match.group()}"
     return None
 
 

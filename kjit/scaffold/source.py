@@ -108,7 +108,7 @@ def read_source(text: str) -> Source:
 
 
 def blanked(text: str) -> str:
-    """The text with spaces in the place of comments, strings and lines of the preprocessor."""
+    """The text with spaces in place of comments, strings and lines of the preprocessor."""
     return _BLANKED.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
 
 
