@@ -1,4 +1,4 @@
-"""What has a change to kjit made of the speed of what `kjit new` writes? Two versions of kjit, in one run.
+"""The effect of a change to kjit on the speed of what `kjit new` writes: two versions of kjit in one run.
 
     git worktree add ../before HEAD~1
     python benchmarks/before_after.py ../before [--ops rms_norm,norm_both_,softmax,take_rows,scale]

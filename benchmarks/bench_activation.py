@@ -1,4 +1,4 @@
-"""How fast are activations times values, and how fast is PyTorch?"""
+"""The speed of gated activations, against PyTorch."""
 
 from __future__ import annotations
 

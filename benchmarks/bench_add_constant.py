@@ -1,4 +1,4 @@
-"""How fast is `add_constant`, and how fast PyTorch?"""
+"""The speed of `add_constant`, against PyTorch."""
 
 from __future__ import annotations
 

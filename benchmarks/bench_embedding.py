@@ -1,4 +1,4 @@
-"""How fast is the look-up in a table, and how fast is PyTorch?"""
+"""The speed of a table look-up, against PyTorch."""
 
 from __future__ import annotations
 

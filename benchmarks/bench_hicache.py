@@ -1,4 +1,4 @@
-"""How fast do slots of a cache come to pinned host memory and back, and how fast would as many bytes in one copy?"""
+"""The speed of transfers between cache slots and pinned host memory, against one copy of as many bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast is the store into a paged cache, and how fast is PyTorch's indexing?"""
+"""The speed of stores into a paged cache, against PyTorch's indexing."""
 
 from __future__ import annotations
 

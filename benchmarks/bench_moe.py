@@ -1,4 +1,4 @@
-"""How fast is the choice of experts, and how fast is PyTorch?"""
+"""The speed of expert selection, against PyTorch."""
 
 from __future__ import annotations
 

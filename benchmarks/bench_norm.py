@@ -1,4 +1,4 @@
-"""How fast are norms of rows, and how fast are PyTorch and Liger?"""
+"""The speed of row norms, against PyTorch and Liger."""
 
 from __future__ import annotations
 

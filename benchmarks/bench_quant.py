@@ -1,4 +1,4 @@
-"""How fast is quantisation to 8 bits, and how fast is PyTorch?"""
+"""The speed of quantisation to 8 bits, against PyTorch."""
 
 from __future__ import annotations
 

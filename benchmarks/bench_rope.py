@@ -1,4 +1,4 @@
-"""How fast are norms and rotations of the heads of q and k, and how fast is PyTorch?"""
+"""The speed of norms and rotations of the heads of q and k, against PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast is softmax, and how fast are PyTorch and Liger?"""
+"""The speed of softmax, against PyTorch and Liger."""
 
 from __future__ import annotations
 

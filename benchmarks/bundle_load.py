@@ -1,4 +1,4 @@
-"""How long does a new process take to load modules from a bundle, against the same modules from the cache?
+"""The time that a new process takes to load modules from a bundle, against the same modules from the cache.
 
     python benchmarks/bundle_load.py [--modules 50] [--repeat 5]
 

@@ -1,4 +1,4 @@
-"""How long do `kjit cache ls|size|verify` and `kjit clean-cache` take with many artifacts? Whole commands, with start.
+"""The time of `kjit cache ls|size|verify` and `kjit clean-cache` with many artifacts, start-up included.
 
     python benchmarks/cache_commands.py [--artifacts N]
 

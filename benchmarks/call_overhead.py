@@ -1,4 +1,4 @@
-"""What does an eager call of a wrapper cost the CPU, against the bare kernel and against PyTorch?
+"""The CPU time of an eager call of a wrapper, against the bare kernel and PyTorch.
 
     python benchmarks/call_overhead.py [--repeat 31]
 

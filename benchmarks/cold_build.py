@@ -1,4 +1,4 @@
-"""How long does the first build of an op take, against the peers' builds of the same op?
+"""The time of the first build of an op, against the peers' builds of the same op.
 
     python benchmarks/cold_build.py [--repeat 5] [--sglang DIR] [--no-cuda] [--cuda-compiler nvcc|nvrtc] [--no-peers]
 

@@ -1,4 +1,4 @@
-"""How fast is what `kjit new --device cpu` writes, unchanged, against PyTorch?
+"""The speed of what `kjit new --device cpu` writes, unchanged, against PyTorch.
 
     python benchmarks/cpu_speed.py [--patterns elementwise,rowwise,gather,lengths] [--dtypes float32,float16,bfloat16]
                                    [--threads N] [--quick]

@@ -1,4 +1,4 @@
-"""What does each header cost to compile, and how long do whole kernels take against SGLang's of the same op?
+"""The compile time of each header, and of whole kernels against SGLang's of the same op.
 
     python benchmarks/header_compile.py [--repeat 5] [--sglang DIR] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""How fast are the kernels of kjit's ops, against `copy_` and against SGLang's own of the same op?
+"""The speed of the kernels of kjit's ops, against `copy_` and SGLang's own kernels.
 
     python benchmarks/kernel_speed.py [--ops copy,rmsnorm] [--widths 128,4096] [--quick] [--sglang DIR | --no-sglang]
         [--json FILE]

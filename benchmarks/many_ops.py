@@ -1,4 +1,4 @@
-"""How long does a project with many ops take to list and to plan?
+"""The time to list and to plan a project with many ops.
 
     python benchmarks/many_ops.py [--ops 100] [--repeat 5] [--built]
 

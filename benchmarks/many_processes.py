@@ -1,4 +1,4 @@
-"""How long do N processes take that ask for one module at once on an empty cache, against one process alone?
+"""The time of N processes that request one module at once with an empty cache, against one process alone.
 
     python benchmarks/many_processes.py [--processes 8] [--repeat 5] [--target cpu|cuda]
 

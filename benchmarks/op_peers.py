@@ -1,4 +1,4 @@
-"""How fast are kjit's ops against the kernels of FlashInfer's headers, and transfers against SGLang's?
+"""The speed of kjit's ops against the kernels of FlashInfer's headers, and of transfers against SGLang's.
 
     python benchmarks/op_peers.py [--flashinfer DIR] [--sglang DIR] [--only flashinfer|sglang] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""How much of the machine does `kjit build` use, and how much sooner is it done than one compile after another?
+"""The parallelism of `kjit build`: cores in use, and the time against one compile after another.
 
     python benchmarks/parallel_build.py [--variants 24] [--jobs N] [--no-cuda]
 

@@ -1,4 +1,4 @@
-"""How fast is what `kjit new` writes, unchanged: against `copy_` of as many bytes, and against PyTorch's own ops?
+"""The speed of what `kjit new` writes, unchanged, against `copy_` of as many bytes and PyTorch's own ops.
 
     python benchmarks/scaffold_speed.py [--patterns elementwise,rowwise,gather] [--dtypes float32,float16,bfloat16]
                                         [--quick]

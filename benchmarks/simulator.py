@@ -1,4 +1,4 @@
-"""How long do kernels take in the simulator?
+"""The time of kernels in the simulator.
 
     python benchmarks/simulator.py [--check] [--repeat 5]
 

@@ -1,4 +1,4 @@
-"""How long does a new process take to load modules that are built already?
+"""The time that a new process takes to load modules that are built already.
 
     python benchmarks/warm_load.py [--modules 50] [--repeat 5] [--only cuda] [--arch 9.0a] [--sglang DIR] [--keep DIR]
 

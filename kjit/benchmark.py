@@ -1,4 +1,4 @@
-"""How long does a call take? `run_benchmark` answers, for one function; `main` runs a benchmark file as a script.
+"""What benchmark files import: `run_benchmark` times one function, `main` runs a benchmark file as a script.
 
 A GPU is timed through CUDA graphs (`triton.testing.do_bench_cudagraph`), so that what is measured is the kernel and not
 Python; a CPU through `torch.utils.benchmark`, with as many threads as PyTorch uses. Both repeat until the median is

@@ -1,6 +1,6 @@
-"""Is everything here that kjit needs, and does it fit together?
+"""Checks of this machine: whether everything that kjit needs is there, and fits together.
 
-Each check looks at one thing as a build would find it, and ends in a state: `ok`, `problem` (with how to mend it), or
+Each check looks at one thing as a build would find it, and ends in a state: `ok`, `problem` (with how to fix it), or
 `absent` for what is optional: no GPU and no CUDA is a state of a machine and not a mistake. A check never imports what
 it looks at, as a broken torch must not hide the rest, and a check that fails in a way that nobody thought of is a
 problem of its own and does not end the others.
@@ -48,14 +48,14 @@ class Check:
     """What was found out about one thing.
 
     Attributes:
-        detail: what was found, or what is wrong. mend: what to do about it.
+        detail: what was found, or what is wrong. fix: what to do about it.
         needed: without it nothing is built even for the CPU, so that a problem here is one of kjit as a whole.
     """
 
     name: str
     state: State
     detail: str
-    mend: str | None = None
+    fix: str | None = None
     needed: bool = False
 
 
@@ -65,7 +65,7 @@ class _Finding:
 
     detail: str
     state: State = "ok"
-    mend: str | None = None
+    fix: str | None = None
 
 
 def examine() -> list[Check]:
@@ -102,7 +102,7 @@ def _run(name: str, check: Callable[[], _Finding], *, needed: bool) -> Check:
         return Check(name, "problem", error.message, error.hint, needed)
     except Exception as error:  # noqa: BLE001 (a doctor must outlive every illness)
         return Check(name, "problem", f"cannot be checked: {type(error).__name__}: {error}", None, needed)
-    return Check(name, finding.state, finding.detail, finding.mend, needed)
+    return Check(name, finding.state, finding.detail, finding.fix, needed)
 
 
 def _kjit() -> _Finding:

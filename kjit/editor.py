@@ -1,4 +1,4 @@
-"""What does an editor (clangd) have to know, to understand the kernels as the compilers do?
+"""Settings for an editor (clangd) to read kernels as the compilers do.
 
 clangd reads `.clangd` in the project's root. It is made of fragments, of which the later ones are for some files only:
 CUDA is asked for in `.cuh` and `.cu` alone, since `-xcuda` for everything would make C++ files CUDA. The flags are not

@@ -1,4 +1,4 @@
-"""Which environment variables does kjit read, and what do they mean?
+"""The environment variables that kjit reads, and their meaning.
 
 They are all read here, at the moment of the call and never at import, so that a test or a notebook may set one at any
 time; but `KJIT_RECORD` when an op is defined, so that no call has to ask. An empty value counts as unset, which is how

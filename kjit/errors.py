@@ -1,4 +1,4 @@
-"""What kjit raises: one plain sentence and, where there is one, what to do about it.
+"""kjit's exceptions: one plain sentence and, where possible, a hint.
 
 The command line prints `message` and `hint` and exits with `exit_code`; a Python caller sees both in `str(error)`.
 """

@@ -1,4 +1,4 @@
-"""What does git say of a folder?"""
+"""Git's answers about a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What did the kernels of an op become, and what did a change do to them?
+"""Machine code of an op's kernels, and how a change affects it.
 
 An op is built once more with `-lineinfo`, and with PTX where that is asked for: that is an artifact of its own in the
 cache, with the same instructions. It needs nvcc and no GPU.
@@ -183,7 +183,7 @@ def _text_of(place: Place) -> str:
 
 
 def ptx_listing(text: str, sources: Sequence[str]) -> Iterator[str]:
-    """PTX as cuobjdump prints it, with lines of the sources in the place of `.loc`, and kernels as C++ names them."""
+    """PTX as cuobjdump prints it, with lines of the sources in place of `.loc`, and kernels as C++ names them."""
     files = {int(number): path for number, path in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', text, re.MULTILINE)}
     at: Place | None = None
     chain: list[Place] = []

@@ -1,4 +1,4 @@
-"""Which ops does a project have, and what is built of each?
+"""The ops of a project, and which of their variants are built.
 
 A wrapper is asked what it declares (without torch, where it can be imported without), and what `kjit new` has written
 at its top is read. What is built is looked up for the CPU, for the GPUs of this machine, and for each target that the

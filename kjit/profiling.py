@@ -1,4 +1,4 @@
-"""What holds a kernel up? One call of an op's benchmark under Nsight Compute, and in some lines what it has counted.
+"""What limits a kernel: one call of an op's benchmark under Nsight Compute, and its counters in a few lines.
 
 The benchmark runs as in `kjit bench`, with the inputs of one of its points, but calls the op twice: to warm up, and
 while the profiler looks (`--profile-from-start off`). Of the many counters, those are read that decide: which of

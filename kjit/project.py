@@ -1,4 +1,4 @@
-"""Where are a user's files? `pyproject.toml` says, in `[tool.kjit]`, and every key has a default.
+"""The files of a user's project: `pyproject.toml` names them in `[tool.kjit]`, and every key has a default.
 
 The project is the nearest folder, from the start upwards, whose `pyproject.toml` has a `[tool.kjit]` table; where none
 has one, the nearest with a `pyproject.toml` at all, with the defaults. So kjit works in an existing project without a
@@ -412,7 +412,7 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
         line = re.search(r"\(at line (\d+), column \d+\)", str(error))
         where = f"{path}:{line[1]}" if line else str(path)
         reason = re.sub(r"\s*\(at [^)]*\)$", "", str(error)).rstrip(".")
-        raise UsageError(f"{where}: this is not valid TOML: {reason}.", hint="mend that line and try again") from None
+        raise UsageError(f"{where}: this is not valid TOML: {reason}.", hint="fix that line and try again") from None
 
 
 def _kjit_table(document: dict[str, Any]) -> Any:

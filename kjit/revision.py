@@ -1,4 +1,4 @@
-"""The project as it was: the files of a revision in git, in a folder of their own, and what its wrappers declared then.
+"""The project as of a git revision: its files, in a folder of their own, and what its wrappers declared.
 
 `git archive` writes the files, so that the working tree, the index and the list of worktrees stay as they are. What
 they declare another process is asked, as Python has one module of a name.
@@ -51,7 +51,7 @@ class Revision:
     project: Project
 
     def bring(self, folders: Sequence[Path], project: Project) -> None:
-        """Put the files of `folders` of `project`, as they are today, in the place of those of then."""
+        """Put the files of `folders` of `project`, as they are today, in place of those of then."""
         for folder in folders:
             target = self.project.root / folder.relative_to(project.root)
             if folder.is_dir():

@@ -1,4 +1,4 @@
-"""Which mistakes do the tests of ops show under a sanitizer, and where are they?
+"""Mistakes that the tests of ops show under a sanitizer, and their places.
 
 On a GPU the tests run under compute-sanitizer, once for each of its tools; without one, in the simulator that looks at
 every access. Both print a report for each thread, often thousands for one mistake. They are folded here: what is wrong,

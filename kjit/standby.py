@@ -1,4 +1,4 @@
-"""A process on standby: it has imported what takes long, and does each job in a copy of itself.
+"""A process on standby, with slow imports done, that runs each job in a fork.
 
 To import torch takes longer than to compile a kernel and to test it. So `kjit watch` starts one process that imports
 torch and pytest and waits, and that forks for every job: the copy imports the project's files as they are now, and is
@@ -105,7 +105,7 @@ def _in_a_copy(function: Callable[[Any], Any], request: object) -> dict[str, Any
             status = 0
         except KjitError as error:
             sys.stderr.write(f"error: {error}\n")
-        except BaseException:  # noqa: BLE001 (a copy may not go on in the place of the original)
+        except BaseException:  # noqa: BLE001 (a copy may not go on in place of the original)
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(status)

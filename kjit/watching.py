@@ -1,4 +1,4 @@
-"""Which ops does a change concern, and which files count as one?
+"""The ops that a change affects, and the files that count as one.
 
 A file that carries an op's name is that op's. Any other source or header of the project may be in every op, and what is
 really concerned shows when they are looked up: the artifacts that serve an op are others than before. So a change of a

@@ -94,7 +94,7 @@ def test_no_cuda_is_absent_and_no_problem(monkeypatch: pytest.MonkeyPatch, tmp_p
     hide_cuda(monkeypatch, tmp_path)
     found = check("CUDA")
     assert (found.state, found.needed) == ("absent", False)
-    assert "kjit[cu13]" in str(found.mend)
+    assert "kjit[cu13]" in str(found.fix)
 
 
 def test_a_cuda_home_without_nvcc_is_a_problem_and_the_cpu_is_fit(
@@ -110,7 +110,7 @@ def test_the_simulator_needs_headers_and_no_compiler(monkeypatch: pytest.MonkeyP
     hide_cuda(monkeypatch, tmp_path)
     monkeypatch.setattr(cuda_module, "header_homes", list)
     found = check("simulator")
-    assert (found.state, "kjit[sim]" in str(found.mend)) == ("absent", True)
+    assert (found.state, "kjit[sim]" in str(found.fix)) == ("absent", True)
     include = tmp_path / "none" / "include"
     for name in ("cuda_runtime.h", *cuda_module.SIMULATED_HEADERS):
         (include / name).parent.mkdir(parents=True, exist_ok=True)
@@ -221,7 +221,7 @@ def test_a_ninja_that_is_too_old_is_a_problem(
     assert found.state == state
     if state == "problem":
         assert found.detail == f"'{program}' says that its version is '{says}', and kjit needs 1.7 or newer."
-        assert f"before '{tmp_path}' in PATH" in str(found.mend)
+        assert f"before '{tmp_path}' in PATH" in str(found.fix)
     else:
         assert found.detail == f"{says} ({program})"
 
@@ -263,7 +263,7 @@ class TestCache:
     def test_one_that_others_may_write_to_is_a_problem(self, machine: Path) -> None:
         machine.chmod(0o777)
         found = check("cache")
-        assert (found.state, "chmod -R go-w" in str(found.mend)) == ("problem", True)
+        assert (found.state, "chmod -R go-w" in str(found.fix)) == ("problem", True)
 
     def test_one_below_a_file_is_a_problem(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
@@ -281,7 +281,7 @@ class TestCache:
         found = check("cache")
         assert (found.state, found.needed) == ("problem", True)
         assert found.detail.startswith(f"'{machine}' is on a disk that is mounted noexec")
-        assert "set KJIT_CACHE_DIR" in str(found.mend)
+        assert "set KJIT_CACHE_DIR" in str(found.fix)
 
     def test_noexec_is_told_by_the_flags_of_the_mount(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         status = SimpleNamespace(f_flag=os.ST_NOSUID | os.ST_NOEXEC)
@@ -305,7 +305,7 @@ class TestCommand:
         monkeypatch.setenv("CXX", "ccache g++")
         done = CliRunner().invoke(app, ["doctor"])
         assert done.exit_code == 1
-        assert "to mend it: name the compiler alone" in done.stdout
+        assert "to fix it: name the compiler alone" in done.stdout
 
 
 class TestSharedCache:
@@ -334,7 +334,7 @@ class TestSharedCache:
         found = check("shared cache")
         assert found.state == "problem"
         assert "may write to" in found.detail
-        assert "chmod -R go-w" in str(found.mend)
+        assert "chmod -R go-w" in str(found.fix)
 
 
 def test_a_tmpdir_that_cannot_be_written_is_named_with_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,8 +354,8 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
     assert found.detail.startswith(
         "'/.cache/kjit' cannot be written by this user (it has no home folder: HOME is not set)"
     )
-    assert found.mend is not None
-    assert found.mend.endswith("set KJIT_CACHE_DIR to a folder of your own")
+    assert found.fix is not None
+    assert found.fix.endswith("set KJIT_CACHE_DIR to a folder of your own")
 
 
 def test_the_limit_of_the_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,6 +367,6 @@ def test_a_python_without_headers_is_told_with_what_brings_them(monkeypatch: pyt
     assert check("Python.h").state == "ok"
     monkeypatch.setattr(doctor, "python_header", lambda: Path("/nowhere/Python.h"))
     found = check("Python.h")
-    assert (found.state, found.mend) == ("absent", "install python3-dev (python3-devel on Fedora)")
+    assert (found.state, found.fix) == ("absent", "install python3-dev (python3-devel on Fedora)")
     assert "/nowhere/Python.h" in found.detail
     assert is_fit(examine())

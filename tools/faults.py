@@ -1,4 +1,4 @@
-"""Does kjit ever load a wrong module, or hang, whatever happens to its cache and its processes?
+"""Fault injection: kjit never loads a wrong module and never hangs, whatever happens to its cache and processes.
 
     python tools/faults.py [--count N | --minutes M] [--seed S] [--only FAULT ...] [--nvrtc] [--json]
 

@@ -1,4 +1,4 @@
-"""Does kjit run on all that it declares? Each Python, with the lowest and with the latest of every dependency.
+"""The range of versions that kjit declares: each Python, with the lowest and the latest of every dependency.
 
     python tools/test_range.py                                    # every environment, one after the other
     python tools/test_range.py --list                             # what would be run

@@ -1,4 +1,4 @@
-"""Did the GPU slow itself down while something was measured?
+"""Detection of a GPU that slowed down during a measurement.
 
 The driver counts, for each reason, for how long it has held the clocks below what the load asked for. The difference of
 two readings misses nothing, where looking at the clocks now and then would. Read through NVML; where NVML or these

@@ -1,4 +1,4 @@
-"""Which benchmarks does a project have? The files `bench_*.py` of its benchmarks folder, each imported on its own.
+"""The benchmarks of a project: the files `bench_*.py` of its benchmarks folder, each imported on its own.
 
 A file that fails to import is a failure beside the others and hides none of them.
 """

@@ -1,4 +1,4 @@
-"""Is it slower than it was? A report is compared with an earlier one, and only what their samples show is a verdict.
+"""Comparison of a report with an earlier one: a verdict only where the samples support it.
 
 A sample is the time in one process (`kjit.bench.repeat`). From all pairs of a sample now and one of then follows the
 interval that the true ratio lies in, whatever the distribution of the times; a regression is an interval that is
@@ -7,7 +7,7 @@ entirely past what is allowed. With too few samples there is no such interval, a
 The machine may be slower than it was, too. So what a benchmark is held against (PyTorch) is the control: it is measured
 in the same processes, and a regression must show in the times relative to those of the control as well.
 
-Only the first provider of a benchmark is judged: the others are what it is compared with, and theirs to mend.
+Only the first provider of a benchmark is judged: the others are what it is compared with, and theirs to fix.
 """
 
 from __future__ import annotations

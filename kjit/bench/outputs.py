@@ -1,4 +1,4 @@
-"""Do the providers of a benchmark compute the same?"""
+"""Comparison of what the providers of a benchmark compute."""
 
 from __future__ import annotations
 

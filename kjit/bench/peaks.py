@@ -1,4 +1,4 @@
-"""What could this hardware do at best? The peaks that vendors publish, by the name that the driver gives.
+"""Peaks that vendors publish for their hardware, by the name that the driver reports.
 
 A GPU that is not in the table, and any CPU, has no peak here: nothing is estimated from clocks and bus widths. For
 those the bandwidth of a plain copy is measured in the same run instead (`kjit.bench.hardware`), and the report says so.

@@ -1,4 +1,4 @@
-"""How is a report shown? The same numbers as tables for people and as Markdown, JSON and CSV."""
+"""Reports: the same numbers as tables for people, and as Markdown, JSON and CSV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are benchmarks run? A `triton.testing.Mark` is unrolled into sweeps, and every point of a sweep is measured.
+"""Running benchmarks: a `triton.testing.Mark` is unrolled into sweeps, and every point of a sweep is measured.
 
 triton's own `Mark.run` does this too, but needs pandas and matplotlib, stops at the first provider that raises, and
 keeps only the numbers of its plot. Here a failure takes the place of a time, and the rest is measured.

@@ -1,4 +1,4 @@
-"""What helps against this error?
+"""Hints for known compiler errors.
 
 Compilers say what is wrong in terms of the language. Here is what somebody who knows kjit would add: the name that was
 meant, and what to do.
@@ -219,7 +219,7 @@ def _general(message: Message) -> str | None:
             "declare it as unsigned char and cast it, or give it a name for each type"
         )
     if re.match(r"undefined symbol\W+hwy::", text):
-        return "include <kjit/highway.h> in the place of Highway's own: it has what they want from Highway's library"
+        return "include <kjit/highway.h> in place of Highway's own: it has what they want from Highway's library"
     if any("static-global-template-stub" in note.text for note in message.notes):
         return (
             "add -static-global-template-stub=false to extra_cuda_cflags, or define the kernel in the unit that "

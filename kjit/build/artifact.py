@@ -1,4 +1,4 @@
-"""What is an artifact on disk, and is it whole?
+"""One artifact on disk: its record, and checks of its integrity.
 
 A folder with two files: the library, and `record.json`, which says what the library was built from, how large it is and
 its hash. The record is written beside its place and renamed, so that nobody ever reads half of one. Whatever is not as
@@ -326,7 +326,7 @@ def damage(artifact: Artifact, owners: tuple[int, ...], *, thorough: bool = Fals
 
 
 def write_record(folder: Path, record: Mapping[str, object]) -> None:
-    """Put a record into `folder`, in the place of one that may be there.
+    """Put a record into `folder`, in place of one that may be there.
 
     Raises:
         OSError: it cannot be written; what was there still is.

@@ -1,4 +1,4 @@
-"""What is raised for a build that failed?
+"""Exceptions for failed builds.
 
 Mostly what a compiler refused, as diagnostics.py shows it. But a tool whose disk is full, or that was taken away, did
 not refuse anything. A full disk is what a tool says it is. Where no tool says why it failed, the room that is left is

@@ -1,4 +1,4 @@
-"""How is a bundle written, and what becomes of what was in it before?
+"""Writing bundles, and adding to existing ones.
 
 A bundle is added to: a CI that builds one op after another ships all of them. What is built takes the place of what it
 serves as well as the old, for the same module and target, and everything else stays as it is, with the versions and the
@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from kjit.build import cpu, locks
+from kjit.build.anchors import PROJECT_FILES, Anchors, has_any
 from kjit.build.artifact import describe
 from kjit.build.folders import NO_SPACE
 from kjit.build.headers import Reads
-from kjit.build.key import PROJECT_FILES, Anchors, digest, digest_of, has_any
+from kjit.build.key import digest, digest_of
 from kjit.build.portable import differences_of_machines, glibc_of, numbers_of, this_machine
 from kjit.build.store import Artifact
 from kjit.errors import KjitError, UsageError

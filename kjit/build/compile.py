@@ -1,4 +1,4 @@
-"""How does one variant become a library?
+"""The build of one variant: from its sources to a library.
 
 The generated unit and a `build.ninja` are written into a staging folder, and ninja runs the compilers there. kjit
 writes the ninja file itself instead of calling `tvm_ffi.cpp.build`, because that (0.1.15) imports torch, takes the
@@ -40,6 +40,7 @@ from typing import Literal
 
 from kjit import env
 from kjit.build import diagnostics, machine, ptx, rewrite, two_halves, unbound
+from kjit.build.anchors import straight
 from kjit.build.build_errors import compile_error, disk_full, explain, failed_steps, files_of, leading_to
 from kjit.build.compilers import HOST_VARIABLE
 from kjit.build.cuda import INSTALL_CUDA
@@ -47,7 +48,7 @@ from kjit.build.diagnostics import KernelResources
 from kjit.build.failures import Refusal
 from kjit.build.flags import parse
 from kjit.build.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
-from kjit.build.key import digest, straight
+from kjit.build.key import digest
 from kjit.build.libraries import brought_in, files_named, linked_by, lists_what_it_links, resolve, sought_by
 from kjit.build.missing import asking, read_answer
 from kjit.build.nvrtc import OnlyNvccError

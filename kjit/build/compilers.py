@@ -1,4 +1,4 @@
-"""Which C++ compiler is this, and what can it do?
+"""C++ compilers: the search for one, and its capabilities.
 
 A compiler is run for its version and its abilities only when its file is new (memo.py). Its path, size and date stand
 for it in the key of every artifact, and those of the programs that it runs: the compiler proper, the assembler, the

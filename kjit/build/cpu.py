@@ -1,4 +1,4 @@
-"""Which instructions does this CPU have, and on which other CPUs would a library run?
+"""Instruction sets of this CPU, and the CPUs that a library runs on.
 
 `-march=native` ties a library to CPUs with all of this one's instructions. What is shipped is therefore built for
 levels: sets of instructions that generations of CPUs have in common, each with a name that compilers know. On loading,

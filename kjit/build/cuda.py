@@ -1,4 +1,4 @@
-"""Which CUDA toolkit compiles, and is it whole? And where no toolkit is needed: where are CUDA's headers?
+"""CUDA toolkits: the search for one, a check that it is complete, and CUDA's headers where no toolkit is needed.
 
 The first of: `KJIT_CUDA_HOME`, `CUDA_HOME`, the compiler from PyPI's wheels in this Python environment, nvcc on PATH,
 `/usr/local/cuda`. The first that is there is used; one that is named by a variable or installed in the environment and

@@ -1,4 +1,4 @@
-"""Where are the tools of CUDA besides its compiler, and what do they say?
+"""CUDA's tools other than its compiler, and their output.
 
 They are looked for where nvcc is: `KJIT_CUDA_HOME`, `CUDA_HOME`, the wheels from PyPI, `PATH`, the toolkit that
 compiles, `/usr/local/cuda`. The disassembler lies in triton's wheel, too, which is always there; the profiler in

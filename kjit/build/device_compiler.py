@@ -1,4 +1,4 @@
-"""How does NVRTC compile the device half of a unit?
+"""The compile of a unit's device half by NVRTC.
 
 The build runs `main` of this file as a program:
 

@@ -1,4 +1,4 @@
-"""What is shown of what the compilers said?
+"""Compiler output as readable errors, warnings and resource usage.
 
 Errors in the op's own files come first. An error inside somebody else's header that an own line led to is shown at that
 line. Each is its place, its sentence, the line with a caret, and in one line the template instantiations that led

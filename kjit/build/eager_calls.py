@@ -1,4 +1,4 @@
-"""The C++ that runs eager calls, where it is compiled: `kjit.runtime.native` says what it is and who looks for it.
+"""The build of the C++ code that runs eager calls; `kjit.runtime.native` explains it and loads it.
 
 `kjit build` compiles it ahead of use, and `kjit build --out` puts what fits the torch and the Python of then into the
 bundle.

@@ -1,4 +1,4 @@
-"""Which builds failed before, and would fail again?
+"""Failed builds that would fail again.
 
     <cache>/v1/failures/<key1>.json
 

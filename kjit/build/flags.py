@@ -1,4 +1,4 @@
-"""What do the flags say that somebody wrote for a compiler: which folders and files do they name?
+"""The files and folders that compiler flags name.
 
 This is the one place that knows how g++, clang and nvcc spell their options: a value in the same word (`-I/include`),
 in the next one (`-I /include`) or after a `=` (`--include-directory=/include`), several values with commas between them

@@ -1,4 +1,4 @@
-"""Which folders may a cache be, and what is in them?
+"""Folders that may be a cache, and their contents.
 
 Whoever can write into a cache decides which code is loaded, so it must be its owner alone. Links in a cache are not
 followed: what kjit lists, counts and deletes is what it made.
@@ -63,7 +63,7 @@ def refuse_unsafe(folder: Path | str, *, follow: bool, root: Path | None = None)
         root: the cache that it is a part of; by default it is one itself.
 
     Raises:
-        CacheError: it may not be used as a cache, or a part of one; the hint mends all of the cache.
+        CacheError: it may not be used as a cache, or a part of one; the hint fixes all of the cache.
     """
     try:
         status = os.stat(folder, follow_symlinks=follow)

@@ -1,4 +1,4 @@
-"""How does a preprocessed CUDA unit become its device half for NVRTC, and its host half for a C++ compiler?
+"""The device half (for NVRTC) and the host half (for a C++ compiler) of a preprocessed CUDA unit.
 
 nvcc does the same with programs of its own: each half sees the whole unit, and takes from it what is its own. The
 preprocessor's line markers go on saying which line is where, so that errors name the user's lines.
@@ -283,7 +283,7 @@ def _behind_initializers(unit: str, position: int) -> int:
 
 
 def _launches(unit: str) -> str:
-    """`unit` with calls in the place of launches in angle brackets."""
+    """`unit` with calls in place of launches in angle brackets."""
     pieces = []
     start = 0
     while (match := _LAUNCH.search(unit, start)) is not None:

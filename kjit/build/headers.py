@@ -1,4 +1,4 @@
-"""Are the headers that the compiler read still the ones that are there?
+"""Changes in the headers that a compiler has read.
 
 What a compile read is known only after it, so it is written into the artifact's record and compared on every lookup:
 first by what one `stat` tells (size, inode, date of change), and by content where that differs. A header that was
@@ -42,7 +42,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from kjit.build.key import Anchors, FileState, digest_of
+from kjit.build.anchors import Anchors
+from kjit.build.key import FileState, digest_of
 from kjit.runtime.recall import YOUNG as YOUNG
 from kjit.runtime.recall import aged, dated
 from kjit.runtime.recall import telling as telling

@@ -1,4 +1,4 @@
-"""Which names in sources may mean a file that was not read, because it was not there?
+"""Names in sources that may refer to a file which did not exist during the compile.
 
 `__has_include` asks for one that may come later. A name with `../` leaves the folders that are searched, and may mean
 another file once there is one. Both are read off the text, in the widest sense: a needless compile is better than a

@@ -1,4 +1,4 @@
-"""How do the two halves of a unit come together: which kernel is meant by an undefined symbol of the host half?
+"""The object that joins the two halves of a unit: a kernel for each undefined symbol of the host half.
 
 The build runs `main` of this file as a program:
 

@@ -1,4 +1,4 @@
-"""Which files do flags bring into a library besides its sources: static libraries, scripts, files of options?
+"""Files that flags add to a library besides its sources: static libraries, scripts, files of options.
 
 Depfiles of compilers leave them out. A linker lists what it read where it knows how to; what its flags say is known
 in any case. Where it looks for a library is recorded too, because one may appear that comes before the one it found.
@@ -44,7 +44,7 @@ _ELF_TYPE_AT = 16  # in a file's head; 3 is a shared object
 
 def files_named(flags: Sequence[str], dialect: Dialect = "c++") -> tuple[str, ...]:
     """The files that flags name (`@options.txt`, `-fprofile-use=FILE`, `-Wl,-T,FILE`), and the programs that they put
-    in the place of the compiler's own (`-B`, `-fuse-ld`): depfiles leave them out."""
+    in place of the compiler's own (`-B`, `-fuse-ld`): depfiles leave them out."""
     return tuple(filter(os.path.isfile, (*absolute_paths(flags, dialect), *_programs_named(flags, dialect))))
 
 

@@ -1,4 +1,4 @@
-"""How large may the cache get, and what goes when it gets larger?
+"""The size limit of the cache, and what is removed first.
 
 What was not used for longest goes, after something was added, until there is some air below `KJIT_CACHE_MAX_SIZE`. To
 count ten thousand artifacts each time would take longer than many a compile, so there is a running sum: a file to which
@@ -27,11 +27,14 @@ from typing import TYPE_CHECKING
 
 from kjit import env
 from kjit.build import locks
-from kjit.build.artifact import Artifact
+from kjit.build.artifact import RECORD, Artifact
 from kjit.errors import CacheError
 
 if TYPE_CHECKING:
     from kjit.build.store import Entry, Store
+
+COUNT = "size"
+"""The file of the running sum, in the folder of the layout."""
 
 _SPARED_S = 3600.0
 _AFTERWARDS = 0.9
@@ -48,7 +51,7 @@ def make_room(store: Store, count: Path, added: Artifact) -> None:
     """
     limit = env.cache_max_size()
     try:
-        total = _add(count, added.size + os.path.getsize(added.folder / "record.json"))
+        total = _add(count, added.size + os.path.getsize(added.folder / RECORD))
         if limit is not None and (total is None or total > limit):
             for _ in range(_ATTEMPTS):
                 if not _reduce(store, count, limit, added.folder):

@@ -1,4 +1,4 @@
-"""How do processes wait for each other, with no lock left behind by one that died?
+"""Locks between processes, which a process that dies does not leave behind.
 
 With `flock` on files that stay open: the kernel releases such a lock however its holder ends. The file itself stays,
 and whoever removes it first takes its lock; so a lock counts only while its file still is the one at the path.

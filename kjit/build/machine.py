@@ -1,4 +1,4 @@
-"""How much of this machine may this process use? Of its cores and its memory, in containers too."""
+"""The cores and the memory that this process may use, in containers too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What did a kernel become? Its instructions, where in the sources they come from, and how wide it loads and stores.
+"""Machine code of kernels: instructions, their places in the sources, and the widths of loads and stores.
 
 The code in a library is taken out with cuobjdump and read with nvdisasm; lines of sources are known where it was
 compiled with `-lineinfo`, which changes no instruction. An instruction that was inlined has a chain of places: the

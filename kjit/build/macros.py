@@ -1,4 +1,4 @@
-"""Which macros lead to a word that matters, through however many other macros?
+"""Macros that expand to a given word, directly or through other macros.
 
 Read off the text of all files that a compiler read, in the widest sense: a macro that is defined twice, or in a branch
 that is not taken, counts with each of its definitions. What puts a word together by `##` is seen where a piece of it

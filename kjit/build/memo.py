@@ -1,4 +1,4 @@
-"""What was learned about a program by running it, so that it need not be run again?
+"""What compilers reported about themselves, remembered until they change.
 
 Answers are kept with the program's size and modification time, in the process and in `<cache>/v1/compilers.json`: a
 later process learns all of them from one `stat`. The trade-off: a driver that stays byte for byte the same while the
@@ -19,7 +19,7 @@ from pathlib import Path
 from kjit import env
 from kjit.build import looks
 from kjit.build.folders import make_private, read_own
-from kjit.runtime import recall
+from kjit.runtime import LAYOUT, recall
 from kjit.runtime.recall import Look
 
 _FORMAT = 1
@@ -133,7 +133,7 @@ class Memo:
 
 def open_memo() -> Memo:
     """The memo of the cache folder in use."""
-    return _open(env.cache_dir() / "v1" / "compilers.json")
+    return _open(env.cache_dir() / LAYOUT / "compilers.json")
 
 
 @lru_cache(maxsize=8)

@@ -1,4 +1,4 @@
-"""What did the compilers say: one value for each error and each warning.
+"""Compiler messages: one value for each error and each warning.
 
 Five tools speak here, in five forms: GCC and clang (`file:line:column: error:`), nvcc's own front end
 (`file(line): error:`, with the excerpt after its macros were expanded), ptxas, the assembler and the linker. Each is

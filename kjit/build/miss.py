@@ -1,5 +1,4 @@
-"""What is done for a module that is neither in a bundle nor recalled: its key is derived, the cache is asked by it, and
-what is not there is compiled.
+"""Requests that are neither in a bundle nor recalled: derive the key, look it up, compile on a miss.
 
 What is found or made is recorded (recall_writer.py), so that the next process need not come here.
 """

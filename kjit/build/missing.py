@@ -1,4 +1,4 @@
-"""What did a compiler read before it missed a header, and where would it have found that?
+"""Files read before a missing header, and the places where that header may appear.
 
 A compiler that misses a header ends there, without the list of what it read; nvcc does so at any error of the
 preprocessor. It is then run once more, only to read, and tells each header as it comes to it (`-H`) and the folders
@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from kjit.build.key import straight
+from kjit.build.anchors import straight
 
 _MISSED = re.compile(
     r"fatal error: (?:(?P<gcc>.+): No such file or directory|'(?P<clang>.+)' file not found)$", re.MULTILINE

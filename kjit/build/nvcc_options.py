@@ -1,4 +1,4 @@
-"""Which options has nvcc? Asked for the simulator, where no nvcc need be installed to refuse those that it has not.
+"""The options of nvcc, for the simulator: unknown ones are rejected where no nvcc is installed.
 
 Names are exact: those with one dash are others than those with two.
 """

@@ -1,4 +1,4 @@
-"""Where is NVRTC, and can it do what nvcc would do for this module?
+"""NVRTC: the search for it, and whether it can compile a given module.
 
 NVRTC is CUDA's compiler for device code as a library: part of a toolkit, of torch's CUDA wheels, and of the package
 `nvidia-cuda-nvrtc`. Where `KJIT_CUDA_COMPILER` asks for it, and where there is no nvcc, a CUDA unit is compiled in two

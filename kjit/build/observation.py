@@ -1,4 +1,4 @@
-"""Which files did a compile read, and did one of them change meanwhile?
+"""The files that a compile has read, and whether one of them changed during the compile.
 
 What the compiler lists is looked at right after it: what a record (headers.py) will be compared with, and which other
 files, there or not, could have made a difference. A header that was written while the compiler ran, or whose folder was
@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kjit.build.anchors import Anchors, straight
 from kjit.build.headers import (
     LOCAL_INCLUDE,
     PACKAGES_INCLUDE,
@@ -29,7 +30,7 @@ from kjit.build.headers import (
     watch,
 )
 from kjit.build.include_names import Names, names_in
-from kjit.build.key import Anchors, FileState, Key, straight
+from kjit.build.key import FileState, Key
 from kjit.build.macros import Definitions, definitions_in
 from kjit.build.own_place import own_places
 from kjit.build.system_headers import SystemFolders, searched_folders

@@ -1,4 +1,4 @@
-"""Does a module say in which folder its project lies, so that it is right there only?
+"""Modules that depend on the folder of their project, and are valid there only.
 
 Two copies of a project share what they are built to, as long as neither says where it is. Some do:
 
@@ -19,9 +19,10 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from kjit.build.anchors import has_any, straight
 from kjit.build.compilers import script_of
 from kjit.build.flags import expand, map_paths
-from kjit.build.key import Key, has_any, straight
+from kjit.build.key import Key
 from kjit.build.macros import Definitions, without_comments, words
 from kjit.build.toolchain import Toolchain
 

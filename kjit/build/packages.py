@@ -1,4 +1,4 @@
-"""Which package brings a header or a library that is not here?
+"""The packages that bring a missing header or library.
 
 CUDA's libraries are packages of their own, and the compiler from PyPI comes without them.
 """

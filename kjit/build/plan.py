@@ -1,4 +1,4 @@
-"""Which variants have to be built, and how are many of them built at once?
+"""Builds of many variants: what is stale, and how they share the machine.
 
 What there is to build is what a project's wrappers declare (`collect`), for what this machine has compilers for or is
 asked for (`choose_targets`).
@@ -443,7 +443,7 @@ def choose_targets(
             if needs_all:
                 others = sorted({each for spec in specs for each in spec.kinds} - {side})
                 instead = f"; `--target {others[0]}` leaves {kind} out" if others else ""
-                raise ToolchainError(error.message, hint=f"{error.hint or 'mend it'}{instead}") from None
+                raise ToolchainError(error.message, hint=f"{error.hint or 'fix it'}{instead}") from None
             missing = missing or error
             left_out.append(f"{kind} is left out ({', '.join(with_source)}): {error.message}")
             continue

@@ -1,4 +1,4 @@
-"""Does what was compiled on another machine run on this one?
+"""Whether a library compiled on another machine runs on this one.
 
 kjit and tvm-ffi fit when they are of the series that it was compiled with (0.1) and not older: within a series what was
 compiled goes on working. So does the C library when it is not older than the newest of its symbols that a library asks

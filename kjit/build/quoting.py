@@ -1,4 +1,4 @@
-"""How does a word arrive at a compiler as it was written?
+"""Quoting of words for compilers, shells and ninja.
 
 g++ and clang take every word as it is, but for a quote or a line break in the name of an include. nvcc does not: it
 splits values at commas, takes backslashes away, and hands what is left to a shell, mostly in double quotes, where `$`

@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kjit.build import limit
-from kjit.build.artifact import Artifact, Record, match
+from kjit.build.artifact import RECORD, Artifact, Record, match
 from kjit.build.flags import files_of_options
 from kjit.build.folders import make_private, scan
 from kjit.build.headers import YOUNG
 from kjit.build.key import Key
 from kjit.build.toolchain import Toolchain
 from kjit.errors import KjitError
-from kjit.runtime import STARTED_NS, own_users, read_file, recall, weakness
+from kjit.runtime import LAYOUT, STARTED_NS, own_users, read_file, recall, weakness
 from kjit.spec import Spec, Variant
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def remember(variant: Variant, store: Store, artifact: Artifact, *, name: str | 
         name: of the record, where it is not asked for by the variant's own words.
     """
     root = os.fspath(store.root)
-    if store.is_shared or not artifact.path.startswith(f"{root}/v1/"):
+    if store.is_shared or not artifact.path.startswith(f"{root}/{LAYOUT}/"):
         return
     try:
         if name is None:
@@ -81,9 +81,9 @@ def _record(variant: Variant, artifact: Artifact, root: str) -> tuple[Any, ...] 
     key = Key.of(variant, toolchain)
     if answers is None or _has_files_of_options(spec, toolchain):
         return None
-    content, _ = read_file(f"{artifact.path}/record.json", os.O_NOFOLLOW)
+    content, _ = read_file(f"{artifact.path}/{RECORD}", os.O_NOFOLLOW)
     found = match(artifact.path, key, own_users())
-    again, _ = read_file(f"{artifact.path}/record.json", os.O_NOFOLLOW)
+    again, _ = read_file(f"{artifact.path}/{RECORD}", os.O_NOFOLLOW)
     if isinstance(found, str) or found.is_outdated or content != again:
         return None
     said, where = found.record, key.anchors.absolute
@@ -98,7 +98,7 @@ def _record(variant: Variant, artifact: Artifact, root: str) -> tuple[Any, ...] 
     if any(row.ctime_ns == YOUNG for row in reads.folders) or any(look[-1] == YOUNG for look in dated):
         return None
     return (
-        os.path.relpath(artifact.path, f"{root}/v1"),
+        os.path.relpath(artifact.path, f"{root}/{LAYOUT}"),
         recall.summary_of(content),
         said["size"],
         said["crc32"],
@@ -127,13 +127,13 @@ def _is_own_code_known() -> bool:
 
 
 def _write(root: str, name: str, content: bytes) -> None:
-    folder = f"{root}/v1/{recall.FOLDER}"
+    folder = f"{root}/{LAYOUT}/{recall.FOLDER}"
     path = f"{folder}/{name}"
     with contextlib.suppress(OSError):
         if read_file(path, os.O_NOFOLLOW)[0] == content:
             return
     make_private(Path(folder))
-    for each in (os.stat(root), os.lstat(f"{root}/v1"), os.lstat(folder)):
+    for each in (os.stat(root), os.lstat(f"{root}/{LAYOUT}"), os.lstat(folder)):
         if weakness(each, own_users()) is not None:
             return  # who derives the key says so
     being_written = f"{path}.{secrets.token_hex(4)}"
@@ -146,7 +146,7 @@ def _write(root: str, name: str, content: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(being_written)
         raise
-    limit.note_added(Path(root, "v1", "size"), len(content))
+    limit.note_added(Path(root, LAYOUT, limit.COUNT), len(content))
     _keep_below(folder, MOST_RECORDS)
 
 
@@ -184,7 +184,7 @@ def sweep(root: str, *, every: bool = False) -> int:
         OSError: one may not be removed.
     """
     freed = 0
-    for entry in records_in(f"{root}/v1/{recall.FOLDER}"):
+    for entry in records_in(f"{root}/{LAYOUT}/{recall.FOLDER}"):
         try:
             if every or not _serves(root, entry):
                 size = entry.stat(follow_symlinks=False).st_size
@@ -198,7 +198,7 @@ def sweep(root: str, *, every: bool = False) -> int:
 def size(root: str) -> int:
     """How many bytes the records take."""
     total = 0
-    for entry in records_in(f"{root}/v1/{recall.FOLDER}"):
+    for entry in records_in(f"{root}/{LAYOUT}/{recall.FOLDER}"):
         with contextlib.suppress(OSError):
             total += entry.stat(follow_symlinks=False).st_size
     return total
@@ -211,4 +211,4 @@ def _serves(root: str, entry: os.DirEntry[str]) -> bool:
         record = recall.unsealed(content, entry.name)
     except (EOFError, TypeError, ValueError):
         return False
-    return record is not None and os.path.exists(f"{root}/v1/{record[0]}/record.json")
+    return record is not None and os.path.exists(f"{root}/{LAYOUT}/{record[0]}/{RECORD}")

@@ -1,8 +1,8 @@
-"""What is refused before anything is compiled, because no compiler would say it well, or at all?
+"""Requests rejected before anything is compiled, because no compiler would report them well, or at all.
 
 Flags that make a compiler do something else than kjit is there for (`-E`, `-o`), that only one of an op's targets could
 serve (`-rdc=true`: the simulator would), that contradict what is built (`-arch` of another GPU), or that are several in
-one string. And kernels in the place of functions: a call of theirs would launch nothing.
+one string. And kernels in place of functions: a call of theirs would launch nothing.
 
 Which spellings a flag has is known by flags.py; here is one table for each tool, with what to do instead.
 """

@@ -1,4 +1,4 @@
-"""What of CUDA's language can no macro express, and what can the simulator not run?
+"""CUDA syntax that no macro can express, and CUDA features that the simulator does not support.
 
 The build runs this file as a program between the preprocessor and the compiler of a simulated unit:
 
@@ -353,7 +353,7 @@ def _opening(code: list[_Token], index: int) -> int:
 
 
 def _refuse_if_called(code: list[_Token], index: int, text: str) -> None:
-    """Put a call in the place of the `asm` at `index` that the compiler refuses with `text` unless it is discarded."""
+    """Put a call in place of the `asm` at `index` that the compiler refuses with `text` unless it is discarded."""
     begin = index + 1
     while begin < len(code) and code[begin].kind == "name":
         begin += 1
@@ -384,7 +384,7 @@ def _assembly(code: list[_Token], index: int) -> str:
 
 
 def _rewrite_assembly(code: list[_Token], index: int, assembly: str) -> bool:
-    """Put calls in the place of the PTX at `index`; False where there is an instruction that has no stand-in."""
+    """Put calls in place of the PTX at `index`; False where there is an instruction that has no stand-in."""
     begin = index + 1
     while begin < len(code) and code[begin].kind == "name":
         begin += 1

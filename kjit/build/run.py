@@ -1,4 +1,4 @@
-"""How does a build run, and what ends it?
+"""Running a build, and ending it with all its children.
 
 A build is a tree of processes: ninja, a shell for each command, the compiler, and what that is made of (cc1plus, cicc,
 ptxas). ninja puts each command into a process group of its own, but nothing in the tree leaves the session that is made

@@ -1,4 +1,4 @@
-"""Where does a build work, and what becomes of what a killed one left behind?
+"""Folders for builds, and cleaning up after aborted builds.
 
     <staging>/<id>/         a build in progress
     <staging>/<id>.lock     held by whoever works there; it says on which machine

@@ -1,4 +1,4 @@
-"""Which artifacts can no source of today hit?
+"""Artifacts that no current source can hit.
 
 Of the artifacts of one project (and of kjit's own ops) those are stale that
 
@@ -24,9 +24,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import kjit
+from kjit.build.anchors import Anchors
 from kjit.build.artifact import DAMAGED, Artifact
 from kjit.build.headers import Reads
-from kjit.build.key import Anchors, FileState, source_key_of, tvm_ffi_version
+from kjit.build.key import FileState, source_key_of, tvm_ffi_version
 from kjit.build.memo import is_unchanged
 from kjit.build.store import Entry, Store
 from kjit.errors import UsageError

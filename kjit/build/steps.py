@@ -1,4 +1,4 @@
-"""What is one command of a build?"""
+"""One command of a build."""
 
 from __future__ import annotations
 

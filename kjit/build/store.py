@@ -1,4 +1,4 @@
-"""Where are artifacts on disk, and how do many processes share them without ever loading a wrong one?
+"""The artifact store: artifacts on disk, shared by many processes, none of which ever loads a wrong one.
 
     <cache>/v1/<target>/<op>/<key1>/<key2>/{<op>.so, record.json}
     <cache>/v1/locks/<key1>.lock         held while that key is built (locks.py)
@@ -54,6 +54,7 @@ from kjit.build.artifact import (
     write_record,
 )
 from kjit.build.artifact import Artifact as Artifact
+from kjit.build.differences import differences
 from kjit.build.failures import Refusal
 from kjit.build.folders import (
     NO_SPACE,
@@ -68,21 +69,19 @@ from kjit.build.folders import (
     weakness,
 )
 from kjit.build.headers import Reads
-from kjit.build.key import FORMAT, Key, differences
+from kjit.build.key import FORMAT, Key
 from kjit.build.toolchain import Toolchain
 from kjit.errors import CacheError
-from kjit.runtime import inline, recall
+from kjit.runtime import LAYOUT, inline, recall
 
 if TYPE_CHECKING:
     from kjit.build.observation import Start
 
-_VERSION = "v1"
 _LOCKS = "locks"
 _STAGING = "staging"
 _SUPPORT = "support"
 _FAILURES = "failures"
 _RECALLS = recall.FOLDER
-_COUNT = "size"
 _NO_TARGETS = (_LOCKS, _STAGING, _SUPPORT, _FAILURES, _RECALLS)
 _KEY = re.compile(r"[0-9a-f]{32}")
 _SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
@@ -152,7 +151,7 @@ class Store:
         self.root = root
         self.is_shared = is_shared
         self._asks_shared = asks_shared
-        self._v1 = root / _VERSION
+        self._v1 = root / LAYOUT
 
     @classmethod
     def open(cls, root: Path | None = None) -> Store:
@@ -409,7 +408,7 @@ class Store:
 
     def note_text(self, size: int) -> None:
         """Note that a text of so many bytes was added."""
-        limit.note_added(self._v1 / _COUNT, size)
+        limit.note_added(self._v1 / limit.COUNT, size)
 
     def forget_text(self, folder: str) -> None:
         """Remove the texts in one of their folders; who needs them writes them anew."""
@@ -433,7 +432,7 @@ class Store:
             raise _not_removed(self._v1 / _FAILURES, error) from None
 
     def _make_room(self, added: Artifact) -> None:
-        limit.make_room(self, self._v1 / _COUNT, added)
+        limit.make_room(self, self._v1 / limit.COUNT, added)
 
     def build_seconds(self, op: str) -> dict[tuple[str, str], float]:
         """How long the variants of `op` took to build, by target and label: of each the last build that is here."""

@@ -1,4 +1,4 @@
-"""The part of kjit's headers that is compiled once and not once for each op: where is it?
+"""The part of kjit's headers that is compiled once for all ops.
 
 Error messages and argument checks make up most of what the C++ compiler would optimise in a small op, and they are the
 same in each. So ops are compiled with `-DKJIT_PRECOMPILED`, which leaves only declarations, and linked with objects
@@ -31,6 +31,7 @@ from kjit import env
 from kjit.build.folders import close_to_others, make_private, read_own, refuse_unsafe
 from kjit.build.memo import Stamp, stamp
 from kjit.build.toolchain import COMPILER_ENVIRONMENT, Toolchain, kjit_include, tvm_ffi_include
+from kjit.runtime import LAYOUT
 
 _CSRC = Path(__file__).resolve().parent.parent / "csrc"
 
@@ -154,7 +155,7 @@ def _support_object(name: str, source: Path, flags: list[str], toolchain: Toolch
         environment,
     ]
     key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
-    return SupportObject(name, arguments, source, env.cache_dir() / "v1" / "support" / key)
+    return SupportObject(name, arguments, source, env.cache_dir() / LAYOUT / "support" / key)
 
 
 def _seal(content: bytes) -> bytes:

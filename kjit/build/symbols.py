@@ -1,4 +1,4 @@
-"""What is the name of this function, as a person would write it?"""
+"""Names of functions as people write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which headers come with a compiler, a toolkit or tvm-ffi?
+"""Headers that belong to a compiler, a toolkit or tvm-ffi.
 
 They come and go with versions that are part of every key, or like the C library's with the system, and so need not be
 compared on each load. All others are somebody's to edit or to exchange: the project's, and those of other packages,
@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from kjit.build.anchors import straight
 from kjit.build.flags import include_folders
-from kjit.build.key import Key, straight
+from kjit.build.key import Key
 from kjit.build.toolchain import Toolchain, kjit_include, tvm_ffi_include
 from kjit.spec import Spec
 

@@ -1,4 +1,4 @@
-"""Where is a source that was given as text?
+"""Sources given as text, as files in the cache.
 
 In a file of the cache that is called by its content, so that it is a source as any other from there on.
 """

@@ -1,4 +1,4 @@
-"""With which compilers, for which architecture and with which flags is a module built, and what identifies all that?
+"""Toolchains: the compilers, the architecture and the flags of a target, and their identity.
 
 This is the one file that chooses flags. Each of its neighbours answers one question: compilers.py (which C++ compiler),
 cuda.py (which CUDA toolkit), nvrtc.py (which NVRTC), cpu.py (which CPU), gpus.py (which GPUs),

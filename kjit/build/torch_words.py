@@ -1,4 +1,4 @@
-"""What is this word of PyTorch's C++ API, or of pybind11, called here?
+"""kjit's names for words of PyTorch's C++ API and of pybind11.
 
 Kernels that were written as extensions of torch bring its words with them. A compiler says that it does not know them;
 here is what says the same in kjit. docs/from-torch-extensions.md has the table for people.
@@ -94,7 +94,7 @@ _MEMBERS = (
         r"scalar_type|type|options|element_size|itemsize",
         (
             "x.dtype() is its DLDataType, host::dtype_bytes(x.dtype()) the "
-            f"size of an element; in the place of AT_DISPATCH, {_DTYPES}"
+            f"size of an element; in place of AT_DISPATCH, {_DTYPES}"
         ),
     ),
     (
@@ -140,7 +140,7 @@ def hint(text: str, code: str | None) -> str | None:
     """
     if (header := _HEADER.search(text)) is not None:
         return (
-            f"kjit compiles without torch's headers: in the place of <{header['name'] or header['edg']}> include "
+            f"kjit compiles without torch's headers: in place of <{header['name'] or header['edg']}> include "
             "<kjit/tensor.h>, and <kjit/launch.h> where CUDA kernels are launched"
         )
     if _NO_TEMPLATE.search(text) is not None and re.search(r"\bdata_ptr\s*<", code or "") is not None:

@@ -1,4 +1,4 @@
-"""How is a CUDA unit compiled in two halves, and which sources are left to nvcc?
+"""The compile of a CUDA unit in two halves, and the sources that are left to nvcc.
 
 Each half is preprocessed, cut (halves.py) and compiled, by NVRTC (device_compiler.py) or by the C++ compiler
 (host_compiler.py), and then they are joined (kernels_object.py). What nvcc had to compile once because NVRTC did not

@@ -1,4 +1,4 @@
-"""Which functions of a library are defined nowhere, where its flags allow that, and what runs when one is called?
+"""Undefined functions of a library, where its flags allow them, and what a call of one does.
 
 A linker that binds lazily leaves such a function to the first call, and the loader ends the process there. This is run
 as a program around a first link, which finds them, and writes a unit for the second one: for each function a jump to

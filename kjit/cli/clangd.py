@@ -1,4 +1,4 @@
-"""`kjit clangd`: make an editor understand the kernels."""
+"""`kjit clangd`: set up an editor for kernels."""
 
 from __future__ import annotations
 

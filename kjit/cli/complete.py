@@ -1,4 +1,4 @@
-"""What does a shell complete where an op is named?"""
+"""Shell completion for names of ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a command ask before it does what cannot be taken back?"""
+"""Confirmation before a command does what cannot be undone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kjit doctor`: is everything here that kjit needs?"""
+"""`kjit doctor`: check this machine for what kjit needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLOURS = {"ok": "green", "problem": "bold red", "absent": "yellow"}
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Check compilers, CUDA, GPUs, torch, tvm-ffi, ninja and the cache, and say how to mend what is wrong."""
+    """Check compilers, CUDA, GPUs, torch, tvm-ffi, ninja and the cache, and say how to fix what is wrong."""
     from kjit.doctor import examine, is_fit
 
     checks = examine()
@@ -27,8 +27,8 @@ def doctor(
         for check in checks:
             line = Text.assemble((f"{check.state:<9}", _COLOURS[check.state]), f"{check.name:<14}{check.detail}")
             console.out().print(line)
-            if check.mend is not None:
-                what = "to get it" if check.state == "absent" else "to mend it"
-                console.say(f"{'':<23}{what}: {check.mend}")
+            if check.fix is not None:
+                what = "to get it" if check.state == "absent" else "to fix it"
+                console.say(f"{'':<23}{what}: {check.fix}")
     if not is_fit(checks):
         raise typer.Exit(1)

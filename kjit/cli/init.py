@@ -1,4 +1,4 @@
-"""`kjit init`: a folder becomes a project."""
+"""`kjit init`: make a folder a project."""
 
 from __future__ import annotations
 

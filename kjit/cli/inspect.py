@@ -1,4 +1,4 @@
-"""`kjit inspect`: what the kernels of an op became, and what a change did to them."""
+"""`kjit inspect`: the machine code of an op's kernels, and how a change affects it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kjit mv`: an op gets another name."""
+"""`kjit mv`: rename an op."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def new(
         Path | None,
         typer.Option(
             "--from",
-            help="Take the kernel of this CUDA file, which stays as it is, in the place of a pattern's.",
+            help="Take the kernel of this CUDA file, which stays as it is, in place of a pattern's.",
             show_default=False,
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""`kjit profile`: what holds a kernel up."""
+"""`kjit profile`: what limits a kernel."""
 
 from __future__ import annotations
 

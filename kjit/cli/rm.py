@@ -1,4 +1,4 @@
-"""`kjit rm`: an op goes, with its files."""
+"""`kjit rm`: remove an op with its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do the commands write tables, sizes and times, and read times?"""
+"""Tables, sizes and times in the output of commands; times in their arguments."""
 
 from __future__ import annotations
 

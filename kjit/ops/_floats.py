@@ -1,4 +1,4 @@
-"""What the wrappers of ops on floating-point tensors have in common."""
+"""Shared parts of the wrappers of floating-point ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activations of feed-forward layers, whose gate and value lie side by side in a row."""
+"""Gated activations of feed-forward layers, with gate and value side by side in a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The look-up of words in a table."""
+"""Look-up of words in a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store of new keys and values into a paged cache."""
+"""Storing new keys and values in a paged cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of experts in a layer with a mixture of them."""
+"""Expert selection in a mixture-of-experts layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of the heads of q and k ahead of attention: RMSNorm of each head, rotary position embedding, or both.
+"""Heads of q and k before attention: RMSNorm of each head, rotary position embedding, or both.
 
 q and k change in place. They may be slices of one projection: elements of a head follow each other, tokens and heads
 have any stride that is a multiple of 16 bytes. All is computed in float32, and rounded once.

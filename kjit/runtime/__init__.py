@@ -1,5 +1,5 @@
-"""What a program that only runs kernels needs. Here is what is asked of a file before it is loaded: who could have
-changed it, and whether it is what was built; and what the CPU is that it would run on.
+"""What a program that only runs kernels needs. This file checks a library before it is loaded (who could have changed
+it, whether it is what was built), and describes the CPU.
 
 A hit imports this package and nothing of `kjit.build`, which builds on it. A process imports it before its first
 kernel runs, so its modules define plain classes, compile no regular expression and import what only an error needs
@@ -19,6 +19,9 @@ from typing import Any
 
 STARTED_NS = time.time_ns()
 """When this process imported kjit, before anything of `kjit.build`."""
+
+LAYOUT = "v1"
+"""The folder in a cache that everything compiled is in: its name says how."""
 
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 

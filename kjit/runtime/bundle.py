@@ -1,4 +1,4 @@
-"""Which library that was built ahead of use, and is shipped beside its wrapper, serves a variant here?
+"""Bundles: libraries built ahead of time, shipped beside a wrapper, and the one that serves a variant here.
 
     <package>/prebuilt/index.json
     <package>/prebuilt/<op>-<digest>.so
@@ -167,7 +167,7 @@ class _Bundle:
         modules = self._by_op.get(spec.name, [])
         for module in modules:
             if module["identity"].get("arguments") == list(spec.args):
-                from kjit.build.key import differences
+                from kjit.build.differences import differences
 
                 lines = differences({"module": module["identity"]}, {"module": identity})
                 return Refusal(self._folder, (*differs, *(lines or ["it was built from another description"])))
@@ -309,8 +309,8 @@ def _flags(words: tuple[str, ...], dialect: Literal["c++", "nvcc"]) -> tuple[lis
     understood = simple_flags(words)
     if understood is not None:
         return understood
+    from kjit.build.anchors import straight
     from kjit.build.flags import include_folders, without_folders
-    from kjit.build.key import straight
 
     return without_folders(words, dialect), [straight(folder) for folder in include_folders(words, dialect)]
 

@@ -1,4 +1,4 @@
-"""How does a wrapper describe its modules once, for loading and for `kjit build` alike?
+"""Declared ops: one description of a wrapper's modules, for loading and for `kjit build`.
 
 A declared op is a function from values to a `Spec`, together with the values that it is built for ahead of use. A call
 loads the module for the values given; `kjit build` goes through the declared ones. Both ask the same function, so they

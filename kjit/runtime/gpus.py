@@ -1,4 +1,4 @@
-"""Which GPUs does this process see?
+"""The GPUs that this process sees.
 
 NVML, the driver's management library, is asked through ctypes: it needs neither torch nor `nvidia-smi`, and it does
 not start CUDA in this process, so that a later `fork` (a DataLoader's workers) still works. Where torch has started

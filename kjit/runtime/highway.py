@@ -1,4 +1,4 @@
-"""Where are the headers of Google Highway, for kernels that are written with it?
+"""Where the headers of Google Highway are.
 
 To a build, they are headers like any others: a source includes them, and an op names their folder where compilers do
 not look by themselves. Only headers are used (kjit/highway.h says why), so that a file is all that has to be found.

@@ -1,4 +1,4 @@
-"""How does a text become a module?
+"""Modules from source texts.
 
 It is written to a file that is called by its content, in the cache folder, and from there on it is a source as any
 other: keys, hits, messages and debuggers need to know nothing about texts. The same text is the same file in every

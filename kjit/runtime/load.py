@@ -1,4 +1,4 @@
-"""The road from a request to a loaded module.
+"""From a request to a loaded module.
 
 Whoever asks says what and for which device; the device and `KJIT_SIM` decide for which target (`target_of`). Then the
 bundle beside the wrapper is asked, if there is one (bundle.py), then what is recalled of the cache (recall.py), and

@@ -1,5 +1,5 @@
-"""What compiled code does instead of Python: which of the functions that kjit generates the interpreter runs in C++,
-where that C++ is found, what C++ is told about the insides of torch, and what it says of arguments that it never gets.
+"""The parts of calls written in C++: the generated functions that run there, where that code is found, what it knows of
+torch's internals, and errors about arguments that cannot be passed.
 
 There are two kinds: an op's (`op_call.py`) and a declared module's (`declared.py`). Each is whole in Python. Every
 function of Python says how it is called (PEP 590), and what was compiled (`csrc/torch`) does for plain tensors what
@@ -52,6 +52,7 @@ from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 import kjit
+from kjit.runtime import LAYOUT
 
 if TYPE_CHECKING:
     import torch
@@ -270,7 +271,7 @@ def find() -> Native | None:
 
     try:
         folder = load.cache_folder()
-        if not os.path.exists(f"{folder}/v1/cpu/{NAME}") and not env.shared_cache_dirs():
+        if not os.path.exists(f"{folder}/{LAYOUT}/cpu/{NAME}") and not env.shared_cache_dirs():
             return None  # it was never built here, and nobody has to derive its key for that
         artifact = recall.find(request(folder), folder)
     except kjit.KjitError as error:

@@ -1,4 +1,4 @@
-"""How is a function called once per distinct arguments, by any number of threads, and under torch.compile?
+"""Functions called once per distinct arguments, from any number of threads, and under torch.compile.
 
 `functools.cache` comes close and is not enough: two threads may call twice, `f(1)` and `f(x=1)` are two entries, `1`
 and `True` are one, and Dynamo ignores it with a warning and traces into the function. Here the arguments are brought
@@ -72,7 +72,7 @@ def cache_once(fn: Callable[P, R]) -> CachedFunction[P, R]:
         named = {name: operator.index(arg) if type(arg) is int else arg for name, arg in kwargs.items()}
         return cast(R, getattr(results, slot_of(*constants, **named)))
 
-    # Dynamo traces this in the place of `once`. One that did not know the attribute would trace `once` and refuse
+    # Dynamo traces this in place of `once`. One that did not know the attribute would trace `once` and refuse
     # symbolic sizes only.
     once.__dict__["_torchdynamo_inline"] = traced
     once.__dict__["cache_clear"] = calls.clear

@@ -1,4 +1,4 @@
-"""How does a call of an op reach its kernel, and how much of PyTorch does it pass on the way?
+"""Calls of ops: the way to the kernel, and how much of PyTorch is on it.
 
 Which functions can be ops, and what each of their parameters is (`read_layout`), follows the rules in `torch_op.py`.
 The function that callers get is generated for its signature, because packing `*args` and `**kwargs` again would cost as

@@ -1,4 +1,4 @@
-"""Recalled answers: the library that served a request before, and what has to be true for it to serve it again.
+"""Recalls: libraries that served a request before, and the conditions for serving it again.
 
     <cache>/v1/recalls/<digest of the request>
 
@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import kjit
 from kjit import env
 from kjit.runtime import (
+    LAYOUT,
     cpu_identity,
     digest,
     own_users,
@@ -164,7 +165,7 @@ def library_in(folder: str) -> str:
 
 def _find(name: str, root: str) -> str | None:
     owners = own_users()
-    v1 = f"{root}/v1"
+    v1 = f"{root}/{LAYOUT}"
     if (
         weakness(os.stat(root), owners) is not None
         or weakness(os.lstat(v1), owners) is not None

@@ -1,4 +1,4 @@
-"""How is it known what wrappers declare, without the second that it takes to import torch?
+"""A stand-in for torch: reads what wrappers declare without the second that importing torch takes.
 
 To say what would be built takes the names of dtypes and, for annotations, `torch.Tensor`; a wrapper that `kjit new`
 writes asks torch for no more while it is imported. So these are there in place of torch (`torch_stand_in`), and who

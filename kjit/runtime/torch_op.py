@@ -1,4 +1,4 @@
-'''How does PyTorch see an op? As a plain Python function when it runs eagerly, as a `torch.library` op otherwise.
+'''Ops as PyTorch sees them: a plain Python function in eager mode, a `torch.library` op otherwise.
 
 A wrapper looks like this, whole:
 
@@ -472,7 +472,7 @@ def _fake_outputs(layout: OpLayout, outputs: Callable[..., object] | None, args:
 
 
 def _physical(layout: OpLayout, given: dict[str, Any]) -> dict[str, Any]:
-    """What is given to an op, with a copy in the place of each tensor that does not lie in memory as it is read.
+    """What is given to an op, with a copy in place of each tensor that does not lie in memory as it is read.
 
     Raises:
         KjitError: it would be written to, and has no memory.

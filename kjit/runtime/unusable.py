@@ -1,4 +1,4 @@
-"""Why can a kernel not use what it was given? Asked after a call has failed, so that a call that works pays nothing.
+"""Why a kernel cannot use an argument. Asked after a call has failed, so that a successful call pays nothing.
 
 PyTorch and tvm-ffi convert what is passed to a kernel. What they cannot convert is an error of theirs, often with
 thirty lines of PyTorch's own stack and without the argument's name.

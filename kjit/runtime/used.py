@@ -1,5 +1,5 @@
-"""The variants that a run asked for, as lines of a file (`KJIT_RECORD_VARIANTS`): the run writes it, and `kjit.warm`
-and `kjit build --from` read it.
+"""The variants that a run requested, as lines of a file (`KJIT_RECORD_VARIANTS`); read by `kjit.warm` and by
+`kjit build --from`.
 
 A variant of a declared op is written as the function that declares it and its values, which mean the same on another
 machine; any other as its `Spec` and the file that asked for it, which are where they were. One JSON object a line,

@@ -1,4 +1,4 @@
-"""How does an existing kernel become an op? Its function, a signature for it, and the call that hands it tensors.
+"""An op from an existing kernel: its function, a signature for it, and the call that passes it tensors.
 
 The file stays as it is: an op's own file includes it, checks the tensors and calls its host function or launches its
 kernel. What parameters of C++ do not say (which sizes a tensor has) is not made up: it is asked for, with the

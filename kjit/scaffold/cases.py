@@ -1,4 +1,4 @@
-"""With what do an op's test and benchmark call it: tensors of which shapes and dtypes, and how many bytes are moved?"""
+"""Arguments for an op's test and benchmark: shapes and dtypes of tensors, and the bytes moved."""
 
 from __future__ import annotations
 

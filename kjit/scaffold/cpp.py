@@ -1,4 +1,4 @@
-"""What does an op look like in C++?
+"""The C++ code of an op.
 
 A template should read like the file that it makes. So what takes thought (the C++ type of a number that meets elements
 of type T, the arguments of a call) is worked out here, and a template only places it. What is computed is in

@@ -1,4 +1,4 @@
-"""What does an op look like whose kernel its author writes? Checks and launch in C++, and the calls of its test.
+"""An op with its author's kernel: checks and launch in C++, and the calls of its test.
 
 No tensor is more to such a kernel than its signature says. So its parts are named: a parameter of the kernel for each
 tensor, each named dimension and each number, and in Python a size for each named dimension.

@@ -1,4 +1,4 @@
-"""What may a dtype be called, and what is it called in torch and in C++?
+"""Names of dtypes: accepted spellings, and the names in torch and in C++.
 
 People arrive with three vocabularies (C++ `fp16_t`, torch `float16`, short `fp16` or `half`) and should not have to
 learn which one is meant. The one table below is what `--dtypes` and the signature language read. It holds the dtypes

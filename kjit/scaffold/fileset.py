@@ -1,4 +1,4 @@
-"""How do several files reach the disk so that all of them are there, or none?
+"""Several files written to disk so that all of them are there, or none.
 
 They are put together in memory and checked first. Then every file is written next to its place under a temporary name
 (this is where a full disk or a missing permission shows, and nothing has changed yet), and only then renamed, which
@@ -166,14 +166,14 @@ class FileSet:
                 raise UsageError(
                     f"'{folder.relative_to(self.root)}' leads out of '{self.root}', to '{where}', by a symbolic link; "
                     "nothing was written.",
-                    hint="put a folder in the place of the link, or choose another place in [tool.kjit]",
+                    hint="put a folder in place of the link, or choose another place in [tool.kjit]",
                 )
         for file in self.files:
             if file.edits and file.path.is_symlink():
                 raise UsageError(
                     f"'{file.path.relative_to(self.root)}' is a symbolic link, and would be changed; "
                     "nothing was written.",
-                    hint="put the file in the place of the link",
+                    hint="put the file in place of the link",
                 )
 
     def _explain(self, error: OSError) -> KjitError:

@@ -1,4 +1,4 @@
-"""What helps against text that is no signature: the reason and the hint for a place in it.
+"""Reasons and hints for text that is no signature.
 
 A hint is a form that is read and says the same, or names the page for what the language cannot say. It never makes
 another op of the one that was meant: to leave the 128 of `D/128` out would be such a hint.
@@ -247,7 +247,7 @@ def _computed(text: str, column: int) -> str | None:
                 break
             whole = match["left"].isdecimal() and match["right"].isdecimal() and match["sign"] != "/"
             if math.isfinite(value):
-                return f"write {int(value) if whole and value < 2**53 else repr(value)} in the place of {match.group()}"
+                return f"write {int(value) if whole and value < 2**53 else repr(value)} in place of {match.group()}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What is a project, and how does a folder become one?
+"""Projects: what makes a folder one.
 
 A new folder gets everything: `pyproject.toml`, the package, folders for tests and benchmarks, `.gitignore` and `.clang-
 format`. A folder that is a Python project already keeps what it has. Only two tables may be added to its

@@ -1,4 +1,4 @@
-"""Where does a line of generated code break that is too long?
+"""Line breaks in generated code.
 
 The templates write every statement on one line, as none can know how long the names in it are. The formatters are tools
 of developers, and need not be installed; so a few rules break such lines as they would. A line that no rule fits stays

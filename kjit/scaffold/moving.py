@@ -1,4 +1,4 @@
-"""An op goes, or is called otherwise: which files does that concern, and what else names it?
+"""Removing and renaming ops: the files affected, and other mentions.
 
 The files of an op are those that `kjit new` would write: the wrapper, `csrc/<op>.*`, the test, the benchmark. Sources
 of other names may serve several ops and stay. Files and what is written into them change together or not at all

@@ -1,4 +1,4 @@
-"""Which names may an op and its parameters have?
+"""Valid names for ops and their parameters.
 
 One name becomes a Python module, function and parameter, a C++ struct, kernel and local variable, a test, a file and a
 torch op. So it must be an identifier everywhere, and must not hide anything that the generated code itself uses. A name

@@ -1,4 +1,4 @@
-"""What does `kjit new` write? The files of one op, put together in memory.
+"""What `kjit new` writes: the files of one op, put together in memory.
 
 Four or five files come from one signature: kernels, wrapper, test, benchmark. Nothing here touches the disk but to look
 what is there; `Scaffold.files.write()` is the one step that changes it.

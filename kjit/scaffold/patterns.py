@@ -1,4 +1,4 @@
-"""Which signatures can a pattern serve, what is each tensor in it, and what does it say to the others?
+"""Patterns: the signatures that each one serves, and the role of each tensor.
 
 The language says more than one pattern can turn into a kernel. A signature is never bent to fit: it is served as it
 stands, or refused with the reason, the parameter in question, and what to write instead or which pattern would do.

@@ -1,4 +1,4 @@
-"""What does an op look like in Python: its wrapper, and the reference that its test holds it against?"""
+"""The Python code of an op: its wrapper, and the reference in its test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a text means an op, and what does it become when the op is called otherwise?
+"""The words of a text that mean an op, and their new forms when it is renamed.
 
 Text is changed by what it is: a word of Python or C++, a string, a comment. Of words, only those that the op defines:
 its function, `_<op>` and `Test<Op>` in Python; in C++ its types, kernels and exports. So `torch.softmax`, a parameter

@@ -1,4 +1,4 @@
-"""How does a template become text?
+"""Templates rendered to text.
 
 Jinja, with everything undefined an error: a misspelt name in a template must not become a hole in someone's kernel. The
 few functions that templates may call wrap prose; everything else comes in the context. A statement that has become too

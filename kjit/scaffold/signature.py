@@ -1,4 +1,4 @@
-"""What does an op take and give? The signature language, read into a `Signature`.
+"""The signature language: an op's inputs and outputs, read into a `Signature`.
 
     x: T[B, D], weight: T[D], bias: Optional T[D] = None, eps: float = 1e-6, fast: const bool = True -> out: T[B, D]
 

@@ -1,4 +1,4 @@
-"""Which functions does a CUDA file define? Names, parameters and bodies, read without a compiler.
+"""The functions of a CUDA file: names, parameters and bodies, read without a compiler.
 
 Not a parser of C++: scopes, heads of functions and their parameters, which is what decides how a file can be called.
 Comments, strings and lines of the preprocessor are blanked first, so that columns and lines stay what they are.
@@ -108,7 +108,7 @@ def read_source(text: str) -> Source:
 
 
 def blanked(text: str) -> str:
-    """The text with spaces in the place of comments, strings and lines of the preprocessor."""
+    """The text with spaces in place of comments, strings and lines of the preprocessor."""
     return _BLANKED.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
 
 

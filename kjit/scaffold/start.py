@@ -1,4 +1,4 @@
-"""What does a new op compute, until its author puts their own math there?
+"""The computation of a new op, until its author replaces it.
 
 Something that uses every parameter, so that a test notices when one is lost; the same in C++ and in Python:
 

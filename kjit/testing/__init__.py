@@ -59,7 +59,7 @@ class UnwrittenError(Exception):
     """
 
     def __init__(self, op: str) -> None:
-        super().__init__(f"write what `{op}` computes, in plain PyTorch, in the place of this")
+        super().__init__(f"write what `{op}` computes, in plain PyTorch, in place of this")
 
 
 class Tolerances(TypedDict):

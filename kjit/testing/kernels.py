@@ -1,4 +1,4 @@
-"""What the author of a kernel counts on, held against what the compiler made of it; on a machine without a GPU."""
+"""Expectations of a kernel's author about its machine code, checked on a machine without a GPU."""
 
 from __future__ import annotations
 

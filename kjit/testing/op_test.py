@@ -626,7 +626,7 @@ def _get(inputs: Inputs, name: str) -> torch.Tensor:
 
 
 def _change(inputs: Inputs, name: str, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Have what a function makes of it in the place of a tensor."""
+    """Have what a function makes of it in place of a tensor."""
     argument, index = _place(name)
     changed = function(_get(inputs, name))
     if index is None:

@@ -1,4 +1,4 @@
-"""A plugin of pytest that writes down what happens: which test runs, which tensors an op was called with, what failed.
+"""A pytest plugin that records results: the running test, the tensors that ops were called with, failures.
 
 `kjit sanitize` runs tests with it: `-p kjit.testing.recorded --kjit-record FILE`. FILE gets a line of JSON for each
 event, as it happens: a run that is ended has written all that came before.

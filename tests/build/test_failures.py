@@ -170,7 +170,7 @@ class TestAgain:
         first, second = fail(variant, store), fail(variant, store)
         assert (len(compiles), second.message, second.is_repeated) == (1, first.message, True)
         assert "does not link" in first.message
-        mend_header(variant)
+        fix_header(variant)
         assert build(variant, store).state == "built"
 
     @pytest.mark.nvcc
@@ -185,11 +185,11 @@ class TestAgain:
         assert (len(compiles), second.message) == (1, first.message)
 
 
-def mend_header(variant: Variant) -> None:
+def fix_header(variant: Variant) -> None:
     header_of(variant).write_text("#define ANSWER 1\n")
 
 
-def mend_source(variant: Variant) -> None:
+def fix_source(variant: Variant) -> None:
     source = Path(variant.spec.cpp_files[0])
     source.write_text(source.read_text().replace("ANSWER", "1"))
 
@@ -206,11 +206,11 @@ def add_header_before(variant: Variant) -> None:
 
 
 class TestChanged:
-    @pytest.mark.parametrize("mend", [mend_header, mend_source])
-    def test_what_was_mended_is_built(self, store: Store, broken: Variant, mend: Callable[[Variant], None]) -> None:
+    @pytest.mark.parametrize("fix", [fix_header, fix_source])
+    def test_what_was_fixed_is_built(self, store: Store, broken: Variant, fix: Callable[[Variant], None]) -> None:
         fail(broken, store)
         fail(broken, store)
-        mend(broken)
+        fix(broken)
         assert build(broken, store).state == "built"
 
     @pytest.mark.parametrize("side", COMPILERS)
@@ -304,7 +304,7 @@ class TestNotRemembered:
         fail(broken, store)
         fail(broken, store)
         assert len(compiles) == 2
-        mend_header(broken)
+        fix_header(broken)
         assert build(broken, store).state == "built"
 
     def test_a_library_that_is_not_installed(

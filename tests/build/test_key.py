@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 import kjit
+from kjit.build import anchors
 from kjit.build import key as key_module
-from kjit.build.key import Anchors, Key, differences
+from kjit.build.anchors import Anchors
+from kjit.build.differences import differences
+from kjit.build.key import Key
 from kjit.build.toolchain import Toolchain
 from kjit.errors import UsageError
 from kjit.spec import Spec, Target, Variant
@@ -67,7 +70,7 @@ def test_a_source_of_kjit_has_the_same_key_in_another_installation(
         package = tmp_path / name / "kjit"
         (package / "csrc").mkdir(parents=True)
         (package / "csrc" / "op.cpp").write_text("int op;\n")
-        monkeypatch.setattr(key_module, "_installed", lambda package=package: (("kjit", str(package)),))
+        monkeypatch.setattr(anchors, "_installed", lambda package=package: (("kjit", str(package)),))
         spec = Spec("op", cpp_files=[package / "csrc" / "op.cpp"])
         keys.append(Anchors.of(spec).written(spec.cpp_files[0]))
     assert keys == ["{kjit}/csrc/op.cpp"] * 2

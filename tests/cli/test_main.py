@@ -243,7 +243,7 @@ def test_the_shell_completes_the_ops_of_the_project(command: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("error", "status", "shown"),
     [
-        (KjitError("it broke.", hint="mend it"), 1, "error: it broke.\nhint: mend it\n"),
+        (KjitError("it broke.", hint="fix it"), 1, "error: it broke.\nhint: fix it\n"),
         (KjitError("it broke."), 1, "error: it broke.\n"),
         (UsageError("not like this."), 2, "error: not like this.\n"),
         (CompileError("scale.cuh:3: no [bold] here", log="", command=""), 1, "error: scale.cuh:3: no [bold] here\n"),

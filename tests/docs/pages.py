@@ -1,4 +1,4 @@
-"""How is a page of the documentation read, and how are its blocks carried out?
+"""Pages of the documentation: reading them, and running their blocks.
 
 A page is run from top to bottom in a folder of its own, as a reader would type it. The language of a fenced block says
 what is done with it:

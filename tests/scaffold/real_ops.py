@@ -15,8 +15,8 @@ class RealOp:
 
     Args:
         op: what is scaffolded.
-        kernel: in the place of the kernel's body, for one of pattern custom.
-        reference: in the place of what `reference` returns, or raises.
+        kernel: in place of the kernel's body, for one of pattern custom.
+        reference: in place of what `reference` returns, or raises.
         edits: texts of the kernel's file that are replaced, each with another.
         inputs: the same of the test: arguments that random numbers cannot be.
     """

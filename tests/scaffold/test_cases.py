@@ -89,7 +89,7 @@ def test_an_op_with_small_sizes_is_tested_around_every_length(tmp_path: Path, op
 
 @pytest.mark.parametrize("op", [*OPS, *RARE], ids=lambda op: op.name)
 def test_the_end_of_a_large_result_is_what_the_ends_of_large_inputs_give(tmp_path: Path, op: Op) -> None:
-    """The test of 2**31 elements, with 2**20, on the CPU, and with the reference in the place of the op."""
+    """The test of 2**31 elements, with 2**20, on the CPU, and with the reference in place of the op."""
     text = generated_test(tmp_path, op).replace("2**31", "2**20")
     attributes = attributes_in(text)
     fixed = ("square", "square_min", "number", "pick_row", "pick_one", "square_matrix")

@@ -119,9 +119,9 @@ LONG = "a_name_with_letters_up_to_28"
         ("x: T[N], T[...] -> out: T[N]", "T[...]", "the name of a parameter", "x2: T[...]"),
         ("-> out: T[N]", "out", "takes nothing", "for example: x: T[N] -> out: T[N]"),
         ("-> x: T[B, D]", "x", "takes nothing", "for example: x2: T[B, D] -> x: T[B, D]"),
-        ("x: T[N], s: float = 1/3 -> out: T[N]", "/", "no meaning", "write 0.3333333333333333 in the place of 1/3"),
-        ("x: T[N], s: float = -2.5e-1 * 3 -> out: T[N]", "* 3", "no meaning", "write 0.75 in the place of 2.5e-1 * 3"),
-        ("x: T[N], n: int = 2**10 -> out: T[N]", "**10", "no meaning", "write 1024 in the place of "),
+        ("x: T[N], s: float = 1/3 -> out: T[N]", "/", "no meaning", "write 0.3333333333333333 in place of 1/3"),
+        ("x: T[N], s: float = -2.5e-1 * 3 -> out: T[N]", "* 3", "no meaning", "write 0.75 in place of 2.5e-1 * 3"),
+        ("x: T[N], n: int = 2**10 -> out: T[N]", "**10", "no meaning", "write 1024 in place of "),
         ('x: T[N], m: "sum" -> out: T[N]', "m:", "no choice but one", 'm: "sum" | "other"'),
         ('x: T[N], m: "sum" | "for" -> out: T[N]', '"for"', "one of an enum in C++", "no keyword"),
         ('x: T[N], m: "a" | "b" = "c" -> out: T[N]', '"c"', "none of the choices", 'm: "a" | "b" = "a"'),
@@ -400,7 +400,7 @@ OFFER = re.compile(
 
 
 def followed(text: str, error: SignatureError) -> Signature:
-    """What the signature is with the first form that the hint offers in the place of the part with the caret."""
+    """What the signature is with the first form that the hint offers in place of the part with the caret."""
     parts = re.split(r"(, (?![^\[]*\])| -> )", text)
     starts = [sum(map(len, parts[:number])) for number in range(len(parts))]
     at = max(number for number, start in enumerate(starts[::2]) if start <= error.column) * 2

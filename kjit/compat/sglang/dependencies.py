@@ -1,4 +1,4 @@
-"""Where are the headers of other packages that SGLang's sources ask for by name (`extra_dependencies`)?"""
+"""Headers of other packages that SGLang's sources request by name (`extra_dependencies`)."""
 
 from __future__ import annotations
 

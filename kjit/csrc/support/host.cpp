@@ -15,7 +15,7 @@ KJIT_EXPORT(_kjit_know_lazy_bits, [](std::uint64_t object_deleter, std::uint64_t
   kjit::ffi_details::lazy_bits = {object_deleter, dlpack_deleter, offset, conjugate, opposite};
 })
 
-// -- what Python calls in the place of a function of tvm-ffi
+// -- what Python calls in place of a function of tvm-ffi
 
 extern "C" {
 #define KJIT_PYTHON(Name) __asm__(#Name) __attribute__((weak))

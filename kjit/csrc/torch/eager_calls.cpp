@@ -274,7 +274,7 @@ bool has_dynamo_callback() {
   return has_one;
 }
 
-// Whether Dynamo looks at the functions that run in this thread: then it has put itself in the place of the
+// Whether Dynamo looks at the functions that run in this thread: then it has put itself in place of the
 // interpreter's loop. It stays there after an error, so that the thread is asked too.
 bool is_interpreter_watched() {
   if (_PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == _PyEval_EvalFrameDefault) {
@@ -283,7 +283,7 @@ bool is_interpreter_watched() {
   return get_dynamo_callback == Py_None || has_dynamo_callback();
 }
 
-// -- what the interpreter calls in the place of a generated function
+// -- what the interpreter calls in place of a generated function
 
 vectorcallfunc run_in_python = nullptr;  // as it calls any other; what `learn` is told
 

@@ -19,7 +19,7 @@
 //   ...                                     // what is there once, and calls them: HWY_DYNAMIC_DISPATCH(scale_vectors)
 //   #endif
 //
-// It stands in the place of <hwy/foreach_target.h> and <hwy/highway.h>. On x86-64 functions with vectors are compiled
+// It stands in place of <hwy/foreach_target.h> and <hwy/highway.h>. On x86-64 functions with vectors are compiled
 // for the instructions that the whole module is compiled for, and for x86-64-v3 and v4 (Highway's AVX2 and AVX3) where
 // these have more; the first call chooses. On aarch64 it is NEON, which every such CPU has.
 //
