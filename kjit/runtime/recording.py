@@ -61,20 +61,10 @@ _OPAQUE = "_torchdynamo_disable"
 
 # What every safetensors knows.
 _DTYPES_OF_SAFETENSORS = frozenset(
-    [
-        "float64",
-        "float32",
-        "float16",
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "uint8",
-        "bool",
-    ]
+    (
+        *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
+        *("int64", "int32", "int16", "int8", "uint8", "bool"),
+    )
 )
 
 _log = logging.getLogger("kjit")
@@ -270,7 +260,7 @@ class Recorder:
             name = site.seen.get(looks)
             try:
                 if name is None or self.every is not None:
-                    name = self._record(site.head, by_name(args, named), number)
+                    name = self._record(site.head, by_name(args, named))
                     if name is None:
                         return
                     site.seen[looks] = name
@@ -281,7 +271,7 @@ class Recorder:
                     "no more calls are recorded in %s: %s. They are made all the same.", self.folder, error.strerror
                 )
 
-    def _record(self, head: Mapping[str, object], arguments: Mapping[str, object], number: int) -> str | None:
+    def _record(self, head: Mapping[str, object], arguments: Mapping[str, object]) -> str | None:
         """Write a call, and return the name of its file; None where there is no space left for it."""
         memories = _Memories()
         described = {name: memories.describe(value) for name, value in arguments.items()}
@@ -299,7 +289,7 @@ class Recorder:
                 "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             },
         }
-        stem = self._stem(head, described, number)
+        stem = self._stem(head, described)
         if self.every is None and (there := self._find(stem)) is not None:
             return there
         left = self._space_left()
@@ -338,12 +328,12 @@ class Recorder:
         names = {function, function.lstrip("_"), module.rpartition(".")[2], head.get("export"), str(head["op"])}
         return self._values_of_all or bool(self._values_of & names)
 
-    def _stem(self, head: Mapping[str, object], described: Mapping[str, object], number: int) -> str:
+    def _stem(self, head: Mapping[str, object], described: Mapping[str, object]) -> str:
         module, _, path = str(head["op"]).partition(":")
         readable = ".".join([module, path.rpartition(".")[2], *([str(head["export"])] if "export" in head else [])])
         words = "".join(letter if letter.isalnum() or letter in "._" else "_" for letter in readable)[-_LONGEST_NAME:]
         digest = hashlib.sha256(_bytes([dict(head), _distinct(described)])).hexdigest()[:16]
-        return f"{words}-{digest}" if self.every is None else f"{words}-{digest}-{self._token}-{number}"
+        return f"{words}-{digest}" if self.every is None else f"{words}-{digest}-{self._token}-{self._writes}"
 
     def _find(self, stem: str) -> str | None:
         """The file in which another process has recorded the same."""
