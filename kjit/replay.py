@@ -6,7 +6,8 @@ tensor is called a scale), and whole numbers that count up, as far as all tensor
 allow, so that what may be an index is one. A call on a GPU is made in the simulator where there is no GPU.
 
 The reference of an op is that of its test in the project, `tests/test_<module>.py`: of the class `OpTest` for it, or
-what a dictionary `REFERENCES` there has under the op. A call without one is made and not compared.
+what a dictionary `REFERENCES` there has under the op. For a function of `jit` and for a declared module that dictionary
+may have a function which does the same to the same arguments. A call without one is made and not compared.
 
 A file is only read. What it names is looked up by name, as `import` does, and nothing else of it is run.
 """
@@ -180,7 +181,7 @@ class Replay:
         self.check = check
         self.device = device
         self.seed = seed
-        self._tests: dict[Path, list[type[OpTest]]] = {}
+        self._tests: dict[Path, tuple[list[type[OpTest]], Mapping[Any, Callable[..., Any]]]] = {}
 
     def function(self, call: Call) -> Callable[..., Any]:
         """What the call calls, with the recorded names of its arguments.
@@ -188,11 +189,22 @@ class Replay:
         Raises:
             KjitError: it is gone, or it takes other arguments now.
         """
+        found = self._found(call)
+        if call.document["kind"] == "export":
+            return self._export(found, call)
+        _require_fit(found, call)
+        return cast("Callable[..., Any]", found)
+
+    def _found(self, call: Call) -> Any:
+        """What has the name that was recorded.
+
+        Raises:
+            KjitError: it is gone.
+        """
         module_name, _, path = call.op.partition(":")
-        module = self._import(module_name, call)
         if "<locals>" in path:
             raise KjitError(f"{call.op} was defined inside of a function, and cannot be found by its name.")
-        found: Any = module
+        found: Any = self._import(module_name, call)
         for part in path.split("."):
             found = getattr(found, part, None)
         kind = call.document["kind"]
@@ -202,10 +214,7 @@ class Replay:
                 f"{module_name} has no op '{path}' any more, of which {call.file.name} is a call.",
                 hint="it was recorded with another version of the op: record anew, or name other ops with --op",
             )
-        if kind == "export":
-            return self._export(found, call)
-        _require_fit(found, call)
-        return cast("Callable[..., Any]", found)
+        return found
 
     def _export(self, declared: Any, call: Call) -> Callable[..., Any]:
         from kjit.runtime.used import from_json
@@ -241,16 +250,39 @@ class Replay:
         return found
 
     def reference(self, call: Call) -> type[OpTest] | None:
-        """The test of the called op, or None."""
-        if self.project is None or call.document["kind"] != "op":
+        """What runs the op and knows its reference; None where there is no reference, or where no op was called."""
+        if call.document["kind"] != "op":
             return None
+        wanted = self.function(call)
+        tests, others = self._references(call)
+        found = next((test for test in tests if test.op is wanted), None)
+        if found is None and wanted in others:
+            from kjit.testing import OpTest
+
+            return OpTest.comparing(cast("Any", wanted), others[wanted])
+        return found
+
+    def _twin(self, call: Call) -> Callable[..., Any] | None:
+        """A function in plain PyTorch that does what a function of `jit`, or an export, does to its arguments."""
+        kind = call.document["kind"]
+        if kind == "op":
+            return None
+        _, others = self._references(call)
+        found = self._found(call)
+        if kind == "export":
+            return others.get((found, call.document["export"]), others.get(found))
+        return others.get(found)
+
+    def _references(self, call: Call) -> tuple[list[type[OpTest]], Mapping[Any, Callable[..., Any]]]:
+        """The classes and the dictionary `REFERENCES` in the test of the module that a call is of."""
+        if self.project is None:
+            return [], {}
         file = self.project.test_path(call.op.partition(":")[0].rpartition(".")[2])
         if file not in self._tests:
-            self._tests[file] = self._op_tests(file) if file.is_file() else []
-        wanted = self.function(call)
-        return next((test for test in self._tests[file] if test.op is wanted), None)
+            self._tests[file] = self._load_tests(file) if file.is_file() else ([], {})
+        return self._tests[file]
 
-    def _op_tests(self, file: Path) -> list[type[OpTest]]:
+    def _load_tests(self, file: Path) -> tuple[list[type[OpTest]], Mapping[Any, Callable[..., Any]]]:
         assert self.project is not None
         from kjit.benchmark import load_file
         from kjit.testing import OpTest
@@ -261,12 +293,8 @@ class Replay:
         found = run_of_project(partial(load_file, file))
         if isinstance(found, Raised):
             raise KjitError(f"{self.project.display(file)}, which has the reference, fails to import: {found.error}.")
-        tests = [value for value in vars(found).values() if isinstance(value, type) and issubclass(value, OpTest)]
-        others = getattr(found, "REFERENCES", {})
-        return [
-            *(test for test in tests if hasattr(test, "op")),
-            *(OpTest.comparing(op, reference) for op, reference in others.items()),
-        ]
+        classes = [value for value in vars(found).values() if isinstance(value, type) and issubclass(value, OpTest)]
+        return [test for test in classes if hasattr(test, "op")], getattr(found, "REFERENCES", {})
 
     def arguments(self, call: Call) -> dict[str, Any]:
         """New arguments like those of the call, by name.
@@ -344,9 +372,10 @@ class Replay:
             arguments = self.arguments(call)
             with self.around(call):
                 if test is None:
-                    _apply(function, call, arguments)
+                    returned = _apply(function, call, arguments)
                     self._wait(call)
-                    return Outcome(call, "ran")
+                    twin = self._twin(call)
+                    return Outcome(call, "ran") if twin is None else self._compare(call, twin, returned, arguments)
                 given = {name: value for name, value in arguments.items() if name not in test.outputs}
                 expected = _expected(test, given)
                 actual = test.run(arguments)
@@ -359,6 +388,20 @@ class Replay:
         except _REFUSALS as error:
             return Outcome(call, "failed", _one_line(error))
         return Outcome(call, "agrees")
+
+    def _compare(self, call: Call, twin: Callable[..., Any], returned: object, arguments: Mapping[str, Any]) -> Outcome:
+        """Hold what a call returned, and what it has left in its arguments, against what `twin` does to the same."""
+        from kjit.bench.outputs import compare
+
+        others = self.arguments(call)
+        if call.document["kind"] == "export":
+            expected = twin(*others.values())
+        else:
+            expected = _apply(twin, call, others, has_module=False)
+        agreement = compare([returned, *arguments.values()], [expected, *others.values()])
+        if agreement is None or agreement.matches:
+            return Outcome(call, "agrees")
+        return Outcome(call, "differs", f"by {agreement.difference:.2g} of the largest value")
 
     def bench(self, call: Call) -> Timing:
         """Time the call, and its reference as its test has it."""
@@ -494,11 +537,15 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield each
 
 
-def _apply(function: Callable[..., Any], call: Call, arguments: Mapping[str, Any]) -> Any:
-    """Call by place what is to be given so, and all else by name."""
+def _apply(function: Callable[..., Any], call: Call, arguments: Mapping[str, Any], *, has_module: bool = True) -> Any:
+    """Call by place what is to be given so, and all else by name.
+
+    Args:
+        has_module: the first parameter of a function of `jit` is its module.
+    """
     if call.document["kind"] == "export":
         return function(**arguments)
-    parameters = _parameters(function, call)
+    parameters = _parameters(function, call) if has_module else [*inspect.signature(function).parameters.values()]
     by_place = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     first = [arguments[name] for name in by_place if name in arguments]
     more = [value for name, value in arguments.items() if name.isdecimal()]

@@ -144,6 +144,41 @@ class TestArguments:
 
 
 class TestKinds:
+    def test_a_reference_of_jit_does_to_its_arguments_what_the_op_does(
+        self, root: Path, folder: Path, again: Replay, answer_op: Callable[..., Spec], tmp_path: Path
+    ) -> None:
+        source = str(answer_op(tmp_path, "filled").cpp_files[0])
+        (root / replayed.PACKAGE / "filled.py").write_text(f"""
+import torch
+import kjit
+
+@kjit.jit(cpp_files=[{source!r}])
+def filled(module, out, times=1):
+    out.fill_(module.filled() * times + (out.numel() == 7))
+
+@kjit.jit(cpp_files=[{source!r}])
+def answered(module, x):
+    return x + module.filled()
+""")
+        (root / "tests" / "test_filled.py").write_text(f"""
+from {replayed.PACKAGE}.filled import answered, filled
+
+def fill(out, times):
+    out.fill_(42 * times)
+
+REFERENCES = {{filled: fill, answered: lambda x: x + 42}}
+""")
+
+        def call_all(ops: ModuleType) -> None:
+            other = __import__(f"{replayed.PACKAGE}.filled", fromlist=["filled"])
+            other.filled(torch.empty(3), 2)
+            other.filled(torch.empty(7))
+            other.answered(X)
+            ops.scale(X)
+
+        states = {call.shapes(): again.test(call).state for call in recorded(root, folder, call_all)}
+        assert states == {"out fp32[3]": "agrees", "out fp32[7]": "differs", "x fp32[2, 3]": "agrees"}
+
     def test_jit_ops_and_exports_are_called_by_their_names(
         self, root: Path, folder: Path, again: Replay, answer_op: Callable[..., Spec], tmp_path: Path
     ) -> None:
@@ -167,6 +202,7 @@ def answer(module, x, *more, times=1):
             ops.scale(X)
 
         calls = {call.document["kind"]: call for call in recorded(root, folder, call_both)}
+        assert again.test(calls["jit"]).state == "ran"
         assert again.run(calls["jit"]) == 86
         assert again.run(calls["export"]) == 42
         assert calls["export"].name == "_declared.answer"
