@@ -9,7 +9,8 @@ The reference of an op is that of its test in the project, `tests/test_<module>.
 what a dictionary `REFERENCES` there has under the op. For a function of `jit` and for a declared module that dictionary
 may have a function which does the same to the same arguments. A call without one is made and not compared.
 
-A file is only read. What it names is looked up by name, as `import` does, and nothing else of it is run.
+A file is only read. The module that it names is imported, and what it names there is called if it is an op, a declared
+module or a function of `jit`, and nothing else.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from kjit import env
 from kjit.errors import KjitError, UsageError
 from kjit.project import Project, Raised, find_pyproject, read_project, run_of_project
+from kjit.runtime.declared import is_declared
+from kjit.runtime.load import JIT
+from kjit.runtime.native import ROAD
 from kjit.runtime.recording import ALIGNMENT, FORMAT, JSON, LAST, METADATA, TENSORS
 
 if TYPE_CHECKING:
@@ -207,9 +211,9 @@ class Replay:
         found: Any = self._import(module_name, call)
         for part in path.split("."):
             found = getattr(found, part, None)
-        kind = call.document["kind"]
-        is_op = {"op": hasattr(found, "op"), "export": hasattr(found, "specs")}.get(kind, callable(found))
-        if found is None or not is_op:
+        marks = vars(found) if callable(found) and hasattr(found, "__dict__") else {}
+        is_kind = {"op": ROAD in marks, "export": is_declared(found), "jit": JIT in marks}
+        if not is_kind[call.document["kind"]]:
             raise KjitError(
                 f"{module_name} has no op '{path}' any more, of which {call.file.name} is a call.",
                 hint="it was recorded with another version of the op: record anew, or name other ops with --op",

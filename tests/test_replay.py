@@ -224,6 +224,8 @@ class TestBadInput:
             ({"op": f"{replayed.PACKAGE}.scale:gone"}, "has no op 'gone' any more"),
             ({"op": f"{replayed.PACKAGE}.scale:_scale"}, "has no op '_scale' any more"),
             ({"op": f"{replayed.PACKAGE}.gone:scale"}, "cannot be imported"),
+            ({"op": "os:getcwd", "kind": "jit", "arguments": {}}, "os has no op 'getcwd'"),
+            ({"op": f"{replayed.PACKAGE}.scale:scale", "kind": "jit"}, "has no op 'scale'"),
             ({"op": f"{replayed.PACKAGE}.scale:make.<locals>.scale"}, "inside of a function"),
             ({"arguments": {"x": None, "beta": 1}}, r"takes \(x, alpha, out\), and was recorded with \(x, beta\)"),
             ({"arguments": {"alpha": 1.0}}, r"takes \(x, alpha, out\), and was recorded with \(alpha\)"),

@@ -82,6 +82,9 @@ def _renew_lock_in_child() -> None:
 os.register_at_fork(after_in_child=_renew_lock_in_child)
 
 
+JIT = "_kjit_jit"
+"""The mark of functions that `jit` has made."""
+
 INDEX = "index.json"
 BUNDLE = "prebuilt"
 """Where a bundle is looked for: the folder of this name beside the wrapper, or in a package above it."""
@@ -206,6 +209,7 @@ def jit(
                     unusable.explain(f"'{name}'", _named_arguments(fn, call_args, call_kwargs))
                 raise
 
+        call.__dict__[JIT] = True
         if env.record_folder() is None:
             return call
         from kjit.runtime.recording import recorded

@@ -67,7 +67,7 @@ NAME = "eager_calls"
 _SOURCE = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "csrc", "torch", "eager_calls.cpp")
 _MODULE = "kjit_eager_calls"
 
-_ROAD = "_kjit_road"
+ROAD = "_kjit_road"
 _TABLE = "_kjit_table"
 _ASKS_BY_ITSELF = sys.version_info[:2] == (3, 11)
 
@@ -122,7 +122,7 @@ def add_op(call: FunctionType, function: Callable[..., object], kinds: Mapping[s
         kinds: of each parameter that is a tensor: TENSOR, or'ed with OPTIONAL (it may be None), WRITTEN; of a list of
             tensors LIST, or'ed with WRITTEN.
     """
-    _add(call, _ROAD, function, kinds)
+    _add(call, ROAD, function, kinds)
 
 
 def add_declared(call: FunctionType, modules: Mapping[int, object], kinds: Mapping[str, int]) -> None:
@@ -169,8 +169,8 @@ def _add(call: FunctionType, key: str, what: object, kinds: Mapping[str, int]) -
 
 def _set(call: FunctionType, native: Native | None) -> None:
     is_native = native is not None and native.take_over(call)
-    if _ASKS_BY_ITSELF and _ROAD in call.__dict__:
-        direct = native.direct(call.__dict__[_ROAD]) if native is not None and is_native else None
+    if _ASKS_BY_ITSELF and ROAD in call.__dict__:
+        direct = native.direct(call.__dict__[ROAD]) if native is not None and is_native else None
         cell_of(call, "_kjit_direct").cell_contents = direct
 
 
