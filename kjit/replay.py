@@ -1,89 +1,29 @@
-"""Calls that a run with `KJIT_RECORD` has written, made again: held against their op's reference, or timed.
-
-A call is rebuilt from its description: its tensors lie in memory as they did, with the same gaps, overlaps and
-alignment, on the same kind of device. Where values were not recorded they are made up: random floats (positive where a
-tensor is called a scale), and whole numbers that count up, as far as all tensors have rows and all numbers of the call
-allow, so that what may be an index is one. A call on a GPU is made in the simulator where there is no GPU.
+"""Recorded calls, made again (calls.py) and held against their op's reference, or timed.
 
 The reference of an op is that of its test in the project, `tests/test_<module>.py`: of the class `OpTest` for it, or
 what a dictionary `REFERENCES` there has under the op. For a function of `jit` and for a declared module that dictionary
 may have a function which does the same to the same arguments. A call without one is made and not compared.
-
-A file is only read. The module that it names is imported, and what it names there is called if it is an op, a declared
-module or a function of `jit`, and nothing else.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import inspect
-import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from kjit import env
-from kjit.errors import KjitError, UsageError
+from kjit.errors import KjitError
 from kjit.project import Project, Raised, find_pyproject, read_project, run_of_project
-from kjit.runtime.declared import is_declared
-from kjit.runtime.load import JIT
-from kjit.runtime.native import ROAD
-from kjit.runtime.recording import ALIGNMENT, FORMAT, JSON, LAST, METADATA, TENSORS
+from kjit.runtime.calls import REFUSALS, Caller, apply, one_line
+from kjit.runtime.calls import Call as Call
+from kjit.runtime.calls import last_calls as last_calls
+from kjit.runtime.calls import read as read
 
 if TYPE_CHECKING:
-    import torch
-
     from kjit.testing.op_test import OpTest
 
 State = Literal["agrees", "ran", "differs", "failed"]
-
-_SHOWN_TENSORS = 3
-_REFUSALS = (KjitError, RuntimeError, TypeError, ValueError)
-
-
-class Call(NamedTuple):
-    """A recorded call.
-
-    Attributes:
-        file: where it was recorded.
-        document: its description, as recording.py writes it.
-    """
-
-    file: Path
-    document: Mapping[str, Any]
-
-    @property
-    def op(self) -> str:
-        """The function: `kernels.scale:scale`."""
-        return str(self.document["op"])
-
-    @property
-    def name(self) -> str:
-        """The function's name, and the export's where there is one: `_scale.scale`."""
-        function = self.op.rpartition(":")[2].rpartition(".")[2]
-        return f"{function}.{self.document['export']}" if "export" in self.document else function
-
-    @property
-    def is_on_gpu(self) -> bool:
-        """Whether a tensor of it was on a GPU."""
-        return any(each["device"].startswith("cuda") for _, each in self.tensors())
-
-    def tensors(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The descriptions of its tensors, each with the argument's name."""
-        for name, value in self.document["arguments"].items():
-            for each in _leaves(value):
-                if isinstance(each, dict) and "tensor" in each:
-                    yield name, each["tensor"]
-
-    def shapes(self) -> str:
-        """Its tensors, for people: `x bf16[2, 64], out bf16[2, 64]`."""
-        shown = [f"{name} {_short(each['dtype'])}{each['shape']}" for name, each in self.tensors()]
-        more = f" and {len(shown) - _SHOWN_TENSORS} more" if len(shown) > _SHOWN_TENSORS else ""
-        return ", ".join(shown[:_SHOWN_TENSORS]) + more
 
 
 class Outcome(NamedTuple):
@@ -115,58 +55,18 @@ class Timing(NamedTuple):
     error: str = ""
 
 
-def read(paths: Sequence[Path], ops: Sequence[str] = ()) -> tuple[list[Call], list[KjitError]]:
-    """The calls in folders and files, and what is wrong with files that are none.
-
-    Args:
-        ops: only calls of these: names of functions, or of the modules that they are in.
-
-    Raises:
-        UsageError: a path does not exist, or no call is there, or none of `ops`.
-    """
-    files = [file for path in paths for file in _files(path)]
-    calls: list[Call] = []
-    errors: list[KjitError] = []
-    for file in files:
-        try:
-            calls.append(_read(file))
-        except KjitError as error:
-            errors.append(error)
-    for op in ops:
-        if not any(op in _names(call) for call in calls):
-            known = sorted({call.name for call in calls})
-            raise UsageError(
-                f"no call of '{op}' is recorded in {', '.join(map(str, paths))}.",
-                hint=f"there are calls of {', '.join(known)}" if known else None,
-            )
-    return [call for call in calls if not ops or _names(call) & set(ops)], errors
-
-
-def last_calls(path: Path) -> list[tuple[int, str]]:
-    """Of each process that recorded into a folder: its number, and the file of its last call."""
-    found = []
-    for file in sorted(path.glob(f"{LAST}*{JSON}")) if path.is_dir() else ():
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            document = json.loads(file.read_text())
-            found.append((int(document["process"]), str(document["last"])))
-    return found
-
-
 def project_here() -> Project | None:
     """The project that the current folder is in, if any."""
     pyproject = find_pyproject()
     return None if pyproject is None else read_project(pyproject)
 
 
-class Replay:
-    """What makes calls again.
+class Replay(Caller):
+    """What makes calls again, and compares or times them.
 
     Args:
         project: whose ops may be called, and whose tests have references; None: only ops of installed packages.
-        simulated: calls on a GPU are made in the simulator; None: where there is no GPU.
-        check: with the simulator's checks.
-        device: the GPU to make calls on; None: the one that they were made on, where it is here.
-        seed: of the values that are made up; None: all are zero.
+        Everything else as for `Caller`.
     """
 
     def __init__(
@@ -178,80 +78,8 @@ class Replay:
         device: str | None = None,
         seed: int | None = 0,
     ) -> None:
-        import torch
-
-        self.project = project
-        self.is_simulated = not torch.cuda.is_available() if simulated is None else simulated
-        self.check = check
-        self.device = device
-        self.seed = seed
+        super().__init__(project, simulated=simulated, check=check, device=device, seed=seed)
         self._tests: dict[Path, tuple[list[type[OpTest]], Mapping[Any, Callable[..., Any]]]] = {}
-
-    def function(self, call: Call) -> Callable[..., Any]:
-        """What the call calls, with the recorded names of its arguments.
-
-        Raises:
-            KjitError: it is gone, or it takes other arguments now.
-        """
-        found = self._found(call)
-        if call.document["kind"] == "export":
-            return self._export(found, call)
-        _require_fit(found, call)
-        return cast("Callable[..., Any]", found)
-
-    def _found(self, call: Call) -> Any:
-        """What has the name that was recorded.
-
-        Raises:
-            KjitError: it is gone.
-        """
-        module_name, _, path = call.op.partition(":")
-        if "<locals>" in path:
-            raise KjitError(f"{call.op} was defined inside of a function, and cannot be found by its name.")
-        found: Any = self._import(module_name, call)
-        for part in path.split("."):
-            found = getattr(found, part, None)
-        marks = vars(found) if callable(found) and hasattr(found, "__dict__") else {}
-        is_kind = {"op": ROAD in marks, "export": is_declared(found), "jit": JIT in marks}
-        if not is_kind[call.document["kind"]]:
-            raise KjitError(
-                f"{module_name} has no op '{path}' any more, of which {call.file.name} is a call.",
-                hint="it was recorded with another version of the op: record anew, or name other ops with --op",
-            )
-        return found
-
-    def _export(self, declared: Any, call: Call) -> Callable[..., Any]:
-        from kjit.runtime.used import from_json
-
-        try:
-            values = {name: from_json(value) for name, value in call.document["values"].items()}
-            declared.spec(**values)
-        except (TypeError, ValueError) as error:
-            raise KjitError(f"{call.op} does not take the recorded values any more: {error}.") from None
-        export = str(call.document["export"])
-
-        def run(**arguments: Any) -> Any:
-            tensor = next((each for value in arguments.values() for each in _tensors_in(value)), None)
-            module = declared(**values, device=tensor)
-            function = getattr(module, export, None)
-            if function is None:
-                raise KjitError(f"{call.op} exports no '{export}' any more.")
-            return function(*arguments.values())
-
-        return run
-
-    def _import(self, name: str, call: Call) -> Any:
-        package, _, op = name.rpartition(".")
-        if self.project is not None and package == self.project.package and self.project.wrapper_path(op).is_file():
-            return self.project.import_wrapper(op)
-        found = run_of_project(partial(importlib.import_module, name))
-        if isinstance(found, Raised):
-            where = "" if self.project is not None else ", and this folder is in no project"
-            raise KjitError(
-                f"'{name}', of which {call.file.name} is a call, cannot be imported: {found.error}{where}.",
-                hint="replay it in the project of the op, or where its package is installed",
-            )
-        return found
 
     def reference(self, call: Call) -> type[OpTest] | None:
         """What runs the op and knows its reference; None where there is no reference, or where no op was called."""
@@ -272,7 +100,7 @@ class Replay:
         if kind == "op":
             return None
         _, others = self._references(call)
-        found = self._found(call)
+        found = self.found(call)
         if kind == "export":
             return others.get((found, call.document["export"]), others.get(found))
         return others.get(found)
@@ -300,74 +128,6 @@ class Replay:
         classes = [value for value in vars(found).values() if isinstance(value, type) and issubclass(value, OpTest)]
         return [test for test in classes if hasattr(test, "op")], getattr(found, "REFERENCES", {})
 
-    def arguments(self, call: Call) -> dict[str, Any]:
-        """New arguments like those of the call, by name.
-
-        Raises:
-            KjitError: one of them is nothing that could be recorded, or its values are damaged.
-        """
-        return _Builder(call, self._place, self.seed).arguments()
-
-    def _place(self, device: str) -> str:
-        import torch
-
-        if not device.startswith("cuda"):
-            return device
-        if self.is_simulated:
-            return "cpu"
-        if self.device is not None:
-            return self.device
-        index = device.partition(":")[2] or "0"
-        return device if int(index) < torch.cuda.device_count() else "cuda:0"
-
-    @contextlib.contextmanager
-    def around(self, call: Call) -> Iterator[None]:
-        """Where the call is made: in the simulator, if it was on a GPU and there is none."""
-        from kjit.testing import simulated
-
-        was_simulated = bool(call.document.get("simulated"))
-        if call.is_on_gpu and self.is_simulated:
-            with simulated(check=self.check):
-                yield
-        elif was_simulated:
-            # As `KJIT_SIM` does it: an op that has a kernel for the CPU keeps that.
-            before = os.environ.get(env.SIM)
-            os.environ[env.SIM] = "check" if self.check else "1"
-            try:
-                yield
-            finally:
-                del os.environ[env.SIM]
-                if before is not None:
-                    os.environ[env.SIM] = before
-        else:
-            yield
-
-    def run(self, call: Call, arguments: Mapping[str, Any] | None = None) -> Any:
-        """Make the call once, with new arguments unless some are given; what it returns.
-
-        Raises:
-            KjitError: it cannot be made.
-        """
-        function = self.function(call)
-        arguments = self.arguments(call) if arguments is None else arguments
-        with self.around(call):
-            returned = _apply(function, call, arguments)
-            self._wait(call)
-        return returned
-
-    def launch(self, call: Call) -> None:
-        """Make the call once, for what it loads.
-
-        Raises:
-            KjitError: it cannot be made.
-        """
-        try:
-            self.run(call)
-        except KjitError:
-            raise
-        except _REFUSALS as error:
-            raise KjitError(f"{call.name} ({call.shapes()}) has failed: {_one_line(error)}") from error
-
     def test(self, call: Call) -> Outcome:
         """Make the call, and hold what it gives against the reference."""
         try:
@@ -376,21 +136,21 @@ class Replay:
             arguments = self.arguments(call)
             with self.around(call):
                 if test is None:
-                    returned = _apply(function, call, arguments)
-                    self._wait(call)
+                    returned = apply(function, call, arguments)
+                    self.wait(call)
                     twin = self._twin(call)
                     return Outcome(call, "ran") if twin is None else self._compare(call, twin, returned, arguments)
                 given = {name: value for name, value in arguments.items() if name not in test.outputs}
                 expected = _expected(test, given)
                 actual = test.run(arguments)
-                self._wait(call)
+                self.wait(call)
                 if expected is None:
                     return Outcome(call, "ran")
                 test.check(actual, expected, given)
         except AssertionError as error:
             return Outcome(call, "differs", str(error))
-        except _REFUSALS as error:
-            return Outcome(call, "failed", _one_line(error))
+        except REFUSALS as error:
+            return Outcome(call, "failed", one_line(error))
         return Outcome(call, "agrees")
 
     def _compare(self, call: Call, twin: Callable[..., Any], returned: object, arguments: Mapping[str, Any]) -> Outcome:
@@ -401,7 +161,7 @@ class Replay:
         if call.document["kind"] == "export":
             expected = twin(*others.values())
         else:
-            expected = _apply(twin, call, others, has_module=False)
+            expected = apply(twin, call, others, has_module=False)
         agreement = compare([returned, *arguments.values()], [expected, *others.values()])
         if agreement is None or agreement.matches:
             return Outcome(call, "agrees")
@@ -415,16 +175,16 @@ class Replay:
         try:
             function, arguments = self.function(call), self.arguments(call)
             with self.around(call):
-                median = run_benchmark(partial(_apply, function, call, arguments), device=device).median
+                median = run_benchmark(partial(apply, function, call, arguments), device=device).median
             test = self.reference(call)
-        except _REFUSALS as error:
-            return Timing(call, error=_one_line(error))
+        except REFUSALS as error:
+            return Timing(call, error=one_line(error))
         if test is None:
             return Timing(call, median)
         given = {name: value for name, value in arguments.items() if name not in test.outputs}
         try:
             return Timing(call, median, run_benchmark(partial(test.reference, **given), device=device).median)
-        except (NotImplementedError, *_REFUSALS):
+        except (NotImplementedError, *REFUSALS):
             return Timing(call, median)  # it needs the wide dtypes that tests give it
 
     def is_lost(self) -> bool:
@@ -439,144 +199,6 @@ class Replay:
             return True
         return False
 
-    def _wait(self, call: Call) -> None:
-        import torch
-
-        if call.is_on_gpu and not self.is_simulated:
-            torch.cuda.synchronize()
-
-
-def _files(path: Path) -> list[Path]:
-    if path.is_dir():
-        found = sorted(
-            each
-            for each in path.iterdir()
-            if each.suffix in (JSON, TENSORS) and not each.name.startswith((".", LAST)) and each.is_file()
-        )
-        if not found:
-            raise UsageError(
-                f"there is no recorded call in '{path}'.", hint=f"a run with {env.RECORD}={path} writes them there"
-            )
-        return found
-    if not path.exists():
-        raise UsageError(f"there is no file or folder '{path}'.")
-    if path.suffix not in (JSON, TENSORS):
-        raise UsageError(f"'{path}' is no recorded call: that is a file {JSON} or {TENSORS}.")
-    return [path]
-
-
-def _read(file: Path) -> Call:
-    """Raises KjitError where the file is none of a call."""
-    try:
-        text = _metadata(file) if file.suffix == TENSORS else file.read_text("utf-8")
-        document = json.loads(text)
-        if document["format"] != FORMAT:
-            raise KjitError(
-                f"{file} was written by kjit {document['written_by']['kjit']}, in a form that this one does not know."
-            )
-        call = Call(file, document)
-        _validate(call)
-    except OSError as error:
-        raise KjitError(f"{file} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise KjitError(
-            f"{file} is damaged, or no recorded call ({type(error).__name__}: {error}).",
-            hint=f"remove it; a run with {env.RECORD} writes such files",
-        ) from None
-    return call
-
-
-def _metadata(file: Path) -> str:
-    """The JSON in a safetensors file: eight bytes with the size of a header, and that header.
-
-    Raises:
-        ValueError, KeyError: it is none.
-    """
-    with file.open("rb") as opened:
-        size = int.from_bytes(opened.read(8), "little")
-        if size > file.stat().st_size:
-            raise ValueError("it is cut off")
-        return str(json.loads(opened.read(size))["__metadata__"][METADATA])
-
-
-def _validate(call: Call) -> None:
-    """Raises ValueError, KeyError or TypeError where something is not as recording.py writes it."""
-    if call.document["kind"] not in ("op", "jit", "export") or ":" not in call.op:
-        raise ValueError("it names no op")
-    if call.document["kind"] == "export" and not isinstance(call.document["export"], str):
-        raise ValueError("it names no export")
-    sizes = call.document["memories"]
-    for _, each in call.tensors():
-        shape, strides = each["shape"], each["strides"]
-        numbers = [*shape, *strides, each["offset"], each["memory"], sizes[each["memory"]]]
-        if len(shape) != len(strides) or not all(type(number) is int and number >= 0 for number in numbers):
-            raise ValueError("a tensor has no shape")
-        if not isinstance(each["device"], str) or not isinstance(each["dtype"], str):
-            raise ValueError("a tensor has no dtype")
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict) and [*value] in (["list"], ["tuple"]):
-        (inside,) = value.values()
-        for each in inside:
-            yield from _leaves(each)
-    else:
-        yield value
-
-
-def _names(call: Call) -> set[str]:
-    module = call.op.partition(":")[0]
-    return {call.name, call.op, module, module.rpartition(".")[2], call.name.partition(".")[0]}
-
-
-def _short(dtype: str) -> str:
-    return dtype.replace("bfloat", "bf").replace("float", "fp")
-
-
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    import torch
-
-    for each in value if isinstance(value, (list, tuple)) else (value,):
-        if isinstance(each, torch.Tensor):
-            yield each
-
-
-def _apply(function: Callable[..., Any], call: Call, arguments: Mapping[str, Any], *, has_module: bool = True) -> Any:
-    """Call by place what is to be given so, and all else by name.
-
-    Args:
-        has_module: the first parameter of a function of `jit` is its module.
-    """
-    if call.document["kind"] == "export":
-        return function(**arguments)
-    parameters = _parameters(function, call) if has_module else [*inspect.signature(function).parameters.values()]
-    by_place = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    first = [arguments[name] for name in by_place if name in arguments]
-    more = [value for name, value in arguments.items() if name.isdecimal()]
-    rest = {name: value for name, value in arguments.items() if name not in by_place and not name.isdecimal()}
-    return function(*first, *more, **rest)
-
-
-def _parameters(function: Any, call: Call) -> list[inspect.Parameter]:
-    parameters = [*inspect.signature(function).parameters.values()]
-    # The first of a `jit` function is its module.
-    return parameters[1:] if call.document["kind"] == "jit" else parameters
-
-
-def _require_fit(function: Any, call: Call) -> None:
-    """Raise a KjitError if a function has other parameters than when it was recorded."""
-    signature = inspect.Signature(_parameters(function, call))
-    recorded = list(call.document["arguments"])
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-    strange = [name for name in recorded if name not in signature.parameters and not name.isdecimal()]
-    required = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind < p.VAR_POSITIONAL]
-    lacking = [name for name in required if name not in recorded]
-    if (strange and not takes_any) or lacking:
-        raise KjitError(
-            f"{call.op} takes ({', '.join(signature.parameters)}), and was recorded with ({', '.join(recorded)}).",
-            hint="it was recorded with another version of the op: record anew",
-        )
-
 
 def _expected(test: type[OpTest], given: dict[str, Any]) -> Any:
     """What the reference gives; None where it is not written yet."""
@@ -586,127 +208,3 @@ def _expected(test: type[OpTest], given: dict[str, Any]) -> Any:
         return test.expect(given)
     except pytest.skip.Exception:
         return None
-
-
-def _one_line(error: BaseException) -> str:
-    message = error.message if isinstance(error, KjitError) else str(error)
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return f"{type(error).__name__}: {': '.join(lines[:2])}"
-
-
-class _Builder:
-    """New arguments for a call."""
-
-    def __init__(self, call: Call, place: Callable[[str], str], seed: int | None) -> None:
-        import torch
-
-        self._call = call
-        self._place = place
-        self._generator = None if seed is None else torch.Generator().manual_seed(seed)
-        self._pieces: dict[int, torch.Tensor] = {}
-        self._values = _values_of(call) if call.document.get("has_values") and seed is not None else None
-        described = [each for _, each in call.tensors()]
-        rows = [each["shape"][0] for each in described if len(each["shape"]) > 1 and "float" in each["dtype"]]
-        numbers = [value for value in call.document["arguments"].values() if type(value) is int and value > 1]
-        self._bound = max(min([*rows, *numbers], default=2**31 - 1), 1)
-
-    def arguments(self) -> dict[str, Any]:
-        return {name: self._make(name, value) for name, value in self._call.document["arguments"].items()}
-
-    def _make(self, name: str, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        ((kind, inside),) = value.items()
-        if kind == "tensor":
-            return self._tensor(name, inside)
-        if kind in ("list", "tuple"):
-            made = [self._make(name, each) for each in inside]
-            return made if kind == "list" else tuple(made)
-        if kind == "float":
-            return float(inside)
-        if kind == "dtype":
-            return self._dtype(inside)
-        raise KjitError(f"argument '{name}' of {self._call.op} could not be recorded: {inside}.")
-
-    def _dtype(self, name: str) -> torch.dtype:
-        import torch
-
-        found = getattr(torch, name, None)
-        if not isinstance(found, torch.dtype):
-            raise KjitError(f"{self._call.file.name} has tensors of {name}, which this torch does not have.")
-        return found
-
-    def _tensor(self, name: str, described: Mapping[str, Any]) -> torch.Tensor:
-        import torch
-
-        dtype = self._dtype(described["dtype"])
-        shape, strides, device = described["shape"], described["strides"], self._place(described["device"])
-        if 0 in shape:
-            return torch.empty_strided(shape, strides, dtype=dtype, device=device)
-        span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
-        begin, nbytes = described["offset"], span * dtype.itemsize
-        piece = self._piece(described["memory"], device)
-        if begin + nbytes > piece.numel() or begin % dtype.itemsize:
-            raise KjitError(f"{self._call.file} is damaged: '{name}' reaches past its memory.")
-        tensor = piece[begin : begin + nbytes].view(dtype).as_strided(shape, strides)
-        if self._generator is None:
-            return tensor
-        # Elements that lie in one place are written once.
-        written = tensor
-        for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-            if stride == 0 and size > 1:
-                written = written.narrow(axis, 0, 1)
-        written.copy_(self._content(name, described, dtype).expand(shape)[tuple(map(slice, written.shape))])
-        return tensor
-
-    def _piece(self, number: int, device: str) -> torch.Tensor:
-        import torch
-
-        if number not in self._pieces:
-            size = self._call.document["memories"][number]
-            memory = torch.zeros(size + ALIGNMENT, dtype=torch.uint8, device=device)
-            begin = -memory.data_ptr() % ALIGNMENT
-            self._pieces[number] = memory[begin : begin + size]
-        return self._pieces[number]
-
-    def _content(self, name: str, described: Mapping[str, Any], dtype: torch.dtype) -> torch.Tensor:
-        import torch
-
-        shape = described["shape"]
-        if self._values is not None:
-            values = self._values.get(described.get("values", ""))
-            if values is None:
-                raise KjitError(f"{self._call.file} is damaged: it has no values of '{name}'.")
-            values = values.view(dtype).reshape(shape) if values.dtype == torch.uint8 else values
-            if [*values.shape] != shape or values.dtype != dtype:
-                raise KjitError(f"{self._call.file} is damaged: the values of '{name}' have another shape.")
-            return values
-        if dtype.is_complex:
-            return torch.randn(shape, dtype=dtype, generator=self._generator)
-        if dtype.is_floating_point:
-            floats = torch.randn(shape, generator=self._generator)
-            return (floats.abs() + 0.5 if "scale" in name else floats).to(dtype)
-        if dtype in (torch.bool, torch.uint8, torch.int8):
-            return torch.randint(0, 2 if dtype == torch.bool else 5, shape, generator=self._generator).to(dtype)
-        count = torch.Size(shape).numel()
-        return (torch.arange(count) % self._bound).reshape(shape).to(dtype)
-
-
-def _values_of(call: Call) -> dict[str, torch.Tensor]:
-    """The values that a safetensors file has.
-
-    Raises:
-        KjitError: safetensors is not installed, or the file is damaged.
-    """
-    try:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-    except ImportError:
-        raise KjitError(
-            f"{call.file} has values, and safetensors, which reads them, is not installed.",
-            hint="pip install 'kjit[record]'",
-        ) from None
-    try:
-        return load_file(call.file)
-    except (SafetensorError, OSError) as error:
-        raise KjitError(f"{call.file} is damaged: {error}.") from None

@@ -282,12 +282,12 @@ def _load_all(wanted: Iterable[_Wanted], jobs: int | None) -> list[WarmedVariant
 def _launch_all(folder: str, device: torch.device | str | None) -> list[WarmedVariant]:
     import torch
 
-    from kjit import replay
+    from kjit.runtime.calls import Caller, read
 
-    calls, errors = replay.read([Path(folder)])
+    calls, errors = read([Path(folder)])
     done = [WarmedVariant(folder, "failed", 0.0, error) for error in errors]
     gpu = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else None
-    again = replay.Replay(None, device=gpu if device is None else str(device), seed=None)
+    again = Caller(None, device=gpu if device is None else str(device), seed=None)
     for call in calls:
         began = time.perf_counter()
         error: kjit.KjitError | None = None

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,19 +29,29 @@ sys.argv = ["kjit", *{arguments!r}]
 main()
 """
 
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
 OPS = {"fused_add_rmsnorm", "qknorm_rope", "store_kv_cache", "silu_and_mul", "per_token_quant_fp8"}
+
+
+def run_alone(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a Python that is no fork: CUDA cannot be used in a fork of a process that has asked for it."""
+    command = [sys.executable, "-c", script]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
 
 class Steps:
     """The steps of the page about serving, in processes of their own.
 
     Args:
+        run: runs a script with environment variables.
         environment: of all of them.
         sizes: of the layers: arguments of serve.py.
     """
 
-    def __init__(self, forked: Forks, environment: dict[str, str], *sizes: str) -> None:
-        self._forked = forked
+    def __init__(self, run: Run, environment: dict[str, str], *sizes: str) -> None:
+        self._run_script = run
         self._environment = environment
         self._sizes = sizes
 
@@ -54,14 +68,14 @@ class Steps:
 
     def _run(self, script: str, *arguments: str, **environment: str) -> str:
         script = script.format(folder=str(EXAMPLE), arguments=arguments)
-        done = self._forked.run(script, **self._environment, **environment)
+        done = self._run_script(script, **self._environment, **environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
 
 def test_it_is_built_ahead_warmed_served_recorded_and_replayed(tmp_path: Path, forked: Forks) -> None:
     used, calls = tmp_path / "used.jsonl", tmp_path / "calls"
-    steps = Steps(forked, {"KJIT_SIM": "1"}, "--tiny", "--steps", "2")
+    steps = Steps(forked.run, {"KJIT_SIM": "1"}, "--tiny", "--steps", "2")
     assert "compiled while serving" in steps.serve(KJIT_RECORD_VARIANTS=str(used))
     assert {json.loads(line)["target"] for line in used.read_text().splitlines()} == {"sim"}
     built = [line.split() for line in steps.kjit("build", "--from", str(used)).splitlines()[1:]]
@@ -74,9 +88,9 @@ def test_it_is_built_ahead_warmed_served_recorded_and_replayed(tmp_path: Path, f
 
 @pytest.mark.gpu
 @pytest.mark.nightly
-def test_at_full_size_it_runs_from_a_bundle_alone(tmp_path: Path, forked: Forks) -> None:
+def test_at_full_size_it_runs_from_a_bundle_alone(tmp_path: Path) -> None:
     used, calls, bundle = tmp_path / "used.jsonl", tmp_path / "calls", tmp_path / "bundle"
-    steps = Steps(forked, {}, "--layers", "2")
+    steps = Steps(run_alone, {}, "--layers", "2")
     steps.serve(KJIT_RECORD_VARIANTS=str(used))
     steps.kjit("build", "--from", str(used), "--out", str(bundle))
     alone = {"KJIT_NO_COMPILE": "1", "KJIT_CACHE_DIR": str(tmp_path / "empty")}
