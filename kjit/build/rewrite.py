@@ -6,13 +6,14 @@ The build runs this file as a program between the preprocessor and the compiler 
 
 Only the op's own files are looked at; the preprocessor's line markers say which those are (kjit's, CUDA's and the
 system's headers are marked), and they stay where they are, so that errors, debuggers and the checks name the lines that
-the user wrote. No line is added or removed. Six things are rewritten:
+the user wrote. No line is added or removed. Seven things are rewritten:
 
     kernel<T><<<grid, block, smem>>>(x, n);  ->  kernel<T> ->*::kjit_sim::grid(grid, block, smem)(x, n);
     extern __shared__ float tile[];          ->  float (*const tile) = reinterpret_cast<float (*)>(dynamic_shared());
     __shared__ alignas(16) float tile[32];   ->  alignas(16) __shared__ float tile[32];
     __global__ __launch_bounds__(n) void f() {  ->  void f() { ::kjit_sim::launch_bounds(n);
     asm("prmt.b32 %0, %1, %2, 7;" : "=r"(x) : "r"(a), "r"(b));  ->  { ::kjit_sim::ptx::prmt((x), (a), (b), 7); };
+    while (*flag == 0);                      ->  while (*flag == 0) ::kjit_sim::looked();
     struct A { using t = t<int>; };  ->  template <typename B> using u = t<B>; struct A { using t = u<int>; };
 
 The alias is what nvcc takes and g++ does not: a name that means something else in a class than it did there before.
@@ -125,6 +126,7 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     _rewrite_launches(code)
     _rewrite_shared_memory(code)
     _rewrite_own_names(code)
+    _rewrite_empty_loops(code)
     for brace, text in bounds:
         brace.text += f" ::kjit_sim::launch_bounds({text});"
     return "".join(token.text for token in tokens), refusals
@@ -679,6 +681,34 @@ def _parameters_of_own_name(code: list[_Token], index: int) -> list[str] | None:
             kinds.append("auto" if is_number else "typename")
             first = position + 1
     return kinds
+
+
+def _rewrite_empty_loops(code: list[_Token]) -> None:
+    """`while (*flag == 0);` waits for another thread, which has to run for that."""
+    for index, token in enumerate(code[:-1]):
+        if token.text != "while" or code[index + 1].text != "(" or _ends_do(code, index):
+            continue
+        end = _matching(code, index + 1)
+        body = [each.text for each in code[end + 1 : end + 3]]
+        if body[:1] == [";"]:
+            code[end + 1].text = "::kjit_sim::looked();"
+        elif body == ["{", "}"]:
+            code[end + 1].text = "{ ::kjit_sim::looked();"
+
+
+def _ends_do(code: list[_Token], index: int) -> bool:
+    """Whether the `while` at `index` is that of a `do`."""
+    if index == 0:
+        return False
+    if code[index - 1].text == "}":
+        opened = _opening(code, index - 1)
+        return opened > 0 and code[opened - 1].text == "do"
+    for position in range(index - 2, -1, -1):
+        if code[position].text in (";", "{", "}"):
+            return False
+        if code[position].text == "do":
+            return True
+    return False
 
 
 def _matching(code: list[_Token], index: int) -> int:

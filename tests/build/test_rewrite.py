@@ -134,6 +134,20 @@ def test_other_device_functions_are_left_to_the_compiler(text: str) -> None:
     assert refusals == []
 
 
+@pytest.mark.parametrize(
+    ("loop", "becomes"),
+    [
+        ("while (*flag == (0));", "while(*flag==(0))::kjit_sim::looked();"),
+        ("if (a) { b(); } while (*flag) { }", "if(a){b();}while(*flag){::kjit_sim::looked();}"),
+        ("do { f(); } while (*flag);", "do{f();}while(*flag);"),
+        ("do f(); while (*flag);", "dof();while(*flag);"),
+        ("while (i < n) f();", "while(i<n)f();"),
+    ],
+)
+def test_a_loop_that_only_waits_lets_others_run(loop: str, becomes: str) -> None:
+    assert "".join(rewritten(f"void k() {{ {loop} }}").split()) == f"voidk(){{{becomes}}}"
+
+
 @pytest.mark.parametrize("shared", ["__shared__", "static thread_local"])
 @pytest.mark.parametrize(
     ("declaration", "type_", "rest"),

@@ -27,8 +27,16 @@ namespace sglang {
 template <int kTimes>
 SGL_DEVICE float scaled(float x) { return x * kTimes; }
 
+// Parts of a source's own, called `details` as in SGLang's `host`.
+namespace device::details {
+template <typename T>
+SGL_DEVICE T same(T x) { return x; }
+}  // namespace device::details
+
 template <typename T, int kTimes>
 __global__ void scale(T* out, const T* in, uint32_t n) {
+  using namespace device;
+  n = details::same(n);
   device::PDLWaitPrimary<false>();
   const auto memory = device::tile::Memory<T>::cta();
   if (memory.in_bound(n)) memory.store(out, device::cast<T>(scaled<kTimes>(device::cast<fp32_t>(memory.load(in)))));

@@ -5,7 +5,6 @@
 #include <cub/cub.cuh>
 #include <cuda/functional>
 
-#include <concepts>
 #include <cstdint>
 
 namespace {
@@ -14,8 +13,8 @@ using namespace kjit;
 
 constexpr int kThreads = 96;
 
-template <typename First, typename... Others>
-void launch(void (*kernel)(First, Others...), int threads, TensorView first, std::same_as<TensorView> auto... others) {
+template <typename First, typename... Others, typename... Tensors>
+void launch(void (*kernel)(First, Others...), int threads, TensorView first, Tensors... others) {
   host::LaunchKernel(1, threads, first.device())(kernel, static_cast<First>(first.data_ptr()),
                                                  static_cast<Others>(others.data_ptr())...);
 }

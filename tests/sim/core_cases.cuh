@@ -4,6 +4,7 @@
 #include <cooperative_groups/reduce.h>
 #include <cooperative_groups/scan.h>
 #include <kjit/tensor.h>
+#include <cuda/atomic>
 #include <cuda/functional>
 #include <cuda/std/array>
 #include <kjit/device.cuh>
@@ -190,16 +191,28 @@ void histogram(TensorView counts, TensorView sum, TensorView guarded, std::int64
 }
 
 /// A thread waits for a flag that a later one sets: one lets others run while it looks.
-__global__ void flag_kernel(int* flags) {
+/// Each thread waits for the next one: by CUDA's atomic functions, libcu++'s, volatile memory.
+__global__ void flag_kernel(int* flags, int how) {
   const int thread = static_cast<int>(threadIdx.x);
+  ::cuda::atomic_ref<int, ::cuda::thread_scope_block> own(flags[thread]), next(flags[thread + 1]);
+  volatile int* const plain = flags;
   if (thread + 1 < static_cast<int>(blockDim.x)) {
-    while (atomicAdd(&flags[thread + 1], 0) == 0) {
+    if (how == 0) {
+      while (atomicAdd(&flags[thread + 1], 0) == 0) {
+      }
+    } else if (how == 1) {
+      int seen;
+      do {
+        seen = next.load(::cuda::memory_order_acquire);
+      } while (seen == 0);
+    } else {
+      while (plain[thread + 1] == 0);
     }
   }
-  atomicExch(&flags[thread], 1);
+  own.store(1, ::cuda::memory_order_release);
 }
-void flags(TensorView flags) {
-  LaunchKernel(1, flags.numel(), flags.device())(flag_kernel, data<int>(flags));
+void flags(TensorView flags, int how) {
+  LaunchKernel(1, flags.numel() - 1, flags.device())(flag_kernel, data<int>(flags), how);
 }
 
 // Intrinsic functions. `out` is [12] and [8].

@@ -161,4 +161,4 @@ def test_any_number_of_os_threads_does_it(module: Any, threads: str, monkeypatch
 def test_a_cluster_that_fails_ends_the_launch(module: Any, threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KJIT_SIM_THREADS", threads)
     for _ in range(10):
-        assert "__trap() was called (block (30, 0, 0)" in report_of(module.one_of_many, gpu())
+        assert "kernel fail_in_one calls __trap(), at " in report_of(module.one_of_many, gpu())

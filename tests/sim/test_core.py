@@ -204,10 +204,11 @@ def test_atomic_operations_lose_nothing(module: Any) -> None:
 
 
 @in_any_order
-def test_a_thread_that_waits_for_a_later_one_lets_it_run(module: Any) -> None:
-    flags = torch.zeros(200, dtype=torch.int32)
-    module.flags(flags)
-    assert flags.tolist() == [1] * 200
+@pytest.mark.parametrize("how", range(3))
+def test_a_thread_that_waits_for_a_later_one_lets_it_run(module: Any, how: int) -> None:
+    flags = torch.zeros(201, dtype=torch.int32)
+    module.flags(flags, how)
+    assert flags.tolist() == [1] * 200 + [0]
 
 
 def test_integer_intrinsics(module: Any) -> None:
@@ -336,7 +337,8 @@ def test_lanes_that_meet_in_different_operations_are_an_error(module: Any) -> No
 @pytest.mark.parametrize("how", ["trap", "trap_with_brackets"])
 def test_a_trap_ends_the_launch_and_names_its_thread(module: Any, how: str) -> None:
     arguments = [gpu()] if how == "trap" else []
-    with pytest.raises(RuntimeError, match=r"__trap\(\) was called \(block \(2, 0, 0\), thread \(5, 0, 0\)\)"):
+    place = r"at \S+core_cases\.cuh:\d+ \(block \(2, 0, 0\), thread \(5, 0, 0\)\)"
+    with pytest.raises(RuntimeError, match=rf"kernel trap_kernel calls __trap\(\), {place}"):
         module[how](*arguments)
 
 

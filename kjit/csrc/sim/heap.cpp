@@ -1,4 +1,5 @@
-// malloc, free, new, delete, abort and printf of a unit: in a kernel they are a GPU's, elsewhere the C library's.
+// malloc, free, new, delete, abort, __trap and printf of a unit: in a kernel they are a GPU's, elsewhere the C
+// library's.
 //
 // Memory that a kernel has allocated is remembered, so that what is freed twice, or was never allocated, is an error of
 // the launch. It lives until a kernel frees it, or the host does, which CUDA does not allow.
@@ -113,6 +114,11 @@ bool is_in_heap(const void* address, std::size_t size) {
 }  // namespace kjit_sim
 
 #define KJIT_CALLER __builtin_return_address(0)
+
+[[noreturn]] void kjit_sim::trap() {
+  if (is_in_kernel()) accuse("calls __trap()", KJIT_CALLER);
+  __builtin_trap();
+}
 
 extern "C" {
 

@@ -40,7 +40,7 @@ struct __nv_fp8x4_e5m2;
 
 namespace kjit {
 
-namespace details {
+namespace dtype_details {
 
 constexpr std::uint32_t float_bits(float value);
 constexpr float bits_float(std::uint32_t bits);
@@ -50,12 +50,12 @@ constexpr std::uint16_t float_to_half(float value);
 constexpr float bfloat_to_float(std::uint16_t bfloat);
 constexpr std::uint16_t float_to_bfloat(float value);
 
-}  // namespace details
+}  // namespace dtype_details
 
-constexpr std::uint32_t details::float_bits(float value) {
+constexpr std::uint32_t dtype_details::float_bits(float value) {
   return __builtin_bit_cast(std::uint32_t, value);
 }
-constexpr float details::bits_float(std::uint32_t bits) {
+constexpr float dtype_details::bits_float(std::uint32_t bits) {
   return __builtin_bit_cast(float, bits);
 }
 
@@ -63,7 +63,7 @@ constexpr float details::bits_float(std::uint32_t bits) {
 
 // IEEE binary16. The shift leaves the exponent 112 too small; the product with 2^112 mends that, and normalises
 // subnormals in the same step, exactly.
-constexpr float details::half_to_float(std::uint16_t half) {
+constexpr float dtype_details::half_to_float(std::uint16_t half) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
     float value;
@@ -79,7 +79,7 @@ constexpr float details::half_to_float(std::uint16_t half) {
 
 // Round to nearest, ties to even. Below 2^-14 the result is subnormal: adding 0.5f, whose last bit is worth 2^-24, lets
 // the floating-point adder do the rounding. Past 65,520 the carry of the rounding makes infinity.
-constexpr std::uint16_t details::float_to_half(float value) {
+constexpr std::uint16_t dtype_details::float_to_half(float value) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
     std::uint16_t half;
@@ -98,7 +98,7 @@ constexpr std::uint16_t details::float_to_half(float value) {
   return static_cast<std::uint16_t>(result | sign);
 }
 
-constexpr float details::bfloat_to_float(std::uint16_t bfloat) {
+constexpr float dtype_details::bfloat_to_float(std::uint16_t bfloat) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
     float value;  // one instruction this way, also for the upper half of a register, where `cvt` and a shift are two
@@ -109,7 +109,7 @@ constexpr float details::bfloat_to_float(std::uint16_t bfloat) {
   return bits_float(static_cast<std::uint32_t>(bfloat) << 16);
 }
 
-constexpr std::uint16_t details::float_to_bfloat(float value) {
+constexpr std::uint16_t dtype_details::float_to_bfloat(float value) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
     std::uint16_t bfloat;
@@ -123,7 +123,7 @@ constexpr std::uint16_t details::float_to_bfloat(float value) {
   return static_cast<std::uint16_t>(value != value ? nan : rounded);
 }
 
-namespace details {
+namespace dtype_details {
 
 // The 8-bit formats of the OCP 8-bit Floating Point Specification (revision 1.0): E4M3 has no infinity and one NaN
 // (S.1111.111), E5M2 is IEEE-like. As CUDA's types do, a conversion saturates: what is too large, infinity included,
@@ -187,7 +187,7 @@ constexpr std::uint8_t float_to_float8(float value) {
   return static_cast<std::uint8_t>(result | sign);
 }
 
-}  // namespace details
+}  // namespace dtype_details
 
 using fp32_t = float;
 #ifdef __CUDACC__
@@ -218,9 +218,9 @@ struct fp16_t {
   constexpr fp16_t(float value);
   constexpr operator float() const;
 };
-constexpr fp16_t::fp16_t(float value) : bits(details::float_to_half(value)) {}
+constexpr fp16_t::fp16_t(float value) : bits(dtype_details::float_to_half(value)) {}
 constexpr fp16_t::operator float() const {
-  return details::half_to_float(bits);
+  return dtype_details::half_to_float(bits);
 }
 
 struct bf16_t {
@@ -229,9 +229,9 @@ struct bf16_t {
   constexpr bf16_t(float value);
   constexpr operator float() const;
 };
-constexpr bf16_t::bf16_t(float value) : bits(details::float_to_bfloat(value)) {}
+constexpr bf16_t::bf16_t(float value) : bits(dtype_details::float_to_bfloat(value)) {}
 constexpr bf16_t::operator float() const {
-  return details::bfloat_to_float(bits);
+  return dtype_details::bfloat_to_float(bits);
 }
 
 struct fp8_e4m3_t {
@@ -240,9 +240,9 @@ struct fp8_e4m3_t {
   constexpr fp8_e4m3_t(float value);
   constexpr operator float() const;
 };
-constexpr fp8_e4m3_t::fp8_e4m3_t(float value) : bits(details::float_to_float8<true>(value)) {}
+constexpr fp8_e4m3_t::fp8_e4m3_t(float value) : bits(dtype_details::float_to_float8<true>(value)) {}
 constexpr fp8_e4m3_t::operator float() const {
-  return details::float8_to_float<true>(bits);
+  return dtype_details::float8_to_float<true>(bits);
 }
 
 struct fp8_e5m2_t {
@@ -251,9 +251,9 @@ struct fp8_e5m2_t {
   constexpr fp8_e5m2_t(float value);
   constexpr operator float() const;
 };
-constexpr fp8_e5m2_t::fp8_e5m2_t(float value) : bits(details::float_to_float8<false>(value)) {}
+constexpr fp8_e5m2_t::fp8_e5m2_t(float value) : bits(dtype_details::float_to_float8<false>(value)) {}
 constexpr fp8_e5m2_t::operator float() const {
-  return details::float8_to_float<false>(bits);
+  return dtype_details::float8_to_float<false>(bits);
 }
 
 /// Two and four of them in one.
@@ -276,7 +276,7 @@ struct alignas(4) fp8x4_e5m2_t {
   fp8_e5m2_t x, y, z, w;
 };
 
-namespace details {
+namespace dtype_details {
 
 /// For operators. It is no concept: before clang 20 it looked at those too late, and had an error for types that are no
 /// classes.
@@ -285,22 +285,22 @@ using IfLightType = std::enable_if_t<std::is_same_v<T, fp16_t> || std::is_same_v
                                          std::is_same_v<T, fp8_e4m3_t> || std::is_same_v<T, fp8_e5m2_t>,
                                      bool>;
 
-}  // namespace details
+}  // namespace dtype_details
 
 /// `x += y` and the like: computed as float, rounded once.
-template <typename T, details::IfLightType<T> = true>
+template <typename T, dtype_details::IfLightType<T> = true>
 constexpr T& operator+=(T& x, float y) {
   return x = static_cast<float>(x) + y;
 }
-template <typename T, details::IfLightType<T> = true>
+template <typename T, dtype_details::IfLightType<T> = true>
 constexpr T& operator-=(T& x, float y) {
   return x = static_cast<float>(x) - y;
 }
-template <typename T, details::IfLightType<T> = true>
+template <typename T, dtype_details::IfLightType<T> = true>
 constexpr T& operator*=(T& x, float y) {
   return x = static_cast<float>(x) * y;
 }
-template <typename T, details::IfLightType<T> = true>
+template <typename T, dtype_details::IfLightType<T> = true>
 constexpr T& operator/=(T& x, float y) {
   return x = static_cast<float>(x) / y;
 }
@@ -339,7 +339,7 @@ using scalar_t = std::common_type_t<float, compute_t<Ts>...>;
 template <typename T>
 constexpr compute_t<T> widen(const T& x) {
 #if KJIT_CUDA_TYPES && defined(__CUDA_ARCH__)
-  if constexpr (std::is_same_v<T, bf16_t>) return details::bfloat_to_float(__builtin_bit_cast(std::uint16_t, x));
+  if constexpr (std::is_same_v<T, bf16_t>) return dtype_details::bfloat_to_float(__builtin_bit_cast(std::uint16_t, x));
 #endif
   return static_cast<compute_t<T>>(x);
 }

@@ -92,21 +92,21 @@ struct Conversion {
   template <typename From>
   static __device__ float widen(const From& value) {
     if constexpr (std::is_same_v<From, fp16_t>) {
-      return kjit::details::half_to_float(to_bits<std::uint16_t>(value));
+      return kjit::dtype_details::half_to_float(to_bits<std::uint16_t>(value));
     } else if constexpr (std::is_same_v<From, bf16_t>) {
-      return kjit::details::bfloat_to_float(to_bits<std::uint16_t>(value));
+      return kjit::dtype_details::bfloat_to_float(to_bits<std::uint16_t>(value));
     } else {
-      return kjit::details::float8_to_float<std::is_same_v<From, fp8_e4m3_t>>(to_bits<std::uint8_t>(value));
+      return kjit::dtype_details::float8_to_float<std::is_same_v<From, fp8_e4m3_t>>(to_bits<std::uint8_t>(value));
     }
   }
   template <typename To>
   static __device__ To narrow(float value) {
     if constexpr (std::is_same_v<To, fp16_t>) {
-      return from_bits<To>(kjit::details::float_to_half(value));
+      return from_bits<To>(kjit::dtype_details::float_to_half(value));
     } else if constexpr (std::is_same_v<To, bf16_t>) {
-      return from_bits<To>(kjit::details::float_to_bfloat(value));
+      return from_bits<To>(kjit::dtype_details::float_to_bfloat(value));
     } else {
-      return from_bits<To>(kjit::details::float_to_float8<std::is_same_v<To, fp8_e4m3_t>>(value));
+      return from_bits<To>(kjit::dtype_details::float_to_float8<std::is_same_v<To, fp8_e4m3_t>>(value));
     }
   }
 
@@ -122,7 +122,7 @@ struct Conversion {
       result = __ull2float_rz(static_cast<unsigned long long>(value));
     }
     const bool exact = static_cast<From>(result) == value;
-    return kjit::details::bits_float(kjit::details::float_bits(result) | (exact ? 0u : 1u));
+    return kjit::dtype_details::bits_float(kjit::dtype_details::float_bits(result) | (exact ? 0u : 1u));
   }
 
   /// Narrow types widen to float without loss, so that one rounding is left.

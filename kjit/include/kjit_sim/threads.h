@@ -64,6 +64,7 @@ void released(const void* address);
 void acquired(const void* address);
 /// Ends the launch with a report.
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
+[[noreturn]] void trap();
 /// This thread's place in its warp.
 std::uint32_t lane_id();
 /// The dynamic shared memory of the block, aligned to 1,024 bytes, and its size.
@@ -227,8 +228,8 @@ inline void __threadfence_system() {
 inline void __nanosleep(unsigned) {
   kjit_sim::yield();
 }
-[[noreturn]] inline void __trap() {
-  kjit_sim::fail("__trap() was called");
+[[noreturn]] __attribute__((always_inline)) inline void __trap() {
+  kjit_sim::trap();
 }
 inline void __brkpt() {
   __builtin_trap();
