@@ -1,7 +1,7 @@
 """Machine code of an op's kernels, and how a change affects it.
 
 An op is built once more with `-lineinfo`, and with PTX where that is asked for: that is an artifact of its own in the
-cache, with the same instructions. It needs nvcc and no GPU.
+cache, with the same instructions. It needs a CUDA compiler and no GPU.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ def inspect(
 ) -> None:
     """Show what the kernels of an op became: registers, spills, instructions, how wide they load and store.
 
-    Needs nvcc, and no GPU: --arch names the GPU to compile for. --sass and --ptx show one variant, the first unless
-    --variant names another.
+    Needs nvcc or NVRTC, and no GPU: --arch names the GPU to compile for. --sass and --ptx show one variant, the first
+    unless --variant names another.
 
     Exit status 1: it does not compile.
     """

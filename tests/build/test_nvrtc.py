@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +20,7 @@ import kjit.ops
 from kjit.build import two_halves
 from kjit.build.compile import Built, compile_variant
 from kjit.build.cuda import NoCudaError, find_cuda
+from kjit.build.cuda_tools import find_tool
 from kjit.build.device_compiler import compile_half
 from kjit.build.key import Key
 from kjit.build.nvrtc import WRAPPED, OnlyNvccError, find_nvrtc, nvrtc_options
@@ -291,6 +295,30 @@ def test_reference_ops_need_no_nvcc(name: str, tmp_path: Path) -> None:
             built = compile_variant(variant, Toolchain.for_target(target), tmp_path)
             assert built.resources
             assert built.warnings == ""
+
+
+@pytest.mark.usefixtures("cache_dir", "without_nvcc")
+def test_an_op_is_scaffolded_built_and_inspected_without_a_toolkit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KJIT_CUDA_COMPILER")
+    folders = [each for each in os.environ["PATH"].split(os.pathsep) if not Path(each, "nvcc").exists()]
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    assert shutil.which("nvcc") is None
+
+    def kjit(*words: str) -> str:
+        command = [sys.executable, "-m", "kjit", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    kjit("init")
+    kjit("new", "scale", "--pattern", "minimal", "--dtypes", "fp32")
+    assert "scale<fp32_t>  cuda:sm_90a  built" in kjit("build", "scale", "--arch", "9.0a")
+    with contextlib.suppress(ToolchainError):
+        find_tool("cuobjdump")
+        find_tool("nvdisasm")
+        assert "global loads 1 x 32 bit; global stores 1 x 32 bit" in kjit("inspect", "scale", "--arch", "9.0a")
 
 
 class TestToolkit:
