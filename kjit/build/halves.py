@@ -59,8 +59,8 @@ _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
 _LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
 _BOTH = "__host__ __device__ "
 
-# What the C library gives functions as their names in it.
-_ALIAS = re.compile(r'__asm__ ?\("" "\w+"\)')
+# What the C library gives functions as their names in it, and what GCC's tells the assembler.
+_FOR_ASSEMBLER = re.compile(r'__asm__ ?\("" "\w+"\)|__asm \("\.globl \w+"\)')
 # Where CUDA's C++ library takes NVRTC to have no other one.
 _TUPLES = re.compile(
     r"template\s*<(?:size_t _Ip, )?class\.\.\. _Tp>(\s*)struct (?:tuple_size|tuple_element);(?=[^{}]*template)"
@@ -69,7 +69,7 @@ _TUPLES = re.compile(
 
 def device_half(unit: str) -> str:
     """The preprocessed `unit` as NVRTC takes it."""
-    unit = _ALIAS.sub("", unit)
+    unit = _FOR_ASSEMBLER.sub("", unit)
     if "tuple_size;" in unit:
         unit = _TUPLES.sub(r"\1", unit)
     pieces = []

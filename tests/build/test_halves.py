@@ -102,3 +102,6 @@ class TestDeviceHalf:
     )
     def test_other_constants_stay_as_they_are(self, code: str) -> None:
         assert device_half(code) == code
+
+    def test_what_is_for_the_assembler_goes(self) -> None:
+        assert device_half('int f() __asm__ ("" "g"); __asm (".globl _ZSt3xyz");') == "int f() ; ;"

@@ -138,6 +138,12 @@ def by_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def with_nvcc() -> None:
+    if find_cuda().nvcc.family != "nvcc":
+        pytest.skip("needs nvcc")
+
+
+@pytest.fixture
 def without_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """CUDA's headers and libraries, in a folder where there is no nvcc."""
     cuda = find_cuda()
@@ -236,6 +242,7 @@ class TestNvcc:
     void launch(int64_t) { float one = 1; cudaMemcpyToSymbol(factors, &one, 4); fill<<<1, 1>>>(nullptr); }
     """
 
+    @pytest.mark.usefixtures("with_nvcc")
     def test_variables_that_host_code_names_are_nvccs(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level("INFO", "kjit"):
             built = build(self.SYMBOL, tmp_path, target=Target.cuda("8.0"))
@@ -337,10 +344,12 @@ class TestToolkit:
         with pytest.raises(ToolchainError, match="there is no bin/nvcc in it"):
             find_cuda()
 
+    @pytest.mark.usefixtures("with_nvcc")
     def test_without_being_asked_for_it_leaves_all_to_nvcc(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("KJIT_CUDA_COMPILER")
         assert Toolchain.for_target(TARGET).nvrtc is None
 
+    @pytest.mark.usefixtures("with_nvcc")
     def test_auto_is_nvrtc_where_it_is_here(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -364,6 +373,7 @@ class TestToolkit:
         with pytest.raises(ToolchainError, match=r"NVRTC 12\.4 .* is too old: kjit needs 12\.8"):
             find_nvrtc((12, 4), [tmp_path])
 
+    @pytest.mark.usefixtures("with_nvcc")
     def test_a_key_tells_which_compiler(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "op.cuh").write_text(OP)
         variant = Variant(Spec("op", cuda_files=[tmp_path / "op.cuh"]), TARGET)
