@@ -79,7 +79,7 @@ def prepare_flashinfer() -> None:
     os.environ.update(FLASHINFER_CUDA_ARCH_LIST=_ARCH, FLASHINFER_WORKSPACE_BASE=workspace)
     os.environ.update(FLASHINFER_LOGGING_LEVEL="error", FLASHINFER_USE_CUDA_NORM="1")
     for name in ("requests", "pynvml", "tqdm", "einops"):
-        if importlib.util.find_spec(name) is None:
+        if name not in sys.modules and importlib.util.find_spec(name) is None:
             sys.modules[name] = mock.MagicMock()
 
 
