@@ -53,6 +53,7 @@ class Compiler:
         parts: the programs that it runs, of a C++ compiler.
         plan: of a script, a hash of the commands that it would run, or of what it is made of.
         variables: of a script, those that it names, with their values.
+        may_change: it is a script that was asked what it runs, and may run something else the next time.
     """
 
     path: Path
@@ -65,6 +66,7 @@ class Compiler:
     parts: tuple[Stamp, ...] = ()
     plan: str = ""
     variables: tuple[tuple[str, str | None], ...] = ()
+    may_change: bool = False
 
     @property
     def label(self) -> str:
@@ -225,6 +227,7 @@ def inspect(path: Path, role: Role) -> Compiler:
         _stamps_of(programs),
         plan,
         tuple((name, os.environ.get(name)) for name in names),
+        may_change=bool(script) and behind is None,
     )
 
 

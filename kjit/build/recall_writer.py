@@ -5,7 +5,7 @@ disk says now, which may be something else already. It is left out where not eve
 that a record asks:
 
 - a folder that is watched is too young to be known by its date;
-- the compiler is a script, which may run another compiler each time;
+- the compiler is a script that does more than to hand on what it is given, and may run another one each time;
 - flags name a file of further options;
 - kjit's own code has changed since this process began, so that it may not be what it runs;
 - the artifact lies elsewhere than in the user's own cache (a temporary one, a shared one without a copy).

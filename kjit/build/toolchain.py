@@ -111,8 +111,8 @@ class Toolchain:
     def looks(self) -> tuple[Look, ...] | None:
         """What the disk was asked and has answered when this was found; None where more was asked than the disk, or
         it was found by other values of the environment than those of now."""
-        if self.cxx.plan or self.cxx.variables:
-            return None  # a script, which may do something else each time
+        if self.cxx.may_change or self.cxx.variables:
+            return None
         toolchain, _, taken = _discover(self.target, tuple(map(os.environ.get, variables(self.target.kind))))
         programs = [self.cxx.path, *([self.cuda.nvcc.path] if self.cuda is not None else [])]
         return (*taken, *open_memo().looks(programs)) if toolchain is self else None

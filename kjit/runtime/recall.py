@@ -73,8 +73,9 @@ NVCC_ENVIRONMENT = (*NVCC_FLAGS, "CUDA_HOME")
 HOST_VARIABLE = "NVCC_CCBIN"
 """The variable of nvcc that names its host compiler."""
 
-# Where compilers and headers are looked for, and the memo of what is known about them.
-_DISCOVERY_ENVIRONMENT = ("PATH", "HOME", "XDG_CACHE_HOME", env.CACHE_DIR)
+# Where compilers and headers are looked for, the memo of what is known about them, and what a shell reads ahead of a
+# compiler that is a script.
+_DISCOVERY_ENVIRONMENT = ("PATH", "HOME", "XDG_CACHE_HOME", env.CACHE_DIR, "BASH_ENV")
 
 LAST_USE_STEP_S = 1800.0
 ABSENT = -1
