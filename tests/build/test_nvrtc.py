@@ -269,8 +269,10 @@ class TestNvcc:
 
     @pytest.mark.usefixtures("without_nvcc")
     def test_tvm_ffis_own_headers_do_not_need_it(self, tmp_path: Path) -> None:
-        """They have C++20's vector, whose functions are constexpr, and so for both halves."""
-        source = """#include <tvm/ffi/container/tensor.h>
+        """They have C++20's vector, whose functions are constexpr, and so for both halves; and <iostream>, in which
+        g++ 13 has a line of assembly."""
+        source = """__asm(".globl _ZSt21ios_base_library_initv");
+        #include <tvm/ffi/container/tensor.h>
         #include <tvm/ffi/function.h>
         __global__ void fill(float* x) { x[threadIdx.x] = 1; }
         void launch(tvm::ffi::TensorView x) {

@@ -78,6 +78,7 @@
 #define _Float128 long double
 #endif
 #define __extension__
+#define __asm asm
 #define thread_local
 #define __thread
 #define __alignof alignof
