@@ -151,10 +151,17 @@ def _sglang(module: str) -> Request:
     def own() -> Any:
         return loader.load_jit(module, cuda_files=[source], cuda_wrappers=[(module, wrapper)])
 
+    # The unit that its engine writes.
+    headers = ("container/tensor.h", "dtype.h", "error.h", "extra/c_env_api.h", "function.h")
+    includes = [*(f"<tvm/ffi/{header}>" for header in headers), f'"{jit / "csrc" / source}"']
+    unit = "".join(f"#include {each}\n" for each in includes)
+    unit += f"namespace sglang {{\nTVM_FFI_DLL_EXPORT_TYPED_FUNC({module}, ({wrapper}));\n}}\n"
+    file = Path(os.environ["KJIT_PEERS_CACHE"]).parent / f"{module}.cu"
+    file.write_text(unit, encoding="utf-8")
     parts = {
         "name": module,
-        "cuda_files": [jit / "csrc" / source],
-        "cuda_wrappers": [(module, wrapper)],
+        "cuda_files": [file],
+        "extra_cuda_cflags": ["-DSGL_CUDA_ARCH=900"],
         "extra_include_paths": [jit / "include"],
     }
     return Request(own, parts)
@@ -277,6 +284,8 @@ def _environment(root: Path, cache: Path, engine: str) -> dict[str, str]:
         "CUDA_HOME": str(_toolkit(root)),
         "FLASHINFER_EXTRA_CUDAFLAGS": f"-isystem {root / 'include'}",
         "FLASHINFER_EXTRA_LDFLAGS": f"-L{root / 'lib'}",
+        # SGLang's engine links -lcudart from CUDA's lib64.
+        "LIBRARY_PATH": str(root / "lib"),
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     }
 
