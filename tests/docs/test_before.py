@@ -18,7 +18,9 @@ def test_the_extension_of_torch_works(tmp_path: Path, monkeypatch: pytest.Monkey
     from torch.utils import cpp_extension
 
     source = tmp_path / "before.cpp"
-    source.write_text(next(block.text for block in read_page(PAGE, PAGE.name).blocks if "PYBIND11_MODULE" in block.text))
+    source.write_text(
+        next(block.text for block in read_page(PAGE, PAGE.name).blocks if "PYBIND11_MODULE" in block.text)
+    )
     monkeypatch.setenv("PATH", str(find_ninja().parent), prepend=":")
     module = cpp_extension.load("before", [str(source)], build_directory=str(tmp_path))
     assert module.scale(torch.arange(6.0).reshape(2, 3).T, 2.0).tolist() == [[0, 6], [2, 8], [4, 10]]
