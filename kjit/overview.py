@@ -59,7 +59,7 @@ class OpSummary:
         devices: what it has a source for.
         dtypes: those among its variants' arguments, by torch's names.
         variants: how many modules it declares.
-        files: wrapper, sources, test and benchmark, as far as they exist.
+        files: wrapper, sources, test and benchmark, those that exist.
         last_bench: what `kjit bench` has shown last; None where it never ran.
         error: why the wrapper cannot be asked.
     """

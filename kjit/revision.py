@@ -127,7 +127,7 @@ def declared_specs(project: Project, ops: Sequence[str]) -> dict[str, list[Spec]
         )
         if done.returncode != 0:
             last = done.stderr.strip().splitlines()
-            raise KjitError(f"what {', '.join(ops)} declared then cannot be told: {last[-1] if last else 'no reason'}")
+            raise KjitError(f"what {', '.join(ops)} declared then is unknown: {last[-1] if last else 'no reason'}")
         modules, errors = json.loads(result.read_text())
     if errors:
         raise KjitError(f"{errors[0][0]} cannot be asked what it declared then: {errors[0][1]}")

@@ -61,7 +61,7 @@ class Finding:
     Args:
         tool: what found it.
         what: in words: `writes 4 bytes past the end of out`.
-        kernel: its name without namespaces; empty where that was not told.
+        kernel: its name without namespaces; empty where that was not reported.
         file, line: where; an empty file without line information.
         argument: the tensor that it concerns, if that is known.
         count: how many reports there were.

@@ -107,7 +107,7 @@ class Artifact:
 
     @property
     def build(self) -> Mapping[str, object]:
-        """What the build told: `seconds`, `resources`, `commands`, `warnings`."""
+        """What the build reported: `seconds`, `resources`, `commands`, `warnings`."""
         build = self.record["build"]
         assert isinstance(build, dict)  # checked when it was read
         return build

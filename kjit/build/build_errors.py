@@ -2,7 +2,7 @@
 
 Mostly what a compiler refused, as diagnostics.py shows it. But a tool whose disk is full, or that was taken away, did
 not refuse anything. A full disk is what a tool says it is. Where no tool says why it failed, the room that is left is
-looked at, and what follows from that is told as the guess that it is: temporary files are gone by then.
+looked at, and what follows from that is presented as a guess: temporary files are gone by then.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _given(variant: Variant, toolchain: Toolchain) -> Given:
 
 
 def leading_to(step: Step, steps: Sequence[Step]) -> list[Step]:
-    """`step` behind those that make what it reads."""
+    """`step` after those that make what it reads."""
     inputs = [each for each in steps if each.output in step.inputs]
     return [before for each in inputs for before in leading_to(each, steps)] + [step]
 

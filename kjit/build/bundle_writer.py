@@ -184,7 +184,7 @@ def write(folder: Path, built: Iterable[tuple[Variant, Artifact]], *, only: bool
         only: whatever else it holds is removed.
 
     Raises:
-        UsageError: two modules cannot be told apart, `folder` holds something else, or a bundle of another form.
+        UsageError: two modules cannot be distinguished, `folder` holds something else, or a bundle of another form.
         KjitError: it cannot be written, or an artifact changed meanwhile.
     """
     check_folder(folder, only=only)
@@ -390,7 +390,7 @@ def _add(modules: dict[str, _Module], contents: dict[str, bytes], variant: Varia
                 return
             raise UsageError(
                 f"{spec.label} is declared twice, from different files and with the same name, arguments, exports "
-                "and flags: in a bundle the two cannot be told apart.",
+                "and flags: in a bundle the two cannot be distinguished.",
                 hint="give them different arguments (the strings after the name in kjit.Spec)",
             )
     module.libraries.append(

@@ -102,7 +102,7 @@ _CUDA_TYPE_HEADERS = (
 
 @dataclass(frozen=True)
 class Built:
-    """A built library and what the build told.
+    """A built library and what the build reported.
 
     Attributes:
         headers: every file that the compilers read, except generated ones; as they are called by what includes them.

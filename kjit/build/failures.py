@@ -4,7 +4,7 @@
 
 A compile that failed tells as much as one that did not: with the same sources, headers, flags and compilers it fails
 again. Where many calls ask for one broken op (the tests of it, the workers of a test run), the first compiles, and the
-others are told what it was told.
+others get the same answer.
 
 A wrong "still broken" would be worse than a needless compile. So a failure is remembered only where it follows from
 what is known: each command that failed named a place in a file that it read (compile.py decides that), and said which
@@ -122,7 +122,7 @@ def recall(folder: Path, root: Path, key: Key) -> Mapping[str, str] | None:
     except FileNotFoundError:
         return None
     except (AttributeError, IndexError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
-        _log.debug("whether %s failed before cannot be told: %s", key.variant.label, error)
+        _log.debug("whether %s failed before is unknown: %s", key.variant.label, error)
         return None
 
 

@@ -2,7 +2,7 @@
 
 Answers are kept with the program's size and modification time, in the process and in `<cache>/v1/compilers.json`: a
 later process learns all of them from one `stat`. The trade-off: a driver that stays byte for byte the same while the
-parts behind it are exchanged is not noticed (package managers replace both). The file is a convenience and never a
+parts are exchanged is not noticed (package managers replace both). The file is a convenience and never a
 reason to fail: when it cannot be read or written, or others could have written it, the program is asked again.
 """
 

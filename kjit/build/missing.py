@@ -49,7 +49,7 @@ class Missed:
 
 
 def asking(dialect: Literal["c++", "nvcc"], output: str) -> tuple[str, ...]:
-    """The options to ask with: they stand behind all others, and before the name of the unit.
+    """The options to ask with: they come after all others, and before the name of the unit.
 
     Args:
         output: of the command that failed.

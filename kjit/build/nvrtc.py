@@ -205,7 +205,7 @@ _WITHOUT_EFFECT = ("-t", "--threads")
 
 
 def nvrtc_options(words: Sequence[str]) -> list[str]:
-    """Flags that were written for nvcc, as far as they are about device code, as NVRTC takes them.
+    """Flags that were written for nvcc, those about device code, as NVRTC takes them.
 
     Raises:
         OnlyNvccError: one of them is for nvcc alone.

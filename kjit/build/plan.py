@@ -99,7 +99,7 @@ Event = Queued | Started | Outcome
 
 
 def look_up_all(variants: Iterable[Variant], store: Store) -> list[Outcome]:
-    """What building `variants` would find: `hit`, `stale` with the reason, or `failed` where that cannot be told."""
+    """What building `variants` would find: `hit`, `stale` with the reason, or `failed` where that is unknown."""
     return [_look_up(variant, store.find) for variant in dict.fromkeys(variants)]
 
 
@@ -297,7 +297,7 @@ def build_all(
         report(outcome)
         return outcome
 
-    # What is built already is not queued behind what compiles.
+    # What is built already is not queued after what compiles.
     outcomes: dict[Variant, Outcome] = {}
     for variant in todo:
         outcomes[variant] = _look_up(variant, store.fetch)
@@ -410,7 +410,7 @@ def choose_targets(
     """The targets to build `specs` for, and what was left out and why, a sentence each.
 
     Args:
-        kinds: what was asked for; by default the GPU and the CPU, as far as there are sources for them and compilers on
+        kinds: what was asked for; by default the GPU and the CPU, where there are sources for them and compilers on
             this machine, and the simulator if `KJIT_SIM` asks for it.
         archs: CUDA architectures that were asked for; by default as `resolve_archs` finds them.
         needs_all: a missing compiler is an error by default, too: nothing is left out.
@@ -460,7 +460,7 @@ def choose_targets(
 
 
 def report_of(artifact: Artifact) -> tuple[float, tuple[KernelResources, ...], str]:
-    """What the build of `artifact` told: seconds, what each CUDA kernel needs, warnings."""
+    """What the build of `artifact` reported: seconds, what each CUDA kernel needs, warnings."""
     told = artifact.build
     seconds, resources, warnings = told.get("seconds"), told.get("resources"), told.get("warnings")
     return (

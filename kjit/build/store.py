@@ -197,7 +197,7 @@ class Store:
         return self._why_not_writable() is None
 
     def _why_not_writable(self) -> str | None:
-        env.cache_max_size()  # a mistake in it is told before something is compiled or copied
+        env.cache_max_size()  # a mistake in it is reported before something is compiled or copied
         try:
             for folder in (self._v1 / _LOCKS, self._v1 / _STAGING):
                 make_private(folder)
@@ -285,7 +285,7 @@ class Store:
                     _likely_names.clear()
                 _likely_names[os.path.dirname(folder)] = name
                 return Lookup(found, "")
-            # Of several artifacts that do not fit, the reason of any one is told; damage before all others.
+            # Of several artifacts that do not fit, the reason for one is reported; damage before all others.
             reason = found if not reason or found.startswith((DAMAGED, UNTRUSTED)) else reason
         return Lookup(None, reason)
 
@@ -340,7 +340,7 @@ class Store:
 
         Args:
             library: a file in `folder`; it is moved.
-            build: what the build told, as JSON.
+            build: what the build reported, as JSON.
             folder: from `staging()`.
 
         Raises:

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 
 def demangle(name: str) -> str:
-    """The C++ name behind a mangled one, or the name itself; function parameters are left out."""
+    """The C++ name for a mangled one, or the name itself; function parameters are left out."""
     demangler = _demangler()
     if demangler is None:
         return name

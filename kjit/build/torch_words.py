@@ -73,7 +73,7 @@ _WORDS = (
     ),
     (r"Tensor|TensorBase|TensorList|IntArrayRef|ArrayRef|Device|optional", _TENSOR + "; None comes as Optional<T>"),
 )
-# Members of a tensor, which are these words only behind one.
+# Members of a tensor, which are these words only after one.
 _MEMBERS = (
     (
         (

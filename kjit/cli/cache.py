@@ -1,4 +1,4 @@
-"""`kjit cache`: what is in the cache, and in the shared caches behind it."""
+"""`kjit cache`: what is in the cache, and in the shared caches."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ def mv(
 ) -> None:
     """Rename an op: its files, what they define under its name, and what imports it.
 
-    What else names it is told and not changed. All files change, or none. Where the project is under git, files of the
-    op that differ from what is committed are refused.
+    Other mentions of it are listed and not changed. All files change, or none. Where the project is under git,
+    files of the op that differ from what is committed are refused.
     """
     from kjit.project import find_project
     from kjit.scaffold.moving import plan_rename

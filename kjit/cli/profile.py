@@ -133,7 +133,7 @@ def _row(name: str, micros: float, count: int, args: Mapping[str, Any]) -> dict[
 
 
 def _without_counters(point: Point, path: Path, *, json: bool) -> None:
-    """What can be told without counters: the time, the share of the peak, how the kernel is launched."""
+    """What is known without counters: the time, the share of the peak, how the kernel is launched."""
     from kjit import profiling
     from kjit.bench.sweep import run_sweeps
 

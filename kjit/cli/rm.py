@@ -22,8 +22,8 @@ def rm(
 ) -> None:
     """Remove an op: wrapper, kernels, test and benchmark, after showing which files these are.
 
-    What else names the op is told and not changed: imports in other files, bundles. Where the project is under git,
-    files that differ from what is committed are refused.
+    Other mentions of the op are listed and not changed: imports in other files, bundles. Where the project is under
+    git, files that differ from what is committed are refused.
     """
     from kjit.project import find_project
     from kjit.scaffold.moving import is_under_git, plan_removal

@@ -98,7 +98,7 @@ def test(
 def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool) -> None:
     """Build what the tests of `ops` will load, so that it is done in parallel and a mistake is told once.
 
-    What cannot be told or built here for want of a compiler or of a cache is left to the tests.
+    What cannot be determined or built here, without a compiler or a cache, is left to the tests.
     """
     from kjit.build import plan
     from kjit.build.store import Store
@@ -130,7 +130,7 @@ def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool
 
 
 def targets_of_tests(specs: Sequence[Spec], simulator: env.Simulation | None) -> list[Target]:
-    """What the tests of `specs` run on here, as far as there are compilers for it: as `kjit.testing.device_fixture`
+    """What the tests of `specs` run on here, given the compilers that there are: as `kjit.testing.device_fixture`
     chooses.
 
     Args:

@@ -37,7 +37,7 @@ def table(left: tuple[str, ...], right: tuple[str, ...] = (), last: tuple[str, .
 def print_table(made: Table) -> None:
     """Print a table. Nothing is cut off: a terminal that is too narrow for it wraps the lines, and a pipe has no width.
 
-    The words of the `last` columns are wrapped within their column, as far as a terminal has room for them.
+    The words of the `last` columns are wrapped within their column, if the terminal is too narrow for them.
     """
     if not console.out().is_terminal:  # and nothing that wants colours: there is no need for what takes rich long
         columns = [[_plain(cell) for cell in (column.header, *column.cells)] for column in made.columns]

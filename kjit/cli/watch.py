@@ -191,7 +191,7 @@ def _test(project: Project, files: Sequence[Path]) -> int:
 
 
 def _measure(project: Project, ops: Sequence[str], before: dict[str, float]) -> dict[str, float]:
-    """The times of the ops' benchmarks, told beside those of before."""
+    """The times of the ops' benchmarks, next to the previous ones."""
     from kjit.bench import collect, report
     from kjit.bench.sweep import run_sweeps
     from kjit.benchmark import quick

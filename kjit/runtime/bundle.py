@@ -6,7 +6,7 @@
 `kjit build --out <package>/prebuilt` writes such a bundle (bundle_writer.py). It is asked before the cache, and it must
 answer on a machine that has no compiler. So what identifies a module here is what its wrapper says and what is on the
 disk, and nothing of a toolchain: name, arguments, exports, flags and names of sources; the contents of the op's own
-files, as far as they are there; the GPU or the CPU; the versions of kjit and tvm-ffi. Each thing that differs is told.
+files, if they are there; the GPU or the CPU; the versions of kjit and tvm-ffi. Each difference is reported.
 
 Where the files lie does not count, as it is another place on every machine; two modules that differ in nothing else
 cannot be told apart, and are refused when a bundle is written. Each library says which files it was built from, and

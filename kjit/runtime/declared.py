@@ -179,7 +179,7 @@ class _Exports:
 
 
 class _Declaration:
-    """What is behind a declared op: its function, what was loaded for which values."""
+    """The parts of a declared op: its function, what was loaded for which values."""
 
     def __init__(
         self,

@@ -132,7 +132,7 @@ def add_declared(call: FunctionType, modules: Mapping[int, object], kinds: Mappi
         call: what is generated; its last parameter is the device.
         modules: by the index of a tensor's device, then by the values of the other parameters: by the value itself
             where there is one parameter that is not TYPED, otherwise by a tuple.
-        kinds: TYPED, for each parameter whose type belongs to the key too, behind its value.
+        kinds: TYPED, for each parameter whose type is part of the key too, after its value.
     """
     _add(call, _TABLE, modules, kinds)
 

@@ -30,7 +30,7 @@ class OpLayout:
     Args:
         op: the function's name.
         inputs: the parameters before the `*`, their annotations evaluated.
-        outputs: the names behind it.
+        outputs: the names after it.
         mutated: those of the inputs that the op changes.
         allocation: the arguments with which `outputs=` is called, as written in a call.
     """
@@ -235,7 +235,7 @@ def each_tensor(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tenso
 
 
 def _are_plain(*lists: object) -> bool:
-    """Whether the kernel can have these lists without PyTorch seeing them, as far as no gradient is recorded."""
+    """Whether the kernel can have these lists without PyTorch seeing them, provided that no gradient is recorded."""
     import torch
 
     plain = (torch.Tensor, torch.nn.Parameter)

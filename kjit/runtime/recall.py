@@ -9,8 +9,8 @@ cache, with which values of the variables that are read, by which kjit, tvm-ffi 
 that the disk gave on the way. `find` asks the disk the same questions, in a few dozen calls of `stat`, and reads what a
 look-up by the key reads: the sources, the artifact's record, the library.
 
-Whatever differs, is missing or cannot be told is no answer: the key is derived, as if there were no record, and all
-that there is to say is said there. A record never says that something is not built.
+If anything differs, is missing or is unknown, nothing is recalled: the key is derived, as if there were no record, and
+that is where reasons are given. A record never says that something is not built.
 
 Who can change a record chooses what is loaded, so it is believed by the rule for artifacts: the cache, all folders in
 it that lead to the record and to the artifact, and the files themselves belong to this user or root, and nobody else
@@ -145,7 +145,7 @@ def request(words: Iterable[str], kind: TargetKind, root: str) -> str | None:
 
 
 def find(name: str | None, root: str) -> str | None:
-    """The folder of the artifact that serves a request as it did before; None where that cannot be told.
+    """The folder of the artifact that serves a request as it did before; None where that is unknown.
 
     Args:
         name: of the record (`request`).

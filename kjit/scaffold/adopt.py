@@ -287,7 +287,7 @@ class _Adopting:
         return {name: name if name in kept else free.pop(0) for name in types}
 
     def use(self, parameter: Parameter) -> Use:
-        """What becomes of the tensor behind a pointer or a view, as far as can be told."""
+        """What becomes of the tensor behind a pointer or a view, where that can be determined."""
         known = self.known_use(parameter)
         if known is not None:
             return known

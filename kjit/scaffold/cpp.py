@@ -253,7 +253,7 @@ class CppView(View):
     @property
     def _in_call(self) -> list[TensorView]:
         """The tensors that a pattern is called with. Where rows are summed, those come last which a function of the
-        math leaves out, as far as it could have them."""
+        math leaves out and could have."""
         if not self.start.sums:
             return [tensor for tensor in self.tensors if tensor.kind != "index"]
         row_leaves_out = any(t.kind == "number" and t.name not in self.start.row_tensors for t in self.tensors)

@@ -82,7 +82,7 @@ class CustomView:
     def size_members(self) -> list[Member]:
         """A number for each named dimension."""
         sizes = [Member(name, "int64_t", self._size(name)) for name in self.cpp.signature.dimensions]
-        if self.cpp.has_ellipsis:  # behind the tensors, which have comments, too
+        if self.cpp.has_ellipsis:  # after the tensors, which have comments, too
             sizes.insert(0, Member(LEADING, "int64_t", "shape.numel()", "product of the dimensions of ..."))
         return sizes
 
@@ -259,7 +259,7 @@ class CustomCases(CallsView):
 
     @property
     def _long(self) -> set[Dimension]:
-        """The dimensions that a tensor has last, behind others."""
+        """The last dimensions of a tensor, after others."""
         return {
             word for tensor in self.signature.tensors if len(tensor.shape) > 1 for word in words_of(tensor.shape[-1])
         }

@@ -20,12 +20,12 @@ _AFTER_OPERATOR = re.compile(r"(?<= [|+*] )|(?<= != )")
 
 
 def break_cpp(text: str) -> str:
-    """C++ with no line longer than `CPP_WIDTH`, as far as can be."""
+    """C++ with no line longer than `CPP_WIDTH`, where possible."""
     return "".join(f"{_break_cpp(line)}\n" for line in text.splitlines())
 
 
 def break_python(text: str, width: int) -> str:
-    """Python with no line longer than `width`, as far as can be; docstrings and comments stay as they are."""
+    """Python with no line longer than `width`, where possible; docstrings and comments stay as they are."""
     lines = []
     in_docstring = False
     for line in text.splitlines():
@@ -76,7 +76,7 @@ def _break_cpp(line: str) -> str:
 
 
 def _fill(pieces: Sequence[str], head: str, space: str) -> str:
-    """As many of the pieces in each line as fit, behind `head` in the first and `space` in others."""
+    """As many of the pieces in each line as fit, after `head` in the first and `space` in others."""
     lines = [head]
     for number, piece in enumerate(pieces):
         if number and len(lines[-1]) + len(piece.rstrip()) > CPP_WIDTH:
@@ -178,7 +178,7 @@ def _split(text: str, separator: str) -> list[str]:
 
 
 def _with_commas(text: str) -> list[str]:
-    """The pieces between the commas outside of brackets, each with the comma behind it."""
+    """The pieces between the commas outside of brackets, each with the comma after it."""
     *pieces, last = _split(text, ", ")
     return [*(f"{piece}, " for piece in pieces), last]
 

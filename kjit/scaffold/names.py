@@ -276,7 +276,7 @@ def _nearest(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` in quotes that it does not have itself, as far as there are such."""
+    """`text` in quotes that it does not have itself, where there are such quotes."""
     return f'"{text}"' if "'" in text else f"'{text}'"
 
 

@@ -224,7 +224,7 @@ def _moved(tensor: Tensor) -> str:
 
 
 def _typed(tensor: Tensor, shape: tuple[Dimension, ...]) -> str:
-    """What stands behind the name of a tensor in a signature, for another shape: `mut T[B, D]`."""
+    """What follows the name of a tensor in a signature, for another shape: `mut T[B, D]`."""
     return str(replace(tensor, shape=shape)).removeprefix(f"{tensor.name}: ")
 
 

@@ -84,8 +84,13 @@ class Renaming:
                 renamed = self._name(token.string, tokens, at, before, after, is_hidden=is_hidden)
             elif token.start in wrappers:
                 renamed = self._wrapper(token.string, wrappers[token.start])
-            elif token.type == tokenize.STRING or token.type in _F_STRING:
+            elif token.type == tokenize.STRING:
                 renamed = self._string(token.string)
+            elif token.type in _F_STRING:
+                # Its quotes say whether the string begins or ends here.
+                opening = before if before.endswith(("'", '"')) else ""
+                closing = after if after.startswith(("'", '"')) else ""
+                renamed = self._string(opening + token.string + closing).removeprefix(opening).removesuffix(closing)
             elif token.type == tokenize.COMMENT:
                 renamed = self.in_prose(token.string)
             else:

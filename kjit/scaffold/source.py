@@ -161,7 +161,7 @@ def _closed(code: str, at: int) -> int:
 
 
 def _scope(head: str) -> _Scope | None:
-    """The namespace or class that is opened behind `head`."""
+    """The namespace or class that is opened after `head`."""
     namespace = _NAMESPACE.search(head)
     if namespace is not None:
         return _Scope(namespace[1])

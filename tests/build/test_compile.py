@@ -199,7 +199,9 @@ class TestOddNames:
         (tmp_path / ODD / "bad.cpp").write_text("int f() { return oops; }\n")
         with pytest.raises(CompileError) as caught:
             build(Spec("bad", cpp_files=[tmp_path / ODD / "bad.cpp"]), staging)
-        assert f"{ODD}/bad.cpp:1:18: error: 'oops'" in caught.value.message
+        place, _, words = caught.value.message.partition("bad.cpp:1:18: error: ")
+        assert place.endswith(f"{ODD}/")
+        assert "'oops'" in words
 
     def test_the_command_to_repeat_works_from_any_folder(self, tmp_path: Path, staging: Path) -> None:
         (tmp_path / ODD).mkdir()
@@ -399,8 +401,14 @@ class TestFailures:
             build(Spec("bad", "fp32_t", cpp_files=[tmp_path / "bad.cpp"]), staging)
         first, where, code, marker = caught.value.message.splitlines()
         assert first == "bad<fp32_t> cpu does not compile."
-        assert where.endswith("bad.cpp:2:10: error: 'oops' was not declared in this scope")
-        assert (code, marker) == ("  2 |   return oops;", "    |          ^~~~")
+        assert where.endswith(
+            (
+                "bad.cpp:2:10: error: 'oops' was not declared in this scope",
+                "bad.cpp:2:10: error: use of undeclared identifier 'oops'",
+            )
+        )
+        assert code == "  2 |   return oops;"
+        assert marker in ("    |          ^~~~", "    |          ^")
 
     def test_verbose_adds_the_whole_log_and_the_command(self, tmp_path: Path, staging: Path) -> None:
         (tmp_path / "bad.cpp").write_text("int f() { return oops; }\n")

@@ -105,6 +105,7 @@ def test_where_no_temporary_file_can_be_written_the_error_names_the_variable(mon
     def fail() -> str:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
 
+    monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr("tempfile.gettempdir", fail)
     with pytest.raises(CacheError, match="No place for temporary files can be written") as caught:
         make_temporary_folder()
@@ -216,7 +217,7 @@ def test_a_home_that_was_there_and_is_gone_a_moment_later_has_no_other_name(
 
 
 def test_a_temporary_lock_that_another_name_holds_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with temporary_lock("one", "tries"), temporary_lock("other", "tries"):
         assert {lock.name for lock in tmp_path.glob("kjit-*/*")} == {"one.lock", "other.lock"}
     assert list(tmp_path.iterdir()) == []

@@ -174,7 +174,7 @@ def test_what_a_killed_build_left_behind_goes_too(kjit: Kjit, filled: Path) -> N
     left.mkdir()
     left.with_suffix(".lock").write_text(os.uname().nodename)
     done = kjit("clean-cache", "--yes")
-    assert "removed what 1 build left behind" in done.stderr
+    assert "removed what 1 aborted build left behind" in done.stderr
     assert not left.exists()
 
 

@@ -82,7 +82,7 @@ def chains_in(node: ast.AST) -> Iterator[str]:
         if isinstance(child, ast.ImportFrom) and child.module != "__future__":
             yield from (f"{child.module}.{alias.name}" for alias in child.names)
         if isinstance(child, ast.Constant) and isinstance(child.value, str):
-            yield from re.findall(r"[\w.]*\._(?!_)[\w.]*", child.value)
+            yield from re.findall(r"[\w.]*\._(?!_)\w[\w.]*", child.value)
         by_name = [child.slice] if isinstance(child, ast.Subscript) else []
         if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id.endswith("attr"):
             by_name = child.args[1:2]

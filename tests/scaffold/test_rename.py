@@ -52,6 +52,7 @@ def test_of_a_source_what_the_op_defines_is_renamed_and_nothing_else(renaming: R
         ("def f(x):\n    softmax = x\n    return softmax", "def f(x):\n    softmax = x\n    return softmax"),
         ("class TestSoftmax: ...", "class TestRows: ..."),
         ('n = "softmax"; m = f"softmax: {x}"; o = "a softmax"', 'n = "rows"; m = f"rows: {x}"; o = "a softmax"'),
+        ('n = f"softmax"; m = f"{x} softmax: {y}"', 'n = f"rows"; m = f"{x} softmax: {y}"'),
         ('"""softmax, row by row, as `softmax` and `_softmax`."""', '"""rows, row by row, as `rows` and `_rows`."""'),
         ("# As in tests/test_softmax.py, not my_softmax.py.", "# As in tests/test_rows.py, not my_softmax.py."),
         ('s = f"Softmax<{args}>::run"', 's = f"Rows<{args}>::run"'),
