@@ -32,9 +32,8 @@ FLOORS = (
 # Modules that are no folder; all others outside of folders are tools.
 _PARTS = {"__main__": "cli", "benchmark": "bench"}
 _PARTS |= dict.fromkeys(("", "_version", "env", "errors", "git", "project", "revision", "spec"), "values")
-# The ways up, on demand: a program that only runs kernels does not load what compiles them; `kjit.warm` makes recorded
-# calls again where it is given some.
-ON_DEMAND = {("runtime", "build"), ("kjit.runtime.warm", "kjit.replay")}
+# The way up, on demand: a program that only runs kernels does not load what compiles them.
+ON_DEMAND = {("runtime", "build")}
 
 
 class Import(NamedTuple):
