@@ -135,14 +135,12 @@ def sanitize(
     Exit status 1: there is a mistake, a call fails, or the time was not enough.
     """
     from kjit import sanitizing
-    from kjit.cli.sanitize import environment_of, print_run, require_sanitizer, run_to_json
+    from kjit.cli.sanitize import check_tools, environment_of, print_run, require_sanitizer, run_to_json
     from kjit.cli.test import START_PYTEST
     from kjit.project import find_project, keep_folder
 
     limit = text.duration(timeout)
-    for name in tool or ():
-        if name not in sanitizing.TOOLS:
-            raise UsageError(f"'{name}' is no tool.", hint=f"the tools are {', '.join(sanitizing.TOOLS)}")
+    check_tools(tool or ())
     project = find_project()
     _, errors, again = _begin(paths, ops, sim)
     if again.is_simulated and tool:

@@ -63,9 +63,7 @@ def sanitize(
     from kjit.runtime import gpus
 
     limit = text.duration(timeout)
-    for name in tool or ():
-        if name not in sanitizing.TOOLS:
-            raise UsageError(f"'{name}' is no tool.", hint=f"the tools are {', '.join(sanitizing.TOOLS)}")
+    check_tools(tool or ())
     project = find_project()
     files = find_tests(project, ops or [])
     collected = plan.collect_quickly(project, ops or [file.stem.removeprefix("test_") for file in files])
@@ -130,6 +128,19 @@ def _with_kernels(collected: Collected, *, are_named: bool) -> list[str]:
     if without:
         console.note(f"without a CUDA source: {', '.join(without)}")
     return list(dict.fromkeys(wanted))
+
+
+def check_tools(names: Sequence[str]) -> None:
+    """Refuse names that no tool of compute-sanitizer has.
+
+    Raises:
+        UsageError: there is one.
+    """
+    from kjit.sanitizing import TOOLS
+
+    for name in names:
+        if name not in TOOLS:
+            raise UsageError(f"'{name}' is no tool.", hint=f"the tools are {', '.join(TOOLS)}")
 
 
 def require_sanitizer() -> None:
