@@ -96,7 +96,7 @@ def bench(paths: _Paths, ops: _Ops = None, json: _Json = False) -> None:
     Exit status 1: a call cannot be made, or a file cannot be read.
     """
     calls, errors, again = _begin(paths, ops, sim=False)
-    if again.is_simulated and any(call.is_on_gpu or call.document.get("simulated") for call in calls):
+    if again.is_simulated and any(call.is_of_cuda for call in calls):
         console.note("There is no GPU here: the times of what runs in the simulator say nothing about one.")
     timings = [again.bench(call) for call in calls]
     if json:
@@ -142,11 +142,16 @@ def sanitize(
     limit = text.duration(timeout)
     check_tools(tool or ())
     project = find_project()
-    _, errors, again = _begin(paths, ops, sim)
+    calls, errors, again = _begin(paths, ops, sim)
     if again.is_simulated and tool:
         raise UsageError(
             "--tool is for compute-sanitizer, and the calls are made in the simulator.", hint="leave it out"
         )
+    on_cpu = sum(1 for call in calls if not call.is_of_cuda)
+    if on_cpu == len(calls):
+        raise UsageError("these calls ran kernels of the CPU, and the sanitizers look at CUDA kernels.")
+    if on_cpu:
+        console.note(f"{text.count(on_cpu, 'call')} of CPU kernels: the sanitizers do not look at these.")
     if not again.is_simulated:
         require_sanitizer()
     folder = keep_folder(project, "sanitize")

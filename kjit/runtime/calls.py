@@ -65,6 +65,11 @@ class Call(NamedTuple):
         """Whether a tensor of it was on a GPU."""
         return any(each["device"].startswith("cuda") for _, each in self.tensors())
 
+    @property
+    def is_of_cuda(self) -> bool:
+        """Whether it ran a CUDA kernel, on a GPU or in the simulator."""
+        return self.is_on_gpu or bool(self.document.get("simulated"))
+
     def tensors(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The descriptions of its tensors, each with the argument's name."""
         for name, value in self.document["arguments"].items():

@@ -114,13 +114,16 @@ def test_a_call_that_fails_under_a_sanitizer_is_told(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (right,) = [file for file in folder.glob("*scale-*.json") if "[2, 3]" in file.read_text()]
-    document = json.loads(right.read_text())
+    document = json.loads(right.read_text()) | {"simulated": True}
     document["arguments"]["x"]["tensor"] |= {"shape": [13], "strides": [1]}
     document["memories"] = [1000]
     (tmp_path / "wrong.json").write_text(json.dumps(document))
     monkeypatch.setenv("KJIT_SIM", "")  # set by the command, for this process too
+    assert run(folder, monkeypatch, "sanitize", "--sim", right) == 2
+    assert "these calls ran kernels of the CPU" in capsys.readouterr().err
     assert run(folder, monkeypatch, "sanitize", "--sim", right, tmp_path / "wrong.json") == 1
     said = capsys.readouterr()
     assert "1 test failed" in said.out or "failed: " in said.out
     assert "wrong" in said.out
     assert "Tensor match failed for x" in said.out
+    assert "1 call of CPU kernels: the sanitizers do not look at these." in said.err
