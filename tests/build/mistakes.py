@@ -245,7 +245,7 @@ MISTAKES: Mapping[str, Mistake] = {
     "cuda_too_old_intrinsic": Mistake("cuda_too_old_intrinsic.cuh", target="7.5"),
     "cuda_undefined_device_function": Mistake("cuda_undefined_device_function.cuh", target="9.0a"),
     # The simulator alone
-    "sim_ptx": Mistake("sim_ptx.cuh", target="sim", edit=("cuda_unknown_ptx.cuh", "mull.f32", "mul.f32")),
+    "sim_ptx": Mistake("sim_ptx.cuh", target="sim", edit=("cuda_unknown_ptx.cuh", "mull.f32", "copysign.f32")),
     "sim_missing_include": _cuda("missing_include", "x[i]) * alpha", "__bfloat162float(x[i])) * alpha", target="sim"),
     # Math of a pattern
     "math_wrong_count": _math("math_wrong_count", "compute_t<T> x,", "compute_t<T> x, compute_t<T> bias,"),

@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from kjit.build.plan import Collected
+from kjit.cli.sanitize import _with_kernels
+from kjit.errors import UsageError
+from kjit.spec import Spec
+
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
 _RIGHT = """
@@ -84,21 +89,20 @@ def test_wrong_usage(kjit: Kjit, tested: Path, arguments: tuple[str, ...], said:
 
 
 def test_an_op_without_a_cuda_source_is_refused_when_it_is_named_and_left_out_else(
-    kjit: Kjit, add: Callable[[str], None], project: Path
+    kjit: Kjit, project: Path, answer_op: Callable[..., Spec], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    add("other")
     (project / "tests").mkdir()
-    for op in ("answer", "other"):
-        (project / "tests" / f"test_{op}.py").write_text(_RIGHT)
-    for named in (("other",), ()):
-        done = kjit("sanitize", "--sim", *named)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "no CUDA source: " in done.stderr
-    kjit("new", "scale", "x: T[N] -> out: T[N]", "--pattern", "minimal", "--dtypes", "fp32", "--device", "cuda")
-    done = kjit("sanitize", "--sim", "-k", "agrees and 33")
-    assert (done.returncode, "sim-check: nothing found" in done.stdout) == (0, True), done.stderr
-    assert "without a CUDA source: answer, other\n" in done.stderr
-    assert "sim-check: tests/test_scale.py\n" in done.stderr
+    (project / "tests" / "test_answer.py").write_text(_RIGHT)
+    done = kjit("sanitize", "answer", "--sim")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no CUDA source: answer; and the sanitizers look at CUDA kernels." in done.stderr
+    (project / "csrc" / "scale.cuh").touch()
+    scale = Spec("scale", cuda_files=[project / "csrc" / "scale.cuh"])
+    every = Collected([("answer", [answer_op(project)]), ("scale", [scale])], [], ["undeclared"])
+    assert _with_kernels(every, are_named=False) == ["scale", "undeclared"]
+    assert "without a CUDA source: answer\n" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="no CUDA source: answer;"):
+        _with_kernels(every, are_named=True)
 
 
 def test_no_test_at_all_is_a_failure(kjit: Kjit, tested: Path) -> None:

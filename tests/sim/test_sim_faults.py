@@ -58,7 +58,7 @@ FAULTS: dict[str, list[str]] = {
         "thread 5 runs",
         "threads 6 to 31 have not begun",
     ],
-    "later_block": [f"kernel poll does not end: block (0, 0, 0) {ENDLESS}", "thread 0 ", LATER],
+    "later_block": [f"kernel poll does not end: block (0, 0, 0) {ENDLESS}", LATER],
     "atomic_poll": [f"kernel poll_atomically does not end: block (0, 0, 0) {ENDLESS}", "could go on"],
     "endless_barriers": [f"kernel meet_for_ever does not end: block (0, 0, 0) {ENDLESS}", "threads "],
 }

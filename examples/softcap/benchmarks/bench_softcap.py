@@ -1,4 +1,4 @@
-"""How fast is `softcap`, and how fast PyTorch?"""
+"""The speed of `softcap`, against PyTorch."""
 
 from __future__ import annotations
 
