@@ -78,6 +78,7 @@ def test_nothing_but_the_package_is_in_the_wheel(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"kjit"}
 
 
+@pytest.mark.nightly
 def test_installed_into_an_empty_environment_it_scaffolds_and_builds_an_op(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", str(tmp_path / "venv"), cwd=tmp_path)
     python = str(tmp_path / "venv" / "bin" / "python")

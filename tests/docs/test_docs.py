@@ -31,6 +31,11 @@ PAGES = {
 }
 
 
+_LONG = ("adding-a-kernel", "cache", "environment", "faults", "headers", "shipping", "simulator", "troubleshooting")
+EVERY_NIGHT = {f"docs/{name}.md" for name in _LONG}
+"""Pages that take long, and whose commands other tests run too."""
+
+
 def page(name: str) -> Page:
     return read_page(PAGES[name], name)
 
@@ -74,7 +79,9 @@ def page_runs(
     runs.pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in EVERY_NIGHT else []) for name in PAGES]
+)
 def test_everything_on_the_page_runs_and_prints_what_it_says(name: str, page_runs: PageRuns) -> None:
     page_runs.start(name).result()
 

@@ -372,9 +372,8 @@ def test_the_tests_of_ops_pass(project: Path, ops: Sequence[Op], monkeypatch: py
     agree_in_random_cases(project, "cpu", cases=10)
 
 
-@pytest.mark.parametrize(
-    "numbers", [range(200, 201), pytest.param(range(201, 206), marks=pytest.mark.nightly)], ids=str
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("numbers", [range(200, 201), range(201, 206)], ids=str)
 def test_the_tests_of_rare_ops_and_random_signatures_pass(project: Path, numbers: range) -> None:
     """Each with a kernel for one device."""
     ops = [replace(op, name=f"{pattern}{op.name}") for pattern in FINISHED for op in random_ops(pattern, numbers)]
