@@ -92,8 +92,9 @@ def summarize(project: Project, ops: Sequence[str] = ()) -> list[OpSummary]:
     in_cache: dict[str, set[str]] = {}
     wanted = {spec.name for _, found in collected.modules for spec in found}
     for entry in store.entries():
-        if entry.op in wanted and _is_of(project, entry):
-            in_cache.setdefault(entry.op, set()).add(entry.target)
+        known = in_cache.setdefault(entry.op, set())
+        if entry.op in wanted and entry.target not in known and _is_of(project, entry):
+            known.add(entry.target)
     here = [Target("cpu"), *map(Target.cuda, gpu_archs())]
     return [_summarize(project, op, specs.get(op, []), errors.get(op), store, in_cache, here) for op in names]
 
@@ -101,9 +102,7 @@ def summarize(project: Project, ops: Sequence[str] = ()) -> list[OpSummary]:
 def _is_of(project: Project, entry: Entry) -> bool:
     """Whether an artifact was built in this project, and not in another that has an op of this name."""
     artifact = read_artifact(entry.path)
-    return isinstance(artifact, Artifact) and f"{os.path.realpath(artifact.project)}/".startswith(
-        f"{os.path.realpath(project.root)}/"
-    )
+    return isinstance(artifact, Artifact) and artifact.is_of([os.path.realpath(project.root)])
 
 
 def _summarize(

@@ -10,6 +10,7 @@ of the process goes that asked for it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -30,7 +31,7 @@ class Standby:
 
     Args:
         job: the function that does them, `package.module:function`; takes what JSON knows, and returns such a thing.
-        imports: the modules that are imported ahead.
+        imports: the modules that are imported ahead, where they can be.
         environment: of the process.
     """
 
@@ -82,7 +83,8 @@ def serve() -> None:
     module, _, name = job.partition(":")
     function: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
     for each in filter(None, imports.split(",")):
-        importlib.import_module(each)
+        with contextlib.suppress(ImportError):  # the job says so, if it needs it
+            importlib.import_module(each)
     out = int(answers)
     os.set_inheritable(out, False)
     for line in sys.stdin.buffer:

@@ -15,11 +15,11 @@ Start = Callable[[str], Standby]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """A function that starts a process for a job."""
+    """A function that starts a process for a job; one of the modules that it should import is not there."""
     started: list[Standby] = []
 
     def start(job: str) -> Standby:
-        started.append(Standby(job, ("json",), os.environ))
+        started.append(Standby(job, ("json", "no_such_module"), os.environ))
         return started[-1]
 
     yield start

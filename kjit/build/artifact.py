@@ -25,7 +25,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -97,6 +97,11 @@ class Artifact:
     def project(self) -> str:
         """The folder of the project that it was built for, as it was then; empty if it was for none."""
         return str(self.record.get("project", ""))
+
+    def is_of(self, folders: Iterable[str]) -> bool:
+        """Whether its project is one of these folders, or is in one; they are given by their real paths."""
+        home = os.path.realpath(self.project) if self.project else ""
+        return any(f"{home}/".startswith(f"{folder}/") for folder in folders)
 
     @property
     def arguments(self) -> list[str]:

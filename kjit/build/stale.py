@@ -53,10 +53,8 @@ def find_stale(store: Store, project: Path | None, declared: Iterable[Spec]) -> 
         if isinstance(artifact, str):
             reason = artifact if artifact.startswith(DAMAGED) else None
         else:
-            home = os.path.realpath(artifact.project) if artifact.project else ""
-            is_ours = any(f"{home}/".startswith(f"{folder}/") for folder in homes)
             same = specs.get((artifact.op, tuple(artifact.arguments)), [])
-            reason = _why_stale(artifact, same) if is_ours else None
+            reason = _why_stale(artifact, same) if artifact.is_of(homes) else None
         if reason is not None:
             yield entry, reason
 

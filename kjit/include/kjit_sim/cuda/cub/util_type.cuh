@@ -7,6 +7,7 @@
 
 #include <kjit_sim/sim.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -50,6 +51,17 @@ struct Block {
   }
   static int warp() { return thread() / 32; }
   static int lane() { return thread() % 32; }
+};
+
+/// Where item `i` of this thread is in the tile of a block whose threads have `kItems` each.
+template <typename Block, int kItems>
+struct Order {
+  static int blocked(int i) { return Block::thread() * kItems + i; }
+  static int striped(int i) { return i * Block::kThreads + Block::thread(); }
+  static int warp_striped(int i) {
+    const int threads = std::min(32, Block::kThreads - Block::warp() * 32);
+    return Block::warp() * 32 * kItems + i * threads + Block::lane();
+  }
 };
 
 /// The shared memory of those who bring none.

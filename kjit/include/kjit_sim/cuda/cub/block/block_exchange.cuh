@@ -4,8 +4,6 @@
 
 #include <cub/util_type.cuh>
 
-#include <algorithm>
-
 namespace cub {
 
 template <typename T, int BLOCK_DIM_X, int ITEMS_PER_THREAD, bool = false, int BLOCK_DIM_Y = 1, int BLOCK_DIM_Z = 1,
@@ -13,6 +11,7 @@ template <typename T, int BLOCK_DIM_X, int ITEMS_PER_THREAD, bool = false, int B
 class BlockExchange {
   using Block = kjit_detail::Block<BLOCK_DIM_X, BLOCK_DIM_Y, BLOCK_DIM_Z>;
   static constexpr int kItems = ITEMS_PER_THREAD;
+  using Order = kjit_detail::Order<Block, kItems>;
   struct Storage {
     T items[Block::kThreads * kItems];
   };
@@ -25,50 +24,42 @@ class BlockExchange {
 
   template <typename Out>
   void StripedToBlocked(const T (&input)[kItems], Out (&output)[kItems]) {
-    put(input, &striped);
+    put(input, &Order::striped);
     __syncthreads();
-    take(output, &blocked);
+    take(output, &Order::blocked);
   }
   template <typename Out>
   void BlockedToStriped(const T (&input)[kItems], Out (&output)[kItems]) {
-    put(input, &blocked);
+    put(input, &Order::blocked);
     __syncthreads();
-    take(output, &striped);
+    take(output, &Order::striped);
   }
   template <typename Out>
   void WarpStripedToBlocked(const T (&input)[kItems], Out (&output)[kItems]) {
-    put(input, &warp_striped);
+    put(input, &Order::warp_striped);
     __syncwarp();
-    take(output, &blocked);
+    take(output, &Order::blocked);
   }
   template <typename Out>
   void BlockedToWarpStriped(const T (&input)[kItems], Out (&output)[kItems]) {
-    put(input, &blocked);
+    put(input, &Order::blocked);
     __syncwarp();
-    take(output, &warp_striped);
+    take(output, &Order::warp_striped);
   }
   template <typename Out, typename Offset>
   void ScatterToBlocked(const T (&input)[kItems], Out (&output)[kItems], const Offset (&ranks)[kItems]) {
     for (int i = 0; i < kItems; ++i) storage_.items[ranks[i]] = input[i];
     __syncthreads();
-    take(output, &blocked);
+    take(output, &Order::blocked);
   }
   template <typename Out, typename Offset>
   void ScatterToStriped(const T (&input)[kItems], Out (&output)[kItems], const Offset (&ranks)[kItems]) {
     for (int i = 0; i < kItems; ++i) storage_.items[ranks[i]] = input[i];
     __syncthreads();
-    take(output, &striped);
+    take(output, &Order::striped);
   }
 
  private:
-  // Where item i of this thread is.
-  static int blocked(int i) { return Block::thread() * kItems + i; }
-  static int striped(int i) { return i * Block::kThreads + Block::thread(); }
-  static int warp_striped(int i) {
-    const int threads = std::min(32, Block::kThreads - Block::warp() * 32);
-    return Block::warp() * 32 * kItems + i * threads + Block::lane();
-  }
-
   void put(const T (&input)[kItems], int (*place)(int)) {
     for (int i = 0; i < kItems; ++i) storage_.items[place(i)] = input[i];
   }

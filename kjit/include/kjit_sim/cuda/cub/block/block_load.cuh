@@ -22,6 +22,7 @@ class BlockLoad {
   using Block = kjit_detail::Block<BLOCK_DIM_X, BLOCK_DIM_Y, BLOCK_DIM_Z>;
   using Exchange = BlockExchange<T, BLOCK_DIM_X, ITEMS_PER_THREAD, false, BLOCK_DIM_Y, BLOCK_DIM_Z>;
   static constexpr int kItems = ITEMS_PER_THREAD;
+  using Order = kjit_detail::Order<Block, kItems>;
   static constexpr bool kThroughWarp =
       ALGORITHM == BLOCK_LOAD_WARP_TRANSPOSE || ALGORITHM == BLOCK_LOAD_WARP_TRANSPOSE_TIMESLICED;
   static constexpr bool kThroughShared = kThroughWarp || ALGORITHM == BLOCK_LOAD_TRANSPOSE;
@@ -58,11 +59,11 @@ class BlockLoad {
  private:
   static int place(int i) {
     if constexpr (kThroughWarp) {
-      return Block::warp() * 32 * kItems + i * 32 + Block::lane();
+      return Order::warp_striped(i);
     } else if constexpr (kThroughShared || ALGORITHM == BLOCK_LOAD_STRIPED) {
-      return i * Block::kThreads + Block::thread();
+      return Order::striped(i);
     } else {
-      return Block::thread() * kItems + i;
+      return Order::blocked(i);
     }
   }
 

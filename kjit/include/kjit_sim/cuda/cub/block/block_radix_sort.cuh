@@ -15,6 +15,7 @@ template <typename KeyT, int BLOCK_DIM_X, int ITEMS_PER_THREAD, typename ValueT 
 class BlockRadixSort {
   using Block = kjit_detail::Block<BLOCK_DIM_X, BLOCK_DIM_Y, BLOCK_DIM_Z>;
   static constexpr int kItems = ITEMS_PER_THREAD;
+  using Order = kjit_detail::Order<Block, kItems>;
   static constexpr int kAll = Block::kThreads * kItems;
   static constexpr int kBits = sizeof(KeyT) * 8;
   using Digits =
@@ -69,8 +70,8 @@ class BlockRadixSort {
   void sort(KeyT (&keys)[kItems], Value* values, int begin_bit, int end_bit) {
     constexpr bool kHasValues = !std::is_same_v<Value, NullType>;
     for (int i = 0; i < kItems; ++i) {
-      storage_.keys[Block::thread() * kItems + i] = keys[i];
-      if constexpr (kHasValues) storage_.values[Block::thread() * kItems + i] = values[i];
+      storage_.keys[Order::blocked(i)] = keys[i];
+      if constexpr (kHasValues) storage_.values[Order::blocked(i)] = values[i];
     }
     __syncthreads();
     if (Block::thread() == 0) {
@@ -84,7 +85,7 @@ class BlockRadixSort {
     }
     __syncthreads();
     for (int i = 0; i < kItems; ++i) {
-      const int place = kIsStriped ? i * Block::kThreads + Block::thread() : Block::thread() * kItems + i;
+      const int place = kIsStriped ? Order::striped(i) : Order::blocked(i);
       keys[i] = storage_.keys[storage_.order[place]];
       if constexpr (kHasValues) values[i] = storage_.values[storage_.order[place]];
     }
