@@ -1,4 +1,4 @@
-"""How does the C++ compiler compile the host half of a unit?
+"""The compile of a unit's host half by the C++ compiler.
 
 The build runs `main` of this file as a program:
 

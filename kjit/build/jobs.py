@@ -1,4 +1,4 @@
-"""How many compilers may run at once?
+"""How many compilers run at once.
 
 As many as keep the cores busy and fit into free memory. They are counted by units, each of which is compiled by itself:
 one module may have dozens that take nvcc gigabytes each, and is no more one compile than dozens of small modules are.

@@ -1,4 +1,4 @@
-"""As what C++ does the simulator run an `asm` statement of PTX?
+"""The translation of an `asm` statement of PTX to the C++ that the simulator runs.
 
     translate("prmt.b32 %0, %1, %2, 7;", ["(x)", "(a)", "(b)"])   # "::kjit_sim::ptx::prmt((x), (a), (b), 7);"
     translate("{ .reg .pred p; setp.ne.b32 p, %0, 0; @p trap; }", ["(x)"])
