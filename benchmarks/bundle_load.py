@@ -62,8 +62,8 @@ def _specs(home: str, modules: int) -> list[Spec]:
 
 def build(home: str, modules: int) -> float:
     """Fill the cache and write the bundle. Runs in a process of its own."""
-    from kjit.build import bundle_writer, plan
-    from kjit.build.store import Store
+    from kjit.engine import bundle_writer, plan
+    from kjit.engine.cache.store import Store
     from kjit.runtime.load import BUNDLE
     from kjit.spec import Target
 

@@ -24,10 +24,10 @@ from pathlib import Path
 
 from common import KERNELS, print_machine
 
-from kjit.build import plan
-from kjit.build.artifact import read_artifact, write_record
-from kjit.build.limit import make_room
-from kjit.build.store import Artifact, Store
+from kjit.engine import plan
+from kjit.engine.cache.artifact import read_artifact, write_record
+from kjit.engine.cache.limit import make_room
+from kjit.engine.cache.store import Artifact, Store
 from kjit.spec import Spec, Target, Variant
 
 OPS = 100

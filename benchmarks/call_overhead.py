@@ -28,7 +28,7 @@ import torch
 
 import kjit
 from kjit import env
-from kjit.build import eager_calls
+from kjit.engine.compile import eager_calls
 from kjit.runtime import native
 
 _CONSTANT = 7

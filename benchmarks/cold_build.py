@@ -96,7 +96,7 @@ def time_edit(op: str) -> float:
     """Seconds for the build after an edit of a kernel that this process has built before."""
     import tvm_ffi  # noqa: F401
 
-    from kjit.build.miss import ensure_built
+    from kjit.engine.miss import ensure_built
     from kjit.spec import Target, Variant
 
     symbol, old, new = EDITED[op]
@@ -125,7 +125,7 @@ def time_kjit(target: str, constant: int) -> float:
     import tvm_ffi  # noqa: F401 (its 1.5 s of importing torch belong to neither side)
 
     begin = time.perf_counter()
-    from kjit.build.miss import ensure_built
+    from kjit.engine.miss import ensure_built
     from kjit.runtime.load import load_variant
     from kjit.spec import Target, Variant
 

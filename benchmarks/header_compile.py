@@ -28,8 +28,8 @@ from pathlib import Path
 
 import common
 
-from kjit.build.compile import wrapper_unit
-from kjit.build.toolchain import find_cuda, find_cxx, kjit_include, tvm_ffi_include
+from kjit.engine.compile.compile import wrapper_unit
+from kjit.engine.toolchain.toolchain import find_cuda, find_cxx, kjit_include, tvm_ffi_include
 from kjit.spec import CudaArch
 
 _ARCH = "9.0a"

@@ -38,7 +38,7 @@ from common import Kernel
 from kjit.bench.clocks import watch_throttling
 from kjit.bench.hardware import find_hardware
 from kjit.benchmark import quick, rotated
-from kjit.build.miss import ensure_built
+from kjit.engine.miss import ensure_built
 from kjit.ops import quant
 from kjit.runtime.load import load_variant
 from kjit.spec import Target, Variant

@@ -96,8 +96,8 @@ def listing(root: str) -> float:
 def planning(root: str, targets: list[str]) -> float:
     """Start to end, with kjit's own import: to knowing what of every variant is built."""
     begin = time.perf_counter()
-    from kjit.build import plan
-    from kjit.build.store import Store
+    from kjit.engine import plan
+    from kjit.engine.cache.store import Store
     from kjit.project import find_project
     from kjit.spec import Target
 

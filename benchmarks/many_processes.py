@@ -50,7 +50,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def _counting_compiler(folder: Path, log: Path) -> Path:
     """The C++ compiler behind a script that adds a line to `log` for each link: there is one in every build."""
-    from kjit.build.compilers import find_cxx
+    from kjit.engine.toolchain.compilers import find_cxx
 
     compiler = folder / "c++"
     compiler.write_text(
@@ -64,8 +64,8 @@ def start_together(processes: int, target: str) -> float:
     """Seconds from the start of all until the last of them has the module. Runs in a process of its own."""
     import tvm_ffi  # noqa: F401 (imports are not counted)
 
-    from kjit.build import plan  # noqa: F401
-    from kjit.build.miss import ensure_built
+    from kjit.engine import plan  # noqa: F401
+    from kjit.engine.miss import ensure_built
     from kjit.runtime.load import load_variant
     from kjit.spec import Target, Variant
 

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 import common
 
-from kjit.build import plan
-from kjit.build.store import Store
+from kjit.engine import plan
+from kjit.engine.cache.store import Store
 from kjit.spec import Target, Variant
 
 

@@ -90,8 +90,9 @@ def _compare_first_results(repeat: int, *, cpu_time: bool) -> None:
 
 def fill_bundle(home: str) -> float:
     """Write the bundle beside the wrapper. Runs in a process of its own."""
-    from kjit.build import bundle_writer, eager_calls, plan
-    from kjit.build.store import Store
+    from kjit.engine import bundle_writer, plan
+    from kjit.engine.cache.store import Store
+    from kjit.engine.compile import eager_calls
     from kjit.runtime.load import BUNDLE
     from kjit.spec import Target, Variant
 

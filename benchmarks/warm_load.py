@@ -104,8 +104,8 @@ def _compare(kind: str, options: argparse.Namespace, *, gpu: bool) -> None:
 
 def build_with_kjit(kind: str, modules: int) -> float:
     """Only to fill the cache."""
-    from kjit.build import plan
-    from kjit.build.store import Store
+    from kjit.engine import plan
+    from kjit.engine.cache.store import Store
 
     outcomes = plan.build_all(_variants(kind, modules), Store.open())
     for outcome in outcomes:
@@ -174,7 +174,7 @@ def _load_cuda_runtime() -> None:
 
     import torch
 
-    from kjit.build.toolchain import find_cuda
+    from kjit.engine.toolchain.toolchain import find_cuda
 
     if torch.cuda.is_available():
         torch.cuda.init()

@@ -21,14 +21,14 @@ from typing import Literal
 
 import kjit
 from kjit import env
-from kjit.build.compilers import ask, find_cxx, find_host_cxx
-from kjit.build.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_versions
-from kjit.build.eager_calls import python_header
-from kjit.build.folders import is_noexec
-from kjit.build.memo import open_memo
-from kjit.build.nvrtc import find_nvrtc
-from kjit.build.staging import temporary_root
-from kjit.build.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
+from kjit.engine.cache.folders import is_noexec
+from kjit.engine.cache.staging import temporary_root
+from kjit.engine.compile.eager_calls import python_header
+from kjit.engine.toolchain.compilers import ask, find_cxx, find_host_cxx
+from kjit.engine.toolchain.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_versions
+from kjit.engine.toolchain.memo import open_memo
+from kjit.engine.toolchain.nvrtc import find_nvrtc
+from kjit.engine.toolchain.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
 from kjit.errors import KjitError, ToolchainError
 from kjit.runtime import gpus
 from kjit.runtime.highway import find_highway
@@ -171,7 +171,7 @@ def _torch() -> _Finding:
 
 
 def _cache() -> _Finding:
-    from kjit.build.store import Store
+    from kjit.engine.cache.store import Store
 
     root = env.cache_dir()
     store = Store.open()
@@ -209,7 +209,7 @@ def _cache() -> _Finding:
 
 
 def _shared_cache() -> _Finding:
-    from kjit.build.store import Store
+    from kjit.engine.cache.store import Store
 
     caches = Store.open().shared_caches()
     if not caches:

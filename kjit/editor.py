@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kjit.build.compilers import Compiler, ask, find_cxx
-from kjit.build.cuda import CudaToolkit, find_cuda
-from kjit.build.toolchain import gpu_archs, kjit_include, runtime_target, tvm_ffi_include
+from kjit.engine.toolchain.compilers import Compiler, ask, find_cxx
+from kjit.engine.toolchain.cuda import CudaToolkit, find_cuda
+from kjit.engine.toolchain.toolchain import gpu_archs, kjit_include, runtime_target, tvm_ffi_include
 from kjit.errors import ToolchainError, UsageError
 from kjit.project import Project
 from kjit.runtime.highway import highway_include

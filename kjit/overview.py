@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Literal
 
 from kjit.bench.last import LastBench, find_last
-from kjit.build import plan
-from kjit.build.artifact import Artifact, read_artifact
-from kjit.build.store import Entry, Store
-from kjit.build.toolchain import gpu_archs
+from kjit.engine import plan
+from kjit.engine.cache.artifact import Artifact, read_artifact
+from kjit.engine.cache.store import Entry, Store
+from kjit.engine.toolchain.toolchain import gpu_archs
 from kjit.errors import UsageError
 from kjit.project import Project
 from kjit.runtime.declared import variants_of

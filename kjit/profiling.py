@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from kjit.bench.sweep import Sweep, describe, plain
-from kjit.build.cuda_tools import find_tool
-from kjit.build.symbols import function_name, short_names
+from kjit.engine.diagnostics.symbols import function_name, short_names
+from kjit.engine.toolchain.cuda_tools import find_tool
 from kjit.errors import KjitError, UsageError
 from kjit.project import PYTHON_C, Project
 

@@ -26,7 +26,7 @@ from kjit.spec import Spec
 _DECLARED = (
     f"{PYTHON_C}\n"
     "import json, pathlib\n"
-    "from kjit.build import plan\n"
+    "from kjit.engine import plan\n"
     "from kjit.project import read_project\n"
     "pyproject, ops, result, fields = (json.loads(each) for each in sys.argv[1:])\n"
     "found = plan.collect(read_project(pathlib.Path(pyproject)), ops)\n"

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from kjit.build.cuda_tools import find_tool
-from kjit.build.machine_code import Place
-from kjit.build.symbols import base_name, function_name, short_names
+from kjit.engine.diagnostics.machine_code import Place
+from kjit.engine.diagnostics.symbols import base_name, function_name, short_names
+from kjit.engine.toolchain.cuda_tools import find_tool
 from kjit.inspection import Code, is_of_kjit, place_of
 
 Tool = Literal["memcheck", "racecheck", "initcheck", "synccheck"]

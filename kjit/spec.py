@@ -182,7 +182,7 @@ class Target(_Value):
         others: further architectures of the same major version, whose machine code is in the same library. What is
             decided when the host part is compiled (`KJIT_CUDA_ARCH`) is decided for the lowest.
         level: for a CPU target, the instruction set that every CPU of that level has, as in `x86-64-v3` (the names are
-            in build/cpu.py); None is this machine's CPU.
+            in engine/toolchain/cpu.py); None is this machine's CPU.
     """
 
     __slots__ = _fields = __match_args__ = ("kind", "arch", "others", "level")

@@ -55,7 +55,7 @@ def _why_no_gpu() -> str:
 
 @cache
 def _why_no_nvcc() -> str:
-    from kjit.build.toolchain import find_cuda
+    from kjit.engine.toolchain.toolchain import find_cuda
 
     try:
         find_cuda()

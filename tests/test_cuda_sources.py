@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import kjit
-from kjit.build.compile import wrapper_unit
-from kjit.build.miss import ensure_built
-from kjit.build.toolchain import Toolchain
+from kjit.engine.compile.compile import wrapper_unit
+from kjit.engine.miss import ensure_built
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.project import find_project
 from kjit.runtime.declared import declared_in
 

@@ -15,11 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 from kjit import doctor
-from kjit.build import cuda as cuda_module
-from kjit.build import folders
-from kjit.build.compilers import find_cxx
 from kjit.cli import app
 from kjit.doctor import Check, examine, is_fit
+from kjit.engine.cache import folders
+from kjit.engine.toolchain import cuda as cuda_module
+from kjit.engine.toolchain.compilers import find_cxx
 from kjit.runtime import gpus
 from kjit.runtime.gpus import Driver, Gpu
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from kjit import make_cpp_args
-from kjit.build.toolchain import find_cxx
+from kjit.engine.toolchain.toolchain import find_cxx
 
 
 class Color(enum.IntEnum):

@@ -7,7 +7,7 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from kjit.build.miss import ensure_built
+from kjit.engine.miss import ensure_built
 from kjit.errors import ToolchainError
 from kjit.spec import Spec, Target, Variant
 

@@ -25,7 +25,7 @@ FLOORS = (
     ("tools", "ops", "compat"),
     ("scaffold",),
     ("testing", "bench"),
-    ("build",),
+    ("engine",),
     ("runtime",),
     ("values",),
 )
@@ -33,7 +33,7 @@ FLOORS = (
 _PARTS = {"__main__": "cli", "benchmark": "bench"}
 _PARTS |= dict.fromkeys(("", "_version", "env", "errors", "git", "project", "revision", "spec"), "values")
 # The way up, on demand: a program that only runs kernels does not load what compiles them.
-ON_DEMAND = {("runtime", "build")}
+ON_DEMAND = {("runtime", "engine")}
 
 
 class Import(NamedTuple):

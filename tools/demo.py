@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kjit.build import toolchain
+from kjit.engine.toolchain import toolchain
 from kjit.errors import ToolchainError
 
 BIN = Path(sys.executable).parent

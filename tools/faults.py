@@ -46,9 +46,9 @@ import tvm_ffi  # noqa: F401 (imports torch: once here and not in every process)
 
 import kjit
 from kjit import env
-from kjit.build import plan
-from kjit.build.miss import ensure_built
-from kjit.build.store import Store
+from kjit.engine import plan
+from kjit.engine.cache.store import Store
+from kjit.engine.miss import ensure_built
 from kjit.errors import KjitError
 from kjit.runtime import recall
 from kjit.runtime.load import load_variant
@@ -774,8 +774,8 @@ class Compilers:
     stand_in: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        from kjit.build.compilers import find_cxx
-        from kjit.build.toolchain import tvm_ffi_include, tvm_ffi_library
+        from kjit.engine.toolchain.compilers import find_cxx
+        from kjit.engine.toolchain.toolchain import tvm_ffi_include, tvm_ffi_library
 
         with _environment(KJIT_CACHE_DIR=str(self.folder / "known")):
             self.real = find_cxx().path

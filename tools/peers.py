@@ -219,7 +219,7 @@ def _package(*names: str) -> Path:
 def _toolkit(root: Path) -> Path:
     """The folder of CUDA that both sides compile with, completed by what FlashInfer names and CUDA of PyPI lacks:
     `libcudart.so`, `libcuda.so` (without a driver: an empty one) and headers of other libraries."""
-    from kjit.build.cuda import find_cuda
+    from kjit.engine.toolchain.cuda import find_cuda
 
     cuda = find_cuda()
     libraries = root / "lib"

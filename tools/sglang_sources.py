@@ -31,10 +31,10 @@ from typing import Any
 import torch
 
 import kjit
-from kjit.build import miss
-from kjit.build.cuda import find_cuda
-from kjit.build.toolchain import tvm_ffi_include
 from kjit.compat import sglang as compat
+from kjit.engine import miss
+from kjit.engine.toolchain.cuda import find_cuda
+from kjit.engine.toolchain.toolchain import tvm_ffi_include
 from kjit.spec import Spec, Target, Variant
 
 RELEASE = "sglang==0.5.23"

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from rich.progress import Task
     from rich.text import Text
 
-    from kjit.build.artifact import Artifact
-    from kjit.build.bundle_writer import Change, Written
-    from kjit.build.diagnostics import KernelResources
-    from kjit.build.plan import Event, Outcome
-    from kjit.build.store import Store
+    from kjit.engine.bundle_writer import Change, Written
+    from kjit.engine.cache.artifact import Artifact
+    from kjit.engine.cache.store import Store
+    from kjit.engine.diagnostics.diagnostics import KernelResources
+    from kjit.engine.plan import Event, Outcome
     from kjit.project import Project
     from kjit.spec import Variant
 
@@ -104,8 +104,8 @@ def build(
     Exit status 1: a variant does not compile, a wrapper fails to import, or nothing can be kept: the cache cannot be
     written, and there is no --out.
     """
-    from kjit.build import bundle_writer, plan
-    from kjit.build.store import Store
+    from kjit.engine import bundle_writer, plan
+    from kjit.engine.cache.store import Store
     from kjit.project import find_project
 
     kinds = _kinds(target or ())
@@ -123,7 +123,7 @@ def build(
     variants: list[Variant] = []
     left_out: list[str] = []
     if recorded is not None:
-        from kjit.build import recorded as records
+        from kjit.engine import recorded as records
 
         variants, gone = records.read(recorded, project)
         collected = plan.Collected([(each.spec.name, [each.spec]) for each in variants], gone, [])
@@ -197,7 +197,7 @@ def build(
 
 def _of_bundle_for(variants: list[Variant]) -> list[Variant]:
     """What a bundle has so that it serves `variants`."""
-    from kjit.build import bundle_writer
+    from kjit.engine import bundle_writer
     from kjit.spec import Variant
 
     specs = dict.fromkeys(each.spec for each in variants)
@@ -269,8 +269,8 @@ def build_variants(
     variants: list[Variant], store: Store, jobs: int | None, verbose: bool, to_ship: bool
 ) -> tuple[list[Outcome], list[tuple[Variant, Artifact]]]:
     """What came of each variant, and what ops need besides their modules."""
-    from kjit.build import plan
-    from kjit.build.jobs import parallel_jobs, units_of
+    from kjit.engine import plan
+    from kjit.engine.compile.jobs import parallel_jobs, units_of
 
     at_once = parallel_jobs(variants, jobs)
     if jobs is not None and at_once < min(jobs, units_of(variants)):
@@ -290,7 +290,7 @@ def _beside(store: Store, to_ship: bool) -> contextlib.AbstractContextManager[li
     """Compile what ops need besides their modules, if any wrapper has made a function an op."""
     if "kjit.runtime.torch_op" not in sys.modules:
         return contextlib.nullcontext([])
-    from kjit.build import eager_calls
+    from kjit.engine.compile import eager_calls
 
     return eager_calls.building(store, to_ship=to_ship)
 
@@ -334,7 +334,7 @@ def _ended_by_signals() -> Iterator[threading.Event]:
 @contextlib.contextmanager
 def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
     """What to call with each event: a live display on a terminal, else (in a pipe, in CI) a line each."""
-    from kjit.build.plan import Estimate, Queued, Started
+    from kjit.engine.plan import Estimate, Queued, Started
 
     done = 0
     estimate = Estimate()
@@ -405,7 +405,7 @@ def _print_table(outcomes: list[Outcome]) -> None:
     """What was built; for a dry run what there is, and why the rest is stale."""
     from rich.markup import escape
 
-    from kjit.build.symbols import short_names
+    from kjit.engine.diagnostics.symbols import short_names
 
     is_dry = any(outcome.state == "stale" for outcome in outcomes)
     is_cuda = any(outcome.variant.target.kind == "cuda" for outcome in outcomes) and not is_dry
@@ -432,7 +432,7 @@ def _print_table(outcomes: list[Outcome]) -> None:
 
 
 def _kernels(outcome: Outcome) -> tuple[KernelResources, ...]:
-    from kjit.build.plan import report_of
+    from kjit.engine.plan import report_of
 
     return () if outcome.artifact is None else report_of(outcome.artifact)[1]
 
@@ -469,7 +469,7 @@ def print_errors(errors: Iterable[KjitError]) -> None:
 def _to_json(outcome: Outcome) -> dict[str, object]:
     from dataclasses import asdict
 
-    from kjit.build.plan import report_of
+    from kjit.engine.plan import report_of
 
     spec, artifact, error = outcome.variant.spec, outcome.artifact, outcome.error
     document: dict[str, object] = {

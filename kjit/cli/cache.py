@@ -15,7 +15,7 @@ from kjit.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from kjit.build.store import Entry, Store
+    from kjit.engine.cache.store import Entry, Store
 
 cache_app = typer.Typer(help="Show what is in the cache.", no_args_is_help=True)
 
@@ -37,7 +37,7 @@ def path() -> None:
 def size(json: _Json = False) -> None:
     """Print how many artifacts there are, and how much space they take."""
     from kjit import env
-    from kjit.build.store import Store
+    from kjit.engine.cache.store import Store
 
     store = Store.open()
     targets = _by_target(store)
@@ -79,7 +79,7 @@ def ls(ops: _Ops = None, json: _Json = False) -> None:
 
     The libraries themselves are not read; `kjit cache verify` does that.
     """
-    from kjit.build.store import Store
+    from kjit.engine.cache.store import Store
 
     store = Store.open()
     found = [(cache, entry, cache.summary(entry)) for cache, entry in _chosen(store, ops)]
@@ -116,9 +116,9 @@ def verify(ops: _Ops = None, json: _Json = False) -> None:
 
     Exit status 1: an artifact is damaged, others can change something, or nothing can be loaded from a shared cache.
     """
-    from kjit.build.artifact import UNTRUSTED
-    from kjit.build.folders import how_to_close
-    from kjit.build.store import Store
+    from kjit.engine.cache.artifact import UNTRUSTED
+    from kjit.engine.cache.folders import how_to_close
+    from kjit.engine.cache.store import Store
 
     store = Store.open()
     check_ops(ops or (), (entry for _, entry in _chosen(store, None)))

@@ -14,7 +14,7 @@ from kjit.cli.confirm import confirm
 from kjit.errors import CacheError, UsageError
 
 if TYPE_CHECKING:
-    from kjit.build.store import Entry, Store
+    from kjit.engine.cache.store import Entry, Store
 
 
 def clean_cache(
@@ -36,7 +36,7 @@ def clean_cache(
 
     Exit status 1: something may not be deleted; the rest is gone.
     """
-    from kjit.build.store import Store
+    from kjit.engine.cache.store import Store
 
     if json and not yes and not dry_run:
         raise UsageError("--json cannot ask.", hint="add --yes, or look with --dry-run")
@@ -117,8 +117,8 @@ def _choose(entries: list[Entry], ops: list[str], older_than: str | None) -> lis
 
 def _find_stale(store: Store) -> dict[str, str]:
     """The folders of the stale artifacts, with the reasons. The wrappers of the project are asked what they declare."""
-    from kjit.build import plan
-    from kjit.build.stale import find_stale
+    from kjit.engine import plan
+    from kjit.engine.cache.stale import find_stale
     from kjit.project import find_project
 
     project = find_project()

@@ -12,8 +12,8 @@ from kjit.cli import complete, console, text
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
-    from kjit.build.machine_code import Kernel
-    from kjit.build.plan import Outcome
+    from kjit.engine.diagnostics.machine_code import Kernel
+    from kjit.engine.plan import Outcome
     from kjit.inspection import Code, Difference
     from kjit.project import Project
     from kjit.spec import Spec, Target, Variant
@@ -52,9 +52,9 @@ def inspect(
     Exit status 1: it does not compile.
     """
     from kjit import inspection
-    from kjit.build import plan
-    from kjit.build.cuda_tools import find_tool
-    from kjit.build.toolchain import resolve_archs
+    from kjit.engine import plan
+    from kjit.engine.toolchain.cuda_tools import find_tool
+    from kjit.engine.toolchain.toolchain import resolve_archs
     from kjit.project import find_project
     from kjit.spec import Target
 
@@ -71,7 +71,7 @@ def inspect(
         specs, targets = specs[:1], targets[:1]
     built = _build(specs, targets, ptx=ptx)
     if ptx:
-        from kjit.build.machine_code import read_ptx
+        from kjit.engine.diagnostics.machine_code import read_ptx
 
         chosen, outcome = built[0]
         assert outcome.artifact is not None  # it was built
@@ -97,7 +97,7 @@ def inspect(
 
 
 def _specs(collected: object, op: str, variant: str | None) -> list[Spec]:
-    from kjit.build.plan import Collected
+    from kjit.engine.plan import Collected
 
     assert isinstance(collected, Collected)
     for _, error in collected.failures:
@@ -114,8 +114,8 @@ def _specs(collected: object, op: str, variant: str | None) -> list[Spec]:
 
 def _build(specs: Sequence[Spec], targets: Sequence[Target], *, ptx: bool = False) -> list[tuple[Variant, Outcome]]:
     from kjit import inspection
-    from kjit.build.store import Store
     from kjit.cli.build import build_variants, print_errors
+    from kjit.engine.cache.store import Store
 
     variants = [inspection.variant_to_inspect(spec, target, ptx=ptx) for spec in specs for target in targets]
     outcomes, _ = build_variants(variants, Store.open(), None, verbose=False, to_ship=False)
@@ -152,7 +152,7 @@ def _then(project: Project, op: str, against: str, targets: Sequence[Target], va
 
 def _kernels(code: Code) -> Iterator[tuple[str, Kernel]]:
     """The kernels, by names that tell them apart."""
-    from kjit.build.symbols import short_names
+    from kjit.engine.diagnostics.symbols import short_names
 
     yield from zip(short_names([kernel.name for kernel in code.kernels]), code.kernels, strict=True)
 

@@ -17,8 +17,8 @@ from kjit.cli import complete, console, text
 from kjit.errors import KjitError, ToolchainError, UsageError
 
 if TYPE_CHECKING:
-    from kjit.build.artifact import Artifact
-    from kjit.build.plan import Collected
+    from kjit.engine.cache.artifact import Artifact
+    from kjit.engine.plan import Collected
     from kjit.project import Project
     from kjit.sanitizing import Finding, Lines, Run
     from kjit.spec import Variant
@@ -57,8 +57,8 @@ def sanitize(
     Exit status 1: there is a mistake, a test failed, or the time was not enough.
     """
     from kjit import sanitizing
-    from kjit.build import plan
     from kjit.cli.test import find_tests
+    from kjit.engine import plan
     from kjit.project import find_project, keep_folder
     from kjit.runtime import gpus
 
@@ -144,7 +144,7 @@ def check_tools(names: Sequence[str]) -> None:
 
 
 def require_sanitizer() -> None:
-    from kjit.build.cuda_tools import find_tool
+    from kjit.engine.toolchain.cuda_tools import find_tool
 
     try:
         find_tool("compute-sanitizer")
@@ -164,7 +164,7 @@ def environment_of(project: Project, *, simulated: bool) -> dict[str, str]:
 
 
 def _kernels(built: Sequence[Built]) -> list[str]:
-    from kjit.build.plan import report_of
+    from kjit.engine.plan import report_of
 
     return list(dict.fromkeys(kernel.kernel for _, artifact in built for kernel in report_of(artifact)[1]))
 
@@ -182,9 +182,9 @@ def _lines(built: Sequence[Built]) -> Lines | None:
 
 def _build(collected: Collected, ops: Sequence[str], *, simulated: bool) -> list[Built]:
     """Build what the tests of `ops` load."""
-    from kjit.build.store import Store
     from kjit.cli.build import build_variants, print_errors
     from kjit.cli.test import targets_of_tests
+    from kjit.engine.cache.store import Store
     from kjit.runtime.declared import variants_of
 
     print_errors(error for _, error in collected.failures)

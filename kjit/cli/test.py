@@ -100,9 +100,9 @@ def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool
 
     What cannot be determined or built here, without a compiler or a cache, is left to the tests.
     """
-    from kjit.build import plan
-    from kjit.build.store import Store
     from kjit.cli.build import build_variants, print_errors
+    from kjit.engine import plan
+    from kjit.engine.cache.store import Store
     from kjit.runtime import bundle
     from kjit.runtime.declared import variants_of
 
@@ -136,7 +136,7 @@ def targets_of_tests(specs: Sequence[Spec], simulator: env.Simulation | None) ->
     Args:
         simulator: the one that was asked for.
     """
-    from kjit.build.toolchain import Toolchain, runtime_target
+    from kjit.engine.toolchain.toolchain import Toolchain, runtime_target
     from kjit.runtime import gpus
 
     sides = {side for spec in specs for side in spec.kinds}

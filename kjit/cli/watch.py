@@ -16,7 +16,7 @@ from kjit import env
 from kjit.cli import complete, console, text
 
 if TYPE_CHECKING:
-    from kjit.build.plan import Collected, Outcome
+    from kjit.engine.plan import Collected, Outcome
     from kjit.errors import KjitError
     from kjit.project import Project
     from kjit.spec import Variant
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Tests that compile for themselves, or take long: `kjit test` runs them.
 _LONG = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without_a_gpu")
-_IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.build.plan", "kjit.cli.build", "kjit.cli.test")
+_IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.engine.plan", "kjit.cli.build", "kjit.cli.test")
 
 
 def watch(
@@ -110,8 +110,8 @@ def do_round(request: dict[str, Any]) -> dict[str, Any]:
         What the next round wants to know: artifacts, what failed, times; `folders`, to be watched; and `said`, one line
         on how it ended.
     """
-    from kjit.build import plan
     from kjit.cli.build import print_errors
+    from kjit.engine import plan
     from kjit.project import read_project
     from kjit.watching import concerned, folders
 
@@ -157,9 +157,9 @@ def do_round(request: dict[str, Any]) -> dict[str, Any]:
 
 def _build(collected: Collected) -> tuple[dict[str, list[str]], KjitError | None, list[str]]:
     """The artifacts of each op, the first error, and the ops that did not compile."""
-    from kjit.build.store import Store
     from kjit.cli.build import build_variants
     from kjit.cli.test import targets_of_tests
+    from kjit.engine.cache.store import Store
     from kjit.runtime.declared import variants_of
 
     targets = targets_of_tests(collected.specs(), env.simulation())

@@ -1,7 +1,7 @@
 """What a program that only runs kernels needs. This file checks a library before it is loaded (who could have changed
 it, whether it is what was built), and describes the CPU.
 
-A hit imports this package and nothing of `kjit.build`, which builds on it. A process imports it before its first
+A hit imports this package and nothing of `kjit.engine`, which builds on it. A process imports it before its first
 kernel runs, so its modules define plain classes, compile no regular expression and import what only an error needs
 where that error is raised.
 """
@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 STARTED_NS = time.time_ns()
-"""When this process imported kjit, before anything of `kjit.build`."""
+"""When this process imported kjit, before anything of `kjit.engine`."""
 
 LAYOUT = "v1"
 """The folder in a cache that everything compiled is in: its name says how."""

@@ -167,7 +167,7 @@ class _Bundle:
         modules = self._by_op.get(spec.name, [])
         for module in modules:
             if module["identity"].get("arguments") == list(spec.args):
-                from kjit.build.differences import differences
+                from kjit.engine.key.differences import differences
 
                 lines = differences({"module": module["identity"]}, {"module": identity})
                 return Refusal(self._folder, (*differs, *(lines or ["it was built from another description"])))
@@ -309,8 +309,8 @@ def _flags(words: tuple[str, ...], dialect: Literal["c++", "nvcc"]) -> tuple[lis
     understood = simple_flags(words)
     if understood is not None:
         return understood
-    from kjit.build.anchors import straight
-    from kjit.build.flags import include_folders, without_folders
+    from kjit.engine.key.anchors import straight
+    from kjit.engine.key.flags import include_folders, without_folders
 
     return without_folders(words, dialect), [straight(folder) for folder in include_folders(words, dialect)]
 
@@ -334,7 +334,7 @@ _KEPT = (
 def simple_flags(words: Iterable[str]) -> tuple[list[str], list[str]] | None:
     """As `_flags` for words that mean the same to g++, clang and nvcc, and only for these: None where there is another.
 
-    All others are left to `kjit.build.flags`, which need not be imported for these.
+    All others are left to `kjit.engine.key.flags`, which need not be imported for these.
     """
     kept: list[str] = []
     folders: list[str] = []
@@ -491,7 +491,7 @@ LEVELS: Mapping[str, tuple[Level, ...]] = {
         Level("armv8.2-a", "atomics asimdrdm fphp asimdhp asimddp crc32", "armv8.2-a+fp16+dotprod"),
     ),
 }
-"""By the kind of a machine, the levels of CPUs that are shipped for, the lowest first; build/cpu.py says why these."""
+"""By the kind of a machine, the levels of CPUs that are shipped for, lowest first (why: engine/toolchain/cpu.py)."""
 
 
 def levels_here() -> tuple[str, ...]:
@@ -505,7 +505,7 @@ def levels_here() -> tuple[str, ...]:
     known = LEVELS.get(platform.machine(), ())
     highest = next((level for level in known if level.name == named), None)
     if named is not None and highest is None:
-        from kjit.build.cpu import find_level
+        from kjit.engine.toolchain.cpu import find_level
 
         find_level(named)  # says what there is
     here = []

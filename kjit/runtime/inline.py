@@ -79,7 +79,7 @@ def load_inline(
     cache, named = cache_folder(build_directory), _digest(files)
     folder = Path(cache, FOLDER, named)
     if not all(_holds(f"{folder}/{file}", text) for file, text in files.items()):
-        from kjit.build.texts import write_texts
+        from kjit.engine.cache.texts import write_texts
 
         folder = write_texts(cache, named, files)
     # A bundle compares the texts by these files, too.

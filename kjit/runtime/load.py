@@ -2,7 +2,7 @@
 
 Whoever asks says what and for which device; the device and `KJIT_SIM` decide for which target (`target_of`). Then the
 bundle beside the wrapper is asked, if there is one (bundle.py), then what is recalled of the cache (recall.py), and
-after that `kjit.build.miss`, which derives the key, looks into the cache by it, and compiles. Only that imports the
+after that `kjit.engine.miss`, which derives the key, looks into the cache by it, and compiles. Only that imports the
 side of kjit that compiles. A hit starts no subprocess, needs no ninja and runs no compiler. tvm-ffi's loader imports
 torch by itself, and nothing else here does.
 
@@ -262,7 +262,7 @@ def load_variant(
                 _log.debug("%s is in the cache: %s", variant.label, artifact)
             count_hit(variant)
             return module
-    from kjit.build import miss
+    from kjit.engine import miss
 
     for _ in range(_ATTEMPTS):
         built = miss.ensure_built(variant, build_directory=build_directory, hint=hint, refusals=refusals)
@@ -655,7 +655,7 @@ def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
     try:
         return tvm_ffi.load_module(path)
     except RuntimeError as error:
-        from kjit.build import miss
+        from kjit.engine import miss
 
         if not miss.load_cuda_runtime_for(str(error), None if is_prebuilt else variant.target):
             miss.explain_load_of(error, path, variant)

@@ -16,7 +16,7 @@ the same cache. What calls do is the same, and so all works without it.
 
 Calls run in Python at first. The first call of each op, until one finds it, looks where its own modules may come from
 (`settle`): in the bundle beside its wrapper, in the cache if this process uses that, and compiles it if this process
-compiles (`kjit.build.eager_calls`). So calls stay in Python where nothing else is compiled either (with another torch
+compiles (`kjit.engine.compile.eager_calls`). So calls stay in Python where nothing else is compiled (with another torch
 than the bundle's, with `KJIT_NO_COMPILE`), and where this cannot be (without `Python.h`, and in a Python without a
 global lock, on which the C++ relies).
 
@@ -279,13 +279,13 @@ def find() -> Native | None:
         return None
     if artifact is not None:
         return load_native(recall.library_in(artifact))
-    from kjit.build import eager_calls
+    from kjit.engine.compile import eager_calls
 
     return eager_calls.find()
 
 
 def _compile() -> Native | None:
-    from kjit.build import eager_calls
+    from kjit.engine.compile import eager_calls
 
     return eager_calls.compile_and_load()
 

@@ -2,12 +2,12 @@
 
     <cache>/v1/recalls/<digest of the request>
 
-To derive the key of a module takes the side of kjit that compiles, half a hundred modules. It need not be derived again
-where nothing has changed that it was derived from. So whoever finds an artifact by its key, or publishes one, writes a
-record of it (`kjit.build.recall_writer`): under the request as it was made (what is built, for which target, in which
-cache, with which values of the variables that are read, by which kjit, tvm-ffi and Python, on which CPU) every answer
-that the disk gave on the way. `find` asks the disk the same questions, in a few dozen calls of `stat`, and reads what a
-look-up by the key reads: the sources, the artifact's record, the library.
+To derive the key of a module takes the side of kjit that compiles, half a hundred modules. It need not be derived
+again where nothing has changed that it was derived from. So whoever finds an artifact by its key, or publishes one,
+writes a record of it (`engine/cache/recall_writer.py`): under the request as it was made (what is built, for which
+target, in which cache, with which values of the variables that are read, by which kjit, tvm-ffi and Python, on which
+CPU) every answer that the disk gave on the way. `find` asks the disk the same questions, in a few dozen calls of
+`stat`, and reads what a look-up by the key reads: the sources, the artifact's record, the library.
 
 If anything differs, is missing or is unknown, nothing is recalled: the key is derived, as if there were no record, and
 that is where reasons are given. A record never says that something is not built.
@@ -335,7 +335,7 @@ def _package_folders(name: str, path: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def _learned(path: str, *_as_it_was: int) -> dict[str, dict[str, object]]:
-    """What was learned about compilers, by their paths (build/memo.py)."""
+    """What was learned about compilers, by their paths (engine/toolchain/memo.py)."""
     import json
 
     programs: dict[str, dict[str, object]] = json.loads(read_file(path)[0])["programs"]
@@ -350,12 +350,15 @@ def code_states() -> list[tuple[str, int, int, int]]:
     """
     home = os.path.dirname(os.path.abspath(kjit.__file__))
     states = []
-    for folder in ("build", "runtime"):
+    folders = ["engine", "runtime"]
+    for folder in folders:
         with os.scandir(f"{home}/{folder}") as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
                     status = entry.stat()
                     states.append((f"{folder}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+                elif entry.name != "__pycache__" and entry.is_dir():
+                    folders.append(f"{folder}/{entry.name}")
     return sorted(states)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kjit import git
-from kjit.build import bundle_writer
+from kjit.engine import bundle_writer
 from kjit.errors import KjitError, UsageError
 from kjit.project import Project
 from kjit.runtime.load import BUNDLE

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from kjit import env
-from kjit.build.staging import temporary_lock
+from kjit.engine.cache.staging import temporary_lock
 from kjit.env import is_in_ci as is_in_ci
 from kjit.runtime.load import simulated as simulated
 from kjit.testing.kernels import Kernels as Kernels
@@ -276,7 +276,7 @@ def _simulator() -> env.Simulation | None:
 def _simulator_parameter(simulator: env.Simulation) -> Any:
     import pytest
 
-    from kjit.build.toolchain import Toolchain
+    from kjit.engine.toolchain.toolchain import Toolchain
     from kjit.errors import ToolchainError
     from kjit.spec import Target
 

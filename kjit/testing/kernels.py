@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kjit.build.machine_code import Kernel
-    from kjit.build.store import Artifact
+    from kjit.engine.cache.store import Artifact
+    from kjit.engine.diagnostics.machine_code import Kernel
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Kernels:
         assert not faults, f"{artifact.label}: {'; '.join(faults)}"
 
     def _kernels(self, artifact: Artifact) -> list[Kernel]:
-        from kjit.build.machine_code import Kernel, read_library
-        from kjit.build.plan import report_of
+        from kjit.engine.diagnostics.machine_code import Kernel, read_library
+        from kjit.engine.plan import report_of
 
         resources = report_of(artifact)[1]
         if self.load_bits is None and self.store_bits is None:  # registers and spills the compiler has told
@@ -62,7 +62,7 @@ class Kernels:
 
     def faults_of(self, kernels: list[Kernel]) -> list[str]:
         """What is not as expected, a sentence each."""
-        from kjit.build.symbols import short_names
+        from kjit.engine.diagnostics.symbols import short_names
 
         chosen = [kernel for kernel in kernels if self.name in kernel.name]
         if not chosen:

@@ -559,8 +559,8 @@ class OpTest:
         return tensor.narrow(self.huge_axis, size - _END, _END).clone()
 
     def test_compiles_without_a_gpu(self, spec: Spec) -> None:
-        from kjit.build.miss import ensure_built
-        from kjit.build.toolchain import find_cuda
+        from kjit.engine.miss import ensure_built
+        from kjit.engine.toolchain.toolchain import find_cuda
 
         try:
             find_cuda()

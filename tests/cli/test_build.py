@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from kjit.build import cpu
-from kjit.build.store import Store
-from kjit.build.toolchain import Toolchain
 from kjit.cli.build import _ended_by_signals
+from kjit.engine.cache.store import Store
+from kjit.engine.toolchain import cpu
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Target
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -201,7 +201,8 @@ class TestBundle:
     def kjit(self, kjit: Kjit, project: Path) -> Kjit:
         # In each process, before anything else: Python imports this file at its start.
         (project / "sitecustomize.py").write_text(
-            "from kjit.build import cpu\ncpu.LEVELS = {machine: levels[:1] for machine, levels in cpu.LEVELS.items()}\n"
+            "from kjit.engine.toolchain import cpu\n"
+            "cpu.LEVELS = {machine: levels[:1] for machine, levels in cpu.LEVELS.items()}\n"
         )
         # Before what is there already, which may say where kjit is.
         path = os.pathsep.join([str(project), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -608,7 +609,7 @@ def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
     # However slow the machine is, nothing is killed and no second signal heard before this test says so.
     code = f"""
     import sys
-    from kjit.build import run
+    from kjit.engine.compile import run
     from kjit.cli import main
 
     run._GRACE_S = sys.modules["kjit.cli.build"]._DEAF_S = {2 * _DEADLINE_S}

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from kjit.build.store import Store
+from kjit.engine.cache.store import Store
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 

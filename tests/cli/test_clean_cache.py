@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.build.store import Store
+from kjit.engine.cache.store import Store
 from kjit.runtime import recall
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kjit.build.plan import Collected
 from kjit.cli.sanitize import _with_kernels
+from kjit.engine.plan import Collected
 from kjit.errors import UsageError
 from kjit.spec import Spec
 

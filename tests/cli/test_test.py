@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kjit import env
-from kjit.build.toolchain import Toolchain
 from kjit.cli.test import targets_of_tests
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
 from kjit.runtime import gpus
 from kjit.spec import Spec, Target

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import kjit
-from kjit.build import miss
-from kjit.build.toolchain import Toolchain
 from kjit.compat import sglang as compat
+from kjit.engine import miss
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Spec, Target, Variant
 
 HEADERS = sorted(path.relative_to(compat.INCLUDE).as_posix() for path in compat.INCLUDE.rglob("*.*h"))
@@ -230,7 +230,7 @@ class TestParallelCompile:
 class TestWhoDoesNotUseIt:
     def test_does_not_import_it(self) -> None:
         script = (
-            "import sys, kjit, kjit.build.miss; kjit.load_jit; kjit.jit; "
+            "import sys, kjit, kjit.engine.miss; kjit.load_jit; kjit.jit; "
             "print([name for name in sys.modules if 'kjit.compat' in name])"
         )
         done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

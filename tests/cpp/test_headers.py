@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import kjit
-from kjit.build.cuda import wheel_homes
-from kjit.build.toolchain import Toolchain, kjit_include
+from kjit.engine.toolchain.cuda import wheel_homes
+from kjit.engine.toolchain.toolchain import Toolchain, kjit_include
 from kjit.spec import Spec, Target
 
 INCLUDE = kjit_include()

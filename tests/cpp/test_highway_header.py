@@ -12,9 +12,9 @@ import torch
 import tvm_ffi
 
 import kjit
-from kjit.build import cpu
-from kjit.build.compile import Built, compile_variant
-from kjit.build.toolchain import Toolchain
+from kjit.engine.compile.compile import Built, compile_variant
+from kjit.engine.toolchain import cpu
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError
 from kjit.spec import Spec, Target, Variant
 

@@ -297,7 +297,7 @@ class Runner:
 
     def _compile(self, block: Block) -> None:
         """Compile a unit as a build of kjit would, and throw the result away."""
-        from kjit.build.toolchain import Toolchain
+        from kjit.engine.toolchain.toolchain import Toolchain
         from kjit.spec import Spec, Target
 
         unit = self.home.parent / f"unit{block.line}.{'cu' if block.language == 'cuda' else 'cpp'}"
@@ -334,8 +334,8 @@ def runner(folder: Path, cache_dir: Path) -> Iterator[Runner]:
 
 
 def _has_nvrtc() -> bool:
-    from kjit.build.nvrtc import find_nvrtc
-    from kjit.build.toolchain import find_cuda
+    from kjit.engine.toolchain.nvrtc import find_nvrtc
+    from kjit.engine.toolchain.toolchain import find_cuda
     from kjit.errors import KjitError
 
     try:
@@ -348,7 +348,7 @@ def _has_nvrtc() -> bool:
 
 @cache
 def _has_nvcc() -> bool:
-    from kjit.build.toolchain import find_cuda
+    from kjit.engine.toolchain.toolchain import find_cuda
     from kjit.errors import KjitError
 
     try:
@@ -374,7 +374,7 @@ def _has_highway() -> bool:
 def _has_gpu() -> bool:
     import torch
 
-    from kjit.build.toolchain import gpu_archs
+    from kjit.engine.toolchain.toolchain import gpu_archs
 
     return bool(gpu_archs()) or torch.cuda.is_available()
 

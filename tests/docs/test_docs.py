@@ -17,9 +17,9 @@ from warm import begin, warm_up
 
 import kjit
 from kjit import env
-from kjit.build import eager_calls
-from kjit.build.toolchain import kjit_include
 from kjit.cli import app
+from kjit.engine.compile import eager_calls
+from kjit.engine.toolchain.toolchain import kjit_include
 from kjit.project import load_toml
 
 ROOT = Path(__file__).resolve().parents[2]

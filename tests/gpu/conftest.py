@@ -11,8 +11,8 @@ from machine import SIMULATOR
 
 import kjit
 from kjit import env
-from kjit.build.cuda import NoCudaError, find_cuda
-from kjit.build.toolchain import Toolchain
+from kjit.engine.toolchain.cuda import NoCudaError, find_cuda
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
 from kjit.spec import Target
 from kjit.testing import simulated

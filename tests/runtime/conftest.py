@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kjit.build import eager_calls
-from kjit.build.toolchain import Toolchain
+from kjit.engine.compile import eager_calls
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.runtime import load, native
 from kjit.runtime.native import Native
 from kjit.spec import Target

@@ -16,8 +16,10 @@ import pytest
 import torch
 from eager_ops import X, make_op, runs_in_cpp
 
-from kjit.build import bundle_writer, cpu, eager_calls, plan
-from kjit.build.store import Store
+from kjit.engine import bundle_writer, plan
+from kjit.engine.cache.store import Store
+from kjit.engine.compile import eager_calls
+from kjit.engine.toolchain import cpu
 from kjit.errors import CompileError
 from kjit.ops.add_constant import add_constant
 from kjit.runtime import load, native

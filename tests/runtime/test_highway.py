@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import kjit
-from kjit.build.compile import compile_variant
-from kjit.build.key import Key
-from kjit.build.toolchain import Toolchain
+from kjit.engine.compile.compile import compile_variant
+from kjit.engine.key.key import Key
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, ToolchainError
 from kjit.runtime import highway
 from kjit.runtime.highway import find_highway

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import kjit
-from kjit.build import bundle_writer, cpu, plan
-from kjit.build.store import Store
+from kjit.engine import bundle_writer, plan
+from kjit.engine.cache.store import Store
+from kjit.engine.toolchain import cpu
 from kjit.errors import CompileError, NotPrebuiltError, UsageError
 from kjit.runtime.load import BUNDLE
 from kjit.spec import Spec, Target, Variant

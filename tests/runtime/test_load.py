@@ -18,9 +18,9 @@ import torch
 from forked import Forks
 
 import kjit
-from kjit.build import plan
-from kjit.build.store import Store
-from kjit.build.toolchain import Toolchain
+from kjit.engine import plan
+from kjit.engine.cache.store import Store
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, KjitError, NotPrebuiltError, UsageError
 from kjit.runtime.load import load_variant, target_of
 from kjit.spec import Spec, Target, Variant
@@ -237,7 +237,7 @@ class TestAnotherProcess:
             import kjit
             print(kjit.load_jit("answer", cpp_files=[{built.cpp_files[0]!r}]).answer())
             assert "ninja" not in sys.modules
-            assert "kjit.build.compile" not in sys.modules
+            assert "kjit.engine.compile.compile" not in sys.modules
         """)
         assert (done.stdout, done.stderr) == ("42\n", "")
 
@@ -266,7 +266,7 @@ class TestAnotherProcess:
     def test_it_finds_the_module_without_importing_torch_by_itself(self, built: Spec) -> None:
         done = run(f"""
             import sys
-            from kjit.build.miss import ensure_built
+            from kjit.engine.miss import ensure_built
             from kjit.spec import Spec, Target, Variant
             print(ensure_built(Variant(Spec("answer", cpp_files=[{built.cpp_files[0]!r}]), Target.cpu())).label)
             assert "torch" not in sys.modules and "tvm_ffi" not in sys.modules
@@ -288,7 +288,7 @@ class TestAnotherProcess:
             subprocess.run(["chmod", "-R", "go+rX", shared], check=True)
             script = f"""
                 import os
-                import tvm_ffi, kjit.build.plan, kjit.runtime.load  # Python itself may lie in root's home
+                import tvm_ffi, kjit.engine.plan, kjit.runtime.load  # Python itself may lie in root's home
                 os.setgroups([])
                 os.setgid(65534)
                 os.setuid(65534)

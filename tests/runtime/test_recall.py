@@ -20,11 +20,13 @@ from typing import Any
 import pytest
 
 import kjit
-from kjit.build import headers, miss, recall_writer
-from kjit.build.artifact import write_record
-from kjit.build.key import Key
-from kjit.build.store import Store
-from kjit.build.toolchain import Toolchain
+from kjit.engine import miss
+from kjit.engine.cache import recall_writer
+from kjit.engine.cache.artifact import write_record
+from kjit.engine.cache.store import Store
+from kjit.engine.key import headers
+from kjit.engine.key.key import Key
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.runtime import load, recall
 from kjit.spec import Spec, Target, Variant
 
@@ -227,7 +229,7 @@ class TestWhatTurnsItAway:
     @pytest.mark.parametrize(
         ("name", "value"),
         [
-            ("code_states", [("build/key.py", 1, 2, 3)]),
+            ("code_states", [("engine/key/key.py", 1, 2, 3)]),
             ("cpu_identity", "another CPU"),
             ("tvm_ffi_version_in", "99"),
             ("tvm_ffi_home", "/elsewhere"),
@@ -550,9 +552,9 @@ def traced(target: str, source: Path, include: Path) -> dict[str, Any]:
     """What a new process asks the disk and the environment to derive a key, and what it notes of that."""
     script = f"""
     import builtins, json, os, sys
-    from kjit.build import miss
-    from kjit.build.key import Key
-    from kjit.build.toolchain import Toolchain
+    from kjit.engine import miss
+    from kjit.engine.key.key import Key
+    from kjit.engine.toolchain.toolchain import Toolchain
     from kjit.runtime import recall
     from kjit.spec import Spec, Target, Variant
     target = {{"cpu": Target.cpu(), "sim": Target.sim(), "cuda": Target.cuda("9.0a")}}[{target!r}]

@@ -29,7 +29,7 @@ def f(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor: ...
 """
 COLLECT = """
 import json, sys
-from kjit.build import plan
+from kjit.engine import plan
 from kjit.project import find_project
 
 collected = plan.collect_quickly(find_project())

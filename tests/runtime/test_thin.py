@@ -18,8 +18,8 @@ import pytest
 from forked import Forks, forks
 from warm import begin, warm_up
 
-from kjit.build import bundle_writer, plan
-from kjit.build.store import Store
+from kjit.engine import bundle_writer, plan
+from kjit.engine.cache.store import Store
 from kjit.runtime.load import BUNDLE
 from kjit.runtime.native import Native
 from kjit.spec import Spec, Target, Variant
@@ -194,7 +194,7 @@ def test_so_does_what_came_from_a_shared_cache(walk: Walk, tmp_path: Path) -> No
         "KJIT_NO_COMPILE": "1",
     }
     said = walk.run("op", fills=True, **caches)
-    assert "kjit.build.store" in said["kjit"]
+    assert "kjit.engine.cache.store" in said["kjit"]
     said = walk.run("op", **caches)
     assert set(said["kjit"]) == OP
     assert said["made"] == []
@@ -208,7 +208,7 @@ def test_nothing_is_derived_for_what_runs_eager_calls_where_it_was_never_built(w
 
 
 def test_so_does_a_bundle(walk: Walk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kjit.build import cpu
+    from kjit.engine.toolchain import cpu
 
     for name, value in walk.environment.items():
         monkeypatch.setenv(name, value)
@@ -233,4 +233,4 @@ def test_so_does_a_bundle(walk: Walk, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_what_differs_takes_the_road_by_the_key(walk: Walk) -> None:
     walk.run("load_jit", fills=True)
     said = walk.run("load_jit", CPATH=str(walk.project))
-    assert "kjit.build.key" in said["kjit"]
+    assert "kjit.engine.key.key" in said["kjit"]

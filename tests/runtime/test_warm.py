@@ -14,9 +14,9 @@ import replayed
 import torch
 
 import kjit
-from kjit.build import bundle_writer, plan
-from kjit.build.bundle_writer import targets_of_bundle
-from kjit.build.store import Store
+from kjit.engine import bundle_writer, plan
+from kjit.engine.bundle_writer import targets_of_bundle
+from kjit.engine.cache.store import Store
 from kjit.runtime import load
 from kjit.spec import Spec, Target, Variant
 

@@ -20,8 +20,8 @@ import torch
 from matrix import CUSTOM, GATHER, HUGE, LONG, OPS, PLANES, RARE, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
-from kjit.build.compile import compile_variant, wrapper_unit
-from kjit.build.toolchain import Toolchain
+from kjit.engine.compile.compile import compile_variant, wrapper_unit
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.env import CPU_CACHE_BYTES
 from kjit.project import find_project
 from kjit.runtime.declared import declared_in

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import kjit
-from kjit.build.toolchain import Toolchain
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
 from kjit.scaffold.new import parse_devices, scaffold_op
 from kjit.spec import Target

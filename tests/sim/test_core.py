@@ -17,7 +17,7 @@ import torch
 import tvm_ffi
 
 import kjit
-from kjit.build.toolchain import Toolchain
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
 from kjit.spec import Target
 from kjit.testing import simulated

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.build.compilers import find_cxx
+from kjit.engine.toolchain.compilers import find_cxx
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "kjit" / "csrc" / "sim"

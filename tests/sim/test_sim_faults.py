@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from forked import Forks
 
-from kjit.build.toolchain import Toolchain
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
 from kjit.spec import Target
 

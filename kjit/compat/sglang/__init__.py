@@ -256,7 +256,7 @@ def cuda_stubs_dir() -> str:
     Raises:
         ToolchainError: there is no CUDA toolkit here, or it has no stubs (those from PyPI have none).
     """
-    from kjit.build.cuda import find_cuda
+    from kjit.engine.toolchain.cuda import find_cuda
 
     home = find_cuda().home
     for folder in ("lib64/stubs", "lib/stubs", f"targets/{os.uname().machine}-linux/lib/stubs"):

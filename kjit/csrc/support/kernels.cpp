@@ -1,9 +1,9 @@
 // Launches of kernels that NVRTC has compiled: linked into each module that is built so.
 //
 // The host half of such a module takes a kernel's address as ever. It is that of a row of a table (written by
-// kjit/build/kernels_object.py), and CUDA's runtime does not know it. So the linker puts the functions below in the
-// place of those of the runtime that are given a kernel (`--wrap`): they look up the row's kernel, which is loaded at
-// its first use, and pass on what is no row as it is.
+// kjit/engine/compile/kernels_object.py), and CUDA's runtime does not know it. So the linker puts the functions below
+// in the place of those of the runtime that are given a kernel (`--wrap`): they look up the row's kernel, which is
+// loaded at its first use, and pass on what is no row as it is.
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>

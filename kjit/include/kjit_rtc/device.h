@@ -1,4 +1,5 @@
-// What is included ahead of everything in the device half of a CUDA unit that NVRTC compiles (kjit/build/halves.py).
+// What is included ahead of everything in the device half of a CUDA unit that NVRTC compiles
+// (kjit/engine/compile/halves.py).
 //
 // The half is preprocessed by the C++ compiler, and so with its library and by its rules; NVRTC sees the result. It has
 // CUDA's types and functions built in, so what declares them again is marked as included. What host code calls is

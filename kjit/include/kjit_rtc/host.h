@@ -1,6 +1,6 @@
-// What is included ahead of everything in the host half of a CUDA unit that NVRTC compiles (kjit/build/halves.py): what
-// nvcc includes, without device functions, and without <math.h>, which takes longer to read than most units. And
-// launches in angle brackets, as calls.
+// What is included ahead of everything in the host half of a CUDA unit that NVRTC compiles
+// (kjit/engine/compile/halves.py): what nvcc includes, without device functions, and without <math.h>, which takes
+// longer to read than most units. And launches in angle brackets, as calls.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 #define __DEVICE_FUNCTIONS_H__
 
 #if !defined(KJIT_RTC_FULL)
-// Functions for halves and bfloat16: declared, and not defined (kjit/build/host_compiler.py).
+// Functions for halves and bfloat16: declared, and not defined (kjit/engine/compile/host_compiler.py).
 #define __CUDA_FP16_HPP__
 #define __CUDA_BF16_HPP__
 #endif

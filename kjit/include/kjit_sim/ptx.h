@@ -1,4 +1,5 @@
-// What the build makes of inline PTX (kjit/build/ptx.py has the list): each instruction is a call of one of these.
+// What the build makes of inline PTX (kjit/engine/compile/ptx.py has the list): each instruction is a call of one of
+// these.
 //
 //   asm("prmt.b32 %0, %1, %2, 0x7632;" : "=r"(out) : "r"(a), "r"(b));   // PTX
 //   ::kjit_sim::ptx::prmt((out), (a), (b), 0x7632);                      // becomes

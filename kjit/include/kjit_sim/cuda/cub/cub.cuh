@@ -1,4 +1,4 @@
-// CUB's parts that there are in the simulator. The others are refused by the build (kjit/build/rewrite.py).
+// CUB's parts that there are in the simulator. The others are refused by the build (kjit/engine/compile/rewrite.py).
 
 #pragma once
 

@@ -1,0 +1,356 @@
+"""One artifact on disk: its record, and checks of its integrity.
+
+A folder with two files: the library, and `record.json`, which says what the library was built from, how large it is and
+its hash. The record is written beside its place and renamed, so that nobody ever reads half of one. Whatever is not as
+the record says counts as damaged, which is as good as missing. So does a record that is not as it was written: one that
+lost a line about a header would be believed for as long as it lies there.
+
+A load reads all of the library and compares a CRC-32: that finds what disks, copies and crashes do to a file, at five
+times the speed of a cryptographic hash, which took up to half of a whole look-up. Against somebody who means harm
+neither would help, as the record lies beside the library. What comes from a shared cache is compared by SHA-256 too,
+and `kjit cache verify` compares all of them so.
+
+A record is one JSON object on three lines. The first is what lists show; the second, ten times as long, what a look-up
+compares; the third what a miss and reports tell. So a list of ten thousand artifacts reads the first lines only, and a
+hit does not parse the third. The second is the same for modules that read the same headers, as the variants of an op
+do, and is parsed once for all of them.
+"""
+
+from __future__ import annotations
+
+import binascii
+import contextlib
+import errno
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kjit.engine.key.headers import Reads
+from kjit.engine.key.key import FORMAT, Key, digest, read_file
+from kjit.runtime import ALTERED, read_library, weakness
+
+RECORD = "record.json"
+_LINES = 3
+_LONGEST_SUMMARY = 8192
+RECORD_BEING_WRITTEN = re.compile(r"record\.json\.[0-9a-f]+")
+DAMAGED = "the artifact in the cache is damaged:"
+"""How the reasons begin why an artifact cannot be used that once was one."""
+UNTRUSTED = "the artifact in the cache is not trusted:"
+"""How they begin where others than the cache's owner may have chosen what is in it."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A built library and the record of what it was built from.
+
+    Attributes:
+        path: of its folder, which holds the library and the record, and nothing else.
+        used: when it was last used, give or take half an hour; seconds since 1970.
+        is_outdated: the record on disk has older dates of headers than `record`.
+    """
+
+    path: str
+    record: Mapping[str, object]
+    used: float
+    is_outdated: bool = False
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.path)
+
+    @property
+    def library(self) -> Path:
+        return Path(self.library_path)
+
+    @property
+    def library_path(self) -> str:
+        """`library`, for the road of every load: to make a `Path` takes as long as to read a record."""
+        return f"{self.path}/{self.op}.so"
+
+    @property
+    def op(self) -> str:
+        return str(self.record["op"])
+
+    @property
+    def label(self) -> str:
+        """For people: `scale<fp32_t>`."""
+        return str(self.record["label"])
+
+    @property
+    def target(self) -> str:
+        return str(self.record["target"])
+
+    @property
+    def size(self) -> int:
+        """Bytes of the library."""
+        size = self.record["size"]
+        assert isinstance(size, int)  # checked when it was read
+        return size
+
+    @property
+    def project(self) -> str:
+        """The folder of the project that it was built for, as it was then; empty if it was for none."""
+        return str(self.record.get("project", ""))
+
+    def is_of(self, folders: Iterable[str]) -> bool:
+        """Whether its project is one of these folders, or is in one; they are given by their real paths."""
+        home = os.path.realpath(self.project) if self.project else ""
+        return any(f"{home}/".startswith(f"{folder}/") for folder in folders)
+
+    @property
+    def arguments(self) -> list[str]:
+        """What tells the variant from others of the op."""
+        arguments = self.record["arguments"]
+        assert isinstance(arguments, list)  # checked when it was read
+        return [str(argument) for argument in arguments]
+
+    @property
+    def build(self) -> Mapping[str, object]:
+        """What the build reported: `seconds`, `resources`, `commands`, `warnings`."""
+        build = self.record["build"]
+        assert isinstance(build, dict)  # checked when it was read
+        return build
+
+    @property
+    def built(self) -> float:
+        """When it was built; seconds since 1970."""
+        built = self.record["built"]
+        assert isinstance(built, float)  # checked when it was read
+        return built
+
+
+def read_artifact(folder: str, owners: tuple[int, ...] | None = None) -> Artifact | str:
+    """The artifact in `folder` by its record, or what is wrong with it. The library is not looked at.
+
+    Args:
+        owners: nobody else may be able to change the record; None: it is not loaded from, and nobody asks.
+    """
+    try:
+        content, status = read_file(f"{folder}/{RECORD}", os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return f"{DAMAGED} its record is missing"
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return f"{DAMAGED} its record is a symbolic link"
+        return f"its record cannot be read ({error.strerror})"
+    if owners is not None and (weak := weakness(status, owners)) is not None:
+        return f"{UNTRUSTED} its record {weak}"
+    seal = _SEAL.match(content)
+    if seal is not None and seal[1] != _seal(memoryview(content)[seal.end() :]):
+        return f"{DAMAGED} its record was altered"
+    lines: list[bytes] = [] if seal is None else content.split(b"\n")
+    is_ours = len(lines) == _LINES
+    try:
+        document = _from_json((lines[0][:-1] + b"}" if is_ours else content).decode())
+    except (ValueError, RecursionError):
+        return f"{DAMAGED} its record is not JSON"
+    if not isinstance(document, dict):
+        return f"{DAMAGED} its record is not a JSON object"
+    if not is_ours and document.get("format") == FORMAT:
+        return f"{DAMAGED} its record was altered"
+    return _fault(document) or Artifact(folder, Record(document, *lines[1:]), status.st_mtime)
+
+
+def read_summary(folder: str) -> dict[str, Any] | str:
+    """As `read_artifact`, only the first line of the record: without `reads`, `inputs` and `build`."""
+    try:
+        handle = os.open(f"{folder}/{RECORD}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            line, end, _ = os.read(handle, _LONGEST_SUMMARY).partition(b",\n")
+        finally:
+            os.close(handle)
+        document = _from_json(f"{line.decode()}}}") if end else None
+    except (OSError, ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        # Written otherwise, or not to be read: there it is said why.
+        artifact = read_artifact(folder)
+        return artifact if isinstance(artifact, str) else dict(artifact.record)
+    return _fault(document) or document
+
+
+def _fault(record: dict[str, Any]) -> str | None:
+    """What is wrong with the summary of a record."""
+    if record.get("format") != FORMAT:
+        return f"it was written by another version of kjit (format {record.get('format')})"
+    for field, kind in _SUMMARY.items():
+        if type(record.get(field)) is not kind:
+            return f"{DAMAGED} its record has no {field}"
+    if not _OP.fullmatch(record["op"]):
+        return f"{DAMAGED} its record names no op"
+    return None
+
+
+class Record(Mapping[str, object]):
+    """A record of which all but the summary is parsed when somebody asks for what is in it."""
+
+    def __init__(self, summary: dict[str, object], compared: bytes, told: bytes) -> None:
+        """The first line as it was parsed, the second and the third as they are in the file."""
+        self._parsed = summary
+        self._compared = compared
+        self._told = told
+
+    @property
+    def reads(self) -> Reads:
+        """The field `reads`.
+
+        Raises:
+            KeyError, TypeError, ValueError: there is none.
+        """
+        return _reads_on(self._compared)
+
+    def __getitem__(self, field: str) -> object:
+        return self._parsed[field] if field in self._parsed else self._whole()[field]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._whole())
+
+    def __len__(self) -> int:
+        return len(self._whole())
+
+    def _whole(self) -> dict[str, object]:
+        if self._told:
+            # The record's checksum was right: this is what was written.
+            self._parsed.update(json.loads(b"{" + self._compared + self._told))
+            self._told = b""
+        return self._parsed
+
+
+@lru_cache(maxsize=256)
+def _reads_on(line: bytes) -> Reads:
+    """What the second line of a record says.
+
+    Parsed once for all modules that read the same headers, as the variants of an op do. It says how the headers were;
+    how they are is looked at by each load.
+    """
+    return Reads.from_json(json.loads(b"{" + line[:-1] + b"}")["reads"])
+
+
+# What a record begins with: the checksum of all that follows.
+_SEAL = re.compile(rb'\{"seal":"([0-9a-f]{8})",')
+
+
+def _seal(content: bytes | memoryview) -> bytes:
+    return b"%08x" % binascii.crc32(content)
+
+
+_SUMMARY = {
+    "op": str,
+    "label": str,
+    "arguments": list,
+    "target": str,
+    "key1": str,
+    "key2": str,
+    "source_key": str,
+    "size": int,
+    "digest": str,
+    "crc32": int,
+    "built": float,
+}
+_COMPARED = ("reads",)
+_TOLD = ("inputs", "build")
+_OP = re.compile(r"\w+")
+_from_json = json.JSONDecoder().decode
+
+
+def match(folder: str, key: Key, owners: tuple[int, ...], *, thorough: bool = False) -> Artifact | str:
+    """The artifact in `folder` if it is whole and what `key` would be built to now, else why it is not.
+
+    The loader opens the library once more, by its path. It is the same file then, as nobody else can put another one
+    into its folder, nor that into those above it, which store.py looks at.
+
+    Args:
+        owners: nobody else may be able to change anything in it.
+        thorough: compare the cryptographic hash of its library, too.
+    """
+    artifact = untrusted(folder, owners) or read_artifact(folder, owners)
+    if isinstance(artifact, str):
+        return artifact
+    record = artifact.record
+    if record["key1"] != key.key1 or record["op"] != key.variant.spec.name:
+        return f"{DAMAGED} its record belongs to another artifact"
+    assert isinstance(record, Record)  # of `read_artifact`
+    try:
+        before = record.reads
+        after = before.compare(key.anchors)
+    except (KeyError, TypeError, ValueError):
+        return f"{DAMAGED} its record lists no headers"
+    if isinstance(after, str):
+        return after
+    broken = damage(artifact, owners, thorough=thorough)
+    if broken is not None:
+        return broken
+    if after is before:
+        return artifact
+    return Artifact(artifact.path, {**record, "reads": after.to_json()}, artifact.used, is_outdated=True)
+
+
+def describe(library: bytes) -> dict[str, object]:
+    """What a record says of its library."""
+    return {"size": len(library), "digest": digest(library), "crc32": binascii.crc32(library)}
+
+
+def untrusted(folder: str, owners: tuple[int, ...]) -> str | None:
+    """Why the folder of an artifact is not trusted: others than `owners` can change it. None where none can, or where
+    it is not there."""
+    try:
+        weak = weakness(os.lstat(folder), owners)
+    except OSError:
+        return None
+    return None if weak is None else f"{UNTRUSTED} its folder {weak}"
+
+
+def damage(artifact: Artifact, owners: tuple[int, ...], *, thorough: bool = False) -> str | None:
+    """What is wrong with the library of an artifact, None where it is the one that was built.
+
+    Args:
+        owners: nobody else may be able to change it.
+        thorough: compare the cryptographic hash, too.
+    """
+    try:
+        read = read_library(artifact.library_path, os.O_NOFOLLOW)
+        if (weak := weakness(read.status, owners)) is not None:
+            return f"{UNTRUSTED} its library {weak}"
+        difference = read.difference(artifact.record)
+        if difference is None and thorough:
+            content, _ = read_file(artifact.library_path, os.O_NOFOLLOW)
+            difference = None if digest(content) == artifact.record["digest"] else ALTERED
+    except FileNotFoundError:
+        return f"{DAMAGED} its library is missing"
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return f"{DAMAGED} its library is a symbolic link"
+        return f"its library cannot be read ({error.strerror})"
+    return None if difference is None else f"{DAMAGED} its library {difference}"
+
+
+def write_record(folder: Path, record: Mapping[str, object]) -> None:
+    """Put a record into `folder`, in place of one that may be there.
+
+    Raises:
+        OSError: it cannot be written; what was there still is.
+    """
+    being_written = folder / f"{RECORD}.{secrets.token_hex(4)}"
+    try:
+        # Whatever the umask is, no group may write to it.
+        handle = os.open(being_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with open(handle, "w", encoding="ascii") as file:
+            file.write(_written(record))
+        os.replace(being_written, folder / RECORD)
+    except OSError:
+        with contextlib.suppress(OSError):
+            being_written.unlink()
+        raise
+
+
+def _written(record: Mapping[str, object]) -> str:
+    summary = {field: value for field, value in record.items() if field not in ("seal", *_COMPARED, *_TOLD)}
+    parts = (summary, {field: record[field] for field in _COMPARED}, {field: record[field] for field in _TOLD})
+    sealed = ",\n".join(json.dumps(part, separators=(",", ":"))[1:-1] for part in parts) + "}"
+    return f'{{"seal":"{_seal(sealed.encode()).decode()}",{sealed}'

@@ -1,0 +1,163 @@
+"""Failed builds that would fail again.
+
+    <cache>/v1/failures/<key1>.json
+
+A compile that failed tells as much as one that did not: with the same sources, headers, flags and compilers it fails
+again. Where many calls ask for one broken op (the tests of it, the workers of a test run), the first compiles, and the
+others get the same answer.
+
+A wrong "still broken" would be worse than a needless compile. So a failure is remembered only where it follows from
+what is known: each command that failed named a place in a file that it read (compile.py decides that), and said which
+files these were; where a header is missing, when it was asked once more (missing.py). Or an assembler or the linker
+refused what was made of them. Nothing is remembered of a compiler that was killed, ran out of memory or broke, nor of
+a link with flags of the op's own. What the compiler read is compared as an artifact's headers are, and besides by the
+dates of all files, those of the system too: one that was only touched is reason enough to compile again. So is a file
+where a missing header may have been, and an hour.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kjit.engine.cache.folders import make_private, read_own, refuse_unsafe, scan
+from kjit.engine.key.headers import Reads
+from kjit.engine.key.key import FORMAT, Key
+from kjit.engine.toolchain.toolchain import Toolchain, find_launcher
+from kjit.errors import KjitError
+
+if TYPE_CHECKING:
+    from kjit.engine.key.observation import Start
+
+_LASTS_S = 3600.0
+_LONGEST_LOG = 1 << 20
+
+_log = logging.getLogger("kjit")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What compilers said to sources that they refused.
+
+    Attributes:
+        logs: what each command that failed printed, by the name of its output.
+        files: every file that these commands read, except generated ones; absolute.
+        others: what they read besides, as flags say.
+        sought: where a header may appear that was missing.
+    """
+
+    logs: Mapping[str, str]
+    files: tuple[str, ...]
+    others: tuple[str, ...] = ()
+    sought: tuple[str, ...] = ()
+
+
+def remember(folder: Path, root: Path, key: Key, toolchain: Toolchain, refusal: Refusal, start: Start) -> None:
+    """Keep what the compilers said, unless something that it depends on may have changed since `start`.
+
+    Args:
+        folder: `<cache>/v1/failures` in the cache `root`.
+    """
+    if sum(map(len, refusal.logs.values())) > _LONGEST_LOG:
+        return
+    from kjit.engine.key.observation import Observation  # no look-up pays for it
+
+    earliest_ns = start.earliest_ns()
+    try:
+        observed = Observation.of(refusal.files, key, toolchain, others=refusal.others, sought=refusal.sought)
+        states = [_state(path) for path in (*refusal.files, *refusal.others)]
+        is_settled = (
+            not observed.changed_since(earliest_ns, {state.path: state for state in key.sources})
+            and all(ctime_ns < earliest_ns for *_, ctime_ns in states)
+            and Toolchain.for_target(key.variant.target) == toolchain
+        )
+        if not is_settled:
+            return
+        make_private(folder)
+        refuse_unsafe(folder, follow=False, root=root)
+        for each in _outdated(folder):
+            each.unlink(missing_ok=True)
+        document = {
+            **_circumstances(key),
+            "written": time.time(),
+            "files": states,
+            "reads": observed.reads.to_json(),
+            "logs": dict(refusal.logs),
+        }
+        being_written = folder / f"{key.key1}.{secrets.token_hex(4)}"
+        handle = os.open(being_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with open(handle, "w", encoding="ascii") as file:
+                json.dump(document, file)
+            os.replace(being_written, _path(folder, key))
+        except OSError:
+            being_written.unlink(missing_ok=True)
+            raise
+    except (OSError, KjitError) as error:
+        _log.debug("that %s failed is not remembered: %s", key.variant.label, error)
+
+
+def recall(folder: Path, root: Path, key: Key) -> Mapping[str, str] | None:
+    """What the commands printed that failed before and would fail again, by the names of their outputs; None where
+    nothing of the kind is known for sure."""
+    try:
+        document: Any = json.loads(read_own(_path(folder, key), root))
+        if any(document[name] != value for name, value in _circumstances(key).items()):
+            return None
+        if not 0 <= time.time() - document["written"] < _LASTS_S:
+            return None
+        if any(_state(state[0]) != tuple(state) for state in document["files"]):
+            return None
+        if isinstance(Reads.from_json(document["reads"]).compare(key.anchors), str):
+            return None
+        logs: Mapping[str, str] = document["logs"]
+        return {str(name): str(log) for name, log in logs.items()} or None
+    except FileNotFoundError:
+        return None
+    except (AttributeError, IndexError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
+        _log.debug("whether %s failed before is unknown: %s", key.variant.label, error)
+        return None
+
+
+def forget_all(folder: Path) -> None:
+    """Remove all failures that are remembered.
+
+    Raises:
+        OSError: it may not be done.
+    """
+    for entry in scan(folder):
+        Path(entry.path).unlink(missing_ok=True)
+
+
+def _path(folder: Path, key: Key) -> Path:
+    return folder / f"{key.key1}.json"
+
+
+def _circumstances(key: Key) -> dict[str, object]:
+    """What has to be as it was besides what the key is made from: what was printed names files where they lie."""
+    spec = key.variant.spec
+    launcher = find_launcher()
+    return {
+        "format": FORMAT,
+        "key1": key.key1,
+        "places": [*spec.cuda_files, *spec.cpp_files, *spec.extra_include_paths],
+        "launcher": None if launcher is None else str(launcher),
+    }
+
+
+def _state(path: str) -> tuple[str, int, int, int]:
+    status = os.stat(path)
+    return path, status.st_size, status.st_ino, status.st_ctime_ns
+
+
+def _outdated(folder: Path) -> Iterator[Path]:
+    for entry in scan(folder):
+        if time.time() - entry.stat(follow_symlinks=False).st_mtime > _LASTS_S:
+            yield Path(entry.path)

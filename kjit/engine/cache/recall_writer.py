@@ -1,0 +1,214 @@
+"""Records of which artifact served a request, for the next process that makes it (`kjit.runtime.recall` reads them).
+
+A record is written by whoever has found an artifact by its key, from what was compared for that: never from what the
+disk says now, which may be something else already. It is left out where not everything can be told by the questions
+that a record asks:
+
+- a folder that is watched is too young to be known by its date;
+- the compiler is a script that does more than to hand on what it is given, and may run another one each time;
+- flags name a file of further options;
+- kjit's own code has changed since this process began, so that it may not be what it runs;
+- the artifact lies elsewhere than in the user's own cache (a temporary one, a shared one without a copy).
+
+A cache that cannot be written gets no records, and none is deleted but by what deletes artifacts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kjit.engine.cache import limit
+from kjit.engine.cache.artifact import RECORD, Artifact, Record, match
+from kjit.engine.cache.folders import make_private, scan
+from kjit.engine.key.flags import files_of_options
+from kjit.engine.key.headers import YOUNG
+from kjit.engine.key.key import Key
+from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.errors import KjitError
+from kjit.runtime import LAYOUT, STARTED_NS, own_users, read_file, recall, weakness
+from kjit.spec import Spec, Variant
+
+if TYPE_CHECKING:
+    from kjit.engine.cache.store import Store
+
+MOST_RECORDS = 4096
+"""Of a cache; a quarter of them go, those that are the oldest, where there are more."""
+
+_NAME = re.compile(r"[0-9a-f]{32}")
+_BEING_WRITTEN = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{8}")
+_LONGEST_WRITE_S = 3600.0
+# Code that was changed just before the process began may have been read before that.
+_CLOCK_STEP_NS = 2_000_000_000
+
+_log = logging.getLogger("kjit")
+
+
+def remember(variant: Variant, store: Store, artifact: Artifact, *, name: str | None = None) -> None:
+    """Record that `artifact` serves `variant`, if all that this depends on can be recorded.
+
+    Args:
+        store: the cache that was asked, which is the user's own.
+        name: of the record, where it is not asked for by the variant's own words.
+    """
+    root = os.fspath(store.root)
+    if store.is_shared or not artifact.path.startswith(f"{root}/{LAYOUT}/"):
+        return
+    try:
+        if name is None:
+            name = recall.request(recall.words_of(variant), variant.target.kind, root)
+        record = None if name is None or not _is_own_code_known() else _record(variant, artifact, root)
+        if record is not None and name is not None:
+            _write(root, name, recall.sealed(record, name))
+    except (OSError, KjitError) as error:
+        # A convenience: the key is derived once more.
+        _log.debug("%s is found by its key next time too: %s", variant.label, error)
+
+
+def _record(variant: Variant, artifact: Artifact, root: str) -> tuple[Any, ...] | None:
+    """The fields of a record; None where not everything can be told."""
+    toolchain = Toolchain.for_target(variant.target)
+    answers = toolchain.looks()
+    spec = variant.spec
+    key = Key.of(variant, toolchain)
+    if answers is None or _has_files_of_options(spec, toolchain):
+        return None
+    content, _ = read_file(f"{artifact.path}/{RECORD}", os.O_NOFOLLOW)
+    found = match(artifact.path, key, own_users())
+    again, _ = read_file(f"{artifact.path}/{RECORD}", os.O_NOFOLLOW)
+    if isinstance(found, str) or found.is_outdated or content != again:
+        return None
+    said, where = found.record, key.anchors.absolute
+    assert isinstance(said, Record)  # of `match`
+    reads = said.reads
+    headers = tuple((where(row.anchor, row.path), *row[2:]) for row in reads.headers)
+    folders = tuple((where(row.anchor, row.path), row.inode, row.ctime_ns) for row in reads.folders)
+    sought = tuple((where(row.anchor, row.path), row.is_there) for row in reads.sought)
+    dated = [look for look in answers if look[0] == recall.DATED]
+    if any(row[0] is None for row in (*headers, *folders, *sought)):
+        return None
+    if any(row.ctime_ns == YOUNG for row in reads.folders) or any(look[-1] == YOUNG for look in dated):
+        return None
+    return (
+        os.path.relpath(artifact.path, f"{root}/{LAYOUT}"),
+        recall.summary_of(content),
+        said["size"],
+        said["crc32"],
+        tuple((source.path, source.size, source.digest) for source in key.sources),
+        headers,
+        folders,
+        sought,
+        tuple(dict.fromkeys((*answers, *key.anchors.asked))),
+    )
+
+
+def _has_files_of_options(spec: Spec, toolchain: Toolchain) -> bool:
+    by_variables = toolchain.flags_from_environment()
+    named = (
+        *files_of_options(spec.extra_cflags),
+        *files_of_options(spec.extra_ldflags),
+        *files_of_options([*spec.extra_cuda_cflags, *by_variables], "nvcc"),
+    )
+    return bool(named)
+
+
+@lru_cache(maxsize=1)
+def _is_own_code_known() -> bool:
+    """Whether the files of kjit's own code are what this process runs."""
+    return all(ctime_ns < STARTED_NS - _CLOCK_STEP_NS for *_, ctime_ns in recall.code_states())
+
+
+def _write(root: str, name: str, content: bytes) -> None:
+    folder = f"{root}/{LAYOUT}/{recall.FOLDER}"
+    path = f"{folder}/{name}"
+    with contextlib.suppress(OSError):
+        if read_file(path, os.O_NOFOLLOW)[0] == content:
+            return
+    make_private(Path(folder))
+    for each in (os.stat(root), os.lstat(f"{root}/{LAYOUT}"), os.lstat(folder)):
+        if weakness(each, own_users()) is not None:
+            return  # who derives the key says so
+    being_written = f"{path}.{secrets.token_hex(4)}"
+    handle = os.open(being_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+        os.replace(being_written, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(being_written)
+        raise
+    limit.note_added(Path(root, LAYOUT, limit.COUNT), len(content))
+    _keep_below(folder, MOST_RECORDS)
+
+
+def _keep_below(folder: str, most: int) -> None:
+    """Remove the oldest quarter of the records where there are more than `most`."""
+    if len(os.listdir(folder)) <= most:
+        return
+    dated = []
+    for entry in records_in(folder):
+        with contextlib.suppress(OSError):
+            dated.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+    for _, path in sorted(dated)[: len(dated) - most * 3 // 4]:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def records_in(folder: str) -> Iterator[os.DirEntry[str]]:
+    """The records in a folder, those too that nobody will finish."""
+    for entry in scan(folder):
+        if _NAME.fullmatch(entry.name):
+            yield entry
+        elif _BEING_WRITTEN.fullmatch(entry.name):
+            with contextlib.suppress(OSError):
+                if time.time() - entry.stat(follow_symlinks=False).st_mtime > _LONGEST_WRITE_S:
+                    yield entry
+
+
+def sweep(root: str, *, every: bool = False) -> int:
+    """Remove the records of artifacts that are not there any more, and return the bytes that were freed.
+
+    Args:
+        every: remove all others, too.
+
+    Raises:
+        OSError: one may not be removed.
+    """
+    freed = 0
+    for entry in records_in(f"{root}/{LAYOUT}/{recall.FOLDER}"):
+        try:
+            if every or not _serves(root, entry):
+                size = entry.stat(follow_symlinks=False).st_size
+                os.unlink(entry.path)
+                freed += size
+        except FileNotFoundError:
+            pass  # somebody else removes it
+    return freed
+
+
+def size(root: str) -> int:
+    """How many bytes the records take."""
+    total = 0
+    for entry in records_in(f"{root}/{LAYOUT}/{recall.FOLDER}"):
+        with contextlib.suppress(OSError):
+            total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+def _serves(root: str, entry: os.DirEntry[str]) -> bool:
+    """Whether what a record tells of is there."""
+    try:
+        content, _ = read_file(entry.path, os.O_NOFOLLOW)
+        record = recall.unsealed(content, entry.name)
+    except (EOFError, TypeError, ValueError):
+        return False
+    return record is not None and os.path.exists(f"{root}/{LAYOUT}/{record[0]}/{RECORD}")

@@ -1,0 +1,261 @@
+"""Folders for builds, and cleaning up after aborted builds.
+
+    <staging>/<id>/         a build in progress
+    <staging>/<id>.lock     held by whoever works there; it says on which machine
+
+A folder whose lock is free, or that has none (store.py moves damaged artifacts here), belongs to nobody any more and is
+removed by the next build. What has another name was not made here and stays.
+
+There is one such place in each cache, on its disk, so that an artifact can be renamed into its place; and one among the
+system's temporary files, `/tmp/kjit-<user id>`, for what compilers write beside it and for locks that are of no cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from kjit.engine.cache.folders import NO_SPACE, disk_full, make_private, scan, weakness
+from kjit.engine.cache.locks import hold, is_current, open_file, open_lock, release, try_lock
+from kjit.errors import CacheError
+
+_ID = re.compile(r"[0-9a-f]{16}")
+_OLDEST_BUILD_S = 24 * 3600.0
+_ATTEMPTS = 10
+
+_log = logging.getLogger("kjit")
+
+
+@contextlib.contextmanager
+def staging_folder(staging: Path) -> Iterator[Path]:
+    """A fresh folder in `staging` for one build, removed afterwards.
+
+    Raises:
+        CacheError: it cannot be made, most often because the disk is full.
+    """
+    try:
+        folder, handle = _make(staging)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise disk_full(staging.parent.parent) from None
+        raise CacheError(f"No folder to build in can be made in '{staging}': {error.strerror}.") from None
+    try:
+        yield folder
+    finally:
+        _remove(folder, handle)
+
+
+@contextlib.contextmanager
+def temporary_folder(root: str | None = None) -> Iterator[Path]:
+    """A fresh folder for temporary files, removed afterwards. As `make_temporary_folder`."""
+    folder, remove = make_temporary_folder(root)
+    try:
+        yield folder
+    finally:
+        remove()
+
+
+def make_temporary_folder(root: str | None = None) -> tuple[Path, Callable[[], None]]:
+    """A fresh folder for temporary files, and what removes it. Those of processes that have ended are removed first.
+
+    Args:
+        root: where to make it; by default where the system keeps temporary files.
+
+    Raises:
+        CacheError: no place for temporary files can be written.
+        OSError: it cannot be made, most often because the disk is full.
+    """
+    home, folder, handle = _make_in_home(root or temporary_root())
+
+    def remove() -> None:
+        _remove(folder, handle)
+        _leave(home)
+
+    return folder, remove
+
+
+@contextlib.contextmanager
+def temporary_lock(name: str, doing: str) -> Iterator[None]:
+    """Hold a lock that all processes of this user on this machine know by its name.
+
+    Args:
+        doing: as in `locks.hold`.
+
+    Raises:
+        CacheError: no place for temporary files can be written.
+    """
+    home = _temporary_home(temporary_root())
+    path = home / f"{name}.lock"
+    with hold(path, doing):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)  # those who wait for it see that, and make it anew
+    _leave(home)
+
+
+def is_taken_away(folder: Path, error: Exception) -> bool:
+    """Whether `error` came in a staging folder because the folder was removed under the build."""
+    if isinstance(error, FileNotFoundError) and str(error.filename).startswith(str(folder)):
+        return True
+    return not (folder.is_dir() and os.path.exists(f"{folder}.lock"))
+
+
+def spare_name(staging: Path) -> Path:
+    """A name in `staging` that nothing has yet.
+
+    Random and not the process id: the cache may be a shared mount, where two machines hold the same id.
+    """
+    return staging / secrets.token_hex(8)
+
+
+def sweep(staging: Path) -> int:
+    """Remove the staging folders of processes that have ended, and return how many there were."""
+    swept = 0
+    names = {entry.name for entry in scan(staging)}
+    for name in {name.removesuffix(".lock") for name in names}:
+        if _ID.fullmatch(name) is None:
+            continue
+        lock = staging / f"{name}.lock"
+        # A lock that was just here is not made again: its build has ended by itself. And a folder without one is
+        # nobody's (`_make` makes the lock first, `_remove` removes it last), unless the lock came while the names were
+        # read: then there is one now.
+        is_nobodys = lock.name not in names
+        try:
+            handle = open_file(lock, os.O_NOFOLLOW | (os.O_CREAT | os.O_EXCL if is_nobodys else 0))
+        except OSError:
+            continue
+        try:
+            if is_nobodys:
+                with contextlib.suppress(OSError):  # a full disk: only another sweep that takes the lock reads it
+                    _sign(handle)
+            if try_lock(handle) and is_current(handle, lock) and (is_nobodys or _is_local(handle)):
+                shutil.rmtree(staging / name, ignore_errors=True)
+                # Its compilers may be dying still and have put another file there: the next build finds it by its lock.
+                if not os.path.lexists(staging / name):
+                    lock.unlink(missing_ok=True)
+                    swept += 1
+        except OSError as error:
+            _log.debug("%s is not swept: %s", lock, error)
+        finally:
+            release(handle)
+    return swept
+
+
+def _make(staging: Path) -> tuple[Path, int]:
+    for _ in range(_ATTEMPTS):
+        folder = spare_name(staging)
+        lock = Path(f"{folder}.lock")
+        handle = open_lock(lock)
+        try:
+            # A sweep may have come between the two calls, and have taken the lock for a dead one.
+            if try_lock(handle) is not False and is_current(handle, lock):
+                _sign(handle)
+                folder.mkdir(mode=0o700)
+                return folder, handle
+        except FileNotFoundError:
+            pass  # the cache was removed between the two calls
+        except OSError:
+            lock.unlink(missing_ok=True)
+            release(handle)
+            raise
+        lock.unlink(missing_ok=True)
+        release(handle)
+    raise CacheError(f"No folder to build in can be made in '{staging}': it is being removed all the time.")
+
+
+def _remove(folder: Path, handle: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.unlink(f"{folder}.lock")
+    release(handle)
+
+
+def temporary_root() -> str:
+    """Where this process keeps temporary files: `TMPDIR`, else the system's place for them.
+
+    Raises:
+        CacheError: none of these can be written.
+    """
+    # As it is now: Python remembers the first answer, and a folder that is gone or named later is another one.
+    named = os.environ.get("TMPDIR", "")
+    if os.path.isabs(named) and os.path.isdir(named) and os.access(named, os.W_OK | os.X_OK):
+        return named
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        raise CacheError(
+            "No place for temporary files can be written: neither TMPDIR nor /tmp nor /var/tmp.",
+            hint="set TMPDIR to a folder that can be written",
+        ) from None
+
+
+def _make_in_home(root: str) -> tuple[Path, Path, int]:
+    """A fresh folder in the user's place in `root`: that place, the folder, and what its lock is held by."""
+    for _ in range(_ATTEMPTS):
+        home = _temporary_home(root)
+        sweep(home)
+        folder, handle = _make(home)
+        # The place may have been removed meanwhile, and its name taken by somebody else; now it cannot go any more.
+        if _is_private(home.lstat()):
+            return home, folder, handle
+        _remove(folder, handle)
+    raise CacheError(f"No folder for temporary files can be made in '{root}': its name is taken each time.")
+
+
+def _temporary_home(root: str) -> Path:
+    """The user's own place among temporary files.
+
+    The name may be taken: in a container that shares `/tmp` with others, each of them is called root. Then it is one
+    with a name that nobody could know before, and which later processes find.
+    """
+    name = f"kjit-{os.geteuid()}"
+    home = Path(root, name)
+    for _ in range(_ATTEMPTS):
+        try:
+            make_private(home)
+            status = home.lstat()
+        except FileExistsError:
+            break
+        except FileNotFoundError:
+            continue  # the last process that worked in it has removed it
+        if _is_private(status):
+            return home
+        break
+    for entry in scan(root):
+        if entry.name.startswith(f"{name}-"):
+            with contextlib.suppress(OSError):  # gone meanwhile
+                if _is_private(entry.stat(follow_symlinks=False)):
+                    return Path(entry.path)
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=root))
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """Whether this is the status of a folder that this user alone can write to."""
+    return stat.S_ISDIR(status.st_mode) and weakness(status, (os.geteuid(),)) is None
+
+
+def _leave(home: Path) -> None:
+    """Remove the user's place where nothing is in it any more."""
+    with contextlib.suppress(OSError):  # others work in it
+        home.rmdir()
+
+
+def _sign(handle: int) -> None:
+    """Say in a staging lock on which machine it was made."""
+    os.pwrite(handle, os.uname().nodename.encode(), 0)
+
+
+def _is_local(handle: int) -> bool:
+    """Whether a staging lock is of this machine, whose locks tell the truth, or too old to be of a live build."""
+    host = os.pread(handle, 200, 0).decode(errors="replace")
+    return host == os.uname().nodename or time.time() - os.fstat(handle).st_mtime > _OLDEST_BUILD_S

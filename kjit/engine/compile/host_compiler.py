@@ -1,0 +1,90 @@
+"""The compile of a unit's host half by the C++ compiler.
+
+The build runs `main` of this file as a program:
+
+    unit.ii unit.cut.ii unit.o 'command of the preprocessor' command of the compiler...
+
+halves.py makes `unit.cut.ii` of what the preprocessor has made.
+
+CUDA's functions for halves and bfloat16 take longer to compile than most units, and few host halves call one. So
+kjit_rtc/host.h has their headers declare them alone. Where the half does not compile so, or its object lacks one of
+them, it is preprocessed once more, with the whole of these headers (`-DKJIT_RTC_FULL`), and compiled again.
+
+It imports little, because it starts once for every compiled unit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+
+from kjit.engine.compile import halves, kernels_object
+
+_DECLARED_ALONE = '/cuda_fp16.h"'
+"""In each unit with such a header, bfloat16's too."""
+
+_TYPE = r"(?:6__half|7__half2|1[01]__half2?_raw|1[34]__nv_bfloat162?|1[78]__nv_bfloat162?_raw)"
+# Members of these types, and operators on them.
+_MEMBER = re.compile(rf"_ZNK?V?{_TYPE}|_Z[a-z]{{2}}\w*?{_TYPE}")
+_NAMED = re.compile(r"_ZL?(\d+)")
+_BY_VALUE = re.compile(rf"(?<![PKIE]){_TYPE}")
+
+
+def is_of_cuda(symbol: str) -> bool:
+    """Whether this may be one of CUDA's functions for halves and bfloat16: for a kernel, too, whose name begins as they
+    do."""
+    if _MEMBER.match(symbol):
+        return True
+    match = _NAMED.match(symbol)
+    if match is None:
+        return False
+    name, rest = symbol[match.end() :][: int(match[1])], symbol[match.end() + int(match[1]) :]
+    return name.startswith("__") or (not rest.startswith("I") and _BY_VALUE.search(rest) is not None)
+
+
+def main(words: list[str]) -> int:
+    plain, cut, output, preprocess, *compiler = words
+    unit = _read(plain)
+    if halves.is_managed(unit):
+        sys.stderr.write("error: only nvcc's code registers variables that are __managed__\n")
+        return 1
+    _cut(unit, cut)
+    if _DECLARED_ALONE not in unit:
+        return _run(compiler)
+    said = f"{output}.said"
+    if _run(compiler, said) == 0:
+        with open(output, "rb") as file:
+            is_whole = not any(map(is_of_cuda, kernels_object.undefined_in(file.read())))
+        if is_whole:
+            sys.stdout.write(_read(said))
+            return 0
+    status = _run([*shlex.split(preprocess), "-DKJIT_RTC_FULL"])
+    if status == 0:
+        _cut(_read(plain), cut)
+        status = _run(compiler)
+    return status
+
+
+def _run(command: list[str], log: str | None = None) -> int:
+    """Run `command`, and return its exit status as a shell would: without `subprocess`, which takes longer to import
+    than all else."""
+    sys.stdout.flush()
+    if log is None:
+        process = os.posix_spawn(command[0], command, os.environ)
+    else:
+        said = (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        process = os.posix_spawn(command[0], command, os.environ, file_actions=[said, (os.POSIX_SPAWN_DUP2, 1, 2)])
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    return status if status >= 0 else 128 - status
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
+
+
+def _cut(unit: str, path: str) -> None:
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(halves.host_half(unit))

@@ -1,0 +1,324 @@
+"""Requests rejected before anything is compiled, because no compiler would report them well, or at all.
+
+Flags that make a compiler do something else than kjit is there for (`-E`, `-o`), that only one of an op's targets could
+serve (`-rdc=true`: the simulator would), that contradict what is built (`-arch` of another GPU), or that are several in
+one string. And kernels in place of functions: a call of theirs would launch nothing.
+
+Which spellings a flag has is known by flags.py; here is one table for each tool, with what to do instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kjit import env
+from kjit.engine.compile.nvcc_options import unknown_to_nvcc
+from kjit.engine.compile.quoting import refuse_misread
+from kjit.engine.diagnostics.diagnostics import shown_path
+from kjit.engine.key.flags import Dialect, Flag, expand, files_of_options, parse, words_of_file
+from kjit.engine.toolchain.toolchain import NVCC_FLAGS, Toolchain
+from kjit.errors import UsageError
+from kjit.spec import CudaArch, Spec, Target, Variant
+
+
+class _Refusal(NamedTuple):
+    """Why a flag is refused, as the end of a sentence, and what to do instead."""
+
+    reason: str
+    instead: str
+
+
+_NO_OBJECT = _Refusal(
+    "makes the compiler stop before there is an object, or make something else",
+    "take it out; `kjit build --verbose` shows commands that can be repeated with it by hand",
+)
+_NO_LIBRARY = _Refusal("makes something else than the module's library", "take it out")
+_OUTPUT = _Refusal("names another output than the module", "take it out: kjit names what it makes")
+_DEVICE_LINK = _Refusal(
+    "asks for a link of device code, and kjit does not link device code across sources",
+    "take it out, and define device functions in a header that the kernels include; with cuda_wrappers, all cuda_files "
+    "are one unit and see each other's as it is",
+)
+
+_OF_CXX: Mapping[str, _Refusal] = {
+    **dict.fromkeys(
+        (
+            *("-E", "-S", "-M", "-MM", "-fsyntax-only", "-###", "--preprocess", "--assemble", "--dependencies"),
+            *("--user-dependencies", "-emit-llvm", "-emit-ast", "--analyze", "--precompile", "--help", "--version"),
+            *("-dumpversion", "-dumpmachine"),
+        ),
+        _NO_OBJECT,
+    ),
+    **dict.fromkeys(("-o", "--output"), _OUTPUT),
+}
+# nvcc takes most names with one dash or two.
+_OF_NVCC: Mapping[str, _Refusal] = {
+    **dict.fromkeys(
+        (
+            *("E", "M", "MM", "preprocess", "generate-dependencies", "generate-nonsystem-dependencies", "ptx", "cubin"),
+            *(
+                "fatbin",
+                "cuda",
+                "optix-ir",
+                "ltoir",
+                "lib",
+                "link",
+                "run",
+                "dryrun",
+                "clean-targets",
+                "clean",
+                "help",
+                "h",
+            ),
+            *("version", "V", "list-gpu-code", "list-gpu-arch"),
+        ),
+        _NO_OBJECT,
+    ),
+    **dict.fromkeys(("o", "output-file"), _OUTPUT),
+    **dict.fromkeys(
+        (
+            *("rdc", "relocatable-device-code", "dc", "device-c", "dw", "device-w", "dlink", "device-link", "dlto"),
+            *("dlink-time-opt", "lto", "ewp", "extensible-whole-program", "gen-opt-lto"),
+        ),
+        _DEVICE_LINK,
+    ),
+}
+_OF_LINK: Mapping[str, _Refusal] = {
+    **dict.fromkeys(("-c", "-E", "-S", "-M", "-MM", "-fsyntax-only", "-###", "--preprocess", "--help"), _NO_LIBRARY),
+    **dict.fromkeys(("-r", "-static", "-static-pie", "-pie", "--version"), _NO_LIBRARY),
+    **dict.fromkeys(("-o", "--output"), _OUTPUT),
+}
+_OF_LINKER: Mapping[str, _Refusal] = {
+    **dict.fromkeys(("-r", "-i", "--relocatable", "-pie", "--pie", "--version", "--help"), _NO_LIBRARY),
+    **dict.fromkeys(("-o", "--output"), _OUTPUT),
+}
+
+_ARCH_NAMES = ("gencode", "generate-code", "arch", "gpu-architecture", "code", "gpu-code")
+_ARCH = re.compile(r"(?P<kind>sm|compute|lto)_(?P<digits>\d+[af]?)")
+# Their values hold spaces, and commas that end no word.
+_HOLDS_TEXT = re.compile(r"-{1,2}(?:[DUIL]|isystem|iquote|idirafter|include|imacros|W[lap],|X|f[\w-]+=|[\w-]+=)|[^-]")
+_BESIDE_ITS_VALUE = re.compile(r"-[\w-]+")
+_QUOTED = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\([^()]*\)")
+_NEXT_OPTION = re.compile(r"\s(?=--?[A-Za-z][\w=+-]*)")
+
+
+def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
+    """Refuse flags and exports of a variant that cannot work.
+
+    Raises:
+        UsageError: there is one.
+    """
+    spec, target = variant.spec, variant.target
+    if spec.cpp_files or spec.cpp_wrappers:
+        _refuse_flags(spec.extra_cflags, "extra_cflags", "c++", _OF_CXX)
+    if spec.cuda_files or spec.cuda_wrappers:
+        _refuse_flags(spec.extra_cuda_cflags, "extra_cuda_cflags", "nvcc", _OF_NVCC)
+        _refuse_for_nvcc(spec.extra_cuda_cflags, "extra_cuda_cflags", target)
+        environment = toolchain.environment()
+        for name in NVCC_FLAGS:
+            words = environment.get(name, "").split()
+            _refuse_options(words, name, "nvcc", _OF_NVCC)
+            _refuse_for_nvcc(words, name, target, are_escaped=False)
+        if target.is_simulated:
+            _refuse_unknown(spec.extra_cuda_cflags, "extra_cuda_cflags")
+        _refuse_kernels(spec)
+    _refuse_flags(spec.extra_ldflags, "extra_ldflags", "c++", _OF_LINK)
+
+
+def _refuse_flags(words: Sequence[str], where: str, dialect: Dialect, table: Mapping[str, _Refusal]) -> None:
+    for flag in parse(words, dialect):
+        if flag.between is not None:  # else it is two words, as it should be
+            _refuse_several(flag.words()[0], where)
+    _refuse_options(words, where, dialect, table)
+
+
+def _refuse_several(word: str, where: str) -> None:
+    """Refuse what is no flag, or more than one."""
+    if not word.strip():
+        raise UsageError(f"{where} has an empty flag.", hint="take it out")
+    if "\n" in word:
+        raise UsageError(
+            f"the flag {word!r} in {where} has a line break in it.", hint="put what it defines into a header"
+        )
+    first, *rest = word.split(None, 1)
+    if not rest and word == first:
+        return
+    outside = _QUOTED.sub(lambda match: "_" * len(match[0]), word)
+    pieces = (part.strip() for part in _split_at(word, [match.start() for match in _NEXT_OPTION.finditer(outside)]))
+    parts = [piece for piece in pieces if piece]
+    if len(parts) == 1 and _HOLDS_TEXT.match(word) and _BESIDE_ITS_VALUE.fullmatch(first) is None:
+        return
+    if word.startswith(("-Xcompiler", "--compiler-options")) and len(first) < len(word) and "=" in first:
+        return  # nvcc takes spaces in this list
+    words = [
+        each
+        for part in parts
+        for each in (part.split(None, 1) if _BESIDE_ITS_VALUE.fullmatch(part.split()[0]) else [part])
+    ]
+    written = ", ".join(f'"{each}"' for each in words)
+    raise UsageError(
+        f"'{word}' in {where} is not one flag, and a compiler takes each string as one.",
+        hint=f"write a string for each word: [{written}]",
+    )
+
+
+def _split_at(text: str, places: Sequence[int]) -> list[str]:
+    bounds = [0, *places, len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(bounds)]
+
+
+def _refuse_options(words: Sequence[str], where: str, dialect: Dialect, table: Mapping[str, _Refusal]) -> None:
+    for flag, whose in expand(words, dialect):
+        told = _of_linker(flag) if table is _OF_LINK else None
+        if told is None and whose == dialect:
+            told = table.get(_option(flag, whose))
+        elif told is None and table is _OF_NVCC:
+            told = _OF_CXX.get(_option(flag, whose))
+        if told is not None and not _is_off(flag):
+            text = " ".join(flag.words())
+            raise UsageError(f"'{text}' in {where} {told.reason}.", hint=told.instead)
+
+
+def _option(flag: Flag, dialect: Dialect) -> str:
+    """The name of an option, as the tables have it."""
+    name = flag.name or flag.value.partition("=")[0]
+    if dialect == "nvcc":
+        return name.lstrip("-") if name.startswith("-") else ""
+    # `-oX` is `-o X`.
+    return "-o" if name.startswith("-o") and name != "-openmp" else name
+
+
+def _of_linker(flag: Flag) -> _Refusal | None:
+    """What is wrong with a word that the linker gets by `-Wl,` or `-Xlinker`."""
+    if flag.name == "-Xlinker":
+        words = [flag.value]
+    elif not flag.name and flag.value.startswith("-Wl,"):
+        words = flag.value.split(",")[1:]
+    else:
+        return None
+    for word in words:
+        name = word.partition("=")[0]
+        name = "-o" if re.match(r"-o\S", name) and not name.startswith("-omagic") else name
+        if name in _OF_LINKER:
+            return _OF_LINKER[name]
+    return None
+
+
+def _is_off(flag: Flag) -> bool:
+    """Whether a flag says that something is not to be done: `-rdc=false`."""
+    return (flag.value if flag.name else flag.value.partition("=")[2]) == "false"
+
+
+def _refuse_for_nvcc(words: Sequence[str], where: str, target: Target, *, are_escaped: bool = True) -> None:
+    refuse_misread(words, where, are_escaped=are_escaped)
+    for path in files_of_options(words, "nvcc"):
+        refuse_misread(words_of_file(path), f"'{path}'", are_escaped=False)
+    for flag, dialect in expand(words, "nvcc"):
+        if dialect != "nvcc":
+            continue
+        if flag.name.lstrip("-") in _ARCH_NAMES:
+            _refuse_arch(flag, where, target)
+        elif flag.name in ("-std", "--std") and flag.value.startswith("gnu"):
+            raise UsageError(
+                f"'{' '.join(flag.words())}' in {where} is a dialect of GNU, and nvcc takes none.",
+                hint="take it out: kjit compiles as C++20",
+            )
+        elif flag.name in ("-ccbin", "--compiler-bindir") and _is_missing(flag.value):
+            raise UsageError(
+                f"nvcc's host compiler '{flag.value}' (-ccbin in {where}) is not there.",
+                hint="take the flag out: kjit gives nvcc the compiler that CXX names",
+            )
+
+
+def _refuse_unknown(words: Sequence[str], where: str) -> None:
+    """Refuse what nvcc would, before it is asked."""
+    for word, meant in unknown_to_nvcc(words):
+        raise UsageError(
+            f"nvcc has no option '{word}', which stands in {where}" + (f"; did you mean '{meant}'?" if meant else "."),
+            hint="correct it there, or take it out",
+        )
+
+
+def _is_missing(program: str) -> bool:
+    return shutil.which(program) is None and not os.path.isdir(program)
+
+
+def _refuse_arch(flag: Flag, where: str, target: Target) -> None:
+    """Refuse an architecture beside the target's."""
+    text = " ".join(flag.words())
+    named = [match["digits"] for match in _ARCH.finditer(flag.value)]
+    if any(match["kind"] == "lto" for match in _ARCH.finditer(flag.value)):
+        raise UsageError(f"'{text}' in {where} {_DEVICE_LINK.reason}.", hint=_DEVICE_LINK.instead)
+    if target.is_simulated and named:
+        return  # which GPUs it is for is said when it is built for one
+    others = [digits for digits in named if digits not in {arch.digits for arch in target.archs}]
+    if others or not named:
+        listed = ",".join(dict.fromkeys(str(CudaArch.parse(digits)) for digits in others))
+        raise UsageError(
+            f"'{text}' in {where} names another architecture than the one that is built, {target}.",
+            hint=f"take it out; `kjit build --arch {listed}` and {env.CUDA_ARCH_LIST}={listed} say what to build for"
+            if others
+            else f"take it out: without `--arch` and {env.CUDA_ARCH_LIST}, what is built is for the GPUs that are here",
+        )
+
+
+def _refuse_kernels(spec: Spec) -> None:
+    """Refuse exports that are kernels in one of the op's own files: a call would not launch them."""
+    for export, symbol in spec.cuda_wrappers:
+        named = re.fullmatch(r"(?:::)?(?:\w+::)*(?P<name>\w+)(?P<arguments><.*>)?", symbol)
+        if named is None:
+            continue
+        for path in spec.cuda_files:
+            parameters = _kernel_parameters(path, named["name"])
+            if parameters is not None:
+                launcher = _launcher(export, symbol, parameters)
+                raise UsageError(
+                    f"export '{export}' is a kernel ('{symbol}' is __global__ in {shown_path(path)}), and Python calls "
+                    "functions of the host.",
+                    hint=f"write a function that launches it, and export that one:\n{launcher}",
+                )
+
+
+def _kernel_parameters(path: str, name: str) -> str | None:
+    """The parameters of the kernel `name`, if a file defines one, and nothing else by that name."""
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None  # the compiler will say so
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+    found: list[str] = []
+    for match in re.finditer(rf"\b{name}\s*\((?P<parameters>[^(){{}};]*)\)\s*\{{", text):
+        head = re.split(r"[;{}]", text[: match.start()])[-1]
+        if "__global__" not in head:
+            return None
+        found.append(match["parameters"])
+    return found[0] if found else None
+
+
+def _launcher(export: str, symbol: str, parameters: str) -> str:
+    """A function that launches a kernel, with tensors for its pointers."""
+    taken, passed = [], []
+    first = ""
+    for parameter in filter(None, (each.strip() for each in parameters.split(","))):
+        name = re.findall(r"\w+", parameter)[-1]
+        if "*" in parameter:
+            first = first or name
+            taken.append(f"kjit::TensorView {name}")
+            passed.append(f"{name}.data_ptr()")
+        else:
+            taken.append(parameter)
+            passed.append(name)
+    size, device = (f"{first}.numel()", f"{first}.device()") if first else ("1", "DLDevice{kDLCUDA, 0}")
+    arguments = "".join(f", {each}" for each in passed)
+    return (
+        f"  void {export}({', '.join(taken)}) {{\n"
+        f"    using namespace kjit::host;\n"
+        f"    LaunchKernel(div_ceil({size}, 256), 256, {device})({symbol}{arguments});\n"
+        f"  }}"
+    )

@@ -1,0 +1,182 @@
+"""The part of kjit's headers that is compiled once for all ops.
+
+Error messages and argument checks make up most of what the C++ compiler would optimise in a small op, and they are the
+same in each. So ops are compiled with `-DKJIT_PRECOMPILED`, which leaves only declarations, and linked with objects
+made from `kjit/csrc/support/`: `host` for every module, `cuda` for those with kernels, `kernels` where NVRTC compiles
+these. Simulated modules have their own
+of both, and the simulator itself: an object for each file of `kjit/csrc/sim/`. An object is made by the first
+build that needs it, side by side with that build's own units, and kept in `<cache>/v1/support/<key>/`. The key is a
+hash of the compiler's identity, the flags, and the contents of all of kjit's headers: coarse, since it is only about
+the time of one small compile.
+
+An object that is not as it was made, or that others could have put there, is as good as none: a build then makes it
+anew. A build never waits for another
+one here; two that start together make the same object twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kjit import env
+from kjit.engine.cache.folders import close_to_others, make_private, read_own, refuse_unsafe
+from kjit.engine.toolchain.memo import Stamp, stamp
+from kjit.engine.toolchain.toolchain import COMPILER_ENVIRONMENT, Toolchain, kjit_include, tvm_ffi_include
+from kjit.runtime import LAYOUT
+
+_CSRC = Path(__file__).resolve().parents[2] / "csrc"
+
+_log = logging.getLogger("kjit")
+
+
+@dataclass(frozen=True)
+class SupportObject:
+    """One object of the support code.
+
+    Attributes:
+        name: `host`, `cuda`, `kernels` or `sim_<file>`; in a build its files are called `kjit_<name>.o` and
+            `kjit_<name>.o.d`.
+        arguments: the compiler and its flags.
+        source: what is compiled.
+        folder: where it is kept.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    source: Path
+    folder: Path
+
+    @property
+    def output(self) -> str:
+        return f"kjit_{self.name}.o"
+
+    def fetch(self, folder: Path) -> bool:
+        """Copy the object and its depfile into `folder`; False where they are not kept, or not as they were made.
+
+        Raises:
+            CacheError: others may write to the folders that they are kept in, and so choose what is linked.
+        """
+        self._refuse_unsafe()
+        kept = self._kept()
+        if kept is None:
+            return False
+        content, depfile = kept
+        (folder / self.output).write_bytes(content)
+        (folder / f"{self.output}.d").write_bytes(depfile)
+        return True
+
+    def _kept(self) -> tuple[bytes, bytes] | None:
+        """The object and its depfile, if both are kept as they were made."""
+        root = self.folder.parents[2]
+        try:
+            content = read_own(self.folder / self.output, root)
+            depfile = read_own(self.folder / f"{self.output}.d", root)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _log.debug("%s is made anew: %s", self.output, error)
+            return None
+        return (content, depfile) if depfile.startswith(_seal(content)) else None
+
+    def keep(self, folder: Path) -> None:
+        """Keep what was made in `folder` for later builds. That this fails (a read-only cache) is no error."""
+        try:
+            make_private(self.folder.parent)
+            self._refuse_unsafe()
+            made = Path(tempfile.mkdtemp(dir=self.folder.parent))
+            try:
+                content = (folder / self.output).read_bytes()
+                (made / self.output).write_bytes(content)
+                depfile = (folder / f"{self.output}.d").read_bytes()
+                (made / f"{self.output}.d").write_bytes(_seal(content) + depfile)
+                for each in made.iterdir():
+                    close_to_others(each)
+                if self._kept() is not None:  # another process was sooner, and others may be reading what it made
+                    return
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(self.folder)
+                os.rename(made, self.folder)
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
+        except OSError as error:
+            _log.debug("%s is not kept: %s", self.output, error)
+
+    def _refuse_unsafe(self) -> None:
+        root = self.folder.parents[2]
+        for each in (root, self.folder.parents[1], self.folder.parent):
+            refuse_unsafe(each, follow=each == root, root=root)
+
+
+def support_objects(toolchain: Toolchain) -> list[SupportObject]:
+    """The objects that a module for `toolchain.target` is linked with."""
+    target = toolchain.target
+    names = ("host",) if target.kind == "cpu" else ("host", "cuda")
+    if toolchain.nvrtc is not None:
+        names = (*names, "kernels")
+    objects = [
+        _support_object(
+            name, _CSRC / "support" / f"{name}.cpp", toolchain.support_flags(with_cuda=name != "host"), toolchain
+        )
+        for name in names
+    ]
+    if target.is_simulated:
+        flags = toolchain.simulator_flags()
+        for source in simulator_sources():
+            if target.kind == "sim-check" or not source.name.startswith("check"):
+                objects.append(_support_object(f"sim_{source.stem}", source, flags, toolchain))
+    return objects
+
+
+def simulator_sources() -> list[Path]:
+    """What the simulator is compiled from; `check*` only where kernels are checked."""
+    return sorted((*(_CSRC / "sim").glob("*.cpp"), *(_CSRC / "sim").glob("*.S")))
+
+
+def _support_object(name: str, source: Path, flags: list[str], toolchain: Toolchain) -> SupportObject:
+    arguments = (str(toolchain.cxx.path), *flags)
+    # Not the whole identity of the toolchain: one object serves all architectures, and CPU and CUDA modules alike.
+    environment = {variable: os.environ.get(variable) for variable in COMPILER_ENVIRONMENT}
+    cuda = toolchain.cuda or toolchain.cuda_headers
+    known = [
+        arguments,
+        source.read_text(encoding="utf-8"),
+        _headers_digest(simulated=toolchain.target.is_simulated),
+        toolchain.cxx.identity(),
+        cuda.identity() if cuda is not None and name != "host" else None,
+        environment,
+    ]
+    key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
+    return SupportObject(name, arguments, source, env.cache_dir() / LAYOUT / "support" / key)
+
+
+def _seal(content: bytes) -> bytes:
+    """The first line of an object's depfile, a comment to Make: the object's hash."""
+    return f"# {hashlib.sha256(content).hexdigest()}\n".encode()
+
+
+def _headers_digest(*, simulated: bool) -> str:
+    """A hash of kjit's headers, the simulator's where it is used, and the part of tvm-ffi's that they include."""
+    folder = tvm_ffi_include()
+    theirs = (folder / "tvm/ffi/c_api.h", folder / "tvm/ffi/extra/c_env_api.h", folder / "dlpack/dlpack.h")
+    ours = sorted((kjit_include() / "kjit").rglob("*.[hc]*"))
+    if simulated:
+        ours += sorted(path for path in (kjit_include() / "kjit_sim").rglob("*") if path.is_file())
+        ours += sorted(path for path in (_CSRC / "sim").iterdir() if path.is_file())
+    return _digest(tuple(stamp(path) for path in (*ours, *theirs)))
+
+
+@lru_cache(maxsize=4)
+def _digest(stamps: tuple[Stamp, ...]) -> str:
+    digest = hashlib.sha256()
+    for path, _, _ in stamps:
+        digest.update(hashlib.sha256(Path(path).read_bytes()).digest())
+    return digest.hexdigest()

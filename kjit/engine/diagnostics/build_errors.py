@@ -1,0 +1,159 @@
+"""Exceptions for failed builds.
+
+Mostly what a compiler refused, as diagnostics.py shows it. But a tool whose disk is full, or that was taken away, did
+not refuse anything. A full disk is what a tool says it is. Where no tool says why it failed, the room that is left is
+looked at, and what follows from that is presented as a guess: temporary files are gone by then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from kjit import env
+from kjit.engine.compile.quoting import Links
+from kjit.engine.compile.steps import Step
+from kjit.engine.diagnostics import diagnostics
+from kjit.engine.diagnostics.advice import Given
+from kjit.engine.toolchain import packages
+from kjit.engine.toolchain.toolchain import NVCC_FLAGS, Toolchain
+from kjit.errors import CacheError, CompileError, KjitError, ToolchainError
+from kjit.spec import Variant
+
+# Less than one compile of a heavy unit may take for its temporary files.
+_LITTLE_ROOM = 64 << 20
+
+
+def explain(
+    variant: Variant,
+    toolchain: Toolchain,
+    folder: Path,
+    steps: Sequence[Step],
+    made: Sequence[tuple[Step, str]],
+    links: Links,
+    ninja_output: str,
+    verbose: bool,
+) -> KjitError:
+    """The error to raise.
+
+    Args:
+        folder: where the tools ran. steps: all commands of the build.
+        made: those that ran, and what each printed.
+        verbose: the message has the compilers' whole output and the command to repeat.
+    """
+    broken = [(step, log) for step, log in made if step.output in failed_steps(ninja_output)]
+    everything = "".join(log for _, log in made)
+    if diagnostics.is_disk_full(everything + ninja_output):
+        return disk_full(folder)
+    libraries = () if toolchain.nvrtc is None else (toolchain.nvrtc.library, toolchain.nvrtc.builtins)
+    programs = (
+        toolchain.cxx.path,
+        *((toolchain.cuda.nvcc.path,) if toolchain.cuda is not None and toolchain.nvrtc is None else ()),
+    )
+    for path in (*programs, *libraries):
+        if not os.access(path, os.R_OK if path in libraries else os.X_OK):
+            return ToolchainError(
+                f"The compiler '{path}' disappeared during the build.", hint="`kjit doctor` shows what kjit finds now"
+            )
+    if not broken:
+        return CompileError(
+            f"{variant.label}: ninja failed: {ninja_output.strip() or 'without a word'}",
+            log=everything + ninja_output,
+            command=_to_repeat(links, steps),
+        )
+    if not diagnostics.says_why("".join(log for _, log in broken)) and (full := _nearly_full(folder)) is not None:
+        return full
+    return compile_error(variant, toolchain, folder, steps, broken, links, verbose)
+
+
+def compile_error(
+    variant: Variant,
+    toolchain: Toolchain,
+    folder: Path,
+    steps: Sequence[Step],
+    broken: Sequence[tuple[Step, str]],
+    links: Links,
+    verbose: bool,
+) -> CompileError:
+    """The error for commands that refused what they were given, with what they printed."""
+    log = "".join(log for _, log in broken)
+    files, given = files_of(variant, toolchain, folder, steps), _given(variant, toolchain)
+    report = diagnostics.explain(log, files, str(variant.target), given)
+    command = _to_repeat(links, leading_to(broken[0][0], steps))
+    verb = "link" if any(name.endswith(".o") for name in broken[0][0].inputs) else "compile"
+    message = f"{variant.label} does not {verb}.\n{report.text}"
+    if verbose:
+        message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"
+    return CompileError(message, log=log, command=command, hint=packages.hint(log, toolchain) or report.hint)
+
+
+def disk_full(staging: Path) -> CacheError:
+    """The error for a disk on which no space is left."""
+    return CacheError(
+        f"No space is left on the disk to compile in '{staging}' (or in '{tempfile.gettempdir()}', where compilers "
+        "keep temporary files).",
+        hint="free some space (`kjit clean-cache` empties kjit's cache)",
+    )
+
+
+def failed_steps(ninja_output: str) -> set[str]:
+    """The outputs of the commands that failed. Those that ran beside them have run to their end."""
+    return set(re.findall(r"^FAILED: (?:\[code=\d+\] )?(\S+)", ninja_output, re.MULTILINE))
+
+
+def files_of(variant: Variant, toolchain: Toolchain, folder: Path, steps: Sequence[Step]) -> diagnostics.Files:
+    """Whose the files are that compilers name."""
+    sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
+    generated = frozenset(name for step in steps for name, _ in step.generated)
+    return diagnostics.Files(sources, generated, folder, toolchain.library_dirs())
+
+
+def _nearly_full(folder: Path) -> CacheError | None:
+    """The error for a disk that has hardly any space left, if one of those has that were written to."""
+    for place in dict.fromkeys((str(folder), tempfile.gettempdir())):
+        state = os.statvfs(place)
+        room = state.f_bavail * state.f_frsize
+        if room < _LITTLE_ROOM or (state.f_files and state.f_favail < 16):
+            return CacheError(
+                f"The compiler failed without saying why. The disk of '{place}' has {room / 1024**2:.1f} MiB left, "
+                "which is probably too little to compile.",
+                hint="free some space (`kjit clean-cache`), or set "
+                f"{env.CACHE_DIR if place == str(folder) else 'TMPDIR'} to a folder on another disk",
+            )
+    return None
+
+
+def _given(variant: Variant, toolchain: Toolchain) -> Given:
+    """The flags that are not kjit's, by where they stand."""
+    spec, environment = variant.spec, toolchain.environment()
+    given = {
+        "extra_cflags": spec.extra_cflags,
+        "extra_cuda_cflags": spec.extra_cuda_cflags,
+        "extra_ldflags": spec.extra_ldflags,
+        **{name: tuple(environment.get(name, "").split()) for name in NVCC_FLAGS},
+    }
+    return {name: flags for name, flags in given.items() if flags}
+
+
+def leading_to(step: Step, steps: Sequence[Step]) -> list[Step]:
+    """`step` after those that make what it reads."""
+    inputs = [each for each in steps if each.output in step.inputs]
+    return [before for each in inputs for before in leading_to(each, steps)] + [step]
+
+
+def _to_repeat(links: Links, steps: Sequence[Step]) -> str:
+    """A shell command that repeats `steps` in an empty folder: the staging folder does not outlive a failure."""
+    parts = ['cd "$(mktemp -d)"']
+    parts += [f"ln -s {shlex.quote(folder)} {name}" for folder, name in links.names.items()]
+    written: set[str] = set()
+    for step in steps:
+        for name, text in step.generated:
+            if name not in written:
+                written.add(name)
+                parts.append(f"printf '%s' {shlex.quote(text)} >{name}")
+        parts.append(step.command)
+    return " &&\n".join(parts)

@@ -1,0 +1,127 @@
+"""Paths relative to folders that may move: a project, kjit, tvm-ffi.
+
+With paths written like this, a moved checkout, a second clone and another virtual environment have the same cache keys.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+import kjit
+from kjit.engine.toolchain import looks
+from kjit.engine.toolchain.toolchain import tvm_ffi_include
+from kjit.runtime.recall import Look
+from kjit.spec import Spec
+
+PROJECT_FILES = ("pyproject.toml", ".git")
+"""What the folder of a project has one of."""
+
+
+class Anchors:
+    """Names for the folders that may lie elsewhere tomorrow, and paths relative to them."""
+
+    def __init__(self, folders: Iterable[tuple[str, str]], asked: Iterable[Look] = ()) -> None:
+        """`folders` are `(name, folder)`; a name may have several folders, of which the first is where it is. `asked`
+        is what the disk was asked to find them."""
+        self.asked = tuple(asked)
+        self._folders = tuple(folders)
+        self._home = dict(reversed(self._folders))
+        # The deepest first: kjit's own folder may lie inside a project.
+        self._by_depth = sorted(((f"{folder}/", name) for name, folder in self._folders), key=lambda x: -len(x[0]))
+
+    @classmethod
+    def of_project(cls, folder: str) -> Anchors:
+        """kjit, tvm-ffi, and one project in `folder`."""
+        return cls([*_installed(), ("project", folder)])
+
+    @classmethod
+    def of(cls, spec: Spec) -> Anchors:
+        """kjit, tvm-ffi, and the projects of the spec's sources and include folders in the order of the spec."""
+        return _anchors(_installed(), (*spec.cuda_files, *spec.cpp_files), spec.extra_include_paths)
+
+    def relative(self, path: str) -> tuple[str, str]:
+        """`(anchor, path)`: relative to the anchor, or absolute with an empty anchor."""
+        for prefix, name in self._by_depth:
+            if path.startswith(prefix):
+                return name, path[len(prefix) :]
+            if path == prefix[:-1]:
+                return name, ""
+        return "", path
+
+    def absolute(self, anchor: str, path: str) -> str | None:
+        """The path that `relative` was given, as it is here; None if there is no such anchor here."""
+        if not anchor:
+            return path
+        home = self._home.get(anchor)
+        return None if home is None else f"{home}/{path}" if path else home
+
+    @property
+    def projects(self) -> list[str]:
+        """The folders of the projects."""
+        return [folder for name, folder in self._folders if name.startswith("project")]
+
+    def written(self, path: str) -> str:
+        """`{project}/csrc/scale.cuh`: for keys and for people."""
+        anchor, rest = self.relative(path)
+        return path if not anchor else f"{{{anchor}}}/{rest}" if rest else f"{{{anchor}}}"
+
+
+@lru_cache(maxsize=1)
+def _installed() -> tuple[tuple[str, str], ...]:
+    """The packages whose headers every module uses."""
+    package = os.path.dirname(os.path.abspath(kjit.__file__))
+    # A package that is reached through a link is found by either name.
+    folders = [("kjit", os.path.realpath(package)), ("kjit", package), ("tvm_ffi", str(tvm_ffi_include().parent))]
+    return tuple(dict.fromkeys(folders))
+
+
+@lru_cache(maxsize=1024)
+def _anchors(installed: tuple[tuple[str, str], ...], files: tuple[str, ...], include_paths: tuple[str, ...]) -> Anchors:
+    """The anchors for these sources and include folders; the same object for the same ones."""
+    homes = (*map(os.path.dirname, files), *include_paths)
+    folders = list(installed)
+    taken = [folder for _, folder in folders]
+    projects = 0
+    asked: list[Look] = []
+    for home in homes:
+        if any(home == folder or home.startswith(f"{folder}/") for folder in taken):
+            continue
+        project, answers = _project(home)
+        asked += answers
+        folders.append((f"project{projects or ''}", project))
+        taken.append(project)
+        projects += 1
+    return Anchors(folders, asked)
+
+
+_NO_STEP = re.compile(r"/(?:\.?/)+")
+
+
+def straight(path: str) -> str:
+    """`path` without `//` and `/./`. A `..` stays: where the folder before it is a link, it leads elsewhere."""
+    if "//" in path or "/./" in path:
+        path = _NO_STEP.sub("/", path)
+    return path.removesuffix("/.").rstrip("/") or path[:1]
+
+
+def has_any(folder: str, names: Iterable[str]) -> bool:
+    """Whether one of these is in the folder."""
+    # Not Path.exists, which raises where a folder may not be looked into.
+    return any(looks.exists(f"{folder}/{name}") for name in names)
+
+
+@lru_cache(maxsize=1024)
+def _project(folder: str) -> tuple[str, list[Look]]:
+    """The nearest folder above with one of `PROJECT_FILES`, else `folder` itself; and what was asked for that."""
+    with looks.noted() as taken:
+        parent = folder
+        while not has_any(parent, PROJECT_FILES):
+            above = os.path.dirname(parent)
+            if above == parent:
+                parent = folder
+                break
+            parent = above
+    return parent, taken

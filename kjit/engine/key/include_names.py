@@ -1,0 +1,153 @@
+"""Names in sources that may refer to a file which did not exist during the compile.
+
+`__has_include` asks for one that may come later. A name with `../` leaves the folders that are searched, and may mean
+another file once there is one. Both are read off the text, in the widest sense: a needless compile is better than a
+wrong hit.
+
+`__has_include` may be given its name in many ways: by a macro, stringised, behind an alias. Where the name does not
+stand in the text as it is, nobody knows which file is meant, and any new file in the folders that are searched may be
+the one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Container, Iterable, Mapping
+from typing import NamedTuple
+
+from kjit.engine.key.macros import Definitions, joined, without_comments, words
+
+_ASKING = (b"__has_include", b"__has_include_next", b"__has_embed")
+# Pieces that `##` may make one of them from.
+_PIECE = re.compile(rb"\b(?:__h|__ha|__has|__has_|__has_i\w{0,5}|__has_e\w{0,3}|_?has_include(?:_next)?|_?has_embed)\b")
+_LITERAL = re.compile(rb"\s*\(\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")\s*\)")
+# GCC's own macros that look like the folder of a header.
+_MACROS_OF_GCC = (b"linux", b"unix")
+# The operator stands in an `#if` or in what a macro of it means, and so do its pieces.
+_DIRECTIVE = re.compile(rb"^[ \t\f\v\r]*(?:#|%:).*", re.MULTILINE)
+# Whether there is such an operator at all is no question about a file.
+_IF_DEFINED = re.compile(rb"\bdefined\s*(?:\(\s*\w+\s*\)|\w+)|(?:#|%:)[ \t]*(?:ifn?def|elifn?def|undef)[ \t]+\w+")
+_ARGUMENT = re.compile(rb"\s*\(\s*(\w+)\s*\)")
+_DEFINITION = re.compile(rb"(?:#|%:)[ \t]*define[ \t]+(\w+)(?:\(([^)\n]*)\))?([^\n]*)")
+_INCLUDE = re.compile(rb"(?:#|%:)\s*(?:include|include_next|import)\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")")
+_COMMENT_INSIDE = re.compile(rb"(?:#|%:)[ \t]*(?:/\*|(?:include|include_next|import|define)\s*/\*)")
+# What a macro may make a name from.
+_NAMES = re.compile(rb"<([^<>\"\n]+)>|\"([^<>\"\n]+)\"")
+
+
+class Names(NamedTuple):
+    """What files ask for by name.
+
+    Attributes:
+        asked: the names that the op's files give to `__has_include`, but those that climb.
+        by_others: those that the files of compilers and toolkits give it.
+        included: those that they include, with the folder of the file.
+        climbing: names with a `../` that the op's files ask for or include, with the folder of the file.
+        is_known: the op's files ask for no others. Where they may, `asked` has what stands in their text.
+    """
+
+    asked: tuple[str, ...]
+    by_others: tuple[str, ...]
+    included: tuple[tuple[str, str], ...]
+    climbing: tuple[tuple[str, str], ...]
+    is_known: bool
+
+
+def names_in(own: Mapping[str, bytes], others: Mapping[str, bytes], flags: bytes, definitions: Definitions) -> Names:
+    """The names that files ask for by `__has_include`, and those with a `../`.
+
+    Args:
+        own: the op's files as they were read, by path.
+        others: those of compilers and toolkits, and kjit's own.
+        flags: the macros that flags define, as they would stand in a file.
+        definitions: the macros of all these.
+    """
+    asked: dict[tuple[str, str], None] = {}
+    included: dict[tuple[str, str], None] = {}
+    unknown_in: list[str] = []
+    texts = {path: _readable(text) for path, text in own.items()}
+    texts[""] = flags
+    ways = definitions.leading_to(_ASKING)
+    asking = words(ways)
+    macros = {match[1] for text in texts.values() for match in _DEFINITION.finditer(text)}.union(_MACROS_OF_GCC)
+    pastes = any(b"##" in text for text in texts.values())
+    for path, text in texts.items():
+        folder = os.path.dirname(path)
+        for match in _INCLUDE.finditer(text):
+            included[folder, os.fsdecode(match[1] or match[2])] = None
+        if not any(way in text for way in ways) and not (pastes and _has_piece(text)):
+            continue
+        text = without_comments(text)
+        names, is_known = _asked_in(text, asking, macros)
+        asked.update(((folder, os.fsdecode(name)), None) for name in names)
+        if not is_known or (pastes and _has_piece(asking.sub(b"", text))):
+            unknown_in.append(folder)
+    if unknown_in:
+        every = [match[1] or match[2] for text in texts.values() for match in _NAMES.finditer(text)]
+        asked.update(((folder, os.fsdecode(name)), None) for folder in unknown_in for name in every)
+    by_others = [name for text in others.values() for name in _asked_in(_lines_that_may_ask(text), asking, ())[0]]
+    climbing = [pair for pair in (*asked, *included) if "../" in pair[1]]
+    return Names(
+        _straight(name for _, name in asked),
+        _straight(map(os.fsdecode, by_others)),
+        tuple(included),
+        tuple(climbing),
+        not unknown_in,
+    )
+
+
+def _readable(text: bytes) -> bytes:
+    """`text` with its lines in one piece, and without comments where one may be between the words of a directive: to
+    find the others takes as long as all else."""
+    text = joined(text)
+    return without_comments(text) if _COMMENT_INSIDE.search(text) is not None else text
+
+
+def _has_piece(text: bytes) -> bool:
+    """Whether a directive has a word that `##` may make the operator from."""
+    if not any(part in text for part in (b"__h", b"has_include", b"has_embed")):
+        return False
+    return _PIECE.search(text) is not None and any(map(_PIECE.search, _DIRECTIVE.findall(text)))
+
+
+def _lines_that_may_ask(text: bytes) -> bytes:
+    """A few of the lines in the headers of compilers and toolkits, of which there are megabytes."""
+    if b"has_include" not in text and b"HAS_INCLUDE" not in text:
+        return b""
+    return b"\n".join(line for line in joined(text).split(b"\n") if b"has_include" in line or b"HAS_INCLUDE" in line)
+
+
+def _straight(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(os.path.normpath(name).lstrip("/") for name in names if "../" not in name))
+
+
+def _asked_in(text: bytes, asking: re.Pattern[bytes], macros: Container[bytes]) -> tuple[list[bytes], bool]:
+    """The names that a text asks for as they stand in it, and whether it asks for no others."""
+    text = _IF_DEFINED.sub(b" ", text)
+    if asking.search(text) is None:
+        return [], True
+    names: list[bytes] = []
+    is_known = True
+    parts: list[tuple[bytes, list[bytes] | None]] = [(_DEFINITION.sub(b" ", text), None)]
+    for definition in _DEFINITION.finditer(text):
+        parts.append((definition[3], [name.strip() for name in (definition[2] or b"").split(b",")]))
+    for part, parameters in parts:
+        for match in asking.finditer(part):
+            literal = _LITERAL.match(part, match.end())
+            if literal is not None:
+                names.append(literal[1] or literal[2])
+                # What stands between < and > may be a macro, but where the operator itself is in the `#if`.
+                in_macro = parameters is not None or match[0] not in _ASKING
+                for word in re.findall(rb"\w+", literal[1] or b"") if in_macro else ():
+                    is_known &= word not in macros and word not in (parameters or ())
+            elif parameters is None or not _passes_on(part[match.end() :], parameters):
+                is_known = False
+    return names, is_known
+
+
+def _passes_on(rest: bytes, parameters: list[bytes]) -> bool:
+    """Whether what follows in a macro's definition is nothing, or one of its parameters in parentheses: then what it
+    asks for is told where it is used."""
+    argument = _ARGUMENT.match(rest)
+    return not rest.strip() if argument is None else argument[1] in parameters

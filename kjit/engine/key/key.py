@@ -1,0 +1,207 @@
+"""Cache keys: a hash of everything that is known before a compile and can change its result.
+
+The hash is over one document, `inputs`. It is kept in the artifact's record, so that a miss can say what differs
+(differences.py) instead of "not found". What is known only after a compile, the headers that were read, is handled by
+headers.py.
+
+Paths that a compiler searches are written relative to an anchor (anchors.py). A path inside `-DDATA="..."` ends up in
+the library, and stays part of the key as it is.
+
+Half of the document, the compilers and the flags, is the same for most modules of a program. Its hash is computed once
+for each set of them (`_surroundings`), and the document is put together only when it is read: on a miss.
+
+The trade-off: each source is read on every look-up (five microseconds), where its size and date would mostly suffice.
+In return, an edited source is never overlooked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import kjit
+from kjit.engine.key.anchors import Anchors, straight
+from kjit.engine.key.flags import Dialect, map_paths
+from kjit.engine.toolchain.toolchain import Toolchain, tvm_ffi_include
+from kjit.errors import UsageError
+from kjit.runtime import digest as digest
+from kjit.runtime import read_file as read_file
+from kjit.runtime import tvm_ffi_version_in
+from kjit.runtime.bundle import digest_of as digest_of
+from kjit.spec import Spec, Variant
+
+FORMAT = 4
+"""Changes when the same inputs would be built differently, or a record is written differently."""
+
+_AT_ONCE = 65536
+
+
+@dataclass(frozen=True)
+class FileState:
+    """A file as it was when it was read.
+
+    `ctime_ns` is the kernel's own date of the last change, which no tool sets back.
+    """
+
+    path: str
+    size: int
+    inode: int
+    ctime_ns: int
+    digest: str
+
+    @classmethod
+    def read(cls, path: str) -> FileState:
+        """Read and hash the file.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        content, status = read_file(path)
+        return cls(path, status.st_size, status.st_ino, status.st_ctime_ns, _digest_of_source(content))
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a variant's artifact is looked up by.
+
+    Attributes:
+        key1: the hash of everything in `inputs`, hexadecimal.
+        source_key: the hash of its part `module`, without the compilers: equal on all machines.
+        sources: the direct sources, as they were read for this key.
+        module, surroundings: the two halves of `inputs`.
+    """
+
+    variant: Variant
+    key1: str
+    source_key: str
+    anchors: Anchors
+    sources: tuple[FileState, ...]
+    module: Mapping[str, object]
+    surroundings: Surroundings
+
+    @classmethod
+    def of(cls, variant: Variant, toolchain: Toolchain) -> Key:
+        """The key of `variant` when built with `toolchain`.
+
+        Raises:
+            UsageError: a source is not there.
+        """
+        spec = variant.spec
+        anchors = Anchors.of(spec)
+        sources = _sources(spec)
+        module = _module(spec, str(variant.target), anchors, sources)
+        surroundings = _surroundings(spec, toolchain, anchors)
+        source_key = digest_of(module)
+        key1 = digest(f"{source_key}{surroundings.digest}".encode())
+        return cls(variant, key1, source_key, anchors, sources, module, surroundings)
+
+    @property
+    def inputs(self) -> Mapping[str, object]:
+        """The document that the keys are made from."""
+        return {"module": self.module, **self.surroundings.document}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a module is built with: flags, compilers, versions; and the hash of that document."""
+
+    document: Mapping[str, object]
+    digest: str
+
+
+def source_key_of(spec: Spec, target: str) -> str:
+    """The `source_key` of a spec's keys for a target (as `str(Target)` writes it); no compiler is needed for it.
+
+    Raises:
+        UsageError: a source is not there.
+    """
+    return digest_of(_module(spec, target, Anchors.of(spec), _sources(spec)))
+
+
+def _digest_of_source(content: bytes) -> str:
+    """As `digest`, remembered: the variants of an op have the same sources."""
+    return _remembered_digest(content) if len(content) <= _AT_ONCE else digest(content)
+
+
+_remembered_digest = lru_cache(maxsize=64)(digest)
+
+
+@lru_cache(maxsize=1)
+def tvm_ffi_version() -> str:
+    """The version of tvm-ffi, without importing it."""
+    return tvm_ffi_version_in(str(tvm_ffi_include().parent))
+
+
+def _module(spec: Spec, target: str, anchors: Anchors, sources: tuple[FileState, ...]) -> dict[str, object]:
+    """The part of the inputs that is about the spec."""
+    states = [[anchors.written(state.path), state.digest] for state in sources]
+    count = len(spec.cuda_files)
+    return {
+        "name": spec.name,
+        "arguments": list(spec.args),
+        "target": target,
+        "CUDA sources": states[:count],
+        "C++ sources": states[count:],
+        "CUDA exports": [list(export) for export in spec.cuda_wrappers],
+        "C++ exports": [list(export) for export in spec.cpp_wrappers],
+        "extra flags for": {
+            "c++": _anchored(spec.extra_cflags, anchors),
+            "nvcc": _anchored(spec.extra_cuda_cflags, anchors, "nvcc"),
+            "link": _anchored(spec.extra_ldflags, anchors),
+        },
+        "include folders": [anchors.written(path) for path in spec.extra_include_paths],
+    }
+
+
+def _sources(spec: Spec) -> tuple[FileState, ...]:
+    return tuple(_source(spec, path) for path in (*spec.cuda_files, *spec.cpp_files))
+
+
+_SURROUNDINGS_KEPT = 256
+_known_surroundings: dict[tuple[object, ...], Surroundings] = {}
+
+
+def _surroundings(spec: Spec, toolchain: Toolchain, anchors: Anchors) -> Surroundings:
+    """What `spec` is built with. Remembered by everything that it is made from: the environment is in `toolchain`."""
+    own = (spec.extra_cflags, spec.extra_cuda_cflags, spec.extra_ldflags, spec.extra_include_paths)
+    made_from = (toolchain, anchors, own, FORMAT, kjit.__version__, tvm_ffi_version())
+    known = _known_surroundings.get(made_from)
+    if known is not None:
+        return known
+    versions = {"format": FORMAT, "kjit": kjit.__version__, "tvm-ffi": tvm_ffi_version()}
+    flags = {"c++": toolchain.cxx_flags(spec), "link": toolchain.link_flags(spec)}
+    if toolchain.cuda is not None:
+        flags["nvcc"] = toolchain.nvcc_flags(spec)
+    if toolchain.nvrtc is not None:
+        flags |= toolchain.flags_of_halves(spec)
+    if toolchain.target.is_simulated:
+        flags |= {"simulated CUDA": toolchain.sim_flags(spec), "simulator": toolchain.simulator_flags()}
+    document = {
+        "flags": {
+            tool: _anchored(values, anchors, "nvcc" if tool == "nvcc" else "c++") for tool, values in flags.items()
+        },
+        "toolchain": toolchain.identity(),
+        "versions": versions,
+    }
+    if len(_known_surroundings) >= _SURROUNDINGS_KEPT:
+        _known_surroundings.clear()
+    return _known_surroundings.setdefault(made_from, Surroundings(document, digest_of(document)))
+
+
+def _source(spec: Spec, path: str) -> FileState:
+    try:
+        return FileState.read(path)
+    except OSError as error:
+        own = os.path.join(os.path.dirname(os.path.abspath(kjit.__file__)), "csrc", "")
+        raise UsageError(
+            f"the source '{path}' of module '{spec.name}' cannot be read ({error.strerror}).",
+            hint=f"a relative path is one in kjit's own csrc: write Path(__file__).parent / '{path.removeprefix(own)}'"
+            if path.startswith(own)
+            else "correct the path where the module is declared",
+        ) from None
+
+
+def _anchored(words: Iterable[str], anchors: Anchors, dialect: Dialect = "c++") -> list[str]:
+    return map_paths(words, lambda path: anchors.written(straight(path)), dialect)

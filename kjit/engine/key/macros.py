@@ -1,0 +1,79 @@
+"""Macros that expand to a given word, directly or through other macros.
+
+Read off the text of all files that a compiler read, in the widest sense: a macro that is defined twice, or in a branch
+that is not taken, counts with each of its definitions. What puts a word together by `##` is seen where a piece of it
+stands in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from kjit.engine.key.flags import Dialect, expand
+
+_CONTINUED = re.compile(rb"\\[ \t]*\r?\n")
+_COMMENT_OR_TEXT = re.compile(
+    rb"""//[^\n]*|/\*.*?(?:\*/|\Z)|(?:u8|[uUL])?R"([^()\\\s]{0,16})\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""",
+    re.DOTALL,
+)
+
+
+def joined(text: bytes) -> bytes:
+    """`text` with each line that goes on in the next one in one piece."""
+    return _CONTINUED.sub(b"", text) if b"\\" in text else text
+
+
+def without_comments(text: bytes) -> bytes:
+    """`text` as the preprocessor sees it: lines in one piece, a space for each comment."""
+    return _COMMENT_OR_TEXT.sub(lambda match: b" " if match[0].startswith(b"/") else match[0], joined(text))
+
+
+def definitions_in(flags: Iterable[str], dialect: Dialect = "c++") -> bytes:
+    """The macros that flags define, as they would stand in a file."""
+    defined = [flag.value for flag, _ in expand(flags, dialect) if flag.name in ("-D", "--define-macro")]
+    lines = [f"#define {' '.join(text.split('=', 1))}\n" for text in defined]
+    return "".join(lines).encode(errors="surrogateescape")
+
+
+_MACRO = re.compile(rb"[ \t]*(\w+)")
+
+
+def words(names: Iterable[bytes]) -> re.Pattern[bytes]:
+    """What finds any of these words."""
+    return re.compile(rb"\b(?:%s)\b" % b"|".join(sorted(map(re.escape, names))))
+
+
+class Definitions:
+    """The macros that texts define."""
+
+    def __init__(self, texts: Iterable[bytes]) -> None:
+        """`texts` are files as they are: some megabytes, of which the definitions are a tenth."""
+        lines: list[bytes] = []
+        for text in texts:
+            if b"define\t" in text:
+                text = text.replace(b"define\t", b"define ")
+            for piece in text.split(b"define ")[1:]:
+                line = piece.partition(b"\n")[0]
+                goes_on = line.endswith(b"\\") or line.rstrip().endswith(b"\\")
+                lines.append(joined(piece).partition(b"\n")[0] if goes_on else line)
+        self._lines = b"\n".join([b"", *lines, b""])
+
+    def leading_to(self, names: Iterable[bytes]) -> set[bytes]:
+        """`names`, and those of the macros whose definitions have one of them, or a macro like that."""
+        found = new = set(names)
+        while new:
+            new = {macro for name in new for macro in self._defined_by(name)} - found
+            found = found | new
+        return found
+
+    def _defined_by(self, name: bytes) -> Iterator[bytes]:
+        """The macros in whose definition the word `name` stands."""
+        lines = self._lines
+        at = lines.find(name)
+        while at >= 0:
+            start, end = lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
+            macro = _MACRO.match(lines, start, end)
+            if macro is not None and words([name]).search(lines, macro.end(), end):
+                yield macro[1]
+            at = lines.find(name, end)

@@ -1,0 +1,320 @@
+"""The files that a compile has read, and whether one of them changed during the compile.
+
+What the compiler lists is looked at right after it: what a record (headers.py) will be compared with, and which other
+files, there or not, could have made a difference. A header that was written while the compiler ran, or whose folder was
+exchanged for another, is found by dates (`Observation.changed_since`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kjit.engine.key.anchors import Anchors, straight
+from kjit.engine.key.headers import (
+    LOCAL_INCLUDE,
+    PACKAGES_INCLUDE,
+    SEPARATOR,
+    YOUNG,
+    Header,
+    Place,
+    Reads,
+    Sought,
+    telling,
+    watch,
+)
+from kjit.engine.key.include_names import Names, names_in
+from kjit.engine.key.key import FileState, Key
+from kjit.engine.key.macros import Definitions, definitions_in
+from kjit.engine.key.own_place import own_places
+from kjit.engine.key.system_headers import SystemFolders, searched_folders
+from kjit.engine.toolchain.toolchain import Toolchain, kjit_include
+
+_CLOCK_STEP_NS = 10_000_000
+_TICK_S = 0.0005
+_PATIENCE_NS = 100_000_000  # several ticks: it takes longer only when the clock was set back meanwhile
+_CLOCK_REALTIME_COARSE = 5  # of Linux; Python has no name for it
+_GONE = -1
+# Larger files than this are no scripts.
+_SCRIPT_SIZE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The files that a compile read, as they are right after it.
+
+    Attributes:
+        reads: for the record.
+        states: sources, recorded headers, and files that a header of the same name could have been taken for.
+    """
+
+    reads: Reads
+    states: Mapping[str, FileState]
+
+    @classmethod
+    def of(
+        cls,
+        files: Iterable[str],
+        key: Key,
+        toolchain: Toolchain,
+        *,
+        others: Iterable[str] = (),
+        sought: Iterable[str] = (),
+    ) -> Observation:
+        """Look at the files that the compiler says it read.
+
+        Args:
+            others: what was read besides, and is compared wherever it is.
+            sought: where the linker looks for libraries.
+        """
+        spec, anchors = key.variant.spec, key.anchors
+        read = _Read.of(files, key, toolchain)
+        flags = definitions_in(spec.extra_cflags) + definitions_in(spec.extra_cuda_cflags, "nvcc")
+        definitions = Definitions([flags, *read.own.values(), *read.others.values()])
+        names = names_in(read.own, read.others, flags, definitions)
+
+        named = [*spec.extra_include_paths, str(kjit_include()), LOCAL_INCLUDE, *searched_folders(toolchain, spec)]
+        searched = {*named, *(os.path.dirname(path) for path in (*read.sources, *read.headers))}
+        if not names.is_known:
+            searched.update(PACKAGES_INCLUDE)
+        besides = {path: _state(path) for path in (*others, *_assembled((flags, *read.own.values())))}
+        scripts = {path: _text(path) for path, state in besides.items() if state.size <= _SCRIPT_SIZE}
+        headers = {**read.headers, **besides}
+        recorded = _as_headers(headers.values(), anchors)
+
+        roots = tuple(anchors.relative(path) for path in sorted(searched))
+        system = dict.fromkeys((*read.system, *(f"/{name}" for name in (*names.asked, *names.by_others))))
+        looked_for = SEPARATOR.join(system)
+        folders, present = watch(roots, recorded, looked_for, anchors, every_file=not names.is_known)
+
+        places = [
+            *sought,
+            *_among_packages(names),
+            *(straight(f"{each}/{name}") for folder, name in names.climbing for each in (folder, *named)),
+        ]
+        looked_at = {path: os.path.isfile(path) for path in places}
+        states = {**read.sources, **headers}
+        for where in (*(anchors.absolute(anchor, path) or "" for anchor, path in present), *looked_at):
+            if not os.path.exists(where):
+                looked_at[where] = False  # a name, or a link that leads nowhere yet
+            elif where not in states:
+                states[where] = _undigested(where)
+        included = dict.fromkeys(
+            pair for folder, name in names.included for pair in ((folder, name), *((each, name) for each in named))
+        )
+        twins = _twins(headers, (*states, *(straight(f"{folder}/{name}") for folder, name in included)))
+        in_place = own_places(key, toolchain, {**read.own, **scripts}, definitions)
+        reads = Reads(
+            (*recorded, *_as_headers(twins.values(), anchors)),
+            looked_for,
+            roots,
+            folders,
+            present,
+            tuple(Sought(*anchors.relative(path), is_there) for path, is_there in looked_at.items()),
+            every_file=not names.is_known,
+            places=tuple(Place(each, anchors.absolute(each, "") or "", why) for each, why in in_place.items()),
+        )
+        return cls(reads, states | twins)
+
+    def changed_since(self, start_ns: int, before: Mapping[str, FileState]) -> list[str]:
+        """The files that may have changed while the compiler ran.
+
+        Args:
+            start_ns: when it started, by `Start`.
+            before: states from before the start, where they are known. They decide, so that a file server whose clock
+                is ahead of ours does not make every file look new.
+        """
+        changed = []
+        moved: dict[str, bool] = {}
+        for path, state in self.states.items():
+            known = before.get(path)
+            if state.size == _GONE:  # and never recorded: it would be a miss each time
+                changed.append(path)
+            elif known is None:
+                if state.ctime_ns >= start_ns or _has_moved(path, start_ns, moved):
+                    changed.append(path)
+            elif (known.ctime_ns, known.digest) != (state.ctime_ns, state.digest):
+                changed.append(path)
+        return changed
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The files in a compiler's list, by whose they are.
+
+    Attributes:
+        sources: the direct ones.
+        headers: those to compare.
+        system: the names of those that come with a compiler, a toolkit or tvm-ffi, each after a `/`.
+        own: what is in the op's files.
+        others: what is in the system's and in kjit's.
+    """
+
+    sources: Mapping[str, FileState]
+    headers: Mapping[str, FileState]
+    system: tuple[str, ...]
+    own: Mapping[str, bytes]
+    others: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, files: Iterable[str], key: Key, toolchain: Toolchain) -> _Read:
+        system_folders = SystemFolders.of(key, toolchain)
+        sources = {state.path: _state(state.path) for state in key.sources}
+        headers: dict[str, FileState] = {}
+        system: dict[str, None] = {}
+        own = {path: _text(path) for path in sources}
+        others: dict[str, bytes] = {}
+        for path in files:
+            if path in sources:
+                continue
+            normal = _normal(path)
+            is_system = system_folders.have(normal)
+            if is_system:
+                system[system_folders.name_of(normal)] = None
+            else:
+                headers[path] = _state(path)
+            is_kjits = key.anchors.relative(path)[0] == "kjit"
+            (others if is_system or is_kjits else own)[path] = _text(path)
+        return cls(sources, headers, tuple(system), own, others)
+
+
+@dataclass(frozen=True)
+class Start:
+    """When a compile starts: by the clock of files, by the clock on the wall, and by one that is never set."""
+
+    file_ns: int
+    wall_ns: int
+    steady_ns: int
+
+    @classmethod
+    def now(cls) -> Start:
+        """Wait some milliseconds, until every file that was written before has an older date than one written after.
+
+        Since Linux 6.13 a file may bear the exact time at which it changed, which lies ahead of the clock that other
+        files are dated by: that clock has to come past the exact time of now.
+        """
+        called_ns, patience_ns = time.time_ns(), time.monotonic_ns() + _PATIENCE_NS
+        while (file_ns := now_ns()) <= called_ns and time.monotonic_ns() < patience_ns:
+            time.sleep(_TICK_S)
+        return cls(file_ns, time.time_ns(), time.monotonic_ns())
+
+    def earliest_ns(self) -> int:
+        """The earliest date that a file can bear which was written since, though the clock was set back meanwhile."""
+        set_by = (time.time_ns() - self.wall_ns) - (time.monotonic_ns() - self.steady_ns)
+        return self.file_ns + (set_by if set_by < -_CLOCK_STEP_NS else 0)
+
+
+def now_ns() -> int:
+    """The time as the kernel writes it into a file that changes now: on Linux by the tick, some milliseconds late."""
+    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else time.time_ns()
+
+
+_ABSOLUTE_PATH = re.compile(rb'"(/[^"\\\n]+)\\?"')
+
+
+def _assembled(texts: Iterable[bytes]) -> list[str]:
+    """The files that inline assembly may read: no compiler lists them. Each that is named by a text counts."""
+    texts = list(texts)
+    if not any(b"incbin" in text for text in texts):
+        return []
+    named = (os.fsdecode(name) for text in texts for name in _ABSOLUTE_PATH.findall(text))
+    return [path for path in map(straight, named) if os.path.isfile(path)]
+
+
+def _among_packages(names: Names) -> Iterator[str]:
+    """Where the files that are asked for would be in `/usr/include`.
+
+    Where any new entry of it counts (`watch`), those that begin with an entry that is not there need no look.
+    """
+    for folder in PACKAGES_INCLUDE:
+        for name in names.asked:
+            if names.is_known or os.path.lexists(f"{folder}/{name.partition('/')[0]}"):
+                yield f"{folder}/{name}"
+
+
+def _twins(headers: Mapping[str, FileState], candidates: Iterable[str]) -> dict[str, FileState]:
+    """Those of `candidates` that are like one of `headers`: GCC reads what is like a file with `#pragma once`, and does
+    not list it."""
+    sizes = {state.size for state in headers.values()}
+    contents = {(state.size, state.digest) for state in headers.values()}
+    twins: dict[str, FileState] = {}
+    for path in candidates:
+        if path not in headers and path not in twins and _undigested(path).size in sizes:
+            state = _state(path)
+            if (state.size, state.digest) in contents:
+                twins[path] = state
+    return twins
+
+
+def _as_headers(states: Iterable[FileState], anchors: Anchors) -> tuple[Header, ...]:
+    return tuple(
+        Header(*anchors.relative(state.path), state.size, state.inode, telling(state.ctime_ns), state.digest)
+        for state in states
+    )
+
+
+def _normal(path: str) -> str:
+    """`path` without `..`, which must not be taken away where the folder before it is a link."""
+    if ".." not in path.split("/"):
+        return path
+    normal = os.path.normpath(path)
+    with contextlib.suppress(OSError):  # gone since it was read; whoever compares it will notice
+        if not os.path.samefile(path, normal):
+            normal = os.path.realpath(path)
+    return normal
+
+
+def _text(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""  # whoever compares it will notice
+
+
+def _state(path: str) -> FileState:
+    try:
+        return FileState.read(path)
+    except OSError:
+        return _undigested(path)
+
+
+def _undigested(path: str) -> FileState:
+    """The file's state without its content: a library may have a gigabyte."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return FileState(path, _GONE, YOUNG, YOUNG, "")
+    return FileState(path, status.st_size, status.st_ino, status.st_ctime_ns, "")
+
+
+def _has_moved(path: str, start_ns: int, known: dict[str, bool]) -> bool:
+    """Whether a folder above `path`, or a link on the way to it, may have been put there since `start_ns`.
+
+    Then the file, which is as old as it was, may not be the one that the compiler read.
+    """
+    folder = os.path.dirname(path)
+    if folder not in known:
+        known[folder] = any(_was_put(way, start_ns) for way in {folder, os.path.realpath(folder)})
+    return known[folder]
+
+
+def _was_put(folder: str, start_ns: int) -> bool:
+    while True:
+        try:
+            status = os.lstat(folder)
+        except OSError:
+            return True
+        # What appears in a folder changes both of its dates, a new name for it only the kernel's.
+        if status.st_ctime_ns >= start_ns and (stat.S_ISLNK(status.st_mode) or status.st_mtime_ns < start_ns):
+            return True
+        above = os.path.dirname(folder)
+        if above == folder:
+            return False
+        folder = above

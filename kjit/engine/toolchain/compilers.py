@@ -1,0 +1,449 @@
+"""C++ compilers: the search for one, and its capabilities.
+
+A compiler is run for its version and its abilities only when its file is new (memo.py). Its path, size and date stand
+for it in the key of every artifact, and those of the programs that it runs: the compiler proper, the assembler, the
+linker. A compiler cache (ccache), which looks the same whatever compiler it calls, is passed over for the compiler
+behind it; kjit has a cache of its own. A script is not passed over, as it adds flags for a reason. It looks the same
+whatever it calls, too. One that only hands on what it is given (`exec g++ -DX "$@"`) is read: its text and the programs
+that it names stand for it. Any other is asked once a process what it would run now, and that stands in the key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from kjit import env
+from kjit.engine.cache.staging import temporary_root
+from kjit.engine.key.flags import expand
+from kjit.engine.toolchain import looks
+from kjit.engine.toolchain.memo import Stamp, is_unchanged, open_memo, stamp
+from kjit.errors import ToolchainError
+from kjit.runtime.recall import HOST_VARIABLE as HOST_VARIABLE
+
+Family = Literal["gcc", "clang", "nvcc", "nvrtc"]
+Role = Literal["c++", "nvcc"]
+
+OLDEST: Mapping[Family, tuple[int, int]] = {"gcc": (11, 0), "clang": (16, 0), "nvcc": (12, 8)}
+"""The first releases that compile kjit's headers."""
+
+_INSTALL_CXX = "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`; conda: `gxx`) or set CXX"
+_CACHING_WRAPPERS = ("ccache", "sccache", "distcc", "icecc")
+_FOR_C = re.compile(r"(?P<before>(?:.*-)?)(?P<driver>gcc|clang|cc)(?P<after>(?:-[\d.]+)?)")
+_ASK_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler on disk and what was learned about it.
+
+    Attributes:
+        path: how it is called. Not resolved: `clang++` knows by its name that it compiles C++.
+        version_text: what it prints for `--version`.
+        features: what was asked of it. A C++ compiler: `native` (takes `-march=native`), `openmp`. nvcc: the
+            architectures that it knows, as in `90`, and the newest host compilers that it takes, as in `gcc<=15`.
+        parts: the programs that it runs, of a C++ compiler.
+        plan: of a script, a hash of the commands that it would run, or of what it is made of.
+        variables: of a script, those that it names, with their values.
+        may_change: it is a script that was asked what it runs, and may run something else the next time.
+    """
+
+    path: Path
+    family: Family
+    version: tuple[int, int]
+    version_text: str
+    size: int
+    mtime_ns: int
+    features: tuple[str, ...]
+    parts: tuple[Stamp, ...] = ()
+    plan: str = ""
+    variables: tuple[tuple[str, str | None], ...] = ()
+    may_change: bool = False
+
+    @property
+    def label(self) -> str:
+        """For people: `gcc 12.2`."""
+        return f"{self.family} {self.version[0]}.{self.version[1]}"
+
+    def identity(self) -> dict[str, object]:
+        """What tells it from another compiler, as JSON."""
+        identity: dict[str, object] = {
+            "path": str(self.path),
+            "size": self.size,
+            "mtime_ns": self.mtime_ns,
+            "version": self.version_text,
+        }
+        if self.parts:
+            identity["parts"] = [list(part) for part in self.parts]
+        if self.plan:
+            identity |= {"runs": self.plan, "variables": [list(each) for each in self.variables]}
+        return identity
+
+    def has_same_parts(self) -> bool:
+        """Whether the programs that it runs are as they were when it was found."""
+        return all(map(is_unchanged, self.parts))
+
+    def has_same_variables(self) -> bool:
+        """Whether the variables that a script names are as they were."""
+        return all(os.environ.get(name) == value for name, value in self.variables)
+
+    def newest_host(self, family: Family) -> int | None:
+        """The newest major version of a host compiler that this nvcc takes, None where it does not say."""
+        for feature in self.features:
+            if feature.startswith(f"{family}<="):
+                return int(feature.partition("<=")[2])
+        return None
+
+
+def find_cxx() -> Compiler:
+    """The C++ compiler: `CXX`, else the first of c++, g++ and clang++ on PATH.
+
+    Raises:
+        ToolchainError: there is none, `CXX` does not name one program, or it is too old for C++20.
+    """
+    named = os.environ.get("CXX", "").strip()
+    if named:
+        return inspect(_named_cxx(named), "c++")
+    for name in ("c++", "g++", "clang++"):
+        path = _which_compiler(name)
+        if path is not None:
+            return inspect(path, "c++")
+    raise ToolchainError("No C++ compiler was found on PATH (c++, g++, clang++).", hint=_INSTALL_CXX)
+
+
+def find_host_cxx(nvcc: Compiler) -> Compiler:
+    """The C++ compiler for the host code of CUDA sources: the one that nvcc's own variables name (`-ccbin` among its
+    flags, `NVCC_CCBIN`), else as `find_cxx`, but one that `nvcc` takes.
+
+    Where the default compiler is newer than nvcc's limit, the newest `g++-N` on PATH within it is used.
+
+    Raises:
+        ToolchainError: as `find_cxx`, a variable names no compiler, or every compiler that was found is too new.
+    """
+    variable, path = _named_host()
+    cxx = find_cxx() if path is None else inspect(path, "c++")
+    newest = nvcc.newest_host(cxx.family)
+    if newest is None or cxx.version[0] <= newest:
+        return cxx
+    if not os.environ.get(variable, "").strip():
+        newest_gcc = nvcc.newest_host("gcc") or 0
+        for major in range(newest_gcc, OLDEST["gcc"][0] - 1, -1):
+            path = _which_compiler(f"g++-{major}")
+            if path is not None:
+                return inspect(path, "c++")
+    raise ToolchainError(
+        f"{nvcc.label} takes {cxx.family} up to version {newest}, and '{cxx.path}' is {cxx.label}.",
+        hint=f"install an older one (`apt install g++-{nvcc.newest_host('gcc') or newest}`) and name it in {variable}",
+    )
+
+
+def _named_host() -> tuple[str, Path | None]:
+    """The variable that says which host compiler nvcc is to call, and the compiler; `CXX` and None where none does.
+
+    In nvcc's own order: what is appended to its command line goes before what is put ahead of it, and that before
+    `NVCC_CCBIN`. A folder stands for the compiler in it.
+    """
+    named: list[tuple[str, str]] = []
+    for variable in ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"):
+        flags = (flag for flag, _ in expand(os.environ.get(variable, "").split(), "nvcc"))
+        named += [(variable, flag.value) for flag in flags if flag.name in ("-ccbin", "--compiler-bindir")]
+    named.append((HOST_VARIABLE, os.environ.get(HOST_VARIABLE, "").strip()))
+    for variable, text in named:
+        if not text:
+            continue
+        candidates = [f"{text}/{name}" for name in ("g++", "c++", "clang++")] if looks.is_folder(text) else [text]
+        found = next(filter(None, map(_which_compiler, candidates)), None)
+        if found is None:
+            what = "a folder without a C++ compiler" if looks.is_folder(text) else "no such program"
+            raise ToolchainError(
+                f"{variable} has '{text}' for nvcc's host compiler, and that is {what}.",
+                hint=f"correct {variable}, or unset it",
+            )
+        return variable, found
+    return "CXX", None
+
+
+def inspect(path: Path, role: Role) -> Compiler:
+    """What is known about the compiler at `path`; it is run only if it has changed since it was last seen.
+
+    Raises:
+        ToolchainError: it is not there, cannot be run, is not a compiler that kjit knows, or is too old.
+    """
+    try:
+        seen = stamp(path)
+    except OSError as error:
+        raise ToolchainError(
+            f"The compiler '{path}' cannot be found any more ({error.strerror}).",
+            hint="reinstall it; `kjit doctor` shows what kjit finds",
+        ) from None
+    memo = open_memo()
+    script = script_of(path) if role == "c++" else b""
+
+    behind = _behind(script)
+    suffix = "".join(f" {each}" for each in behind or ())
+
+    def recall(question: str, answer: Callable[[], list[str]]) -> list[str]:
+        is_asked = script and behind is None
+        return answer() if is_asked else memo.recall(seen, f"{question}{suffix}", answer)
+
+    text = recall("version", lambda: [ask([str(path), "--version"]).strip()])[0]
+    family, version = _read_version(path, role, text)
+    oldest = OLDEST[family]
+    if version < oldest:
+        needed = f"{oldest[0]}.{oldest[1]}" if family == "nvcc" else str(oldest[0])
+        raise ToolchainError(
+            f"'{path}' is {family} {version[0]}.{version[1]}; kjit needs {family} {needed} or newer.",
+            hint="set KJIT_CUDA_HOME to a newer CUDA" if role == "nvcc" else "set CXX to a newer compiler",
+        )
+    if role == "nvcc":
+        features = memo.recall(seen, "features", lambda: _nvcc_features(path))
+        return Compiler(path, family, version, text, seen[1], seen[2], tuple(features))
+    environment = {name: os.environ.get(name) for name in _ENVIRONMENT_OF_PARTS}
+    answer = recall(f"runs {environment}", lambda: _what_it_runs(path))
+    plan, programs = "", answer[1:]
+    if behind is not None:
+        plan = hashlib.sha256(suffix.encode()).hexdigest()[:32]
+        programs = [*programs, *(each.path for each in behind)]
+    elif script:
+        plan = answer[0]
+    features = memo.recall(seen, f"features {plan}".rstrip(), lambda: _cxx_features(path, family))
+    names = sorted({os.fsdecode(name) for name in _VARIABLE.findall(script)})
+    return Compiler(
+        path,
+        family,
+        version,
+        text,
+        seen[1],
+        seen[2],
+        tuple(features),
+        _stamps_of(programs),
+        plan,
+        tuple((name, os.environ.get(name)) for name in names),
+        may_change=bool(script) and behind is None,
+    )
+
+
+_VARIABLE = re.compile(rb"\$\{?([A-Za-z_]\w*)")
+_TEMPORARY_FILE = re.compile(r'[^\s"=]*/(?:cc|null-)\w{6}\.\w+')
+_ENVIRONMENT_OF_PARTS = ("COMPILER_PATH", "GCC_EXEC_PREFIX")
+
+
+def script_of(path: Path) -> bytes:
+    """The text of a compiler that is a script; nothing for a program."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        if (head := file.read(2)) == b"#!":
+            return head + file.read()
+    return b""
+
+
+class _Behind(NamedTuple):
+    """A program that a script starts, with the text that names it."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    script: str
+
+
+# All of a script that only hands on what it is given. Its words say nothing to a shell.
+_HANDS_ON = re.compile(
+    rb"#! ?(?:/usr)?/bin/(?:env )?(?:sh|bash|dash)\n(?:[ \t]*(?:#[^\n]*)?\n)*"
+    rb"exec (?P<words>[\w./=+,:@%-]+(?: [\w./=+,:@%-]+)*) \"\$@\"\s*"
+)
+
+
+def _behind(script: bytes, inside: tuple[bytes, ...] = ()) -> list[_Behind] | None:
+    """The programs that a script starts, where it does no more than that; None where that cannot be told from its
+    text, and for an empty one."""
+    match = _HANDS_ON.fullmatch(script)
+    # A shell reads the file that the variable names first.
+    if match is None or script in inside or os.environ.get("BASH_ENV"):
+        return None
+    words = match["words"].decode("ascii", errors="replace").split(" ")
+    digest = hashlib.sha256(script).hexdigest()[:32]
+    behind: list[_Behind] = []
+    for word in words:
+        program = word if os.path.isabs(word) else "" if os.sep in word else looks.which(word) or ""
+        if not os.path.isabs(program):
+            return None
+        try:
+            behind.append(_Behind(*stamp(Path(program)), digest))
+        except OSError:
+            return None  # it is gone, and the script says so
+        if further := script_of(Path(program)):
+            started = _behind(further, (*inside, script))
+            if started is None:
+                return None
+            behind += started
+        if Path(program).resolve().name not in _CACHING_WRAPPERS:
+            return behind
+    return None
+
+
+def _what_it_runs(path: Path) -> list[str]:
+    """A hash of the commands by which a C++ compiler makes a library, and the programs in them."""
+    try:
+        said = ask([str(path), "-###", "-shared", "-x", "c++", os.devnull, "-o", os.devnull], stderr=True)
+        linker = ask([str(path), "-print-prog-name=ld"]).strip()
+    except ToolchainError:
+        return [""]  # it does not know these questions
+    # The commands are what is indented.
+    commands = [line for line in said.splitlines() if line.startswith(" ")]
+    plan = "\n".join(_TEMPORARY_FILE.sub("file", command) for command in commands)
+    return [hashlib.sha256(plan.encode()).hexdigest()[:32], *(shlex.split(each)[0] for each in commands), linker]
+
+
+def _stamps_of(programs: list[str]) -> tuple[Stamp, ...]:
+    """Of those that are there, by their names or found on PATH."""
+    found = (program if os.path.isabs(program) else looks.which(program) for program in dict.fromkeys(programs))
+    stamps = []
+    for program in found:
+        with contextlib.suppress(OSError):
+            stamps += [stamp(Path(program))] if program else []
+    return tuple(stamps)
+
+
+def ask(command: list[str], *, stderr: bool = False) -> str:
+    """What a short command prints to stdout (or to stderr), in English.
+
+    Raises:
+        ToolchainError: it cannot be run, fails, or does not come back.
+    """
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            # Where TMPDIR cannot be written, nvcc would end with words of its own.
+            env={**os.environ, "LC_ALL": "C", "TMPDIR": temporary_root()},
+            timeout=_ASK_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolchainError(f"'{' '.join(command)}' did not come back within {_ASK_TIMEOUT_S} seconds.") from None
+    except OSError as error:
+        raise ToolchainError(f"'{command[0]}' cannot be run: {error.strerror or error}.") from None
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+        raise ToolchainError(f"'{' '.join(command)}' failed: {words[0] if words else f'exit {done.returncode}'}.")
+    return os.fsdecode(done.stderr if stderr else done.stdout)
+
+
+def _named_cxx(named: str) -> Path:
+    found = _which_compiler(named)
+    if found is not None:
+        _refuse_for_c(named, found)
+        return found
+    first, *arguments = named.split()
+    if arguments and (os.sep not in first or looks.which(first) is not None):
+        raise ToolchainError(
+            f"CXX is '{named}', a program with arguments; kjit needs the path of one program.",
+            hint=f"name the compiler alone; flags go into the op's extra_cflags, ccache into {env.COMPILER_LAUNCHER}",
+        )
+    raise ToolchainError(f"CXX is '{named}', and there is no such program.", hint="correct CXX, or unset it")
+
+
+def _refuse_for_c(named: str, path: Path) -> None:
+    """Refuse the driver for C: it compiles C++ too, and links it without C++'s library.
+
+    clang knows by its name what it is; GCC's two are two programs.
+    """
+    for name in (path.name, path.resolve().name):
+        match = _FOR_C.fullmatch(name)
+        if match is not None and not (match["driver"] == "clang" and name != path.name):
+            driver = {"gcc": "g++", "clang": "clang++", "cc": "c++"}[match["driver"]]
+            instead = f"{match['before']}{driver}{match['after']}"
+            raise ToolchainError(
+                f"CXX is '{named}', which is a compiler for C: it does not link with C++'s library.",
+                hint=f"set CXX to the one for C++: {os.path.join(os.path.dirname(named), instead)}",
+            )
+
+
+def _which_compiler(name: str) -> Path | None:
+    """The program `name`, past any compiler cache that stands in for it.
+
+    A cache keeps its own size and date whatever compiler it calls, so it cannot stand for that compiler in a key.
+    """
+    found = looks.which(name)
+    if found is None or Path(found).resolve().name not in _CACHING_WRAPPERS:
+        return None if found is None else Path(os.path.abspath(found))
+    for folder in os.get_exec_path():
+        candidate = looks.which(os.path.basename(name), path=folder)
+        if candidate is not None and Path(candidate).resolve().name not in _CACHING_WRAPPERS:
+            return Path(os.path.abspath(candidate))
+    return None
+
+
+def _read_version(path: Path, role: Role, text: str) -> tuple[Family, tuple[int, int]]:
+    family: Family
+    if role == "nvcc":
+        family, pattern = "nvcc", r"release (\d+)\.(\d+)"
+    elif "clang" in text.lower():
+        family, pattern = "clang", r"version (\d+)\.(\d+)"
+    else:
+        # The package's own version comes first, in brackets: `g++ (Debian 12.2.0-14) 12.2.0`.
+        family, pattern = "gcc", r"\)\s+(\d+)\.(\d+)(?=[\s\S]*Free Software Foundation)"
+    match = re.search(pattern, text)
+    if match is None:
+        expected = "nvcc" if role == "nvcc" else "GCC or clang"
+        raise ToolchainError(
+            f"'{path}' does not answer `--version` as {expected} does.", hint="`kjit doctor` shows more"
+        )
+    return family, (int(match[1]), int(match[2]))
+
+
+def _cxx_features(path: Path, family: Family) -> list[str]:
+    features = []
+    if family == "gcc":
+        # Where GCC runs on these two it takes -march=native; asking would cost a compile. For OpenMP it needs one file
+        # of its library, which distributions may package apart.
+        if platform.machine() in ("x86_64", "aarch64"):
+            features.append("native")
+        if os.path.isabs(ask([str(path), "-print-file-name=libgomp.spec"]).strip()):
+            features.append("openmp")
+        return features
+    if compiles(path, ["-march=native", "-fsyntax-only"], "int main() {}"):
+        features.append("native")
+    if compiles(path, ["-fopenmp", "-o", os.devnull], "#include <omp.h>\nint main() { return omp_get_num_procs(); }"):
+        features.append("openmp")
+    return features
+
+
+def compiles(path: Path, flags: list[str], source: str) -> bool:
+    """Whether the compiler takes these flags and this source; what it makes is where the flags say."""
+    import subprocess
+
+    done = subprocess.run(
+        [str(path), "-x", "c++", "-", *flags],
+        input=source.encode(),
+        env={**os.environ, "TMPDIR": temporary_root()},
+        capture_output=True,
+        timeout=_ASK_TIMEOUT_S,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def _nvcc_features(path: Path) -> list[str]:
+    codes = re.findall(r"^sm_(\d+)$", ask([str(path), "--list-gpu-code"]), re.MULTILINE)
+    limits = []
+    home = path.resolve().parent.parent
+    for folder in (home / "include", *home.glob("targets/*/include")):
+        with contextlib.suppress(OSError):
+            text = (folder / "crt" / "host_config.h").read_text(errors="replace")
+            for family, pattern in (("gcc", r"__GNUC__ > (\d+)"), ("clang", r"__clang_major__ >= (\d+)")):
+                match = re.search(pattern, text)
+                if match is not None:
+                    limits.append(f"{family}<={int(match[1]) - (family == 'clang')}")
+            break
+    return [*codes, *limits]

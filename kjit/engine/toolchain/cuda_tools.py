@@ -1,0 +1,100 @@
+"""CUDA's tools other than its compiler, and their output.
+
+They are looked for where nvcc is: `KJIT_CUDA_HOME`, `CUDA_HOME`, the wheels from PyPI, `PATH`, the toolkit that
+compiles, `/usr/local/cuda`. The disassembler lies in triton's wheel, too, which is always there; the profiler in
+folders of its own. A tool that is not in an earlier place is looked for in the later ones: none of them has to fit the
+compiler, and a newer one reads what an older compiler wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from kjit import env
+from kjit.engine.toolchain.cuda import DEFAULT_HOME, find_cuda
+from kjit.errors import KjitError, ToolchainError
+
+Tool = Literal["cuobjdump", "nvdisasm", "compute-sanitizer", "ncu"]
+
+_HINTS = {
+    "cuobjdump": "install it with `pip install nvidia-cuda-cuobjdump`",
+    "nvdisasm": "install it with `pip install nvidia-cuda-nvdisasm`",
+    "compute-sanitizer": "install it with `pip install nvidia-cuda-sanitizer-api`, or with the CUDA toolkit",
+    "ncu": "it comes with the CUDA toolkit, and as a package of its own, Nsight Compute, from NVIDIA",
+}
+
+
+def find_tool(name: Tool) -> Path:
+    """The program `name`.
+
+    Raises:
+        ToolchainError: it is not installed.
+    """
+    for path in _places(name):
+        # Wheels do not keep the bit that makes a file a program.
+        if path.is_file() and (os.access(path, os.X_OK) or name == "compute-sanitizer"):
+            return path
+    raise ToolchainError(f"{name} was not found.", hint=_HINTS[name])
+
+
+def _places(name: str) -> Iterator[Path]:
+    for home in (env.cuda_home(), os.environ.get("CUDA_HOME") or None):
+        if home is not None:
+            yield from _in_home(Path(home), name)
+    for folder in _namespace("nvidia"):
+        homes = sorted((each for each in folder.glob("cu[0-9]*")), key=_number, reverse=True)
+        for home in homes:
+            yield from _in_home(home, name)
+    found = shutil.which(name)
+    if found is not None:
+        yield Path(found)
+    with contextlib.suppress(ToolchainError):  # which is said where something is compiled
+        yield from _in_home(find_cuda().home, name)
+    for folder in _namespace("triton"):
+        yield folder / "backends" / "nvidia" / "bin" / name
+    yield from _in_home(DEFAULT_HOME, name)
+    if name == "ncu":
+        yield from sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), key=_number, reverse=True)
+
+
+def _in_home(home: Path, name: str) -> Iterator[Path]:
+    if name == "compute-sanitizer":
+        # The script in bin/ names a folder that only a toolkit has.
+        yield home / "compute-sanitizer" / name
+    yield home / "bin" / name
+    if name == "ncu":
+        yield from sorted(home.glob("nsight-compute-*/ncu"), key=_number, reverse=True)
+
+
+def _namespace(package: str) -> list[Path]:
+    spec = importlib.util.find_spec(package)
+    return [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]
+
+
+def _number(path: Path) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", str(path))]
+
+
+def run_tool(name: Tool, *arguments: str | Path, folder: Path | None = None) -> str:
+    """What `name` prints.
+
+    Raises:
+        ToolchainError: it is not installed.
+        KjitError: it failed; the message has its last line.
+    """
+    command = [str(find_tool(name)), *map(str, arguments)]
+    done = subprocess.run(
+        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+    )
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise KjitError(f"{name} failed (status {done.returncode}): {said[-1] if said else 'it said nothing'}")
+    return done.stdout

@@ -1,0 +1,141 @@
+"""What compilers reported about themselves, remembered until they change.
+
+Answers are kept with the program's size and modification time, in the process and in `<cache>/v1/compilers.json`: a
+later process learns all of them from one `stat`. The trade-off: a driver that stays byte for byte the same while the
+parts are exchanged is not noticed (package managers replace both). The file is a convenience and never a
+reason to fail: when it cannot be read or written, or others could have written it, the program is asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from kjit import env
+from kjit.engine.cache.folders import make_private, read_own
+from kjit.engine.toolchain import looks
+from kjit.runtime import LAYOUT, recall
+from kjit.runtime.recall import Look
+
+_FORMAT = 1
+
+_log = logging.getLogger("kjit")
+
+Stamp = tuple[str, int, int]
+"""A file's path, size and modification time in nanoseconds."""
+
+
+def stamp(path: Path) -> Stamp:
+    """The stamp of the file at `path` (of the file behind a link).
+
+    Raises:
+        OSError: it is not there.
+    """
+    stat = looks.status(path)
+    return (str(path), stat.st_size, stat.st_mtime_ns)
+
+
+def is_unchanged(seen: Stamp) -> bool:
+    """Whether the file is still as it was stamped."""
+    try:
+        stat = os.stat(seen[0])
+    except OSError:
+        return False
+    return (stat.st_size, stat.st_mtime_ns) == seen[1:]
+
+
+class Memo:
+    """Answers by program and question, remembered on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._programs = self._read()
+
+    def recall(self, program: Stamp, question: str, ask: Callable[[], list[str]]) -> list[str]:
+        """The answer to `question` about `program`; `ask` is called only where it is not known yet."""
+        answer = self.known(program, question)
+        if answer is None:
+            answer = ask()
+            self.learn(program, question, answer)
+        return answer
+
+    def known(self, program: Stamp, question: str) -> list[str] | None:
+        """The answer to `question` about `program`, where it is known."""
+        answer = self._about(program).get(question)
+        is_answer = isinstance(answer, list) and all(isinstance(item, str) for item in answer)
+        return answer if is_answer else None  # type: ignore[return-value]
+
+    def learn(self, program: Stamp, question: str, answer: list[str]) -> None:
+        """Remember an answer."""
+        # Another process may have written meanwhile. The last one wins whole: what is lost is asked again.
+        self._programs = {**self._read(), program[0]: {**self._about(program), question: answer}}
+        self._write()
+
+    def _about(self, program: Stamp) -> dict[str, object]:
+        path, size, mtime_ns = program
+        known = self._programs.get(path)
+        if isinstance(known, dict) and known.get("size") == size and known.get("mtime_ns") == mtime_ns:
+            return known
+        return {"size": size, "mtime_ns": mtime_ns}
+
+    def looks(self, programs: Iterable[Path]) -> list[Look]:
+        """What is known of `programs` here, as questions to the file: a key that was derived from it is the same while
+        the file says so."""
+        taken: list[Look] = []
+        for program in map(str, programs):
+            known = self._programs.get(program)
+            answers = known.items() if isinstance(known, dict) else ()
+            said = tuple((question, tuple(answer)) for question, answer in answers if isinstance(answer, list))
+            taken.append((recall.LEARNED, str(self._path), program, said))
+        return taken
+
+    def forget(self, program: Path) -> None:
+        """Let everything about a program be asked anew."""
+        self._programs = {path: known for path, known in self._read().items() if path != str(program)}
+        self._write()
+
+    def _read(self) -> dict[str, object]:
+        try:
+            content = json.loads(read_own(self._path, self._path.parent.parent))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            _log.debug("what was learned about the compilers is not known any more: %s", error)
+            return {}
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            return {}
+        programs = content.get("programs")
+        return programs if isinstance(programs, dict) else {}
+
+    def _write(self) -> None:
+        import tempfile
+
+        folder = self._path.parent
+        try:
+            make_private(folder)
+            handle, name = tempfile.mkstemp(dir=folder, prefix="compilers.", suffix=".tmp")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    json.dump({"format": _FORMAT, "programs": self._programs}, file, indent=1)
+                os.replace(name, self._path)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+                raise
+        except OSError as error:
+            _log.debug("what was learned about the compilers is not remembered: %s", error)
+
+
+def open_memo() -> Memo:
+    """The memo of the cache folder in use."""
+    return _open(env.cache_dir() / LAYOUT / "compilers.json")
+
+
+@lru_cache(maxsize=8)
+def _open(path: Path) -> Memo:
+    return Memo(path)

@@ -1,0 +1,249 @@
+"""NVRTC: the search for it, and whether it can compile a given module.
+
+NVRTC is CUDA's compiler for device code as a library: part of a toolkit, of torch's CUDA wheels, and of the package
+`nvidia-cuda-nvrtc`. Where `KJIT_CUDA_COMPILER` asks for it, and where there is no nvcc, a CUDA unit is compiled in two
+halves, the device's by NVRTC and the host's by the C++ compiler (halves.py). Flags that only nvcc has are known here
+before anything is compiled. What else needs nvcc is found when a half does not compile: compile.py then takes nvcc,
+where there is one.
+
+The library is loaded by no process but the one that compiles (device_compiler.py). Its version is that in the name of
+the library of its builtins.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kjit.engine.key.flags import expand
+from kjit.engine.toolchain import cuda, looks
+from kjit.engine.toolchain.compilers import Compiler, ask
+from kjit.engine.toolchain.cuda import (
+    SIMULATED_HEADERS,
+    CudaToolkit,
+    NoCudaError,
+    cudart_in,
+    header_folders,
+    named_homes,
+)
+from kjit.engine.toolchain.memo import Stamp, open_memo, stamp
+from kjit.errors import ToolchainError
+
+OLDEST = (12, 8)
+"""The first release whose runtime launches the kernels of a library by their handles on each device, as kjit does."""
+
+INSTALL_NVRTC = "install it with `pip install 'kjit[nvrtc]'`, or set KJIT_CUDA_HOME to a CUDA toolkit"
+INSTALL_EITHER = """`pip install 'kjit[nvrtc]'` brings NVRTC, and `pip install 'kjit[cu13]'` nvcc; or set \
+KJIT_CUDA_HOME to a CUDA toolkit"""
+
+WRAPPED = (
+    *(f"{name}{suffix}" for name in ("cudaLaunchKernel", "cudaLaunchKernelExC") for suffix in ("", "_ptsz")),
+    *(f"cudaLaunchCooperativeKernel{suffix}" for suffix in ("", "_ptsz")),
+    "cudaFuncGetAttributes",
+    "cudaFuncGetName",
+    "cudaFuncGetParamInfo",
+    "cudaFuncSetAttribute",
+    "cudaFuncSetCacheConfig",
+    "cudaGetFuncBySymbol",
+    "cudaGetKernel",
+    "cudaOccupancyAvailableDynamicSMemPerBlock",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
+    "cudaOccupancyMaxActiveClusters",
+    "cudaOccupancyMaxPotentialClusterSize",
+)
+"""The functions of CUDA's runtime that are given a kernel: csrc/support/kernels.cpp has one for each."""
+
+_BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True)
+class Nvrtc:
+    """NVRTC on disk.
+
+    Attributes:
+        library, builtins: its two libraries.
+        stamps: their sizes and dates.
+    """
+
+    library: Path
+    builtins: Path
+    version: tuple[int, int]
+    stamps: tuple[Stamp, ...]
+
+    @property
+    def label(self) -> str:
+        """For people: `NVRTC 13.0`."""
+        return f"NVRTC {self.version[0]}.{self.version[1]}"
+
+    def identity(self) -> dict[str, object]:
+        """What tells it from another one, as JSON."""
+        return {"parts": [list(part) for part in self.stamps]}
+
+
+def find_nvrtc(version: tuple[int, int], folders: Iterable[Path]) -> Nvrtc:
+    """NVRTC of the same release as CUDA's headers: in one of `folders`, else in the wheels of this environment.
+
+    Raises:
+        NoCudaError: there is none.
+        ToolchainError: there is one, of another release, or one that is too old.
+    """
+    others: list[Nvrtc] = []
+    for folder in dict.fromkeys((*folders, *_wheel_folders())):
+        for found in _in(folder):
+            if found.version == version:
+                if version < OLDEST:
+                    raise ToolchainError(
+                        f"{found.label} in '{folder}' is too old: kjit needs {OLDEST[0]}.{OLDEST[1]} or newer.",
+                        hint="set KJIT_CUDA_COMPILER to nvcc, or install a newer CUDA",
+                    )
+                return found
+            others.append(found)
+    release = f"{version[0]}.{version[1]}"
+    if others:
+        raise ToolchainError(
+            f"{others[0].label} ('{others[0].library}') does not fit CUDA's headers, which are of {release}.",
+            hint=f"pip install 'nvidia-cuda-nvrtc=={release}.*'",
+        )
+    raise NoCudaError(f"NVRTC of CUDA {release} was not found.", hint=INSTALL_NVRTC)
+
+
+def _in(folder: Path) -> Iterator[Nvrtc]:
+    if not looks.is_folder(folder):
+        return
+    names = set(looks.names_in(folder))
+    for name in sorted(names):
+        match = _BUILTINS.fullmatch(name)
+        if match is not None and f"libnvrtc.so.{match[1]}" in names:
+            library, builtins = folder / f"libnvrtc.so.{match[1]}", folder / name
+            yield Nvrtc(library, builtins, (int(match[1]), int(match[2])), (stamp(library), stamp(builtins)))
+
+
+def _wheel_folders() -> list[Path]:
+    """Of CUDA 13, and of CUDA 12, whose packages have a folder each."""
+    locations = looks.package_folders("nvidia")
+    return [*(home / "lib" for home in cuda.header_homes()), *(Path(each, "cuda_nvrtc", "lib") for each in locations)]
+
+
+def toolkit_without_nvcc() -> CudaToolkit:
+    """CUDA's headers and runtime with NVRTC as the compiler, for a machine on which there is no nvcc: of the folder
+    that a variable names, else the first that has them.
+
+    Raises:
+        NoCudaError: there are no headers, or no NVRTC.
+        ToolchainError: parts are missing, or do not fit each other.
+    """
+    homes = list(named_homes())[:1]
+    if not homes:
+        homes = [*((home, "PyPI wheels") for home in cuda.header_homes()), (cuda.DEFAULT_HOME, "/usr/local/cuda")]
+    lacking = ""
+    for home, origin in homes:
+        include_dirs = header_folders(home)
+        missing = [
+            name for name in SIMULATED_HEADERS if not any(looks.is_file(folder / name) for folder in include_dirs)
+        ]
+        if missing:
+            lacking = lacking or (f" (in '{home}' there is no {', '.join(missing)})" if include_dirs else "")
+            continue
+        cudart = cudart_in(home)
+        if cudart is None:
+            lacking = lacking or f" (in '{home}' there is no libcudart.so)"
+            continue
+        version = _version_of(include_dirs[0] / "cuda_runtime_api.h")
+        nvrtc = find_nvrtc(version, [cudart.parent])
+        stamps = tuple(stamp(path) for path in (include_dirs[0] / "cuda_runtime_api.h", cudart))
+        return CudaToolkit(home, _as_compiler(nvrtc), origin, include_dirs, cudart.parent, cudart, stamps)
+    raise NoCudaError(f"No CUDA compiler was found: no nvcc, and no headers for NVRTC{lacking}.", hint=INSTALL_EITHER)
+
+
+def _version_of(header: Path) -> tuple[int, int]:
+    text = open_memo().recall(stamp(header), "version", lambda: [_release(header)])[0]
+    number = int(text)
+    return number // 1000, number % 1000 // 10
+
+
+def _release(header: Path) -> str:
+    match = re.search(r"^#define CUDART_VERSION\s+(\d+)", header.read_text(errors="replace"), re.MULTILINE)
+    if match is None:
+        raise ToolchainError(f"'{header}' does not say of which CUDA it is.", hint="reinstall it")
+    return match[1]
+
+
+def _as_compiler(nvrtc: Nvrtc) -> Compiler:
+    archs = open_memo().recall(nvrtc.stamps[0], "archs", lambda: _ask_for_archs(nvrtc))
+    _, size, mtime_ns = nvrtc.stamps[0]
+    return Compiler(nvrtc.library, "nvrtc", nvrtc.version, nvrtc.label, size, mtime_ns, tuple(archs))
+
+
+def _ask_for_archs(nvrtc: Nvrtc) -> list[str]:
+    return ask([*command_of("device_compiler"), str(nvrtc.library), str(nvrtc.builtins)]).split()
+
+
+def command_of(program: str) -> tuple[str, ...]:
+    """The command that runs `main` of a module in `compile`: without looking for packages, and compiled once."""
+    folder = str(Path(__file__).resolve().parents[3])
+    start = f"import sys; sys.path.append({folder!r}); from kjit.engine.compile.{program} import main"
+    return (sys.executable, "-I", "-S", "-c", f"{start}; sys.exit(main(sys.argv[1:]))")
+
+
+class OnlyNvccError(Exception):
+    """Why a module cannot be compiled in two halves, as the end of a sentence."""
+
+
+# Flags of nvcc, with one dash or two, that NVRTC knows, and those that say nothing for a cubin or hold in any case.
+_OF_NVRTC = re.compile(
+    r"-{1,2}(?:use_fast_math|disable-warnings|(?:fmad|ftz|prec-div|prec-sqrt)=\w+|extra-device-vectorization|restrict)"
+)
+_AS_IT_IS = re.compile(
+    r"-O\d?|-g|-{1,2}(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda|resource-usage|"
+    r"res-usage|Wno-deprecated-gpu-targets|Wno-deprecated-declarations|compress-mode=\w+|no-compress|"
+    r"display-error-number|no-display-error-number|err-no|no-err-no|Wreorder|Wmissing-launch-bounds|split-compile=\d+)"
+)
+_NAMED = {
+    "-maxrregcount": "--maxrregcount",
+    "-std": "--std",
+    "-Xptxas": "--ptxas-options",
+    **{f"-diag-{what}": f"--diag-{what}" for what in ("suppress", "warn", "error")},
+}
+_WITHOUT_EFFECT = ("-t", "--threads")
+
+
+def nvrtc_options(words: Sequence[str]) -> list[str]:
+    """Flags that were written for nvcc, those about device code, as NVRTC takes them.
+
+    Raises:
+        OnlyNvccError: one of them is for nvcc alone.
+    """
+    options: list[str] = []
+    for flag, dialect in expand(words, "nvcc"):
+        if dialect != "nvcc" or flag.meaning in (
+            "headers",
+            "header",
+            "macro",
+            "list",
+            "options",
+            "library",
+            "libraries",
+        ):
+            continue  # the preprocessor's, or another program's
+        name = f"--{flag.name[2:]}" if flag.name.startswith("--") else flag.name
+        if name in _NAMED or name in _NAMED.values():
+            options.append(f"{_NAMED.get(name, name)}={flag.value}")
+        elif name in _WITHOUT_EFFECT:
+            continue
+        elif flag.name:
+            raise OnlyNvccError(f"{' '.join(flag.words())} is a flag for nvcc alone")
+        elif flag.value in ("-lineinfo", "--generate-line-info"):
+            options.append("-lineinfo")
+        elif flag.value == "-w":
+            options.append("--disable-warnings")
+        elif flag.value in ("-G", "--device-debug"):
+            options.append("-G")
+        elif _OF_NVRTC.fullmatch(flag.value):
+            options.append(f"--{flag.value.lstrip('-')}")
+        elif not _AS_IT_IS.fullmatch(flag.value):
+            raise OnlyNvccError(f"{flag.value} is a flag for nvcc alone")
+    return options

@@ -1,0 +1,42 @@
+"""What tests of the cache share: artifacts that were never compiled, and a look at everything in a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kjit.engine.cache.store import Artifact, Store
+from kjit.engine.key.key import Key
+from kjit.engine.key.observation import Observation
+from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.spec import Spec, Target, Variant
+
+LIBRARY = b"\x7fELF and so on"
+
+
+def key_of(spec: Spec) -> Key:
+    return Key.of(Variant(spec, Target.cpu()), Toolchain.for_target(Target.cpu()))
+
+
+def publish(store: Store, key: Key, content: bytes = LIBRARY) -> Artifact:
+    """What a build does, with a library that nobody will load."""
+    header = key.variant.spec.cpp_files[0].replace(".cpp", ".h")
+    reads = Observation.of([header], key, Toolchain.for_target(Target.cpu())).reads
+    writable = store.writable()
+    with writable.lock(key), writable.staging() as staging:
+        (staging / "built.so").write_bytes(content)
+        return writable.publish(key, staging / "built.so", reads, {"seconds": 1.5}, staging)
+
+
+def everything_in(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """All that is in a folder, and it itself, with what any change to it would change: a file that came and went has
+    left a new date on its folder."""
+    paths = [folder, *folder.rglob("*")]
+    status = {str(path): path.lstat() for path in paths}
+    return {path: (each.st_size, each.st_mtime_ns, each.st_ctime_ns) for path, each in status.items()}
+
+
+def age(artifact: Artifact, seconds: float) -> None:
+    """Make an artifact one that was last used so long ago."""
+    used = artifact.used - seconds
+    os.utime(artifact.folder / "record.json", (used, used))

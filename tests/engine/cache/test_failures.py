@@ -1,0 +1,380 @@
+"""kjit.engine.cache.failures: what did not compile is not compiled again, and never called broken once it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kjit.engine import plan
+from kjit.engine.cache.failures import forget_all
+from kjit.engine.cache.store import Store
+from kjit.engine.compile import compile as build_compile
+from kjit.engine.compile.compile import compile_variant
+from kjit.engine.plan import build
+from kjit.errors import CompileError, KjitError
+from kjit.spec import CudaArch, Spec, Target, Variant
+
+WriteOp = Callable[..., Spec]
+Compiles = list[Variant]
+
+
+@pytest.fixture
+def store(cache_dir: Path) -> Store:
+    del cache_dir
+    return Store.open()
+
+
+@pytest.fixture
+def broken(tmp_path: Path, answer_op: WriteOp) -> Variant:
+    """An op whose header makes it not compile."""
+    variant = Variant(answer_op(tmp_path / "project"), Target.cpu())
+    header_of(variant).write_text("#define ANSWER oops\n")
+    return variant
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
+    """What is compiled."""
+    compiled: Compiles = []
+
+    def count(variant: Variant, *args: object, **options: object) -> object:
+        compiled.append(variant)
+        return compile_variant(variant, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(plan, "compile_variant", count)
+    return compiled
+
+
+def header_of(variant: Variant) -> Path:
+    return Path(variant.spec.cpp_files[0]).with_suffix(".h")
+
+
+def fail(variant: Variant, store: Store, *, verbose: bool = False) -> CompileError:
+    with pytest.raises(CompileError) as caught:
+        build(variant, store, verbose=verbose)
+    return caught.value
+
+
+@pytest.fixture
+def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A function that puts a program of these lines before compile commands."""
+
+    def write(lines: str) -> None:
+        path = tmp_path / "launcher"
+        path.write_text(f"#!/bin/sh\n{lines}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("KJIT_COMPILER_LAUNCHER", str(path))
+
+    return write
+
+
+CLANG = next(filter(shutil.which, ("clang++", "clang++-19", "clang++-16")), None)
+COMPILERS = [
+    "g++",
+    pytest.param("clang++", marks=pytest.mark.skipif(CLANG is None, reason="needs clang++")),
+    "sim",
+    pytest.param("nvcc", marks=pytest.mark.nvcc),
+]
+
+
+def without_header(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str = "nothere.h") -> Variant:
+    """An op for one of the four kinds of compiler that includes `name` from a header in a folder of its own."""
+    folder = tmp_path / "the project"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "has.h").write_text(f'#include "{name}"\n')
+    source = folder / ("op.cu" if side in ("sim", "nvcc") else "op.cpp")
+    source.write_text('#include <kjit/ffi.h>\n#include "inner/has.h"\nKJIT_EXPORT(f, [](int64_t x) { return x; })\n')
+    more: dict[str, Any] = {"extra_include_paths": [str(tmp_path / "include"), str(tmp_path / "later")]}
+    (tmp_path / "include").mkdir()
+    if side in ("sim", "nvcc"):
+        target = Target.sim() if side == "sim" else Target.cuda(CudaArch(9, 0, "a"))
+        return Variant(Spec("op", cuda_files=[source], **more), target)
+    monkeypatch.setenv("CXX", str(CLANG) if side == "clang++" else side)
+    return Variant(Spec("op", cpp_files=[source], **more), Target.cpu())
+
+
+def told_by_another_process(variant: Variant) -> tuple[str, str]:
+    """What another process prints of the error, after whether it is a repeated one; and what it writes to stderr."""
+    script = f"""
+import kjit
+try:
+    kjit.load_jit("answer", cpp_files=[{variant.spec.cpp_files[0]!r}])
+except kjit.CompileError as error:
+    print(error.is_repeated, error.message, end="")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return done.stdout, done.stderr
+
+
+class TestAgain:
+    def test_it_is_not_compiled_and_the_error_is_the_same(
+        self, store: Store, broken: Variant, compiles: Compiles
+    ) -> None:
+        first, second = fail(broken, store), fail(broken, store)
+        assert len(compiles) == 1
+        assert "'oops'" in first.message
+        assert (second.message, second.hint, second.log, second.command) == (
+            first.message,
+            first.hint,
+            first.log,
+            first.command,
+        )
+        assert (first.is_repeated, second.is_repeated) == (False, True)
+
+    def test_another_process_is_told_too(self, store: Store, broken: Variant) -> None:
+        first = fail(broken, store)
+        assert told_by_another_process(broken) == (f"True {first.message}", "")
+
+    def test_more_of_it_can_be_asked_for(self, store: Store, broken: Variant, compiles: Compiles) -> None:
+        fail(broken, store)
+        assert "the compiler's whole output:" in fail(broken, store, verbose=True).message
+        assert len(compiles) == 1
+
+    def test_paths_are_shown_from_where_the_process_is(
+        self, store: Store, broken: Variant, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fail(broken, store)
+        monkeypatch.chdir(header_of(broken).parent)
+        assert "\nanswer.h:1:16: error" in fail(broken, store).message
+        assert len(compiles) == 1
+
+    @pytest.mark.parametrize("side", COMPILERS)
+    def test_nor_is_it_where_a_header_is_missing(
+        self, side: str, store: Store, tmp_path: Path, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        variant = without_header(side, tmp_path, monkeypatch)
+        first, second, third = (fail(variant, store) for _ in range(3))
+        assert len(compiles) == 1
+        assert "nothere.h" in first.message
+        assert (second.message, third.message, third.is_repeated) == (first.message, first.message, True)
+
+    def test_another_process_is_told_of_a_missing_header(self, store: Store, broken: Variant) -> None:
+        header_of(broken).unlink()
+        first = fail(broken, store)
+        assert told_by_another_process(broken) == (f"True {first.message}", "")
+
+    def test_nor_is_it_where_it_does_not_link(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, compiles: Compiles
+    ) -> None:
+        variant = Variant(answer_op(tmp_path / "project"), Target.cpu())
+        header_of(variant).write_text("long elsewhere();\n#define ANSWER elsewhere()\n")
+        first, second = fail(variant, store), fail(variant, store)
+        assert (len(compiles), second.message, second.is_repeated) == (1, first.message, True)
+        assert "does not link" in first.message
+        fix_header(variant)
+        assert build(variant, store).state == "built"
+
+    @pytest.mark.nvcc
+    @pytest.mark.parametrize("line", ["", "#error no", "#include NAME", "#if 1"])
+    def test_a_cuda_kernel_is_not_compiled_again_either(
+        self, line: str, store: Store, tmp_path: Path, compiles: Compiles
+    ) -> None:
+        source = tmp_path / "kernel.cu"
+        source.write_text(f"{line}\n__global__ void kernel(int* out) {{ *out = oops; }}\n")
+        variant = Variant(Spec("kernel", cuda_files=[source]), Target.cuda(CudaArch(9, 0, "a")))
+        first, second = fail(variant, store), fail(variant, store)
+        assert (len(compiles), second.message) == (1, first.message)
+
+
+def fix_header(variant: Variant) -> None:
+    header_of(variant).write_text("#define ANSWER 1\n")
+
+
+def fix_source(variant: Variant) -> None:
+    source = Path(variant.spec.cpp_files[0])
+    source.write_text(source.read_text().replace("ANSWER", "1"))
+
+
+def touch_header(variant: Variant) -> None:
+    os.utime(header_of(variant))
+
+
+def add_header_before(variant: Variant) -> None:
+    # Searched before the folder of the source, where `tvm/ffi/c_api.h` is looked for first.
+    folder = header_of(variant).parent / "tvm" / "ffi"
+    folder.mkdir(parents=True)
+    (folder / "c_api.h").write_text("#error\n")
+
+
+class TestChanged:
+    @pytest.mark.parametrize("fix", [fix_header, fix_source])
+    def test_what_was_fixed_is_built(self, store: Store, broken: Variant, fix: Callable[[Variant], None]) -> None:
+        fail(broken, store)
+        fail(broken, store)
+        fix(broken)
+        assert build(broken, store).state == "built"
+
+    @pytest.mark.parametrize("side", COMPILERS)
+    def test_a_header_that_was_missing_may_be_in_any_folder(
+        self, side: str, store: Store, tmp_path: Path, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CPATH", str(tmp_path / "cpath"))
+        variant = without_header(side, tmp_path, monkeypatch, "sub/nothere.h")
+        fail(variant, store)
+        folders = ["the project/inner", "the project", "include", "later", "cpath"]
+        folders = folders if side == "g++" else folders[::3]
+        for count, folder in enumerate(folders, 1):
+            header = tmp_path / folder / "sub" / "nothere.h"
+            header.parent.mkdir(parents=True)
+            assert fail(variant, store).is_repeated
+            header.write_text("#error still broken\n")
+            assert not fail(variant, store).is_repeated, folder
+            assert len(compiles) == 2 * count
+            shutil.rmtree(header.parent)
+            fail(variant, store)
+
+    @pytest.mark.parametrize("name", ["../outside.h", "{tmp_path}/outside.h"])
+    def test_a_header_that_was_missing_elsewhere_is_looked_for_there(
+        self, name: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name = name.format(tmp_path=tmp_path)
+        variant = without_header("g++", tmp_path, monkeypatch, name)
+        fail(variant, store)
+        assert fail(variant, store).is_repeated
+        (tmp_path / "the project" / "inner" / name).resolve().write_text("")
+        assert build(variant, store).state == "built"
+
+    def test_a_header_of_the_system_is_looked_for_where_the_compiler_says(
+        self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        variant = without_header("g++", tmp_path, monkeypatch)
+        fail(variant, store)
+        (path,) = (store.root / "v1" / "failures").iterdir()
+        sought = {place for _, place, is_there in json.loads(path.read_text())["reads"]["sought"] if not is_there}
+        assert {"/usr/include/nothere.h", "/usr/local/include/nothere.h"} <= sought
+
+    @pytest.mark.parametrize("change", [touch_header, add_header_before])
+    def test_what_may_have_changed_is_compiled_again(
+        self, store: Store, broken: Variant, compiles: Compiles, change: Callable[[Variant], None]
+    ) -> None:
+        fail(broken, store)
+        change(broken)
+        fail(broken, store)
+        assert len(compiles) == 2
+
+    def test_after_an_hour_it_is_compiled_again(
+        self, store: Store, broken: Variant, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fail(broken, store)
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda: now + 3601)
+        assert not fail(broken, store).is_repeated
+        assert len(compiles) == 2
+
+    def test_the_same_op_at_another_place_is_told_its_own_places(
+        self, store: Store, broken: Variant, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        fail(broken, store)
+        clone = Variant(answer_op(tmp_path / "clone"), Target.cpu())
+        header_of(clone).write_text("#define ANSWER oops\n")
+        error = fail(clone, store)
+        assert str(tmp_path / "clone") in error.log
+        assert str(tmp_path / "project") not in error.log
+
+    def test_with_another_launcher_it_is_compiled_again(
+        self, store: Store, broken: Variant, compiles: Compiles, launch: Callable[[str], None]
+    ) -> None:
+        fail(broken, store)
+        launch('exec "$@"')
+        fail(broken, store)
+        assert len(compiles) == 2
+
+    def test_an_emptied_cache_knows_of_none(self, store: Store, broken: Variant, compiles: Compiles) -> None:
+        fail(broken, store)
+        forget_all(store.root / "v1" / "failures")
+        fail(broken, store)
+        assert len(compiles) == 2
+
+
+class TestNotRemembered:
+    def test_a_missing_header_of_which_the_compiler_says_nothing_more(
+        self, store: Store, broken: Variant, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        header_of(broken).unlink()
+        monkeypatch.setattr(build_compile, "read_answer", lambda _: None)
+        fail(broken, store)
+        fail(broken, store)
+        assert len(compiles) == 2
+        fix_header(broken)
+        assert build(broken, store).state == "built"
+
+    def test_a_library_that_is_not_installed(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, compiles: Compiles
+    ) -> None:
+        variant = Variant(answer_op(tmp_path / "project", extra_ldflags=["-lnowhere"]), Target.cpu())
+        fail(variant, store)
+        fail(variant, store)
+        assert len(compiles) == 2
+
+    @pytest.mark.parametrize(
+        "lines",
+        [
+            '"$@"; echo "cc1plus: out of memory allocating 65536 bytes"; exit 1',
+            '"$@"; echo "virtual memory exhausted: Cannot allocate memory"; exit 1',
+            '"$@"; echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1',
+            '"$@"; echo "answer.cpp:3:1: internal compiler error: Segmentation fault"; exit 1',
+            '"$@"; kill -9 $$',
+            'echo "sccache: error: Server startup failed"; exit 2',
+        ],
+    )
+    def test_what_may_pass(
+        self, store: Store, broken: Variant, compiles: Compiles, launch: Callable[[str], None], lines: str
+    ) -> None:
+        launch(lines)
+        fail(broken, store)
+        assert not fail(broken, store).is_repeated
+        assert len(compiles) == 2
+
+    def test_a_full_disk(
+        self, store: Store, broken: Variant, compiles: Compiles, launch: Callable[[str], None]
+    ) -> None:
+        launch('"$@"; echo "error writing to /tmp/ccA.s: No space left on device"; exit 1')
+        for _ in range(2):
+            with pytest.raises(KjitError, match="No space is left"):
+                build(broken, store)
+        assert len(compiles) == 2
+
+    def test_what_changed_while_the_compiler_ran(
+        self, store: Store, broken: Variant, compiles: Compiles, launch: Callable[[str], None]
+    ) -> None:
+        launch(f'"$@"; status=$?; echo "#define ANSWER 1" >{header_of(broken)}; exit $status')
+        fail(broken, store)
+        header_of(broken).write_text("#define ANSWER oops\n")
+        assert not fail(broken, store).is_repeated
+        assert len(compiles) == 2
+
+    @pytest.mark.parametrize("inner", ["failures", "failures/*.json"])
+    def test_what_others_could_have_written(
+        self, store: Store, broken: Variant, compiles: Compiles, inner: str
+    ) -> None:
+        fail(broken, store)
+        (path,) = (store.root / "v1").glob(inner)
+        path.chmod(0o777)
+        assert not fail(broken, store).is_repeated
+        assert len(compiles) == 2
+
+    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"logs": 1}'])
+    def test_garbage(self, store: Store, broken: Variant, compiles: Compiles, text: str) -> None:
+        fail(broken, store)
+        (path,) = (store.root / "v1" / "failures").iterdir()
+        path.write_text(text)
+        assert not fail(broken, store).is_repeated
+        assert len(compiles) == 2
+
+    def test_a_record_that_lacks_a_part(self, store: Store, broken: Variant, compiles: Compiles) -> None:
+        fail(broken, store)
+        (path,) = (store.root / "v1" / "failures").iterdir()
+        document = json.loads(path.read_text())
+        for count, name in enumerate(document, 2):
+            path.write_text(json.dumps({key: value for key, value in document.items() if key != name}))
+            assert not fail(broken, store).is_repeated, name
+            assert len(compiles) == count

@@ -1,0 +1,359 @@
+"""KJIT_CACHE_MAX_SIZE: what goes when the cache gets too large, what never goes, and that it is seldom counted."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from stores import age, key_of, publish
+
+from kjit.engine.cache import limit, locks, recall_writer
+from kjit.engine.cache.store import Artifact, Entry, Store
+from kjit.engine.cache.texts import write_texts
+from kjit.errors import UsageError
+from kjit.runtime import recall
+from kjit.spec import Spec
+
+WriteOp = Callable[..., Spec]
+KIB = 1024
+
+
+class Cache:
+    """A cache that gets artifacts of 100 KiB, each of an op of its own."""
+
+    def __init__(self, project: Path, write_op: WriteOp) -> None:
+        self.store = Store.open()
+        self._project = project
+        self._write_op = write_op
+
+    def add(self, op: str, hours: float = 0.0) -> Artifact:
+        """Publish an artifact, last used so many hours ago."""
+        artifact = publish(self.store, key_of(self._write_op(self._project, op)), os.urandom(100 * KIB))
+        age(artifact, hours * 3600)
+        return artifact
+
+    @property
+    def ops(self) -> set[str]:
+        return {entry.op for entry in Store.open().entries()}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, answer_op: WriteOp, cache_dir: Path) -> Cache:
+    del cache_dir
+    return Cache(tmp_path / "project", answer_op)
+
+
+def set_limit(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", text)
+
+
+def size_of(store: Store) -> int:
+    return sum(entry.size for entry in store.entries())
+
+
+def recorded_sum(store: Store) -> int:
+    return sum(map(int, (store.root / "v1" / "size").read_text().split()))
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One item for each time that all artifacts were listed."""
+    counted: list[int] = []
+    entries = Store.entries
+
+    def count(self: Store) -> Iterator[Entry]:
+        counted.append(1)
+        return entries(self)
+
+    monkeypatch.setattr(Store, "entries", count)
+    return counted
+
+
+def test_what_was_not_used_for_longest_goes(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    for op, hours in (("b", 30), ("a", 50), ("c", 2), ("d", 40)):
+        cache.add(op, hours)
+    set_limit(monkeypatch, "450K")
+    cache.add("e")
+    assert cache.ops == {"b", "c", "e"}  # two went: below the limit there shall be some air
+
+
+def test_it_says_what_it_removed(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    cache.add("a", 50)
+    set_limit(monkeypatch, "150K")
+    cache.add("b")
+    assert "removed 1 artifacts (0.1 MiB) from the cache" in caplog.text
+
+
+def test_below_the_limit_nothing_goes(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_limit(monkeypatch, "1M")
+    cache.add("a", 50)
+    cache.add("b")
+    assert cache.ops == {"a", "b"}
+
+
+def test_what_was_just_added_stays_even_alone_above_the_limit(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "_SPARED_S", -3600.0)
+    set_limit(monkeypatch, "1K")
+    cache.add("a")
+    assert cache.add("b").library.is_file()
+    assert cache.ops == {"b"}
+
+
+def test_what_was_used_within_the_hour_stays_and_that_is_said(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    set_limit(monkeypatch, "150K")
+    for op in ("a", "b", "c"):
+        cache.add(op, 0.9)
+    assert cache.ops == {"a", "b", "c"}
+    assert "all of it was used within the last hour" in caplog.text
+
+
+def test_what_a_clock_that_was_wrong_dated_into_the_future_stays(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.add("a", -24)
+    set_limit(monkeypatch, "150K")
+    cache.add("b")
+    assert cache.ops == {"a", "b"}
+
+
+def test_a_use_counts_and_not_the_age(cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = cache.add("old", 100)
+    cache.add("new", 10)
+    spec = Spec("old", cpp_files=[tmp_path / "project" / "csrc" / "old.cpp"])
+    assert cache.store.find(key_of(spec)).artifact is not None
+    assert (old.folder / "record.json").stat().st_mtime > time.time() - 3600
+    set_limit(monkeypatch, "250K")
+    cache.add("c")
+    assert cache.ops == {"old", "c"}
+
+
+def test_what_is_used_while_it_is_chosen_stays(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = cache.add("a", 50)
+    cache.add("b", 40)
+    set_limit(monkeypatch, "250K")
+    sort = sorted
+
+    def sort_and_use(*arguments: object, **named: object) -> list[object]:
+        os.utime(used.folder / "record.json")
+        return sort(*arguments, **named)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(limit, "sorted", sort_and_use, raising=False)
+    cache.add("c")
+    assert cache.ops == {"a", "c"}
+
+
+def test_the_artifacts_are_counted_once_and_not_with_each_that_is_added(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, counts: list[int]
+) -> None:
+    set_limit(monkeypatch, "1M")
+    for index in range(5):
+        cache.add(f"op{index}")
+    assert len(counts) == 1
+
+
+def test_what_is_added_without_a_limit_is_in_the_sum_too(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, counts: list[int]
+) -> None:
+    set_limit(monkeypatch, "450K")
+    cache.add("a", 10)
+    monkeypatch.delenv("KJIT_CACHE_MAX_SIZE")
+    for op in ("b", "c", "d"):
+        cache.add(op, 5)
+    set_limit(monkeypatch, "450K")
+    counts.clear()
+    cache.add("e")
+    assert "a" not in cache.ops
+    assert counts
+
+
+@pytest.mark.parametrize("garbage", [b"", b"many\n", b"\xff\x00"])
+def test_a_sum_that_is_garbage_is_counted_anew(cache: Cache, monkeypatch: pytest.MonkeyPatch, garbage: bytes) -> None:
+    cache.add("a", 10)
+    (cache.store.root / "v1" / "size").write_bytes(garbage)
+    set_limit(monkeypatch, "150K")
+    cache.add("b")
+    cache.add("c", 10)
+    cache.add("d")
+    assert "a" not in cache.ops
+
+
+def test_a_sum_that_cannot_be_kept_does_not_stop_a_build(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.store.writable()
+    (cache.store.root / "v1" / "size").mkdir()
+    set_limit(monkeypatch, "1K")
+    assert cache.add("a").library.is_file()
+
+
+def test_a_mistake_in_the_limit_is_told_before_anything_is_compiled(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limit(monkeypatch, "plenty")
+    with pytest.raises(UsageError, match="KJIT_CACHE_MAX_SIZE is 'plenty'"):
+        cache.store.writable()
+
+
+def _add_many(project: Path, names: list[str], write_op: WriteOp) -> None:
+    cache = Cache(project, write_op)
+    for name in names:
+        cache.add(name, 5)
+
+
+def test_processes_that_add_at_once_keep_the_limit(
+    cache: Cache, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del cache
+    set_limit(monkeypatch, "500K")
+    # Forked: the fixture's function cannot be sent to a new process.
+    context = multiprocessing.get_context("fork")
+    workers = [
+        context.Process(target=_add_many, args=(tmp_path / f"p{n}", [f"op{n}_{i}" for i in range(8)], answer_op))
+        for n in range(3)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert 0 < size_of(Store.open()) <= 500 * KIB
+
+
+def test_what_others_add_while_one_counts_is_in_the_sum_and_is_reduced_too(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = Store.entries
+    others = [f"other{index}" for index in range(5)]
+
+    def entries_and_others(self: Store) -> list[Entry]:
+        listed = list(entries(self))
+        while others:
+            cache.add(others.pop(), 5)  # its own attempt to count finds that this one is at it
+        return listed
+
+    cache.add("a", 10)
+    set_limit(monkeypatch, "250K")
+    monkeypatch.setattr(Store, "entries", entries_and_others)
+    cache.add("b", 10)
+    monkeypatch.undo()
+    assert not others
+    assert size_of(cache.store) <= 250 * KIB
+    assert recorded_sum(cache.store) >= size_of(cache.store)
+
+
+def test_what_is_added_to_a_sum_that_was_just_replaced_is_added_to_the_new_one(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limit(monkeypatch, "1M")
+    cache.add("a")
+    count = cache.store.root / "v1" / "size"
+    is_current = locks.is_current
+
+    def replace_once(handle: int, path: Path) -> bool:
+        if path == count:
+            monkeypatch.setattr(locks, "is_current", is_current)
+            replacement = count.with_name("new")
+            replacement.write_text("100\n")
+            os.replace(replacement, count)
+        return is_current(handle, path)
+
+    monkeypatch.setattr(locks, "is_current", replace_once)
+    before = size_of(cache.store)
+    cache.add("b")
+    assert recorded_sum(cache.store) == 100 + size_of(cache.store) - before
+
+
+def test_a_file_system_where_no_file_is_the_one_that_was_opened_ends_no_build(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limit(monkeypatch, "150K")
+    cache.add("a", 10)
+    monkeypatch.setattr(limit.locks, "is_current", lambda _, path: path.name != "size")
+    assert cache.add("b", 10).library.is_file()
+    assert cache.ops == {"a", "b"}
+
+
+def test_the_lock_of_a_sum_that_was_replaced_is_not_the_right_to_count(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, counts: list[int]
+) -> None:
+    set_limit(monkeypatch, "150K")
+    cache.add("a", 10)
+    counts.clear()
+    count = cache.store.root / "v1" / "size"
+    try_lock = locks.try_lock
+    other: list[int] = []
+
+    def replace_once(handle: int) -> bool | None:
+        if not other and os.path.samestat(os.fstat(handle), count.stat()):
+            count.rename(count.with_name("replaced"))
+            other.append(locks.open_file(count, os.O_CREAT))
+            assert try_lock(other[0])
+        return try_lock(handle)
+
+    monkeypatch.setattr(locks, "try_lock", replace_once)
+    cache.add("b", 10)
+    locks.release(other.pop())
+    assert not counts
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("5G", 5 << 30), ("500M", 500 << 20), ("1.5 GiB", 3 << 29), ("10kb", 10 << 10), ("123", 123), ("2T", 2 << 40)],
+)
+def test_sizes_are_written_with_units(monkeypatch: pytest.MonkeyPatch, text: str, size: int) -> None:
+    from kjit import env
+
+    set_limit(monkeypatch, text)
+    assert env.cache_max_size() == size
+
+
+def test_what_is_recalled_counts_and_goes_with_its_artifact(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = cache.add("old", hours=5)
+    cache.add("young", hours=4)
+    root = str(cache.store.root)
+    for number in range(100):
+        path = os.path.relpath(old.path, f"{root}/v1")
+        recall_writer._write(root, f"{number:032x}", recall.sealed((path, "x" * KIB), f"{number:032x}"))
+    assert cache.store.recalls_size() > 100 * KIB
+    set_limit(monkeypatch, "400K")
+    (cache.store.root / "v1" / "size").unlink(missing_ok=True)
+    cache.add("new")
+    assert cache.ops == {"young", "new"}
+    assert cache.store.recalls_size() == 0
+
+
+def test_what_is_recalled_is_in_the_running_sum(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_limit(monkeypatch, "10M")
+    cache.add("op")
+    before = recorded_sum(cache.store)
+    recall_writer._write(str(cache.store.root), "0" * 32, b"x" * KIB)
+    assert recorded_sum(cache.store) == before + KIB
+
+
+def test_sources_that_were_given_as_text_count_and_go_with_what_is_as_old(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limit(monkeypatch, "10M")
+    cache.add("old", hours=5)
+    cache.add("young", hours=2)
+    before = recorded_sum(cache.store)
+    folders = {name: write_texts(str(cache.store.root), name, {"text.cpp": b"x" * 100 * KIB}) for name in ("a", "b")}
+    assert cache.store.texts_size() == 200 * KIB
+    assert recorded_sum(cache.store) == before + 200 * KIB
+    four_hours_ago = time.time() - 4 * 3600
+    os.utime(folders["a"], (four_hours_ago, four_hours_ago))
+    set_limit(monkeypatch, "400K")
+    cache.add("new")
+    assert not folders["a"].exists()
+    assert folders["b"].exists()  # written just now
+    assert "new" in cache.ops
+    assert "old" not in cache.ops
+    assert cache.store.forget_texts() == 100 * KIB
+    assert not cache.store.texts.exists()

@@ -1,0 +1,170 @@
+"""What no source of today can hit: what counts as that, and what is never taken for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from stores import key_of, publish
+
+from kjit.engine.cache.artifact import write_record
+from kjit.engine.cache.stale import find_stale
+from kjit.engine.cache.store import Artifact, Store
+from kjit.spec import Spec
+
+WriteOp = Callable[..., Spec]
+
+
+@pytest.fixture
+def project(tmp_path: Path, cache_dir: Path) -> Path:
+    del cache_dir
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def spec(project: Path, answer_op: WriteOp) -> Spec:
+    return answer_op(project)
+
+
+@pytest.fixture
+def artifact(spec: Spec) -> Artifact:
+    return publish(Store.open(), key_of(spec))
+
+
+def stale(project: Path, declared: Iterable[Spec] = ()) -> dict[str, str]:
+    """The stale ops with the reasons."""
+    return {entry.op: reason for entry, reason in find_stale(Store.open(), project, declared)}
+
+
+def rewrite(artifact: Artifact, *path: str, value: object) -> None:
+    """Change one value of a record."""
+    record = json.loads((artifact.folder / "record.json").read_text())
+    inner = record
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    write_record(artifact.folder, record)
+
+
+def test_what_the_sources_of_today_would_hit_is_not_stale(artifact: Artifact, project: Path, spec: Spec) -> None:
+    del artifact
+    assert stale(project, [spec]) == {}
+    assert stale(project) == {}
+
+
+def test_what_was_built_from_another_source_is(artifact: Artifact, project: Path, spec: Spec) -> None:
+    del artifact
+    Path(spec.cpp_files[0]).write_text("changed")
+    assert stale(project) == {"answer": "{project}/csrc/answer.cpp changed"}
+    assert stale(project, [spec]) == {"answer": "its source, exports or flags are others today"}
+
+
+def test_what_says_where_it_is_is_not_where_its_project_is_there_or_unknown(artifact: Artifact, project: Path) -> None:
+    for place in (["project", str(project), "it says so"], ["project1", "/elsewhere", "it says so"]):
+        rewrite(artifact, "reads", "places", value=[place])
+        assert stale(project) == {}
+    rewrite(artifact, "reads", "places", value=[["project", "/elsewhere", "it says so"]])
+    assert stale(project) == {"answer": "it says so, and the module was built for /elsewhere"}
+
+
+def test_what_was_built_from_another_header_is(artifact: Artifact, project: Path, spec: Spec) -> None:
+    del artifact
+    Path(spec.cpp_files[0]).with_suffix(".h").write_text("changed")
+    assert stale(project, [spec]) == {"answer": "csrc/answer.h changed"}
+
+
+def test_a_touched_header_is_no_reason_and_the_record_stays(artifact: Artifact, project: Path, spec: Spec) -> None:
+    os.utime(Path(spec.cpp_files[0]).with_suffix(".h"), (1, 1))
+    before = (artifact.folder / "record.json").read_bytes()
+    assert stale(project, [spec]) == {}
+    assert (artifact.folder / "record.json").read_bytes() == before
+
+
+def test_what_lost_its_source_is(artifact: Artifact, project: Path, spec: Spec) -> None:
+    del artifact
+    Path(spec.cpp_files[0]).unlink()
+    assert stale(project) == {"answer": "{project}/csrc/answer.cpp is gone"}
+
+
+def test_what_was_built_with_other_flags_is_where_the_variant_is_declared(
+    artifact: Artifact, project: Path, spec: Spec
+) -> None:
+    del artifact
+    other = Spec("answer", cpp_files=spec.cpp_files, extra_cflags=["-g"])
+    assert stale(project, [other]) == {"answer": "its source, exports or flags are others today"}
+    assert stale(project, [other, spec]) == {}
+
+
+def test_a_variant_that_is_not_declared_and_can_be_asked_for_is_not(project: Path, answer_op: WriteOp) -> None:
+    publish(Store.open(), key_of(answer_op(project, "answer", 42, "3")))
+    assert stale(project, [answer_op(project, "answer", 42, "1")]) == {}
+
+
+@pytest.mark.parametrize("package", ["kjit", "tvm-ffi"])
+def test_what_another_version_built_is(artifact: Artifact, project: Path, spec: Spec, package: str) -> None:
+    rewrite(artifact, "inputs", "versions", package, value="0.0.1")
+    (reason,) = stale(project, [spec]).values()
+    assert reason.startswith(f"{package} was 0.0.1 and is ")
+
+
+def test_what_a_compiler_built_that_is_gone_or_was_replaced_is(artifact: Artifact, project: Path) -> None:
+    rewrite(artifact, "inputs", "toolchain", "cxx", "size", value=1)
+    (reason,) = stale(project).values()
+    assert reason.endswith("was replaced")
+    rewrite(artifact, "inputs", "toolchain", "cxx", "path", value="/opt/gone/bin/g++")
+    assert stale(project) == {"answer": "'/opt/gone/bin/g++' is gone"}
+
+
+def test_what_is_damaged_is_whatever_project_it_belongs_to(artifact: Artifact, tmp_path: Path) -> None:
+    artifact.library.write_bytes(b"short")
+    (reason,) = stale(tmp_path / "another").values()
+    assert "its library has 5 bytes" in reason
+
+
+class TestAnotherProject:
+    def test_its_artifacts_are_never_stale(self, artifact: Artifact, tmp_path: Path, spec: Spec) -> None:
+        """Not even one of the same op, with a source at the same place in the project."""
+        Path(spec.cpp_files[0]).write_text("changed")
+        rewrite(artifact, "inputs", "versions", "kjit", value="0.0.1")
+        here = tmp_path / "another"
+        shutil.copytree(tmp_path / "project", here)
+        ours = Spec("answer", cpp_files=[here / "csrc" / "answer.cpp"])
+        assert stale(here, [ours]) == {}
+
+    def test_a_folder_whose_name_begins_like_the_projects_is_another(
+        self, artifact: Artifact, tmp_path: Path, spec: Spec
+    ) -> None:
+        del artifact
+        Path(spec.cpp_files[0]).write_text("changed")
+        assert stale(tmp_path / "proj") == {}
+
+    def test_what_does_not_say_for_which_project_it_was_built_stays(
+        self, artifact: Artifact, project: Path, spec: Spec
+    ) -> None:
+        rewrite(artifact, "project", value="")
+        Path(spec.cpp_files[0]).write_text("changed")
+        assert stale(project, [spec]) == {}
+
+    def test_what_a_record_of_another_format_is_about_is_not_known_and_stays(
+        self, artifact: Artifact, project: Path
+    ) -> None:
+        rewrite(artifact, "format", value=999)
+        assert stale(project) == {}
+
+    def test_a_copy_from_a_shared_cache_belongs_to_the_project_that_used_it(
+        self, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch, cache_dir: Path
+    ) -> None:
+        del cache_dir
+        publish(Store.open(tmp_path / "team"), key_of(answer_op(tmp_path / "ci")))
+        monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(tmp_path / "team"))
+        mine = answer_op(tmp_path / "project")
+        copy = Store.open().fetch(key_of(mine)).artifact
+        assert copy is not None
+        assert copy.project == str(tmp_path / "project")
+        Path(mine.cpp_files[0]).write_text("changed")
+        assert stale(tmp_path / "ci") == {}
+        assert stale(tmp_path / "project") == {"answer": "{project}/csrc/answer.cpp changed"}

@@ -1,0 +1,771 @@
+"""kjit.engine.cache.store: what is found and what is not, and what other processes and accidents can do to a cache."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+import pytest
+from stores import LIBRARY, everything_in, key_of, publish
+
+from kjit.engine.cache import limit, locks
+from kjit.engine.cache import store as store_module
+from kjit.engine.cache.artifact import read_artifact, write_record
+from kjit.engine.cache.store import Artifact, Store
+from kjit.engine.key.key import Key
+from kjit.errors import CacheError
+from kjit.runtime import recall
+from kjit.spec import Spec
+
+WriteOp = Callable[..., Spec]
+
+
+@pytest.fixture
+def spec(tmp_path: Path, answer_op: WriteOp) -> Spec:
+    return answer_op(tmp_path / "project")
+
+
+@pytest.fixture
+def key(spec: Spec) -> Key:
+    return key_of(spec)
+
+
+@pytest.fixture
+def store(cache_dir: Path) -> Store:
+    del cache_dir
+    return Store.open()
+
+
+def reason_for_a_miss(store: Store, key: Key) -> str:
+    found = store.find(key)
+    assert found.artifact is None
+    return found.reason
+
+
+class TestFind:
+    def test_what_was_published_is_found(self, store: Store, key: Key) -> None:
+        published = publish(store, key)
+        found = store.find(key).artifact
+        assert found is not None
+        assert found.library == published.library
+        assert found.library.read_bytes() == LIBRARY
+        assert (found.label, found.target, found.size) == ("answer", "cpu", len(LIBRARY))
+        assert found.build["seconds"] == 1.5
+
+    def test_an_artifact_lies_under_target_op_and_both_keys(self, store: Store, key: Key) -> None:
+        artifact = publish(store, key)
+        parts = artifact.library.relative_to(store.root).parts
+        assert parts == ("v1", "cpu", "answer", key.key1, artifact.record["key2"], "answer.so")
+        assert sorted(path.name for path in artifact.folder.iterdir()) == ["answer.so", "record.json"]
+
+    def test_a_look_up_creates_nothing(self, tmp_path: Path, key: Key) -> None:
+        assert Store.open(tmp_path / "none").find(key).artifact is None
+        assert not (tmp_path / "none").exists()
+
+    def test_what_was_never_built_says_so(self, store: Store, key: Key) -> None:
+        assert reason_for_a_miss(store, key) == "it was never built here"
+
+    def test_a_miss_names_the_changed_source(self, store: Store, key: Key, spec: Spec) -> None:
+        publish(store, key)
+        Path(spec.cpp_files[0]).write_text("changed")
+        assert reason_for_a_miss(store, key_of(spec)) == "csrc/answer.cpp changed"
+
+    def test_an_op_of_this_name_in_another_project_explains_no_miss(
+        self, store: Store, key: Key, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        publish(store, key)
+        other = answer_op(tmp_path / "another")
+        Path(other.cpp_files[0]).write_text("another")
+        assert reason_for_a_miss(store, key_of(other)) == "it was never built here"
+
+    def test_a_miss_names_the_changed_header(self, store: Store, key: Key, spec: Spec) -> None:
+        publish(store, key)
+        Path(spec.cpp_files[0]).with_suffix(".h").write_text("changed")
+        assert reason_for_a_miss(store, key) == "csrc/answer.h changed"
+
+    def test_a_touched_header_is_a_hit_that_renews_the_record(
+        self, store: Store, key: Key, spec: Spec, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recall, "_SETTLING_NS", 0)
+        artifact = publish(store, key)
+        before = (artifact.folder / "record.json").read_bytes()
+        os.utime(Path(spec.cpp_files[0]).with_suffix(".h"))
+        assert store.find(key).artifact is not None
+        after = (artifact.folder / "record.json").read_bytes()
+        assert after != before
+        assert store.find(key).artifact is not None
+        assert (artifact.folder / "record.json").read_bytes() == after
+
+    def test_modules_that_read_the_same_headers_share_what_was_parsed_and_each_notices_an_edit(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recall, "_SETTLING_NS", 0)  # as hours later: dates are trusted
+        specs = [answer_op(tmp_path / "project", "answer", 42, argument) for argument in ("one", "two")]
+        keys = [key_of(spec) for spec in specs]
+        for key in keys:
+            publish(store, key)
+        header = Path(specs[0].cpp_files[0]).with_suffix(".h")
+        found = [read_artifact(publish(store, key).path) for key in keys]
+        assert all(isinstance(each, Artifact) for each in found)
+        assert found[0].record.reads is found[1].record.reads  # type: ignore[union-attr]
+        for text, is_hit in (("#define ANSWER 42\n", True), ("#define ANSWER 43\n", False)) * 2:
+            header.write_text(text)
+            assert [store.find(key).artifact is not None for key in keys] == [is_hit, is_hit]
+
+    def test_an_edit_between_the_looks_at_two_modules_is_noticed(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recall, "_SETTLING_NS", 0)
+        specs = [answer_op(tmp_path / "project", "answer", 42, argument) for argument in ("one", "two")]
+        keys = [key_of(spec) for spec in specs]
+        for key in keys:
+            publish(store, key)
+        assert store.find(keys[0]).artifact is not None
+        Path(specs[0].cpp_files[0]).with_suffix(".h").write_text("#define ANSWER 43\n")
+        assert reason_for_a_miss(store, keys[1]) == "csrc/answer.h changed"
+
+    def test_an_artifact_is_found_whatever_headers_the_last_one_of_its_op_had(
+        self, store: Store, tmp_path: Path, answer_op: WriteOp
+    ) -> None:
+        keys = [key_of(answer_op(tmp_path / f"project{number}", "answer", number, str(number))) for number in (1, 2)]
+        artifacts = [publish(store, key) for key in keys]
+        assert artifacts[0].folder.name != artifacts[1].folder.name
+        for key, artifact in zip(keys * 2, artifacts * 2, strict=True):
+            found = store.find(key).artifact
+            assert found is not None
+            assert found.path == artifact.path
+
+    @pytest.mark.parametrize("position", [0, 65_535, 65_536, 199_999])
+    def test_a_long_library_is_checked_to_its_last_byte(self, store: Store, key: Key, position: int) -> None:
+        content = bytes(range(250)) * 800
+        library = publish(store, key, content).library
+        assert store.find(key).artifact is not None
+        library.write_bytes(content[:position] + b"\xff" + content[position + 1 :])
+        assert reason_for_a_miss(store, key) == "the artifact in the cache is damaged: its library was altered"
+
+    def test_a_hit_takes_no_lock(self, store: Store, key: Key) -> None:
+        publish(store, key)
+        with store.lock(key):
+            assert store.find(key).artifact is not None
+
+    def test_a_hit_after_days_is_noted_as_a_use(self, store: Store, key: Key) -> None:
+        record = publish(store, key).folder / "record.json"
+        os.utime(record, (0, 0))
+        store.find(key)
+        assert record.stat().st_mtime > time.time() - 3600
+
+    def test_a_second_publication_keeps_the_first(self, store: Store, key: Key) -> None:
+        publish(store, key, b"first")
+        assert publish(store, key, b"again").library.read_bytes() == b"first"
+
+
+def truncate(artifact: Artifact) -> None:
+    artifact.library.write_bytes(LIBRARY[:-1])
+
+
+def flip(artifact: Artifact) -> None:
+    artifact.library.write_bytes(LIBRARY[:-1] + b"X")
+
+
+def remove_library(artifact: Artifact) -> None:
+    artifact.library.unlink()
+
+
+def remove_record(artifact: Artifact) -> None:
+    (artifact.folder / "record.json").unlink()
+
+
+def empty_record(artifact: Artifact) -> None:
+    (artifact.folder / "record.json").write_text("")
+
+
+def half_record(artifact: Artifact) -> None:
+    text = (artifact.folder / "record.json").read_text()
+    (artifact.folder / "record.json").write_text(text[: len(text) // 2])
+
+
+def other_json(artifact: Artifact) -> None:
+    (artifact.folder / "record.json").write_text("[]")
+
+
+def binary_record(artifact: Artifact) -> None:
+    (artifact.folder / "record.json").write_bytes(b"\xff\x00" * 50)
+
+
+def foreign_record(artifact: Artifact) -> None:
+    record = json.loads((artifact.folder / "record.json").read_text())
+    (artifact.folder / "record.json").write_text(json.dumps({**record, "key1": "0" * 32}))
+
+
+def record_without_headers(artifact: Artifact) -> None:
+    record = json.loads((artifact.folder / "record.json").read_text())
+    (artifact.folder / "record.json").write_text(json.dumps({**record, "reads": {}}))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        flip,
+        remove_library,
+        remove_record,
+        empty_record,
+        half_record,
+        other_json,
+        binary_record,
+        foreign_record,
+        record_without_headers,
+    ],
+)
+class TestDamage:
+    def test_a_damaged_artifact_is_not_found_and_says_why(
+        self, store: Store, key: Key, damage: Callable[[Artifact], None]
+    ) -> None:
+        damage(publish(store, key))
+        assert reason_for_a_miss(store, key).startswith("the artifact in the cache is damaged: ")
+
+    def test_a_damaged_artifact_is_replaced_by_the_next_build(
+        self, store: Store, key: Key, damage: Callable[[Artifact], None]
+    ) -> None:
+        damage(publish(store, key))
+        publish(store, key)
+        found = store.find(key).artifact
+        assert found is not None
+        assert found.library.read_bytes() == LIBRARY
+
+    def test_a_damaged_artifact_that_was_replaced_goes_with_the_next_build(
+        self, store: Store, key: Key, damage: Callable[[Artifact], None]
+    ) -> None:
+        damage(publish(store, key))
+        publish(store, key)
+        store.sweep()
+        assert list((store.root / "v1" / "staging").iterdir()) == []
+
+
+class TestFolders:
+    def test_folders_that_kjit_makes_are_for_the_user_alone(self, tmp_path: Path, key: Key) -> None:
+        before = os.umask(0)
+        try:
+            publish(Store.open(tmp_path / "above" / "cache"), key)
+        finally:
+            os.umask(before)
+        for folder in (tmp_path / "above" / "cache", *(tmp_path / "above" / "cache").rglob("*")):
+            if folder.is_dir():
+                assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
+
+    @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+    @pytest.mark.parametrize("inner", ["", "v1"])
+    def test_a_cache_that_others_may_write_to_is_refused_with_the_command_that_mends_it(
+        self, tmp_path: Path, mode: int, inner: str
+    ) -> None:
+        (tmp_path / "cache" / "v1").mkdir(parents=True, mode=0o700)
+        (tmp_path / "cache").chmod(0o700)
+        (tmp_path / "cache" / inner).chmod(mode)
+        with pytest.raises(CacheError, match=rf"Others than you may write(.|\n)*chmod -R go-w {tmp_path / 'cache'}`"):
+            Store.open(tmp_path / "cache")
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+    def test_a_cache_of_another_user_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "cache").mkdir(mode=0o700)
+        os.chown(tmp_path / "cache", 12345, 12345)
+        with pytest.raises(CacheError, match=r"another user's \(id 12345\)(.|\n)*KJIT_CACHE_DIR"):
+            Store.open(tmp_path / "cache")
+
+    @pytest.mark.parametrize("depth", [1, 2, 3])
+    def test_a_folder_above_an_artifact_that_others_may_write_to_is_refused_with_what_mends_all_of_the_cache(
+        self, store: Store, key: Key, depth: int
+    ) -> None:
+        folder = [publish(store, key).folder, *publish(store, key).folder.parents][depth]
+        folder.chmod(0o777)
+        with pytest.raises(CacheError, match="Others than you may write") as caught:
+            store.find(key)
+        assert f"'{folder}'" in caught.value.message
+        assert f"`chmod -R go-w {store.root}`, or `rm -r {store.root}`" in (caught.value.hint or "")
+
+    @pytest.mark.parametrize(("name", "part"), [("", "folder"), ("record.json", "record"), ("answer.so", "library")])
+    def test_an_artifact_that_others_may_write_to_is_not_loaded_and_replaced_by_the_next_build(
+        self, store: Store, key: Key, name: str, part: str
+    ) -> None:
+        artifact = publish(store, key)
+        (artifact.folder / name).chmod(0o777)
+        assert reason_for_a_miss(store, key) == (
+            f"the artifact in the cache is not trusted: its {part} may be written by others than its owner"
+        )
+        publish(store, key)
+        assert store.find(key).artifact is not None
+        assert not any(path.stat().st_mode & 0o022 for path in (artifact.folder, *artifact.folder.iterdir()))
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+    @pytest.mark.parametrize(("name", "part"), [("", "folder"), ("record.json", "record"), ("answer.so", "library")])
+    def test_an_artifact_of_another_user_is_not_loaded_and_replaced_by_the_next_build(
+        self, store: Store, key: Key, name: str, part: str
+    ) -> None:
+        artifact = publish(store, key)
+        os.chown(artifact.folder / name, 12345, 12345)
+        assert reason_for_a_miss(store, key) == (
+            f"the artifact in the cache is not trusted: its {part} belongs to another user (id 12345)"
+        )
+        publish(store, key)
+        assert store.find(key).artifact is not None
+
+    def test_what_a_umask_lets_a_group_write_is_not_writable_in_the_cache(self, store: Store, key: Key) -> None:
+        before = os.umask(0o002)
+        try:
+            folder = publish(store, key).folder
+        finally:
+            os.umask(before)
+        assert {path.name: oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} == {
+            "answer.so": "0o644",
+            "record.json": "0o644",
+        }
+        assert store.find(key).artifact is not None
+
+    def test_a_cache_of_root_is_used_by_others_who_cannot_write_to_it(
+        self, store: Store, key: Key, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("the files of this test are not root's")
+        publish(store, key)
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        assert Store.open(store.root).find(key).artifact is not None
+
+    def test_a_cache_folder_that_is_a_link_is_used(self, tmp_path: Path, key: Key) -> None:
+        (tmp_path / "real").mkdir(mode=0o700)
+        (tmp_path / "cache").symlink_to(tmp_path / "real")
+        publish(Store.open(tmp_path / "cache"), key)
+        assert Store.open(tmp_path / "cache").find(key).artifact is not None
+
+    def test_a_link_inside_the_cache_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "cache").mkdir(mode=0o700)
+        (tmp_path / "cache" / "v1").symlink_to(tmp_path)
+        with pytest.raises(CacheError, match="is a symbolic link"):
+            Store.open(tmp_path / "cache")
+
+    def test_a_file_in_the_place_of_the_cache_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "cache").write_text("mine")
+        with pytest.raises(CacheError, match="there is a file in its place"):
+            Store.open(tmp_path / "cache").writable()
+        assert (tmp_path / "cache").read_text() == "mine"
+
+
+class TestWithoutAWritableCache:
+    # Not even root can make a folder there.
+    UNWRITABLE = Path("/proc/kjit-cache")
+
+    def test_a_private_temporary_cache_is_used_and_one_line_says_so(
+        self, key: Key, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store_module._temporary_store.cache_clear()
+        store = Store.open(self.UNWRITABLE)
+        publish(store, key)
+        publish(store, key)
+        temporary = store.writable()
+        assert temporary.find(key).artifact is not None
+        assert stat.S_IMODE(temporary.root.stat().st_mode) == 0o700
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "the cache /proc/kjit-cache cannot be written" in caplog.text
+
+    def test_it_is_removed_when_the_process_ends(self) -> None:
+        script = f"""
+from pathlib import Path
+from kjit.engine.cache.store import Store
+print(Store.open(Path({str(self.UNWRITABLE)!r})).writable().root)
+"""
+        done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+        assert done.stdout.startswith("/")
+        assert not Path(done.stdout.strip()).exists()
+
+    def test_a_full_disk_is_one_sentence(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Path, "mkdir", raise_disk_full)
+        with pytest.raises(CacheError, match="No space is left on the disk"):
+            Store.open(tmp_path / "cache").writable()
+
+
+def raise_disk_full(*_args: object, **_kwargs: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("step", ["replace", "rename"])
+def test_a_disk_that_fills_up_during_a_publication_leaves_nothing(
+    store: Store, key: Key, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(os, step, raise_disk_full)
+    with pytest.raises(CacheError, match="No space is left on the disk"):
+        publish(store, key)
+    monkeypatch.undo()
+    assert list(store.entries()) == []
+    assert list((store.root / "v1" / "staging").iterdir()) == []
+
+
+class TestStaging:
+    def test_a_staging_folder_is_removed_after_the_build(self, store: Store) -> None:
+        with store.writable().staging() as staging:
+            (staging / "deep").mkdir()
+            (staging / "deep" / "file").write_text("x")
+        assert list(staging.parent.iterdir()) == []
+
+    def test_a_staging_folder_is_removed_after_a_failure(self, store: Store) -> None:
+        with pytest.raises(RuntimeError), store.writable().staging() as staging:
+            raise RuntimeError
+        assert list(staging.parent.iterdir()) == []
+
+    def test_the_folder_of_a_killed_process_is_swept_and_that_of_a_live_one_is_not(self, store: Store) -> None:
+        script = """
+import sys
+from kjit.engine.cache.store import Store
+with Store.open().writable().staging() as staging:
+    print(staging, flush=True)
+    sys.stdin.read()
+"""
+        with store.writable().staging() as alive:
+            process = subprocess.Popen(
+                [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            with process:
+                assert process.stdout is not None
+                other = Path(process.stdout.readline().strip())
+                assert store.sweep() == 0
+                assert other.is_dir()
+                process.send_signal(signal.SIGKILL)
+            assert store.sweep() == 1
+            assert not other.exists()
+            assert alive.is_dir()
+
+    def test_builds_that_start_together_leave_nothing(self, store: Store) -> None:
+        store.writable()
+
+        def work() -> None:
+            for _ in range(50):
+                with store.staging() as staging:
+                    assert staging.is_dir()
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert list((store.root / "v1" / "staging").iterdir()) == []
+
+    def test_a_build_sweeps(self, store: Store) -> None:
+        dead = store.root / "v1" / "staging" / ("dead" * 4)
+        with store.writable().staging():
+            pass
+        dead.mkdir()
+        dead.with_suffix(".lock").write_text(os.uname().nodename)
+        with store.staging():
+            assert not dead.exists()
+
+    def test_the_folder_of_another_machine_is_left_alone_for_a_day(self, store: Store) -> None:
+        store.writable()
+        theirs = store.root / "v1" / "staging" / ("7e1f" * 4)
+        theirs.mkdir()
+        lock = theirs.with_suffix(".lock")
+        lock.write_text("another-machine")
+        assert store.sweep() == 0
+        assert theirs.is_dir()
+        os.utime(lock, (time.time() - 2 * 86400,) * 2)
+        assert store.sweep() == 1
+        assert not theirs.exists()
+
+
+class TestLock:
+    def test_one_thread_at_a_time_holds_it(self, store: Store, key: Key) -> None:
+        store.writable()
+        inside = 0
+        most = 0
+
+        def work() -> None:
+            nonlocal inside, most
+            with store.lock(key):
+                inside += 1
+                most = max(most, inside)
+                os.sched_yield()
+                inside -= 1
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert most == 1
+
+    def test_other_keys_do_not_wait(self, store: Store, key: Key, tmp_path: Path, answer_op: WriteOp) -> None:
+        other = key_of(answer_op(tmp_path / "project", "other"))
+        with store.writable().lock(key), store.lock(other):
+            pass
+
+    def test_a_killed_holder_leaves_no_lock(self, store: Store, key: Key) -> None:
+        store.writable()
+        path = store.root / "v1" / "locks" / f"{key.key1}.lock"
+        script = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        with process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            waiter = threading.Thread(target=lambda: store.lock(key).__enter__())
+            waiter.start()
+            process.kill()
+            waiter.join(30)
+            assert not waiter.is_alive()
+
+    def test_a_long_wait_is_logged_with_who_holds_the_lock(
+        self, store: Store, key: Key, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(locks, "_PATIENCE_S", 0.0)
+        store.writable()
+        logged = threading.Event()
+
+        class Handler(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                del record
+                logged.set()
+
+        handler = Handler()
+        logging.getLogger("kjit").addHandler(handler)
+
+        def wait() -> None:
+            with store.lock(key):
+                pass
+
+        waiter = threading.Thread(target=wait)
+        try:
+            with store.lock(key):
+                waiter.start()
+                assert logged.wait(30)
+            waiter.join(30)
+        finally:
+            logging.getLogger("kjit").removeHandler(handler)
+        assert f"waiting for process {os.getpid()} on {os.uname().nodename}, which builds answer cpu" in caplog.text
+
+    def test_a_wait_can_be_cancelled(self, store: Store, key: Key) -> None:
+        cancel = threading.Event()
+        cancel.set()
+        with store.writable().lock(key), pytest.raises(CancelledError), store.lock(key, cancel):
+            pass
+
+    def test_a_lock_whose_file_was_removed_is_no_lock(self, store: Store, key: Key) -> None:
+        path = store.writable().root / "v1" / "locks" / f"{key.key1}.lock"
+        entered = threading.Event()
+
+        def wait() -> None:
+            with store.lock(key):
+                entered.set()
+
+        with store.lock(key):
+            path.unlink()
+            # A third process comes now and makes a new file; the waiter must wait for that one.
+            waiter = threading.Thread(target=wait)
+            with store.lock(key):
+                waiter.start()
+        waiter.join(30)
+        assert entered.is_set()
+
+    def test_a_cache_that_was_removed_is_made_again(self, store: Store, key: Key) -> None:
+        subprocess.run(["rm", "-rf", store.root], check=True)
+        with store.lock(key):
+            pass
+        publish(store, key)
+        assert store.find(key).artifact is not None
+
+
+class TestEntries:
+    def test_every_artifact_is_an_entry(self, store: Store, key: Key, tmp_path: Path, answer_op: WriteOp) -> None:
+        publish(store, key)
+        publish(store, key_of(answer_op(tmp_path / "project", "other")))
+        assert [(entry.op, entry.target) for entry in store.entries()] == [("answer", "cpu"), ("other", "cpu")]
+
+    def test_an_entry_knows_its_size(self, store: Store, key: Key) -> None:
+        artifact = publish(store, key)
+        (entry,) = store.entries()
+        assert entry.size == len(LIBRARY) + (artifact.folder / "record.json").stat().st_size
+
+    def test_a_healthy_entry_reads_as_its_artifact_and_a_damaged_one_as_the_damage(
+        self, store: Store, key: Key
+    ) -> None:
+        artifact = publish(store, key)
+        (entry,) = store.entries()
+        assert isinstance(store.read(entry), Artifact)
+        flip(artifact)
+        assert store.read(entry) == "the artifact in the cache is damaged: its library was altered"
+
+    def test_reading_an_entry_compares_the_cryptographic_hash_too(self, store: Store, key: Key) -> None:
+        artifact = publish(store, key)
+        write_record(artifact.folder, {**artifact.record, "digest": "0" * 32})
+        (entry,) = store.entries()
+        assert store.find(key).artifact is not None
+        assert store.read(entry) == "the artifact in the cache is damaged: its library was altered"
+
+    def test_a_removed_entry_leaves_no_folder_and_no_lock(self, store: Store, key: Key) -> None:
+        artifact = publish(store, key)
+        (entry,) = store.entries()
+        assert store.remove(entry) == entry.size
+        assert not (store.root / "v1" / "cpu").exists()
+        assert list((store.root / "v1" / "locks").iterdir()) == []
+        assert store.find(key).artifact is None
+        assert not artifact.folder.exists()
+
+    def test_what_kjit_did_not_make_stays(self, store: Store, key: Key) -> None:
+        artifact = publish(store, key)
+        (artifact.folder / "notes.txt").write_text("mine")
+        for entry in store.entries():
+            store.remove(entry)
+        assert [path.name for path in artifact.folder.iterdir()] == ["notes.txt"]
+
+    def test_links_are_not_followed(self, store: Store, key: Key, tmp_path: Path) -> None:
+        publish(store, key)
+        elsewhere = tmp_path / "elsewhere"
+        (store.root / "v1" / "cpu" / "answer").rename(elsewhere)
+        (store.root / "v1" / "cpu" / "answer").symlink_to(elsewhere)
+        assert list(store.entries()) == []
+
+    def test_a_library_that_is_a_link_is_removed_as_a_link(self, store: Store, key: Key, tmp_path: Path) -> None:
+        artifact = publish(store, key)
+        precious = tmp_path / "precious.so"
+        artifact.library.rename(precious)
+        artifact.library.symlink_to(precious)
+        for entry in store.entries():
+            store.remove(entry)
+        assert precious.exists()
+
+    def test_the_code_that_modules_share_can_be_removed(self, store: Store) -> None:
+        folder = store.writable().root / "v1" / "support" / ("0" * 32)
+        folder.mkdir(parents=True)
+        for name in ("kjit_host.o", "kjit_host.o.d", "notes.txt"):
+            (folder / name).write_text("12345")
+        before = len(store.support_code())
+        assert store.remove_support_code() >= 10
+        assert before >= 2
+        assert store.support_code() == []
+        assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+class TestLinks:
+    """Somebody, or a restored backup, put links into the cache that lead out of it."""
+
+    @pytest.fixture
+    def outside(self, store: Store, key: Key, tmp_path: Path) -> Path:
+        """A folder that looks like every part of a cache, and which kjit did not make."""
+        publish(store, key)
+        outside = tmp_path / "outside"
+        shutil.copytree(store.root / "v1" / "cpu", outside)
+        for name in ("locks", "staging", "support", "plain"):
+            (outside / name).mkdir()
+        (outside / "locks" / f"{key.key1}.lock").write_text("mine")
+        (outside / "plain" / "mine.txt").write_text("mine")
+        (outside / "staging" / ("ab" * 8)).mkdir()
+        (outside / "staging" / ("ab" * 8 + ".lock")).write_text(os.uname().nodename)
+        (outside / "support" / ("0" * 32)).mkdir()
+        (outside / "support" / ("0" * 32) / "kjit_host.o").write_text("mine")
+        return outside
+
+    def link(self, store: Store, inner: str, target: Path) -> None:
+        path = store.root / "v1" / inner
+        shutil.rmtree(path, ignore_errors=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(target)
+
+    @pytest.mark.parametrize("depth", range(4))
+    def test_a_folder_that_is_a_link_is_neither_listed_nor_removed(
+        self, store: Store, key: Key, outside: Path, depth: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (artifact,) = store.entries()
+        parts = artifact.key.split("/")
+        added = publish(store, key)
+        self.link(store, "/".join(parts[: depth + 1]), outside.joinpath(*parts[1 : depth + 1]))
+        before = everything_in(outside)
+        assert list(store.entries()) == []
+        monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", "1")
+        monkeypatch.setattr(limit, "_SPARED_S", -3600.0)
+        limit.make_room(store, store.root / "v1" / "size", added)
+        store.remove_support_code()
+        store.sweep()
+        assert everything_in(outside) == before
+
+    def test_an_artifact_that_is_removed_takes_links_and_not_what_they_lead_to(
+        self, store: Store, outside: Path, tmp_path: Path
+    ) -> None:
+        (entry,) = store.entries()
+        for name in ("answer.so", "record.json"):
+            (entry.folder / name).rename(tmp_path / name)
+            (entry.folder / name).symlink_to(tmp_path / name)
+        before = everything_in(outside)
+        for each in store.entries():
+            store.remove(each)
+        assert list(store.entries()) == []
+        assert (tmp_path / "answer.so").exists() and (tmp_path / "record.json").exists()
+        assert everything_in(outside) == before
+
+    @pytest.mark.parametrize("depth", range(1, 4))
+    def test_nothing_is_loaded_from_behind_a_link(self, store: Store, key: Key, outside: Path, depth: int) -> None:
+        inner = ("cpu", "answer", key.key1)[:depth]
+        self.link(store, "/".join(inner), outside.joinpath(*inner[1:]))
+        (record,) = outside.rglob("record.json")
+        os.utime(record, (0, 0))
+        before = everything_in(outside)
+        with pytest.raises(CacheError, match=f"'{store.root.joinpath('v1', *inner)}' is a symbolic link"):
+            store.find(key)
+        assert everything_in(outside) == before
+
+    def test_an_artifact_that_is_a_link_is_not_trusted(self, store: Store, key: Key, outside: Path) -> None:
+        folder = publish(store, key).folder
+        self.link(store, str(folder.relative_to(store.root / "v1")), outside / "answer" / key.key1 / folder.name)
+        assert reason_for_a_miss(store, key) == (
+            "the artifact in the cache is not trusted: its folder is a symbolic link"
+        )
+
+    @pytest.mark.parametrize("inner", ["staging", "support", "locks"])
+    def test_what_lies_behind_a_link_is_not_swept(self, store: Store, key: Key, outside: Path, inner: str) -> None:
+        self.link(store, inner, outside / inner)
+        before = everything_in(outside)
+        assert store.sweep() == 0
+        assert store.support_code() == [] or inner != "support"
+        store.remove_support_code()
+        for entry in store.entries():
+            store.remove(entry)
+        assert everything_in(outside) == before
+        assert store.find(key).artifact is None
+
+    def test_folders_that_are_not_of_builds_are_not_swept(self, store: Store, tmp_path: Path) -> None:
+        mine = store.writable().root / "v1" / "staging" / "notes"
+        mine.mkdir()
+        os.utime(mine, (0, 0))
+        link = store.root / "v1" / "staging" / ("ab" * 8)
+        link.symlink_to(tmp_path)
+        before = everything_in(tmp_path / "project") if (tmp_path / "project").exists() else {}
+        store.sweep()
+        assert mine.is_dir()
+        assert (everything_in(tmp_path / "project") if before else {}) == before
+
+    @pytest.mark.parametrize("inner", ["staging", "locks", "cpu"])
+    def test_nothing_is_built_or_put_behind_a_link(self, store: Store, key: Key, outside: Path, inner: str) -> None:
+        self.link(store, inner, outside / "plain")
+        before = everything_in(outside)
+        with pytest.raises(CacheError, match="is a symbolic link"):
+            publish(store, key, b"another")
+        assert everything_in(outside) == before
+
+    def test_a_library_that_is_a_link_is_damaged(self, store: Store, key: Key, tmp_path: Path) -> None:
+        artifact = publish(store, key)
+        artifact.library.rename(tmp_path / "moved.so")
+        artifact.library.symlink_to(tmp_path / "moved.so")
+        assert reason_for_a_miss(store, key) == "the artifact in the cache is damaged: its library is a symbolic link"

@@ -1,0 +1,619 @@
+"""kjit.engine.compile.compile: from a variant to a library, and what happens when that fails."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from warm import begin, warm_up
+
+from kjit.engine.compile import run
+from kjit.engine.compile.compile import Built, compile_variant
+from kjit.engine.compile.support import SupportObject, support_objects
+from kjit.engine.diagnostics import build_errors
+from kjit.engine.toolchain.toolchain import Toolchain, find_ninja, kjit_include, tvm_ffi_library
+from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
+from kjit.spec import Spec, Target, Variant
+
+# Plain C over tvm-ffi's ABI, so that these tests are about compiling and not about kjit's headers.
+ANSWER = """
+#include <tvm/ffi/c_api.h>
+#include <string>
+#include "answer.h"
+extern "C" __attribute__((visibility("default"))) int __tvm_ffi_answer(void*, const TVMFFIAny*, int32_t, TVMFFIAny* r) {
+  r->type_index = kTVMFFIInt;
+  r->v_int64 = ANSWER + static_cast<int64_t>(std::string().size());
+  return 0;
+}
+__attribute__((visibility("default"))) int internal() { return 1; }
+"""
+KERNEL = """
+__global__ void fill(float* p) {
+  __shared__ float s[32];
+  s[threadIdx.x] = p[0];
+  __syncthreads();
+  p[threadIdx.x] = s[threadIdx.x ^ 1];
+}
+void launch(float* p) { fill<<<1, 32>>>(p); }
+"""
+ODD = 'it\'s $HOME `x` é #1; "q"'
+"""A folder's name with what shells, ninja, make and nvcc each read in their own way."""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "csrc").mkdir()
+    (tmp_path / "csrc" / "answer.h").write_text("#define ANSWER 42\n")
+    path = tmp_path / "csrc" / "answer.cpp"
+    path.write_text(ANSWER)
+    return path
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Path:
+    folder = tmp_path / "staging"
+    folder.mkdir()
+    return folder
+
+
+def build(spec: Spec, staging: Path, target: str = "cpu", verbose: bool = False) -> Built:
+    made_for = Target.cpu() if target == "cpu" else Target.cuda(target)
+    return compile_variant(Variant(spec, made_for), Toolchain.for_target(made_for), staging, verbose=verbose)
+
+
+def read_by(built: Built) -> set[Path]:
+    return {Path(path) for path in built.headers}
+
+
+FOR_KJIT = {f"__tvm_ffi__kjit_{name}" for name in ("function_type", "know_lazy_bits", "take")}
+"""What every module exports besides: kjit/runtime/native.py calls them."""
+
+
+def symbols(library: Path) -> set[str]:
+    out = subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True)
+    return {line.split()[-1] for line in out.stdout.splitlines()}
+
+
+def needed(library: Path) -> str:
+    out = subprocess.run(["readelf", "-d", str(library)], capture_output=True, text=True, check=True)
+    return out.stdout
+
+
+class TestCpu:
+    @pytest.fixture
+    def built(self, source: Path, staging: Path) -> Built:
+        return build(Spec("answer", cpp_files=[source]), staging)
+
+    def test_the_library_lies_in_the_staging_folder_under_the_modules_name(self, built: Built, staging: Path) -> None:
+        assert built.library == staging / "answer.so"
+        ctypes.CDLL(str(tvm_ffi_library()))  # modules name it by soname: whoever loads one has it loaded
+        assert hasattr(ctypes.CDLL(str(built.library)), "__tvm_ffi_answer")
+
+    def test_only_exports_are_visible_in_it(self, built: Built) -> None:
+        assert symbols(built.library) == {"__tvm_ffi_answer", *FOR_KJIT}
+
+    def test_it_holds_what_its_exports_reach_and_keeps_the_names(self, source: Path, staging: Path) -> None:
+        source.write_text("#include <cstdint>\nint64_t kept_name() { return 42; }\n")
+        built = build(Spec("answer", cpp_files=[source], cpp_wrappers=[("answer", "::kept_name")]), staging)
+        names = {
+            file: subprocess.run(["nm", "-C", staging / file], capture_output=True, text=True, check=True).stdout
+            for file in ("kjit_host.o", built.library.name)
+        }
+        assert "kept_name()" in names["answer.so"]  # for profilers and debuggers
+        assert "kjit::host::details::Matching::" in names["kjit_host.o"]  # of TensorMatcher, which this op has not
+        assert "kjit::host::details::Matching::" not in names["answer.so"]
+
+    def test_a_unit_with_exports_may_not_leave_a_symbol_undefined_either(self, source: Path, staging: Path) -> None:
+        source.write_text(
+            "#include <cstdint>\nint other(int);\nint unused(int x) { return other(x); }\n"
+            "int64_t answer() { return 42; }\n"
+        )
+        with pytest.raises(CompileError, match=r"undefined symbol: other\(int\)"):
+            build(Spec("answer", cpp_files=[source], cpp_wrappers=[("answer", "::answer")]), staging)
+
+    def test_it_is_mapped_in_two_segments(self, built: Built) -> None:
+        out = subprocess.run(["readelf", "-lW", str(built.library)], capture_output=True, text=True, check=True)
+        assert [line.split()[0] for line in out.stdout.splitlines() if "LOAD" in line] == ["LOAD", "LOAD"]
+        assert "GNU_RELRO" not in out.stdout
+
+    def test_every_file_that_was_read_is_reported(self, built: Built, source: Path) -> None:
+        assert {source, source.parent / "answer.h"} <= read_by(built)
+        assert any(path.name == "c_api.h" for path in read_by(built))
+        assert all(path.is_absolute() for path in read_by(built))
+
+    def test_the_commands_are_reported(self, built: Built) -> None:
+        assert " -c " in built.commands[0]
+        assert "-shared" in built.commands[-1]
+
+    def test_no_path_is_stored_in_it(self, built: Built) -> None:
+        assert "RPATH" not in needed(built.library)
+        assert "RUNPATH" not in needed(built.library)
+
+    def test_nothing_is_left_in_the_temporary_folder(
+        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "temporary").mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+        build(Spec("answer", cpp_files=[source]), staging)
+        assert list((tmp_path / "temporary").iterdir()) == []
+
+
+class TestWrappers:
+    def test_sources_are_included_into_one_unit_that_exports_the_wrappers(self, tmp_path: Path, staging: Path) -> None:
+        header = tmp_path / "twice.h"
+        header.write_text(
+            "template <typename T, int kFactor> struct Twice { static T run(T x) { return x * kFactor; } };\n"
+        )
+        built = build(Spec("twice", cpp_files=[header], cpp_wrappers=[("twice", "Twice<double, 2>::run")]), staging)
+        assert symbols(built.library) == {"__tvm_ffi_twice", *FOR_KJIT}
+        assert header in read_by(built)
+        assert not any(path.parent == staging for path in read_by(built))
+
+    def test_an_error_in_a_wrapper_names_the_export(self, tmp_path: Path, staging: Path) -> None:
+        header = tmp_path / "twice.h"
+        header.write_text("struct Twice { static int run(int x) { return 2 * x; } };\n")
+        with pytest.raises(CompileError, match=r"the wrapper of export 'thrice'.*'walk'"):
+            build(Spec("twice", cpp_files=[header], cpp_wrappers=[("thrice", "Twice::walk")]), staging)
+
+    def test_a_file_name_that_cpp_cannot_include_is_refused(self, tmp_path: Path, staging: Path) -> None:
+        with pytest.raises(UsageError, match="cannot be included"):
+            build(Spec("op", cpp_files=[tmp_path / 'a"b.h'], cpp_wrappers=[("f", "f")]), staging)
+
+
+class TestOddNames:
+    def test_a_cpu_module_builds_from_and_in_folders_with_odd_names(self, source: Path, tmp_path: Path) -> None:
+        home = tmp_path / ODD
+        (home / "staging").mkdir(parents=True)
+        (home / "include").mkdir()
+        shutil.copy(source, home / "answer.cpp")
+        (home / "include" / "answer.h").write_text("#define ANSWER 1\n")
+        spec = Spec("answer", cpp_files=[home / "answer.cpp"], extra_include_paths=[home / "include"])
+        built = build(spec, home / "staging")
+        assert built.library.is_file()
+        assert {home / "answer.cpp", home / "include" / "answer.h"} <= read_by(built)
+
+    @pytest.mark.nvcc
+    def test_a_cuda_module_builds_from_and_in_folders_with_odd_names(self, tmp_path: Path) -> None:
+        home = tmp_path / ODD
+        (home / "staging").mkdir(parents=True)
+        (home / "include").mkdir()
+        (home / "my kernel.cuh").write_text('#include "near.h"\n#include <far.h>\n' + KERNEL)
+        (home / "near.h").write_text("// near\n")
+        (home / "include" / "far.h").write_text("// far\n")
+        spec = Spec("fill", cuda_files=[home / "my kernel.cuh"], extra_include_paths=[home / "include"])
+        built = build(spec, home / "staging", "9.0a")
+        assert built.library.is_file()
+        assert {home / "my kernel.cuh", home / "near.h", home / "include" / "far.h"} <= read_by(built)
+
+    def test_an_error_shows_the_real_name(self, tmp_path: Path, staging: Path) -> None:
+        (tmp_path / ODD).mkdir()
+        (tmp_path / ODD / "bad.cpp").write_text("int f() { return oops; }\n")
+        with pytest.raises(CompileError) as caught:
+            build(Spec("bad", cpp_files=[tmp_path / ODD / "bad.cpp"]), staging)
+        place, _, words = caught.value.message.partition("bad.cpp:1:18: error: ")
+        assert place.endswith(f"{ODD}/")
+        assert "'oops'" in words
+
+    def test_the_command_to_repeat_works_from_any_folder(self, tmp_path: Path, staging: Path) -> None:
+        (tmp_path / ODD).mkdir()
+        (tmp_path / ODD / "bad.h").write_text("inline int f() { return oops; }\n")
+        with pytest.raises(CompileError) as caught:
+            build(Spec("bad", cpp_files=[tmp_path / ODD / "bad.h"], cpp_wrappers=[("f", "f")]), staging)
+        shutil.rmtree(staging)
+        again = subprocess.run(["sh", "-c", caught.value.command], capture_output=True, text=True, check=False)
+        assert again.returncode != 0
+        assert "oops" in again.stderr
+
+
+@pytest.mark.nvcc
+class TestCuda:
+    def test_it_reports_what_each_kernel_uses(self, tmp_path: Path, staging: Path) -> None:
+        (tmp_path / "fill.cuh").write_text(KERNEL.replace("void launch", 'extern "C" void __tvm_ffi_launch'))
+        built = build(Spec("fill", cuda_files=[tmp_path / "fill.cuh"]), staging, "9.0a")
+        (kernel,) = built.resources
+        assert (kernel.kernel, kernel.arch, kernel.shared) == ("fill", "sm_90a", 128)
+        assert kernel.registers > 0
+        assert built.warnings == ""
+
+    def test_it_needs_the_runtime_by_soname(self, tmp_path: Path, staging: Path) -> None:
+        (tmp_path / "fill.cuh").write_text(KERNEL.replace("void launch", 'extern "C" void __tvm_ffi_launch'))
+        library = build(Spec("fill", cuda_files=[tmp_path / "fill.cuh"]), staging, "8.0").library
+        assert "[libcudart.so." in needed(library)
+
+    def test_cuda_and_cpp_sources_make_one_module(self, source: Path, tmp_path: Path, staging: Path) -> None:
+        (tmp_path / "fill.cuh").write_text(KERNEL)
+        source.write_text(
+            "#include <cuda_runtime.h>\nvoid launch(float*);\n" + ANSWER + "void use() { launch(nullptr); }\n"
+        )
+        built = build(Spec("both", cpp_files=[source], cuda_files=[tmp_path / "fill.cuh"]), staging, "8.0")
+        assert symbols(built.library) == {"__tvm_ffi_answer", *FOR_KJIT}
+
+    @pytest.mark.parametrize(
+        ("type_name", "header"),
+        [("fp8_e5m2_t", "cuda_fp8.h"), ("bf16x2_t", "cuda_bf16.h"), ("fp16_t", "cuda_fp16.h"), ("float", None)],
+    )
+    def test_the_types_that_an_export_names_are_defined_and_no_others(
+        self, type_name: str, header: str | None, tmp_path: Path, staging: Path
+    ) -> None:
+        (tmp_path / "size.cuh").write_text(
+            "#include <kjit/device.cuh>\nnamespace kjit { template <typename T> int size() { return sizeof(T); } }\n"
+        )
+        spec = Spec("size", cuda_files=[tmp_path / "size.cuh"], cuda_wrappers=[("size", f"size<{type_name}>")])
+        known = {"cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h"}
+        read = known & {path.name for path in read_by(build(spec, staging, "8.0"))}
+        assert (header in read) if header else not read
+        assert "cuda_bf16.h" not in read or header != "cuda_fp16.h"
+
+    def test_a_source_that_chooses_light_types_needs_no_definition(self, tmp_path: Path, staging: Path) -> None:
+        (tmp_path / "size.cuh").write_text(
+            "#define KJIT_LIGHT_TYPES\n#include <kjit/device.cuh>\n"
+            "__global__ void fill(kjit::fp8_e4m3_t* p) { p[0] = p[1] * 2.0f; }\n"
+            "namespace kjit { template <typename T> int size() { return sizeof(T); } }\n"
+        )
+        exports = [("size", "size<bf16_t>"), ("size8", "size<fp8_e4m3_t>")]
+        spec = Spec("size", cuda_files=[tmp_path / "size.cuh"], cuda_wrappers=exports)
+        read = {path.name for path in read_by(build(spec, staging, "8.0"))}
+        assert not {"cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h"} & read
+
+    def test_a_half_type_that_only_the_source_names_asks_for_its_definition(
+        self, tmp_path: Path, staging: Path
+    ) -> None:
+        (tmp_path / "half.cuh").write_text(
+            "#include <kjit/device.cuh>\n__global__ void fill(kjit::fp16_t* p) { p[0] = p[1]; }\n"
+        )
+        with pytest.raises(CompileError) as caught:
+            build(Spec("half", cuda_files=[tmp_path / "half.cuh"]), staging, "8.0")
+        assert caught.value.hint is not None
+        assert "kjit/utils.cuh" in caught.value.hint and "KJIT_LIGHT_TYPES" in caught.value.hint
+
+    def test_an_error_in_a_kernel_is_shown_as_it_was_written(self, tmp_path: Path, staging: Path) -> None:
+        (tmp_path / "fill.cuh").write_text("__global__ void fill(float* p) { *p = oops; }\n")
+        with pytest.raises(CompileError) as caught:
+            build(Spec("fill", cuda_files=[tmp_path / "fill.cuh"]), staging, "8.0")
+        assert "  1 | __global__ void fill(float* p) { *p = oops; }\n" in caught.value.message
+        assert "    |                                       ^" in caught.value.message
+
+
+class TestSupport:
+    """The part of kjit that is compiled once and linked into every module."""
+
+    @pytest.fixture
+    def empty_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "empty"))
+        return tmp_path / "empty"
+
+    @pytest.fixture
+    def kept_cache(self, empty_cache: Path, _shared_cache: Path) -> Path:
+        """A cache that holds it, and nothing else."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KJIT_CACHE_DIR", str(_shared_cache))
+            warm_up()
+        begin(empty_cache, _shared_cache)
+        (kept,) = support_objects(Toolchain.for_target(Target.cpu()))
+        for path in empty_cache.glob("v1/support/*"):
+            if path != kept.folder:
+                shutil.rmtree(path)
+        return empty_cache
+
+    def test_it_is_compiled_by_the_first_build_only(self, source: Path, staging: Path, empty_cache: Path) -> None:
+        first = build(Spec("answer", cpp_files=[source]), staging)
+        second = build(Spec("answer", cpp_files=[source]), staging)
+        assert (len(first.commands), len(second.commands)) == (3, 2)
+        assert list(empty_cache.glob("v1/support/*/kjit_host.o"))
+
+    def test_its_files_count_as_read_by_every_build(self, source: Path, staging: Path) -> None:
+        for _ in range(2):
+            built = build(Spec("answer", cpp_files=[source]), staging)
+            assert kjit_include() / "kjit" / "utils.cpp" in read_by(built)
+
+    def test_it_is_kept_where_the_first_build_fails(self, source: Path, staging: Path, empty_cache: Path) -> None:
+        (source.parent / "answer.h").write_text("#define ANSWER oops\n")
+        with pytest.raises(CompileError, match="'oops'"):
+            build(Spec("answer", cpp_files=[source]), staging)
+        assert list(empty_cache.glob("v1/support/*/kjit_host.o"))
+        (source.parent / "answer.h").write_text("#define ANSWER 1\n")
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
+
+    @pytest.mark.parametrize("name", ["kjit_host.o", "kjit_host.o.d"])
+    def test_a_truncated_one_is_compiled_again(self, source: Path, staging: Path, kept_cache: Path, name: str) -> None:
+        (kept,) = kept_cache.glob(f"v1/support/*/{name}")
+        whole = kept.read_bytes()
+        kept.write_bytes(whole[: len(whole) // 2] if name.endswith(".o") else b"")
+        build(Spec("answer", cpp_files=[source]), staging)
+        assert kept.read_bytes() == whole
+
+    @pytest.mark.parametrize("name", ["", "kjit_host.o", "kjit_host.o.d"])
+    def test_one_that_others_may_write_to_is_compiled_again_and_replaced(
+        self, source: Path, staging: Path, kept_cache: Path, name: str
+    ) -> None:
+        (folder,) = kept_cache.glob("v1/support/*")
+        (folder / name).chmod(0o777)
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
+        assert not any(path.stat().st_mode & 0o022 for path in (folder, *folder.iterdir()))
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+    def test_one_of_another_user_is_compiled_again(self, source: Path, staging: Path, kept_cache: Path) -> None:
+        (kept,) = kept_cache.glob("v1/support/*/kjit_host.o")
+        os.chown(kept, 12345, 12345)
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
+
+    @pytest.mark.parametrize("inner", ["", "v1", "v1/support"])
+    def test_where_others_may_put_one_nothing_is_linked(
+        self, source: Path, staging: Path, kept_cache: Path, inner: str
+    ) -> None:
+        (kept_cache / inner).chmod(0o777)
+        with pytest.raises(CacheError, match="Others than you may write") as caught:
+            build(Spec("answer", cpp_files=[source]), staging)
+        assert f"`chmod -R go-w {kept_cache}`" in (caught.value.hint or "")
+
+    def test_one_that_a_umask_would_let_a_group_write_is_kept(
+        self, source: Path, staging: Path, empty_cache: Path
+    ) -> None:
+        before = os.umask(0o002)
+        try:
+            build(Spec("answer", cpp_files=[source]), staging)
+        finally:
+            os.umask(before)
+        assert list(empty_cache.glob("v1/support/*/kjit_host.o"))
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
+
+    def test_one_that_another_process_kept_meanwhile_stays(
+        self, source: Path, staging: Path, kept_cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (kept,) = kept_cache.glob("v1/support/*/kjit_host.o")
+        opened = kept.stat()
+        monkeypatch.setattr(SupportObject, "fetch", lambda *_: False)  # when this build began, it was not there yet
+        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
+        assert os.path.samestat(kept.stat(), opened)
+        assert list(kept_cache.glob("v1/support/*")) == [kept.parent]  # and nothing beside it
+
+    def test_a_cache_that_cannot_be_written_is_no_error(
+        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "file" / "cache"))
+        assert build(Spec("answer", cpp_files=[source]), staging).library.is_file()
+
+    def test_other_flags_of_an_op_do_not_make_another_one(self, source: Path, staging: Path, kept_cache: Path) -> None:
+        build(Spec("answer", cpp_files=[source]), staging)
+        build(Spec("answer", cpp_files=[source], extra_cflags=["-O1", "-Wall"]), staging)
+        assert len(list(kept_cache.glob("v1/support/*"))) == 1
+
+
+class TestFailures:
+    def test_a_flag_with_a_line_break_is_refused(self, source: Path, staging: Path) -> None:
+        with pytest.raises(UsageError, match="line break"):
+            build(Spec("answer", cpp_files=[source], extra_cflags=["-DX=a\nb"]), staging)
+
+    def test_the_message_names_the_variant_and_shows_the_place(self, tmp_path: Path, staging: Path) -> None:
+        (tmp_path / "bad.cpp").write_text("int f() {\n  return oops;\n}\n")
+        with pytest.raises(CompileError) as caught:
+            build(Spec("bad", "fp32_t", cpp_files=[tmp_path / "bad.cpp"]), staging)
+        first, where, code, marker = caught.value.message.splitlines()
+        assert first == "bad<fp32_t> cpu does not compile."
+        assert where.endswith(
+            (
+                "bad.cpp:2:10: error: 'oops' was not declared in this scope",
+                "bad.cpp:2:10: error: use of undeclared identifier 'oops'",
+            )
+        )
+        assert code == "  2 |   return oops;"
+        assert marker in ("    |          ^~~~", "    |          ^")
+
+    def test_verbose_adds_the_whole_log_and_the_command(self, tmp_path: Path, staging: Path) -> None:
+        (tmp_path / "bad.cpp").write_text("int f() { return oops; }\n")
+        with pytest.raises(CompileError) as caught:
+            build(Spec("bad", cpp_files=[tmp_path / "bad.cpp"]), staging, verbose=True)
+        assert caught.value.log.strip() in caught.value.message
+        assert caught.value.command in caught.value.message
+
+    def test_a_symbol_that_nothing_defines_fails_here_and_not_at_a_call(self, tmp_path: Path, staging: Path) -> None:
+        (tmp_path / "bad.cpp").write_text("int other(int);\nint __tvm_ffi_f(int x) { return other(x); }\n")
+        with pytest.raises(CompileError, match=r"undefined symbol: other\(int\)"):
+            build(Spec("bad", cpp_files=[tmp_path / "bad.cpp"]), staging)
+
+    def test_a_failed_link_is_repeated_from_its_sources(self, tmp_path: Path, staging: Path) -> None:
+        (tmp_path / "bad.cpp").write_text('extern "C" int other(int);\nint __tvm_ffi_f(int x) { return other(x); }\n')
+        with pytest.raises(CompileError) as caught:
+            build(Spec("bad", cpp_files=[tmp_path / "bad.cpp"]), staging)
+        again = subprocess.run(["sh", "-c", caught.value.command], capture_output=True, text=True, check=False)
+        assert "undefined reference to `other'" in again.stderr
+
+    def test_no_ninja_is_an_error_that_says_how_to_install_it(
+        self, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        toolchain = Toolchain.for_target(Target.cpu())
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+        with pytest.raises(ToolchainError, match="pip install ninja"):
+            compile_variant(Variant(Spec("answer", cpp_files=[source]), Target.cpu()), toolchain, staging)
+
+    def test_a_ninja_that_cannot_be_run_is_one_sentence(
+        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("kjit.engine.compile.compile.find_ninja", lambda: tmp_path / "gone" / "ninja")
+        with pytest.raises(ToolchainError, match=r"gone/ninja.\) cannot be run: No such file"):
+            build(Spec("answer", cpp_files=[source]), staging)
+
+    def test_ninja_is_given_no_option_that_an_old_one_does_not_know(
+        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        old = tmp_path / "ninja"
+        old.write_text(
+            '#!/bin/sh\nfor option in "$@"; do\n'
+            'case "$option" in -j*);; *) echo "ninja: unrecognized option"; exit 1;; esac\n'
+            f'done\nexec {find_ninja()} "$@"\n'
+        )
+        old.chmod(0o755)
+        monkeypatch.setattr("kjit.engine.compile.compile.find_ninja", lambda: old)
+        assert build(Spec("answer", cpp_files=[source]), staging).library.exists()
+
+    def fake_compiler(self, folder: Path, body: str) -> Toolchain:
+        """The CPU toolchain with a shell script in the compiler's place."""
+        program = folder / "fake-c++"
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        real = Toolchain.for_target(Target.cpu())
+        return replace(real, cxx=replace(real.cxx, path=program))
+
+    def fail(self, toolchain: Toolchain, source: Path, staging: Path) -> pytest.ExceptionInfo[Exception]:
+        with pytest.raises((CompileError, ToolchainError, CacheError)) as caught:
+            compile_variant(Variant(Spec("answer", cpp_files=[source]), Target.cpu()), toolchain, staging)
+        return caught
+
+    def test_a_compiler_that_was_killed_is_told_from_an_error(
+        self, source: Path, staging: Path, tmp_path: Path
+    ) -> None:
+        words = "g++: fatal error: Killed signal terminated program cc1plus"
+        caught = self.fail(self.fake_compiler(tmp_path, f"echo '{words}' >&2; exit 1"), source, staging)
+        assert "was killed by the system" in str(caught.value)
+
+    def test_a_full_disk_is_one_sentence(self, source: Path, staging: Path, tmp_path: Path) -> None:
+        words = "fatal error: error writing to answer.s: No space left on device"
+        caught = self.fail(self.fake_compiler(tmp_path, f"echo '{words}' >&2; exit 1"), source, staging)
+        assert isinstance(caught.value, CacheError)
+        assert caught.value.message.startswith("No space is left on the disk")
+
+    def test_a_tool_that_fails_without_a_reason_on_a_disk_that_is_nearly_full_is_told_as_a_guess(
+        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        toolchain = self.fake_compiler(tmp_path, "echo 'collect2: error: ld returned 1 exit status'; exit 1")
+        assert "does not compile" in str(self.fail(toolchain, source, staging).value)
+        monkeypatch.setattr(build_errors, "_LITTLE_ROOM", 1 << 60)
+        message = str(self.fail(toolchain, source, staging).value)
+        assert message.startswith("The compiler failed without saying why. The disk of ")
+        assert "which is probably too little to compile" in message
+
+    def test_a_tool_that_says_why_it_fails_is_believed(
+        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(build_errors, "_LITTLE_ROOM", 1 << 60)
+        words = "x.cpp:1:1: fatal error: y.h: No such file or directory\nfatal   : Could not open input file x"
+        caught = self.fail(self.fake_compiler(tmp_path, f"echo '{words}'; exit 1"), source, staging)
+        assert "y.h: No such file" in str(caught.value)
+
+    def test_a_linker_that_makes_nothing_is_an_error_and_no_module(
+        self, source: Path, staging: Path, tmp_path: Path
+    ) -> None:
+        link = 'case "$*" in *-shared*) exit 0;; esac; exec c++ "$@"'
+        caught = self.fail(self.fake_compiler(tmp_path, link), source, staging)
+        assert "The linker made no library" in str(caught.value)
+
+    def test_a_full_disk_is_noticed_while_the_unit_is_written(
+        self, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def write(*_: object, **__: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(Path, "write_text", write)
+        with pytest.raises(CacheError, match="No space is left on the disk"):
+            build(Spec("answer", cpp_files=[source]), staging)
+
+    def test_a_compiler_that_disappears_is_named(self, source: Path, staging: Path, tmp_path: Path) -> None:
+        toolchain = self.fake_compiler(tmp_path, "")
+        toolchain.cxx.path.unlink()
+        caught = self.fail(toolchain, source, staging)
+        assert isinstance(caught.value, ToolchainError)
+        assert f"The compiler '{toolchain.cxx.path}' disappeared" in caught.value.message
+
+    def test_a_compiler_that_dies_without_a_word_is_no_riddle(
+        self, source: Path, staging: Path, tmp_path: Path
+    ) -> None:
+        caught = self.fail(self.fake_compiler(tmp_path, "kill -9 $$"), source, staging)
+        assert "stopped without a word, as it does when the system kills it" in str(caught.value)
+
+    def test_an_output_of_an_earlier_build_is_never_taken_for_this_one(self, source: Path, staging: Path) -> None:
+        build(Spec("answer", cpp_files=[source]), staging)
+        source.write_text("int f() { return oops; }\n")
+        with pytest.raises(CompileError):
+            build(Spec("answer", cpp_files=[source]), staging)
+        assert not (staging / "answer.so").exists()
+
+
+SLOW = """
+import os, signal, sys
+if "kjit_host.o" in sys.argv:
+    os.execvp("c++", ["c++", *sys.argv[1:]])
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with open({pipe!r}, "w") as pipe:
+    pipe.write(str(os.getpid()))
+signal.pause()
+"""
+
+
+class TestInterrupts:
+    @pytest.fixture
+    def slow(self, tmp_path: Path) -> Path:
+        """A compiler that tells its process id through a named pipe and then waits, deaf to SIGTERM."""
+        os.mkfifo(tmp_path / "pipe")
+        program = tmp_path / "slow-c++"
+        program.write_text(f"#!{sys.executable}\n" + SLOW.format(pipe=str(tmp_path / "pipe")))
+        program.chmod(0o755)
+        return program
+
+    def start(self, slow: Path, source: Path, staging: Path, cancel: threading.Event) -> list[BaseException]:
+        real = Toolchain.for_target(Target.cpu())
+        toolchain = replace(real, cxx=replace(real.cxx, path=slow))
+        raised: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                variant = Variant(Spec("answer", cpp_files=[source]), Target.cpu())
+                compile_variant(variant, toolchain, staging, cancel=cancel)
+            except BaseException as error:  # noqa: BLE001 (handed to the test)
+                raised.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            pid = int((slow.parent / "pipe").read_text())
+            os.kill(pid, 0)
+        finally:
+            cancel.set()
+            thread.join()
+        with pytest.raises(ProcessLookupError):
+            wait_until_gone(pid)
+        return raised
+
+    def test_a_cancelled_build_leaves_no_process(
+        self, slow: Path, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(run, "_GRACE_S", 0.1)
+        raised = self.start(slow, source, staging, threading.Event())
+        assert [type(error) for error in raised] == [CancelledError]
+
+    def test_an_interrupted_build_leaves_no_process(
+        self, slow: Path, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(run, "_GRACE_S", 0.1)
+        interrupt = threading.Event()
+        monkeypatch.setattr(interrupt, "is_set", lambda: threading.Event.is_set(interrupt) and self.raise_interrupt())
+        raised = self.start(slow, source, staging, interrupt)
+        assert [type(error) for error in raised] == [KeyboardInterrupt]
+
+    @staticmethod
+    def raise_interrupt() -> bool:
+        raise KeyboardInterrupt
+
+
+def wait_until_gone(pid: int) -> None:
+    """Raise ProcessLookupError once the process has ended; a killed one may still be waited for by its parent."""
+    while True:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            raise ProcessLookupError from None
+        if state == "Z":
+            raise ProcessLookupError
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,121 @@
+"""kjit.engine.compile.jobs: how many units are compiled at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+
+import pytest
+
+from kjit.engine.compile.jobs import Jobs, of_process, parallel_jobs
+from kjit.spec import Spec, Target, Variant
+
+CPU = Target.cpu()
+
+
+class TestParallelJobs:
+    VARIANTS = tuple(Variant(Spec(f"op{n}", cpp_files=["/x.cpp"]), CPU) for n in range(100))
+
+    @pytest.fixture
+    def machine(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int | None], None]:
+        def have(cores: int, free: int | None) -> None:
+            monkeypatch.setattr("kjit.engine.toolchain.machine.cores", lambda: cores)
+            monkeypatch.setattr("kjit.engine.toolchain.machine.free_memory", lambda: free)
+
+        return have
+
+    @pytest.mark.parametrize(("cores", "jobs"), [(1, 2), (2, 3), (8, 9), (16, 18), (64, 72)])
+    def test_one_a_core_and_one_more_for_each_eight(
+        self, machine: Callable[[int, int | None], None], cores: int, jobs: int
+    ) -> None:
+        machine(cores, None)
+        assert parallel_jobs(self.VARIANTS) == jobs
+
+    def test_no_more_than_were_asked_for(self, machine: Callable[[int, int | None], None]) -> None:
+        machine(8, None)
+        assert parallel_jobs(self.VARIANTS, 3) == 3
+
+    def test_no_more_than_fit_into_free_memory_even_when_asked_for(
+        self, machine: Callable[[int, int | None], None]
+    ) -> None:
+        machine(64, 4 << 30)
+        assert parallel_jobs(self.VARIANTS) == parallel_jobs(self.VARIANTS, 64) == 8
+
+    def test_always_one(self, machine: Callable[[int, int | None], None]) -> None:
+        machine(64, -1)
+        assert parallel_jobs(self.VARIANTS) == 1
+
+    def test_no_more_than_there_is_to_do(self, machine: Callable[[int, int | None], None]) -> None:
+        machine(64, None)
+        assert parallel_jobs(self.VARIANTS[:2]) == 2
+
+    def test_architectures_of_one_library_are_compiled_side_by_side(
+        self, machine: Callable[[int, int | None], None]
+    ) -> None:
+        machine(64, 12 << 30)
+        spec = Spec("op", cuda_files=["/x.cu"])
+        alone, together = Target.cuda("8.0"), Target.cuda("8.0", "8.6")
+        assert [parallel_jobs([Variant(spec, target)] * 9) for target in (alone, together)] == [8, 4]
+
+    def test_each_unit_of_a_module_counts(self, machine: Callable[[int, int | None], None]) -> None:
+        files = [f"/{n}.cu" for n in range(20)]
+        each_by_itself = Variant(Spec("op", cuda_files=files), Target.cuda("8.0"))
+        in_one = Variant(Spec("op", cuda_files=files, cuda_wrappers=["run"]), Target.cuda("8.0"))
+        with_host = Variant(Spec("op", cuda_files=files[:2], cpp_files=["/x.cpp"]), Target.cuda("8.0"))
+        machine(8, None)
+        assert [parallel_jobs([variant]) for variant in (each_by_itself, in_one, with_host)] == [9, 1, 3]
+        machine(8, 6 << 30)
+        assert parallel_jobs([each_by_itself]) == 4
+
+
+class TestJobs:
+    def test_a_build_takes_what_is_free_and_no_more_than_it_has_units(self) -> None:
+        jobs = Jobs(4)
+        with jobs.take(3) as first, jobs.take(3) as second:
+            assert (first, second) == (3, 1)
+        with jobs.take(9) as all_of_them:
+            assert all_of_them == 4
+
+    def test_it_waits_for_the_first_place(self) -> None:
+        jobs, has_place = Jobs(1), threading.Event()
+
+        def wait() -> int:
+            with jobs.take(1) as taken:
+                has_place.set()
+                return taken
+
+        with ThreadPoolExecutor(1) as pool:
+            with jobs.take(1):
+                waiting = pool.submit(wait)
+                assert not has_place.wait(0.05)
+            assert waiting.result() == 1
+
+    def test_a_wait_is_cancelled(self) -> None:
+        jobs, cancel = Jobs(1), threading.Event()
+        cancel.set()
+        with jobs.take(1), pytest.raises(CancelledError), jobs.take(1, cancel):
+            pass
+
+    def test_builds_of_a_process_share_places_which_are_counted_when_none_is_taken(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = Variant(Spec("op", cpp_files=[f"/{n}.cpp" for n in range(5)]), CPU)
+        monkeypatch.setattr("kjit.engine.toolchain.machine.cores", lambda: 3)
+        monkeypatch.setattr("kjit.engine.toolchain.machine.free_memory", lambda: None)
+        cancel = threading.Event()
+        cancel.set()
+        with of_process(module) as first:
+            assert first == 4
+            with pytest.raises(CancelledError), of_process(module, cancel):
+                pass
+        monkeypatch.setattr("kjit.engine.toolchain.machine.free_memory", lambda: 1 << 30)
+        with of_process(module) as second:
+            assert second == 2
+
+    def test_a_build_that_fails_leaves_its_places(self) -> None:
+        jobs = Jobs(2)
+        with pytest.raises(ZeroDivisionError), jobs.take(2) as taken:
+            assert taken == 1 / 0
+        with jobs.take(2) as taken:
+            assert taken == 2

@@ -1,0 +1,297 @@
+"""Target `sim`: from CUDA sources to a module that runs on the CPU, with the C++ compiler and CUDA's headers alone."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import tvm_ffi
+
+from kjit.engine.cache.store import Store
+from kjit.engine.compile.compile import compile_variant
+from kjit.engine.key.key import Key
+from kjit.engine.miss import ensure_built
+from kjit.engine.toolchain import cuda as cuda_module
+from kjit.engine.toolchain.cuda import NoCudaError, find_cuda_headers, header_homes
+from kjit.engine.toolchain.toolchain import Toolchain, kjit_include
+from kjit.errors import CompileError, ToolchainError
+from kjit.runtime.load import load_variant
+from kjit.spec import Spec, Target, Variant
+
+SIM = Target.sim()
+HEADERS = ("cuda_runtime.h", *cuda_module.SIMULATED_HEADERS)
+
+OWN_HEADER = """#pragma once
+template <typename T>
+__global__ void fill(T* x, T value) {
+  x[blockIdx.x * blockDim.x + threadIdx.x] = value;
+}
+"""
+OP = """#include "own.cuh"
+#include <kjit/tensor.h>
+
+#define LAUNCH(kernel, n) kernel<<<n / 4, 4>>>
+
+namespace {
+template <typename T>
+using pair_t = T[2];
+
+/// What g++ takes for a change of the name's meaning.
+template <typename T>
+struct Pair {
+  using pair_t = pair_t<T>;
+  static_assert(sizeof(pair_t) == 2 * sizeof(T));
+};
+template struct Pair<float>;
+
+extern __shared__ float outside[];
+
+__global__ void reverse(float* x, int n) {
+  extern __shared__ __align__(16) float tile[];
+  __shared__ alignas(16) int last;
+  if (threadIdx.x == 0) last = n - 1;
+  tile[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  x[threadIdx.x] = tile[last - threadIdx.x];
+}
+
+template <int kStep>
+__global__ void shift(float* x) {
+  outside[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  x[threadIdx.x] = outside[(threadIdx.x + kStep) % blockDim.x];
+}
+
+void run(kjit::TensorView x) {
+  float* data = static_cast<float*>(x.data_ptr());
+  const int n = static_cast<int>(x.numel());
+  reverse<<<1, n, n * sizeof(float)>>>(data, n);
+  shift<(3 > 2) ? 1 : 2><<<dim3(1), dim3(n), n * sizeof(float), nullptr>>>(data);
+  LAUNCH(fill<float>, n / 2)(data + n / 2, 7.0f);
+  fill<<<1, 1>>>(data, 5.0f);
+}
+}  // namespace
+"""
+
+
+@pytest.fixture
+def op(tmp_path: Path) -> Spec:
+    """Launches of three kernels, one of which is in a header, with shared memory in each of its forms."""
+    csrc = tmp_path / "project" / "csrc"
+    csrc.mkdir(parents=True)
+    (csrc.parent / "pyproject.toml").touch()
+    (csrc / "own.cuh").write_text(OWN_HEADER)
+    (csrc / "op.cuh").write_text(OP)
+    for path in (csrc / "own.cuh", csrc / "op.cuh", csrc):
+        os.utime(path, (time.time() - 60, time.time() - 60))
+    return Spec("op", cuda_files=[csrc / "op.cuh"], cuda_wrappers=[("run", "run")])
+
+
+@pytest.fixture
+def no_cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without any CUDA."""
+    for name in ("CUDA_HOME", "KJIT_CUDA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cuda_module, "header_homes", list)
+    monkeypatch.setattr(cuda_module, "wheel_homes", list)
+    monkeypatch.setattr(cuda_module, "DEFAULT_HOME", tmp_path / "no-cuda")
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+
+
+def edit(spec: Spec, old: str, new: str, name: str = "op.cuh") -> None:
+    path = Path(spec.cuda_files[0]).with_name(name)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def error_of(spec: Spec, tmp_path: Path) -> CompileError:
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    with pytest.raises(CompileError) as raised:
+        compile_variant(Variant(spec, SIM), Toolchain.for_target(SIM), staging)
+    return raised.value
+
+
+@pytest.mark.usefixtures("cache_dir")
+def test_launches_and_shared_memory_of_every_form_run(op: Spec) -> None:
+    x = torch.arange(8.0)
+    load_variant(Variant(op, SIM)).run(x)
+    assert x.tolist() == [5, 5, 4, 3, 7, 7, 7, 7]
+
+
+def test_the_second_time_it_is_a_hit_and_a_changed_header_is_noticed(op: Spec, cache_dir: Path) -> None:
+    first = ensure_built(Variant(op, SIM))
+    assert ensure_built(Variant(op, SIM)).folder == first.folder
+    assert [entry.target for entry in Store.open(cache_dir).entries()] == ["sim"]
+    edit(op, "= value", "= value + 1", "own.cuh")
+    found = Store.open(cache_dir).find(Key.of(Variant(op, SIM), Toolchain.for_target(SIM)))
+    assert found.reason == "csrc/own.cuh changed"
+
+
+def test_the_simulator_and_the_rewriter_are_recorded(op: Spec, tmp_path: Path) -> None:
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    built = compile_variant(Variant(op, SIM), Toolchain.for_target(SIM), staging)
+    names = {*built.headers, *built.others}
+    kjit = kjit_include().parent
+    assert f"{kjit_include()}/kjit_sim/sim.h" in names
+    assert {f"{kjit}/engine/compile/rewrite.py", f"{kjit}/engine/compile/ptx.py"} <= names
+    assert any(name.startswith(f"{kjit}/csrc/sim/") for name in names)
+    assert str(Path(op.cuda_files[0]).with_name("own.cuh")) in names
+
+
+def test_its_flags_are_in_the_key(op: Spec) -> None:
+    toolchain = Toolchain.for_target(SIM)
+    other = Spec("op", cuda_files=op.cuda_files, cuda_wrappers=op.cuda_wrappers, extra_cuda_cflags=["-DX=1"])
+    keys = [Key.of(Variant(spec, SIM), toolchain).key1 for spec in (op, other)]
+    checked = Target.sim(check=True)
+    keys.append(Key.of(Variant(op, checked), Toolchain.for_target(checked)).key1)
+    assert len(set(keys)) == 3
+
+
+def test_flags_for_nvcc_that_a_cxx_compiler_knows_are_kept() -> None:
+    flags = ["-DA=1", "-I", "/x", "--use_fast_math", "-Xptxas", "-O3,-v", "-Xcompiler", "-Wall,-Wextra", "-lineinfo"]
+    flags += ["--define-macro=B", "-gencode=arch=compute_80,code=sm_80", "--compiler-options=-DC"]
+    spec = Spec("op", cuda_files=["/x.cuh"], extra_cuda_cflags=flags)
+    taken = Toolchain.for_target(SIM).sim_flags(spec)
+    start = taken.index("-DA=1")
+    assert taken[start : start + 8] == ["-DA=1", "-I", "/x", "-Wall", "-Wextra", "-D", "B", "-DC"]
+    assert not {"--use_fast_math", "-Xptxas", "-lineinfo"} & set(taken)
+
+
+def test_an_error_names_the_users_file_and_line(op: Spec, tmp_path: Path) -> None:
+    edit(op, "= value", "= oops", "own.cuh")
+    message = error_of(op, tmp_path).message
+    assert f"{Path(op.cuda_files[0]).with_name('own.cuh')}:4" in message
+    assert "oops" in message
+
+
+def test_inline_ptx_is_an_error_that_names_its_place(op: Spec, tmp_path: Path) -> None:
+    edit(op, "= value;", '= value; asm("bar.arrive 0, 64;");', "own.cuh")
+    error = error_of(op, tmp_path)
+    place = f"{Path(op.cuda_files[0]).with_name('own.cuh')}:4"
+    assert f'{place}: error: the simulator cannot run inline PTX (asm "bar.arrive 0, 64;")' in error.message
+    assert "#if KJIT_SIM" in str(error.hint)
+    assert "rewrite.py" in error.command
+
+
+@pytest.mark.usefixtures("cache_dir")
+def test_what_is_kept_from_the_simulator_is_no_error(op: Spec) -> None:
+    edit(op, "= value;", "= value;\n#if !KJIT_SIM\n" + '  asm("bar.arrive 0, 64;");\n#endif', "own.cuh")
+    x = torch.zeros(8)
+    load_variant(Variant(op, SIM)).run(x)
+    assert x.tolist() == [5, 0, 0, 0, 7, 7, 7, 7]
+
+
+class _ManagedTensor(ctypes.Structure):
+    """`DLManagedTensor` of dlpack.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    ]
+
+
+class _OnGpu:
+    """A tensor that says it is on `cuda:3`, and has no memory at all."""
+
+    def __init__(self) -> None:
+        shape = (ctypes.c_int64 * 1)(8)
+        dtype = (ctypes.c_uint8 * 4)(2, 32, 1, 0)  # float32
+        self.tensor = _ManagedTensor(data=1 << 40, device_type=2, device_id=3, ndim=1, dtype=dtype, shape=shape)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.tensor.device_type, self.tensor.device_id
+
+    def __dlpack__(self, **_: object) -> object:
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype = ctypes.py_object
+        new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+@pytest.mark.usefixtures("cache_dir")
+def test_a_tensor_on_a_gpu_is_refused_before_its_memory_is_touched(op: Spec) -> None:
+    module = load_variant(Variant(op, SIM))
+    on_gpu = _OnGpu()  # outlives what is made from it
+    with pytest.raises(ValueError, match=r"run\(\): argument 1 is on cuda:3, and this module runs in the simulator"):
+        module.run(tvm_ffi.from_dlpack(on_gpu))
+
+
+@pytest.mark.usefixtures("cache_dir")
+def test_a_folder_with_an_odd_name_is_no_trouble(op: Spec, tmp_path: Path) -> None:
+    odd = tmp_path / "it's $HOME é"
+    Path(op.cuda_files[0]).parent.rename(odd)
+    moved = Spec("op", cuda_files=[odd / "op.cuh"], cuda_wrappers=op.cuda_wrappers)
+    x = torch.zeros(8)
+    load_variant(Variant(moved, SIM)).run(x)
+    assert x.sum() == 33
+
+
+def write_headers(include: Path, *names: str) -> None:
+    for name in names:
+        (include / name).parent.mkdir(parents=True, exist_ok=True)
+        (include / name).write_text("#define CUDART_VERSION  12080\n")
+
+
+class TestHeaders:
+    @pytest.mark.usefixtures("no_cuda")
+    def test_without_any_it_is_said_what_to_install(self) -> None:
+        with pytest.raises(NoCudaError, match="The simulator needs CUDA's headers") as raised:
+            find_cuda_headers()
+        assert "kjit[sim]" in str(raised.value.hint)
+
+    @pytest.mark.usefixtures("no_cuda")
+    def test_a_named_folder_needs_no_compiler(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        write_headers(tmp_path / "include", *HEADERS)
+        monkeypatch.setenv("KJIT_CUDA_HOME", str(tmp_path))
+        found = find_cuda_headers()
+        assert (found.include_dirs, found.origin, found.version) == (
+            (tmp_path / "include",),
+            "KJIT_CUDA_HOME",
+            (12, 8),
+        )
+
+    @pytest.mark.usefixtures("no_cuda")
+    def test_a_named_folder_without_them_is_not_passed_over(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+        with pytest.raises(ToolchainError, match="CUDA's headers are not in it"):
+            find_cuda_headers()
+
+    @pytest.mark.usefixtures("no_cuda")
+    def test_wheels_that_lack_a_part_are_passed_over_and_the_part_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        write_headers(tmp_path / "cu13" / "include", *HEADERS[:-1])
+        monkeypatch.setattr(cuda_module, "header_homes", lambda: [tmp_path / "cu13"])
+        with pytest.raises(NoCudaError, match="there is no nv/target"):
+            find_cuda_headers()
+        write_headers(tmp_path / "toolkit" / "include" / "cccl", "nv/target")
+        write_headers(tmp_path / "toolkit" / "include", *HEADERS[:-1])
+        monkeypatch.setattr(cuda_module, "DEFAULT_HOME", tmp_path / "toolkit")
+        assert find_cuda_headers().origin == "/usr/local/cuda"
+
+    def test_wheels_need_no_nvcc_beside_them(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        write_headers(tmp_path / "nvidia" / "cu13" / "include", *HEADERS)
+        spec = importlib.util.spec_from_loader("nvidia", None)
+        assert spec is not None
+        spec.submodule_search_locations = [str(tmp_path / "nvidia")]
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+        assert header_homes() == [tmp_path / "nvidia" / "cu13"]
+        assert cuda_module.wheel_homes() == []

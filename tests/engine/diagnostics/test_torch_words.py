@@ -1,0 +1,145 @@
+"""kjit.engine.diagnostics.torch_words: what the compilers say of torch's words, and what these are called here."""
+
+from __future__ import annotations
+
+import pytest
+
+from kjit.engine.diagnostics import advice
+from kjit.engine.diagnostics.messages import Message
+
+VIEW = "kjit::host::TensorView"
+
+
+def hint(text: str, code: str | None = None) -> str | None:
+    return advice.hint([Message(text, "a.cu", 1, code=code)], lambda _: None, "cpu", {})
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("TORCH_CHECK", "host::RuntimeCheck"),
+        ("TORCH_CHECK_EQ", "host::RuntimeCheck"),
+        ("AT_DISPATCH_FLOATING_TYPES_AND_HALF", "make_cpp_args"),
+        ("C10_CUDA_CHECK", "CHECK_CUDA"),
+        ("C10_CUDA_KERNEL_LAUNCH_CHECK", "host::LaunchKernel itself"),
+        ("AT_CUDA_CHECK", "CHECK_CUDA"),
+        ("getCurrentCUDAStream", "resolve_device"),
+        ("TORCH_EXTENSION_NAME", "KJIT_EXPORT"),
+    ],
+)
+def test_a_word_that_only_torch_has_is_known_wherever_it_stands(word: str, meant: str) -> None:
+    for text in (
+        f"'{word}' was not declared in this scope",
+        f"use of undeclared identifier '{word}'",
+        f'identifier "{word}" is undefined',
+    ):
+        assert meant in str(hint(text)), text
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("at::cuda::getCurrentCUDAStream()", "resolve_device"),
+        ("c10::cuda::CUDAGuard", "host::DeviceGuard"),
+        ("c10::Half", "fp16_t"),
+        ("at::BFloat16", "bf16_t"),
+        ("torch::Tensor", "TensorView"),
+        ("torch::empty_like(x)", "host::ffi::empty"),
+        ("torch::PackedTensorAccessor32<float, 2>", "data_ptr<T>()"),
+        ("torch::nn::functional::relu(x)", "docs/from-torch-extensions.md"),
+    ],
+)
+def test_a_name_in_a_namespace_of_torch_is_known_by_its_line(word: str, meant: str) -> None:
+    namespace = word.partition(":")[0]
+    for text in (
+        f"'{namespace}' has not been declared",
+        f"'{namespace}' does not name a type",
+        "variable or field 'f' declared void",
+        f"use of undeclared identifier '{namespace}'",
+        'name followed by "::" must be a class or namespace name',
+    ):
+        assert meant in str(hint(text, f"  f({word} h)")), text
+
+
+@pytest.mark.parametrize(
+    ("member", "meant"),
+    [
+        ("contiguous", ".contiguous() in Python"),
+        ("packed_accessor32", "x.stride(i)"),
+        ("scalar_type", "x.dtype()"),
+        ("options", "x.dtype()"),
+        ("is_cuda", "kDLCUDA"),
+        ("const_data_ptr", "x.data_ptr<T>()"),
+    ],
+)
+def test_a_member_of_torchs_tensor_is_known_behind_a_tensor_alone(member: str, meant: str) -> None:
+    of_view = (
+        f"'class {VIEW}' has no member named '{member}'; did you mean 'is_contiguous'?",
+        f"no member named '{member}' in '{VIEW}'",
+        f'class "{VIEW}" has no member "{member}"',
+    )
+    for text in of_view:
+        assert meant in str(hint(text)), text
+        assert hint(text.replace(VIEW, "mine::Grid")) is None
+        assert advice.suggestion(Message(text, "a.cu", 1), lambda _: {f"{member}s"}, ()) is None
+
+
+def test_data_ptr_of_tvm_ffis_own_tensor_is_no_template() -> None:
+    for text in (
+        "invalid use of member function 'void* tvm::ffi::TensorView::data_ptr() const' (did you forget the '()' ?)",
+        "'data_ptr' does not name a template but is followed by template arguments",
+        "a pointer to a bound function may only be used to call the function",
+        "type name is not allowed",
+    ):
+        assert "static_cast<T*>(x.data_ptr())" in str(hint(text, "  return *x.data_ptr<float>();"))
+        assert hint(text, "  return scale<float>;") is None
+
+
+@pytest.mark.parametrize("macro", ["PYBIND11_MODULE", "TORCH_LIBRARY", "TVM_FFI_DLL_EXPORT_TYPED_FUNC"])
+def test_a_macro_that_exports_is_known(macro: str) -> None:
+    for text in (
+        "expected constructor, destructor, or type conversion before '(' token",
+        "a type specifier is required for all declarations",
+        "this declaration has no storage class or type specifier",
+    ):
+        assert "KJIT_EXPORT(name, function)" in str(hint(text, f"{macro}(f, m) {{"))
+
+
+@pytest.mark.parametrize("header", ["torch/extension.h", "ATen/cuda/CUDAContext.h", "c10/util/Half.h"])
+def test_a_header_of_torch_is_not_looked_for(header: str) -> None:
+    for text in (
+        f"{header}: No such file or directory",
+        f"'{header}' file not found",
+        f'cannot open source file "{header}"',
+    ):
+        assert f"in place of <{header}> include <kjit/tensor.h>" in str(hint(text))
+    assert "extra_include_paths" in str(hint(f"my{header}: No such file or directory"))
+
+
+def test_kjits_host_without_its_namespace_is_known() -> None:
+    code = "host::RuntimeCheck(x.ndim() == 2);"
+    for text in (
+        "'host' has not been declared",
+        "use of undeclared identifier 'host'; did you mean 'kjit::host'?",
+        'name followed by "::" must be a class or namespace name',
+        "this declaration has no storage class or type specifier",
+    ):
+        assert "using namespace kjit;" in str(hint(text, code))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'Tuple' in namespace 'tvm::ffi' does not name a template type",
+        "no template named 'Tuple' in namespace 'tvm::ffi'",
+        'namespace "tvm::ffi" has no member "Tuple"',
+    ],
+)
+def test_a_tuple_of_tvm_ffi_is_in_a_header(text: str) -> None:
+    assert hint(text) == "include <kjit/tvm_ffi.h>, which declares tvm::ffi::Tuple"
+
+
+def test_what_only_stands_near_a_word_of_torch_has_no_hint_about_it() -> None:
+    assert hint("'scale' was not declared in this scope", "  at::Half h = scale;  // TORCH_CHECK") is None
+    assert hint('name followed by "::" must be a class or namespace name', "  mine::f();  // at::Half") is None
+    assert hint("'Half' was not declared in this scope", "  Half h;") is None

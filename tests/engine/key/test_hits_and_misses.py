@@ -1,0 +1,658 @@
+"""Every rule about hits and misses, in one place, on the whole road: key, look-up, compile, loaded module.
+
+`road.ask()` says what a program would see: whether the module had to be built, and what it answers. What must be a hit:
+
+    a touched file · a reverted edit · a moved checkout · a second clone · a restored backup · a container layer
+    a link to the project · a restored cache · variables that compilers do not read
+
+What must be a miss, and answer what the sources say now:
+
+    an edited source or header, whatever dates it bears · a new header that comes before another · a file that
+    `__has_include` asks for · a link turned elsewhere · a changed static library or file of options · other flags,
+    arguments, exports · another compiler, architecture, host compiler for nvcc · variables that compilers read
+    an edit while the compiler runs, a compiler exchanged while it runs
+
+How the keys and records behind this work in detail is in test_key.py and test_recorded_headers.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kjit.engine import plan
+from kjit.engine.cache.store import Store
+from kjit.engine.compile import compile as compile_module
+from kjit.engine.compile import libraries
+from kjit.engine.key.headers import Reads
+from kjit.engine.key.key import Key
+from kjit.engine.plan import Started
+from kjit.engine.toolchain import toolchain
+from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.errors import KjitError
+from kjit.runtime import recall
+from kjit.runtime.load import load_variant
+from kjit.spec import Spec, Target, Variant
+
+WriteOp = Callable[..., Spec]
+CPU = Target.cpu()
+HIT = "hit"
+BUILT = "built"
+
+
+@dataclass
+class Road:
+    """An op in a project, and a cache. The files that matter are `source` and `header`."""
+
+    project: Path
+    write_op: WriteOp
+    cache: Path
+
+    def __post_init__(self) -> None:
+        self.write_op(self.project)
+
+    @property
+    def source(self) -> Path:
+        return self.project / "csrc" / "answer.cpp"
+
+    @property
+    def header(self) -> Path:
+        return self.project / "csrc" / "answer.h"
+
+    def ask(self, project: Path | None = None, **parts: Any) -> tuple[str, int]:
+        """`("hit" or "built", the number that the module answers)`."""
+        variant = self.variant(project, **parts)
+        cache = str(self.cache)
+        recalled = recall.find(recall.request(recall.words_of(variant), "cpu", cache), cache)
+        outcome = plan.build(variant, Store.open())
+        if recalled is not None:  # then it says what the key says
+            assert outcome.artifact is not None
+            assert (outcome.state, outcome.artifact.path) == (HIT, recalled)
+        return outcome.state, load_variant(variant).answer()
+
+    def variant(self, project: Path | None = None, **parts: Any) -> Variant:
+        args = parts.pop("args", ())
+        source = (project or self.project) / "csrc" / "answer.cpp"
+        return Variant(Spec("answer", *args, cpp_files=[source], **parts), CPU)
+
+    def key(self, **parts: Any) -> str:
+        """Two that are different are a miss."""
+        return Key.of(self.variant(**parts), Toolchain.for_target(CPU)).key1
+
+
+@pytest.fixture
+def unbuilt(tmp_path: Path, answer_op: WriteOp, cache_dir: Path) -> Road:
+    """An op that is not built yet."""
+    return Road(tmp_path / "project", answer_op, cache_dir)
+
+
+@pytest.fixture
+def road(unbuilt: Road) -> Road:
+    """An op that is built and answers 42."""
+    assert unbuilt.ask() == (BUILT, 42)
+    return unbuilt
+
+
+def answer(number: int) -> str:
+    return f"#define ANSWER {number}\n"
+
+
+def make_library(road: Road, path: Path, number: int) -> None:
+    """Have the op answer with what a static library says, and make one that says `number`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = road.source.read_text()
+    if "more()" not in text:
+        road.source.write_text('extern "C" int more();\n' + text.replace("= ANSWER", "= more()"))
+    source = path.with_suffix(".cpp")
+    source.write_text(f'extern "C" int more() {{ return {number}; }}\n')
+    cxx = Toolchain.for_target(CPU).cxx.path
+    subprocess.run([cxx, "-fPIC", "-c", source, "-o", path.with_suffix(".o")], check=True)
+    path.unlink(missing_ok=True)
+    subprocess.run(["ar", "rc", path, path.with_suffix(".o")], check=True)
+
+
+class TestFilesThatDidNotChange:
+    def test_asking_again_is_a_hit(self, road: Road) -> None:
+        assert road.ask() == (HIT, 42)
+
+    def test_touching_the_source_is_a_hit(self, road: Road) -> None:
+        os.utime(road.source)
+        assert road.ask() == (HIT, 42)
+
+    def test_touching_a_header_without_changing_it_is_a_hit(self, road: Road) -> None:
+        os.utime(road.header)
+        assert road.ask() == (HIT, 42)
+
+    def test_a_reverted_edit_of_a_header_is_a_hit_and_so_is_the_edit_again(self, road: Road) -> None:
+        road.header.write_text(answer(43))
+        assert road.ask() == (BUILT, 43)
+        road.header.write_text(answer(42))
+        assert road.ask() == (HIT, 42)
+        road.header.write_text(answer(43))
+        assert road.ask() == (HIT, 43)
+
+    def test_a_reverted_edit_of_the_source_is_a_hit(self, road: Road) -> None:
+        text = road.source.read_text()
+        road.source.write_text(text.replace("= ANSWER", "= ANSWER + 1"))
+        assert road.ask() == (BUILT, 43)
+        road.source.write_text(text)
+        assert road.ask() == (HIT, 42)
+
+
+class TestOtherPlaces:
+    def test_a_moved_checkout_is_a_hit(self, road: Road, tmp_path: Path) -> None:
+        road.project.rename(tmp_path / "moved")
+        assert road.ask(tmp_path / "moved") == (HIT, 42)
+
+    def test_a_second_clone_is_a_hit_until_it_differs(self, road: Road, tmp_path: Path) -> None:
+        clone = Road(tmp_path / "clone", road.write_op, road.cache)
+        assert clone.ask() == (HIT, 42)
+        clone.header.write_text(answer(43))
+        assert clone.ask() == (BUILT, 43)
+        assert (road.ask(), clone.ask()) == ((HIT, 42), (HIT, 43))
+
+    def test_a_restored_backup_with_new_dates_is_a_hit(self, road: Road, tmp_path: Path) -> None:
+        subprocess.run(["cp", "-r", road.project, tmp_path / "restored"], check=True)
+        assert road.ask(tmp_path / "restored") == (HIT, 42)
+
+    def test_a_container_layer_in_which_all_files_bear_one_date_is_a_hit(self, road: Road, tmp_path: Path) -> None:
+        layer = shutil.copytree(road.project, tmp_path / "layer")
+        give_one_date(layer)
+        assert road.ask(layer) == (HIT, 42)
+
+    def test_a_newer_container_layer_with_the_same_date_and_size_is_a_miss(self, road: Road, tmp_path: Path) -> None:
+        layer = shutil.copytree(road.project, tmp_path / "layer")
+        give_one_date(layer)
+        assert road.ask(layer) == (HIT, 42)
+        newer = shutil.copytree(layer, tmp_path / "newer")
+        (newer / "csrc" / "answer.h").write_text(answer(43))
+        give_one_date(newer)
+        assert road.ask(newer) == (BUILT, 43)
+        shutil.rmtree(layer)
+        newer.rename(layer)
+        assert road.ask(layer) == (HIT, 43)
+
+    def test_a_restored_cache_is_a_hit(self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        subprocess.run(["cp", "-r", road.cache, tmp_path / "restored"], check=True)
+        (tmp_path / "restored").chmod(0o700)
+        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "restored"))
+        assert road.ask() == (HIT, 42)
+
+
+def give_one_date(folder: Path) -> None:
+    """As archives, images and package stores do that can be made again bit by bit."""
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, (1, 1))
+
+
+class TestEdits:
+    def test_a_changed_source_is_a_miss(self, road: Road) -> None:
+        road.source.write_text(road.source.read_text().replace("= ANSWER", "= ANSWER + 1"))
+        assert road.ask() == (BUILT, 43)
+
+    def test_a_changed_header_is_a_miss(self, road: Road) -> None:
+        road.header.write_text(answer(4300))
+        assert road.ask() == (BUILT, 4300)
+
+    def test_a_header_changed_to_the_same_size_under_its_old_date_is_a_miss(self, road: Road) -> None:
+        date = road.header.stat().st_mtime_ns
+        road.header.write_text(answer(43))
+        os.utime(road.header, ns=(date, date))
+        assert road.ask() == (BUILT, 43)
+
+    def test_edits_within_one_process_are_loaded_beside_the_old_module(self, road: Road) -> None:
+        old = load_variant(road.variant())
+        road.header.write_text(answer(43))
+        new = load_variant(road.variant())
+        assert (old.answer(), new.answer()) == (42, 43)
+
+
+class TestNewFiles:
+    def test_a_header_that_newly_comes_before_another_is_a_miss_until_it_goes(self, road: Road) -> None:
+        first, second = road.project / "first", road.project / "second"
+        for folder in (first, second):
+            folder.mkdir()
+        road.header.rename(second / "answer.h")
+        folders = [first, second]
+        assert road.ask(extra_include_paths=folders) == (BUILT, 42)
+        (first / "answer.h").write_text(answer(43))
+        assert road.ask(extra_include_paths=folders) == (BUILT, 43)
+        (first / "answer.h").unlink()
+        assert road.ask(extra_include_paths=folders) == (HIT, 42)
+
+    def test_a_header_beside_the_source_comes_before_one_of_an_include_folder(self, road: Road) -> None:
+        folder = road.project / "include"
+        folder.mkdir()
+        road.header.rename(folder / "answer.h")
+        assert road.ask(extra_include_paths=[folder]) == (BUILT, 42)
+        road.header.write_text(answer(43))
+        assert road.ask(extra_include_paths=[folder]) == (BUILT, 43)
+
+    def test_a_header_that_newly_comes_before_one_of_the_system_is_a_miss(
+        self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CPATH", str(tmp_path / "more"))
+        (tmp_path / "more").mkdir()
+        road.header.write_text(f"#include <stdint.h>\n#ifndef ANSWER\n{answer(42)}#endif\n")
+        assert road.ask() == (BUILT, 42)
+        (tmp_path / "more" / "stdint.h").write_text(f"{answer(43)}#include_next <stdint.h>\n")
+        assert road.ask() == (BUILT, 43)
+
+    def test_a_file_that_has_include_asks_for_is_a_miss_when_it_appears(self, road: Road) -> None:
+        road.header.write_text(f'#if __has_include("tuned.h")\n#include "tuned.h"\n#else\n{answer(42)}#endif\n')
+        assert road.ask() == (BUILT, 42)
+        road.header.with_name("tuned.h").write_text(answer(43))
+        assert road.ask() == (BUILT, 43)
+
+    def test_a_precompiled_header_that_newly_comes_before_a_header_is_a_miss(self, road: Road) -> None:
+        text = road.header.read_text()
+        road.header.write_text(answer(43))
+        flags = Toolchain.for_target(CPU).cxx_flags(road.variant().spec)
+        command = [Toolchain.for_target(CPU).cxx.path, *flags, "-x", "c++-header", road.header]
+        assert road.ask() == (BUILT, 43)
+        subprocess.run([*command, "-o", road.header.parent / "answer.h.gch"], check=True)
+        road.header.write_text(text)
+        assert road.ask()[0] == BUILT
+
+    def test_other_new_files_are_a_hit(self, road: Road) -> None:
+        road.header.with_name("other.h").write_text(answer(43))
+        assert road.ask() == (HIT, 42)
+
+
+class TestLinks:
+    def test_a_project_that_is_reached_through_a_link_is_a_hit(self, road: Road, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(road.project)
+        assert road.ask(tmp_path / "link") == (HIT, 42)
+
+    def test_a_source_that_is_a_link_is_read_where_it_points(self, road: Road, tmp_path: Path) -> None:
+        real = tmp_path / "real.cpp"
+        road.source.rename(real)
+        road.source.symlink_to(real)
+        assert road.ask() == (HIT, 42)  # the header is still the one beside the link
+        real.write_text(real.read_text().replace("= ANSWER", "= ANSWER + 1"))
+        assert road.ask() == (BUILT, 43)
+
+    def test_a_header_whose_link_is_turned_to_another_file_is_a_miss(self, road: Road, tmp_path: Path) -> None:
+        for number in (42, 43):
+            (tmp_path / f"{number}.h").write_text(answer(number))
+            os.utime(tmp_path / f"{number}.h", (1, 1))
+        road.header.unlink()
+        road.header.symlink_to(tmp_path / "42.h")
+        assert road.ask() == (HIT, 42)
+        road.header.unlink()
+        road.header.symlink_to(tmp_path / "43.h")
+        assert road.ask() == (BUILT, 43)
+
+
+class TestOtherInputs:
+    def test_other_flags_are_a_miss_and_the_first_ones_again_a_hit(self, road: Road) -> None:
+        road.source.write_text(road.source.read_text().replace("= ANSWER", "= ANSWER + 0 MORE"))
+        assert road.ask(extra_cflags=["-DMORE=+1"]) == (BUILT, 43)
+        assert road.ask(extra_cflags=["-DMORE=+2"]) == (BUILT, 44)
+        assert road.ask(extra_cflags=["-DMORE=+1"]) == (HIT, 43)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"args": ("fp16_t",)},
+            {"cpp_wrappers": [("answer2", "answer<int>")]},
+            {"extra_cflags": ["-g"]},
+            {"extra_cuda_cflags": ["-lineinfo"]},
+            {"extra_ldflags": ["-lm"]},
+            {"extra_include_paths": ["/opt/include"]},
+        ],
+        ids=lambda change: next(iter(change)),
+    )
+    def test_each_part_of_a_spec_makes_another_key(self, unbuilt: Road, change: dict[str, Any]) -> None:
+        assert unbuilt.key(**change) != unbuilt.key()
+
+    def test_a_changed_static_library_is_a_miss(self, road: Road) -> None:
+        folder = road.project / "lib"
+        make_library(road, folder / "libmore.a", 42)
+        for flags in ([f"-L{folder}", "-lmore"], ["-L", str(folder), "-l:libmore.a"], [str(folder / "libmore.a")]):
+            make_library(road, folder / "libmore.a", 42)
+            assert road.ask(extra_ldflags=flags) == (BUILT, 42)
+            make_library(road, folder / "libmore.a", 43)
+            assert road.ask(extra_ldflags=flags) == (BUILT, 43)
+
+    def test_a_static_library_that_a_variable_leads_to_is_a_miss_when_it_changes(
+        self, road: Road, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = road.project / "lib"
+        make_library(road, folder / "libmore.a", 42)
+        monkeypatch.setenv("LIBRARY_PATH", str(folder))
+        assert road.ask(extra_ldflags=["-lmore"]) == (BUILT, 42)
+        assert road.ask(extra_ldflags=["-lmore"]) == (HIT, 42)
+        make_library(road, folder / "libmore.a", 43)
+        assert road.ask(extra_ldflags=["-lmore"]) == (BUILT, 43)
+
+    def test_a_static_library_behind_a_linker_script_is_a_miss_when_it_changes(self, road: Road) -> None:
+        folder, real = road.project / "lib", road.project / "real" / "more.a"
+        make_library(road, real, 42)
+        folder.mkdir()
+        for script in ("libmore.a", "libmore.so"):
+            make_library(road, real, 42)
+            (folder / script).write_text(f'INPUT("{real}")\n')
+            flags = [f"-L{folder}", f"-l:{script}"]
+            assert road.ask(extra_ldflags=flags) == (BUILT, 42)
+            make_library(road, real, 43)
+            assert road.ask(extra_ldflags=flags) == (BUILT, 43)
+
+    def test_a_static_library_that_newly_comes_before_another_is_a_miss_until_it_goes(self, road: Road) -> None:
+        first, second = road.project / "first", road.project / "second"
+        make_library(road, second / "libmore.a", 42)
+        flags = [f"-L{first}", f"-L{second}", "-lmore"]
+        assert road.ask(extra_ldflags=flags) == (BUILT, 42)
+        make_library(road, first / "libmore.a", 43)
+        assert road.ask(extra_ldflags=flags) == (BUILT, 43)
+        shutil.rmtree(first)
+        assert road.ask(extra_ldflags=flags) == (HIT, 42)
+
+    def test_a_static_library_in_a_folder_with_an_odd_name_is_a_hit_until_it_changes(self, road: Road) -> None:
+        folder = road.project / "my sysroot" / "lib" / "gcc" / "it's $1"
+        make_library(road, folder / "libmore.a", 42)
+        flags = [f"-L{folder}", "-lmore"]
+        assert [road.ask(extra_ldflags=flags) for _ in range(2)] == [(BUILT, 42), (HIT, 42)]
+        make_library(road, folder / "libmore.a", 43)
+        assert [road.ask(extra_ldflags=flags) for _ in range(2)] == [(BUILT, 43), (HIT, 43)]
+
+    def test_an_op_that_is_optimised_when_it_is_linked_is_a_hit(self, road: Road) -> None:
+        flags = {"extra_cflags": ["-flto"], "extra_ldflags": ["-flto"]}
+        assert [road.ask(**flags) for _ in range(2)] == [(BUILT, 42), (HIT, 42)]
+
+    def test_where_the_linker_cannot_tell_its_flags_do(self, road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(libraries, "always_linked", lambda _: [])
+        self.test_a_changed_static_library_is_a_miss(road)
+
+    def test_the_compilers_own_files_are_not_among_what_is_linked(self, road: Road) -> None:
+        make_library(road, road.project / "lib" / "libmore.a", 42)
+        outcome = plan.build(road.variant(extra_ldflags=[f"-L{road.project}/lib", "-lmore", "-lm"]), Store.open())
+        assert outcome.artifact is not None
+        reads = Reads.from_json(json.loads(json.dumps(outcome.artifact.record["reads"])))
+        paths = [header.path for header in reads.headers]
+        assert [path for path in paths if path.endswith((".a", ".o", ".so"))] == ["lib/libmore.a"]
+
+    def test_a_changed_file_of_options_is_a_miss(self, road: Road) -> None:
+        options = road.project / "options.txt"
+        road.source.write_text(road.source.read_text().replace("= ANSWER", "= ANSWER + MORE"))
+        options.write_text("-DMORE=1\n")
+        assert road.ask(extra_cflags=[f"@{options}"]) == (BUILT, 43)
+        options.write_text("-DMORE=2\n")
+        assert road.ask(extra_cflags=[f"@{options}"]) == (BUILT, 44)
+
+    @pytest.mark.parametrize("named_by", ["source", "flag"])
+    def test_a_changed_file_that_inline_assembly_reads_is_a_miss(self, road: Road, named_by: str) -> None:
+        data = road.project / "data.bin"
+        name = f'"\\"{data}\\""' if named_by == "source" else '"\\"" DATA "\\""'
+        road.header.write_text(
+            f'asm(".section .rodata\\ndata: .incbin " {name} "\\n.byte 0\\n.text\\n");\n'
+            'extern "C" __attribute__((visibility("hidden"))) const char data[];\n#define ANSWER data[0]\n'
+        )
+        flags = [f'-DDATA="{data}"'] if named_by == "flag" else []
+        for letter in "AB":
+            data.write_text(letter)
+            assert [road.ask(extra_cflags=flags) for _ in range(2)] == [(BUILT, ord(letter)), (HIT, ord(letter))]
+
+    @pytest.mark.nvcc
+    def test_a_changed_file_of_options_that_a_variable_names_for_nvcc_is_a_miss(
+        self, tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        del cache_dir
+        options, source = tmp_path / "options.txt", tmp_path / "op.cu"
+        source.write_text('extern "C" __global__ void kernel(int* x) { *x = MORE; }\n')
+        monkeypatch.setenv("NVCC_APPEND_FLAGS", f"-optf {options}")
+        variant = Variant(Spec("op", cuda_files=[source]), Target.cuda("9.0a"))
+        states = []
+        for more in ("1", "1", "2"):
+            options.write_text(f"-DMORE={more}\n")
+            states.append(plan.build(variant, Store.open()).state)
+        assert states == [BUILT, HIT, BUILT]
+
+
+class TestEnvironment:
+    @pytest.mark.parametrize(
+        "variable",
+        [
+            *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
+            *("SOURCE_DATE_EPOCH", "CXX"),
+        ],
+    )
+    def test_a_variable_that_the_cpp_compiler_reads_makes_another_key(
+        self, unbuilt: Road, monkeypatch: pytest.MonkeyPatch, variable: str
+    ) -> None:
+        cxx = Toolchain.for_target(CPU).cxx.path
+        before = unbuilt.key()
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, str(cxx) if variable == "CXX" else "/somewhere")
+            assert unbuilt.key() != before
+        assert unbuilt.key() == before
+
+    def test_a_variable_that_no_compiler_reads_is_a_hit(self, road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SOMETHING_ELSE", "1")
+        assert road.ask() == (HIT, 42)
+
+    def test_the_header_that_cpath_leads_to_is_the_one_that_answers(
+        self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        road.header.unlink()
+        for number in (43, 44):
+            (tmp_path / str(number)).mkdir()
+            (tmp_path / str(number) / "answer.h").write_text(answer(number))
+        for number, state in ((43, BUILT), (44, BUILT), (43, HIT)):
+            monkeypatch.setenv("CPATH", str(tmp_path / str(number)))
+            assert road.ask() == (state, number)
+
+    @pytest.mark.nvcc
+    @pytest.mark.parametrize(
+        "variable", ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CXX"]
+    )
+    def test_a_variable_that_nvcc_reads_makes_another_key(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+    ) -> None:
+        first, made = cuda_key(tmp_path)
+        assert made.cuda is not None
+        value = {"CUDA_HOME": str(made.cuda.home), "CXX": str(made.cxx.path)}.get(variable, "-DX")
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, value)
+            other, _ = cuda_key(tmp_path)
+        again, _ = cuda_key(tmp_path)
+        assert first.key1 == again.key1 != other.key1
+
+    @pytest.mark.nvcc
+    def test_a_variable_that_would_change_a_build_and_is_in_no_key_does_not_reach_nvcc(
+        self, tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        del cache_dir
+        for name in ("INCLUDES", "SYSTEM_INCLUDES", "LIBRARIES", "PTXAS_FLAGS", "CUDAFE_FLAGS"):
+            monkeypatch.setenv(name, "--no-such-flag")
+        (tmp_path / "op.cu").write_text("__global__ void op() {}\n")
+        variant = Variant(Spec("op", cuda_files=[tmp_path / "op.cu"]), Target.cuda("9.0a"))
+        assert plan.build(variant, Store.open()).state == BUILT
+
+
+class TestCompilers:
+    def test_another_compiler_is_a_miss_and_the_first_one_again_a_hit(
+        self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        road.source.write_text(f"#ifndef MORE\n#define MORE 0\n#endif\n{road.source.read_text()}")
+        road.source.write_text(road.source.read_text().replace("= ANSWER", "= ANSWER + MORE"))
+        make_compiler(tmp_path / "c++", 1)
+        for cxx, state, number in ((None, BUILT, 42), (tmp_path / "c++", BUILT, 43), (None, HIT, 42)):
+            with monkeypatch.context() as patch:
+                if cxx is not None:
+                    patch.setenv("CXX", str(cxx))
+                assert road.ask() == (state, number)
+
+    def test_a_compiler_that_was_replaced_under_its_name_is_a_miss(
+        self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        road.source.write_text(road.source.read_text().replace("= ANSWER", "= ANSWER + MORE"))
+        monkeypatch.setenv("CXX", str(tmp_path / "c++"))
+        make_compiler(tmp_path / "c++", 1)
+        assert road.ask() == (BUILT, 43)
+        make_compiler(tmp_path / "c++", 2)
+        assert road.ask() == (BUILT, 44)
+
+    def test_another_assembler_on_path_is_a_miss_and_without_it_again_a_hit(
+        self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = shutil.which("as")
+        assert real is not None
+        (tmp_path / "as").write_text(f'#!/bin/sh\nexec {real} "$@"\n')
+        (tmp_path / "as").chmod(0o755)
+        with monkeypatch.context() as patch:
+            patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+            key = Key.of(road.variant(), Toolchain.for_target(CPU))
+            assert Store.open().find(key).reason == f"'{key_cxx(key)}' runs another as"
+            assert road.ask() == (BUILT, 42)
+        assert road.ask() == (HIT, 42)
+
+    def test_an_assembler_that_a_flag_leads_to_is_a_miss_when_it_changes(self, road: Road, tmp_path: Path) -> None:
+        for text in ("", "# another\n"):
+            (tmp_path / "as").write_text(f'#!/bin/sh\n{text}exec {shutil.which("as")} "$@"\n')
+            (tmp_path / "as").chmod(0o755)
+            for flags in ([f"-B{tmp_path}"], ["-B", f"{tmp_path}/"]):
+                assert [road.ask(extra_cflags=flags) for _ in range(2)] == [(BUILT, 42), (HIT, 42)]
+
+    def test_a_script_that_calls_another_compiler_than_before_is_a_miss(
+        self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        road.source.write_text(road.source.read_text().replace("= ANSWER", "= ANSWER + MORE"))
+        script = tmp_path / "c++"
+        script.write_text(f'#!/bin/sh\nexec {tmp_path}/real "$@"\n')
+        script.chmod(0o755)
+        monkeypatch.setenv("CXX", str(script))
+        for number in (1, 2):
+            make_compiler(tmp_path / "real", number)
+            toolchain._discover.cache_clear()  # as a new process would begin
+            assert [road.ask() for _ in range(2)] == [(BUILT, 42 + number), (HIT, 42 + number)]
+
+    def test_a_variable_that_a_script_adds_to_its_command_is_part_of_the_key(
+        self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        road.source.write_text(road.source.read_text().replace("= ANSWER", "= ANSWER + MORE"))
+        make_compiler(tmp_path / "c++", "${HOW_MUCH_MORE:-1}")
+        monkeypatch.setenv("CXX", str(tmp_path / "c++"))
+        assert road.ask() == (BUILT, 43)
+        monkeypatch.setenv("HOW_MUCH_MORE", "2")
+        assert road.ask() == (BUILT, 44)
+        monkeypatch.delenv("HOW_MUCH_MORE")
+        assert road.ask() == (HIT, 43)
+
+    @pytest.mark.nvcc
+    def test_another_architecture_makes_another_key(self, tmp_path: Path) -> None:
+        keys = {cuda_key(tmp_path, arch)[0].key1 for arch in ("8.0", "9.0", "9.0a")}
+        assert len(keys) == 3
+
+    @pytest.mark.nvcc
+    @pytest.mark.parametrize("field", ["path", "size", "mtime_ns", "version_text"])
+    def test_another_host_compiler_for_nvcc_makes_another_key(self, tmp_path: Path, field: str) -> None:
+        first, made = cuda_key(tmp_path)
+        other: Any = {"path": Path("/other/c++"), "size": 1, "mtime_ns": 1, "version_text": "another"}[field]
+        replaced = replace(made, cxx=replace(made.cxx, **{field: other}))
+        assert Key.of(first.variant, replaced).key1 != first.key1
+
+
+def key_cxx(key: Key) -> object:
+    """The path of the C++ compiler in a key."""
+    identity: Any = key.inputs["toolchain"]
+    return identity["cxx"]["path"]
+
+
+def make_compiler(path: Path, more: int | str) -> None:
+    """A C++ compiler of our own, which defines a macro."""
+    real = shutil.which("g++") or shutil.which("clang++")
+    path.unlink(missing_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {real} -DMORE={more} "$@"\n')
+    path.chmod(0o755)
+
+
+def cuda_key(folder: Path, arch: str = "9.0a") -> tuple[Key, Toolchain]:
+    (folder / "op.cuh").write_text("\n")
+    made = Toolchain.for_target(Target.cuda(arch))
+    return Key.of(Variant(Spec("op", cuda_files=[folder / "op.cuh"]), made.target), made), made
+
+
+class TestDuringTheBuild:
+    @pytest.fixture
+    def during(self, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+        """What to do at the end of each compile that is to come."""
+        actions: list[Callable[[], object]] = []
+        real = compile_module.compile_variant
+
+        def compile_variant(*args: Any, **kwargs: Any) -> Any:
+            built = real(*args, **kwargs)
+            if actions:
+                actions.pop(0)()
+            return built
+
+        monkeypatch.setattr(plan, "compile_variant", compile_variant)
+        return actions
+
+    def test_a_header_that_is_edited_is_compiled_again(self, unbuilt: Road, during: list[Callable[[], object]]) -> None:
+        during.append(lambda: unbuilt.header.write_text(answer(43)))
+        assert unbuilt.ask() == (BUILT, 43)
+        assert during == []
+        assert len(list(Store.open().entries())) == 1
+
+    def test_a_source_that_is_edited_is_compiled_again_under_its_new_key(
+        self, unbuilt: Road, during: list[Callable[[], object]]
+    ) -> None:
+        during.append(lambda: unbuilt.source.write_text(unbuilt.source.read_text() + "\n"))
+        assert unbuilt.ask() == (BUILT, 42)
+        assert len(list(Store.open().entries())) == 1
+        assert unbuilt.ask() == (HIT, 42)
+
+    def test_a_header_that_is_edited_and_reverted_is_compiled_again(
+        self, unbuilt: Road, during: list[Callable[[], object]]
+    ) -> None:
+        started: list[Started] = []
+
+        def there_and_back() -> None:
+            text = unbuilt.header.read_text()
+            unbuilt.header.write_text(answer(43))
+            unbuilt.header.write_text(text)
+
+        during.append(there_and_back)
+        plan.build(unbuilt.variant(), Store.open(), on_start=started.append)
+        assert len(started) == 2
+        assert unbuilt.ask() == (HIT, 42)
+
+    def test_a_folder_that_is_exchanged_as_in_a_deployment_is_compiled_again(
+        self, unbuilt: Road, during: list[Callable[[], object]]
+    ) -> None:
+        newer = shutil.copytree(unbuilt.project / "csrc", unbuilt.project / "newer", copy_function=shutil.copy2)
+        (newer / "answer.h").write_text(answer(43))
+
+        def exchange() -> None:
+            (unbuilt.project / "csrc").rename(unbuilt.project / "older")
+            newer.rename(unbuilt.project / "csrc")
+
+        during.append(exchange)
+        assert unbuilt.ask() == (BUILT, 43)
+
+    def test_a_compiler_that_is_exchanged_is_asked_again(
+        self, unbuilt: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, during: list[Callable[[], object]]
+    ) -> None:
+        unbuilt.source.write_text(unbuilt.source.read_text().replace("= ANSWER", "= ANSWER + MORE"))
+        monkeypatch.setenv("CXX", str(tmp_path / "c++"))
+        make_compiler(tmp_path / "c++", 1)
+        during.append(lambda: make_compiler(tmp_path / "c++", 2))
+        assert unbuilt.ask() == (BUILT, 44)
+        assert len(list(Store.open().entries())) == 1
+
+    def test_a_header_that_is_edited_each_time_is_an_error_and_nothing_is_kept(
+        self, unbuilt: Road, during: list[Callable[[], object]]
+    ) -> None:
+        during += [lambda n=n: unbuilt.header.write_text(answer(n)) for n in (1, 2)]  # type: ignore[misc]
+        with pytest.raises(KjitError, match=r"answer.h' changed during the compile, twice"):
+            unbuilt.ask()
+        assert list(Store.open().entries()) == []

@@ -1,0 +1,101 @@
+"""kjit.engine.key.include_names: which names in sources may mean a file that is not there yet."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kjit.engine.key.include_names import Names, names_in
+from kjit.engine.key.macros import Definitions, definitions_in
+
+# Each legal way to ask for `late.h`, and whether the name can be told from the text.
+FORMS = {
+    "plain": ('#if __has_include("late.h")', True),
+    "angled": ("#if __has_include(<late.h>)", True),
+    "next": ("#if defined(__has_include_next) && __has_include_next(<late.h>)", True),
+    "on the next line": ('#if __has_include \\\n  ("late.h")', True),
+    "with a comment inside": ('#if __has_include/* one */(/* two */"late.h")', True),
+    "with a digraph": ('%:if __has_include("late.h")', True),
+    "behind an alias": ('#define ASK __has_include\n#if ASK("late.h")', True),
+    "behind a macro with a parameter": ('#define ASK(x) __has_include(x)\n#if ASK("late.h")', True),
+    "behind two": ("#define ASK(x) __has_include(x)\n#define ASK2(x) ASK(x)\n#if ASK2(<late.h>)", True),
+    "in a macro": ('#define IS_LATE __has_include("late.h")\n#if IS_LATE', None),
+    "a name from a macro": ('#define NAME "late.h"\n#if __has_include(NAME)', False),
+    "an angled name from a macro": ("#define NAME <late.h>\n#if __has_include(NAME)", False),
+    "stringised": ("#define TEXT(x) #x\n#define TEXT2(x) TEXT(x)\n#if __has_include(TEXT2(late.h))", False),
+    "angled by a macro": ("#define IN(x) <x.h>\n#if __has_include(IN(late))", False),
+    "stringised behind an alias": ("#define ASK(x) __has_include(#x)\n#if ASK(late.h)", False),
+    "angled behind an alias": ("#define ASK(x) __has_include(<x.h>)\n#if ASK(late)", False),
+    "part of a name from a macro": ("#define ASK(x) __has_include(x)\n#define A late\n#if ASK(<A.h>)", False),
+    "pasted where it is asked": ('#define PASTE(a, b) a##b\n  # if PASTE(__has_, include)("late.h")', False),
+    "pasted": ('#define PASTE(a, b) a##b\n#define ASK PASTE(__has_, include)\n#if ASK("late.h")', False),
+}
+
+
+def names(text: str, *flags: str, others: str = "") -> Names:
+    defined = definitions_in(flags)
+    definitions = Definitions([text.encode(), others.encode(), defined])
+    return names_in({"/project/a.h": text.encode()}, {"/usr/include/b.h": others.encode()}, defined, definitions)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_name_is_found_or_known_not_to_be(form: str) -> None:
+    text, is_known = FORMS[form]
+    found = names(text)
+    if is_known is not None:
+        assert found.is_known == is_known
+    assert "late.h" in found.asked or not found.is_known
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_preprocessor_takes_each_of_these_forms(form: str, tmp_path: Path) -> None:
+    text, _ = FORMS[form]
+    (tmp_path / "unit.cpp").write_text(f"{text}\nFOUND\n#endif\n")
+    command = ["g++", "-std=c++20", "-E", "-P", "-I", tmp_path / "one", "-I", tmp_path, tmp_path / "unit.cpp"]
+    for is_there in (False, True):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert ("FOUND" in done.stdout) == is_there
+        (tmp_path / "one").mkdir(exist_ok=True)
+        for folder in ("one", "."):
+            (tmp_path / folder / "late.h").touch()
+
+
+@pytest.mark.parametrize("flag", ["-DASK=__has_include", "-DASK(x)=__has_include(x)"])
+def test_a_macro_of_a_flag_counts(flag: str) -> None:
+    found = names('#if ASK("late.h")', flag)
+    assert (found.asked, found.is_known) == (("late.h",), True)
+
+
+def test_a_macro_of_somebody_else_s_header_counts_and_what_that_asks_for_itself() -> None:
+    header = "#define THEIR_HAS_INCLUDE(x) __has_include(x)\n#if THEIR_HAS_INCLUDE(<tbb/tbb.h>)\n"
+    assert names("#if THEIR_HAS_INCLUDE(<late.h>)", others=header).asked == ("late.h",)
+    assert names("#if THEIR_HAS_INCLUDE(<late.h>)", others=header).by_others == ("tbb/tbb.h",)
+    assert not names("#if THEIR_HAS_INCLUDE(NAME)", others=header).is_known
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#ifdef __has_include\n#endif",
+        "#if defined(__has_include) && defined __has_include_next",
+        "// __has_include(NAME)\n/* __has_include(NAME) */",
+        "#define ASK(x) __has_include(x)",
+        "#include <vector>",
+        "#define PASTE(a, b) a##b\nint hash(int __h) { return PASTE(__, h); }",
+    ],
+)
+def test_what_asks_for_nothing_is_known(text: str) -> None:
+    assert (names(text).asked, names(text).is_known) == ((), True)
+
+
+def test_a_comment_in_a_text_is_none() -> None:
+    assert names('const char* url = "http://x";\n#if __has_include("late.h")').asked == ("late.h",)
+    assert names('auto raw = R"(/*)";\n#if __has_include("late.h")').asked == ("late.h",)
+
+
+def test_names_that_climb_are_told_with_the_folder_that_they_climb_from() -> None:
+    found = names('#include "../inc/a.h"\n#if __has_include(<x/../../late.h>)\n#include "plain.h"')
+    assert found.climbing == (("/project", "x/../../late.h"), ("/project", "../inc/a.h"))
+    assert found.included == (("/project", "../inc/a.h"), ("/project", "plain.h"))

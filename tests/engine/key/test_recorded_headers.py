@@ -1,0 +1,627 @@
+"""kjit.engine.key.headers: which changes to what a compile read are noticed, and which do not matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kjit.engine.key import headers, observation, system_headers
+from kjit.engine.key.headers import Reads
+from kjit.engine.key.key import FileState, Key
+from kjit.engine.key.observation import Observation, Start, now_ns
+from kjit.engine.toolchain.toolchain import Toolchain, tvm_ffi_include
+from kjit.runtime import recall
+from kjit.spec import Spec, Target, Variant
+
+SYSTEM = "/usr/include/c++/12/vector"
+
+
+def next_tick() -> None:
+    """Wait until a file that is written now is younger than all that were: the kernel's own dates cannot be set."""
+    Start.now()
+
+
+class Project:
+    """A source in `csrc/`, two headers, and an include folder that is searched before them all."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.extra_cflags: list[str] = []
+        for folder in ("csrc", "include", "first"):
+            (root / folder).mkdir(parents=True)
+        (root / "pyproject.toml").touch()
+        self.source = self.write("csrc/op.cpp", "source")
+        self.near = self.write("csrc/near.h", "near")
+        self.shared = self.write("include/shared.h", "shared")
+        next_tick()
+
+    def write(self, path: str, text: str) -> Path:
+        (self.root / path).write_text(text)
+        return self.root / path
+
+    @property
+    def key(self) -> Key:
+        folders = [self.root / "first", self.root / "include"]
+        spec = Spec("op", cpp_files=[self.source], extra_cflags=self.extra_cflags, extra_include_paths=folders)
+        return Key.of(Variant(spec, Target.cpu()), Toolchain.for_target(Target.cpu()))
+
+    def observe(self, *more: str) -> Observation:
+        files = [*map(str, (self.source, self.near, self.shared)), SYSTEM, *more]
+        return Observation.of(files, self.key, Toolchain.for_target(Target.cpu()))
+
+    def recorded(self, *more: str) -> Reads:
+        reads = Reads.from_json(json.loads(json.dumps(self.observe(*more).reads.to_json())))
+        next_tick()
+        return reads
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project whose files count as old: a date that only the kernel sets cannot be set back by a test."""
+    monkeypatch.setattr(recall, "_SETTLING_NS", 0)
+    return Project(tmp_path / "project")
+
+
+def test_nothing_changed_is_a_hit_that_leaves_the_record_alone(project: Project) -> None:
+    reads = project.recorded()
+    assert reads.compare(project.key.anchors) is reads
+
+
+def test_touching_a_header_without_changing_it_is_a_hit_that_renews_the_record(project: Project) -> None:
+    reads = project.recorded()
+    os.utime(project.near)
+    next_tick()
+    renewed = reads.compare(project.key.anchors)
+    assert isinstance(renewed, Reads)
+    assert renewed is not reads
+    assert renewed.compare(project.key.anchors) is renewed
+    assert renewed.key2 == reads.key2
+
+
+def test_a_changed_header_is_a_miss_that_names_it(project: Project) -> None:
+    reads = project.recorded()
+    project.near.write_text("nearer")
+    assert reads.compare(project.key.anchors) == "csrc/near.h changed"
+
+
+def test_a_header_changed_to_the_same_size_is_a_miss(project: Project) -> None:
+    reads = project.recorded()
+    project.near.write_text("NEAR")
+    assert reads.compare(project.key.anchors) == "csrc/near.h changed"
+
+
+def test_a_header_changed_to_the_same_size_under_its_old_date_is_a_miss(project: Project) -> None:
+    date = project.near.stat().st_mtime_ns
+    reads = project.recorded()
+    project.near.write_text("NEAR")
+    os.utime(project.near, ns=(date, date))
+    assert reads.compare(project.key.anchors) == "csrc/near.h changed"
+
+
+def test_a_header_exchanged_for_one_of_the_same_size_and_date_is_a_miss(project: Project) -> None:
+    other = project.write("csrc/other.h", "NEAR")
+    date = project.near.stat().st_mtime_ns
+    os.utime(other, ns=(date, date))
+    reads = project.recorded()
+    other.replace(project.near)
+    assert reads.compare(project.key.anchors) == "csrc/near.h changed"
+
+
+def undated(reads: Reads) -> bool:
+    return all(header.ctime_ns == 0 for header in reads.headers)
+
+
+def test_a_header_that_was_written_a_moment_ago_is_compared_by_content(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not undated(project.recorded())
+    monkeypatch.undo()
+    reads = project.recorded()
+    assert undated(reads)
+    assert reads.compare(project.key.anchors) is reads
+
+
+def test_a_header_from_the_future_is_compared_by_content(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_back = time.time_ns() - 10**12
+    monkeypatch.setattr(time, "time_ns", lambda: set_back)
+    reads = project.recorded()
+    assert undated(reads)
+    project.near.write_text("NEAR")
+    assert reads.compare(project.key.anchors) == "csrc/near.h changed"
+
+
+def test_a_date_that_the_maker_of_a_disk_image_wrote_is_not_trusted() -> None:
+    assert headers.telling(1_700_000_000_123_456_789) == 1_700_000_000_123_456_789
+    assert headers.telling(1_700_000_000_000_000_000) == 0
+
+
+def test_a_reverted_edit_is_a_hit(project: Project) -> None:
+    reads = project.recorded()
+    project.near.write_text("other")
+    project.near.write_text("near")
+    assert isinstance(reads.compare(project.key.anchors), Reads)
+
+
+def test_a_removed_header_is_a_miss(project: Project) -> None:
+    reads = project.recorded()
+    project.near.unlink()
+    assert reads.compare(project.key.anchors) == "csrc/near.h is gone"
+
+
+def test_a_moved_checkout_is_a_hit(project: Project, tmp_path: Path) -> None:
+    reads = project.recorded()
+    shutil.copytree(project.root, tmp_path / "moved")
+    shutil.rmtree(project.root)
+    moved = Project.__new__(Project)
+    moved.root, moved.source, moved.extra_cflags = tmp_path / "moved", tmp_path / "moved" / "csrc" / "op.cpp", []
+    assert isinstance(reads.compare(moved.key.anchors), Reads)
+
+
+def test_the_direct_source_is_not_among_the_headers(project: Project) -> None:
+    assert [header.path for header in project.recorded().headers] == ["csrc/near.h", "include/shared.h"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/usr/include/c++/12/vector",
+        "/usr/include/stdio.h",
+        "/usr/include/x86_64-linux-gnu/bits/types.h",
+        "/usr/lib/gcc/x86_64-linux-gnu/12/include/stddef.h",
+        "/opt/conda/x86_64-conda-linux-gnu/sysroot/usr/include/stdio.h",
+        "/opt/conda/lib/gcc/x86_64-conda-linux-gnu/13.3.0/include/c++/vector",
+        str(tvm_ffi_include() / "tvm" / "ffi" / "c_api.h"),
+    ],
+)
+def test_headers_that_come_with_the_compilers_are_not_compared(project: Project, path: str) -> None:
+    assert path not in {header.path for header in project.observe(path).reads.headers}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/usr/include/hwy/highway.h",
+        "/usr/include/zlib.h",
+        "/usr/include/error/codes.h",
+        "/usr/include/x86_64-linux-gnu/openssl/conf.h",
+        "/usr/include/x86_64-linux-gnu/gmp.h",
+        "/usr/lib/llvm-16/include/llvm/Pass.h",
+        "/opt/conda/include/zlib.h",
+    ],
+)
+def test_headers_of_other_packages_are_compared(project: Project, path: str) -> None:
+    assert path in {header.path for header in project.observe(path).reads.headers}
+
+
+@pytest.mark.parametrize(
+    "folder", ["sysroot", "lib/clang", "lib/gcc", "include/c++", "x.sdk", "usr/include", "lib/llvm-16/lib/clang"]
+)
+def test_a_project_in_a_folder_that_is_called_like_one_of_a_compiler_has_its_headers_compared(
+    project: Project, tmp_path: Path, folder: str
+) -> None:
+    del project  # a date that is young counts as old
+    inner = Project(tmp_path / folder / "project")
+    assert [header.path for header in inner.recorded().headers] == ["csrc/near.h", "include/shared.h"]
+
+
+def test_a_folder_that_a_variable_names_is_compared_whatever_it_is_called(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "sysroot" / "include"
+    monkeypatch.setenv("CPATH", str(folder))
+    path = str(folder / "more.h")
+    assert path in {header.path for header in project.observe(path).reads.headers}
+
+
+def test_what_flags_and_the_linker_bring_in_is_compared_wherever_it_is(project: Project, tmp_path: Path) -> None:
+    library = tmp_path / "sysroot" / "lib" / "libmore.a"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    toolchain = Toolchain.for_target(Target.cpu())
+    reads = Observation.of([], project.key, toolchain, others=[str(library)]).reads
+    assert [header.path for header in reads.headers] == [str(library)]
+
+
+def test_a_compiler_behind_a_link_keeps_its_headers(project: Project, tmp_path: Path) -> None:
+    real, link = tmp_path / "gcc-13" / "bin" / "g++", project.root / "tools" / "bin" / "c++"
+    for path in (real, link):
+        path.parent.mkdir(parents=True)
+    real.touch()
+    link.symlink_to(real)
+    toolchain = Toolchain.for_target(Target.cpu())
+    linked = replace(toolchain, cxx=replace(toolchain.cxx, path=link))
+    spec = Spec("op", cpp_files=[project.source], extra_include_paths=[tmp_path])
+    key = Key.of(Variant(spec, Target.cpu()), toolchain)
+    its_own = f"{real.parent.parent}/lib/gcc/x86_64-linux-gnu/13/include/stddef.h"
+    reads = Observation.of([its_own, str(tmp_path / "mine.h")], key, linked).reads
+    assert [Path(header.path).name for header in reads.headers] == ["mine.h"]
+
+
+def test_a_variable_that_names_usr_include_does_not_make_the_c_library_s_headers_others(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CPATH", "/usr/include:/usr/local/include")
+    reads = project.observe("/usr/include/stdio.h", "/usr/local/include/c++/13/vector", "/usr/include/zlib.h").reads
+    assert [header.path for header in reads.headers if header.anchor == ""] == ["/usr/include/zlib.h"]
+
+
+def test_a_compiler_in_a_folder_of_the_project_keeps_its_headers(project: Project) -> None:
+    home = project.root / ".pixi" / "env"
+    toolchain = Toolchain.for_target(Target.cpu())
+    inside = replace(toolchain, cxx=replace(toolchain.cxx, path=home / "bin" / "g++"))
+    its_own = [f"{home}/lib/gcc/x86_64-conda-linux-gnu/13/include/stddef.h", f"{home}/x86_64/sysroot/usr/include/a.h"]
+    reads = Observation.of([*its_own, f"{home}/include/zlib.h"], project.key, inside).reads
+    assert [header.path for header in reads.headers] == [".pixi/env/include/zlib.h"]
+
+
+def test_cuda_s_headers_in_the_project_s_environment_are_not_compared(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project.root / ".venv" / "nvidia" / "include"
+    monkeypatch.setattr(system_headers, "_cuda_folders", lambda _: [str(folder)])
+    assert [h.path for h in project.observe(f"{folder}/cuda_fp16.h").reads.headers] == [
+        "csrc/near.h",
+        "include/shared.h",
+    ]
+
+
+def test_an_include_folder_of_the_spec_is_compared_wherever_it_is(project: Project) -> None:
+    spec = Spec("op", cpp_files=[project.source], extra_include_paths=["/usr/include"])
+    key = Key.of(Variant(spec, Target.cpu()), Toolchain.for_target(Target.cpu()))
+    reads = Observation.of(["/usr/include/stdio.h"], key, Toolchain.for_target(Target.cpu())).reads
+    assert [header.path for header in reads.headers] == ["stdio.h"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/usr/include/c++/12/bits/move.h", "/bits/move.h"),
+        ("/usr/include/x86_64-linux-gnu/c++/12/bits/c++config.h", "/bits/c++config.h"),
+        ("/usr/include/x86_64-linux-gnu/sys/types.h", "/sys/types.h"),
+        ("/usr/include/stdio.h", "/stdio.h"),
+        ("/usr/lib/gcc/x86_64-linux-gnu/12/include/stddef.h", "/stddef.h"),
+        ("/usr/lib/llvm-16/lib/clang/16/include/stddef.h", "/stddef.h"),
+        (str(tvm_ffi_include() / "tvm" / "ffi" / "c_api.h"), "/tvm/ffi/c_api.h"),
+    ],
+)
+def test_a_system_header_is_remembered_by_the_name_that_includes_it(project: Project, path: str, name: str) -> None:
+    assert f"//{name}//" in f"//{project.observe(path).reads.system}//"
+
+
+class TestNewFiles:
+    def test_a_header_that_newly_comes_before_another_is_a_miss(self, project: Project) -> None:
+        reads = project.recorded()
+        project.write("first/shared.h", "mine")
+        difference = reads.compare(project.key.anchors)
+        assert difference == "first/shared.h is new and may come before a header of that name"
+
+    def test_a_header_beside_the_source_comes_before_a_system_header(self, project: Project) -> None:
+        reads = project.recorded()
+        project.write("csrc/vector", "mine")
+        assert reads.compare(project.key.anchors) == "csrc/vector is new and may come before a header of that name"
+
+    def test_a_header_in_a_new_folder_is_noticed(self, project: Project) -> None:
+        reads = project.recorded("/usr/include/c++/12/bits/move.h")
+        (project.root / "first" / "bits").mkdir()
+        project.write("first/bits/move.h", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith("first/bits/move.h is new")
+
+    def test_a_header_in_a_known_folder_is_noticed(self, project: Project) -> None:
+        (project.root / "first" / "bits").mkdir()
+        next_tick()
+        reads = project.recorded("/usr/include/c++/12/bits/move.h")
+        project.write("first/bits/move.h", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith("first/bits/move.h is new")
+
+    def test_a_folder_of_the_spec_that_appears_later_is_noticed(self, project: Project) -> None:
+        (project.root / "first").rmdir()
+        next_tick()
+        reads = project.recorded()
+        assert reads.compare(project.key.anchors) is reads
+        (project.root / "first").mkdir()
+        project.write("first/shared.h", "mine")
+        assert isinstance(reads.compare(project.key.anchors), str)
+
+    @pytest.mark.parametrize("flag", ["-I", "-isystem", "-iquote", "-idirafter"])
+    @pytest.mark.parametrize("joined", [True, False])
+    def test_a_folder_among_the_extra_flags_is_watched(self, project: Project, flag: str, joined: bool) -> None:
+        more = project.root / "more"
+        more.mkdir()
+        project.extra_cflags = [f"{flag}{more}"] if joined else [flag, str(more)]
+        next_tick()
+        reads = project.recorded()
+        project.write("more/vector", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith("more/vector is new")
+
+    @pytest.mark.parametrize("variable", ["CPATH", "CPLUS_INCLUDE_PATH"])
+    def test_a_folder_that_the_environment_adds_is_watched(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch, variable: str
+    ) -> None:
+        (project.root / "more").mkdir()
+        monkeypatch.setenv(variable, f"/nowhere:{project.root / 'more'}:")
+        next_tick()
+        reads = project.recorded()
+        project.write("more/vector", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith("more/vector is new")
+
+    def test_the_folder_of_locally_installed_headers_is_watched(self, project: Project) -> None:
+        assert ("", "/usr/local/include") in project.recorded().roots
+
+    @pytest.mark.parametrize(
+        "asks", ['#if __has_include("tuned.h")', "#if defined(X) && __has_include ( <sub/tuned.h> )"]
+    )
+    def test_a_file_that_was_asked_for_and_appears_later_is_a_miss(self, project: Project, asks: str) -> None:
+        project.near.write_text(asks)
+        (project.root / "first" / "sub").mkdir()
+        next_tick()
+        reads = project.recorded()
+        name = "sub/tuned.h" if "sub" in asks else "tuned.h"
+        project.write(f"first/{name}", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith(f"first/{name} is new")
+
+    @pytest.mark.parametrize("name", ["tuned.h", "sub/tuned.h"])
+    @pytest.mark.parametrize(
+        "asks",
+        [
+            '#define TUNED "{}"\n#if __has_include(TUNED)',
+            "#define TUNED <{}>\n#if __has_include( TUNED )",
+            '#if __has_include \\\n("{}")',
+            "#if __has_include(\\\r\n<{}>)",
+            '#define HAS(x) __has_include(x)\n#if HAS("{}")',
+            "#define HAS(x) defined(X) && __has_include(x)\n#define TUNED <{}>\n#if HAS( TUNED )",
+            "#if _CCCL_HAS_INCLUDE(<{}>)",
+        ],
+    )
+    def test_a_name_from_a_macro_or_on_the_next_line_counts(self, project: Project, asks: str, name: str) -> None:
+        project.shared.write_text("#define _CCCL_HAS_INCLUDE(_X) __has_include(_X)\n")
+        project.near.write_text(asks.replace("{}", name))
+        (project.root / "first" / "sub").mkdir()
+        next_tick()
+        reads = project.recorded()
+        project.write(f"first/{name}", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith(f"first/{name} is new")
+
+    @pytest.mark.parametrize("path", ["csrc/late.h", "first/deep/er/late.h", "include/whatever"])
+    def test_where_a_name_cannot_be_told_any_new_file_is_a_miss(self, project: Project, path: str) -> None:
+        project.near.write_text("#define TEXT(x) #x\n#if __has_include(TEXT(late.h))")
+        next_tick()
+        reads = project.recorded()
+        assert reads.compare(project.key.anchors) is reads
+        (project.root / path).parent.mkdir(parents=True, exist_ok=True)
+        project.write(path, "mine")
+        assert reads.compare(project.key.anchors) == f"{path} is new and may be one that was asked for"
+
+    def test_where_a_name_cannot_be_told_a_package_that_is_installed_is_a_miss(
+        self, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        installed = tmp_path / "usr" / "include"
+        installed.mkdir(parents=True)
+        for module in (headers, observation):
+            monkeypatch.setattr(module, "PACKAGES_INCLUDE", (str(installed),))
+        project.near.write_text("#define TEXT(x) #x\n#if __has_include(TEXT(numa/numa.h))")
+        next_tick()
+        reads = project.recorded()
+        (installed / "numa").mkdir()
+        assert reads.compare(project.key.anchors) == f"{installed}/numa is new and may be one that was asked for"
+
+    def test_where_a_name_cannot_be_told_the_folders_of_packages_that_are_there_are_asked_for_it(
+        self, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        installed = tmp_path / "usr" / "include"
+        (installed / "numa").mkdir(parents=True)
+        for module in (headers, observation):
+            monkeypatch.setattr(module, "PACKAGES_INCLUDE", (str(installed),))
+        project.near.write_text(
+            '#define A "numa/numa.h"\n#define B "cub/cub.cuh"\n#if __has_include(A) || __has_include(B)'
+        )
+        next_tick()
+        reads = project.recorded()
+        assert [sought.path for sought in reads.sought] == [f"{installed}/numa/numa.h"]
+        (installed / "numa" / "numa.h").touch()
+        assert reads.compare(project.key.anchors) == f"{installed}/numa/numa.h is new, and was looked for"
+
+    def test_a_folder_that_is_a_link_to_one_around_it_is_visited_once(self, project: Project) -> None:
+        project.near.write_text("#if __has_include(NAME)")
+        (project.root / "csrc" / "again").symlink_to(project.root / "csrc")
+        next_tick()
+        assert project.recorded().every_file
+
+    def test_a_macro_that_only_passes_a_name_on_asks_for_no_other(self, project: Project) -> None:
+        project.near.write_text('#define HAS(x) __has_include(x)\n#define OTHER "other.h"\n#if HAS("tuned.h")')
+        next_tick()
+        reads = project.recorded()
+        project.write("first/other.h", "mine")
+        assert isinstance(reads.compare(project.key.anchors), Reads)
+
+    def test_a_name_that_a_flag_defines_counts(self, project: Project) -> None:
+        project.near.write_text("#if __has_include(TUNED)")
+        project.extra_cflags = ['-DTUNED="tuned.h"']
+        next_tick()
+        reads = project.recorded()
+        project.write("first/tuned.h", "mine")
+        assert str(reads.compare(project.key.anchors)).startswith("first/tuned.h is new")
+
+    @pytest.mark.parametrize("folder", ["csrc", "first", "include"])
+    @pytest.mark.parametrize("text", ['#if __has_include("../more/tuned.h")', '#include "../more/tuned.h"'])
+    def test_a_file_behind_a_climbing_name_is_looked_for_from_each_folder(
+        self, project: Project, text: str, folder: str
+    ) -> None:
+        below = project.root / folder / "below"
+        below.mkdir()
+        project.near.write_text(text)
+        project.extra_cflags = [f"-I{below}"]
+        next_tick()
+        reads = project.recorded()
+        (project.root / folder / "more").mkdir()
+        project.write(f"{folder}/more/tuned.h", "mine")
+        assert reads.compare(project.key.anchors) == f"{folder}/more/tuned.h is new, and was looked for"
+
+    def test_a_file_that_was_asked_for_and_is_installed_later_is_a_miss(
+        self, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        installed = tmp_path / "usr" / "include"
+        monkeypatch.setattr(observation, "PACKAGES_INCLUDE", (str(installed),))
+        project.near.write_text("#if __has_include(<numa.h>)")
+        next_tick()
+        reads = project.recorded()
+        assert reads.compare(project.key.anchors) is reads
+        installed.mkdir(parents=True)
+        (installed / "numa.h").touch()
+        assert reads.compare(project.key.anchors) == f"{installed}/numa.h is new, and was looked for"
+
+    def test_a_library_that_appears_where_a_linker_looks_is_a_miss_and_so_is_one_that_goes(
+        self, project: Project
+    ) -> None:
+        there, missing = project.write("csrc/libb.a", "b"), project.root / "csrc" / "liba.a"
+        next_tick()
+        files = [str(project.source), str(project.near)]
+        sought = [str(missing), str(there)]
+        observed = Observation.of(files, project.key, Toolchain.for_target(Target.cpu()), sought=sought)
+        reads = Reads.from_json(json.loads(json.dumps(observed.reads.to_json())))
+        assert reads.compare(project.key.anchors) is reads
+        missing.touch()
+        assert reads.compare(project.key.anchors) == "csrc/liba.a is new, and was looked for"
+        missing.unlink()
+        there.unlink()
+        assert reads.compare(project.key.anchors) == "csrc/libb.a is gone, and was looked for"
+
+    def test_other_new_files_do_not_matter(self, project: Project) -> None:
+        reads = project.recorded()
+        project.write("csrc/another_op.cpp", "other")
+        project.write("first/other.h", "other")
+        (project.root / "first" / "deep").mkdir()
+        assert isinstance(reads.compare(project.key.anchors), Reads)
+
+    def test_a_file_of_that_name_that_was_there_already_does_not_matter(self, project: Project) -> None:
+        project.write("csrc/vector", "unused")
+        next_tick()
+        reads = project.recorded()
+        project.write("csrc/another.h", "other")
+        assert isinstance(reads.compare(project.key.anchors), Reads)
+
+
+def test_what_is_written_of_it_can_be_read_without_being_a_file_first(project: Project) -> None:
+    reads = project.recorded()
+    assert Reads.from_json(reads.to_json()) == reads
+
+
+class TestChangesDuringTheCompile:
+    def test_files_that_are_older_than_the_compile_have_not_changed(self, project: Project) -> None:
+        next_tick()
+        assert project.observe().changed_since(now_ns(), {}) == []
+
+    def test_a_header_that_is_written_meanwhile_has_changed(self, project: Project) -> None:
+        next_tick()
+        start = now_ns()
+        project.near.write_text("NEAR")
+        os.utime(project.near, (0, 0))  # as a tool does that keeps dates
+        assert project.observe().changed_since(start, {}) == [str(project.near)]
+
+    def test_a_source_that_is_written_meanwhile_has_changed(self, project: Project) -> None:
+        next_tick()
+        before = {state.path: state for state in project.key.sources}
+        project.source.write_text("SOURCE")
+        assert project.observe().changed_since(now_ns(), before) == [str(project.source)]
+
+    def test_a_header_that_is_removed_meanwhile_has_changed(self, project: Project) -> None:
+        gone = str(project.root / "csrc" / "gone.h")
+        next_tick()
+        first = project.observe(gone)
+        assert first.changed_since(now_ns(), {}) == [gone]
+        assert project.observe(gone).changed_since(now_ns(), first.states) == [gone]
+
+    def test_a_file_that_appears_meanwhile_under_the_name_of_a_header_has_changed(self, project: Project) -> None:
+        next_tick()
+        start = now_ns()
+        appeared = project.write("first/shared.h", "mine")
+        assert project.observe().changed_since(start, {}) == [str(appeared)]
+
+    def test_a_folder_that_is_exchanged_for_another_meanwhile_has_changed(self, project: Project) -> None:
+        shutil.copytree(project.root / "include", project.root / "newer")
+        next_tick()
+        start = now_ns()
+        (project.root / "include").rename(project.root / "older")
+        (project.root / "newer").rename(project.root / "include")
+        assert project.observe().changed_since(start, {}) == [str(project.shared)]
+
+    def test_a_link_that_is_turned_to_another_folder_meanwhile_has_changed(self, project: Project) -> None:
+        (project.root / "include").rename(project.root / "v1")
+        shutil.copytree(project.root / "v1", project.root / "v2")
+        (project.root / "include").symlink_to("v1")
+        (project.root / "next").symlink_to("v2")
+        next_tick()
+        start = now_ns()
+        (project.root / "next").replace(project.root / "include")
+        assert str(project.shared) in project.observe().changed_since(start, {})
+
+    def test_other_files_that_appear_beside_a_header_have_not_changed_it(self, project: Project) -> None:
+        next_tick()
+        start = now_ns()
+        project.write("include/notes.txt", "other")
+        assert project.observe().changed_since(start, {}) == []
+
+    def test_a_header_that_is_written_after_the_clock_was_set_back_has_changed(self, project: Project) -> None:
+        next_tick()
+        ahead_by = 3600 * 10**9
+        start = Start(now_ns() + ahead_by, time.time_ns() + ahead_by, time.monotonic_ns())
+        next_tick()
+        project.near.write_text("NEAR")
+        assert project.observe().changed_since(start.earliest_ns(), {}) == [str(project.near)]
+
+    def test_a_header_that_was_written_right_before_the_start_has_not_changed(self, project: Project) -> None:
+        project.near.write_text("NEAR")
+        start = Start.now()
+        assert project.observe().changed_since(start.earliest_ns(), {}) == []
+
+    def test_a_clock_that_is_set_back_right_before_the_start_does_not_delay_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hour_ago = now_ns() - 3600 * 10**9
+        monkeypatch.setattr("kjit.engine.key.observation.now_ns", lambda: hour_ago)
+        assert Start.now().file_ns == hour_ago
+
+    def test_a_clock_that_was_set_forward_changes_nothing(self, project: Project) -> None:
+        next_tick()
+        behind_by = 3600 * 10**9
+        start = Start(now_ns(), time.time_ns() - behind_by, time.monotonic_ns())
+        assert start.earliest_ns() == start.file_ns
+        assert project.observe().changed_since(start.earliest_ns(), {}) == []
+
+    def test_what_was_known_before_decides_and_not_the_clock(self, project: Project) -> None:
+        before = {path: FileState.read(path) for path in map(str, (project.near, project.shared, project.source))}
+        assert project.observe().changed_since(0, before) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"headers": None},
+        {"headers": [["project", ["a.h"], 1, 2, "x"]]},
+        {"headers": [["project", "a.h"]]},
+        {"headers": [5]},
+        {"system": 1},
+        {"folders": {}},
+        {"folders": [["project", 5, 0]]},
+        {"present": [[1, 2, 3]]},
+        {"every_file": 1},
+        {"places": [["project", "/somewhere"]]},
+    ],
+)
+def test_a_record_that_is_garbage_is_refused(project: Project, damage: dict[str, object]) -> None:
+    document = {**json.loads(json.dumps(project.recorded().to_json())), **damage}
+    with pytest.raises((TypeError, ValueError, KeyError)):
+        Reads.from_json(document).compare(project.key.anchors)
+
+
+def test_the_second_key_is_about_contents_and_not_about_dates(project: Project) -> None:
+    before = project.recorded().key2
+    os.utime(project.near)
+    assert project.recorded().key2 == before
+    project.near.write_text("other")
+    assert project.recorded().key2 != before

@@ -1,0 +1,434 @@
+"""CUDA units in two halves, the device's by NVRTC: what is built, what is launched, and what is left to nvcc."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+import kjit.ops
+from kjit.engine.compile import two_halves
+from kjit.engine.compile.compile import Built, compile_variant
+from kjit.engine.compile.device_compiler import compile_half
+from kjit.engine.key.key import Key
+from kjit.engine.toolchain.cuda import NoCudaError, find_cuda
+from kjit.engine.toolchain.cuda_tools import find_tool
+from kjit.engine.toolchain.nvrtc import WRAPPED, OnlyNvccError, find_nvrtc, nvrtc_options
+from kjit.engine.toolchain.toolchain import Toolchain, _discover, find_cxx, kjit_include
+from kjit.errors import CompileError, KjitError, ToolchainError, UsageError
+from kjit.runtime.declared import declared_in, variants_of
+from kjit.spec import Spec, Target, Variant
+
+TARGET = Target.cuda("8.0", "8.6")
+
+OP = """#include <kjit/runtime.cuh>
+#include <cuda_fp16.h>
+#include <cstdint>
+#include <string>
+
+namespace {
+
+struct Params {
+  float* x;
+  int64_t n;
+  float by;
+};
+
+template <typename T, int kCount>
+__global__ void __launch_bounds__(128) scale(Params params) {
+  for (int i = 0; i < kCount; ++i) {
+    const int64_t at = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kCount + i;
+    if (at < params.n) params.x[at] *= static_cast<T>(params.by);
+  }
+}
+
+constexpr int twice(int n) { return 2 * n; }
+__device__ auto added(int n) { return twice(n) + 1; }
+
+}  // namespace
+
+static __global__ void add(int* x, int n) { x[threadIdx.x] = added(n); }
+template <typename T>
+__global__ void fill(T* x, int n) { x[threadIdx.x] = T(n); }
+
+void launch(int64_t n) {
+  using namespace kjit::host;
+  LaunchKernel(n, 128, cudaStream_t{}, 60000)(scale<float, 2>, Params{nullptr, n, 2.0f});
+  add<<<dim3(1, 2), 32>>>(nullptr, 7);
+  fill<<<1, 64>>>(static_cast<float*>(nullptr), 9);
+}
+
+std::string words() { return "no kernel"; }
+
+// Host code that calls CUDA's functions for halves.
+float half_of(double x) { return __half2float(__float2half(static_cast<float>(x))) / 2; }
+"""
+EXPORTS = [("launch", "launch"), ("half_of", "half_of")]
+
+# What of CUDA's runtime the module calls; it says what it was given.
+RUNTIME = """
+#include <cuda_runtime_api.h>
+#include <cstdio>
+#include <cstring>
+#define SAY(...) (std::printf(__VA_ARGS__), std::puts(""), std::fflush(stdout), cudaSuccess)
+extern "C" {
+cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? MAJOR : MINOR;
+  return cudaSuccess;
+}
+cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* data, cudaJitOption*, void**, unsigned,
+                                cudaLibraryOption*, void**, unsigned) {
+  *library = reinterpret_cast<cudaLibrary_t>(const_cast<void*>(data));
+  return SAY("load sm_%d", static_cast<const unsigned char*>(data)[48 + 1]);
+}
+cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t, const char* name) {
+  *kernel = reinterpret_cast<cudaKernel_t>(strdup(std::strstr(name, "scale") ? "scale" : name));
+  return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* f) {
+  std::memset(attributes, 0, sizeof *attributes);
+  attributes->maxDynamicSharedSizeBytes = 49152;
+  return SAY("attributes of %s", static_cast<const char*>(f));
+}
+cudaError_t cudaFuncSetAttribute(const void* f, cudaFuncAttribute, int value) {
+  return SAY("%d bytes for %s", value, static_cast<const char*>(f));
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* f, void**) {
+  return SAY("launch %s %u x %u", static_cast<const char*>(f), config->gridDim.x, config->blockDim.x);
+}
+cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** args, size_t, cudaStream_t) {
+  return SAY("launch %s %u x %u (%d)", static_cast<const char*>(f), grid.x * grid.y, block.x, *(int*)args[1]);
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t) { return "?"; }
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult*) { return cudaSuccess; }
+}
+"""
+CALL = """
+import ctypes, sys
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+import tvm_ffi
+module = tvm_ffi.load_module(sys.argv[2])
+module.launch(3)
+module.launch(4)
+print(module.half_of(1.0 / 3))
+"""
+
+
+@pytest.fixture(autouse=True)
+def by_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvrtc")
+    try:
+        Toolchain.for_target(TARGET)
+    except ToolchainError as error:
+        pytest.skip(f"needs NVRTC: {error.message}")
+
+
+@pytest.fixture
+def with_nvcc() -> None:
+    if find_cuda().nvcc.family != "nvcc":
+        pytest.skip("needs nvcc")
+
+
+@pytest.fixture
+def without_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """CUDA's headers and libraries, in a folder where there is no nvcc."""
+    cuda = find_cuda()
+    home = tmp_path / "cuda"
+    home.mkdir()
+    (home / "include").symlink_to(cuda.include_dirs[0])
+    (home / "lib").symlink_to(cuda.lib_dir)
+    monkeypatch.setenv("KJIT_CUDA_HOME", str(home))
+    return home
+
+
+def build(source: str, folder: Path, flags: Sequence[str] = (), target: Target = TARGET) -> Built:
+    path = folder / "op.cuh"
+    path.write_text(source)
+    staging = folder / "staging"
+    staging.mkdir(exist_ok=True)
+    exports = [each for each in EXPORTS if f" {each[1]}(" in source]
+    spec = Spec("op", cuda_files=[path], cuda_wrappers=exports, extra_cuda_cflags=flags)
+    return compile_variant(Variant(spec, target), Toolchain.for_target(target), staging)
+
+
+def runtime(folder: Path, minor: int, major: int = 8) -> Path:
+    """A stand-in for CUDA's runtime on a GPU of compute capability `major`.`minor`."""
+    cuda = find_cuda()
+    source, library = folder / "runtime.cpp", folder / f"runtime_{major}{minor}.so"
+    source.write_text(RUNTIME)
+    name = cuda.cudart.resolve().name.partition(".so.")[2].split(".")[0]
+    includes = [word for path in cuda.include_dirs for word in ("-isystem", str(path))]
+    flags = ["-shared", "-fPIC", f"-DMAJOR={major}", f"-DMINOR={minor}", f"-Wl,-soname,libcudart.so.{name}", *includes]
+    subprocess.run([find_cxx().path, *flags, source, "-o", library], check=True)
+    return library
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("nvrtc")
+
+
+@pytest.fixture(scope="module")
+def built(folder: Path) -> Built:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KJIT_CUDA_COMPILER", "nvrtc")
+        return build(OP, folder, ["-lineinfo", "--expt-relaxed-constexpr"])
+
+
+class TestModule:
+    def test_no_nvcc_runs(self, built: Built) -> None:
+        assert not any("nvcc" in command.split()[0] for command in built.commands)
+        assert [command for command in built.commands if "device_compiler" in command and "sm_86" in command]
+
+    def test_what_each_kernel_needs_is_known_for_each_architecture(self, built: Built) -> None:
+        found = {(kernel.kernel, kernel.arch) for kernel in built.resources}
+        kernels = ("{anonymous}::scale<float, 2>", "add", "fill<float>")
+        assert found == {(kernel, arch) for kernel in kernels for arch in ("sm_80", "sm_86")}
+        assert all(0 < kernel.registers < 100 for kernel in built.resources)
+
+    def test_nothing_is_said_of_kernels_without_bodies(self, built: Built) -> None:
+        assert built.warnings == ""
+
+    def test_the_headers_of_both_halves_are_reported(self, built: Built, folder: Path) -> None:
+        assert str(folder / "op.cuh") in built.headers
+        assert str(kjit_include() / "kjit_rtc" / "device.h") in built.headers
+        assert str(kjit_include() / "kjit" / "launch.h") in built.headers
+
+    @pytest.mark.parametrize(("minor", "arch"), [(0, 80), (6, 86), (9, 86)])
+    def test_launches_find_their_kernels_in_the_code_for_the_gpu(
+        self, built: Built, folder: Path, minor: int, arch: int
+    ) -> None:
+        command = [sys.executable, "-c", CALL, str(runtime(folder, minor)), str(built.library)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == [
+            f"load sm_{arch}",  # once
+            "attributes of scale",
+            "60000 bytes for scale",
+            "launch scale 3 x 128",
+            "launch _Z3addPii 2 x 32 (7)",
+            "launch _Z4fillIfEvPT_i 1 x 64 (9)",
+            "launch scale 4 x 128",
+            "launch _Z3addPii 2 x 32 (7)",
+            "launch _Z4fillIfEvPT_i 1 x 64 (9)",
+            "0.1666259765625",
+        ]
+
+    def test_code_for_another_gpu_is_an_error_that_says_so(self, built: Built, folder: Path) -> None:
+        command = [sys.executable, "-c", CALL, str(runtime(folder, 0, major=9)), str(built.library)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "the kernel's machine code is for another GPU, or made by a newer CUDA than the driver" in done.stderr
+
+
+@pytest.mark.usefixtures("cache_dir")
+class TestNvcc:
+    """What NVRTC cannot do is compiled by nvcc where there is one."""
+
+    SYMBOL = """__constant__ float factors[4];
+    __global__ void fill(float* x) { *x = factors[0]; }
+    void launch(int64_t) { float one = 1; cudaMemcpyToSymbol(factors, &one, 4); fill<<<1, 1>>>(nullptr); }
+    """
+
+    @pytest.mark.usefixtures("with_nvcc")
+    def test_variables_that_host_code_names_are_nvccs(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level("INFO", "kjit"):
+            built = build(self.SYMBOL, tmp_path, target=Target.cuda("8.0"))
+        assert "compiled by nvcc, because" in caplog.text
+        assert "cudaMemcpyToSymbol" in caplog.text
+        assert any(command.split()[0].endswith("nvcc") for command in built.commands)
+        # Another build of these sources does not try NVRTC again.
+        read = two_halves.why_nvcc(
+            Spec("op", cuda_files=[tmp_path / "op.cuh"]), find_nvrtc(find_cuda().version, [find_cuda().lib_dir])
+        )
+        assert read is not None
+        assert "cudaMemcpyToSymbol" in read
+
+    @pytest.mark.usefixtures("without_nvcc")
+    def test_without_nvcc_the_error_says_what_would_help(self, tmp_path: Path) -> None:
+        with pytest.raises(CompileError, match="cudaMemcpyToSymbol") as caught:
+            build(self.SYMBOL, tmp_path, target=Target.cuda("8.0"))
+        assert "if nvcc compiles it" in (caught.value.hint or "")
+
+    @pytest.mark.usefixtures("without_nvcc")
+    def test_a_flag_of_nvccs_own_is_an_error_without_nvcc(self, tmp_path: Path) -> None:
+        with pytest.raises(ToolchainError, match=r"needs nvcc: -keep is a flag for nvcc alone"):
+            build(OP, tmp_path, ["-keep"], target=Target.cuda("8.0"))
+
+    @pytest.mark.usefixtures("without_nvcc")
+    def test_tvm_ffis_own_headers_do_not_need_it(self, tmp_path: Path) -> None:
+        """They have C++20's vector, whose functions are constexpr, and so for both halves; and <iostream>, in which
+        g++ 13 has a line of assembly."""
+        source = """__asm(".globl _ZSt21ios_base_library_initv");
+        #include <tvm/ffi/container/tensor.h>
+        #include <tvm/ffi/function.h>
+        __global__ void fill(float* x) { x[threadIdx.x] = 1; }
+        void launch(tvm::ffi::TensorView x) {
+          TVM_FFI_CHECK(x.ndim() == 1, ValueError) << "x has " << x.ndim() << " dimensions";
+          fill<<<1, 32>>>(static_cast<float*>(x.data_ptr()));
+        }
+        TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_it, launch);
+        """
+        built = build(source, tmp_path, target=Target.cuda("8.0"))
+        assert [each.kernel for each in built.resources] == ["fill"]
+
+    @pytest.mark.usefixtures("without_nvcc")
+    def test_a_mistake_is_shown_at_its_line(self, tmp_path: Path) -> None:
+        with pytest.raises(CompileError) as caught:
+            build(OP.replace("twice(n) + 1", "thrice(n) + 1"), tmp_path, target=Target.cuda("8.0"))
+        place = OP[: OP.index("twice(n) + 1")].count("\n") + 1
+        assert f'op.cuh:{place}: error: identifier "thrice" is undefined' in str(caught.value)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("cache_dir", "without_nvcc")
+@pytest.mark.parametrize("name", [each.name for each in pkgutil.iter_modules(kjit.ops.__path__)])
+def test_reference_ops_need_no_nvcc(name: str, tmp_path: Path) -> None:
+    target = Target.cuda("9.0a")
+    for declared in declared_in(vars(importlib.import_module(f"kjit.ops.{name}"))):
+        specs = [spec for spec in declared.specs() if spec.cuda_files]
+        narrow = [spec for spec in specs if "bf16_t" in spec.args]
+        for variant in variants_of((narrow or specs)[0], [target]) if specs else ():
+            built = compile_variant(variant, Toolchain.for_target(target), tmp_path)
+            assert built.resources
+            assert built.warnings == ""
+
+
+@pytest.mark.usefixtures("cache_dir", "without_nvcc")
+def test_an_op_is_scaffolded_built_and_inspected_without_a_toolkit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KJIT_CUDA_COMPILER")
+    folders = [each for each in os.environ["PATH"].split(os.pathsep) if not Path(each, "nvcc").exists()]
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    assert shutil.which("nvcc") is None
+
+    def kjit(*words: str) -> str:
+        command = [sys.executable, "-m", "kjit", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    kjit("init")
+    kjit("new", "scale", "--pattern", "minimal", "--dtypes", "fp32")
+    assert "scale<fp32_t>  cuda:sm_90a  built" in kjit("build", "scale", "--arch", "9.0a")
+    with contextlib.suppress(ToolchainError):
+        find_tool("cuobjdump")
+        find_tool("nvdisasm")
+        assert "global loads 1 x 32 bit; global stores 1 x 32 bit" in kjit("inspect", "scale", "--arch", "9.0a")
+
+
+class TestToolkit:
+    def test_without_nvcc_nvrtc_is_the_compiler(self, without_nvcc: Path) -> None:
+        cuda = find_cuda()
+        assert cuda.nvcc.family == "nvrtc"
+        assert cuda.home == without_nvcc
+        assert cuda.knows("90a")
+        assert not Toolchain.for_target(TARGET).has_nvcc
+
+    @pytest.mark.usefixtures("without_nvcc")
+    def test_nobody_has_to_ask_for_it_where_there_is_no_nvcc(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("KJIT_CUDA_COMPILER")
+        assert Toolchain.for_target(TARGET).nvrtc is not None
+        monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvcc")
+        with pytest.raises(ToolchainError, match="there is no bin/nvcc in it"):
+            find_cuda()
+
+    @pytest.mark.usefixtures("with_nvcc")
+    def test_without_being_asked_for_it_leaves_all_to_nvcc(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("KJIT_CUDA_COMPILER")
+        assert Toolchain.for_target(TARGET).nvrtc is None
+
+    @pytest.mark.usefixtures("with_nvcc")
+    def test_auto_is_nvrtc_where_it_is_here(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("KJIT_CUDA_COMPILER", "auto")
+        assert Toolchain.for_target(TARGET).nvrtc is not None
+        monkeypatch.setattr(
+            "kjit.engine.toolchain.toolchain.find_nvrtc", Mock(side_effect=NoCudaError("NVRTC is not here."))
+        )
+        _discover.cache_clear()
+        with caplog.at_level("INFO", "kjit"):
+            assert Toolchain.for_target(TARGET).nvrtc is None
+        assert "nvcc compiles CUDA sources: NVRTC is not here." in caplog.text
+
+    def test_nvrtc_of_another_release_than_the_headers_is_refused(self, tmp_path: Path) -> None:
+        for name in ("libnvrtc.so.12", "libnvrtc-builtins.so.12.9"):
+            (tmp_path / name).touch()
+        with pytest.raises(ToolchainError, match=r"NVRTC 12\.9 .* does not fit CUDA's headers, which are of 14\.7"):
+            find_nvrtc((14, 7), [tmp_path])
+
+    def test_an_old_nvrtc_is_refused(self, tmp_path: Path) -> None:
+        for name in ("libnvrtc.so.12", "libnvrtc-builtins.so.12.4"):
+            (tmp_path / name).touch()
+        with pytest.raises(ToolchainError, match=r"NVRTC 12\.4 .* is too old: kjit needs 12\.8"):
+            find_nvrtc((12, 4), [tmp_path])
+
+    @pytest.mark.usefixtures("with_nvcc")
+    def test_a_key_tells_which_compiler(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "op.cuh").write_text(OP)
+        variant = Variant(Spec("op", cuda_files=[tmp_path / "op.cuh"]), TARGET)
+        by_nvrtc = Key.of(variant, Toolchain.for_target(TARGET))
+        monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvcc")
+        by_nvcc = Key.of(variant, Toolchain.for_target(TARGET))
+        assert by_nvrtc.key1 != by_nvcc.key1
+        assert by_nvrtc.source_key == by_nvcc.source_key
+
+    def test_an_unknown_compiler_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("KJIT_CUDA_COMPILER", "clang")
+        with pytest.raises(UsageError, match="KJIT_CUDA_COMPILER is 'clang'"):
+            Toolchain.for_target(TARGET)
+
+
+def test_libraries_are_told_which_builtins_nvrtc_has(tmp_path: Path) -> None:
+    nvrtc = Toolchain.for_target(TARGET).nvrtc
+    assert nvrtc is not None
+    told = re.findall(r"KJIT_RTC_HAS_(\w+) 1\n", (kjit_include() / "kjit_rtc" / "device.h").read_text())
+    lacked = ["__is_convertible", "__is_same", "__reference_converts_from_temporary", "__is_pointer"]
+    conditions = [*(f"!__has_builtin({name})" for name in told), *(f"__has_builtin({name})" for name in lacked)]
+    (tmp_path / "unit.cu").write_text("".join(f"#if {each}\n#error {each}\n#endif\n" for each in conditions))
+    done, said = compile_half(
+        str(nvrtc.library),
+        str(nvrtc.builtins),
+        str(tmp_path / "unit.cu"),
+        str(tmp_path / "unit.cubin"),
+        ["--std=c++20"],
+    )
+    assert done, said
+
+
+class TestFlags:
+    def test_flags_about_device_code_are_nvrtcs_too(self) -> None:
+        flags = ["-use_fast_math", "--fmad=false", "-maxrregcount", "64", "-Xptxas=-O2", "-lineinfo", "-DX=1", "-O2"]
+        flags += ["-Xcompiler", "-Wall", "--expt-relaxed-constexpr", "-t", "4"]
+        assert nvrtc_options(flags) == [
+            "--use_fast_math",
+            "--fmad=false",
+            "--maxrregcount=64",
+            "--ptxas-options=-O2",
+            "-lineinfo",
+        ]
+
+    @pytest.mark.parametrize("flag", ["-keep", "--default-stream=per-thread", "-Xcudafe=--x"])
+    def test_others_are_for_nvcc_alone(self, flag: str) -> None:
+        with pytest.raises(OnlyNvccError, match=f"{flag} is a flag for nvcc alone"):
+            nvrtc_options([flag])
+
+
+def test_the_functions_that_the_linker_exchanges_are_those_that_there_are() -> None:
+    text = (kjit_include().parent / "csrc" / "support" / "kernels.cpp").read_text()
+    assert all(name.removesuffix("_ptsz") in text for name in WRAPPED)
+    assert issubclass(ToolchainError, KjitError)
