@@ -143,13 +143,19 @@ def choose_point(sweeps: Sequence[Sweep], text: str | None = None) -> Point:
         raise UsageError("the benchmark has no points.")
     if text is None:
         return [point for point in points if point.sweep is points[0].sweep][-1]
-    words = text.replace(",", " ").split()
+    words = re.split(r"[\s,]+(?=\w+=)", text.strip(" ,"))
     known = [[f"{name}={value}" for name, value in plain(point.args).items()] for point in points]
     found = [point for point, has in zip(points, known, strict=True) if set(has).issuperset(words)]
     if not found:
         names = list(dict.fromkeys(each for has in known for each in has))
         raise UsageError(f"the benchmark has no point with {text}.", hint=f"there is {', '.join(names[:12])}")
     return found[-1]
+
+
+def find_point(sweeps: Sequence[Sweep], name: str, args: Mapping[str, Any]) -> Point:
+    """The point of the sweep `name` with these arguments, in their `plain` form."""
+    sweep = next(sweep for sweep in sweeps if sweep.name == name)
+    return next(Point(sweep, each, sweep.providers[0]) for each in sweep.arguments() if plain(each) == args)
 
 
 def profile(project: Project, file: Path, point: Point, report: Path) -> list[Launch]:
@@ -192,8 +198,16 @@ def profile(project: Project, file: Path, point: Point, report: Path) -> list[La
             return read_report(report)
         if "metric" not in said.lower():
             break
-    lines = [line for line in said.splitlines() if "==ERROR==" in line] or said.strip().splitlines()
-    raise KjitError(f"Nsight Compute failed: {lines[-1].replace('==ERROR==', '').strip() if lines else 'no reason'}")
+    raise KjitError(_why_it_failed(done.stdout, done.stderr))
+
+
+def _why_it_failed(stdout: str, stderr: str) -> str:
+    """A sentence: the benchmark's own exception where there is one, else the last error of Nsight Compute."""
+    if "Traceback (most recent call last)" in stderr:
+        return f"the benchmark failed under Nsight Compute: {stderr.strip().splitlines()[-1]}"
+    lines = f"{stdout}\n{stderr}".strip().splitlines()
+    errors = [line.replace("==ERROR==", "").strip() for line in lines if "==ERROR==" in line] or lines
+    return f"Nsight Compute failed: {errors[-1] if errors else 'it printed nothing'}"
 
 
 def read_report(report: Path) -> list[Launch]:
@@ -490,8 +504,7 @@ def main() -> None:
     request = json.loads(sys.argv[1])
     project = read_project(Path(request["pyproject"]))
     sweeps, _ = load_sweeps(project, [Path(request["file"])])
-    words = " ".join(f"{name}={value}" for name, value in request["args"].items())
-    point = choose_point([sweep for sweep in sweeps if sweep.name == request["sweep"]], words)
+    point = find_point(sweeps, request["sweep"], request["args"])
     with called_only(1):
         _call(point)
     with called_only(1, around=torch.cuda.profiler.profile):

@@ -10,19 +10,22 @@ from typing import Any
 import pytest
 import torch
 
-from kjit.bench.sweep import Sweep
+from kjit.bench.sweep import Sweep, plain
 from kjit.benchmark import called_only, run_benchmark
-from kjit.errors import UsageError
+from kjit.errors import KjitError, UsageError
 from kjit.profiling import (
     Launch,
     choose_point,
     describe_launch,
     draw_roofline,
+    find_point,
     parse_raw,
+    profile,
     read_trace,
     roofline,
     verdict,
 )
+from kjit.project import read_project
 
 DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
@@ -176,6 +179,56 @@ def test_the_last_point_of_the_first_table_is_chosen_or_the_one_that_is_named() 
     assert choose_point(sweeps, "size=1, dtype=float16").args == {"size": 1, "dtype": "float16"}
     with pytest.raises(UsageError, match="no point with size=3"):
         choose_point(sweeps, "size=3")
+
+
+def test_a_point_is_found_whatever_is_in_its_arguments() -> None:
+    ops = ["norm, 1,024 columns", "softmax, 1,024 columns"]
+    points = tuple((op, rows) for op in ops for rows in (16, 2048))
+    sweeps = [
+        Sweep(
+            "bench_x.py",
+            "ops",
+            lambda: None,
+            ("op", "rows"),
+            points,
+            "provider",
+            ("kjit",),
+            ("kjit",),
+            {"device": "cpu"},
+        )
+    ]
+    chosen = choose_point(sweeps, "op=norm, 1,024 columns, rows=16")
+    assert (chosen.args["op"], chosen.args["rows"]) == (ops[0], 16)
+    assert find_point(sweeps, "ops", plain(chosen.args)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        (
+            "echo 'Traceback (most recent call last):' >&2; echo 'ValueError: no rows' >&2; echo '==ERROR== it did'",
+            "the benchmark failed under Nsight Compute: ValueError: no rows",
+        ),
+        ("echo '==ERROR== no GPU is left'; echo more", "Nsight Compute failed: no GPU is left"),
+        ("true", "Nsight Compute failed: it printed nothing"),
+    ],
+)
+def test_the_reason_why_nothing_was_profiled_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, expected: str
+) -> None:
+    ncu = tmp_path / "ncu"
+    ncu.write_text(f"#!/bin/sh\n{printed}\nexit 1\n")
+    ncu.chmod(0o700)
+    monkeypatch.setattr("kjit.profiling.find_tool", lambda _: ncu)
+    (tmp_path / "pyproject.toml").write_text("")
+    with pytest.raises(KjitError) as error:
+        profile(
+            read_project(tmp_path / "pyproject.toml"),
+            tmp_path / "b.py",
+            choose_point([sweep("float32")]),
+            tmp_path / "report",
+        )
+    assert str(error.value) == expected
 
 
 def test_for_a_profiler_a_benchmark_is_called_and_not_measured() -> None:
