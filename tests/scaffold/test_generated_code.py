@@ -432,6 +432,7 @@ def test_changed_math_is_noticed_and_passes_with_the_same_change_of_the_referenc
     assert re.search(r"\d+ failed, \d+ passed", done.stdout)
 
 
+@pytest.mark.nightly  # every day `make demo` runs one
 def test_the_benchmarks_run(project: Path) -> None:
     chosen = named("add_norm", "embed")
     write_all(project, with_one_dtype([replace(op, devices="cpu") for op in chosen]))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "faults.py"
-COUNT, VARIANTS = 2, 30
+COUNT, VARIANTS = 1, 20
 
 FAULTS = (
     "Killed",
