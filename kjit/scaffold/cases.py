@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Literal
 
-from kjit.scaffold.dtypes import DTYPES, DType
+from kjit.dtypes import DTYPES, DType
 from kjit.scaffold.patterns import Kind
 from kjit.scaffold.python import PythonView
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor
 from kjit.scaffold.start import View
+from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Tensor
 from kjit.testing import LARGEST, LONGEST_ROW
 
 MANY = 25_000_000

@@ -15,8 +15,8 @@ from typing import ClassVar
 
 from kjit.scaffold.cases import CallsView, sample_number
 from kjit.scaffold.cpp import CppView, TensorView, max_listed
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor, words_of
-from kjit.scaffold.sizes import Size
+from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Tensor, words_of
+from kjit.signature.sizes import Size
 
 LEADING = "leading"
 """What the dimensions that `...` stands for are called: in C++ their product, in Python all of them."""

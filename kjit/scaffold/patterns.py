@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kjit.errors import UsageError
-from kjit.scaffold.names import camel, cpp_stem, free_name
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, SignatureError, Tensor
-from kjit.scaffold.sizes import Size
+from kjit.projects.op_names import camel, cpp_stem
+from kjit.signature.names import free_name
+from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Signature, SignatureError, Tensor
+from kjit.signature.sizes import Size
 
 Kind = Literal["element", "halves", "column", "number", "table", "index", "whole"]
 """What a tensor is to a kernel: it has an element for each element of the main tensor, two of them in the halves of its

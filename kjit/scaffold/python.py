@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kjit.dtypes import DType
 from kjit.scaffold.cpp import choice_type, max_listed
-from kjit.scaffold.dtypes import DType
 from kjit.scaffold.patterns import Placed
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Tensor, words_of
-from kjit.scaffold.sizes import Size
 from kjit.scaffold.start import View
+from kjit.signature.signature import ELLIPSIS, Dimension, Parameter, Scalar, Tensor, words_of
+from kjit.signature.sizes import Size
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kjit.scaffold.dtypes import DType
+from kjit.dtypes import DType
 from kjit.scaffold.patterns import Kind, Placed
-from kjit.scaffold.signature import Scalar, Signature, Tensor
+from kjit.signature.signature import Scalar, Signature, Tensor
 
 Language = Literal["cpp", "python"]
 

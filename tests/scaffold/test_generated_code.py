@@ -20,16 +20,17 @@ import torch
 from matrix import CUSTOM, GATHER, HUGE, LONG, OPS, PLANES, RARE, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
+from kjit.dtypes import DTYPES
 from kjit.engine.compile.compile import compile_variant, wrapper_unit
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.env import CPU_CACHE_BYTES
 from kjit.project import find_project
+from kjit.projects.op_names import camel, op_problem
 from kjit.runtime.declared import declared_in
-from kjit.scaffold import names
-from kjit.scaffold.dtypes import DTYPES
 from kjit.scaffold.new import parse_devices, scaffold_op
 from kjit.scaffold.patterns import PATTERNS
-from kjit.scaffold.signature import parse_signature
+from kjit.signature import names
+from kjit.signature.parser import parse_signature
 from kjit.spec import Target, Variant
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -157,7 +158,7 @@ def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cud
         headers += re.findall(r"^#(?:include|define) .*", Path(path).read_text(), re.MULTILINE)
         # A namespace for each, as they all call their helpers the same. The headers in it are there already.
         sources.append(f'namespace of_{op.name} {{\n#include "{path}"\n}}')
-        own = re.compile(rf"\b(?={names.camel(op.name)})")  # the op's struct, and its enums
+        own = re.compile(rf"\b(?={camel(op.name)})")  # the op's struct, and its enums
         wrappers = [wrapper for spec in specs for wrapper in (*spec.cpp_wrappers, *spec.cuda_wrappers)]
         symbols = [own.sub(f"of_{op.name}::", symbol) for _, symbol in wrappers]
         exports += [f"KJIT_EXPORT({op.name}_{n}, ({symbol}))" for n, symbol in enumerate(symbols)]
@@ -582,7 +583,7 @@ def test_no_op_can_have_a_name_that_its_python_uses(rendered: list[tuple[Path, s
     for path, text in rendered:
         if path.suffix == ".py":
             used |= python_names(text)
-    assert {name for name in used if names.op_problem(name) is None} == set()
+    assert {name for name in used if op_problem(name) is None} == set()
 
 
 def test_no_parameter_can_have_a_name_that_the_wrapper_uses(rendered: list[tuple[Path, str]]) -> None:

@@ -13,8 +13,14 @@ import re
 import unicodedata
 from dataclasses import dataclass, replace
 
-from kjit.scaffold.dtypes import BY_HAND, find_dtype
-from kjit.scaffold.names import quoted
+from kjit.dtypes import DTYPES, find_dtype
+from kjit.signature.names import VARIABLE, quoted
+
+BY_HAND = 'see "Adding a kernel by hand", docs/adding-a-kernel.md'
+"""The page that helps with what a scaffold cannot do."""
+
+CHECK_BY_HAND = "check it in the kernel's run()"
+"""What is left to do for what a size cannot say."""
 
 LANGUAGE = 'see "The signature", docs/commands.md'
 """The page with all that it can say."""
@@ -24,7 +30,6 @@ EXAMPLE = "x: T[N], alpha: float = 2.0 -> out: T[N]"
 _DIGITS = r"\d+(?:_\d+)*"
 NUMBER = rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?"
 _PRODUCT = re.compile(rf"(?<![\w.])(?P<left>{NUMBER})\s*(?P<sign>/|\*\*?)\s*(?P<right>-?{NUMBER})")
-_VARIABLE = re.compile(r"[A-Z][0-9]?")
 BRACKETS = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]"
 """What a type has in brackets, those of a list too."""
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d"
@@ -191,7 +196,7 @@ def _bracket(text: str, column: int) -> str:
             surplus = "the brackets" if word is None else "the name and the brackets"
             return f"leave {surplus} out: {inside}{_rest(text, close)}"
         return f"for example: {EXAMPLE}; {LANGUAGE}"
-    if word is not None and (find_dtype(word[1]) is not None or _VARIABLE.fullmatch(word[1])) and inside:
+    if word is not None and (find_dtype(word[1]) is not None or VARIABLE.fullmatch(word[1])) and inside:
         return f"a shape is written in square brackets: {word[1]}[{inside}]"
     if word is not None and re.split(r"[.:]+", word[1])[-1].lower() in _LISTS:
         name = re.search(r"(\w+)\s*:\s*[\w.:]+\s*$", before)
@@ -314,7 +319,7 @@ def listed_type(name: str, content: str) -> Advice:
 
 def _variable(word: str) -> str:
     """A dtype, or the dtype variable that stands for what is none."""
-    known = find_dtype(sized(word)) is not None or _VARIABLE.fullmatch(word) is not None
+    known = find_dtype(sized(word)) is not None or VARIABLE.fullmatch(word) is not None
     return sized(word) if known else "T"
 
 
@@ -337,3 +342,19 @@ def no_dtype(name: str, word: str, shape: str) -> Advice | None:
             f"'{word}' is neither a dtype nor a dtype variable.", "a dtype variable is a capital letter: write T"
         )
     return None
+
+
+def suggest_dtype(text: str) -> str:
+    """A hint for a name that is no dtype: the nearest one, or the list of them."""
+    plain = text.removeprefix("torch.").lower()
+    if plain.startswith(("uint16", "uint32", "uint64")):
+        return f"PyTorch has no arithmetic on that dtype; use int32 or int64, or {BY_HAND}"
+    if re.match(
+        r"complex|float4|fp4|nvfp4|mxfp|fp6|float6|e2m1|e8m0|float8_e8m0|q?u?int[1-7]\b|u?int4|qu?int|bits|tf32", plain
+    ):
+        return f"no scaffold has that dtype; {BY_HAND}"
+    if plain in DTYPES:
+        return f"write {DTYPES[plain].name}"
+    names = list(dict.fromkeys(dtype.name for dtype in DTYPES.values()))
+    near = difflib.get_close_matches(plain, names, n=1) or difflib.get_close_matches(plain, list(DTYPES), n=1)
+    return f"did you mean {near[0]}?" if near else f"the dtypes are {', '.join(names)}"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from kjit.adoption.adopt import Adoption, adopt
 from kjit.errors import UsageError
-from kjit.scaffold.adopt import Adoption, adopt
 from kjit.scaffold.new import parse_dtypes, scaffold_op
-from kjit.scaffold.signature import SignatureError
+from kjit.signature.signature import SignatureError
 
 FILES = Path(__file__).parent / "adopted"
 REPOSITORY = Path(__file__).resolve().parents[2]

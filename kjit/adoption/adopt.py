@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from kjit.adoption.source import Function, Parameter, Source, read_source, split_arguments
+from kjit.dtypes import DTYPES
 from kjit.errors import UsageError
-from kjit.scaffold.dtypes import DTYPES
-from kjit.scaffold.names import free_name, parameter_problem
-from kjit.scaffold.signature import Scalar, Signature, SignatureError, Tensor, parse_signature
-from kjit.scaffold.source import Function, Parameter, Source, read_source, split_arguments
+from kjit.signature.names import free_name, parameter_problem
+from kjit.signature.parser import parse_signature
+from kjit.signature.signature import Scalar, Signature, SignatureError, Tensor
 
 Use = Literal["read", "written", "changed"]
 
