@@ -160,7 +160,7 @@ def scaffold_op(
         files.add(path, render(template, {**context, "is_shared": path.suffix == SHARED, "where": where}))
     for path, template in (
         (project.wrapper_path(op), "op/op.py.j2"),
-        (project.test_path(op), f"op/tests/test_{'custom' if chosen.name == CUSTOM_PATTERN else 'op'}.py.j2"),
+        (project.test_path(op), "op/tests/test_op.py.j2"),
         (project.benchmark_path(op), "op/benchmarks/bench_op.py.j2"),
     ):
         files.add(path, render(template, context, python_width=width))

@@ -6,11 +6,12 @@ afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from kjit.projects.templates import fill
 from kjit.scaffold.layout import CPP_WIDTH, break_cpp, break_python, wrap_text
+from kjit.scaffold.start import python_tuple
 
 
 def render(template: str, context: Mapping[str, object], *, python_width: int = 88) -> str:
@@ -22,7 +23,7 @@ def render(template: str, context: Mapping[str, object], *, python_width: int = 
     helpers = {
         "comment": _cpp_comment,
         "cpp_width": CPP_WIDTH,
-        "tuple": _python_tuple,
+        "tuple": python_tuple,
         "python_width": python_width,
         "prose": partial(wrap_text, width=python_width),
     }
@@ -34,9 +35,3 @@ def _cpp_comment(text: str, *, indent: int = 0) -> str:
     """A comment in as many lines as it needs; spaces at its start indent every line of it."""
     inner = " " * (len(text) - len(text.lstrip()))
     return wrap_text(text, prefix=f"{' ' * indent}// {inner}", width=CPP_WIDTH)
-
-
-def _python_tuple(items: Iterable[str]) -> str:
-    """A tuple of these expressions."""
-    texts = list(items)
-    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"

@@ -16,7 +16,7 @@ What may be absent counts as zeros.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -226,6 +226,12 @@ class View:
     @property
     def signature(self) -> Signature:
         return self.placed.signature
+
+
+def python_tuple(items: Iterable[str]) -> str:
+    """A tuple of these expressions, in Python."""
+    texts = list(items)
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
 def _combine(terms: Sequence[str], factors: Sequence[str], summands: Sequence[str], *, plus: str = " + ") -> str:

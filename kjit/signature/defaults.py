@@ -18,9 +18,9 @@ def read_default(reader: Reader, name: Token, kind: ScalarKind, *, constant: boo
     declared = f"{name.text}: {'const ' if constant else ''}{kind}"
     if start.text == "None":
         raise reader.error(
+            start,
             f"'{name.text}' is no tensor and is always there: its default cannot be None.",
-            column=start.column,
-            hint=f"{declared} without a default, or {name.text}: Optional {kind} = None"
+            f"{declared} without a default, or {name.text}: Optional {kind} = None"
             if not constant
             else f"{declared} without a default",
         )
@@ -29,9 +29,9 @@ def read_default(reader: Reader, name: Token, kind: ScalarKind, *, constant: boo
         text = token.text[1:-1]
         if not (text.isascii() and text.isprintable()) or any(mark in text for mark in "\"'\\"):
             raise reader.error(
+                token,
                 "a default text has plain ASCII letters, without quotes and backslashes.",
-                column=token.column,
-                hint=f"{declared} without a default: a caller may pass it",
+                f"{declared} without a default: a caller may pass it",
             )
         return text
     if kind == "bool":
@@ -39,9 +39,7 @@ def read_default(reader: Reader, name: Token, kind: ScalarKind, *, constant: boo
         if token.text not in ("True", "False"):
             hint = "True" if token.text.lower() in ("true", "1", "yes", "on") else "False"
             raise reader.error(
-                f"expected True or False, found {token.text or 'the end'}.",
-                column=start.column,
-                hint=f"{declared} = {hint}",
+                start, f"expected True or False, found {token.text or 'the end'}.", f"{declared} = {hint}"
             )
         return token.text == "True"
     sign = "-" if reader.takes("-") else ""
@@ -51,9 +49,9 @@ def read_default(reader: Reader, name: Token, kind: ScalarKind, *, constant: boo
     if reader.token.text.lower() in ("inf", "infinity", "nan") or reader.token.text in ("True", "False"):
         is_bool = reader.token.text in ("True", "False")
         raise reader.error(
+            reader.token,
             f"expected {what}, found '{reader.token.text}'.",
-            column=reader.token.column,
-            hint=f"{name.text}: {'const ' if constant else ''}bool = {reader.token.text}"
+            f"{name.text}: {'const ' if constant else ''}bool = {reader.token.text}"
             if is_bool
             else f"{declared} without a default: a caller may pass it",
         )
@@ -62,14 +60,14 @@ def read_default(reader: Reader, name: Token, kind: ScalarKind, *, constant: boo
     if kind == "float":
         value = float(sign + number.text)
         if math.isinf(value):
-            raise reader.error(f"{number.text} is too large for a float.", column=start.column, hint=example)
+            raise reader.error(start, f"{number.text} is too large for a float.", example)
         is_zero = not re.search("[1-9]", number.text.lower().partition("e")[0])
         if abs(value) < sys.float_info.min and not is_zero:
             least = f"{sign}{sys.float_info.min!r}"
             raise reader.error(
+                start,
                 f"{sign}{number.text} is too close to 0: PyTorch cannot read it as a default.",
-                column=start.column,
-                hint=f"{declared} = 0.0, or {least}, the closest that it reads",
+                f"{declared} = 0.0, or {least}, the closest that it reads",
             )
         return value
     if not number.text.isdecimal():
@@ -78,15 +76,11 @@ def read_default(reader: Reader, name: Token, kind: ScalarKind, *, constant: boo
         whole = [f"{declared} = {int(value)}"] if abs(value) < 2**63 else []
         real = [f"{name.text}: float = {value!r}"] if math.isfinite(value) else []
         raise reader.error(
-            f"expected {what}, found {sign}{number.text}.",
-            column=start.column,
-            hint=", or ".join([*whole, *real]) or example,
+            start, f"expected {what}, found {sign}{number.text}.", ", or ".join([*whole, *real]) or example
         )
     integer = int(sign + number.text)
     if integer not in INT64:
-        raise reader.error(
-            f"{integer} does not fit in 64 bits.", column=start.column, hint="the largest is 9223372036854775807"
-        )
+        raise reader.error(start, f"{integer} does not fit in 64 bits.", "the largest is 9223372036854775807")
     return integer
 
 
@@ -96,8 +90,8 @@ def read_choice(reader: Reader) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", word) or "__" in word or word in CPP_KEYWORDS or keyword.iskeyword(word):
         plain = re.sub(r"\W+", "_", word).strip("_").lower()
         raise reader.error(
+            token,
             f"{token.text} is no name of a choice: it becomes one of an enum in C++.",
-            column=token.column,
-            hint=f'lower case letters, digits and underscores, and no keyword: "{plain or "sum"}_"',
+            f'lower case letters, digits and underscores, and no keyword: "{plain or "sum"}_"',
         )
     return word

@@ -41,15 +41,7 @@ from kjit.signature.hints import (
 from kjit.signature.names import VARIABLE, free_name, parameter_problem
 from kjit.signature.rules import check_rules
 from kjit.signature.shapes import read_shape
-from kjit.signature.signature import (
-    ELLIPSIS,
-    Dimension,
-    Parameter,
-    Scalar,
-    ScalarKind,
-    Signature,
-    Tensor,
-)
+from kjit.signature.signature import ELLIPSIS, Dimension, Parameter, Scalar, ScalarKind, Signature, Tensor
 from kjit.signature.tokens import Reader, Token
 
 _SCALARS: dict[str, ScalarKind] = {"float": "float", "int": "int", "bool": "bool", "str": "str"}
@@ -75,7 +67,7 @@ class _Parser(Reader):
         parameters: list[Parameter] = []
         outputs: list[Tensor] = []
         if self.token.kind == "end":
-            raise self.error("the signature is empty.", column=0, hint=f"for example: {EXAMPLE}")
+            raise self.error(0, "the signature is empty.", f"for example: {EXAMPLE}")
         while self.token.kind not in ("arrow", "end"):
             parameters.append(self.parameter(parameters))
             if not self.takes(","):
@@ -83,24 +75,20 @@ class _Parser(Reader):
         if self.token.kind not in ("arrow", "end"):
             last = parameters[-1]
             raise self.error(
-                f"expected ',' or '->' after '{last}', found {self.found()}.",
-                column=self.token.column,
-                hint=self.separator_hint(last),
+                self.token, f"expected ',' or '->' after '{last}', found {self.found()}.", self.separator_hint(last)
             )
         if self.takes("arrow"):
             if self.token.kind == "end":
-                raise self.error(
-                    "expected an output after '->'.", column=self.token.column, hint=f"-> out: {first_type(parameters)}"
-                )
+                raise self.error(self.token, "expected an output after '->'.", f"-> out: {first_type(parameters)}")
             while self.token.kind != "end":
                 outputs.append(self.output(parameters, outputs))
                 if not self.takes(","):
                     break
             if self.token.kind != "end":
                 raise self.error(
+                    self.token,
                     f"expected ',' or the end after '{outputs[-1]}', found {self.found()}.",
-                    column=self.token.column,
-                    hint="only outputs follow '->', separated by ','",
+                    "only outputs follow '->', separated by ','",
                 )
         return Signature(tuple(parameters), tuple(outputs), self.text)
 
@@ -140,14 +128,14 @@ class _Parser(Reader):
             if token.text == "list" and "[" not in shape[1:]:
                 shape = f"[{first_type(taken)}]"
             raise self.error(
+                token,
                 f"expected the name of {what} and ':' before its type '{token.text}'.",
-                column=token.column,
-                hint=f"{before}{free}: {sized(token.text)}{shape}",
+                f"{before}{free}: {sized(token.text)}{shape}",
             )
         is_const = self.token.kind == ":" and self.tokens[self.next + 1].text == "const"
         problem = parameter_problem(token.text, dimension=is_const and VARIABLE.fullmatch(token.text) is not None)
         if problem is not None:
-            raise self.error(problem.reason, column=token.column, hint=problem.hint)
+            raise self.error(token, *problem)
         return token
 
     def missing_type(self, name: Token) -> str:
@@ -168,16 +156,12 @@ class _Parser(Reader):
         mutable, optional = words["mut"], words["Optional"]
         if (optional and self.word("mut")) or (words["const"] and (mutable or optional)):
             raise self.error(
+                name,
                 "these words do not go together in that order.",
-                column=name.column,
-                hint=f"{name.text}: const int = 1, {name.text}: mut T[N] or {name.text}: Optional T[N] = None",
+                f"{name.text}: const int = 1, {name.text}: mut T[N] or {name.text}: Optional T[N] = None",
             )
         if words["Optional"] and self.token.kind == "[":
-            raise self.error(
-                f"expected a type for '{name.text}', found '['.",
-                column=self.token.column,
-                hint=self.optional_hint(name),
-            )
+            raise self.error(self.token, f"expected a type for '{name.text}', found '['.", self.optional_hint(name))
         if self.token.kind == "string" and not any(words.values()):
             return self.choice(name)
         examples = {"const": "const int = 1", "mut": "mut T[N]", "Optional": "Optional T[N] = None"}
@@ -187,9 +171,9 @@ class _Parser(Reader):
         if self.token.kind == "[":
             if words["const"] and type_token.text != "list":
                 raise self.error(
+                    type_token,
                     "a tensor cannot be const: only int and bool can be template arguments.",
-                    column=type_token.column,
-                    hint=f"{name.text}: {type_token.text}[...]; a tensor without mut is never written to",
+                    f"{name.text}: {type_token.text}[...]; a tensor without mut is never written to",
                 )
             if type_token.text == "list":
                 return self.list_parameter(name, words=words)
@@ -201,19 +185,17 @@ class _Parser(Reader):
         while self.takes("or"):
             if self.token.kind != "string":
                 raise self.error(
+                    self.token,
                     f"expected a word in quotes after '|', found {self.found()}.",
-                    column=self.token.column,
-                    hint=f'for example: {name.text}: "{words[0]}" | "other"',
+                    f'for example: {name.text}: "{words[0]}" | "other"',
                 )
             word = self.token
             words.append(read_choice(self))
             if words[-1] in words[:-1]:
-                raise self.error(f'"{words[-1]}" is a choice twice.', column=word.column, hint="leave one of them out")
+                raise self.error(word, f'"{words[-1]}" is a choice twice.', "leave one of them out")
         if len(words) < 2:
             raise self.error(
-                f"'{name.text}' has no choice but one.",
-                column=name.column,
-                hint=f'{name.text}: "{words[0]}" | "other" = "{words[0]}"',
+                name, f"'{name.text}' has no choice but one.", f'{name.text}: "{words[0]}" | "other" = "{words[0]}"'
             )
         default = None
         if self.takes("="):
@@ -222,9 +204,9 @@ class _Parser(Reader):
             if token.kind != "string" or default not in words:
                 near = difflib.get_close_matches(default, words, n=1) or words
                 raise self.error(
+                    token,
                     f"the default {token.text or 'at the end'} is none of the choices.",
-                    column=token.column,
-                    hint=f"{Scalar(name.text, 'choice', True, near[0], choices=tuple(words))}",
+                    f"{Scalar(name.text, 'choice', True, near[0], choices=tuple(words))}",
                 )
         return Scalar(name.text, "choice", True, default, name.column, choices=tuple(words))
 
@@ -246,22 +228,18 @@ class _Parser(Reader):
         equals = self.token
         if not self.takes("="):
             if optional:
-                raise self.error(
-                    f"'{name.text}' is Optional and has no default.", column=equals.column, hint=str(served)
-                )
+                raise self.error(equals, f"'{name.text}' is Optional and has no default.", str(served))
             return tensor
         none = self.take()
         if none.text != "None":
             raise self.error(
+                none,
                 f"the default of a tensor can only be None, found {none.text or 'the end'}.",
-                column=none.column,
-                hint=f"{replace(served, optional=False)} without a default"
+                f"{replace(served, optional=False)} without a default"
                 + ("" if mutable else f", or {served}, which counts as zeros"),
             )
         if not optional:
-            raise self.error(
-                f"'{name.text}' has the default None and is not Optional.", column=equals.column, hint=str(served)
-            )
+            raise self.error(equals, f"'{name.text}' has the default None and is not Optional.", str(served))
         return tensor
 
     def list_parameter(self, name: Token, *, words: Mapping[str, bool]) -> Tensor:
@@ -272,20 +250,20 @@ class _Parser(Reader):
         advice = listed_type(name.text, f"{'mut ' if words['mut'] else ''}{content}")
         foreign = type_token.text in ("float", "int", "str") or no_dtype(name.text, type_token.text, "") is not None
         if self.token.kind != "[" or foreign:
-            raise self.advise(advice, type_token.column)
+            raise self.error(type_token, *advice)
         dtype = self.dtype(type_token, name.text)
         tensor = Tensor(name.text, dtype, read_shape(self), words["mut"], column=name.column, listed=True)
         if self.token.kind == ",":
-            raise self.advise(advice, self.token.column)
+            raise self.error(self.token, *advice)
         if self.token.text != "strided":
             self.expect("]", f"']' after '{tensor.plain}'", str(tensor))
         if self.token.text == "strided":
-            raise self.error("tensors of a list are contiguous.", column=self.token.column, hint=str(tensor))
+            raise self.error(self.token, "tensors of a list are contiguous.", str(tensor))
         if words["Optional"] or words["const"] or self.token.kind == "=":
             raise self.error(
+                self.token if self.token.kind == "=" else name,
                 "a list of tensors is given at run time, is always there, and has one at least.",
-                column=self.token.column if self.token.kind == "=" else name.column,
-                hint=str(tensor),
+                str(tensor),
             )
         return tensor
 
@@ -296,9 +274,7 @@ class _Parser(Reader):
         if ELLIPSIS in shape or not shape:
             reason = "has any number of dimensions" if shape else "has none"
             raise self.error(
-                f"strides belong to dimensions, and '{name}' {reason}.",
-                column=column,
-                hint=f"name them: {name}: T[N, D] strided",
+                column, f"strides belong to dimensions, and '{name}' {reason}.", f"name them: {name}: T[N, D] strided"
             )
         return True
 
@@ -306,9 +282,9 @@ class _Parser(Reader):
         # Before a type it is a name, good or bad: to leave it away would lose the output.
         if self.token.text.lower() in ("none", "void") and self.tokens[self.next + 1].kind != ":":
             raise self.error(
+                self.token,
                 f"'{self.token.text}' is no output: an output has a name and a type.",
-                column=self.token.column,
-                hint=f"leave '-> {self.token.text}' away: an op may change its mut tensors only",
+                f"leave '-> {self.token.text}' away: an op may change its mut tensors only",
             )
         name = self.name("an output", [*parameters, *before], example="out", before="" if before else "-> ")
         example = f"{name.text}: {self.type_ahead() or first_type(parameters)}"
@@ -316,44 +292,42 @@ class _Parser(Reader):
         type_token = self.expect("name", f"a tensor type for '{name.text}'", example)
         if type_token.text in ("mut", "Optional", "const"):
             raise self.error(
+                type_token,
                 f"an output cannot be {type_token.text}: it is always written, and always there.",
-                column=type_token.column,
-                hint=f"{name.text}: {self.type_ahead() or first_type(parameters)}; what is changed in place is a mut"
+                f"{name.text}: {self.type_ahead() or first_type(parameters)}; what is changed in place is a mut"
                 " parameter, before '->'",
             )
         if self.token.kind != "[":
             raise self.error(
+                self.token,
                 f"an output is a tensor: expected '[' after '{type_token.text}', found {self.found()}.",
-                column=self.token.column,
-                hint=f"{name.text}: {_known_dtype(type_token.text, parameters)}{like(parameters)}",
+                f"{name.text}: {_known_dtype(type_token.text, parameters)}{like(parameters)}",
             )
         if type_token.text == "list":
             listed = f"{name.text}: mut list[{first_type(parameters)}]"
             raise self.error(
+                type_token,
                 "an output is one tensor: how many a list has, nothing tells.",
-                column=type_token.column,
-                hint=f"the caller makes a list, and it is changed in place, before '->': {listed}",
+                f"the caller makes a list, and it is changed in place, before '->': {listed}",
             )
         dtype = self.dtype(type_token, name.text)
         tensor = Tensor(name.text, dtype, read_shape(self), column=name.column)
         if self.token.text == "strided":
             raise self.error(
+                self.token,
                 "an output is contiguous, and cannot be strided.",
-                column=self.token.column,
-                hint=f"{tensor}; a slice is changed in place by a parameter: {replace(tensor, mutable=True)} strided",
+                f"{tensor}; a slice is changed in place by a parameter: {replace(tensor, mutable=True)} strided",
             )
         if self.token.kind == "=":
-            raise self.error(
-                "an output has no default.", column=self.token.column, hint=f"{tensor}; a caller may pass out="
-            )
+            raise self.error(self.token, "an output has no default.", f"{tensor}; a caller may pass out=")
         return tensor
 
     def dtype(self, token: Token, name: str) -> DType | str:
         if token.text in ("float", "int"):
             raise self.error(
+                token,
                 f"the size of '{token.text}' elements is not said.",
-                column=token.column,
-                hint=f"{name}: {self.shown_as(sized(token.text))} for a tensor, {name}: {token.text} for a number",
+                f"{name}: {self.shown_as(sized(token.text))} for a tensor, {name}: {token.text} for a number",
             )
         found = find_dtype(token.text)
         if found is not None:
@@ -362,11 +336,11 @@ class _Parser(Reader):
             return token.text
         known = no_dtype(name, token.text, self.shown_as("")[1:-1])
         if known is not None:
-            raise self.advise(known, token.column)
+            raise self.error(token, *known)
         raise self.error(
+            token,
             f"'{token.text}' is neither a dtype nor a dtype variable (a capital letter such as T).",
-            column=token.column,
-            hint=suggest_dtype(token.text),
+            suggest_dtype(token.text),
         )
 
     def scalar(self, name: Token, type_token: Token, *, constant: bool, mutable: bool, optional: bool) -> Scalar:
@@ -374,26 +348,24 @@ class _Parser(Reader):
         if kind in _SCALARS and not (constant and kind in ("float", "str")):
             if mutable:
                 raise self.error(
+                    type_token,
                     f"only a tensor can be mut, and '{kind}' is none.",
-                    column=type_token.column,
-                    hint=f"{name.text}: {kind}, which is only read"
-                    + ("" if kind == "str" else f"; or {name.text}: mut {_sized(kind)}[1], a tensor"),
+                    f"{name.text}: {kind}, which is only read"
+                    + ("" if kind == "str" else f"; or {name.text}: mut {sized(kind)}[1], a tensor"),
                 )
             if optional:
                 absent = Scalar(name.text, _SCALARS[kind], default=None, column=name.column, optional=True)
                 equals = self.token
                 if not self.takes("=") or self.take().text != "None":
-                    raise self.error(
-                        f"'{name.text}' is Optional, and its default is None.", column=equals.column, hint=str(absent)
-                    )
+                    raise self.error(equals, f"'{name.text}' is Optional, and its default is None.", str(absent))
                 return absent
             default = read_default(self, name, _SCALARS[kind], constant=constant) if self.takes("=") else None
             return Scalar(name.text, _SCALARS[kind], constant, default, name.column)
         if constant:
             raise self.error(
+                type_token,
                 f"only int and bool can be const, not '{kind}'.",
-                column=type_token.column,
-                hint=f'{name.text}: "one" | "other" for a variant of each'
+                f'{name.text}: "one" | "other" for a variant of each'
                 if kind == "str"
                 else f"{name.text}: float, which is given at run time"
                 if find_dtype(kind) is not None and DTYPES[kind.removeprefix("torch.")].kind == "float"
@@ -401,14 +373,14 @@ class _Parser(Reader):
             )
         if find_dtype(kind) is not None or VARIABLE.fullmatch(kind):
             raise self.error(
+                self.token,
                 f"'{kind}' is the dtype of a tensor: expected '[' and a shape, found {self.found()}.",
-                column=self.token.column,
-                hint=f"{name.text}: {kind}[...] for a tensor of any shape, {name.text}: {_number(kind)} for a number",
+                f"{name.text}: {kind}[...] for a tensor of any shape, {name.text}: {_number(kind)} for a number",
             )
         hint = no_type(name.text, kind, self.rest())
         if mutable:
             hint = hint.replace(": list[", ": mut list[")
-        raise self.error(f"'{kind}' is not a type.", column=type_token.column, hint=hint)
+        raise self.error(type_token, f"'{kind}' is not a type.", hint)
 
 
 def _always(parameters: Iterable[Parameter]) -> list[Tensor]:
@@ -429,10 +401,6 @@ def _known_dtype(word: str, parameters: Iterable[Parameter]) -> str:
     """`word` if it is a dtype or a variable of an input, else the dtype of the first."""
     known = [str(tensor.dtype) for tensor in _always(parameters)]
     return sized(word) if find_dtype(word) is not None or word in known else (known or ["T"])[0]
-
-
-def _sized(kind: str) -> str:
-    return {"float": "float32", "int": "int64"}.get(kind, kind)
 
 
 def _number(kind: str) -> str:

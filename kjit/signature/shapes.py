@@ -32,7 +32,7 @@ def read_shape(reader: Reader) -> tuple[Dimension, ...]:
     is_next = token.kind in ("name", "number", "ellipsis") and token.text != "strided"
     is_fixed = token.kind in (":", "=") and after.kind == "number"
     if token.kind in "+-*/" or is_fixed or (is_next and dimensions and reader.is_glued()):
-        raise reader.advise(computed_dimension(reader.text, token.column), token.column)
+        raise reader.error(token, *computed_dimension(reader.text, token.column))
     written = f"{dtype}[{', '.join([*map(str, dimensions), *([token.text] if is_next else [])])}]"
     if is_next:
         written = f"separate dimensions with ','{f': {written}' if after.kind == ']' else ''}"
@@ -48,9 +48,9 @@ def _check_size(reader: Reader, dtype: str, dimensions: list[Dimension], column:
         names = (f"N{number or ''}" for number in range(len(dimensions) + 1))
         shown = [*map(str, dimensions[:-1]), next(name for name in names if name not in dimensions)]
         raise reader.error(
+            column,
             f"a tensor of these sizes has {nbytes} bytes or more, and 9223372036854775807 are the most.",
-            column=column,
-            hint=f"leave a dimension open: {dtype}[{', '.join(shown)}]",
+            f"leave a dimension open: {dtype}[{', '.join(shown)}]",
         )
 
 
@@ -60,16 +60,16 @@ def _dimension(reader: Reader, before: list[Dimension]) -> Dimension:
     token = reader.take()
     if token.kind == "ellipsis":
         if ELLIPSIS in before:
-            raise reader.error("'...' stands twice in one shape.", column=token.column, hint="for example: T[..., D]")
+            raise reader.error(token, "'...' stands twice in one shape.", "for example: T[..., D]")
         return ELLIPSIS
     if token.kind in (":", "-", "+", "*", "/"):
-        raise reader.advise(computed_dimension(reader.text, token.column), token.column)
+        raise reader.error(token, *computed_dimension(reader.text, token.column))
     raise reader.error(
+        token,
         f"expected a dimension (a name, a number or '...'), found '{token.text}'."
         if token.kind != "end"
         else "expected a dimension or ']', found the end.",
-        column=token.column,
-        hint="for example: T[B, D], T[N, 8] or T[...]",
+        "for example: T[B, D], T[N, 8] or T[...]",
     )
 
 
@@ -85,18 +85,18 @@ def _size(reader: Reader) -> Dimension:
     if not named:
         if not 0 < plus < 2**63:
             raise reader.error(
+                column,
                 f"a dimension is a whole number from 1 that fits in 64 bits, not {plus}.",
-                column=column,
-                hint="for example: T[N, 8]",
+                "for example: T[N, 8]",
             )
         return plus
     # One of two names stands alone, and is added.
     first, *others = sorted((term for _, term in named), key=lambda term: isinstance(term, str))
     if any(sign < 0 for sign, _ in named) or len(others) > 1 or any(not isinstance(term, str) for term in others):
         raise reader.error(
+            column,
             "a size is a product or quotient, plus at most one name and a number.",
-            column=column,
-            hint=f"for example 2*D, D/128, H*D, A+B or N+1; give this one a name of its own, and {CHECK_BY_HAND}",
+            f"for example 2*D, D/128, H*D, A+B or N+1; give this one a name of its own, and {CHECK_BY_HAND}",
         )
     more = str(others[0]) if others else ""
     if isinstance(first, str):
@@ -115,22 +115,20 @@ def _term(reader: Reader) -> Dimension:
     divisor: int | str = 1
     if reader.takes("/"):
         if reader.token.text == "0":
-            raise reader.error("a size is divided by 0.", column=reader.token.column, hint="for example: D/128")
+            raise reader.error(reader.token, "a size is divided by 0.", "for example: D/128")
         number, name = _factor(reader, 1)
         divisor = name or number
         if reader.token.kind in ("*", "/"):
-            raise reader.error(
-                "a size is divided once, and last.", column=reader.token.column, hint="for example: T[N, 2*D/128]"
-            )
+            raise reader.error(reader.token, "a size is divided once, and last.", "for example: T[N, 2*D/128]")
     if not names:
         if isinstance(divisor, str) or factor % divisor:
-            raise reader.error(f"{factor} is not divided by {divisor} without a rest.", column=column, hint="T[N, 8]")
+            raise reader.error(column, f"{factor} is not divided by {divisor} without a rest.", "T[N, 8]")
         return factor // divisor
     if len(names) > 2:
         raise reader.error(
+            column,
             f"a size is a product of at most two names, and this has {len(names)}.",
-            column=column,
-            hint=f"give it a name of its own, and {CHECK_BY_HAND}",
+            f"give it a name of its own, and {CHECK_BY_HAND}",
         )
     if isinstance(divisor, int):
         common = math.gcd(factor, divisor)
@@ -145,14 +143,14 @@ def _factor(reader: Reader, product: int) -> tuple[int, str]:
         if not token.text.isdecimal() or not 0 < product * int(token.text) < 2**63:
             whole = f"{product} * " if product > 1 and token.text != "0" else ""
             raise reader.error(
+                token,
                 f"a dimension is a whole number from 1 that fits in 64 bits, not {whole}{token.text}.",
-                column=token.column,
-                hint="for example: T[N, 8]",
+                "for example: T[N, 8]",
             )
         return product * int(token.text), ""
     if token.kind == "name":
         problem = parameter_problem(token.text, dimension=True)
         if problem is not None:
-            raise reader.error(problem.reason, column=token.column, hint=problem.hint)
+            raise reader.error(token, *problem)
         return product, token.text
-    raise reader.advise(computed_dimension(reader.text, token.column), token.column)
+    raise reader.error(token, *computed_dimension(reader.text, token.column))

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kjit.signature.hints import BRACKETS, NUMBER, Advice, decimal, is_in_shape, strange_character
+from kjit.signature.hints import BRACKETS, NUMBER, decimal, is_in_shape, strange_character
+from kjit.signature.names import Problem
 from kjit.signature.signature import SignatureError
 
 _TOKEN = re.compile(
@@ -41,14 +42,31 @@ class Reader:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = _scan(text)
+        self.tokens = self._scan()
         self.next = 0
 
-    def error(self, reason: str, *, column: int, hint: str) -> SignatureError:
-        return SignatureError(reason, text=self.text, column=column, hint=hint)
+    def _scan(self) -> list[Token]:
+        tokens: list[Token] = []
+        column = 0
+        while column < len(self.text):
+            match = _TOKEN.match(self.text, column)
+            if match is None or not _is_expected(self.text, match, tokens):
+                raise self.error(column, *strange_character(self.text, column))
+            kind, word = match.lastgroup or "", match.group()
+            problem = _problem_of(kind, word)
+            if problem is not None:
+                raise self.error(column, *problem)
+            if kind in ("mark", "operator"):
+                kind = word[0]
+            if kind != "space":
+                tokens.append(Token(kind, word.replace("_", "") if kind == "number" else word, column))
+            column = match.end()
+        tokens.append(Token("end", "", len(self.text)))
+        return tokens
 
-    def advise(self, advice: Advice, column: int) -> SignatureError:
-        return _advised(advice, self.text, column)
+    def error(self, at: Token | int, reason: str, hint: str) -> SignatureError:
+        """The error that points at a token or a column."""
+        return SignatureError(reason, text=self.text, column=at if isinstance(at, int) else at.column, hint=hint)
 
     @property
     def token(self) -> Token:
@@ -74,7 +92,7 @@ class Reader:
 
     def expect(self, kind: str, expected: str, hint: str) -> Token:
         if self.token.kind != kind:
-            raise self.error(f"expected {expected}, found {self.found()}.", column=self.token.column, hint=hint)
+            raise self.error(self.token, f"expected {expected}, found {self.found()}.", hint)
         return self.take()
 
     def found(self) -> str:
@@ -105,48 +123,21 @@ class Reader:
         return f"{dtype}[N]"
 
 
-def _advised(advice: Advice, text: str, column: int) -> SignatureError:
-    return SignatureError(advice.reason, text=text, column=column, hint=advice.hint)
+def _is_expected(text: str, match: re.Match[str], tokens: Sequence[Token]) -> bool:
+    """Whether a token may stand where it does, which is said of those that other places have no use for."""
+    before = tokens[-1].kind if tokens else ""
+    if match.lastgroup == "string":
+        has_default = len(tokens) > 1 and (tokens[-2].kind == "string" or tokens[-2].text == "str")
+        return before in (":", "or") or (before == "=" and has_default)
+    if match.lastgroup == "or":
+        return before == "string"
+    return match.lastgroup != "operator" or is_in_shape(text, match.start())
 
 
-def _scan(text: str) -> list[Token]:
-    tokens: list[Token] = []
-    column = 0
-    while column < len(text):
-        match = _TOKEN.match(text, column)
-        if match is None or match.lastgroup is None:
-            raise _advised(strange_character(text, column), text, column)
-        before = tokens[-1].kind if tokens else ""
-        is_expected = {
-            "string": before in (":", "or") or (before == "=" and _has_choice(tokens)),
-            "or": before == "string",
-            "operator": is_in_shape(text, column),
-        }
-        if not is_expected.get(match.lastgroup, True):
-            raise _advised(strange_character(text, column), text, column)
-        if match.lastgroup == "broken":
-            raise SignatureError(
-                f"'{match.group()}' is no arrow.", text=text, column=column, hint="an arrow is written '->'"
-            )
-        if match.lastgroup == "number" and len(match.group()) > _LONGEST_NUMBER:
-            raise SignatureError(
-                f"a number of {len(match.group())} characters is too long.",
-                text=text,
-                column=column,
-                hint=f"for example: {match.group()[:3]}",
-            )
-        if match.lastgroup == "based":
-            raise SignatureError(
-                f"'{match.group()}' is no decimal number.", text=text, column=column, hint=decimal(match.group())
-            )
-        if match.lastgroup != "space":
-            kind = match.group()[0] if match.lastgroup in ("mark", "operator") else match.lastgroup
-            tokens.append(Token(kind, match.group().replace("_", "") if kind == "number" else match.group(), column))
-        column = match.end()
-    tokens.append(Token("end", "", len(text)))
-    return tokens
-
-
-def _has_choice(tokens: Sequence[Token]) -> bool:
-    """Whether a default belongs to a choice or a text."""
-    return len(tokens) > 1 and (tokens[-2].kind == "string" or tokens[-2].text == "str")
+def _problem_of(kind: str, word: str) -> Problem | None:
+    """What is wrong with a token, wherever it stands."""
+    if kind == "broken":
+        return Problem(f"'{word}' is no arrow.", "an arrow is written '->'")
+    if kind == "number" and len(word) > _LONGEST_NUMBER:
+        return Problem(f"a number of {len(word)} characters is too long.", f"for example: {word[:3]}")
+    return Problem(f"'{word}' is no decimal number.", decimal(word)) if kind == "based" else None

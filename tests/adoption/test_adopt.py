@@ -137,7 +137,7 @@ def test_a_function_is_chosen_by_its_name() -> None:
             "transpose.cu",
             "idata: float32[A, B] -> odata: float32[B, A]",
             "'int width' is no dimension",
-            "a dimension Width",
+            "a dimension WIDTH",
         ),
         ("constants.cu", "x: T[N], krepeat: const int = 2 -> y: T[N]", "takes 'bool kNegate'", "knegate: const bool"),
     ],

@@ -523,43 +523,6 @@ def test_no_name_is_kept_that_nothing_uses(rendered: list[tuple[Path, str]]) -> 
     assert words >= names.PYTHON_NAMES | names.REFERENCE_NAMES
 
 
-NEWEST_GLIBC = (2, 36)
-NEWEST_CUDA = (13, 0)
-"""Whose macros the lists of names were made from; a later release may have more, and that is no bug of kjit."""
-
-
-def skip_unless_macros_are_known(toolchain: Toolchain) -> None:
-    library, version = platform.libc_ver()
-    if library != "glibc" or tuple(map(int, version.split(".")[:2])) > NEWEST_GLIBC:
-        pytest.skip(f"the names of macros are those of glibc, up to {NEWEST_GLIBC}; this is {library} {version}")
-    if toolchain.cuda is not None and toolchain.cuda.version > NEWEST_CUDA:
-        pytest.skip(f"the names of macros are those of CUDA up to {NEWEST_CUDA}; this is {toolchain.cuda.label}")
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.nvcc)])
-def test_no_name_can_be_that_of_a_macro(project: Path, device: str) -> None:
-    target = Target.cpu() if device == "cpu" else Target.cuda("9.0a")
-    toolchain = Toolchain.for_target(target)
-    skip_unless_macros_are_known(toolchain)
-    sources = []
-    for number, (pattern, signature) in enumerate((p, s) for p in PATTERNS for s in (None, SENTINELS[p][-1])):
-        op = Op(f"op{number}", signature, pattern=pattern, devices=device)
-        op.write(project)
-        spec = variants_of(project, op.name, target)[0].spec
-        sources += [*spec.cpp_files, *spec.cuda_files]
-    unit = project / ("unit.cc" if device == "cpu" else "unit.cu")
-    unit.write_text("".join(f'#include "{path}"\n' for path in ("kjit/ffi.h", *sources)))
-    command = [toolchain.cxx.path, *toolchain.cxx_flags(spec), "-E", "-dM", unit]
-    if device == "cuda":
-        assert toolchain.cuda is not None
-        command = [toolchain.cuda.nvcc.path, *toolchain.nvcc_flags(spec), "-E", "-Xcompiler", "-dM", unit]
-    # Not those with parameters, which stand for something before a parenthesis only.
-    macros = set(re.findall(r"^#define ([A-Za-z]\w*)(?= |$)", run(*command, cwd=project).stdout, re.MULTILINE))
-    assert len(macros) > 100
-    assert {name for name in macros if names.parameter_problem(name, dimension=True) is None} == set()
-    assert {name for name in macros if names.parameter_problem(name) is None} == set()
-
-
 def python_names(text: str) -> set[str]:
     """The names that a file uses where an op is in scope: attributes of classes are not, and hide nothing."""
     found: set[str] = set()
