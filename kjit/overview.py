@@ -24,8 +24,7 @@ from kjit.engine.toolchain.toolchain import gpu_archs
 from kjit.errors import UsageError
 from kjit.project import Project
 from kjit.runtime.declared import variants_of
-from kjit.scaffold.dtypes import DTYPES
-from kjit.spec import CudaArch, Side, Spec, Target
+from kjit.spec import CPP_DTYPES, CudaArch, Side, Spec, Target
 
 State = Literal["built", "stale", "not built"]
 
@@ -128,7 +127,7 @@ def _summarize(
         pattern=_said(text, "Pattern"),
         signature=_said(text, "Signature"),
         devices=tuple(side for side in ("cuda", "cpu") if any(side in spec.kinds for spec in specs)),
-        dtypes=tuple(dict.fromkeys(DTYPES[arg].name for spec in specs for arg in spec.args if arg in _CPP_NAMES)),
+        dtypes=tuple(dict.fromkeys(_DTYPES[arg] for spec in specs for arg in spec.args if arg in _DTYPES)),
         variants=len(specs),
         targets=tuple(states),
         files=tuple(project.files_of(op, specs)),
@@ -137,7 +136,7 @@ def _summarize(
     )
 
 
-_CPP_NAMES = frozenset(dtype.cpp for dtype in DTYPES.values() if dtype.cpp != "bool")
+_DTYPES = {cpp: name for name, cpp in CPP_DTYPES.items() if name != "bool"}  # a bool may be a flag
 
 
 def _targets(names: Iterable[str]) -> Iterable[Target]:

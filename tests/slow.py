@@ -1,6 +1,7 @@
 """What `make test-fast` leaves out: files and folders of tests that compile much, or that start many processes."""
 
 SLOW = (
+    "tests/adoption/test_adopt.py",
     "tests/cli/test_bench.py",
     "tests/cli/test_build.py",
     "tests/cli/test_cache.py",
@@ -38,7 +39,6 @@ SLOW = (
     "tests/ops/test_rope.py",
     "tests/ops/test_softmax.py",
     "tests/runtime/",
-    "tests/scaffold/test_adopt.py",
     "tests/scaffold/test_generated_code.py",
     "tests/scaffold/test_real_ops.py",
     "tests/scaffold/test_reference_ops.py",

@@ -24,14 +24,15 @@ FLOORS = (
     ("cli",),
     ("tools", "ops", "compat"),
     ("scaffold",),
-    ("testing", "bench"),
+    ("testing", "bench", "projects", "adoption"),
     ("engine",),
     ("runtime",),
+    ("signature",),
     ("values",),
 )
 # Modules that are no folder; all others outside of folders are tools.
 _PARTS = {"__main__": "cli", "benchmark": "bench"}
-_PARTS |= dict.fromkeys(("", "_version", "env", "errors", "git", "project", "revision", "spec"), "values")
+_PARTS |= dict.fromkeys(("", "_version", "dtypes", "env", "errors", "git", "project", "revision", "spec"), "values")
 # The way up, on demand: a program that only runs kernels does not load what compiles them.
 ON_DEMAND = {("runtime", "engine")}
 

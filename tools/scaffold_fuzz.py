@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "scaffold")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "scaffold")]
 
 from matrix import OPS, RARE, write_all  # noqa: E402
 from real_ops import REAL  # noqa: E402
@@ -36,7 +36,8 @@ from real_ops import REAL  # noqa: E402
 import kjit.testing  # noqa: E402
 from kjit.project import find_project  # noqa: E402
 from kjit.scaffold.patterns import Placed, check_signature, find_pattern  # noqa: E402
-from kjit.scaffold.signature import ELLIPSIS, parse_signature  # noqa: E402
+from kjit.signature.parser import parse_signature  # noqa: E402
+from kjit.signature.signature import ELLIPSIS  # noqa: E402
 from kjit.testing import OpTest  # noqa: E402
 
 _GUARD_BYTES = 256

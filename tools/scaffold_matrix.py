@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "scaffold"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "scaffold")]
 
 from matrix import CUSTOM, OPS, Op, named, write_all  # noqa: E402
 

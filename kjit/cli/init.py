@@ -21,7 +21,7 @@ def init(
 
     What exists is kept; a pyproject.toml only gets the tables that it lacks.
     """
-    from kjit.scaffold.init import add_editor, scaffold_project
+    from kjit.projects.init import add_editor, scaffold_project
 
     new = scaffold_project(folder)
     if editor is not None:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from kjit.overview import OpSummary
     from kjit.project import Project
 
-_SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 _COLORS = {"built": "green", "stale": "yellow", "not built": "dim"}
 
 
@@ -53,6 +52,8 @@ def list_ops(
 def _print(found: list[OpSummary]) -> None:
     from rich.markup import escape
 
+    from kjit.dtypes import DTYPES
+
     benched = any(each.last_bench is not None for each in found)
     table = text.table(
         ("op", "pattern", "devices", "dtypes"), ("variants",), ("state", *(["last bench"] if benched else []))
@@ -67,7 +68,7 @@ def _print(found: list[OpSummary]) -> None:
             each.op,
             escape(each.pattern or "-"),
             ",".join(each.devices) or "-",
-            ",".join(_SHORT.get(name, name) for name in each.dtypes) or "-",
+            ",".join(DTYPES[name].short if name in DTYPES else name for name in each.dtypes) or "-",
             str(each.variants),
             "broken" if each.error is not None else ", ".join(states) or "-",
             *([_last(each.last_bench)] if benched else []),

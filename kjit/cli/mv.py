@@ -24,7 +24,7 @@ def mv(
     files of the op that differ from what is committed are refused.
     """
     from kjit.project import find_project
-    from kjit.scaffold.moving import plan_rename
+    from kjit.projects.moving import plan_rename
 
     project = find_project()
     move = plan_rename(project, op, new, force=force)

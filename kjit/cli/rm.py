@@ -11,7 +11,7 @@ from kjit.cli.confirm import confirm
 
 if TYPE_CHECKING:
     from kjit.project import Project
-    from kjit.scaffold.moving import Move
+    from kjit.projects.moving import Move
 
 
 def rm(
@@ -26,7 +26,7 @@ def rm(
     git, files that differ from what is committed are refused.
     """
     from kjit.project import find_project
-    from kjit.scaffold.moving import is_under_git, plan_removal
+    from kjit.projects.moving import is_under_git, plan_removal
 
     project = find_project()
     move = plan_removal(project, op, force=force)

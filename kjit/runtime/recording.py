@@ -37,6 +37,7 @@ import torch
 
 import kjit
 from kjit import env
+from kjit.dtypes import find_dtype
 from kjit.runtime.load import mode
 
 P = ParamSpec("P")
@@ -58,14 +59,6 @@ _LONGEST_NAME = 120
 
 _OPAQUE = "_torchdynamo_disable"
 """The mark of `torch.compiler.disable`: Dynamo calls such a function, and looks at nothing inside."""
-
-# What every safetensors knows.
-_DTYPES_OF_SAFETENSORS = frozenset(
-    (
-        *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
-        *("int64", "int32", "int16", "int8", "uint8", "bool"),
-    )
-)
 
 _log = logging.getLogger("kjit")
 _recorder: Recorder | None = None
@@ -551,6 +544,6 @@ def _plain_copy(tensor: torch.Tensor) -> torch.Tensor:
     has a dtype that safetensors may not know."""
     # A view may be the conjugate of what lies in memory. It is that memory which a kernel is given.
     copy = tensor.detach().to("cpu", copy=True).contiguous()
-    if str(tensor.dtype).removeprefix("torch.") in _DTYPES_OF_SAFETENSORS:
+    if find_dtype(str(tensor.dtype)) is not None:  # all that PyTorch computes with, every safetensors knows
         return copy
     return copy.reshape(-1).view(torch.uint8)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Literal
 
-from kjit.scaffold.dtypes import DTYPES, DType
+from kjit.dtypes import DTYPES, DType
 from kjit.scaffold.patterns import Kind
 from kjit.scaffold.python import PythonView
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor
-from kjit.scaffold.start import View
+from kjit.scaffold.start import View, python_tuple
+from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Tensor
 from kjit.testing import LARGEST, LONGEST_ROW
 
 MANY = 25_000_000
@@ -53,10 +53,21 @@ class CallsView(View):
         return [f"{name}: torch.dtype" for name in self.python.variables]
 
     @property
-    def any_rank(self) -> list[str]:
-        """The tensors that one dimension more is no error for: what alone says what `...` stands for."""
+    def arguments(self) -> list[tuple[str, str]]:
+        """The parameters with a value for a test: tensors of some shape, and numbers that are no defaults."""
+        return [
+            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else sample_number(p))
+            for p in self.signature.parameters
+        ]
+
+    def _sample_tensor(self, tensor: Tensor) -> str:
+        raise NotImplementedError
+
+    @property
+    def _any_rank(self) -> dict[str, str]:
+        """The tensor that one dimension more is no error for: what alone says what `...` stands for."""
         open_ended = [tensor.name for tensor in self.signature.tensors if ELLIPSIS in tensor.shape]
-        return open_ended if len(open_ended) == 1 else []
+        return {"any_rank": f'("{open_ended[0]}",)'} if len(open_ended) == 1 else {}
 
     def _dtype_of(self, tensor: Tensor) -> str:
         """The expression for a tensor's dtype."""
@@ -86,12 +97,10 @@ class CasesView(CallsView):
         return self.inputs + self.python.outputs
 
     @property
-    def sample_arguments(self) -> list[tuple[str, str]]:
-        """The parameters with a value for a test: tensors of some shape, and numbers that are no defaults."""
-        return [
-            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else sample_number(p))
-            for p in self.signature.parameters
-        ]
+    def prepared(self) -> list[str]:
+        """Statements before the arguments: how many rows a table has, and which of them are chosen."""
+        rows = [f"rows = {self._table_rows}"] if self.placed.index else []
+        return rows + ([f"chosen = {self._chosen}"] if self._chosen else [])
 
     def _sample_tensor(self, tensor: Tensor) -> str:
         shape, dtype = self._shape_of(tensor), self._dtype_of(tensor)
@@ -117,27 +126,41 @@ class CasesView(CallsView):
 
     # What there is to be tested.
 
-    @property
-    def in_place(self) -> tuple[str, str] | None:
-        """An input, and the output that may be the same tensor."""
-        for output in self.signature.outputs:
-            for tensor in self.placed.replaceable(output):
-                return tensor.name, output.name
-        return None
+    def attributes(self, *, has_kernels: bool) -> dict[str, str]:
+        """What the test's class says, names and expressions.
+
+        Args:
+            has_kernels: there is machine code of kjit's own for a GPU.
+        """
+        said = {"shape": self.sample_shape, "shapes": python_tuple(self.test_shapes)}
+        if len(self.tensors) > 2 and self._even_shape != self.sample_shape:
+            said["aligned_shape"] = self._even_shape
+        # An input, and the output that may be the same tensor.
+        for tensor, output in [(t, o) for o in self.signature.outputs for t in self.placed.replaceable(o)][:1]:
+            said["in_place"] = f'("{tensor.name}", "{output.name}")'
+        said |= self._any_rank
+        if self.placed.index is not None:
+            said["tables"] = python_tuple(f'"{table.name}"' for table in self.placed.inputs("table"))
+            said["index"] = f'"{self.placed.index.name}"'
+        if has_kernels:
+            said["kernels"] = "kjit.testing.Kernels(spills=False)"
+        if has_kernels and self.huge_shape:
+            said["huge_shape"] = self.huge_shape
+            if self.huge_axis:
+                said["huge_axis"] = str(self.huge_axis)
+            if self._huge_inputs != self.inputs:
+                said["huge_inputs"] = python_tuple(f'"{name}"' for name in self._huge_inputs)
+        return said
 
     @property
-    def tables(self) -> list[str]:
-        return [table.name for table in self.placed.inputs("table")]
-
-    @property
-    def chosen(self) -> str:
+    def _chosen(self) -> str:
         """The numbers of the rows that are written to, no two the same; nothing where rows are read."""
         if not self.start.scattered or self.placed.index is None:
             return ""
         return f"torch.randperm(rows, dtype={self._dtype_of(self.placed.index)}, device=device)[:-{_SPARE}]"
 
     @property
-    def table_rows(self) -> str:
+    def _table_rows(self) -> str:
         """How many rows the table of a test has: as many as are chosen, at least one; some more where they are written,
         which have to stay as they are."""
         if self.placed.index is None:
@@ -194,7 +217,7 @@ class CasesView(CallsView):
     def _filled(self, values: Mapping[Dimension, str], other: str) -> str:
         """The main shape with these sizes for some of its dimensions."""
         items = [values.get(d, str(d) if isinstance(d, int) else other) for d in self.placed.main.shape]
-        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+        return python_tuple(items)
 
     def _elements(self, shape: Sequence[int]) -> int:
         """How many elements the largest tensor has, where the main one has this shape."""
@@ -294,7 +317,7 @@ class CasesView(CallsView):
         return self._shape(dict(zip(named, sizes, strict=False)))
 
     @property
-    def even_shape(self) -> str:
+    def _even_shape(self) -> str:
         """A shape whose rows are whole vectors, where the signature leaves that open."""
         named = [dimension for dimension in self.placed.main.shape if isinstance(dimension, str)]
         return repr(self._shape({**dict.fromkeys(named, 3), **dict.fromkeys(named[-1:], 256)}))
@@ -335,7 +358,7 @@ class CasesView(CallsView):
         return free[0] if free and self.placed.main.shape[0] == free[0] else None
 
     @property
-    def huge_inputs(self) -> list[str]:
+    def _huge_inputs(self) -> list[str]:
         """The inputs that are as long, or have as many rows: all but tables and what belongs to columns."""
         return [tensor.name for tensor in self.placed.inputs("element", "halves", "number", "index")]
 

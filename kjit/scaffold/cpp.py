@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kjit.scaffold.names import camel
+from kjit.projects.op_names import camel
 from kjit.scaffold.patterns import Kind
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor, words_of
-from kjit.scaffold.sizes import Size
 from kjit.scaffold.start import View
+from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor, words_of
+from kjit.signature.sizes import Size
 
 Role = Literal["in", "mut", "out"]
 

@@ -13,10 +13,11 @@ from functools import cached_property
 from itertools import chain, repeat
 from typing import ClassVar
 
-from kjit.scaffold.cases import CallsView, sample_number
+from kjit.scaffold.cases import CallsView
 from kjit.scaffold.cpp import CppView, TensorView, max_listed
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Tensor, words_of
-from kjit.scaffold.sizes import Size
+from kjit.scaffold.start import python_tuple
+from kjit.signature.signature import ELLIPSIS, Dimension, Tensor, words_of
+from kjit.signature.sizes import Size
 
 LEADING = "leading"
 """What the dimensions that `...` stands for are called: in C++ their product, in Python all of them."""
@@ -195,10 +196,22 @@ class CustomCases(CallsView):
             return size if multiple == 1 else f"{size} * {multiple}"
         return str(-(-max(int(size), least) // multiple) * multiple)
 
+    def attributes(self, *, has_kernels: bool) -> dict[str, str]:
+        """What the test's class says, as for other patterns."""
+        said = {"shape": self.sample_shape, "shapes": python_tuple(self.shapes)}
+        strided = [f'"{tensor.name}"' for tensor in self.signature.inputs if tensor.strided]
+        said |= {"strided": python_tuple(strided)} if strided else {}
+        said |= self._any_rank
+        if self.python.optional:
+            said["absent_as_zeros"] = "False"
+        if has_kernels:
+            said["kernels"] = "kjit.testing.Kernels(spills=False)"
+        return said
+
     @property
-    def strided(self) -> list[str]:
-        """The tensors that may have gaps between their rows."""
-        return [tensor.name for tensor in self.signature.inputs if tensor.strided]
+    def prepared(self) -> list[str]:
+        """Statements before the arguments: the sizes, by name."""
+        return [f"{self.unpacked} = shape" if self.unpacked else "assert shape == ()"]
 
     @property
     def unpacked(self) -> str:
@@ -209,18 +222,9 @@ class CustomCases(CallsView):
             return line
         return "(\n" + "".join(f"        {name},\n" for name in self.names) + "    )"
 
-    @property
-    def arguments(self) -> list[tuple[str, str]]:
-        """The parameters with a value for a test."""
-        return [
-            (p.name, sample_number(p) if isinstance(p, Scalar) else self._sample_tensor(p))
-            for p in self.signature.parameters
-        ]
-
     def _sample_tensor(self, tensor: Tensor) -> str:
         sizes = [self._python(size) for size in tensor.shape]
-        shape = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
-        made = f"kjit.testing.random_tensor({shape}, {self._dtype_of(tensor)}, device)"
+        made = f"kjit.testing.random_tensor({python_tuple(sizes)}, {self._dtype_of(tensor)}, device)"
         return f"[{made} for _ in range({_LISTED})]" if tensor.listed else made
 
     def _shape(self, sizes: dict[str, str], other: str, *, leading: str) -> str:
@@ -228,7 +232,7 @@ class CustomCases(CallsView):
         items = [self._fitting(dimension, sizes.get(dimension, other)) for dimension in self.signature.dimensions]
         if len(items) < len(self.names):
             items.insert(0, leading)
-        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+        return python_tuple(items)
 
     @property
     def sample_shape(self) -> str:

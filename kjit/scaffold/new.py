@@ -11,22 +11,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kjit.adoption.adopt import Adoption, adopt
+from kjit.dtypes import DTYPES, DType, find_dtype
 from kjit.errors import UsageError
 from kjit.project import Project, find_pyproject, load_toml, read_project
-from kjit.scaffold.adopt import Adoption, adopt
+from kjit.projects.fileset import FileSet
+from kjit.projects.init import add_package, add_project, finds_package, plan_project
+from kjit.projects.op_names import camel, check_op_name, cpp_stem
 from kjit.scaffold.cases import CasesView
 from kjit.scaffold.cpp import CppView
 from kjit.scaffold.custom import CustomCases, CustomView
-from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType, find_dtype, suggest_dtype
-from kjit.scaffold.fileset import FileSet
-from kjit.scaffold.init import add_package, add_project, finds_package, plan_project
-from kjit.scaffold.names import camel, check_op_name, cpp_stem, free_name
 from kjit.scaffold.patterns import CUSTOM_PATTERN, DEFAULT_PATTERN, Pattern, Placed, check_signature, find_pattern
 from kjit.scaffold.python import PythonView
 from kjit.scaffold.render import render
-from kjit.scaffold.signature import Signature, parse_signature
 from kjit.scaffold.start import Start
+from kjit.signature.hints import suggest_dtype
+from kjit.signature.names import free_name
+from kjit.signature.parser import parse_signature
+from kjit.signature.signature import Signature
 from kjit.spec import Side
+
+DEFAULT_DTYPES = (DTYPES["float32"], DTYPES["float16"], DTYPES["bfloat16"])
+"""What dtype variables stand for by default."""
 
 MARKER = "The math"
 LAUNCH_MARKER = "The launch"
@@ -154,7 +160,7 @@ def scaffold_op(
         files.add(path, render(template, {**context, "is_shared": path.suffix == SHARED, "where": where}))
     for path, template in (
         (project.wrapper_path(op), "op/op.py.j2"),
-        (project.test_path(op), f"op/tests/test_{'custom' if chosen.name == CUSTOM_PATTERN else 'op'}.py.j2"),
+        (project.test_path(op), "op/tests/test_op.py.j2"),
         (project.benchmark_path(op), "op/benchmarks/bench_op.py.j2"),
     ):
         files.add(path, render(template, context, python_width=width))

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kjit.errors import UsageError
-from kjit.scaffold.names import camel, cpp_stem, free_name
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Scalar, Signature, SignatureError, Tensor
-from kjit.scaffold.sizes import Size
+from kjit.projects.op_names import camel, cpp_stem
+from kjit.signature.names import free_name
+from kjit.signature.signature import ELLIPSIS, Dimension, Signature, SignatureError, Tensor
+from kjit.signature.sizes import Size
 
 Kind = Literal["element", "halves", "column", "number", "table", "index", "whole"]
 """What a tensor is to a kernel: it has an element for each element of the main tensor, two of them in the halves of its
@@ -232,41 +233,25 @@ def _check_plain(signature: Signature, pattern: Pattern) -> None:
     """Refuse what only an author's own kernel can make something of."""
     if pattern.name == CUSTOM_PATTERN:
         return
-    computed = next((t for t in signature.sized if pattern.name != "elementwise" or not _is_halved(signature, t)), None)
-    if computed is not None:
-        raise signature.error(
-            computed,
-            f"pattern {pattern.name} takes sizes that are names and numbers, and '{computed.name}' is {computed.type}.",
-            "",
-        )
-    strided = next((tensor for tensor in signature.inputs if tensor.strided), None)
-    if strided is not None:
-        raise signature.error(
-            strided,
-            f"pattern {pattern.name} takes contiguous tensors, and '{strided.name}' is strided.",
-            f"write {replace(strided, strided=False)}",
-        )
-    listed = next((tensor for tensor in signature.inputs if tensor.listed), None)
-    if listed is not None:
-        raise signature.error(
-            listed, f"pattern {pattern.name} takes one tensor for each parameter, and '{listed.name}' is a list.", ""
-        )
-    for scalar in signature.parameters:
-        if isinstance(scalar, Scalar) and (scalar.optional or scalar.kind in ("choice", "str")):
-            what = "may be absent" if scalar.optional else "is a choice" if scalar.kind == "choice" else "is a text"
-            raise signature.error(
-                scalar,
-                f"pattern {pattern.name} takes numbers that are always there, and '{scalar.name}' {what}.",
-                "",
-            )
     constants = {constant.name for constant in signature.constants}
-    sized = next((tensor for tensor in signature.tensors if constants & set(map(str, tensor.shape))), None)
-    if sized is not None:
-        raise signature.error(
-            sized,
-            f"pattern {pattern.name} takes sizes that tensors have, and one of '{sized.name}' is a parameter.",
-            "",
-        )
+    sizes, contiguous = "takes sizes that are names and numbers", "takes contiguous tensors"
+    for t in signature.tensors:
+        if t in signature.sized and not (pattern.name == "elementwise" and _is_halved(signature, t)):
+            raise signature.error(t, f"pattern {pattern.name} {sizes}, and '{t.name}' is {t.type}.", "")
+        if t.strided:
+            hint = f"write {replace(t, strided=False)}"
+            raise signature.error(t, f"pattern {pattern.name} {contiguous}, and '{t.name}' is strided.", hint)
+        if t.listed:
+            reason = f"pattern {pattern.name} takes one tensor for each parameter, and '{t.name}' is a list."
+            raise signature.error(t, reason, "")
+        if constants & set(map(str, t.shape)):
+            reason = f"pattern {pattern.name} takes sizes that tensors have, and one of '{t.name}' is a parameter."
+            raise signature.error(t, reason, "")
+    for s in (*signature.scalars, *signature.constants):
+        what = "may be absent" if s.optional else {"choice": "is a choice", "str": "is a text"}.get(s.kind)
+        if what is not None:
+            reason = f"pattern {pattern.name} takes numbers that are always there, and '{s.name}' {what}."
+            raise signature.error(s, reason, "")
 
 
 def _whole(signature: Signature) -> Tensor:
@@ -373,34 +358,23 @@ def _may_choose(index: Tensor) -> bool:
     return bool(index.shape) and not (index.optional or index.mutable)
 
 
-def _ambiguous(signature: Signature, tensor: Tensor, table: Tensor, index: Tensor) -> SignatureError:
-    return signature.error(
-        tensor,
-        f"'{tensor.name}: {tensor.type}' may be a number for each row that is moved or for each column.",
-        f"give the dimensions of '{table.name}' other names than those of '{index.name}'",
-    )
-
-
 def _place_gather(signature: Signature, pattern: str) -> Kinds:
     """An index chooses rows of a table, and there is a result for each number in the index."""
     results = (*signature.outputs, *signature.mutated)
     numbers = _indices(signature, pattern)
     for index in filter(_may_choose, numbers):
-        leading = index.shape
         for result in results:
-            row = result.shape[len(leading) :]
+            row = result.shape[len(index.shape) :]
             tables = [
                 tensor
                 for tensor in signature.inputs
-                if len(tensor.shape) == 1 + len(row)
+                if tensor.shape[:1] not in ((), (ELLIPSIS,), *((size,) for size in index.shape))
                 and tensor.shape[1:] == row
-                and tensor.shape[0] not in (*leading, ELLIPSIS)
-                and not tensor.optional
-                and not tensor.mutable
+                and not (tensor.optional or tensor.mutable)
                 and tensor is not index
             ]
-            if result.shape[: len(leading)] == leading and tables:
-                return _placed_gather(signature, pattern, index, tables[0], row)
+            if result.shape[: len(index.shape)] == index.shape and tables:
+                return _placed_rows(signature, index, tables[0], f"pattern {pattern} makes a row")
     index = numbers[0]
     leads = ", ".join(map(str, index.shape)) or "N"
     raise signature.error(
@@ -409,37 +383,6 @@ def _place_gather(signature: Signature, pattern: str) -> Kinds:
         f" {index.type}, and a table to take the rows from is not found.",
         f"for example: src: T[M, D], {index.name}: {index.dtype}[{leads}] -> out: T[{leads}, D]",
     )
-
-
-def _placed_gather(
-    signature: Signature, pattern: str, index: Tensor, table: Tensor, row: tuple[Dimension, ...]
-) -> Kinds:
-    kinds: dict[str, Kind] = {}
-    main = (*index.shape, *row)
-    for tensor in signature.tensors:
-        read_only = tensor in signature.inputs and not tensor.mutable
-        if tensor is index:
-            kinds[tensor.name] = "index"
-        elif tensor.shape == table.shape and read_only and not tensor.optional:
-            kinds[tensor.name] = "table"
-        elif tensor.shape == main:
-            kinds[tensor.name] = "element"
-        elif tensor.shape == index.shape == row:
-            raise _ambiguous(signature, tensor, table, index)
-        elif tensor.shape == index.shape and read_only:
-            kinds[tensor.name] = "number"
-        elif row and tensor.shape == row and read_only:
-            kinds[tensor.name] = "column"
-        else:
-            possible = dict.fromkeys((main, index.shape, row) if row and read_only else (main,))
-            shapes = [_typed(tensor, shape) for shape in possible]
-            raise signature.error(
-                tensor,
-                f"pattern {pattern} makes a row {_typed(table, row)} for each number in '{index.name}', which is"
-                f" {index.type}; '{tensor.name}' is {'' if read_only else 'written to and is '}{tensor.type}.",
-                f"write {tensor.name}: {' or '.join(shapes)}",
-            )
-    return kinds
 
 
 def _place_scatter(signature: Signature, pattern: str) -> Kinds:
@@ -453,12 +396,11 @@ def _place_scatter(signature: Signature, pattern: str) -> Kinds:
         )
     for index in filter(_may_choose, numbers):
         for table in signature.mutated:
-            row = table.shape[1:]
-            if not table.shape or table.shape[0] in (*index.shape, ELLIPSIS):
+            if table.shape[:1] in ((), (ELLIPSIS,), *((size,) for size in index.shape)):
                 continue
             others = (tensor for tensor in signature.inputs if tensor is not index and not tensor.optional)
-            if any(tensor.shape == (*index.shape, *row) for tensor in others):
-                return _placed_scatter(signature, pattern, index, table, row)
+            if any(tensor.shape == (*index.shape, *table.shape[1:]) for tensor in others):
+                return _placed_in_tables(signature, pattern, index, table)
     index = numbers[0]
     leads = ", ".join(map(str, index.shape)) or "N"
     raise signature.error(
@@ -469,43 +411,56 @@ def _place_scatter(signature: Signature, pattern: str) -> Kinds:
     )
 
 
-def _placed_scatter(
-    signature: Signature, pattern: str, index: Tensor, table: Tensor, row: tuple[Dimension, ...]
-) -> Kinds:
-    kinds: dict[str, Kind] = {}
-    main = (*index.shape, *row)
+def _placed_in_tables(signature: Signature, pattern: str, index: Tensor, table: Tensor) -> Kinds:
     if isinstance(table.shape[0], int):
         raise signature.error(
             table,
             f"pattern {pattern} takes tables of any length, and '{table.name}' has {table.shape[0]} rows.",
-            f"write {table.name}: {_typed(table, ('M', *row))}",
+            f"write {table.name}: {_typed(table, ('M', *table.shape[1:]))}",
         )
-    for tensor in signature.tensors:
-        if tensor is index:
-            kinds[tensor.name] = "index"
-        elif tensor.mutable and tensor.shape == table.shape:
-            kinds[tensor.name] = "table"
-        elif tensor.mutable:
+    for tensor in signature.mutated:
+        if tensor is not index and tensor.shape != table.shape:
             raise signature.error(
                 tensor,
                 f"pattern {pattern} writes to tables of one shape: '{table.name}' is {table.type} and '{tensor.name}'"
                 f" is {tensor.type}.",
                 f"write {tensor.name}: {_typed(tensor, table.shape)}",
             )
+    return _placed_rows(signature, index, table, f"pattern {pattern} writes a row")
+
+
+def _placed_rows(signature: Signature, index: Tensor, table: Tensor, does: str) -> Kinds:
+    """The kinds of tensors where `index` chooses rows of `table`; `does` begins the sentence about one that fits in
+    nowhere."""
+    kinds: dict[str, Kind] = {}
+    row = table.shape[1:]
+    main = (*index.shape, *row)
+    for tensor in signature.tensors:
+        is_input = tensor in signature.inputs
+        is_read = is_input and not tensor.mutable
+        if tensor is index:
+            kinds[tensor.name] = "index"
+        elif is_input and (tensor.shape, tensor.mutable, tensor.optional) == (table.shape, table.mutable, False):
+            kinds[tensor.name] = "table"
         elif tensor.shape == main:
             kinds[tensor.name] = "element"
         elif tensor.shape == index.shape == row:
-            raise _ambiguous(signature, tensor, table, index)
-        elif tensor.shape == index.shape:
-            kinds[tensor.name] = "number"
-        elif row and tensor.shape == row:
-            kinds[tensor.name] = "column"
-        else:
-            shapes = [_typed(tensor, shape) for shape in dict.fromkeys((main, index.shape, row) if row else (main,))]
             raise signature.error(
                 tensor,
-                f"pattern {pattern} writes a row {replace(table, shape=row).type} for each number in '{index.name}',"
-                f" which is {index.type}; '{tensor.name}' is {tensor.type}.",
+                f"'{tensor.name}: {tensor.type}' may be a number for each row that is moved or for each column.",
+                f"give the dimensions of '{table.name}' other names than those of '{index.name}'",
+            )
+        elif tensor.shape == index.shape and is_read:
+            kinds[tensor.name] = "number"
+        elif row and tensor.shape == row and is_read:
+            kinds[tensor.name] = "column"
+        else:
+            possible = dict.fromkeys((main, index.shape, row) if row and is_read else (main,))
+            shapes = [_typed(tensor, shape) for shape in possible]
+            raise signature.error(
+                tensor,
+                f"{does} {replace(table, shape=row).type} for each number in '{index.name}', which is {index.type};"
+                f" '{tensor.name}' is {'' if is_read else 'written to and is '}{tensor.type}.",
                 f"write {tensor.name}: {' or '.join(shapes)}",
             )
     return kinds

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kjit.dtypes import DType
 from kjit.scaffold.cpp import choice_type, max_listed
-from kjit.scaffold.dtypes import DType
 from kjit.scaffold.patterns import Placed
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Tensor, words_of
-from kjit.scaffold.sizes import Size
-from kjit.scaffold.start import View
+from kjit.scaffold.start import View, python_tuple
+from kjit.signature.signature import ELLIPSIS, Dimension, Parameter, Scalar, Tensor, words_of
+from kjit.signature.sizes import Size
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class PythonView(View):
             owner = min((t for t in inputs if ELLIPSIS in t.shape), key=lambda tensor: len(tensor.shape))
             behind = len(owner.shape) - 1
             sizes.append(f"*{_one_of(owner)}.shape" + (f"[:-{behind}]" if behind else ""))
-        return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+        return python_tuple(sizes)
 
     @property
     def _known_sizes(self) -> dict[str, str]:

@@ -16,13 +16,13 @@ What may be absent counts as zeros.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kjit.scaffold.dtypes import DType
+from kjit.dtypes import DType
 from kjit.scaffold.patterns import Kind, Placed
-from kjit.scaffold.signature import Scalar, Signature, Tensor
+from kjit.signature.signature import Scalar, Signature, Tensor
 
 Language = Literal["cpp", "python"]
 
@@ -226,6 +226,12 @@ class View:
     @property
     def signature(self) -> Signature:
         return self.placed.signature
+
+
+def python_tuple(items: Iterable[str]) -> str:
+    """A tuple of these expressions, in Python."""
+    texts = list(items)
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
 def _combine(terms: Sequence[str], factors: Sequence[str], summands: Sequence[str], *, plus: str = " + ") -> str:

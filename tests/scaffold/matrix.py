@@ -10,8 +10,8 @@ from pathlib import Path
 
 from signatures import signature_for
 
-from kjit.scaffold.names import parameter_problem
 from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
+from kjit.signature.names import parameter_problem
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from matrix import OPS, RARE, Op
 
 import kjit.testing
 from kjit.scaffold.cases import MANY
-from kjit.scaffold.dtypes import DEFAULT_DTYPES
-from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
+from kjit.scaffold.new import DEFAULT_DTYPES, parse_devices, parse_dtypes, scaffold_op
 
 
 def generated_test(root: Path, op: Op) -> str:

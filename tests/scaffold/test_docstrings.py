@@ -8,10 +8,11 @@ import re
 import pytest
 from signatures import signature_for
 
-from kjit.scaffold.dtypes import DEFAULT_DTYPES, DType
-from kjit.scaffold.new import scaffold_op
+from kjit.dtypes import DType
+from kjit.scaffold.new import DEFAULT_DTYPES, scaffold_op
 from kjit.scaffold.patterns import PATTERNS, check_signature
-from kjit.scaffold.signature import Signature, parse_signature
+from kjit.signature.parser import parse_signature
+from kjit.signature.signature import Signature
 
 SIGNATURES = {
     "elementwise": [

@@ -20,16 +20,17 @@ import torch
 from matrix import CUSTOM, GATHER, HUGE, LONG, OPS, PLANES, RARE, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
+from kjit.dtypes import DTYPES
 from kjit.engine.compile.compile import compile_variant, wrapper_unit
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.env import CPU_CACHE_BYTES
 from kjit.project import find_project
+from kjit.projects.op_names import camel, op_problem
 from kjit.runtime.declared import declared_in
-from kjit.scaffold import names
-from kjit.scaffold.dtypes import DTYPES
 from kjit.scaffold.new import parse_devices, scaffold_op
 from kjit.scaffold.patterns import PATTERNS
-from kjit.scaffold.signature import parse_signature
+from kjit.signature import names
+from kjit.signature.parser import parse_signature
 from kjit.spec import Target, Variant
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -157,7 +158,7 @@ def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cud
         headers += re.findall(r"^#(?:include|define) .*", Path(path).read_text(), re.MULTILINE)
         # A namespace for each, as they all call their helpers the same. The headers in it are there already.
         sources.append(f'namespace of_{op.name} {{\n#include "{path}"\n}}')
-        own = re.compile(rf"\b(?={names.camel(op.name)})")  # the op's struct, and its enums
+        own = re.compile(rf"\b(?={camel(op.name)})")  # the op's struct, and its enums
         wrappers = [wrapper for spec in specs for wrapper in (*spec.cpp_wrappers, *spec.cuda_wrappers)]
         symbols = [own.sub(f"of_{op.name}::", symbol) for _, symbol in wrappers]
         exports += [f"KJIT_EXPORT({op.name}_{n}, ({symbol}))" for n, symbol in enumerate(symbols)]
@@ -523,43 +524,6 @@ def test_no_name_is_kept_that_nothing_uses(rendered: list[tuple[Path, str]]) -> 
     assert words >= names.PYTHON_NAMES | names.REFERENCE_NAMES
 
 
-NEWEST_GLIBC = (2, 36)
-NEWEST_CUDA = (13, 0)
-"""Whose macros the lists of names were made from; a later release may have more, and that is no bug of kjit."""
-
-
-def skip_unless_macros_are_known(toolchain: Toolchain) -> None:
-    library, version = platform.libc_ver()
-    if library != "glibc" or tuple(map(int, version.split(".")[:2])) > NEWEST_GLIBC:
-        pytest.skip(f"the names of macros are those of glibc, up to {NEWEST_GLIBC}; this is {library} {version}")
-    if toolchain.cuda is not None and toolchain.cuda.version > NEWEST_CUDA:
-        pytest.skip(f"the names of macros are those of CUDA up to {NEWEST_CUDA}; this is {toolchain.cuda.label}")
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.nvcc)])
-def test_no_name_can_be_that_of_a_macro(project: Path, device: str) -> None:
-    target = Target.cpu() if device == "cpu" else Target.cuda("9.0a")
-    toolchain = Toolchain.for_target(target)
-    skip_unless_macros_are_known(toolchain)
-    sources = []
-    for number, (pattern, signature) in enumerate((p, s) for p in PATTERNS for s in (None, SENTINELS[p][-1])):
-        op = Op(f"op{number}", signature, pattern=pattern, devices=device)
-        op.write(project)
-        spec = variants_of(project, op.name, target)[0].spec
-        sources += [*spec.cpp_files, *spec.cuda_files]
-    unit = project / ("unit.cc" if device == "cpu" else "unit.cu")
-    unit.write_text("".join(f'#include "{path}"\n' for path in ("kjit/ffi.h", *sources)))
-    command = [toolchain.cxx.path, *toolchain.cxx_flags(spec), "-E", "-dM", unit]
-    if device == "cuda":
-        assert toolchain.cuda is not None
-        command = [toolchain.cuda.nvcc.path, *toolchain.nvcc_flags(spec), "-E", "-Xcompiler", "-dM", unit]
-    # Not those with parameters, which stand for something before a parenthesis only.
-    macros = set(re.findall(r"^#define ([A-Za-z]\w*)(?= |$)", run(*command, cwd=project).stdout, re.MULTILINE))
-    assert len(macros) > 100
-    assert {name for name in macros if names.parameter_problem(name, dimension=True) is None} == set()
-    assert {name for name in macros if names.parameter_problem(name) is None} == set()
-
-
 def python_names(text: str) -> set[str]:
     """The names that a file uses where an op is in scope: attributes of classes are not, and hide nothing."""
     found: set[str] = set()
@@ -583,7 +547,7 @@ def test_no_op_can_have_a_name_that_its_python_uses(rendered: list[tuple[Path, s
     for path, text in rendered:
         if path.suffix == ".py":
             used |= python_names(text)
-    assert {name for name in used if names.op_problem(name) is None} == set()
+    assert {name for name in used if op_problem(name) is None} == set()
 
 
 def test_no_parameter_can_have_a_name_that_the_wrapper_uses(rendered: list[tuple[Path, str]]) -> None:

@@ -12,7 +12,7 @@ from kjit.errors import UsageError
 from kjit.project import find_project
 from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
 from kjit.scaffold.patterns import PATTERNS
-from kjit.scaffold.signature import SignatureError
+from kjit.signature.signature import SignatureError
 from kjit.spec import Side
 
 LIBRARY = [name for name, pattern in PATTERNS.items() if pattern.is_library]

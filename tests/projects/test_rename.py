@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kjit.scaffold.rename import Renaming, cpp_words
+from kjit.projects.rename import Renaming, cpp_words
 
 FILES = {"softmax.cuh": "rows.cuh", "softmax.py": "rows.py", "test_softmax.py": "test_rows.py"}
 SOURCE = """// softmax: row by row.

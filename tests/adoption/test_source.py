@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kjit.scaffold.source import Parameter, blanked, read_source, split_arguments
+from kjit.adoption.source import Parameter, blanked, read_source, split_arguments
 
 
 def names(text: str) -> list[str]:

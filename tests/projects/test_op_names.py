@@ -1,18 +1,13 @@
-"""kjit.scaffold.names: which names are refused, and that every refusal names one that would do."""
+"""kjit.projects.op_names: which names are refused, and that every refusal names one that would do."""
 
 from __future__ import annotations
-
-import runpy
-import sys
-from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kjit.errors import UsageError
-from kjit.scaffold import names
-from kjit.scaffold.names import MAX_OP_LENGTH, camel, check_op_name, free_name, op_problem, parameter_problem
+from kjit.projects.op_names import MAX_OP_LENGTH, camel, check_op_name, op_problem
 
 
 def suggested(hint: str) -> str:
@@ -95,98 +90,6 @@ def test_the_suggested_name_would_do(name: str) -> None:
     else:
         assert name.isidentifier()
         assert len(name) <= MAX_OP_LENGTH
-
-
-@given(st.one_of(st.text(max_size=50), st.from_regex(r"[a-zA-Z_]\w{0,45}", fullmatch=True)), st.booleans())
-def test_the_suggested_parameter_would_do(name: str, dimension: bool) -> None:
-    problem = parameter_problem(name, dimension=dimension)
-    if problem is not None:
-        assert parameter_problem(suggested(problem.hint), dimension=dimension) is None
-
-
-def test_a_letter_that_ruff_refuses_is_no_parameter() -> None:
-    problem = parameter_problem("l")
-    assert problem is not None
-    assert "looks like the digit 1" in problem.reason
-    assert parameter_problem("l", dimension=True) is None
-
-
-@pytest.mark.parametrize("name", ["x", "src", "index", "weight", "eps", "scale", "num_tokens_per_expert", "offset"])
-def test_ordinary_parameters_are_accepted(name: str) -> None:
-    assert parameter_problem(name) is None
-
-
-@pytest.mark.parametrize("name", ["N", "D", "n", "HEAD_DIM", "head_dim", "Rows", "E", "EXPERTS", "F_IN", "SEQ_MAX"])
-def test_ordinary_dimensions_are_accepted(name: str) -> None:
-    assert parameter_problem(name, dimension=True) is None
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "X",
-        "alpha__",
-        "class",
-        "template",
-        "input",
-        "dtype",
-        "i",
-        "threadIdx",
-        "numel",
-        "mut",
-        "matcher2",
-        "mean_square",
-    ],
-)
-def test_a_parameter_that_the_code_uses_itself_is_refused(name: str) -> None:
-    assert parameter_problem(name) is not None
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "NULL",
-        "EOF",
-        "INT_MAX",
-        "LINE_MAX",
-        "PATH_MAX",
-        "EPIPE",
-        "ERFKILL",
-        "LC_ALL",
-        "F_OK",
-        "sched_priority",
-        "M_PI",
-        "CUDART_VERSION",
-        "shape",
-        "i",
-    ],
-)
-def test_a_dimension_that_is_a_macro_or_a_local_name_is_refused(name: str) -> None:
-    assert parameter_problem(name, dimension=True) is not None
-
-
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize("name", ["x", "x" * 28, "dtype_"])
-@pytest.mark.parametrize("suffix", ["", "_in"])
-def test_a_free_name_is_found_for_every_parameter_and_however_many_are_taken(name: str, suffix: str) -> None:
-    taken = {name}
-    for _ in range(20):
-        free = free_name(name, taken, suffix=suffix)
-        assert free not in taken
-        assert parameter_problem(free) is None
-        taken.add(free)
-
-
-def test_which_dimensions_are_good_does_not_depend_on_the_errors_of_this_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    elsewhere = ModuleType("errno")
-    elsewhere.EXPERTS = 1  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "errno", elsewhere)
-    there = runpy.run_path(names.__file__)
-    assert there["_ERROR_MACROS"] == names._ERROR_MACROS
-    assert there["parameter_problem"]("EPIPE", dimension=True) is not None
-    assert there["parameter_problem"]("EXPERTS", dimension=True) is None
 
 
 @pytest.mark.parametrize(("op", "type_name"), [("rms_norm", "RmsNorm"), ("bump_", "Bump"), ("x2y", "X2y")])

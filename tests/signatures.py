@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from kjit.scaffold.dtypes import DTYPES, DType
-from kjit.scaffold.names import parameter_problem
-from kjit.scaffold.signature import ELLIPSIS, Dimension, Parameter, Scalar, Signature, Tensor
-from kjit.scaffold.sizes import Size
+from kjit.dtypes import DTYPES, DType
+from kjit.signature.names import parameter_problem
+from kjit.signature.signature import ELLIPSIS, Dimension, Parameter, Scalar, Signature, Tensor
+from kjit.signature.sizes import Size
 
 Shape = tuple[Dimension, ...]
 

@@ -1,12 +1,10 @@
-"""Valid names for ops and their parameters.
+"""Valid names for parameters, outputs and dimensions.
 
-One name becomes a Python module, function and parameter, a C++ struct, kernel and local variable, a test, a file and a
-torch op. So it must be an identifier everywhere, and must not hide anything that the generated code itself uses. A name
-is refused for one reason at a time, with a name that would do: renaming later touches four files, renaming now none.
+Such a name stands in Python and in C++. So it must be an identifier in both, and must not hide anything that the
+generated code itself uses. It is refused for one reason at a time, with a name that would do.
 
-The sets below are what the templates use and no more; tests hold them against the templates' output, so that they
-cannot grow apart. Names of Python builtins are refused too, though most would work: the code around them would be one
-edit away from calling a tensor.
+The sets below are what the templates use and no more; tests compare them with generated code. Names of Python builtins
+are refused too, though most would work: the code around them would be one edit away from calling a tensor.
 """
 
 from __future__ import annotations
@@ -16,19 +14,14 @@ import keyword
 import re
 import unicodedata
 from collections.abc import Collection
-from dataclasses import dataclass
-from functools import cache
 from itertools import chain
-from pathlib import Path
-
-from kjit.errors import UsageError
+from typing import NamedTuple
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-MAX_OP_LENGTH = 32
 MAX_PARAMETER_LENGTH = 28
 """Names stand several times in one line: longer ones make code that no formatter can break into lines."""
 
@@ -42,6 +35,9 @@ CPP_KEYWORDS = _words(
     true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq
     """
 )
+
+VARIABLE = re.compile(r"[A-Z][0-9]?")
+"""A dtype variable, such as `T`."""
 
 LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 """Words of the signature language that are keywords of neither Python nor C++."""
@@ -82,87 +78,14 @@ PYTHON_NAMES = WRAPPER_NAMES | _words(
 )
 """What a wrapper, a test or a benchmark uses where the op itself is in scope."""
 
-TOOL_FILES = frozenset({"conftest", "setup"})
-"""Files that pytest and packaging tools take for theirs."""
-
-_PYTEST_NAMES = re.compile(
-    r"test\w*|(?:setup|teardown)(?:_(?:module|function|class|method))?|pytest_\w+|pytestmark|collect_ignore\w*"
-)
-"""What pytest takes for a test, or calls at its own times, when a test imports the op."""
-
 _NUMBERED = re.compile(r"matcher\d+|dtype_\w+")
-_MACRO_FAMILIES = re.compile(
-    r"(?:M|FP|NV|STA|CUDA|CUDART|ADJ|MOD|CLOCK|KJIT|TVM|DLPACK|HUGE|NL|SEEK|FD|CHAR|U?INT\d*|U?INTMAX|U?INTPTR|U?LONG"
-    r"|U?LLONG|U?SHRT|[SU]CHAR|WCHAR|WINT|PTRDIFF|SIZE|BC|XATTR|SIG|RENAME|PTHREAD|L|P|MB|MAX|MATH|EXIT|CHECK|BOOL|WORD"
-    r"|TTY|TMP|TIMER|TIME|RAND|BIG|LITTLE|PDP|BYTE|FILENAME|FOPEN|CU|ATOMIC|CLOCKS|CLONE|CLOSE_RANGE|LC"
-    r"|SCHED|SYS)_\w+"
-    r"|SNAN\w*|W[A-Z]{4,}|WEOF|CUDARTAPI|(?:cuda|CUDA)[A-Z]\w*"
-    r"|(?:AIO_PRIO_DELTA|CHARCLASS_NAME|COLL_WEIGHTS|DELAYTIMER|EXPR_NEST|HOST_NAME|IOV|LINE|LOGIN_NAME|MQ_PRIO|NAME"
-    r"|NGROUPS|PATH|RE_DUP|RTSIG|SEM_VALUE|SSIZE)_MAX"
-    r"|[FRWX]_OK|F_[TU]?LOCK|F_TEST|STD(?:IN|OUT|ERR)_FILENO|PIPE_BUF|CPU_SETSIZE|CSIGNAL"
-)
-"""Macros of the C library, CUDA and kjit that a dimension could be named like, by what their names begin with."""
-
-_ERROR_MACROS = _words(
-    """
-    E2BIG EACCES EADDRINUSE EADDRNOTAVAIL EADV EAFNOSUPPORT EAGAIN EALREADY EBADE EBADF EBADFD EBADMSG EBADR EBADRQC
-    EBADSLT EBFONT EBUSY ECANCELED ECHILD ECHRNG ECOMM ECONNABORTED ECONNREFUSED ECONNRESET EDEADLK EDEADLOCK
-    EDESTADDRREQ EDOM EDOTDOT EDQUOT EEXIST EFAULT EFBIG EHOSTDOWN EHOSTUNREACH EHWPOISON EIDRM EILSEQ EINPROGRESS
-    EINTR EINVAL EIO EISCONN EISDIR EISNAM EKEYEXPIRED EKEYREJECTED EKEYREVOKED EL2HLT EL2NSYNC EL3HLT EL3RST
-    ELIBACC ELIBBAD ELIBEXEC ELIBMAX ELIBSCN ELNRNG ELOOP EMEDIUMTYPE EMFILE EMLINK EMSGSIZE EMULTIHOP ENAMETOOLONG
-    ENAVAIL ENETDOWN ENETRESET ENETUNREACH ENFILE ENOANO ENOBUFS ENOCSI ENODATA ENODEV ENOENT ENOEXEC ENOKEY ENOLCK
-    ENOLINK ENOMEDIUM ENOMEM ENOMSG ENONET ENOPKG ENOPROTOOPT ENOSPC ENOSR ENOSTR ENOSYS ENOTBLK ENOTCONN ENOTDIR
-    ENOTEMPTY ENOTNAM ENOTRECOVERABLE ENOTSOCK ENOTSUP ENOTTY ENOTUNIQ ENXIO EOPNOTSUPP EOVERFLOW EOWNERDEAD EPERM
-    EPFNOSUPPORT EPIPE EPROTO EPROTONOSUPPORT EPROTOTYPE ERANGE EREMCHG EREMOTE EREMOTEIO ERESTART ERFKILL EROFS
-    ESHUTDOWN ESOCKTNOSUPPORT ESPIPE ESRCH ESRMNT ESTALE ESTRPIPE ETIME ETIMEDOUT ETOOMANYREFS ETXTBSY EUCLEAN
-    EUNATCH EUSERS EWOULDBLOCK EXDEV EXFULL
-    """
-)
-"""The errors of Linux, macros as well. Fixed, so that a signature that is valid on one machine is valid on all."""
-
-_HEADERS = Path(__file__).parent.parent / "include" / "kjit"
 
 
-@cache
-def cpp_types() -> frozenset[str]:
-    """The types of kjit's headers: an op whose C++ struct had such a name would hide it."""
-    # Those of the headers in `detail` are in a namespace of theirs.
-    headers = (path for path in _HEADERS.rglob("*.[hc]*") if path.parent.name != "detail")
-    types = re.compile(r"^(?:class|struct|enum class|using) (?:alignas\(.*\) )?([A-Z][A-Za-z]+)\b", re.MULTILINE)
-    return frozenset(chain.from_iterable(types.findall(header.read_text()) for header in headers))
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Why a name will not do, and what would."""
+class Problem(NamedTuple):
+    """What is wrong with a part of a signature, and what to do about it."""
 
     reason: str
     hint: str
-
-
-def check_op_name(name: str) -> None:
-    """Refuse a name that no op can have.
-
-    Raises:
-        UsageError: with the reason, and a name that would do.
-    """
-    problem = op_problem(name)
-    if problem is not None:
-        raise UsageError(problem.reason, hint=problem.hint)
-
-
-def op_problem(name: str) -> Problem | None:
-    """What is wrong with `name` for an op, or None."""
-    reason = _why_no_op(name)
-    if reason is None:
-        return None
-    if re.match(r"\s*\w+\s*:.*\[.*\]", name):
-        return Problem(f"{quoted(name)} is a signature, and the op's name comes before it.", f"kjit new my_op '{name}'")
-    last = re.sub(r"\.(py|cu|cuh|cpp|cc|cxx|h|hpp|c)$", "", re.split(r"[/\\]", name)[-1])
-    near = _nearest(last.removeprefix("test_").removeprefix("bench_")) or "my_op"
-    short = near[: MAX_OP_LENGTH - 3].rstrip("_")
-    candidates = (near, short, f"{short}_op", f"op_{short}", "my_op")
-    return Problem(reason, _suggest(next(c for c in candidates if _why_no_op(c) is None)))
 
 
 def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
@@ -170,13 +93,19 @@ def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
     reason = _why_no_parameter(name, dimension)
     if reason is None:
         return None
-    near = _nearest(name)
+    near = nearest(name)
     short = near[: MAX_PARAMETER_LENGTH - 5].rstrip("_")
     candidates: tuple[str, ...] = (near, short, f"{short}_in", f"in_{short}", "x")
     if dimension:
         as_written = re.sub(r"\W+", "_", _ascii(name)).strip("_")
         candidates = (as_written, as_written.upper(), near, short, f"{short}_size", "rows")
-    return Problem(reason, _suggest(next(c for c in candidates if _why_no_parameter(c, dimension) is None)))
+    return Problem(reason, suggest(next(c for c in candidates if _why_no_parameter(c, dimension) is None)))
+
+
+def is_used_in_code(name: str) -> bool:
+    """Whether the code of every op has that name where its parameters are in scope."""
+    names = CPP_NAMES | _PLAIN_MACROS | WRAPPER_NAMES | REFERENCE_NAMES
+    return name in names or _NUMBERED.fullmatch(name) is not None
 
 
 def free_name(name: str, taken: Collection[str], *, suffix: str = "") -> str:
@@ -189,54 +118,24 @@ def free_name(name: str, taken: Collection[str], *, suffix: str = "") -> str:
     return next(near for near in names if near not in taken and parameter_problem(near) is None)
 
 
-def camel(name: str) -> str:
-    """The C++ type of an op: `rms_norm` is `RmsNorm`, `bump_` is `Bump`."""
-    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-
-
-def cpp_stem(name: str) -> str:
-    """What the names of an op's C++ functions begin with: `bump_` is `bump`, as C++ keeps `bump__kernel` for itself."""
-    return name.rstrip("_")
-
-
-_AMBIGUOUS = "'l' looks like the digit 1, for which ruff refuses it."
-
-
-def _why_no_op(name: str) -> str | None:
-    if "/" in name or "\\" in name or name in (".", ".."):
-        return f"{quoted(name)} is a path, and an op has a name."
-    reason = _why_no_identifier(name, "an op", MAX_OP_LENGTH)
-    if reason is not None:
-        return reason
-    if name != name.lower():
-        return f"'{name}' has capital letters, and the function of an op has none."
-    if name in PYTHON_NAMES | REFERENCE_NAMES | CPP_NAMES | _PLAIN_MACROS or _NUMBERED.fullmatch(name):
-        return f"an op named '{name}' would hide a name that its own code uses."
-    if camel(name) in cpp_types():
-        return f"an op named '{name}' would hide {camel(name)} of kjit's C++ headers."
-    if name == "l":
-        return _AMBIGUOUS
-    if name in TOOL_FILES or _PYTEST_NAMES.fullmatch(name):
-        return f"pytest and packaging tools would take '{name}' for something else than an op."
-    return None
+AMBIGUOUS = "'l' looks like the digit 1, for which ruff refuses it."
 
 
 def _why_no_parameter(name: str, dimension: bool) -> str | None:
     what = "a dimension" if dimension else "a parameter"
-    reason = _why_no_identifier(name, what, MAX_PARAMETER_LENGTH)
+    reason = why_no_identifier(name, what, MAX_PARAMETER_LENGTH)
     if reason is not None:
         return reason
     if not dimension and name != name.lower():
         return f"'{name}' has capital letters, which name dimensions and dtypes; a parameter has none."
     if not dimension and name == "l":
-        return _AMBIGUOUS
-    hidden = name in CPP_NAMES | _PLAIN_MACROS | WRAPPER_NAMES | REFERENCE_NAMES or _NUMBERED.fullmatch(name)
-    if hidden or (dimension and (name in _ERROR_MACROS or _MACRO_FAMILIES.fullmatch(name))):
+        return AMBIGUOUS
+    if is_used_in_code(name):
         return f"{what} named '{name}' would hide a name that the op's code uses."
     return None
 
 
-def _why_no_identifier(name: str, what: str, longest: int) -> str | None:
+def why_no_identifier(name: str, what: str, longest: int) -> str | None:
     """What keeps `name` from being an identifier that both languages leave to their users."""
     shown = quoted(name)
     if not name:
@@ -267,7 +166,7 @@ def _why_no_identifier(name: str, what: str, longest: int) -> str | None:
     return None
 
 
-def _nearest(name: str) -> str:
+def nearest(name: str) -> str:
     """`name` in plain lower case with underscores: `RMSNorm` is `rms_norm`, `été 2` is `ete_2`."""
     plain = _ascii(name).strip()
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain)
@@ -289,5 +188,5 @@ def _ascii(name: str) -> str:
     return unicodedata.normalize("NFKD", "".join(letters)).encode("ascii", "ignore").decode()
 
 
-def _suggest(name: str) -> str:
+def suggest(name: str) -> str:
     return f"for example: {name}"

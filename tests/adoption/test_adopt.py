@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from kjit.adoption.adopt import Adoption, adopt
 from kjit.errors import UsageError
-from kjit.scaffold.adopt import Adoption, adopt
 from kjit.scaffold.new import parse_dtypes, scaffold_op
-from kjit.scaffold.signature import SignatureError
+from kjit.signature.signature import SignatureError
 
 FILES = Path(__file__).parent / "adopted"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -137,7 +137,7 @@ def test_a_function_is_chosen_by_its_name() -> None:
             "transpose.cu",
             "idata: float32[A, B] -> odata: float32[B, A]",
             "'int width' is no dimension",
-            "a dimension Width",
+            "a dimension WIDTH",
         ),
         ("constants.cu", "x: T[N], krepeat: const int = 2 -> y: T[N]", "takes 'bool kNegate'", "knegate: const bool"),
     ],

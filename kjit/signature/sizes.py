@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+INT64 = range(-(2**63), 2**63)
+
 
 @dataclass(frozen=True)
 class Size:

@@ -1,4 +1,4 @@
-"""kjit.scaffold.fileset: all files or none, whatever goes wrong in between."""
+"""kjit.projects.fileset: all files or none, whatever goes wrong in between."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kjit.errors import KjitError, UsageError
-from kjit.scaffold.fileset import FileSet
+from kjit.projects.fileset import FileSet
 
 
 def snapshot(root: Path) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""kjit.scaffold.init: a folder becomes a project, and what was there stays."""
+"""kjit.projects.init: a folder becomes a project, and what was there stays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from kjit.errors import UsageError
 from kjit.project import find_project, load_toml
-from kjit.scaffold.init import finds_package, scaffold_project
+from kjit.projects.init import finds_package, scaffold_project
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

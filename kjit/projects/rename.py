@@ -15,7 +15,7 @@ import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kjit.scaffold.names import camel, cpp_stem
+from kjit.projects.op_names import camel, cpp_stem
 
 _FUNCTION = re.compile(r"^[ \t]*(?:template\b[^\n]*>\s*)?[\w:<>,&* ()\[\]]*?[\s*&](\w+)\s*\([^;]*?\{", re.MULTILINE)
 _KERNEL = re.compile(r"__global__[^;{]*?\b(\w+)\s*\((?!\w*\)\s+\w)", re.DOTALL)

@@ -30,8 +30,8 @@ from kjit.project import (
     parse_toml,
     read_project,
 )
-from kjit.scaffold.fileset import FileSet, with_line_ends_of
-from kjit.scaffold.render import render
+from kjit.projects.fileset import FileSet, with_line_ends_of
+from kjit.projects.templates import fill
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def add_editor(new: NewProject, editor: str) -> NewProject:
     if os.path.lexists(path):
         note = f"{new.project.display(path)} exists and is kept; delete it, and `kjit init --editor vscode` writes it"
         return replace(new, notes=(*new.notes, note))
-    new.files.add(path, render("project/vscode-tasks.json.j2", {"tasks": _TASKS, "groups": _GROUPS}))
+    new.files.add(path, fill("project/vscode-tasks.json.j2", {"tasks": _TASKS, "groups": _GROUPS}))
     return new
 
 
@@ -139,7 +139,7 @@ def add_project(files: FileSet, project: Project) -> None:
         (".clang-format", "project/clang-format.j2"),
     ):
         if not os.path.lexists(project.root / name):
-            files.add(project.root / name, render(template, context))
+            files.add(project.root / name, fill(template, context))
     add_package(files, project)
     files.add_folder(project.tests_dir)
     files.add_folder(project.benchmarks_dir)

@@ -7,14 +7,17 @@ another op of the one that was meant: to leave the 128 of `D/128` out would be s
 from __future__ import annotations
 
 import difflib
-import math
-import operator
 import re
 import unicodedata
-from dataclasses import dataclass, replace
 
-from kjit.scaffold.dtypes import BY_HAND, find_dtype
-from kjit.scaffold.names import quoted
+from kjit.dtypes import DTYPES, find_dtype
+from kjit.signature.names import VARIABLE, Problem, quoted
+
+BY_HAND = 'see "Adding a kernel by hand", docs/adding-a-kernel.md'
+"""The page that helps with what a scaffold cannot do."""
+
+CHECK_BY_HAND = "check it in the kernel's run()"
+"""What is left to do for what a size cannot say."""
 
 LANGUAGE = 'see "The signature", docs/commands.md'
 """The page with all that it can say."""
@@ -23,8 +26,6 @@ EXAMPLE = "x: T[N], alpha: float = 2.0 -> out: T[N]"
 
 _DIGITS = r"\d+(?:_\d+)*"
 NUMBER = rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?"
-_PRODUCT = re.compile(rf"(?<![\w.])(?P<left>{NUMBER})\s*(?P<sign>/|\*\*?)\s*(?P<right>-?{NUMBER})")
-_VARIABLE = re.compile(r"[A-Z][0-9]?")
 BRACKETS = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]"
 """What a type has in brackets, those of a list too."""
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d"
@@ -35,39 +36,22 @@ _UNSIZED = ("tensor", "float", "double", "int", "shaped", "num", "array", "ndarr
 _IN_PLACE = ("inout", "ref", "mutable", "in_out", "mut")
 
 
-@dataclass(frozen=True)
-class Advice:
-    """What is wrong at a place, and what to do about it."""
-
-    reason: str
-    hint: str
-
-
-def strange_character(text: str, column: int) -> Advice:
+def strange_character(text: str, column: int) -> Problem:
     """For a character that no signature has."""
     character = text[column]
-    calculated = _computed(text, column)
-    return _advice_for(text, column, character) or Advice(
-        f"the character {quoted(character)} has no meaning in a signature.",
-        calculated or _meaning(text, column, character),
-    )
-
-
-def _advice_for(text: str, column: int, character: str) -> Advice | None:
-    """Where the reason is better known than that the character is strange."""
-    if _computed(text, column) is not None:
-        return None
     if character in _QUOTES:
         return _quoted(text, column)
     if is_in_shape(text, column) and character not in "…→" and not _closes_nothing(text, column):
         return computed_dimension(text, column)
     if text.startswith("<-", column):
-        return Advice("'<-' is no arrow.", "the outputs come last: inputs -> outputs")
+        return Problem("'<-' is no arrow.", "the outputs come last: inputs -> outputs")
     if character in "\u2014\u2013\u2212" and text.startswith(">", column + 1):
-        return Advice(f"'{character}>' is no arrow.", "an arrow is written '->'")
+        return Problem(f"'{character}>' is no arrow.", "an arrow is written '->'")
     if _is_in_default(text, column) and character in "()*/%<>&^|.@~!":
-        return Advice("a default is a value, and is not calculated.", "write the value itself, such as 0.5")
-    return None
+        return Problem("a default is a value, and is not calculated.", "write the value itself, such as 0.5")
+    return Problem(
+        f"the character {quoted(character)} has no meaning in a signature.", _meaning(text, column, character)
+    )
 
 
 def _meaning(text: str, column: int, character: str) -> str:
@@ -75,8 +59,6 @@ def _meaning(text: str, column: int, character: str) -> str:
     before, after = text[:column].rstrip(), text[column + 1 :]
     if character in "⇒→➔⟶↦>":
         return "an arrow is written '->'"
-    if character == "…":
-        return "any number of dimensions is written with three dots: T[...]"
     usual = unicodedata.normalize("NFKC", character)
     if usual != character and len(usual) == 1 and usual.isascii() and usual.isprintable():
         return f"write '{usual}'"
@@ -88,9 +70,7 @@ def _meaning(text: str, column: int, character: str) -> str:
         return "separate parameters with ','" if after.strip() else "leave it out"
     if character == "#":
         return "leave the comment out"
-    if character == "|":
-        return _absent(text, column)
-    if character == "?":
+    if character in "|?":
         return _absent(text, column)
     if character in "*/" and re.search(r"(^|,)$", before) and re.match(r"\s*(,|->|$)", after):
         return "leave it out: parameters may be given by place and by name"
@@ -101,15 +81,13 @@ def _meaning(text: str, column: int, character: str) -> str:
         return f"an op has a fixed number of parameters; {BY_HAND}"
     if character in "*&" and (declared := re.search(r"(\w+)\s*$", before)) is not None:
         return _pointer(text, declared, after)
-    if character == "&":
-        return "what is changed in place is written x: mut T[N]"
-    if character == "!":
+    if character in "&!":
         return "what is changed in place is written x: mut T[N]"
     if character == "." and before.endswith(tuple("abcdefghijklmnopqrstuvwxyz")) and re.match(r"\w", after):
         name = re.search(r"(\w+)\s*:\s*\w+$", before)
         called = name[1] if name is not None else "x"
         return no_type(called, re.match(r"\w+", after)[0], "")  # type: ignore[index]
-    if character == ".":
+    if character in ".…":
         return "any number of dimensions is written with three dots: T[...]"
     return f"for example: {EXAMPLE}; {LANGUAGE}"
 
@@ -130,7 +108,7 @@ def _is_in_default(text: str, column: int) -> bool:
     return re.search(r"=(?![=>])[^,\[\]]*$", text[:column]) is not None and not text[:column].endswith("-")
 
 
-def computed_dimension(text: str, column: int) -> Advice:
+def computed_dimension(text: str, column: int) -> Problem:
     """For a place in a dimension that is neither a name nor a number."""
     start = max(text.rfind("[", 0, column), text.rfind(",", 0, column)) + 1
     opened = text.rfind("(", start, text.find("]", column) if "]" in text[column:] else len(text))
@@ -139,45 +117,42 @@ def computed_dimension(text: str, column: int) -> Advice:
     ]
     dimension = text[start : min(ends, default=len(text))].strip()
     if dimension in _ANY_SIZE:
-        return Advice(
+        return Problem(
             f"'{dimension}' is no dimension.",
             "what may have any size gets a name: T[N, D]; any number of leading dimensions is written T[..., D]",
         )
     if re.fullmatch(r"\([\w\s.,]*\)?", dimension):
-        return Advice("a shape has one pair of brackets.", "leave '(' and ')' out")
+        return Problem("a shape has one pair of brackets.", "leave '(' and ')' out")
     if (fixed := re.fullmatch(r"(\w+)\s*[=:]\s*(\d+)", dimension)) is not None:
-        return Advice(
+        return Problem(
             f"'{dimension}' is no dimension.",
             f"write {fixed[2]} where it is always that, and {fixed[1]} where it is not",
         )
     if re.fullmatch(r"\d+[A-Za-z_]\w*", dimension):
-        return Advice(
+        return Problem(
             f"'{dimension}' is neither a name nor a number.",
             "a name begins with a letter; a product is written "
             + re.sub(r"(?<=\d)(?=[A-Za-z_])", "*", dimension, count=1),
         )
-    return Advice(
+    return Problem(
         f"'{dimension}' is no size: a size is a product or quotient, plus at most one name and a number.",
         f"for example 2*D, H*D, D/128, A+B or N+1; others get a name and are checked by hand: {BY_HAND}",
     )
 
 
-def _quoted(text: str, column: int) -> Advice:
+def _quoted(text: str, column: int) -> Problem:
     plain = text.strip()
     if len(plain) > 1 and plain[0] in _QUOTES and plain[-1] in _QUOTES and text[:column].strip() == "":
-        return Advice("the signature has quotes of its own.", "leave them out")
+        return Problem("the signature has quotes of its own.", "leave them out")
     inside = re.match(rf".([^{_QUOTES}]*)", text[column:])
     word = inside[1].strip() if inside is not None else ""
     if is_in_shape(text, column) and re.search(r"\bLiteral\s*\[[^\]]*$", text[:column]) is None:
         if re.fullmatch(r"\w+", word):
-            return Advice("the name of a dimension is not quoted.", f"write {word}")
-        return Advice("a shape is not quoted.", f"write it after the dtype: T[{', '.join(word.split()) or 'N'}]")
+            return Problem("the name of a dimension is not quoted.", f"write {word}")
+        return Problem("a shape is not quoted.", f"write it after the dtype: T[{', '.join(word.split()) or 'N'}]")
     if _is_in_default(text, column) and re.fullmatch(rf"[+-]?{NUMBER}", word):
-        return Advice("a number is not quoted.", f"write {word}")
-    return Advice(
-        "a string stands for a choice, after a name.",
-        'for example: reduce: "sum" | "mean" = "sum"',
-    )
+        return Problem("a number is not quoted.", f"write {word}")
+    return Problem("a string stands for a choice, after a name.", 'for example: reduce: "sum" | "mean" = "sum"')
 
 
 def _bracket(text: str, column: int) -> str:
@@ -191,7 +166,7 @@ def _bracket(text: str, column: int) -> str:
             surplus = "the brackets" if word is None else "the name and the brackets"
             return f"leave {surplus} out: {inside}{_rest(text, close)}"
         return f"for example: {EXAMPLE}; {LANGUAGE}"
-    if word is not None and (find_dtype(word[1]) is not None or _VARIABLE.fullmatch(word[1])) and inside:
+    if word is not None and (find_dtype(word[1]) is not None or VARIABLE.fullmatch(word[1])) and inside:
         return f"a shape is written in square brackets: {word[1]}[{inside}]"
     if word is not None and re.split(r"[.:]+", word[1])[-1].lower() in _LISTS:
         name = re.search(r"(\w+)\s*:\s*[\w.:]+\s*$", before)
@@ -235,22 +210,6 @@ def decimal(number: str) -> str:
         return "for example: 16"
 
 
-def _computed(text: str, column: int) -> str | None:
-    """A hint for what has to be computed first, such as 1/3, where its sign stands at `column`."""
-    for match in _PRODUCT.finditer(text):
-        # Of a longer expression this would be a part: 2*3*N.
-        if match.start("sign") <= column < match.end("sign") and not re.match(r"\s*[\w*/%.(]", text[match.end() :]):
-            try:
-                left, right = (float(match[side]) for side in ("left", "right"))
-                value = {"/": operator.truediv, "*": operator.mul, "**": math.pow}[match["sign"]](left, right)
-            except (ValueError, ArithmeticError):
-                break
-            whole = match["left"].isdecimal() and match["right"].isdecimal() and match["sign"] != "/"
-            if math.isfinite(value):
-                return f"write {int(value) if whole and value < 2**53 else repr(value)} in place of {match.group()}"
-    return None
-
-
 def no_type(name: str, word: str, rest: str) -> str:
     """A hint for `name: word`, where `word` is no type; `rest` follows it in the text."""
     if (scoped := re.match(r"(?:\s*::\s*(\w+))+", rest)) is not None:
@@ -292,7 +251,7 @@ def no_type(name: str, word: str, rest: str) -> str:
     return f"the types are {types}; for others {BY_HAND}"
 
 
-def listed_type(name: str, content: str) -> Advice:
+def listed_type(name: str, content: str) -> Problem:
     """For `name: list[content]`, where `content` is not the type of one tensor."""
     words = re.findall(r"[A-Za-z]\w*", content)
     written = "mut list" if "mut" in words else "list"
@@ -300,40 +259,56 @@ def listed_type(name: str, content: str) -> Advice:
     types = [f"{_variable(dtype)}{shape}" for dtype, shape in tensors]
     if len(types) > 1:
         each = ", ".join(f"{name}{number}: {type_}" for number, type_ in enumerate(types))
-        return Advice("a list has tensors of one dtype and one shape.", f"a parameter for each: {each}")
+        return Problem("a list has tensors of one dtype and one shape.", f"a parameter for each: {each}")
     if types:
-        return Advice("a list has tensors of one dtype and one shape.", f"{name}: {written}[{types[0]}]")
+        return Problem("a list has tensors of one dtype and one shape.", f"{name}: {written}[{types[0]}]")
     if "str" in words:
-        return Advice("a list has tensors.", f"texts in a list are no argument of a kernel; {BY_HAND}")
+        return Problem("a list has tensors.", f"texts in a list are no argument of a kernel; {BY_HAND}")
     if {"int", "float", "bool", "double", "int64_t", "int32_t"} & set(words):
         dtype = {"float": "float32", "double": "float64", "bool": "bool"}.get(words[0], "int64")
-        return Advice("a list has tensors.", f"{name}: {dtype}[N], a tensor, has numbers")
+        return Problem("a list has tensors.", f"{name}: {dtype}[N], a tensor, has numbers")
     dtype = next((word for word in words if _variable(word) == word), "T")
-    return Advice("a tensor in a list says its dtype and its shape.", f"{name}: {written}[{dtype}[...]]")
+    return Problem("a tensor in a list says its dtype and its shape.", f"{name}: {written}[{dtype}[...]]")
 
 
 def _variable(word: str) -> str:
     """A dtype, or the dtype variable that stands for what is none."""
-    known = find_dtype(sized(word)) is not None or _VARIABLE.fullmatch(word) is not None
+    known = find_dtype(sized(word)) is not None or VARIABLE.fullmatch(word) is not None
     return sized(word) if known else "T"
 
 
-def no_dtype(name: str, word: str, shape: str) -> Advice | None:
+def no_dtype(name: str, word: str, shape: str) -> Problem | None:
     """For `name: word[shape]`, where `word` is neither a dtype nor a variable: what is known of other languages."""
     lower = re.split(r"[.:]+", word)[-1].lower()
     if lower in _LISTS:
-        return replace(listed_type(name, shape), reason=f"'{word}' is no tensor.")
+        return Problem(f"'{word}' is no tensor.", listed_type(name, shape).hint)
     if lower in ("dict", "mapping"):
-        return Advice(f"'{word}' is no tensor.", f"what has names gets a parameter for each; {BY_HAND}")
+        return Problem(f"'{word}' is no tensor.", f"what has names gets a parameter for each; {BY_HAND}")
     if lower in _UNSIZED:
         first, *others = [part.strip() for part in shape.split(",")]
         dtype = first if find_dtype(first) is not None or first in ("T", "U", "V") else "T"
         sizes = others if dtype == first else [part for part in (first, *others) if re.fullmatch(r"[A-Z]\w*|\d+", part)]
-        return Advice(f"'{word}' says no dtype.", f"{name}: {dtype}[{', '.join(sizes) or '...'}]")
+        return Problem(f"'{word}' says no dtype.", f"{name}: {dtype}[{', '.join(sizes) or '...'}]")
     if lower in ("optional", "mut"):
-        return Advice(f"'{word}' is not a dtype.", f"{name}: {lower.replace('opt', 'Opt')} T[{shape}]")
+        return Problem(f"'{word}' is not a dtype.", f"{name}: {lower.replace('opt', 'Opt')} T[{shape}]")
     if word == "t" or re.fullmatch(r"[A-Z]{2,3}|dtype|DType|scalar_t|[tT]ype|Any", word):
-        return Advice(
+        return Problem(
             f"'{word}' is neither a dtype nor a dtype variable.", "a dtype variable is a capital letter: write T"
         )
     return None
+
+
+def suggest_dtype(text: str) -> str:
+    """A hint for a name that is no dtype: the nearest one, or the list of them."""
+    plain = text.removeprefix("torch.").lower()
+    if plain.startswith(("uint16", "uint32", "uint64")):
+        return f"PyTorch has no arithmetic on that dtype; use int32 or int64, or {BY_HAND}"
+    if re.match(
+        r"complex|float4|fp4|nvfp4|mxfp|fp6|float6|e2m1|e8m0|float8_e8m0|q?u?int[1-7]\b|u?int4|qu?int|bits|tf32", plain
+    ):
+        return f"no scaffold has that dtype; {BY_HAND}"
+    if plain in DTYPES:
+        return f"write {DTYPES[plain].name}"
+    names = list(dict.fromkeys(dtype.name for dtype in DTYPES.values()))
+    near = difflib.get_close_matches(plain, names, n=1) or difflib.get_close_matches(plain, list(DTYPES), n=1)
+    return f"did you mean {near[0]}?" if near else f"the dtypes are {', '.join(names)}"

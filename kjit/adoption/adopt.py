@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from kjit.adoption.source import Function, Parameter, Source, read_source, split_arguments
+from kjit.dtypes import DTYPES
 from kjit.errors import UsageError
-from kjit.scaffold.dtypes import DTYPES
-from kjit.scaffold.names import free_name, parameter_problem
-from kjit.scaffold.signature import Scalar, Signature, SignatureError, Tensor, parse_signature
-from kjit.scaffold.source import Function, Parameter, Source, read_source, split_arguments
+from kjit.signature.names import free_name, parameter_problem
+from kjit.signature.parser import parse_signature
+from kjit.signature.signature import Scalar, Signature, Tensor
 
 Use = Literal["read", "written", "changed"]
 
@@ -52,43 +53,10 @@ _INTEGERS = (
     " uint32_t int64_t uint64_t index_t uint"
 )
 _INTEGER_TYPES = {word.replace("_", " ") if word[-2:] != "_t" else word for word in _INTEGERS.split()}
-_SIZES = frozenset(
-    [
-        "n",
-        "m",
-        "k",
-        "b",
-        "d",
-        "h",
-        "s",
-        "t",
-        "size",
-        "numel",
-        "count",
-        "length",
-        "len",
-        "total",
-        "elements",
-        "rows",
-        "cols",
-        "columns",
-        "width",
-        "height",
-        "batch",
-        "batch_size",
-        "dim",
-        "hidden",
-        "hidden_size",
-        "heads",
-        "tokens",
-        "channels",
-        "seq_len",
-        "seqlen",
-        "head_dim",
-        "num",
-    ]
+_SIZE_NAME = re.compile(
+    r"[nmkbdhst]|size|numel|count|length|len|total|elements|rows|cols|columns|width|height|batch|dim|hidden|heads|tokens"
+    r"|channels|seqlen|num|(?:n|num)_\w+|\w+_(?:size|len|length|count|numel|elements|dim|rows|cols|n)"
 )
-_SIZE_NAME = re.compile(r"(?:n|num)_\w+|\w+_(?:size|len|length|count|numel|elements|dim|rows|cols|n)")
 _OUTPUT_NAME = re.compile(r"(?:out|output|dst|dest|res|result|ret)(?:_\w+|put\w*)?|\w+_out|y")
 _TENSOR_VIEWS = ("TensorView", "Tensor", "TensorListView")
 _TORCH = re.compile(r"(?:torch|ATen|c10|pybind11)/")
@@ -267,7 +235,7 @@ class _Adopting:
             return False
         compared = rf"<=?\s*{parameter.name}\b|\b{parameter.name}\s*>"
         is_bound = self.function.is_kernel and re.search(compared, self.function.body) is not None
-        return name in _SIZES or _SIZE_NAME.fullmatch(name) is not None or is_bound
+        return _SIZE_NAME.fullmatch(name) is not None or is_bound
 
     @staticmethod
     def is_view(parameter: Parameter) -> bool:
@@ -437,8 +405,8 @@ class _Adopting:
     @staticmethod
     def dimension(parameter: Parameter) -> str:
         """The name of the dimension that a size is."""
-        names = (parameter.name.upper(), parameter.name.capitalize())
-        return next((name for name in names if parameter_problem(name, dimension=True) is None), "N")
+        name = parameter.name.upper()
+        return name if parameter_problem(name, dimension=True) is None else "N"
 
     def constants(self) -> list[tuple[str, str, str]]:
         """The template's numbers that a call has to say: name, type, default."""
@@ -615,6 +583,3 @@ class _Adopting:
         for parameter in self.open_constants if given is None else ():
             notes.append(f"the value of '{parameter.name}', a parameter of its template, is a guess")
         return notes
-
-
-__all__ = ["Adoption", "SignatureError", "adopt"]

@@ -19,10 +19,10 @@ from kjit import git
 from kjit.engine import bundle_writer
 from kjit.errors import KjitError, UsageError
 from kjit.project import Project
+from kjit.projects.fileset import FileSet
+from kjit.projects.op_names import check_op_name
+from kjit.projects.rename import Renaming, cpp_words
 from kjit.runtime.load import BUNDLE
-from kjit.scaffold.fileset import FileSet
-from kjit.scaffold.names import check_op_name
-from kjit.scaffold.rename import Renaming, cpp_words
 
 _TEXTS = {".py", ".pyi", ".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp", ".md", ".toml"}
 

@@ -1,0 +1,36 @@
+"""The templates of kjit as text.
+
+Jinja, with everything undefined an error: a misspelt name in a template must not become a hole in someone's kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_FOLDER = Path(__file__).parent.parent / "templates"
+
+
+def fill(template: str, context: Mapping[str, object]) -> str:
+    """The text of a template, which is named relative to `kjit/templates`."""
+    return _environment().get_template(template).render(context)
+
+
+@cache
+def _environment() -> Environment:
+    """The environment of all templates; it keeps those it has compiled, which takes far longer than to render them."""
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )

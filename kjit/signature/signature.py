@@ -1,0 +1,205 @@
+"""Signatures of ops as values: tensors, numbers and outputs, and the error that points into the text of one.
+
+`str()` of a value writes it in the signature language, which `parser.py` reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kjit.dtypes import DType
+from kjit.errors import UsageError
+from kjit.signature.sizes import Size
+
+ELLIPSIS = "..."
+"""The dimension that stands for any number of dimensions."""
+
+ScalarKind = Literal["float", "int", "bool", "str", "choice"]
+Dimension = str | int | Size
+
+
+class SignatureError(UsageError):
+    """A signature that cannot be read or served.
+
+    Attributes:
+        reason: the sentence, without the excerpt.
+        text: the signature.
+        column: where in it the caret points, from 0.
+    """
+
+    def __init__(self, reason: str, *, text: str, column: int, hint: str) -> None:
+        # One line however the text came in, so that the caret stands where it should.
+        line = re.sub(r"\s", " ", text)
+        super().__init__(f"{reason}\n    {line}\n    {' ' * column}^", hint=hint)
+        self.reason = reason
+        self.text = text
+        self.column = column
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor parameter or an output.
+
+    Args:
+        name: of the parameter.
+        dtype: a fixed dtype, or the name of a dtype variable.
+        shape: a name, a number, what follows from names, or `...` for each dimension.
+        mutable: changed in place.
+        optional: may be None.
+        strided: all dimensions but the last may have any stride; the only one of a tensor, too.
+        column: where it stands in the text; no part of the value.
+        listed: a list of such tensors, one at least.
+    """
+
+    name: str
+    dtype: DType | str
+    shape: tuple[Dimension, ...]
+    mutable: bool = False
+    optional: bool = False
+    column: int = field(default=0, compare=False, repr=False)
+    strided: bool = False
+    listed: bool = False
+
+    @property
+    def plain(self) -> str:
+        """Dtype and shape: `T[B, D]`."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def type(self) -> str:
+        """As in a signature: `T[B, D] strided`, `list[T[N]]`."""
+        return f"list[{self.plain}]" if self.listed else f"{self.plain}{' strided' if self.strided else ''}"
+
+    def __str__(self) -> str:
+        words = ("mut " if self.mutable else "") + ("Optional " if self.optional else "")
+        return f"{self.name}: {words}{self.type}{' = None' if self.optional else ''}"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number, a bool, a text or a choice, passed at run time or (`constant`) as a template argument.
+
+    `default` is None where there is none; what is `optional` may be None and has that default. `choices` are the words
+    of a choice, which is always `constant`.
+    """
+
+    name: str
+    kind: ScalarKind
+    constant: bool = False
+    default: float | int | bool | str | None = None
+    column: int = field(default=0, compare=False, repr=False)
+    optional: bool = False
+    choices: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind == "choice":
+            default = "" if self.default is None else f' = "{self.default}"'
+            choices = " | ".join(f'"{word}"' for word in self.choices)
+            return f"{self.name}: {choices}{default}"
+        shown = f'"{self.default}"' if self.kind == "str" else repr(self.default)
+        default = " = None" if self.optional else "" if self.default is None else f" = {shown}"
+        words = "Optional " if self.optional else "const " if self.constant else ""
+        return f"{self.name}: {words}{self.kind}{default}"
+
+
+Parameter = Tensor | Scalar
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What an op takes and gives. `str()` writes it in the language; `parse_signature` reads that as an equal value."""
+
+    parameters: tuple[Parameter, ...]
+    outputs: tuple[Tensor, ...]
+    text: str = field(default="", compare=False, repr=False)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensor parameters."""
+        return tuple(parameter for parameter in self.parameters if isinstance(parameter, Tensor))
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensor parameters, then the outputs."""
+        return self.inputs + self.outputs
+
+    @property
+    def mutated(self) -> tuple[Tensor, ...]:
+        """The tensor parameters that are changed in place."""
+        return tuple(tensor for tensor in self.inputs if tensor.mutable)
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """What is passed at run time beside tensors."""
+        return tuple(p for p in self.parameters if isinstance(p, Scalar) and not p.constant)
+
+    @property
+    def constants(self) -> tuple[Scalar, ...]:
+        """What is passed as a template argument."""
+        return tuple(p for p in self.parameters if isinstance(p, Scalar) and p.constant)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The dtype variables, in order of appearance."""
+        return tuple(dict.fromkeys(t.dtype for t in self.tensors if isinstance(t.dtype, str)))
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The named dimensions, in order of appearance."""
+        constants = {constant.name for constant in self.constants}
+        names = (word for tensor in self.tensors for d in tensor.shape for word in words_of(d))
+        return tuple(name for name in dict.fromkeys(names) if name not in constants)
+
+    @property
+    def always(self) -> tuple[Tensor, ...]:
+        """The tensor parameters that are always there; lists of tensors last."""
+        return tuple(sorted((tensor for tensor in self.inputs if not tensor.optional), key=lambda each: each.listed))
+
+    def places(self, tensors: Iterable[Tensor] | None = None) -> dict[str, tuple[Tensor, int]]:
+        """The tensor, and its dimension, that says how large each named dimension is: one that has the name alone, or
+        from which it can be solved. By default among the inputs that are always there."""
+        tensors = list(self.always if tensors is None else tensors)
+        constants = {constant.name for constant in self.constants}
+        places: dict[str, tuple[Tensor, int]] = {}
+        for tensor in tensors:
+            for at, dimension in enumerate(tensor.shape):
+                if isinstance(dimension, str) and dimension not in (ELLIPSIS, *constants):
+                    places.setdefault(dimension, (tensor, at))
+        known = -1
+        while known != len(places):
+            known = len(places)
+            for tensor in tensors:
+                for at, dimension in enumerate(tensor.shape):
+                    unknown = [word for word in words_of(dimension) if word not in places and word not in constants]
+                    if len(unknown) == 1:
+                        places[unknown[0]] = (tensor, at)
+        return places
+
+    @property
+    def sized(self) -> tuple[Tensor, ...]:
+        """The tensors with a size that follows from others."""
+        return tuple(tensor for tensor in self.tensors if any(isinstance(d, Size) for d in tensor.shape))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of parameters, outputs and dimensions."""
+        return frozenset((*(parameter.name for parameter in (*self.parameters, *self.outputs)), *self.dimensions))
+
+    def error(self, at: Parameter, reason: str, hint: str) -> SignatureError:
+        """The error that says why this signature will not do, pointing at one of its parameters."""
+        text = self.text or str(self)
+        return SignatureError(reason, text=text, column=min(at.column, len(text)), hint=hint)
+
+    def __str__(self) -> str:
+        left = ", ".join(str(parameter) for parameter in self.parameters)
+        return left + (" -> " + ", ".join(str(output) for output in self.outputs) if self.outputs else "")
+
+
+def words_of(dimension: Dimension) -> tuple[str, ...]:
+    """The names in a dimension."""
+    if isinstance(dimension, Size):
+        return dimension.words
+    return (dimension,) if isinstance(dimension, str) and dimension != ELLIPSIS else ()
