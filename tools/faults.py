@@ -46,7 +46,7 @@ import tvm_ffi  # noqa: F401 (imports torch: once here and not in every process)
 
 import kjit
 from kjit import env
-from kjit.engine import plan
+from kjit.engine import pool
 from kjit.engine.cache.store import Store
 from kjit.engine.miss import ensure_built
 from kjit.errors import KjitError
@@ -899,7 +899,7 @@ def _number_and_whether_recalled(variant: Variant) -> str:
 
 
 def _build_all(variants: list[Variant]) -> int:
-    outcomes = plan.build_all(variants, Store.open())
+    outcomes = pool.build_all(variants, Store.open())
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error

@@ -115,6 +115,13 @@ class Lookup:
     shared: Path | None = None
 
 
+class Missed(NamedTuple):
+    """A look-up that found no artifact: its key (`key1`), and the reason."""
+
+    key1: str
+    reason: str
+
+
 class Entry(NamedTuple):
     """A folder of the cache that is, or once was, an artifact. (Ten thousand of them are made three times as fast as
     dataclasses.)
