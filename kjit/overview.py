@@ -19,7 +19,8 @@ from typing import Literal
 from kjit.bench.last import LastBench, find_last
 from kjit.engine import pool
 from kjit.engine.cache.artifact import Artifact, read_artifact
-from kjit.engine.cache.store import Entry, Store
+from kjit.engine.cache.contents import Entry
+from kjit.engine.cache.store import Store
 from kjit.engine.toolchain.toolchain import gpu_archs
 from kjit.errors import UsageError
 from kjit.planning import wrappers

@@ -14,7 +14,8 @@ from kjit.cli.confirm import confirm
 from kjit.errors import CacheError, UsageError
 
 if TYPE_CHECKING:
-    from kjit.engine.cache.store import Entry, Store
+    from kjit.engine.cache.contents import Entry
+    from kjit.engine.cache.store import Store
 
 
 def clean_cache(
