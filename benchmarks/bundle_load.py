@@ -62,15 +62,15 @@ def _specs(home: str, modules: int) -> list[Spec]:
 
 def build(home: str, modules: int) -> float:
     """Fill the cache and write the bundle. Runs in a process of its own."""
-    from kjit.engine import bundle_writer, plan
+    from kjit.engine import bundle_writer, pool
     from kjit.engine.cache.store import Store
     from kjit.runtime.load import BUNDLE
     from kjit.spec import Target
 
     specs = _specs(home, modules)
     targets = bundle_writer.targets_of_bundle([Target.cpu()])
-    shipped = plan.build_all([Variant(spec, target) for spec in specs for target in targets], Store.open())
-    native = plan.build_all([Variant(spec, Target.cpu()) for spec in specs], Store.open())
+    shipped = pool.build_all([Variant(spec, target) for spec in specs for target in targets], Store.open())
+    native = pool.build_all([Variant(spec, Target.cpu()) for spec in specs], Store.open())
     for outcome in (*shipped, *native):
         if outcome.error is not None:
             raise outcome.error

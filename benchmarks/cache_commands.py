@@ -24,7 +24,7 @@ from pathlib import Path
 
 from common import KERNELS, print_machine
 
-from kjit.engine import plan
+from kjit.engine import builder
 from kjit.engine.cache.artifact import read_artifact, write_record
 from kjit.engine.cache.limit import make_room
 from kjit.engine.cache.store import Artifact, Store
@@ -70,7 +70,7 @@ def main() -> None:
 def fill(folder: Path, count: int) -> Artifact:
     """Put `count` artifacts into the cache, and return the last."""
     spec = Spec("seed", cpp_files=[KERNELS / "add_constant.cpp"], cpp_wrappers=[("f", "add_constant<1>")])
-    seed = plan.build(Variant(spec, Target.cpu()), Store.open()).artifact
+    seed = builder.build(Variant(spec, Target.cpu()), Store.open()).artifact
     assert seed is not None
     for index in range(count):
         op, key = f"op{index % OPS}", f"{index:032x}"

@@ -96,16 +96,17 @@ def listing(root: str) -> float:
 def planning(root: str, targets: list[str]) -> float:
     """Start to end, with kjit's own import: to knowing what of every variant is built."""
     begin = time.perf_counter()
-    from kjit.engine import plan
+    from kjit.engine import pool
     from kjit.engine.cache.store import Store
+    from kjit.planning import wrappers
     from kjit.project import find_project
     from kjit.spec import Target
 
-    collected = plan.collect_quickly(find_project(root))
+    collected = wrappers.collect_quickly(find_project(root))
     assert not collected.failures
     assert "torch" not in sys.modules
     for_targets = [Target.cuda("9.0a") if target == "cuda" else Target.cpu() for target in targets]
-    outcomes = plan.look_up_all(collected.variants(for_targets), Store.open())
+    outcomes = pool.look_up_all(collected.variants(for_targets), Store.open())
     assert {outcome.state for outcome in outcomes} <= {"stale", "hit"}
     return time.perf_counter() - begin
 

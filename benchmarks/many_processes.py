@@ -64,7 +64,6 @@ def start_together(processes: int, target: str) -> float:
     """Seconds from the start of all until the last of them has the module. Runs in a process of its own."""
     import tvm_ffi  # noqa: F401 (imports are not counted)
 
-    from kjit.engine import plan  # noqa: F401
     from kjit.engine.miss import ensure_built
     from kjit.runtime.load import load_variant
     from kjit.spec import Target, Variant

@@ -20,8 +20,9 @@ from collections.abc import Sequence
 
 import common
 
-from kjit.engine import plan
+from kjit.engine import builder, pool
 from kjit.engine.cache.store import Store
+from kjit.engine.compile.jobs import parallel_jobs
 from kjit.spec import Target, Variant
 
 
@@ -36,7 +37,7 @@ def main(args: Sequence[str] | None = None) -> None:
     target = Target.cpu() if options.no_cuda or missing is not None else Target.cuda("9.0a")
     if missing is not None:
         print(f"CUDA is left out: {missing}")
-    jobs = plan.parallel_jobs([Variant(common.add_constant(0).only(target.side), target)] * options.variants)
+    jobs = parallel_jobs([Variant(common.add_constant(0).only(target.side), target)] * options.variants)
     at_once = options.jobs or jobs
     walls = {
         f"{count} at once" if count > 1 else "one after another": _measure(target, options.variants, count)
@@ -51,10 +52,10 @@ def _measure(target: Target, variants: int, jobs: int) -> float:
         os.environ["KJIT_CACHE_DIR"] = cache
         store = Store.open()
         # Compilers are asked, and the code that all modules share is compiled, before the clock starts.
-        plan.build(Variant(common.add_constant(0).only(target.side), target), store)
+        builder.build(Variant(common.add_constant(0).only(target.side), target), store)
         todo = [Variant(common.add_constant(n).only(target.side), target) for n in range(1, variants + 1)]
         cpu, idle, begin = _cpu_seconds(), _idle_seconds(), time.perf_counter()
-        outcomes = plan.build_all(todo, store, jobs=jobs)
+        outcomes = pool.build_all(todo, store, jobs=jobs)
         wall, cpu = time.perf_counter() - begin, _cpu_seconds() - cpu
         if any(outcome.state != "built" for outcome in outcomes):
             raise next(outcome.error for outcome in outcomes if outcome.error is not None)

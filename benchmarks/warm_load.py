@@ -104,10 +104,10 @@ def _compare(kind: str, options: argparse.Namespace, *, gpu: bool) -> None:
 
 def build_with_kjit(kind: str, modules: int) -> float:
     """Only to fill the cache."""
-    from kjit.engine import plan
+    from kjit.engine import pool
     from kjit.engine.cache.store import Store
 
-    outcomes = plan.build_all(_variants(kind, modules), Store.open())
+    outcomes = pool.build_all(_variants(kind, modules), Store.open())
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Literal
 
 from kjit.bench.last import LastBench, find_last
-from kjit.engine import plan
+from kjit.engine import pool
 from kjit.engine.cache.artifact import Artifact, read_artifact
-from kjit.engine.cache.store import Entry, Store
+from kjit.engine.cache.contents import Entry
+from kjit.engine.cache.store import Store
 from kjit.engine.toolchain.toolchain import gpu_archs
 from kjit.errors import UsageError
+from kjit.planning import wrappers
 from kjit.project import Project
 from kjit.runtime.declared import variants_of
 from kjit.spec import CPP_DTYPES, CudaArch, Side, Spec, Target
@@ -82,7 +84,7 @@ def summarize(project: Project, ops: Sequence[str] = ()) -> list[OpSummary]:
         UsageError: there is no such op.
     """
     names = project.check_ops(list(ops))
-    collected = plan.collect_quickly(project, names)
+    collected = wrappers.collect_quickly(project, names)
     specs: dict[str, list[Spec]] = {}
     for op, found in collected.modules:
         specs.setdefault(op, []).extend(found)
@@ -119,7 +121,7 @@ def _summarize(
     for target in targets:
         variants = [variant for spec in specs for variant in variants_of(spec, [target])]
         if variants:
-            built = sum(outcome.state == "hit" for outcome in plan.look_up_all(variants, store))
+            built = sum(outcome.state == "hit" for outcome in pool.look_up_all(variants, store))
             states.append(TargetState(str(target), built, len(variants), str(target) in cached))
     text = _docstring(project.wrapper_path(op))
     return OpSummary(

@@ -26,10 +26,10 @@ from kjit.spec import Spec
 _DECLARED = (
     f"{PYTHON_C}\n"
     "import json, pathlib\n"
-    "from kjit.engine import plan\n"
+    "from kjit.planning import wrappers\n"
     "from kjit.project import read_project\n"
     "pyproject, ops, result, fields = (json.loads(each) for each in sys.argv[1:])\n"
-    "found = plan.collect(read_project(pathlib.Path(pyproject)), ops)\n"
+    "found = wrappers.collect(read_project(pathlib.Path(pyproject)), ops)\n"
     "specs = [[op, [{f: getattr(s, f) for f in fields} for s in specs]]"
     " for op, specs in found.modules]\n"
     "errors = [[op, error.message] for op, error in found.failures]\n"

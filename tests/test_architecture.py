@@ -50,15 +50,15 @@ def test_imports_are_read_with_when_they_happen(tmp_path: Path) -> None:
 
 
 def test_what_the_rules_forbid_is_named() -> None:
-    up = Import("kjit.engine.plan", "kjit.cli.build", True)
-    early = Import("kjit.runtime.load", "kjit.engine.plan", False)
+    up = Import("kjit.engine.pool", "kjit.cli.build", True)
+    early = Import("kjit.runtime.load", "kjit.engine.pool", False)
     allowed = [
-        Import("kjit.runtime.load", "kjit.engine.plan", True),
-        Import("kjit.cli.build", "kjit.engine.plan", False),
+        Import("kjit.runtime.load", "kjit.engine.pool", True),
+        Import("kjit.cli.build", "kjit.engine.pool", False),
     ]
     assert architecture.violations([up, early, *allowed]) == [
-        "kjit.engine.plan (engine) imports kjit.cli.build (cli) on demand",
-        "kjit.runtime.load (runtime) imports kjit.engine.plan (engine) when it is loaded",
+        "kjit.engine.pool (engine) imports kjit.cli.build (cli) on demand",
+        "kjit.runtime.load (runtime) imports kjit.engine.pool (engine) when it is loaded",
     ]
 
 

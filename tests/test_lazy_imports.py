@@ -24,7 +24,7 @@ def imported_by(script: str) -> set[str]:
         "import kjit",
         "import kjit; kjit.Spec; kjit.Target; kjit.UsageError; kjit.make_cpp_args; kjit.cache_once",
         "import kjit; kjit.load_jit; kjit.jit; kjit.module; kjit.product; kjit.DeclaredModule",
-        "import kjit.engine.plan, kjit.engine.cache.store",
+        "import kjit.engine.pool, kjit.engine.cache.store",
     ],
 )
 def test_kjit_imports_nothing_heavy(script: str) -> None:
@@ -68,7 +68,7 @@ import kjit
 for name in kjit.__all__:
     if name not in ("benchmark", "testing"):
         getattr(kjit, name)
-import kjit.engine.plan
+import kjit.engine.pool
 assert before == (dict(os.environ), logging.getLogger("kjit").handlers, logging.root.handlers)
 """
     subprocess.run([sys.executable, "-c", script], check=True)

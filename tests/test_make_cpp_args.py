@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import math
+import re
 import struct
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
+import kjit
 from kjit import make_cpp_args
 from kjit.engine.toolchain.toolchain import find_cxx
+from kjit.spec import CPP_DTYPES
 
 
 class Color(enum.IntEnum):
@@ -54,6 +57,16 @@ class Layout(str, enum.Enum):
 )
 def test_a_value_is_written_as(value: object, written: str) -> None:
     assert make_cpp_args(value) == (written,)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in CPP_DTYPES.values() if name.startswith(("fp", "bf")) and "fnuz" not in name]
+)
+def test_the_headers_define_a_type_of_this_name_with_and_without_cuda(name: str) -> None:
+    header = (Path(kjit.__file__).parent / "include" / "kjit" / "dtype.h").read_text("utf-8")
+    always, cuda, light = re.split("^#if KJIT_CUDA_TYPES$|^#else$", header, flags=re.MULTILINE)[-3:]
+    definition = re.compile(rf"^(?:using {name} =|struct {name} )", re.MULTILINE)
+    assert definition.search(always) or (definition.search(cuda) and definition.search(light))
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kjit
 from kjit import CudaArch, Spec, Target, UsageError, Variant
 
 CPP = "/project/csrc/scale.cpp"
@@ -220,3 +223,15 @@ def test_what_is_no_list_of_exports_is_an_error_with_the_way_to_write_it(
     with pytest.raises(UsageError, match=message) as caught:
         Spec("a", cuda_files=["/a.cu"], cuda_wrappers=wrappers)
     assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("function", "own"), [(kjit.load_jit, {"build_directory"}), (kjit.jit, {"build_directory", "device"})]
+)
+def test_the_functions_that_load_a_module_take_the_parts_of_a_spec(function: Callable[..., Any], own: set[str]) -> None:
+    def keywords(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+        return {name: each for name, each in signature.parameters.items() if each.kind is each.KEYWORD_ONLY}
+
+    parts = keywords(inspect.signature(Spec))
+    assert tuple(parts) == Spec._fields[2:]
+    assert {name: each for name, each in keywords(inspect.signature(function)).items() if name not in own} == parts

@@ -25,6 +25,7 @@ FLOORS = (
     ("tools", "ops", "compat"),
     ("scaffold",),
     ("testing", "bench", "projects", "adoption"),
+    ("planning",),
     ("engine",),
     ("runtime",),
     ("signature",),

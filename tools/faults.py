@@ -46,11 +46,11 @@ import tvm_ffi  # noqa: F401 (imports torch: once here and not in every process)
 
 import kjit
 from kjit import env
-from kjit.engine import plan
+from kjit.engine import pool
 from kjit.engine.cache.store import Store
 from kjit.engine.miss import ensure_built
 from kjit.errors import KjitError
-from kjit.runtime import recall
+from kjit.runtime import LAYOUT, recall
 from kjit.runtime.load import load_variant
 from kjit.spec import Spec, Target, Variant
 
@@ -698,12 +698,12 @@ class Recalled(Fault):
 
     def _take_records_of(self, other: World) -> None:
         """Mix in what another machine has recorded, with another compiler and other files."""
-        theirs, ours = (world.cache / "v1" / recall.FOLDER for world in (other, self.world))
+        theirs, ours = (world.cache / LAYOUT / recall.FOLDER for world in (other, self.world))
         if theirs.is_dir():
             shutil.copytree(theirs, ours, dirs_exist_ok=True)
 
     def _records(self) -> list[Path]:
-        return sorted((self.world.cache / "v1" / recall.FOLDER).glob("*"))
+        return sorted((self.world.cache / LAYOUT / recall.FOLDER).glob("*"))
 
     def _swap_records(self) -> None:
         for path in self._records():
@@ -797,10 +797,10 @@ class Compilers:
             said = Process(world, partial(_number, world.ops[0].variant())).join()
             if said is None or said.number != world.ops[0].number:
                 raise SystemExit(f"a module cannot be built at all: {said}")
-            (folder / "v1").mkdir(parents=True, mode=0o700)
+            (folder / LAYOUT).mkdir(parents=True, mode=0o700)
             folder.chmod(0o700)
-            shutil.copy2(world.cache / "v1" / "compilers.json", folder / "v1")
-            shutil.copytree(world.cache / "v1" / "support", folder / "v1" / "support")
+            shutil.copy2(world.cache / LAYOUT / "compilers.json", folder / LAYOUT)
+            shutil.copytree(world.cache / LAYOUT / "support", folder / LAYOUT / "support")
         return folder
 
     @property
@@ -899,7 +899,7 @@ def _number_and_whether_recalled(variant: Variant) -> str:
 
 
 def _build_all(variants: list[Variant]) -> int:
-    outcomes = plan.build_all(variants, Store.open())
+    outcomes = pool.build_all(variants, Store.open())
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kjit.engine.cache.artifact import Artifact
     from kjit.engine.cache.store import Store
     from kjit.engine.diagnostics.diagnostics import KernelResources
-    from kjit.engine.plan import Event, Outcome
+    from kjit.engine.outcomes import Event, Outcome
     from kjit.project import Project
     from kjit.spec import Variant
 
@@ -104,8 +104,10 @@ def build(
     Exit status 1: a variant does not compile, a wrapper fails to import, or nothing can be kept: the cache cannot be
     written, and there is no --out.
     """
-    from kjit.engine import bundle_writer, plan
+    from kjit.engine import bundle_writer, pool, reports
     from kjit.engine.cache.store import Store
+    from kjit.planning import wrappers
+    from kjit.planning.targets import choose_targets
     from kjit.project import find_project
 
     kinds = _kinds(target or ())
@@ -123,12 +125,12 @@ def build(
     variants: list[Variant] = []
     left_out: list[str] = []
     if recorded is not None:
-        from kjit.engine import recorded as records
+        from kjit.planning import recorded as records
 
         variants, gone = records.read(recorded, project)
-        collected = plan.Collected([(each.spec.name, [each.spec]) for each in variants], gone, [])
+        collected = wrappers.Collected([(each.spec.name, [each.spec]) for each in variants], gone, [])
     else:
-        collected = (plan.collect_quickly if dry_run else plan.collect)(project, ops or ())
+        collected = (wrappers.collect_quickly if dry_run else wrappers.collect)(project, ops or ())
     for op in collected.without:
         console.note(f"{op} declares no module (kjit.module), so there is nothing to build ahead of use.")
     print_errors(error for _, error in collected.failures)
@@ -137,7 +139,7 @@ def build(
         if out is not None:
             variants = _of_bundle_for(variants)
     elif specs:
-        targets, left_out = plan.choose_targets(specs, kinds, arch or (), needs_all=out is not None)
+        targets, left_out = choose_targets(specs, kinds, arch or (), needs_all=out is not None)
         variants = collected.variants(targets if out is None else bundle_writer.targets_of_bundle(targets))
         for sentence in left_out:
             console.note(sentence)
@@ -147,7 +149,7 @@ def build(
 
     store = Store.open()
     outcomes, beside = (
-        (plan.look_up_all(variants, store), [])
+        (pool.look_up_all(variants, store), [])
         if dry_run
         else build_variants(variants, store, jobs, verbose, out is not None)
     )
@@ -164,8 +166,8 @@ def build(
         lists = {name: _of_wrappers(getattr(change, name)) for name in ("kept", "others", "removed", "replaced")}
         change = dataclasses.replace(change, **lists)
     if json:
-        wrappers = [{"op": op, "error": error.message} for op, error in collected.failures]
-        document: dict[str, object] = {"variants": [*map(_to_json, outcomes)], "wrappers": wrappers}
+        failed = [{"op": op, "error": error.message} for op, error in collected.failures]
+        document: dict[str, object] = {"variants": [*map(_to_json, outcomes)], "wrappers": failed}
         console.print_json(
             document
             | {
@@ -176,7 +178,7 @@ def build(
         )
     elif outcomes:
         _print_table(outcomes)
-    for warning in plan.warnings_of(outcomes):
+    for warning in reports.warnings_of(outcomes):
         console.note(warning)
     print_errors(failures)
     if not verbose and any(isinstance(error, CompileError) for error in failures):
@@ -269,7 +271,7 @@ def build_variants(
     variants: list[Variant], store: Store, jobs: int | None, verbose: bool, to_ship: bool
 ) -> tuple[list[Outcome], list[tuple[Variant, Artifact]]]:
     """What came of each variant, and what ops need besides their modules."""
-    from kjit.engine import plan
+    from kjit.engine import pool
     from kjit.engine.compile.jobs import parallel_jobs, units_of
 
     at_once = parallel_jobs(variants, jobs)
@@ -280,7 +282,7 @@ def build_variants(
         _progress(len(variants), verbose) as on_event,
         _beside(store, to_ship) as beside,
     ):
-        outcomes = plan.build_all(
+        outcomes = pool.build_all(
             variants, store, jobs=jobs, on_event=on_event, verbose=verbose, must_last=not to_ship, cancel=cancel
         )
     return outcomes, beside
@@ -334,7 +336,8 @@ def _ended_by_signals() -> Iterator[threading.Event]:
 @contextlib.contextmanager
 def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
     """What to call with each event: a live display on a terminal, else (in a pipe, in CI) a line each."""
-    from kjit.engine.plan import Estimate, Queued, Started
+    from kjit.engine.estimate import Estimate
+    from kjit.engine.outcomes import Queued, Started
 
     done = 0
     estimate = Estimate()
@@ -432,7 +435,7 @@ def _print_table(outcomes: list[Outcome]) -> None:
 
 
 def _kernels(outcome: Outcome) -> tuple[KernelResources, ...]:
-    from kjit.engine.plan import report_of
+    from kjit.engine.reports import report_of
 
     return () if outcome.artifact is None else report_of(outcome.artifact)[1]
 
@@ -469,7 +472,7 @@ def print_errors(errors: Iterable[KjitError]) -> None:
 def _to_json(outcome: Outcome) -> dict[str, object]:
     from dataclasses import asdict
 
-    from kjit.engine.plan import report_of
+    from kjit.engine.reports import report_of
 
     spec, artifact, error = outcome.variant.spec, outcome.artifact, outcome.error
     document: dict[str, object] = {

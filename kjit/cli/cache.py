@@ -15,7 +15,8 @@ from kjit.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from kjit.engine.cache.store import Entry, Store
+    from kjit.engine.cache.contents import Entry
+    from kjit.engine.cache.store import Store
 
 cache_app = typer.Typer(help="Show what is in the cache.", no_args_is_help=True)
 

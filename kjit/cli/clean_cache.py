@@ -14,7 +14,8 @@ from kjit.cli.confirm import confirm
 from kjit.errors import CacheError, UsageError
 
 if TYPE_CHECKING:
-    from kjit.engine.cache.store import Entry, Store
+    from kjit.engine.cache.contents import Entry
+    from kjit.engine.cache.store import Store
 
 
 def clean_cache(
@@ -117,12 +118,12 @@ def _choose(entries: list[Entry], ops: list[str], older_than: str | None) -> lis
 
 def _find_stale(store: Store) -> dict[str, str]:
     """The folders of the stale artifacts, with the reasons. The wrappers of the project are asked what they declare."""
-    from kjit.engine import plan
     from kjit.engine.cache.stale import find_stale
+    from kjit.planning import wrappers
     from kjit.project import find_project
 
     project = find_project()
-    collected = plan.collect(project)
+    collected = wrappers.collect(project)
     for op, error in collected.failures:
         console.note(f"{op} cannot be asked what it declares; only its sources are compared: {error.message}")
     return {entry.path: reason for entry, reason in find_stale(store, project.root, collected.specs())}

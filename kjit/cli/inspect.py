@@ -13,7 +13,7 @@ from kjit.errors import UsageError
 
 if TYPE_CHECKING:
     from kjit.engine.diagnostics.machine_code import Kernel
-    from kjit.engine.plan import Outcome
+    from kjit.engine.outcomes import Outcome
     from kjit.inspection import Code, Difference
     from kjit.project import Project
     from kjit.spec import Spec, Target, Variant
@@ -52,9 +52,9 @@ def inspect(
     Exit status 1: it does not compile.
     """
     from kjit import inspection
-    from kjit.engine import plan
     from kjit.engine.toolchain.cuda_tools import find_tool
     from kjit.engine.toolchain.toolchain import resolve_archs
+    from kjit.planning import wrappers
     from kjit.project import find_project
     from kjit.spec import Target
 
@@ -65,7 +65,7 @@ def inspect(
     project = find_project()
     find_tool("cuobjdump")
     find_tool("nvdisasm")
-    specs = _specs(plan.collect_quickly(project, [op]), op, variant)
+    specs = _specs(wrappers.collect_quickly(project, [op]), op, variant)
     targets = [Target.cuda(each) for each in resolve_archs(arch or None)]
     if sass or ptx:
         specs, targets = specs[:1], targets[:1]
@@ -97,7 +97,7 @@ def inspect(
 
 
 def _specs(collected: object, op: str, variant: str | None) -> list[Spec]:
-    from kjit.engine.plan import Collected
+    from kjit.planning.wrappers import Collected
 
     assert isinstance(collected, Collected)
     for _, error in collected.failures:

@@ -18,7 +18,7 @@ from kjit.errors import KjitError, ToolchainError, UsageError
 
 if TYPE_CHECKING:
     from kjit.engine.cache.artifact import Artifact
-    from kjit.engine.plan import Collected
+    from kjit.planning.wrappers import Collected
     from kjit.project import Project
     from kjit.sanitizing import Finding, Lines, Run
     from kjit.spec import Variant
@@ -58,7 +58,7 @@ def sanitize(
     """
     from kjit import sanitizing
     from kjit.cli.test import find_tests
-    from kjit.engine import plan
+    from kjit.planning import wrappers
     from kjit.project import find_project, keep_folder
     from kjit.runtime import gpus
 
@@ -66,7 +66,7 @@ def sanitize(
     check_tools(tool or ())
     project = find_project()
     files = find_tests(project, ops or [])
-    collected = plan.collect_quickly(project, ops or [file.stem.removeprefix("test_") for file in files])
+    collected = wrappers.collect_quickly(project, ops or [file.stem.removeprefix("test_") for file in files])
     wanted = _with_kernels(collected, are_named=bool(ops))
     files = [file for file in files if file.stem.removeprefix("test_") in wanted]
     if importlib.util.find_spec("pytest") is None:
@@ -164,7 +164,7 @@ def environment_of(project: Project, *, simulated: bool) -> dict[str, str]:
 
 
 def _kernels(built: Sequence[Built]) -> list[str]:
-    from kjit.engine.plan import report_of
+    from kjit.engine.reports import report_of
 
     return list(dict.fromkeys(kernel.kernel for _, artifact in built for kernel in report_of(artifact)[1]))
 

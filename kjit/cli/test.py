@@ -101,15 +101,15 @@ def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool
     What cannot be determined or built here, without a compiler or a cache, is left to the tests.
     """
     from kjit.cli.build import build_variants, print_errors
-    from kjit.engine import plan
     from kjit.engine.cache.store import Store
+    from kjit.planning.wrappers import collect_quickly
     from kjit.runtime import bundle
     from kjit.runtime.declared import variants_of
 
     store = Store.open()
     if env.no_compile() or not store.is_writable():
         return
-    collected = plan.collect_quickly(project, ops)
+    collected = collect_quickly(project, ops)
     simulator: env.Simulation | None = "sim-check" if check else "sim" if sim else env.simulation()
     targets = targets_of_tests(collected.specs(), simulator)
     wrappers = {spec: str(project.wrapper_path(op)) for op, specs in collected.modules for spec in specs}

@@ -16,15 +16,16 @@ from kjit import env
 from kjit.cli import complete, console, text
 
 if TYPE_CHECKING:
-    from kjit.engine.plan import Collected, Outcome
+    from kjit.engine.outcomes import Outcome
     from kjit.errors import KjitError
+    from kjit.planning.wrappers import Collected
     from kjit.project import Project
     from kjit.spec import Variant
     from kjit.standby import Standby
 
 # Tests that compile for themselves, or take long: `kjit test` runs them.
 _LONG = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without_a_gpu")
-_IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.engine.plan", "kjit.cli.build", "kjit.cli.test")
+_IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.engine.pool", "kjit.cli.build", "kjit.cli.test")
 
 
 def watch(
@@ -111,13 +112,13 @@ def do_round(request: dict[str, Any]) -> dict[str, Any]:
         on how it ended.
     """
     from kjit.cli.build import print_errors
-    from kjit.engine import plan
+    from kjit.planning import wrappers
     from kjit.project import read_project
     from kjit.watching import concerned, folders
 
     project = read_project(Path(request["pyproject"]))
     ops: list[str] = [op for op in request["ops"] if op in project.ops()]
-    collected = plan.collect(project, ops)
+    collected = wrappers.collect(project, ops)
     answer = {
         "artifacts": request["artifacts"],
         "failed": request["failed"],

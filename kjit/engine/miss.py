@@ -5,29 +5,25 @@ What is found or made is recorded (recall_writer.py), so that the next process n
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import logging
 import os
-import re
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from kjit import env
 from kjit.engine.cache import recall_writer
-from kjit.engine.cache.store import Artifact, Lookup, Store
+from kjit.engine.cache.store import Artifact, Lookup, Missed, Store
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
+from kjit.errors import NotPrebuiltError, ToolchainError, UsageError
 from kjit.runtime.bundle import Refusal
 from kjit.runtime.load import attach_log, count_compile, count_hit, note_origin
-from kjit.spec import StrPath, Target, Variant
+from kjit.spec import StrPath, Variant
 
 if TYPE_CHECKING:
-    from kjit.engine import plan
+    from kjit.engine.outcomes import Started
 
 _LONG_S = 1.0
-_MISSING_CUDA_RUNTIME = re.compile(r"libcudart\.so\.\d+(?=: cannot open shared object file)")
 
 _log = logging.getLogger("kjit")
 _told_warnings: set[str] = set()
@@ -52,7 +48,7 @@ def ensure_built(
     note_origin("cache")
     folder = None if build_directory is None else env.absolute("build_directory", os.fspath(build_directory))
     store = Store.open(folder)
-    found = _look_up(variant, store, refusals)
+    found, missed = _look_up(variant, store, refusals)
     if found.artifact is not None:
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s is in the cache: %s", variant.label, found.artifact.path)
@@ -67,11 +63,11 @@ def ensure_built(
             hint=f"{hint}, with `--out` into the bundle" if refusals else hint,
         )
     # Only a miss pays for these imports.
-    from kjit.engine import plan
+    from kjit.engine import builder, reports
 
     began = 0.0
 
-    def say(started: plan.Started) -> None:
+    def say(started: Started) -> None:
         nonlocal began
         began = time.perf_counter()
         if env.reports_compiles():
@@ -80,7 +76,7 @@ def ensure_built(
         else:
             _log.warning("kjit compiles %s: %s", variant.label, started.reason)
 
-    outcome = plan.build(variant, store, on_start=say)
+    outcome = builder.build(variant, store, missed=missed, on_start=say)
     took = time.perf_counter() - began
     note_origin("compiler")
     if outcome.state == "built":
@@ -90,7 +86,7 @@ def ensure_built(
     if outcome.state == "built" and took > _LONG_S:
         _log.warning("kjit compiled %s in %.1f s", variant.label, took)
     # The next variant of the op would say the same.
-    warnings = [warning for warning in plan.warnings_of([outcome]) if warning not in _told_warnings]
+    warnings = [warning for warning in reports.warnings_of([outcome]) if warning not in _told_warnings]
     if warnings:
         _told_warnings.update(warnings)
         _log.warning("what the compiler warns of in %s:\n%s", variant.label, "\n\n".join(warnings))
@@ -99,66 +95,19 @@ def ensure_built(
     return outcome.artifact
 
 
-def _look_up(variant: Variant, store: Store, refusals: tuple[Refusal, ...]) -> Lookup:
-    """Look into the cache, which needs to know the compilers: they are part of what an artifact was built from."""
+def _look_up(variant: Variant, store: Store, refusals: tuple[Refusal, ...]) -> tuple[Lookup, Missed | None]:
+    """Look into the cache, which needs the compilers: their identities are part of the key."""
     try:
-        return store.fetch(Key.of(variant, Toolchain.for_target(variant.target)))
+        key = Key.of(variant, Toolchain.for_target(variant.target))
+        found = store.fetch(key)
+        return found, None if found.artifact else Missed(key.key1, found.reason)
     except ToolchainError as error:
         if env.no_compile():
             without = error.message.rstrip(".")
-            return Lookup(None, f"the cache is of no use without the compilers that filled it ({without})")
+            return Lookup(None, f"the cache is of no use without the compilers that filled it ({without})"), None
         raise ToolchainError(f"{error.message}{''.join(map(str, refusals))}", hint=error.hint) from None
     except UsageError as error:
         # A source is not there. So it is in a package that is shipped without them.
         if env.no_compile():
-            return Lookup(None, error.message.rstrip("."))
+            return Lookup(None, error.message.rstrip(".")), None
         raise UsageError(f"{error.message}{''.join(map(str, refusals))}", hint=error.hint) from None
-
-
-def load_cuda_runtime_for(error: str, linked_for: Target | None) -> bool:
-    """Load the CUDA runtime into the process if it is what a library lacked; whether that was done.
-
-    Args:
-        error: of the loader.
-        linked_for: as for `_load_cuda_runtime`.
-    """
-    missing = _MISSING_CUDA_RUNTIME.search(error)
-    return missing is not None and _load_cuda_runtime(missing[0], linked_for)
-
-
-def explain_load_of(error: RuntimeError, path: str, variant: Variant) -> NoReturn:
-    """Raise what is wrong with a library that cannot be loaded.
-
-    Raises:
-        FileNotFoundError: it is gone.
-        KjitError: else.
-    """
-    if not os.path.exists(path):
-        raise FileNotFoundError(path) from error
-    from kjit.engine.diagnostics.diagnostics import explain_load
-
-    report = explain_load(str(error), path)
-    raise KjitError(f"{variant.label} is built and cannot be loaded: {report.text}", hint=report.hint) from error
-
-
-def _load_cuda_runtime(soname: str, linked_for: Target | None) -> bool:
-    """Load the CUDA runtime into the process, which a library then finds by its soname.
-
-    Mostly torch has done that. Where it has not (a torch for the CPU), the one that the module was linked with is
-    taken (`linked_for` is its target, None where it was linked elsewhere), else what cuda-pathfinder finds in wheels,
-    conda and system folders.
-    """
-    with contextlib.suppress(OSError, ToolchainError):
-        cuda = None if linked_for is None else Toolchain.for_target(linked_for).cuda
-        if cuda is not None:
-            ctypes.CDLL(os.path.realpath(cuda.cudart), mode=ctypes.RTLD_GLOBAL)
-            return True
-    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
-
-    try:
-        found = load_nvidia_dynamic_lib("cudart")
-    except DynamicLibNotFoundError as error:
-        _log.debug("%s was not found: %s", soname, error)
-        return False
-    _log.debug("%s: %s", soname, found.abs_path)
-    return True

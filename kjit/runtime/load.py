@@ -655,14 +655,14 @@ def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
     try:
         return tvm_ffi.load_module(path)
     except RuntimeError as error:
-        from kjit.engine import miss
+        from kjit.engine import loading
 
-        if not miss.load_cuda_runtime_for(str(error), None if is_prebuilt else variant.target):
-            miss.explain_load_of(error, path, variant)
+        if not loading.load_cuda_runtime_for(str(error), None if is_prebuilt else variant.target):
+            loading.explain_load_of(error, path, variant)
     try:
         return tvm_ffi.load_module(path)
     except RuntimeError as error:
-        miss.explain_load_of(error, path, variant)
+        loading.explain_load_of(error, path, variant)
 
 
 def attach_log() -> None:

@@ -253,11 +253,11 @@ def _load_all(wanted: Iterable[_Wanted], jobs: int | None) -> list[WarmedVariant
     threads, stale = _MOST_THREADS, set[Variant]()
     absent = [] if env.no_compile() else [each.variant for each in todo if each.variant and not _is_at_hand(each)]
     if absent:
-        from kjit.engine import plan
         from kjit.engine.cache.store import Store
         from kjit.engine.compile.jobs import parallel_jobs
+        from kjit.engine.pool import look_up_all
 
-        stale = {each.variant for each in plan.look_up_all(absent, Store.open()) if each.state == "stale"}
+        stale = {each.variant for each in look_up_all(absent, Store.open()) if each.state == "stale"}
         if stale:
             threads = parallel_jobs([*stale], jobs)
 

@@ -53,7 +53,7 @@ class Kernels:
 
     def _kernels(self, artifact: Artifact) -> list[Kernel]:
         from kjit.engine.diagnostics.machine_code import Kernel, read_library
-        from kjit.engine.plan import report_of
+        from kjit.engine.reports import report_of
 
         resources = report_of(artifact)[1]
         if self.load_bits is None and self.store_bits is None:  # registers and spills the compiler has told

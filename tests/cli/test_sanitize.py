@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kjit.cli.sanitize import _with_kernels
-from kjit.engine.plan import Collected
 from kjit.errors import UsageError
+from kjit.planning.wrappers import Collected
 from kjit.spec import Spec
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]

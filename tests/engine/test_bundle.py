@@ -26,7 +26,7 @@ from kjit.engine.cache.artifact import describe
 from kjit.engine.cache.store import Artifact, Store
 from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import digest
-from kjit.engine.plan import build_all
+from kjit.engine.pool import build_all
 from kjit.engine.toolchain import cpu
 from kjit.engine.toolchain.toolchain import Toolchain, runtime_target
 from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError

@@ -16,7 +16,7 @@ import pytest
 import torch
 from eager_ops import X, make_op, runs_in_cpp
 
-from kjit.engine import bundle_writer, plan
+from kjit.engine import builder, bundle_writer
 from kjit.engine.cache.store import Store
 from kjit.engine.compile import eager_calls
 from kjit.engine.toolchain import cpu
@@ -62,7 +62,7 @@ def test_what_is_in_the_cache_is_used_without_a_compiler(
     del cache_dir
     assert eager_calls.build() is not None
     monkeypatch.setattr(load, "_origins", {"cache"})
-    monkeypatch.setattr(plan, "build", None)
+    monkeypatch.setattr(builder, "build", None)
     op = make_op()
     op(X)
     assert runs_in_cpp(op)
@@ -74,7 +74,7 @@ def test_what_is_in_no_cache_is_not_compiled_by_a_process_that_compiles_nothing(
 ) -> None:
     del cache_dir
     monkeypatch.setattr(load, "_origins", {"cache"})
-    monkeypatch.setattr(plan, "build", None)
+    monkeypatch.setattr(builder, "build", None)
     op = make_op()
     op(X)
     assert not runs_in_cpp(op)
@@ -102,7 +102,7 @@ def _without_compiler(monkeypatch: pytest.MonkeyPatch) -> str:
     def fail(*_: object, **__: object) -> None:
         raise CompileError("it does not compile.", log="", command="")
 
-    monkeypatch.setattr(plan, "build", fail)
+    monkeypatch.setattr(builder, "build", fail)
     return "it does not compile"
 
 
@@ -114,7 +114,7 @@ def _in_a_file_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def _without_a_cache_that_lasts(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("KJIT_CACHE_DIR", "/proc/kjit")
-    monkeypatch.setattr(plan, "build", None)
+    monkeypatch.setattr(builder, "build", None)
     return "The cache '/proc/kjit' cannot be written"
 
 
@@ -163,7 +163,7 @@ def test_building_goes_on_side_by_side_and_ends_with_what_it_accompanies(
         cancelled.append(cancel.wait(60))
         raise CancelledError
 
-    monkeypatch.setattr(plan, "build", wait)
+    monkeypatch.setattr(builder, "build", wait)
     with pytest.raises(KeyboardInterrupt), eager_calls.building(Store.open(), to_ship=False) as built:
         raise KeyboardInterrupt
     assert cancelled == [True]
@@ -178,7 +178,7 @@ _LABEL = f"eager_calls<{torch.__version__}, {sys.implementation.cache_tag}>"
 
 def test_nothing_is_shipped_for_a_cpu_that_bundles_do_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "LEVELS", {})
-    monkeypatch.setattr(plan, "build", None)
+    monkeypatch.setattr(builder, "build", None)
     with eager_calls.building(Store.open(), to_ship=True) as built:
         pass
     assert built == []
@@ -192,7 +192,7 @@ def shipped_op(compiled: Native, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         pass
     bundle_writer.write(tmp_path / "prebuilt", built)
     monkeypatch.setattr(native, "find", None)
-    monkeypatch.setattr(plan, "build", None)
+    monkeypatch.setattr(builder, "build", None)
     wrapper = {"make_op": FunctionType(make_op.__code__, make_op.__globals__ | {"__file__": str(tmp_path / "copy.py")})}
     return wrapper["make_op"]()
 

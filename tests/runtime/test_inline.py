@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kjit
-from kjit.engine import bundle_writer, plan
+from kjit.engine import bundle_writer, pool
 from kjit.engine.cache.store import Store
 from kjit.engine.toolchain import cpu
 from kjit.errors import CompileError, NotPrebuiltError, UsageError
@@ -106,7 +106,7 @@ def test_a_bundle_beside_the_file_that_asks_serves_its_text_and_no_other(
     monkeypatch.delenv("KJIT_RECORD_VARIANTS")
     asked = json.loads((tmp_path / "asked").read_text())["spec"]
     variant = Variant(Spec(asked.pop("name"), *asked.pop("args"), **asked), Target.cpu(level.name))
-    (outcome,) = plan.build_all([variant], Store.open())
+    (outcome,) = pool.build_all([variant], Store.open())
     assert outcome.artifact is not None
     bundle_writer.write(tmp_path / BUNDLE, [(variant, outcome.artifact)])
     monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "another machine's"))

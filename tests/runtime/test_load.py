@@ -18,7 +18,7 @@ import torch
 from forked import Forks
 
 import kjit
-from kjit.engine import plan
+from kjit.engine import builder
 from kjit.engine.cache.store import Store
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, KjitError, NotPrebuiltError, UsageError
@@ -71,7 +71,7 @@ class TestLoadJit:
         del cache_dir
         answer, other = answer_op(tmp_path), answer_op(tmp_path, "other", 7)
         for spec in (answer, other):
-            plan.build(Variant(spec, Target.cpu()), Store.open())
+            builder.build(Variant(spec, Target.cpu()), Store.open())
         done = run(f"""
             import os, signal, threading
             import kjit, tvm_ffi
@@ -155,8 +155,8 @@ class TestLoadJit:
     ) -> None:
         spec = answer_op(tmp_path)
         compiles: list[object] = []
-        real = plan.compile_variant
-        monkeypatch.setattr(plan, "compile_variant", lambda *a, **k: [compiles.append(a), real(*a, **k)][1])
+        real = builder.compile_variant
+        monkeypatch.setattr(builder, "compile_variant", lambda *a, **k: [compiles.append(a), real(*a, **k)][1])
         modules: list[object] = []
 
         def work() -> None:
@@ -206,7 +206,7 @@ class TestLoadJit:
         source = Path(spec.cpp_files[0])
         source.write_text("int other();\n" + source.read_text().replace("= ANSWER", "= other()"))
         variant = Variant(Spec("answer", cpp_files=[source], extra_ldflags=[f"-L{tmp_path}", "-lother"]), Target.cpu())
-        plan.build(variant, Store.open())
+        builder.build(variant, Store.open())
         other.unlink()
         with pytest.raises(KjitError, match=r"answer cpu is built and cannot be loaded: .*libother.so"):
             load_variant(variant)
@@ -224,7 +224,7 @@ class TestAnotherProcess:
     def built(self, tmp_path: Path, answer_op: WriteOp, cache_dir: Path) -> Spec:
         del cache_dir
         spec = answer_op(tmp_path)
-        plan.build(Variant(spec, Target.cpu()), Store.open())
+        builder.build(Variant(spec, Target.cpu()), Store.open())
         return spec
 
     def test_it_starts_no_process_and_needs_no_ninja(self, built: Spec, forked: Forks) -> None:
@@ -288,7 +288,7 @@ class TestAnotherProcess:
             subprocess.run(["chmod", "-R", "go+rX", shared], check=True)
             script = f"""
                 import os
-                import tvm_ffi, kjit.engine.plan, kjit.runtime.load  # Python itself may lie in root's home
+                import tvm_ffi, kjit.engine.builder, kjit.runtime.load  # Python itself may lie in root's home
                 os.setgroups([])
                 os.setgid(65534)
                 os.setuid(65534)

@@ -29,10 +29,10 @@ def f(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor: ...
 """
 COLLECT = """
 import json, sys
-from kjit.engine import plan
+from kjit.planning import wrappers
 from kjit.project import find_project
 
-collected = plan.collect_quickly(find_project())
+collected = wrappers.collect_quickly(find_project())
 print(json.dumps({
     "labels": [spec.label for spec in collected.specs()],
     "failures": [error.message for _, error in collected.failures],

@@ -18,7 +18,7 @@ import pytest
 from forked import Forks, forks
 from warm import begin, warm_up
 
-from kjit.engine import bundle_writer, plan
+from kjit.engine import bundle_writer, pool
 from kjit.engine.cache.store import Store
 from kjit.runtime.load import BUNDLE
 from kjit.runtime.native import Native
@@ -217,7 +217,7 @@ def test_so_does_a_bundle(walk: Walk, tmp_path: Path, monkeypatch: pytest.Monkey
         pytest.skip("no levels of this kind of CPU are known")
     spec = Spec("answer", "fp32_t", cpp_files=[walk.project / "csrc" / "answer.cpp"])
     variant = Variant(spec, Target.cpu(level.name))
-    (outcome,) = plan.build_all([variant], Store.open())
+    (outcome,) = pool.build_all([variant], Store.open())
     assert outcome.artifact is not None
     bundle_writer.write(walk.project / "kernels" / BUNDLE, [(variant, outcome.artifact)])
     try:

@@ -14,7 +14,7 @@ import replayed
 import torch
 
 import kjit
-from kjit.engine import bundle_writer, plan
+from kjit.engine import builder, bundle_writer, pool
 from kjit.engine.bundle_writer import targets_of_bundle
 from kjit.engine.cache.store import Store
 from kjit.runtime import load
@@ -46,7 +46,7 @@ def package(
     sys.path.insert(0, str(root))
     importlib.invalidate_caches()
     module = importlib.import_module(f"{PACKAGE}.answer")
-    plan.build_all(module._answer.variants([Target.cpu()]), Store.open())
+    pool.build_all(module._answer.variants([Target.cpu()]), Store.open())
     yield module
     sys.path.remove(str(root))
 
@@ -126,7 +126,7 @@ def test_without_compiling_the_rest_is_loaded_and_what_is_missing_is_told(
     op: Any, package: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = Variant(op.spec(1), targets_of_bundle([Target.cpu()])[0])
-    built = plan.build(first, Store.open()).artifact
+    built = builder.build(first, Store.open()).artifact
     assert built is not None
     bundle_writer.write(tmp_path / "prebuilt", [(first, built)])
     monkeypatch.setenv("KJIT_NO_COMPILE", "1")

@@ -1,19 +1,19 @@
 """One artifact on disk: its record, and checks of its integrity.
 
-A folder with two files: the library, and `record.json`, which says what the library was built from, how large it is and
-its hash. The record is written beside its place and renamed, so that nobody ever reads half of one. Whatever is not as
-the record says counts as damaged, which is as good as missing. So does a record that is not as it was written: one that
-lost a line about a header would be believed for as long as it lies there.
+A folder with two files: the library, and `record.json` with the inputs, size and hash of the library. The record is
+written to another name and renamed, so that no reader sees half of it. A library that differs from the record counts as
+damaged, which has the same effect as missing. So does a record with a wrong checksum: one without the line about some
+header would otherwise be trusted forever.
 
-A load reads all of the library and compares a CRC-32: that finds what disks, copies and crashes do to a file, at five
-times the speed of a cryptographic hash, which took up to half of a whole look-up. Against somebody who means harm
-neither would help, as the record lies beside the library. What comes from a shared cache is compared by SHA-256 too,
-and `kjit cache verify` compares all of them so.
+A load reads the whole library and compares a CRC-32. It detects damage by disks, copies and crashes, at five times the
+speed of a cryptographic hash, which took up to half of a look-up. Neither protects from an attacker, as the record is
+beside the library. Libraries from a shared cache, and all libraries in `kjit cache verify`, are compared by SHA-256
+too.
 
-A record is one JSON object on three lines. The first is what lists show; the second, ten times as long, what a look-up
-compares; the third what a miss and reports tell. So a list of ten thousand artifacts reads the first lines only, and a
-hit does not parse the third. The second is the same for modules that read the same headers, as the variants of an op
-do, and is parsed once for all of them.
+A record is one JSON object on three lines. The first is for lists; the second, ten times as long, for look-ups; the
+third for the reports of misses and builds. So a list of ten thousand artifacts reads only first lines, and a hit does
+not parse the third. The second is equal for modules that read the same headers, such as the variants of an op, and is
+parsed once for all of them.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _LINES = 3
 _LONGEST_SUMMARY = 8192
 RECORD_BEING_WRITTEN = re.compile(r"record\.json\.[0-9a-f]+")
 DAMAGED = "the artifact in the cache is damaged:"
-"""How the reasons begin why an artifact cannot be used that once was one."""
+"""The beginning of a reason why a former artifact cannot be used."""
 UNTRUSTED = "the artifact in the cache is not trusted:"
-"""How they begin where others than the cache's owner may have chosen what is in it."""
+"""The beginning of a reason if somebody other than the cache's owner may have changed an artifact."""
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A built library and the record of what it was built from.
+    """A built library and its record.
 
     Attributes:
-        path: of its folder, which holds the library and the record, and nothing else.
-        used: when it was last used, give or take half an hour; seconds since 1970.
-        is_outdated: the record on disk has older dates of headers than `record`.
+        path: its folder, which contains the library and the record, and nothing else.
+        used: the last use, within half an hour; seconds since 1970.
+        is_outdated: the record on disk has older times of headers than `record`.
     """
 
     path: str
@@ -70,7 +70,7 @@ class Artifact:
 
     @property
     def library_path(self) -> str:
-        """`library`, for the road of every load: to make a `Path` takes as long as to read a record."""
+        """`library` as a string, for loads: to make a `Path` takes as long as to read a record."""
         return f"{self.path}/{self.op}.so"
 
     @property
@@ -95,17 +95,17 @@ class Artifact:
 
     @property
     def project(self) -> str:
-        """The folder of the project that it was built for, as it was then; empty if it was for none."""
+        """The folder, at build time, of the project that it was built for; empty if there was none."""
         return str(self.record.get("project", ""))
 
     def is_of(self, folders: Iterable[str]) -> bool:
-        """Whether its project is one of these folders, or is in one; they are given by their real paths."""
+        """Whether its project is in one of these folders, or is one of them; `folders` are real paths."""
         home = os.path.realpath(self.project) if self.project else ""
         return any(f"{home}/".startswith(f"{folder}/") for folder in folders)
 
     @property
     def arguments(self) -> list[str]:
-        """What tells the variant from others of the op."""
+        """The arguments that distinguish the variant from others of the op."""
         arguments = self.record["arguments"]
         assert isinstance(arguments, list)  # checked when it was read
         return [str(argument) for argument in arguments]
@@ -126,10 +126,10 @@ class Artifact:
 
 
 def read_artifact(folder: str, owners: tuple[int, ...] | None = None) -> Artifact | str:
-    """The artifact in `folder` by its record, or what is wrong with it. The library is not looked at.
+    """The artifact in `folder` according to its record, or what is wrong with it. The library is not read.
 
     Args:
-        owners: nobody else may be able to change the record; None: it is not loaded from, and nobody asks.
+        owners: only these users may be able to change the record; None if it is not loaded from.
     """
     try:
         content, status = read_file(f"{folder}/{RECORD}", os.O_NOFOLLOW)
@@ -169,7 +169,7 @@ def read_summary(folder: str) -> dict[str, Any] | str:
     except (OSError, ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        # Written otherwise, or not to be read: there it is said why.
+        # In another format, or unreadable: `read_artifact` has the reason.
         artifact = read_artifact(folder)
         return artifact if isinstance(artifact, str) else dict(artifact.record)
     return _fault(document) or document
@@ -188,10 +188,10 @@ def _fault(record: dict[str, Any]) -> str | None:
 
 
 class Record(Mapping[str, object]):
-    """A record of which all but the summary is parsed when somebody asks for what is in it."""
+    """A record whose second and third lines are parsed on first use."""
 
     def __init__(self, summary: dict[str, object], compared: bytes, told: bytes) -> None:
-        """The first line as it was parsed, the second and the third as they are in the file."""
+        """The first line parsed, the second and the third as text."""
         self._parsed = summary
         self._compared = compared
         self._told = told
@@ -216,7 +216,7 @@ class Record(Mapping[str, object]):
 
     def _whole(self) -> dict[str, object]:
         if self._told:
-            # The record's checksum was right: this is what was written.
+            # The record's checksum was right.
             self._parsed.update(json.loads(b"{" + self._compared + self._told))
             self._told = b""
         return self._parsed
@@ -224,15 +224,15 @@ class Record(Mapping[str, object]):
 
 @lru_cache(maxsize=256)
 def _reads_on(line: bytes) -> Reads:
-    """What the second line of a record says.
+    """The second line of a record, parsed.
 
-    Parsed once for all modules that read the same headers, as the variants of an op do. It says how the headers were;
-    how they are is looked at by each load.
+    Parsed once for all modules that read the same headers, such as the variants of an op. Each load compares it with
+    the current headers.
     """
     return Reads.from_json(json.loads(b"{" + line[:-1] + b"}")["reads"])
 
 
-# What a record begins with: the checksum of all that follows.
+# The beginning of a record: the checksum of the rest.
 _SEAL = re.compile(rb'\{"seal":"([0-9a-f]{8})",')
 
 
@@ -260,13 +260,13 @@ _from_json = json.JSONDecoder().decode
 
 
 def match(folder: str, key: Key, owners: tuple[int, ...], *, thorough: bool = False) -> Artifact | str:
-    """The artifact in `folder` if it is whole and what `key` would be built to now, else why it is not.
+    """The artifact in `folder` if it is intact and up to date for `key`, else the reason.
 
-    The loader opens the library once more, by its path. It is the same file then, as nobody else can put another one
-    into its folder, nor that into those above it, which store.py looks at.
+    The loader opens the library again, by its path. It is the same file, as nobody else can replace it or its folder,
+    or the folders above, which store.py checks.
 
     Args:
-        owners: nobody else may be able to change anything in it.
+        owners: only these users may be able to change anything in it.
         thorough: compare the cryptographic hash of its library, too.
     """
     artifact = untrusted(folder, owners) or read_artifact(folder, owners)
@@ -292,13 +292,13 @@ def match(folder: str, key: Key, owners: tuple[int, ...], *, thorough: bool = Fa
 
 
 def describe(library: bytes) -> dict[str, object]:
-    """What a record says of its library."""
+    """The fields of a record about its library."""
     return {"size": len(library), "digest": digest(library), "crc32": binascii.crc32(library)}
 
 
 def untrusted(folder: str, owners: tuple[int, ...]) -> str | None:
-    """Why the folder of an artifact is not trusted: others than `owners` can change it. None where none can, or where
-    it is not there."""
+    """Why the folder of an artifact is not trusted: somebody not in `owners` can change it. None if nobody can, or if
+    there is no such folder."""
     try:
         weak = weakness(os.lstat(folder), owners)
     except OSError:
@@ -307,10 +307,10 @@ def untrusted(folder: str, owners: tuple[int, ...]) -> str | None:
 
 
 def damage(artifact: Artifact, owners: tuple[int, ...], *, thorough: bool = False) -> str | None:
-    """What is wrong with the library of an artifact, None where it is the one that was built.
+    """What is wrong with the library of an artifact; None if it is intact.
 
     Args:
-        owners: nobody else may be able to change it.
+        owners: only these users may be able to change it.
         thorough: compare the cryptographic hash, too.
     """
     try:
@@ -331,14 +331,14 @@ def damage(artifact: Artifact, owners: tuple[int, ...], *, thorough: bool = Fals
 
 
 def write_record(folder: Path, record: Mapping[str, object]) -> None:
-    """Put a record into `folder`, in place of one that may be there.
+    """Write the record of `folder`, replacing an earlier one.
 
     Raises:
-        OSError: it cannot be written; what was there still is.
+        OSError: it cannot be written; an earlier one is still there.
     """
     being_written = folder / f"{RECORD}.{secrets.token_hex(4)}"
     try:
-        # Whatever the umask is, no group may write to it.
+        # No group may write to it, whatever the umask.
         handle = os.open(being_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         with open(handle, "w", encoding="ascii") as file:
             file.write(_written(record))

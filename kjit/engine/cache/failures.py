@@ -2,17 +2,16 @@
 
     <cache>/v1/failures/<key1>.json
 
-A compile that failed tells as much as one that did not: with the same sources, headers, flags and compilers it fails
-again. Where many calls ask for one broken op (the tests of it, the workers of a test run), the first compiles, and the
-others get the same answer.
+With the same sources, headers, flags and compilers, a failed compile fails again. If many calls need one broken op (its
+tests, the workers of a test run), the first one compiles, and the others get the same answer.
 
-A wrong "still broken" would be worse than a needless compile. So a failure is remembered only where it follows from
-what is known: each command that failed named a place in a file that it read (compile.py decides that), and said which
-files these were; where a header is missing, when it was asked once more (missing.py). Or an assembler or the linker
-refused what was made of them. Nothing is remembered of a compiler that was killed, ran out of memory or broke, nor of
-a link with flags of the op's own. What the compiler read is compared as an artifact's headers are, and besides by the
-dates of all files, those of the system too: one that was only touched is reason enough to compile again. So is a file
-where a missing header may have been, and an hour.
+A wrong "still broken" would be worse than a needless compile. So a failure is recorded only if its causes are known:
+each failed command named a line in a file that it read (compile.py decides that) and listed the files that it read, for
+a missing header when it was run again (missing.py); or an assembler or the linker rejected their result. Nothing is
+recorded of a compiler that was killed, ran out of memory or crashed, or of a link with the op's own flags. The files
+that were read are compared as an artifact's headers are, and also by the times of all files, including those of the
+system: a file that was only touched causes a new compile. So does a new file where a missing header may be, and an
+hour.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ _log = logging.getLogger("kjit")
 
 @dataclass(frozen=True)
 class Refusal:
-    """What compilers said to sources that they refused.
+    """The output of compilers that rejected sources.
 
     Attributes:
-        logs: what each command that failed printed, by the name of its output.
+        logs: the output of each failed command, by the name of its output file.
         files: every file that these commands read, except generated ones; absolute.
-        others: what they read besides, as flags say.
-        sought: where a header may appear that was missing.
+        others: further files that they read, according to flags.
+        sought: paths where a missing header may appear.
     """
 
     logs: Mapping[str, str]
@@ -60,14 +59,14 @@ class Refusal:
 
 
 def remember(folder: Path, root: Path, key: Key, toolchain: Toolchain, refusal: Refusal, start: Start) -> None:
-    """Keep what the compilers said, unless something that it depends on may have changed since `start`.
+    """Record a failure, unless something that it depends on may have changed since `start`.
 
     Args:
         folder: `<cache>/v1/failures` in the cache `root`.
     """
     if sum(map(len, refusal.logs.values())) > _LONGEST_LOG:
         return
-    from kjit.engine.key.observation import Observation  # no look-up pays for it
+    from kjit.engine.key.observation import Observation  # not needed by look-ups
 
     earliest_ns = start.earliest_ns()
     try:
@@ -105,8 +104,8 @@ def remember(folder: Path, root: Path, key: Key, toolchain: Toolchain, refusal: 
 
 
 def recall(folder: Path, root: Path, key: Key) -> Mapping[str, str] | None:
-    """What the commands printed that failed before and would fail again, by the names of their outputs; None where
-    nothing of the kind is known for sure."""
+    """The output of failed commands that would fail again, by the names of their output files; None if that is not
+    certain."""
     try:
         document: Any = json.loads(read_own(_path(folder, key), root))
         if any(document[name] != value for name, value in _circumstances(key).items()):
@@ -127,10 +126,10 @@ def recall(folder: Path, root: Path, key: Key) -> Mapping[str, str] | None:
 
 
 def forget_all(folder: Path) -> None:
-    """Remove all failures that are remembered.
+    """Remove all recorded failures.
 
     Raises:
-        OSError: it may not be done.
+        OSError: one cannot be removed.
     """
     for entry in scan(folder):
         Path(entry.path).unlink(missing_ok=True)
@@ -141,7 +140,7 @@ def _path(folder: Path, key: Key) -> Path:
 
 
 def _circumstances(key: Key) -> dict[str, object]:
-    """What has to be as it was besides what the key is made from: what was printed names files where they lie."""
+    """Values besides the key that must be unchanged: the output names files by their paths."""
     spec = key.variant.spec
     launcher = find_launcher()
     return {

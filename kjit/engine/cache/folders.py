@@ -1,7 +1,7 @@
-"""Folders that may be a cache, and their contents.
+"""Checks of folders: which may be a cache, and be loaded from.
 
-Whoever can write into a cache decides which code is loaded, so it must be its owner alone. Links in a cache are not
-followed: what kjit lists, counts and deletes is what it made.
+Anyone who can write into a cache can change the code that is loaded, so only its owner may. Links in a cache are not
+followed, so that kjit lists, counts and deletes only its own files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _name = operator.attrgetter("name")
 
 
 def is_unclaimed(folder: Path) -> bool:
-    """Whether a folder is not there yet, or is one that nobody but this user (or root) can change."""
+    """Whether a folder does not exist, or only this user (or root) can change it."""
     try:
         return weakness(os.lstat(folder), own_users()) is None
     except OSError:
@@ -34,7 +34,7 @@ def is_unclaimed(folder: Path) -> bool:
 
 
 def read_own(path: Path, root: Path) -> bytes:
-    """The content of a file of the cache `root` that nobody but this user (or root) can change or exchange.
+    """The content of a file of the cache `root` that only this user (or root) can change or replace.
 
     Raises:
         PermissionError: others can.
@@ -56,19 +56,19 @@ def _demand_own(status: os.stat_result, path: Path) -> None:
 
 
 def refuse_unsafe(folder: Path | str, *, follow: bool, root: Path | None = None) -> None:
-    """Refuse a folder that somebody else than this user (or root) can change. One that is not there is fine.
+    """Refuse a folder that somebody other than this user (or root) can change. It need not exist.
 
     Args:
-        follow: a symbolic link to such a folder is fine too.
-        root: the cache that it is a part of; by default it is one itself.
+        follow: a symbolic link to a folder is allowed.
+        root: the cache that contains it; by default the folder itself.
 
     Raises:
-        CacheError: it may not be used as a cache, or a part of one; the hint fixes all of the cache.
+        CacheError: it cannot be used as a cache, or as a part of one; the hint is about the whole cache.
     """
     try:
         status = os.stat(folder, follow_symlinks=follow)
     except OSError:
-        return  # not there: nothing is loaded from it, and `writable` says why it cannot be made
+        return  # nothing is loaded from it, and `writable` reports why it cannot be created
     if weakness(status, own_users()) is None:
         return
     if stat.S_ISLNK(status.st_mode):
@@ -89,26 +89,26 @@ def refuse_unsafe(folder: Path | str, *, follow: bool, root: Path | None = None)
 
 
 def how_to_close(whole: str) -> str:
-    """The hint for a cache that was open to others. Who has put something there has not taken it away again.
+    """The hint for a cache that others could write to. Files that they added may still be there.
 
     Args:
         whole: the folder of the cache, quoted for a shell.
     """
     return (
-        f"`chmod -R go-w {whole}`, or `rm -r {whole}` if somebody else may have put something there meanwhile; "
+        f"`chmod -R go-w {whole}`, or `rm -r {whole}` if somebody else may have changed something in it; "
         f"or set {env.CACHE_DIR} to a folder of your own"
     )
 
 
 def distrust(folder: Path, *, owner: int | None = None, follow: bool = False) -> str | None:
-    """Why nothing may be loaded from a part of a shared cache, or None where it may. One that is not there is fine.
+    """Why nothing may be loaded from a part of a shared cache; None if it may, or if the part does not exist.
 
-    A shared cache was named by this user and mostly belongs to somebody else, who is trusted with it. Nobody else is:
-    all in it must belong to that one user (or root, or this user), and no group may write to it.
+    A shared cache is named by this user and usually belongs to somebody else, who is trusted. Everything in it must
+    belong to that one user (or root, or this user), and no group may write to it.
 
     Args:
         owner: the user that the shared cache belongs to; None for its topmost folder.
-        follow: a symbolic link is fine.
+        follow: a symbolic link is allowed.
     """
     try:
         status = os.stat(folder, follow_symlinks=follow)
@@ -124,16 +124,16 @@ def distrust(folder: Path, *, owner: int | None = None, follow: bool = False) ->
 
 
 def is_noexec(folder: Path | str) -> bool:
-    """Whether the disk that `folder` is on is mounted noexec: no library is loaded from there. The folder must exist.
+    """Whether the disk of `folder` is mounted noexec, so that no library can be loaded from it. The folder must exist.
 
     Raises:
         OSError: it does not.
     """
-    return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))  # only Linux tells
+    return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))  # Linux only
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone whatever the umask is."""
+    """Make a folder, and missing parents, writable by this user alone, whatever the umask."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -153,19 +153,19 @@ def make_private(folder: Path) -> None:
 
 
 def close_to_others(path: Path) -> None:
-    """Take the right to write to a file from all but its owner: a umask may have given it to a group."""
+    """Make a file writable by its owner alone: a umask may have allowed a group to write."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & OTHERS_MAY_WRITE:
         path.chmod(mode & ~OTHERS_MAY_WRITE)
 
 
 def subfolders(folder: Path | str | os.DirEntry[str]) -> list[os.DirEntry[str]]:
-    """The folders in `folder`, in the order of their names, without links to some."""
+    """The folders in `folder`, sorted by name, without links."""
     return [entry for entry in scan(folder) if entry.is_dir(follow_symlinks=False)]
 
 
 def scan(folder: Path | str | os.DirEntry[str]) -> list[os.DirEntry[str]]:
-    """What is in `folder`, in the order of the names; nothing where it is a link or cannot be read."""
+    """The entries of `folder`, sorted by name; none if it is a link or cannot be read."""
     try:
         if folder.is_symlink() if isinstance(folder, os.DirEntry) else os.path.islink(folder):
             return []

@@ -1,17 +1,17 @@
 """The size limit of the cache, and what is removed first.
 
-What was not used for longest goes, after something was added, until there is some air below `KJIT_CACHE_MAX_SIZE`. To
-count ten thousand artifacts each time would take longer than many a compile, so there is a running sum: a file to which
-everyone who adds an artifact adds one line, the bytes of it. That needs no lock. Where the sum is above the limit, the
-artifacts are counted, some go, and a new file with what is left takes the place of the old. One process counts at a
-time, and the others go on: what they add meanwhile is carried over into the new file, and whoever has written to a file
-that was replaced by then writes once more. So nothing that is added is missing in the sum, unless a process is killed
-just between the two. Whoever deletes otherwise writes nothing there: a sum that is too high costs one count and is
-right again.
+After something was added, the least recently used artifacts are removed until the size is somewhat below
+`KJIT_CACHE_MAX_SIZE`. To count ten thousand artifacts each time would take longer than many compiles, so there is a
+running sum: a file to which each process that adds an artifact appends a line with its bytes. That needs no lock. If
+the sum exceeds the limit, the artifacts are counted, some are removed, and a new file with the remaining size replaces
+the old one. Only one process counts at a time; lines that others append meanwhile are carried over into the new file,
+and a process that wrote to a replaced file writes again. So the sum includes everything that is added, unless a process
+is killed between the two writes. Other deletions are not recorded: a sum that is too high costs one count, which
+corrects it.
 
-What was used within the last hour stays, even above the limit: other programs may be about to load it, and a build
-whose parts do not fit together would remove its own beginning. A use is noted by the date of the record, each half hour
-at most.
+Artifacts used within the last hour stay, even above the limit: other programs may be about to load them, and a build
+larger than the limit would remove its own first artifacts. Uses are recorded as the time of the record, at most every
+half hour.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from kjit.engine.cache.artifact import RECORD, Artifact
 from kjit.errors import CacheError
 
 if TYPE_CHECKING:
-    from kjit.engine.cache.store import Entry, Store
+    from kjit.engine.cache.contents import Entry
+    from kjit.engine.cache.store import Store
 
 COUNT = "size"
 """The file of the running sum, in the folder of the layout."""
 
 _SPARED_S = 3600.0
 _AFTERWARDS = 0.9
-_ATTEMPTS = 20  # file systems that give a file a new number each time it is opened should not end in a loop
+_ATTEMPTS = 20  # against an endless loop on file systems that give a file a new inode number each time it is opened
 
 _log = logging.getLogger("kjit")
 
 
 def make_room(store: Store, count: Path, added: Artifact) -> None:
-    """Note that `added` is in `store` now, and remove others where that is too much. `added` itself stays.
+    """Count `added`, and remove other artifacts of `store` if the limit is exceeded.
 
     Args:
         count: the file of the running sum.
@@ -57,18 +58,18 @@ def make_room(store: Store, count: Path, added: Artifact) -> None:
                 if not _reduce(store, count, limit, added.folder):
                     break
     except (OSError, CacheError) as error:
-        # It is about space only: what was built is there, and the next one that is added tries again.
+        # The artifact is there all the same, and the next one that is added tries again.
         _log.debug("the cache %s is not kept under %s: %s", store.root, env.CACHE_MAX_SIZE, error)
 
 
 def note_added(count: Path, size: int) -> None:
-    """Note that something small was added that is no artifact; what is added next makes room for it, too."""
+    """Count something small that is not an artifact; the next artifact makes room for it."""
     with contextlib.suppress(OSError):
         _add(count, size)
 
 
 def _add(count: Path, size: int) -> int | None:
-    """Add to the running sum and return it; None where there is none that can be relied on."""
+    """Add to the running sum and return it; None if there is no reliable one."""
     for _ in range(_ATTEMPTS):
         try:
             handle = os.open(count, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -86,19 +87,18 @@ def _sum(lines: bytes) -> int | None:
     try:
         return sum(map(int, lines.split()))
     except ValueError:
-        return None  # garbage: it is counted anew
+        return None  # garbage: count again
 
 
 def _reduce(store: Store, count: Path, limit: int, keep: Path) -> bool:
     """Count the artifacts, and remove some if they take more than `limit`.
 
-    Returns:
-        whether it has to be done once more: others have added too much meanwhile, and left it to this process.
+    Returns: whether to count again: other processes have exceeded the limit meanwhile, and left the count to this one.
     """
     handle = locks.open_file(count, os.O_CREAT | os.O_NOFOLLOW)
     try:
         if locks.try_lock(handle) is False:
-            return False  # another process is at it, and will see what was added
+            return False  # another process is counting, and will see what was added
         if not locks.is_current(handle, count):
             return True
         known = os.fstat(handle).st_size
@@ -119,14 +119,14 @@ def _reduce(store: Store, count: Path, limit: int, keep: Path) -> bool:
         if meanwhile is None:
             return True
         with_others = _add(count, meanwhile)
-        # Where it was too much before that, nothing more can go.
+        # If it was too much before, nothing more can be removed.
         return total <= limit and (with_others is None or with_others > limit)
     finally:
         locks.release(handle)
 
 
 def _remove_oldest(store: Store, entries: list[Entry], total: int, limit: int, keep: Path) -> int:
-    """Remove from the front of `entries`, and texts that are as old, and return what is left of `total` bytes."""
+    """Remove from the front of `entries`, and texts of the same age; return what remains of `total` bytes."""
     removed = freed = 0
     youngest = time.time() - _SPARED_S
     texts = [text for text in store.texts_by_age() if text[0] <= youngest]
@@ -160,7 +160,7 @@ def _was_used_since(entry: Entry) -> bool:
 
 @lru_cache(maxsize=8)
 def _warn_of_too_much(root: str, limit: int, size: str) -> None:
-    """Once for each size: builds that are larger than the limit would say it after every compile."""
+    """Log once for each size: builds larger than the limit would log it after every compile."""
     _log.info("the cache %s has %s, and %s is %s: all of it was used within the last hour, and stays",
               root, size, env.CACHE_MAX_SIZE, _mib(limit))  # fmt: skip
 

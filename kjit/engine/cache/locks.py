@@ -1,11 +1,10 @@
-"""Locks between processes, which a process that dies does not leave behind.
+"""Locks between processes, released when their process dies.
 
-With `flock` on files that stay open: the kernel releases such a lock however its holder ends. The file itself stays,
-and whoever removes it first takes its lock; so a lock counts only while its file still is the one at the path.
+They use `flock` on open files: the kernel releases such a lock however its holder ends. The file stays, and a process
+takes its lock before removing it; so a lock is valid only while its file is still the one at the path.
 
-A child that is forked (a worker of a DataLoader) has its parent's open files, and for the kernel a lock is held until
-nobody has the file open any more. So a child closes them before it does anything else: also those that still wait for
-their lock, which the parent may get later.
+A forked child (a worker of a DataLoader) inherits its parent's open files, and the kernel holds a lock until all copies
+are closed. So a child first closes them, including those still waiting for their lock, which the parent may get later.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ _ATTEMPTS = 10
 _log = logging.getLogger("kjit")
 
 _open_files: set[int] = set()
-# Held while one is opened or closed, and during a fork: what is open and what is known to be open are the same then.
-# Reentrant for the sake of a signal handler that forks.
+# Held while a file is opened or closed, and during a fork, so that the list of open files is complete then.
+# Reentrant, as a signal handler may fork.
 _changing = threading.RLock()
 
 
 def _close_in_child() -> None:
     for handle in _open_files:
         with contextlib.suppress(OSError):
-            os.close(handle)  # and not unlocked: it is the parent's lock
+            os.close(handle)  # not unlocked: it is the parent's lock
     _open_files.clear()
     _changing.release()
 
@@ -47,10 +46,10 @@ os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release,
 
 @contextlib.contextmanager
 def hold(path: Path, doing: str, cancel: threading.Event | None = None) -> Iterator[None]:
-    """Hold the lock at `path`. A wait of more than a second is logged, with who holds it.
+    """Hold the lock at `path`. A wait of more than a second is logged, with the holder.
 
     Args:
-        doing: what is done under the lock, for that line: "builds scale".
+        doing: the work under the lock, for the log: "builds scale".
 
     Raises:
         CancelledError: `cancel` was set while this waited.
@@ -64,7 +63,7 @@ def hold(path: Path, doing: str, cancel: threading.Event | None = None) -> Itera
 
 @contextlib.contextmanager
 def hold_folder(folder: Path, doing: str) -> Iterator[None]:
-    """Hold a lock on a folder itself, beside which nothing is made. As `hold`.
+    """Hold a lock on a folder itself, without a lock file. As `hold`.
 
     Raises:
         OSError: it cannot be opened.
@@ -80,7 +79,7 @@ def hold_folder(folder: Path, doing: str) -> Iterator[None]:
 
 
 def open_lock(path: Path) -> int:
-    """The file of a lock, made where it is missing. It is closed by `release`."""
+    """The open file of a lock, created if missing; `release` closes it."""
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
             return open_file(path, os.O_CREAT)
@@ -90,7 +89,7 @@ def open_lock(path: Path) -> int:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A file to lock, opened with `flags` besides those that all have. It is closed by `release`.
+    """A file to lock, opened with additional `flags`; `release` closes it.
 
     Raises:
         OSError: it cannot be opened.
@@ -107,7 +106,7 @@ def _acquire(path: Path, doing: str, cancel: threading.Event) -> int:
         try:
             _wait(handle, doing, cancel)
             if is_current(handle, path):
-                with contextlib.suppress(OSError):  # a full disk: then those who wait are not told for whom
+                with contextlib.suppress(OSError):  # a full disk: then waiting processes cannot name the holder
                     os.ftruncate(handle, 0)
                     os.pwrite(handle, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
                 return handle
@@ -118,14 +117,14 @@ def _acquire(path: Path, doing: str, cancel: threading.Event) -> int:
 
 
 def _wait(handle: int, doing: str, cancel: threading.Event) -> None:
-    # Asking again and again, because a thread that the kernel has put to sleep cannot be called back.
+    # Polled, because a blocking `flock` cannot be cancelled.
     patience: float | None = time.monotonic() + _PATIENCE_S
     while try_lock(handle) is False:
         if cancel.wait(_POLL_S):
             raise CancelledError
         if patience is not None and time.monotonic() > patience:
             holder = ""
-            with contextlib.suppress(IsADirectoryError):  # which nobody can sign
+            with contextlib.suppress(IsADirectoryError):  # which has no content
                 holder = os.pread(handle, 200, 0).decode(errors="replace")
             holder = holder or "another process"
             _log.warning("waiting for %s, which %s", holder, doing)
@@ -133,7 +132,7 @@ def _wait(handle: int, doing: str, cancel: threading.Event) -> None:
 
 
 def try_lock(handle: int) -> bool | None:
-    """Whether the lock was free and is ours now; None where the file system has no locks."""
+    """Whether the lock was free and is now held; None if the file system has no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -153,12 +152,12 @@ def is_current(handle: int, path: Path) -> bool:
 
 
 def release(handle: int) -> None:
-    """Give a lock back and close its file."""
+    """Release a lock and close its file."""
     with _changing:
         if handle not in _open_files:
-            return  # this is a child, which was forked meanwhile and has closed it
+            return  # in a child that was forked meanwhile and has closed it
         _open_files.remove(handle)
         with contextlib.suppress(OSError):  # a file system without locks
-            # Explicitly: a program that this process starts has the file open until it runs.
+            # Explicitly: a program started by this process has the file open until exec.
             fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)

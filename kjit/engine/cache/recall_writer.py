@@ -1,16 +1,16 @@
-"""Records of which artifact served a request, for the next process that makes it (`kjit.runtime.recall` reads them).
+"""Recall records: the artifact that served a request, for the next process with the same one.
 
-A record is written by whoever has found an artifact by its key, from what was compared for that: never from what the
-disk says now, which may be something else already. It is left out where not everything can be told by the questions
-that a record asks:
+`kjit.runtime.recall` reads them. A record is written after a look-up by key or a build, from the states that were
+compared for it, never from the current state of the disk, which may have changed. None is written if the checks that a
+record can hold are not sufficient:
 
-- a folder that is watched is too young to be known by its date;
-- the compiler is a script that does more than to hand on what it is given, and may run another one each time;
-- flags name a file of further options;
-- kjit's own code has changed since this process began, so that it may not be what it runs;
-- the artifact lies elsewhere than in the user's own cache (a temporary one, a shared one without a copy).
+- a watched folder is too recent to be compared by its time;
+- the compiler is a script that does more than pass on its arguments, and may run another compiler each time;
+- flags name an options file;
+- kjit's own code has changed since this process started, and may differ from what it runs;
+- the artifact is not in the user's own cache (but in a temporary or shared one).
 
-A cache that cannot be written gets no records, and none is deleted but by what deletes artifacts.
+A cache that cannot be written has no new records. Records are deleted only along with artifacts.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
     from kjit.engine.cache.store import Store
 
 MOST_RECORDS = 4096
-"""Of a cache; a quarter of them go, those that are the oldest, where there are more."""
+"""The most records in a cache; above it, the oldest quarter is removed."""
 
 _NAME = re.compile(r"[0-9a-f]{32}")
 _BEING_WRITTEN = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{8}")
 _LONGEST_WRITE_S = 3600.0
-# Code that was changed just before the process began may have been read before that.
+# Code that changed just before the process started may have been read before the change.
 _CLOCK_STEP_NS = 2_000_000_000
 
 _log = logging.getLogger("kjit")
 
 
 def remember(variant: Variant, store: Store, artifact: Artifact, *, name: str | None = None) -> None:
-    """Record that `artifact` serves `variant`, if all that this depends on can be recorded.
+    """Record that `artifact` serves `variant`, if everything that this depends on can be recorded.
 
     Args:
-        store: the cache that was asked, which is the user's own.
-        name: of the record, where it is not asked for by the variant's own words.
+        store: the user's own cache.
+        name: the name of the record, if it is not derived from the variant.
     """
     root = os.fspath(store.root)
     if store.is_shared or not artifact.path.startswith(f"{root}/{LAYOUT}/"):
@@ -69,12 +69,12 @@ def remember(variant: Variant, store: Store, artifact: Artifact, *, name: str | 
         if record is not None and name is not None:
             _write(root, name, recall.sealed(record, name))
     except (OSError, KjitError) as error:
-        # A convenience: the key is derived once more.
+        # An optimisation only: the next look-up derives the key.
         _log.debug("%s is found by its key next time too: %s", variant.label, error)
 
 
 def _record(variant: Variant, artifact: Artifact, root: str) -> tuple[Any, ...] | None:
-    """The fields of a record; None where not everything can be told."""
+    """The fields of a record; None if they are not sufficient."""
     toolchain = Toolchain.for_target(variant.target)
     answers = toolchain.looks()
     spec = variant.spec
@@ -122,7 +122,7 @@ def _has_files_of_options(spec: Spec, toolchain: Toolchain) -> bool:
 
 @lru_cache(maxsize=1)
 def _is_own_code_known() -> bool:
-    """Whether the files of kjit's own code are what this process runs."""
+    """Whether the files of kjit's own code are those that this process runs."""
     return all(ctime_ns < STARTED_NS - _CLOCK_STEP_NS for *_, ctime_ns in recall.code_states())
 
 
@@ -135,7 +135,7 @@ def _write(root: str, name: str, content: bytes) -> None:
     make_private(Path(folder))
     for each in (os.stat(root), os.lstat(f"{root}/{LAYOUT}"), os.lstat(folder)):
         if weakness(each, own_users()) is not None:
-            return  # who derives the key says so
+            return  # the look-up by key reports it
     being_written = f"{path}.{secrets.token_hex(4)}"
     handle = os.open(being_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
@@ -151,7 +151,7 @@ def _write(root: str, name: str, content: bytes) -> None:
 
 
 def _keep_below(folder: str, most: int) -> None:
-    """Remove the oldest quarter of the records where there are more than `most`."""
+    """Remove the oldest quarter of the records if there are more than `most`."""
     if len(os.listdir(folder)) <= most:
         return
     dated = []
@@ -164,7 +164,7 @@ def _keep_below(folder: str, most: int) -> None:
 
 
 def records_in(folder: str) -> Iterator[os.DirEntry[str]]:
-    """The records in a folder, those too that nobody will finish."""
+    """The records in a folder, including unfinished ones."""
     for entry in scan(folder):
         if _NAME.fullmatch(entry.name):
             yield entry
@@ -175,13 +175,13 @@ def records_in(folder: str) -> Iterator[os.DirEntry[str]]:
 
 
 def sweep(root: str, *, every: bool = False) -> int:
-    """Remove the records of artifacts that are not there any more, and return the bytes that were freed.
+    """Remove the records of removed artifacts, and return the bytes that were freed.
 
     Args:
-        every: remove all others, too.
+        every: remove all records.
 
     Raises:
-        OSError: one may not be removed.
+        OSError: one cannot be removed.
     """
     freed = 0
     for entry in records_in(f"{root}/{LAYOUT}/{recall.FOLDER}"):
@@ -196,7 +196,7 @@ def sweep(root: str, *, every: bool = False) -> int:
 
 
 def size(root: str) -> int:
-    """How many bytes the records take."""
+    """The bytes of all records."""
     total = 0
     for entry in records_in(f"{root}/{LAYOUT}/{recall.FOLDER}"):
         with contextlib.suppress(OSError):
@@ -205,7 +205,7 @@ def size(root: str) -> int:
 
 
 def _serves(root: str, entry: os.DirEntry[str]) -> bool:
-    """Whether what a record tells of is there."""
+    """Whether the artifact of a record exists."""
     try:
         content, _ = read_file(entry.path, os.O_NOFOLLOW)
         record = recall.unsealed(content, entry.name)

@@ -1,13 +1,13 @@
 """Folders for builds, and cleaning up after aborted builds.
 
-    <staging>/<id>/         a build in progress
-    <staging>/<id>.lock     held by whoever works there; it says on which machine
+    <staging>/<id>/         a build in progress <staging>/<id>.lock held by its process; contains the name of the
+    machine
 
-A folder whose lock is free, or that has none (store.py moves damaged artifacts here), belongs to nobody any more and is
-removed by the next build. What has another name was not made here and stays.
+A folder whose lock is free, or without a lock (store.py moves damaged artifacts here), is no longer in use and is
+removed by the next build. Entries with other names are not kjit's and stay.
 
-There is one such place in each cache, on its disk, so that an artifact can be renamed into its place; and one among the
-system's temporary files, `/tmp/kjit-<user id>`, for what compilers write beside it and for locks that are of no cache.
+There is one such place in each cache, so that an artifact can be renamed on the same disk; and one among the system's
+temporary files, `/tmp/kjit-<user id>`, for other files of compilers and for locks outside of caches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger("kjit")
 
 @contextlib.contextmanager
 def staging_folder(staging: Path) -> Iterator[Path]:
-    """A fresh folder in `staging` for one build, removed afterwards.
+    """A new folder in `staging` for one build, removed afterwards.
 
     Raises:
         CacheError: it cannot be made, most often because the disk is full.
@@ -56,7 +56,7 @@ def staging_folder(staging: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(root: str | None = None) -> Iterator[Path]:
-    """A fresh folder for temporary files, removed afterwards. As `make_temporary_folder`."""
+    """A new folder for temporary files, removed afterwards. As `make_temporary_folder`."""
     folder, remove = make_temporary_folder(root)
     try:
         yield folder
@@ -65,10 +65,11 @@ def temporary_folder(root: str | None = None) -> Iterator[Path]:
 
 
 def make_temporary_folder(root: str | None = None) -> tuple[Path, Callable[[], None]]:
-    """A fresh folder for temporary files, and what removes it. Those of processes that have ended are removed first.
+    """A new folder for temporary files, and a function that removes it. Those of processes that have ended are removed
+    first.
 
     Args:
-        root: where to make it; by default where the system keeps temporary files.
+        root: the parent folder; by default the system's folder for temporary files.
 
     Raises:
         CacheError: no place for temporary files can be written.
@@ -85,7 +86,7 @@ def make_temporary_folder(root: str | None = None) -> tuple[Path, Callable[[], N
 
 @contextlib.contextmanager
 def temporary_lock(name: str, doing: str) -> Iterator[None]:
-    """Hold a lock that all processes of this user on this machine know by its name.
+    """Hold a named lock shared by all processes of this user on this machine.
 
     Args:
         doing: as in `locks.hold`.
@@ -99,21 +100,21 @@ def temporary_lock(name: str, doing: str) -> Iterator[None]:
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)  # those who wait for it see that, and make it anew
+            path.unlink(missing_ok=True)  # waiting processes notice, and create it again
     _leave(home)
 
 
 def is_taken_away(folder: Path, error: Exception) -> bool:
-    """Whether `error` came in a staging folder because the folder was removed under the build."""
+    """Whether `error` happened because the staging folder was removed during the build."""
     if isinstance(error, FileNotFoundError) and str(error.filename).startswith(str(folder)):
         return True
     return not (folder.is_dir() and os.path.exists(f"{folder}.lock"))
 
 
 def spare_name(staging: Path) -> Path:
-    """A name in `staging` that nothing has yet.
+    """An unused name in `staging`.
 
-    Random and not the process id: the cache may be a shared mount, where two machines hold the same id.
+    Random rather than a process id: the cache may be on a shared mount, where two machines have the same id.
     """
     return staging / secrets.token_hex(8)
 
@@ -126,9 +127,9 @@ def sweep(staging: Path) -> int:
         if _ID.fullmatch(name) is None:
             continue
         lock = staging / f"{name}.lock"
-        # A lock that was just here is not made again: its build has ended by itself. And a folder without one is
-        # nobody's (`_make` makes the lock first, `_remove` removes it last), unless the lock came while the names were
-        # read: then there is one now.
+        # A lock that is gone is not created again: its build has ended. A folder without a lock is unused (`_make`
+        # creates the lock first, `_remove` removes it last), unless the lock appeared while the names were read: then
+        # it exists now.
         is_nobodys = lock.name not in names
         try:
             handle = open_file(lock, os.O_NOFOLLOW | (os.O_CREAT | os.O_EXCL if is_nobodys else 0))
@@ -140,7 +141,7 @@ def sweep(staging: Path) -> int:
                     _sign(handle)
             if try_lock(handle) and is_current(handle, lock) and (is_nobodys or _is_local(handle)):
                 shutil.rmtree(staging / name, ignore_errors=True)
-                # Its compilers may be dying still and have put another file there: the next build finds it by its lock.
+                # Its compilers may still be ending and have added a file: the next build finds the folder by its lock.
                 if not os.path.lexists(staging / name):
                     lock.unlink(missing_ok=True)
                     swept += 1
@@ -157,7 +158,7 @@ def _make(staging: Path) -> tuple[Path, int]:
         lock = Path(f"{folder}.lock")
         handle = open_lock(lock)
         try:
-            # A sweep may have come between the two calls, and have taken the lock for a dead one.
+            # A sweep between the two calls may have removed the lock as unused.
             if try_lock(handle) is not False and is_current(handle, lock):
                 _sign(handle)
                 folder.mkdir(mode=0o700)
@@ -181,12 +182,12 @@ def _remove(folder: Path, handle: int) -> None:
 
 
 def temporary_root() -> str:
-    """Where this process keeps temporary files: `TMPDIR`, else the system's place for them.
+    """The folder for temporary files of this process: `TMPDIR`, else the system's.
 
     Raises:
         CacheError: none of these can be written.
     """
-    # As it is now: Python remembers the first answer, and a folder that is gone or named later is another one.
+    # Not `tempfile.gettempdir`, which keeps its first answer: the variable may change, and the folder may vanish.
     named = os.environ.get("TMPDIR", "")
     if os.path.isabs(named) and os.path.isdir(named) and os.access(named, os.W_OK | os.X_OK):
         return named
@@ -200,12 +201,12 @@ def temporary_root() -> str:
 
 
 def _make_in_home(root: str) -> tuple[Path, Path, int]:
-    """A fresh folder in the user's place in `root`: that place, the folder, and what its lock is held by."""
+    """A new folder in the user's place in `root`: the place, the folder, and the open file of its lock."""
     for _ in range(_ATTEMPTS):
         home = _temporary_home(root)
         sweep(home)
         folder, handle = _make(home)
-        # The place may have been removed meanwhile, and its name taken by somebody else; now it cannot go any more.
+        # The place may have been removed, and its name taken by somebody else; from now on it cannot be removed.
         if _is_private(home.lstat()):
             return home, folder, handle
         _remove(folder, handle)
@@ -213,10 +214,10 @@ def _make_in_home(root: str) -> tuple[Path, Path, int]:
 
 
 def _temporary_home(root: str) -> Path:
-    """The user's own place among temporary files.
+    """The user's own folder among temporary files.
 
-    The name may be taken: in a container that shares `/tmp` with others, each of them is called root. Then it is one
-    with a name that nobody could know before, and which later processes find.
+    The name may be taken: in containers that share `/tmp`, each user is root. Then it has a random suffix, which later
+    processes find.
     """
     name = f"kjit-{os.geteuid()}"
     home = Path(root, name)
@@ -240,22 +241,22 @@ def _temporary_home(root: str) -> Path:
 
 
 def _is_private(status: os.stat_result) -> bool:
-    """Whether this is the status of a folder that this user alone can write to."""
+    """Whether a status is that of a folder that only this user can write to."""
     return stat.S_ISDIR(status.st_mode) and weakness(status, (os.geteuid(),)) is None
 
 
 def _leave(home: Path) -> None:
-    """Remove the user's place where nothing is in it any more."""
+    """Remove the user's folder if it is empty."""
     with contextlib.suppress(OSError):  # others work in it
         home.rmdir()
 
 
 def _sign(handle: int) -> None:
-    """Say in a staging lock on which machine it was made."""
+    """Write the name of this machine into a staging lock."""
     os.pwrite(handle, os.uname().nodename.encode(), 0)
 
 
 def _is_local(handle: int) -> bool:
-    """Whether a staging lock is of this machine, whose locks tell the truth, or too old to be of a live build."""
+    """Whether a staging lock is of this machine, where locks are reliable, or too old for a running build."""
     host = os.pread(handle, 200, 0).decode(errors="replace")
     return host == os.uname().nodename or time.time() - os.fstat(handle).st_mtime > _OLDEST_BUILD_S

@@ -1,19 +1,17 @@
 """Artifacts that no current source can hit.
 
-Of the artifacts of one project (and of kjit's own ops) those are stale that
+Artifacts of one project (and of kjit's own ops) are stale if
 
-- another version of kjit or of tvm-ffi built;
-- a compiler built that is gone from its path, or was replaced there;
-- are of a declared variant whose source, exports or flags are others today;
-- were built from sources or headers that are gone or changed, declared or not.
+- they were built by another version of kjit or of tvm-ffi;
+- they were built by a compiler that was removed or replaced;
+- they belong to a declared variant whose source, exports or flags have changed;
+- they were built from sources or headers that were removed or changed, declared or not.
 
-And damaged ones, whatever they belong to. Everything else stays: what another project built is for that project to
-judge, and so is what was built before its folder was moved. A second checkout of the project that shares artifacts with
-this one may have to build those again that only it could still use; to know better, every hit would have to be written
-down.
+Damaged artifacts of any project are stale too. All others stay: artifacts of another project, or from before a project
+was moved, are not judged. A second checkout of the project that shares artifacts with this one may have to rebuild some
+that only it could still use; to avoid that, every hit would have to be recorded.
 
-What is compared is what was recorded. A variant that no wrapper declares any more, with sources that are as they were,
-can still be asked for at run time and is not stale.
+A variant that is no longer declared, with unchanged sources, can still be requested at run time and is not stale.
 """
 
 from __future__ import annotations
@@ -25,7 +23,8 @@ from pathlib import Path
 
 import kjit
 from kjit.engine.cache.artifact import DAMAGED, Artifact
-from kjit.engine.cache.store import Entry, Store
+from kjit.engine.cache.contents import Entry
+from kjit.engine.cache.store import Store
 from kjit.engine.key.anchors import Anchors
 from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import FileState, source_key_of, tvm_ffi_version
@@ -41,7 +40,7 @@ def find_stale(store: Store, project: Path | None, declared: Iterable[Spec]) -> 
 
     Args:
         project: the folder of the project; None for kjit's own ops only.
-        declared: what the wrappers of the project declare today.
+        declared: the current declarations of the project's wrappers.
     """
     homes = [os.path.realpath(folder) for folder in (os.path.dirname(kjit.__file__), project) if folder is not None]
     specs: dict[tuple[str, tuple[str, ...]], list[Spec]] = {}
@@ -80,7 +79,7 @@ def _other_version(versions: object) -> str | None:
 
 
 def _other_compilers(identity: object) -> Iterator[str]:
-    """Of the compilers in a toolchain's identity, those that are not as they were."""
+    """The compilers of a toolchain's identity that have changed."""
     if not isinstance(identity, Mapping):
         return
     if {"path", "size", "mtime_ns"} <= identity.keys():
@@ -100,7 +99,7 @@ def _other_declaration(artifact: Artifact, declared: list[Spec]) -> str | None:
         with contextlib.suppress(UsageError):  # a source is gone: then it has no key
             if source_key_of(spec, artifact.target) == artifact.record["source_key"]:
                 return None
-    return "its source, exports or flags are others today" if specs else None
+    return "its source, exports or flags have changed" if specs else None
 
 
 def _other_files(artifact: Artifact, module: object) -> str | None:
@@ -112,7 +111,7 @@ def _other_files(artifact: Artifact, module: object) -> str | None:
         known = Reads.from_json(reads)
         others = {*(header.anchor for header in known.headers), *(place.anchor for place in known.places)}
         if any(anchors.absolute(anchor, "") is None for anchor in others):
-            return None  # from a second project, of which it is not known where it is
+            return None  # from a second project, whose location is unknown
         for written, digest in sources:
             path = _place(str(written), anchors)
             if path is not None and _digest(path) != digest:
@@ -124,7 +123,7 @@ def _other_files(artifact: Artifact, module: object) -> str | None:
 
 
 def _place(written: str, anchors: Anchors) -> str | None:
-    """Where a path is that `Anchors.written` wrote; None where its anchor is not known."""
+    """The absolute path of one written by `Anchors.written`; None if its anchor is unknown."""
     if not written.startswith("{"):
         return written
     anchor, _, path = written[1:].partition("}/")

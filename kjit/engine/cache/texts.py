@@ -1,6 +1,6 @@
 """Sources given as text, as files in the cache.
 
-In a file of the cache that is called by its content, so that it is a source as any other from there on.
+Each is a file of the cache, named by its content, and from then on a source like any other.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from kjit.engine.cache.store import Store
 
 
 def write_texts(cache: str, folder: str, texts: Mapping[str, bytes]) -> Path:
-    """Write the files of a module; another process that reads one meanwhile finds it whole.
+    """Write the files of a module; another process never reads half of one.
 
     Args:
-        cache: the folder of the cache. Where that cannot be written, a temporary one serves.
-        folder: the name of theirs, inside of the cache.
-        texts: what each file holds, by its name.
+        cache: the folder of the cache. If that cannot be written, a temporary one is used.
+        folder: the name of their folder in the cache.
+        texts: the content of each file, by name.
 
-    Returns:
-        The folder that they are in.
+    Returns: Their folder.
 
     Raises:
         CacheError: the disk is full, or the cache belongs to somebody else.

@@ -71,9 +71,9 @@ def _compile(
         _log.info("eager calls run in Python: there is no %s (package python3-dev)", header)
         return None
 
-    from kjit.engine import plan  # needed for a compile only
+    from kjit.engine import builder, outcomes  # needed for a compile only
 
-    def say(started: plan.Started) -> None:
+    def say(started: outcomes.Started) -> None:
         _log.info("kjit compiles what runs eager calls: %s", started.variant.label)
 
     try:
@@ -83,7 +83,7 @@ def _compile(
         _log.info("eager calls run in Python: %s", error)
         return None
     try:
-        return plan.build(_variant_for(target), store, on_start=say, cancel=cancel).artifact
+        return builder.build(_variant_for(target), store, on_start=say, cancel=cancel).artifact
     except KjitError as error:
         _log.warning("eager calls run in Python, which is slower: %s", error)
     except CancelledError:

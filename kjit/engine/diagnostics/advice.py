@@ -1,7 +1,7 @@
 """Hints for known compiler errors.
 
-Compilers say what is wrong in terms of the language. Here is what somebody who knows kjit would add: the name that was
-meant, and what to do.
+Compilers describe errors in terms of the language. The hints add what is known about kjit: the intended name, and what
+to do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kjit.engine.key.flags import parse
 from kjit.spec import CPP_DTYPES
 
 Given = Mapping[str, Sequence[str]]
-"""The flags that are not kjit's own, by where they stand: `extra_cflags`, `NVCC_APPEND_FLAGS`."""
+"""The flags that are not kjit's, by source: `extra_cflags`, `NVCC_APPEND_FLAGS`."""
 
 _FLAGS = "flags come from the spec's extra_cflags (C++), extra_cuda_cflags (nvcc) and extra_ldflags (linker)"
 _STRAY_WORD = re.compile(r"linker input file not found|no such file or directory: '|A single input file is required")
@@ -40,7 +40,7 @@ _UNKNOWN_IN_CUDA = re.compile(
     r"identifier \"(?P<edg>\w+)\" is undefined|(?:undeclared identifier|unknown type name) '(?P<clang>\w+)'|"
     r"'(?P<gnu>\w+)' (?:was not declared|has not been declared|does not name a type)"
 )
-# What CUDA has in headers of its own. The first that fits counts: conversions are where the narrower of two types is.
+# CUDA functions by header; the first match counts. Conversions are in the header of the narrower type.
 _CUDA_HEADERS = (
     (re.compile(r"__nv_\w*(?:fp8|e8m0)\w*"), "<cuda_fp8.h>"),
     (re.compile(r"__nv_\w*fp6\w*"), "<cuda_fp6.h>"),
@@ -102,11 +102,11 @@ _STANDARD_HEADERS: Mapping[str, Sequence[str]] = {
 
 
 def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], headers: Sequence[Path]) -> str | None:
-    """The name that was probably meant, where nvcc says only that it does not know one (GCC and clang do that).
+    """The name that was probably intended, for unknown names reported by nvcc (GCC and clang make suggestions).
 
     Args:
-        words_of: the identifiers in a file.
-        headers: folders of headers that declare classes of kjit.
+        words_of: a function that returns the identifiers in a file.
+        headers: folders of headers with classes of kjit.
     """
     match = _UNDEFINED_NAME.search(message.text)
     if match is None or torch_words.hint(message.text, message.code) is not None:
@@ -121,7 +121,7 @@ def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], heade
 
 
 def older_language(needed: str, given: Given) -> tuple[str, str]:
-    """What to say and to do where an older C++ is compiled than is `needed`, which is the beginning of the sentence."""
+    """Message and hint for a C++ standard older than `needed`, which begins the sentence."""
     asked = [
         (where, match["name"]) for where, flags in given.items() for match in _OLDER_LANGUAGE.finditer(" ".join(flags))
     ]
@@ -140,11 +140,11 @@ def older_language(needed: str, given: Given) -> tuple[str, str]:
 def hint(
     messages: Sequence[Message], declaration: Callable[[Message], str | None], target: str, given: Given
 ) -> str | None:
-    """What to do about the first error that is a known one.
+    """A hint for the first known error.
 
     Args:
-        declaration: the line of Python that a message is about, for one about an export.
-        target: for what was compiled, as `str(Target)`.
+        declaration: for a message about an export, the line of Python with it.
+        target: the target of the build, as `str(Target)`.
     """
     for message in messages:
         text = message.text
@@ -186,7 +186,7 @@ def _of_flags(text: str, given: Given) -> str | None:
 
 
 def _stray_word(given: Given) -> tuple[str, str] | None:
-    """The first word that is neither an option nor the value of one, and where it stands."""
+    """The first word that is neither an option nor the value of one, and its source."""
     for where, flags in given.items():
         for flag in parse(flags, "c++" if where == "extra_cflags" else "nvcc"):
             if not flag.name and not flag.value.startswith("-") and where != "extra_ldflags":
@@ -195,7 +195,7 @@ def _stray_word(given: Given) -> tuple[str, str] | None:
 
 
 def _where(options: Sequence[str], given: Given) -> str | None:
-    """Where the first of these options stands; tools leave out a dash."""
+    """The source of the first of these options; tools omit a dash."""
     for option in options:
         name = option.lstrip("-").partition("=")[0]
         pattern = re.compile(rf"(?<![\w-])-{{0,2}}{re.escape(name)}(?![\w-])")
@@ -253,7 +253,7 @@ def _of_export_type(way: str, message: Message) -> str:
 
 
 def _of_cuda_header(text: str, target: str) -> str | None:
-    """For a name that CUDA knows once a header of its own is included."""
+    """A hint for a name that one of CUDA's headers declares."""
     match = _UNKNOWN_IN_CUDA.search(text)
     if match is None or target.startswith("cpu"):
         return None

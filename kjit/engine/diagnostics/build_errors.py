@@ -1,8 +1,8 @@
 """Exceptions for failed builds.
 
-Mostly what a compiler refused, as diagnostics.py shows it. But a tool whose disk is full, or that was taken away, did
-not refuse anything. A full disk is what a tool says it is. Where no tool says why it failed, the room that is left is
-looked at, and what follows from that is presented as a guess: temporary files are gone by then.
+Usually a compiler rejected the sources, as shown by diagnostics.py. Other causes are a full disk and a compiler that
+disappeared. If no tool reports why it failed, the free space is checked, and the conclusion is presented as a guess, as
+temporary files are gone by then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kjit.engine.toolchain.toolchain import NVCC_FLAGS, Toolchain
 from kjit.errors import CacheError, CompileError, KjitError, ToolchainError
 from kjit.spec import Variant
 
-# Less than one compile of a heavy unit may take for its temporary files.
+# Less than the temporary files of one large unit may need.
 _LITTLE_ROOM = 64 << 20
 
 
@@ -38,12 +38,12 @@ def explain(
     ninja_output: str,
     verbose: bool,
 ) -> KjitError:
-    """The error to raise.
+    """The exception for a failed build.
 
     Args:
-        folder: where the tools ran. steps: all commands of the build.
-        made: those that ran, and what each printed.
-        verbose: the message has the compilers' whole output and the command to repeat.
+        folder: the working directory of the tools. steps: all commands of the build.
+        made: the commands that ran, with their output.
+        verbose: whether the message includes the compilers' whole output and the command to repeat.
     """
     broken = [(step, log) for step, log in made if step.output in failed_steps(ninja_output)]
     everything = "".join(log for _, log in made)
@@ -79,7 +79,7 @@ def compile_error(
     links: Links,
     verbose: bool,
 ) -> CompileError:
-    """The error for commands that refused what they were given, with what they printed."""
+    """The error for commands that rejected their input, with their output."""
     log = "".join(log for _, log in broken)
     files, given = files_of(variant, toolchain, folder, steps), _given(variant, toolchain)
     report = diagnostics.explain(log, files, str(variant.target), given)
@@ -92,7 +92,7 @@ def compile_error(
 
 
 def disk_full(staging: Path) -> CacheError:
-    """The error for a disk on which no space is left."""
+    """The error for a full disk."""
     return CacheError(
         f"No space is left on the disk to compile in '{staging}' (or in '{tempfile.gettempdir()}', where compilers "
         "keep temporary files).",
@@ -101,19 +101,19 @@ def disk_full(staging: Path) -> CacheError:
 
 
 def failed_steps(ninja_output: str) -> set[str]:
-    """The outputs of the commands that failed. Those that ran beside them have run to their end."""
+    """The output files of the failed commands. Commands that ran at the same time have finished."""
     return set(re.findall(r"^FAILED: (?:\[code=\d+\] )?(\S+)", ninja_output, re.MULTILINE))
 
 
 def files_of(variant: Variant, toolchain: Toolchain, folder: Path, steps: Sequence[Step]) -> diagnostics.Files:
-    """Whose the files are that compilers name."""
+    """The owners of the files that compilers name."""
     sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
     generated = frozenset(name for step in steps for name, _ in step.generated)
     return diagnostics.Files(sources, generated, folder, toolchain.library_dirs())
 
 
 def _nearly_full(folder: Path) -> CacheError | None:
-    """The error for a disk that has hardly any space left, if one of those has that were written to."""
+    """The error for a nearly full disk, if one that was written to is."""
     for place in dict.fromkeys((str(folder), tempfile.gettempdir())):
         state = os.statvfs(place)
         room = state.f_bavail * state.f_frsize
@@ -128,7 +128,7 @@ def _nearly_full(folder: Path) -> CacheError | None:
 
 
 def _given(variant: Variant, toolchain: Toolchain) -> Given:
-    """The flags that are not kjit's, by where they stand."""
+    """The flags that are not kjit's, by source."""
     spec, environment = variant.spec, toolchain.environment()
     given = {
         "extra_cflags": spec.extra_cflags,
@@ -140,13 +140,13 @@ def _given(variant: Variant, toolchain: Toolchain) -> Given:
 
 
 def leading_to(step: Step, steps: Sequence[Step]) -> list[Step]:
-    """`step` after those that make what it reads."""
+    """`step`, after the steps that it depends on."""
     inputs = [each for each in steps if each.output in step.inputs]
     return [before for each in inputs for before in leading_to(each, steps)] + [step]
 
 
 def _to_repeat(links: Links, steps: Sequence[Step]) -> str:
-    """A shell command that repeats `steps` in an empty folder: the staging folder does not outlive a failure."""
+    """A shell command that repeats `steps` in an empty folder, as the staging folder is removed after a failure."""
     parts = ['cd "$(mktemp -d)"']
     parts += [f"ln -s {shlex.quote(folder)} {name}" for folder, name in links.names.items()]
     written: set[str] = set()

@@ -1,15 +1,15 @@
 """Compiler output as readable errors, warnings and resource usage.
 
-Errors in the op's own files come first. An error inside somebody else's header that an own line led to is shown at that
-line. Each is its place, its sentence, the line with a caret, and in one line the template instantiations that led
-there. Of several errors on one line the first is shown, as the others mostly follow from it; what is not shown is
-counted. Nothing is lost: the whole log stays in the exception.
+Errors in the op's own files come first. An error inside another header that was caused by an own line is shown at that
+line. Each has its position, its text, the line with a caret, and in one line the template instantiations. Of several
+errors on one line only the first is shown, as the others usually follow from it; the rest is counted. The whole log is
+in the exception.
 
-Messages of the linker and of ptxas name no file. They name a function or an instruction, which is looked for in the
-op's sources: a guess, shown as what it is, a place that mentions the name.
+Messages of the linker and of ptxas name no file. They name a function or an instruction, which is searched for in the
+op's sources; the line is shown as one that mentions the name, because this is a guess.
 
-How the tools print is known by messages.py; what else compilers say (`ptxas -v`'s table of resources, the list of
-headers) is read here, so that no other part of kjit knows how compilers print.
+Messages are parsed in messages.py, other output of compilers here (the resources from `ptxas -v`, the list of headers),
+so that no other part of kjit depends on the formats of compilers.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _BRACE_MISSING = re.compile(
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one CUDA kernel needs, by ptxas.
+    """The resources of one CUDA kernel, from ptxas.
 
     Attributes:
         kernel: its C++ name. arch: `sm_90a`.
-        registers: for one thread. shared: static shared memory of a block, in bytes.
-        spill_stores, spill_loads: bytes a thread moves to and from local memory for want of registers.
-        stack: the stack frame of a thread, in bytes.
+        registers: per thread. shared: static shared memory per block, in bytes.
+        spill_stores, spill_loads: bytes per thread that are spilled to and reloaded from local memory.
+        stack: the stack frame per thread, in bytes.
     """
 
     kernel: str
@@ -71,7 +71,7 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class Report:
-    """An explanation of a failed build: what to show, and what to do about it where that is known."""
+    """An explanation of a failed build, with a hint if there is one."""
 
     text: str
     hint: str | None
@@ -79,11 +79,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Files:
-    """Which files are whose.
+    """The owners of files.
 
     Attributes:
-        sources: the op's. generated: the names of kjit's own units in `folder`, where the tools ran.
-        libraries: folders that hold headers which are not the op's.
+        sources: the op's sources. generated: the names of kjit's units in `folder`, the working directory of the tools.
+        libraries: folders with headers that are not the op's.
     """
 
     sources: Sequence[str]
@@ -96,9 +96,9 @@ def explain(log: str, files: Files, target: str, given: Given = MappingProxyType
     """The errors of a failed build.
 
     Args:
-        log: what the tools printed.
-        target: for what was compiled, as `str(Target)`.
-        given: the flags that are not kjit's own, by where they stand.
+        log: the output of the tools.
+        target: the target of the build, as `str(Target)`.
+        given: the flags that are not kjit's, by source.
     """
     log = plain(log)
     if _KILLED.search(log):
@@ -110,11 +110,11 @@ def explain(log: str, files: Files, target: str, given: Given = MappingProxyType
     if not found:
         words = log.strip().splitlines()
         if not words:
-            return Report("The compiler stopped without a word, as it does when the system kills it.", _FEWER_AT_ONCE)
+            return Report("The compiler ended without a message, as it does when the system kills it.", _FEWER_AT_ONCE)
         return Report("\n".join(words[-5:]), None)
     needed = next(filter(None, (_NEEDS_CPP20.search(message.text) for message in found)), None)
     if needed is not None:
-        # Of what else is wrong, all is wrong because of it.
+        # All other errors follow from it.
         return Report(*advice.older_language(needed[0], given))
     view = _View(files)
     warnings = parse(log, "warning")
@@ -128,12 +128,12 @@ def explain(log: str, files: Files, target: str, given: Given = MappingProxyType
 
 
 def _with_cause(message: Message, warnings: Sequence[Message]) -> Message:
-    """A message about an undefined symbol, where a compiler that warned of that symbol saw it."""
+    """A message about an undefined symbol, at the position of a compiler's warning about that symbol."""
     if not message.text.startswith("undefined symbol"):
         return message
     for warning in warnings:
         if message.symbol and warning.file and re.search(rf"['\"]{re.escape(message.symbol)}\W", warning.text):
-            # nvcc begins with the options that this holds for.
+            # nvcc's text begins with the options for which it holds.
             reason = re.sub(r'^when "-[^"]*" in .*? mode \([^)]*\), ', "", warning.text)
             said = Note(f"the compiler warned: {reason}")
             return replace(warning, text=message.text, severity="error", symbol="", notes=[said, *message.notes])
@@ -141,9 +141,9 @@ def _with_cause(message: Message, warnings: Sequence[Message]) -> Message:
 
 
 def explain_warnings(log: str, files: Files) -> str:
-    """What the tools said besides in a build that succeeded, each warning once; empty if nothing.
+    """The warnings of a successful build, each once; empty if there are none.
 
-    What does not look like a warning of any tool is shown as it is.
+    Output that is not in the form of a warning is included unchanged.
     """
     log = without_resources(plain(log))
     warnings = parse(log, "warning")
@@ -157,10 +157,10 @@ def explain_warnings(log: str, files: Files) -> str:
 
 
 def explain_load(log: str, library: str) -> Report:
-    """Why the loader refuses a library that was built: one sentence, without a full stop.
+    """Why the loader rejects a library: one sentence, without a full stop.
 
     Args:
-        library: its path, which exists.
+        library: its path, which must exist.
     """
     lines = log.strip().splitlines() or ["the loader does not say why"]
     last = lines[-1].strip()
@@ -183,14 +183,14 @@ def explain_load(log: str, library: str) -> Report:
 
 
 def is_disk_full(log: str) -> bool:
-    """Whether a tool said that no space is left on a disk. Where none is, not every tool can say so: see `says_why`."""
+    """Whether a tool reported a full disk. Not every tool can: see `says_why`."""
     return re.search(r"No space left on device|Disk quota exceeded", log) is not None
 
 
 def says_why(log: str) -> bool:
-    """Whether a tool said what went wrong, and not only that something did.
+    """Whether a tool reported a cause, and not only a failure.
 
-    One that finds no space for its output often does not, least of all where its words have no space either.
+    A tool without space for its output often does not, as its messages may not have space either.
     """
     log = without_resources(plain(log))
     if parse(log):
@@ -225,18 +225,18 @@ def parse_resources(log: str) -> list[KernelResources]:
 
 
 def without_resources(log: str) -> str:
-    """`log` without what `ptxas -v` adds to it, and without what nvcc says when an op's flag replaces one of kjit's."""
+    """`log` without the output of `ptxas -v`, and without nvcc's warnings about flags of kjit replaced by an op's."""
     noise = r"ptxas info .*|    \d+ bytes stack frame, .*|nvcc warning : incompatible redefinition for option .*"
     return re.sub(rf"^(?:{noise})\n?", "", log, flags=re.MULTILINE)
 
 
 def parse_depfile(text: str) -> list[str]:
-    """The files on which the target of the first Make rule depends, as compilers (`-MD`) and linkers write it."""
+    """The dependencies of the first Make rule, as compilers (`-MD`) and linkers write it."""
     text = text.replace("\\\n", " ")
     _, _, text = text.partition(":")
     text = text.partition("\n")[0]
-    # A space or # that is part of a name has a backslash before it, and a dollar sign is doubled. So are backslashes,
-    # but only before a space.
+    # In a name, a space or # follows a backslash, and a dollar sign is doubled. Backslashes are doubled only before a
+    # space.
     names = re.findall(r"(?:[^\s\\]+|\\+[ \t#:]|\\)+", text)
     return [_ESCAPED.sub(_unescaped, name).replace("$$", "$") if "\\" in name or "$" in name else name
             for name in names]  # fmt: skip
@@ -251,15 +251,15 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 class _View:
-    """How messages are shown: where each belongs, in which order, and what their excerpts look like."""
+    """Formats messages: their positions, their order, their excerpts."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._lines = lru_cache(maxsize=64)(self._read)
 
     def order(self, messages: Iterable[Message]) -> list[Message]:
-        """The messages at the places where they are shown: those in the op's files first, then those in generated
-        code, in headers of others, and of other tools; the first one of each line."""
+        """The messages at the positions where they are shown, the first of each line: in the op's files, then in
+        generated code, in other headers, and of other tools."""
         led_to: dict[str, Message] = {}
         placed = []
         for message in messages:
@@ -267,13 +267,13 @@ class _View:
             if at.file != message.file:
                 led_to.setdefault(message.file, at)
             elif not at.frames and not self._is_ours(at.file) and at.file in led_to:
-                # GCC says only once which instantiation it is in.
+                # GCC reports an instantiation only once.
                 at = replace(at, file=led_to[at.file].file, line=led_to[at.file].line)
             placed.append(at)
         if any(message.file in self._files.generated and _BRACE_MISSING.search(message.text) for message in placed):
             unclosed = self._unclosed_braces()
             if unclosed:
-                # What is wrong with the code after the brace is only that it is inside of something.
+                # Errors after the brace only follow from it.
                 placed = [*unclosed, *(message for message in placed if message.file not in self._files.generated)]
         placed.sort(key=self._rank)
         first: dict[tuple[str, object], Message] = {}
@@ -282,7 +282,7 @@ class _View:
         return list(first.values())
 
     def declaration(self, message: Message) -> str | None:
-        """The line of Python behind a message about an export itself."""
+        """The line of Python that causes a message about an export."""
         export = self._export(message.file, message.line)
         if export is None or (message.notes[:1] and message.notes[0].text.startswith("at <")):
             return None
@@ -290,7 +290,7 @@ class _View:
         return f'{side}_wrappers=[("{export[0]}", "{export[1]}")]'
 
     def render(self, message: Message) -> str:
-        """A message as it is shown: place, text, excerpt with a caret, what explains it, where it came from."""
+        """A formatted message: position, text, excerpt with a caret, notes, instantiations."""
         lines = []
         suggested = advice.suggestion(message, self._words, self._files.libraries)
         text = message.text + (f"; did you mean '{suggested}'?" if suggested else "")
@@ -316,7 +316,7 @@ class _View:
         return 0 if self._is_own(message.file) else 2
 
     def _placed(self, message: Message) -> Message:
-        """`message` at the place where the person can do something about it."""
+        """`message` at the position that the user can change."""
         if message.symbol and message.text.startswith(f"export '{message.symbol}' is defined twice"):
             return self._exported_twice(message)
         if not message.file:
@@ -341,7 +341,7 @@ class _View:
         return message
 
     def _exported_twice(self, message: Message) -> Message:
-        """A message about an export, with the places in the op's sources, and in Python, that define it."""
+        """A message about an export, with its definitions in the op's sources and in Python."""
         pattern = re.compile(rf"\bKJIT_EXPORT\s*\(\s*{message.symbol}\s*,")
         places = [
             (path, number, match.start())
@@ -366,11 +366,11 @@ class _View:
         )
 
     def _mentioned(self, message: Message) -> Message | None:
-        """A message of ptxas or the linker, with the line of a source that mentions what it is about."""
+        """A message of ptxas or the linker, with the line of a source that mentions its symbol or instruction."""
         name = base_name(message.symbol)
         quoted = re.findall(r"'\.?(\w[\w.]*)'", message.text) if "ptxas" in message.text and not name else []
         patterns = [re.compile(rf"\b{re.escape(name)}\b")] if name else []
-        # An instruction stands in a string of an asm statement.
+        # An instruction is in a string of an asm statement.
         patterns += [re.compile(rf'"[^"]*?\b(?P<word>{re.escape(word)})\b') for word in quoted]
         for pattern in patterns:
             places = [
@@ -380,7 +380,7 @@ class _View:
                 if (match := pattern.search(line)) is not None and not line.lstrip().startswith(("//", "*", "#include"))
             ]
             if places:
-                # A kernel is defined before it is launched; what is undefined is declared before it is used.
+                # A kernel is defined before its launch; an undefined function is declared before its use.
                 path, number, line, match = places[-1 if message.text.startswith("undefined") else 0]
                 column = match.start("word" if "word" in pattern.groupindex else 0)
                 return replace(
@@ -400,7 +400,7 @@ class _View:
         return found
 
     def _before_gap(self, message: Message) -> Message:
-        """Where a semicolon is missing at the end of a line, compilers point at the next line. That end is meant."""
+        """Compilers report a missing semicolon at the next line; this moves it to the end of the line that lacks it."""
         if _SEMICOLON_MISSING.match(message.text) is None:
             return message
         lines = self._lines(message.file)
@@ -419,7 +419,7 @@ class _View:
     def _notes(self, message: Message) -> list[str]:
         lines = []
         explained = [note for note in message.notes if not note.is_candidate]
-        # Candidates of a library are many, and mostly none of them was meant.
+        # Libraries have many candidates, and usually none was intended.
         candidates = [note for note in message.notes if note.is_candidate and self._is_own(note.file)]
         for note in (*explained[:_NOTES_SHOWN], *candidates[:_CANDIDATES_SHOWN]):
             is_elsewhere = note.file and (note.file, note.line) != (message.file, message.line)
@@ -428,7 +428,7 @@ class _View:
         return lines
 
     def _chain(self, message: Message) -> str:
-        """Who instantiated what, from the inside out, without the steps inside other people's headers."""
+        """The chain of instantiations, innermost first, without steps inside other headers."""
         frames = message.frames
         first, *rest = frames
         parts = [instance(first.what)] if first.what else []
@@ -446,7 +446,7 @@ class _View:
         return f"{shown}:{line}" if column is None else f"{shown}:{line}:{column}"
 
     def _include(self, file: str) -> str:
-        """A header of a library as an `#include` names it."""
+        """A header of a library in the form of an `#include`."""
         path = self._absolute(file)
         folders = [f"{os.path.normpath(folder)}{os.sep}" for folder in self._files.libraries]
         longest = max((folder for folder in folders if path.startswith(folder)), key=len, default="")
@@ -463,14 +463,14 @@ class _View:
         code, marker = message.code, message.marker
         source = self._source_line(message.file, message.line)
         if source is not None and (code is None or message.column is None):
-            # nvcc shows the line after its macros were expanded; what the person wrote is in the file.
+            # nvcc shows the line after macro expansion; the original is in the file.
             if marker is not None:
                 marker = _move_marker(source, code, marker)
             elif message.column is not None:
                 marker = _caret(source, message.column - 1)
             code, marker = f" {source}", marker or _marker_of_name(source, message.text)
         elif source is not None and marker is not None and message.file in self._files.generated:
-            # For the simulator a macro was expanded before the compiler counted columns.
+            # For the simulator, macros are expanded before the compiler counts columns.
             named = _marker_of_name(source, message.text)
             marker = named if named is not None and named.index("^") != marker.index("^") else marker
         if code is None:
@@ -495,7 +495,7 @@ class _View:
             return []
 
     def _is_ours(self, file: str) -> bool:
-        """Whether it is a file of the op, or generated from its declaration."""
+        """Whether it is a file of the op or generated from its declaration."""
         return file in self._files.generated or self._is_own(file)
 
     def _is_own(self, file: str) -> bool:
@@ -511,7 +511,7 @@ class _View:
 
 
 def shown_path(path: str) -> str:
-    """An absolute path as people see it: from this folder, if it is in it."""
+    """An absolute path for display: relative if it is in the current folder."""
     try:
         relative = os.path.relpath(path)
     except FileNotFoundError:  # the current folder is gone
@@ -520,13 +520,13 @@ def shown_path(path: str) -> str:
 
 
 def unclosed_brace(lines: Sequence[str]) -> tuple[int, int] | None:
-    """Line (from 1) and column (from 0) of the `{` that lacks its `}`; None where all have one.
+    """Line (from 1) and column (from 0) of the `{` that lacks its `}`; None if all have one.
 
-    Which one it is the indentation tells: the first whose `}` stands in a line that is indented in another way.
-    Without such a line it is the outermost one that stays open.
+    It is found by indentation: the first whose `}` is in a line with another indentation, else the outermost one that
+    stays open.
     """
     text = "\n".join(lines)
-    # Braces in comments and literals do not count; spaces keep every other character where it is.
+    # Braces in comments and literals do not count; spaces preserve the positions of all other characters.
     text = re.sub(
         r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'',
         lambda match: re.sub(r"[^\n]", " ", match[0]),
@@ -550,18 +550,18 @@ def unclosed_brace(lines: Sequence[str]) -> tuple[int, int] | None:
 
 
 def _caret(line: str, column: int) -> str:
-    """A caret under the given column; tabs stay tabs, so that it stands right whatever a terminal makes of them."""
+    """A caret under the given column; tabs are kept, so that it is aligned with any tab width."""
     return " " + re.sub(r"[^\t]", " ", line[:column]) + "^"
 
 
 def _move_marker(source: str, expanded: str | None, marker: str | None) -> str | None:
-    """The caret under the same word of `source` as `marker` has it under in `expanded`; None if that is not clear."""
+    """A caret under the word of `source` that `marker` is under in `expanded`; None if that is ambiguous."""
     if expanded is None or marker is None:
         return None
     position = marker.index("^")
     word = re.match(r"\w+|.", expanded[position:])
     end = position + (word.end() if word else 1)
-    # The word together with as much as it takes of what is before it to be found once; macros changed the rest.
+    # The word with enough of the preceding text to be unique; macros changed the rest.
     for start in range(position + 1):
         if source.count(expanded[start:end]) == 1:
             return _caret(source, source.index(expanded[start:end]) + position - start)
@@ -569,7 +569,7 @@ def _move_marker(source: str, expanded: str | None, marker: str | None) -> str |
 
 
 def _marker_of_name(source: str, text: str) -> str | None:
-    """A caret under the name that a message quotes first, where the line has it once."""
+    """A caret under the first name quoted in a message, if the line has it exactly once."""
     quoted = re.search(r"""["'](?:[\w:]*::)?(\w+)""", text)
     places = list(re.finditer(rf"\b{quoted[1]}\b", source)) if quoted else []
     return _caret(source, places[0].start()) if len(places) == 1 else None

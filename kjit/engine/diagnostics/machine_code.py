@@ -1,8 +1,7 @@
-"""Machine code of kernels: instructions, their places in the sources, and the widths of loads and stores.
+"""Machine code of kernels: instructions, their source lines, and the widths of loads and stores.
 
-The code in a library is taken out with cuobjdump and read with nvdisasm; lines of sources are known where it was
-compiled with `-lineinfo`, which changes no instruction. An instruction that was inlined has a chain of places: the
-innermost is where it stands, the outermost in the kernel.
+The code is extracted from a library by cuobjdump and disassembled by nvdisasm; source lines need `-lineinfo`, which
+changes no instruction. An inlined instruction has a chain of positions, from its own line to the line in the kernel.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 _BITS = re.compile(r"\.(?:(256)|(128)|(64)|[US](16)|[US](8))(?=\.|$)")
 
 _ELF, _EM_CUDA = b"\x7fELF\x02", 190
-_OF_SYSTEM = 1024  # bytes of shared memory of each block that uses some, since compute capability 8.0
+_OF_SYSTEM = 1024  # bytes of shared memory reserved per block that uses any, since compute capability 8.0
 
-# What an opcode's first word reads or writes.
+# Memory accessed, by the first word of an opcode.
 _ACCESSES = {
     "LDG": ("global", "loads"),
     "STG": ("global", "stores"),
@@ -67,7 +66,7 @@ class Instruction:
     """One instruction.
 
     Args:
-        places: where it comes from, from the inside out; empty without line information.
+        places: its positions in the sources, innermost first; empty without line information.
     """
 
     address: int
@@ -82,7 +81,7 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        """Loads and stores by the memory that they reach, else what the opcode computes; `other` for the rest."""
+        """The memory that a load or store accesses, else the kind of operation; `other` for the rest."""
         word = self.opcode.partition(".")[0]
         if word in _ACCESSES:
             return " ".join(_ACCESSES[word])
@@ -90,7 +89,7 @@ class Instruction:
 
     @property
     def bits(self) -> int | None:
-        """How wide a load or store is; None for what is neither."""
+        """The width of a load or store; None for other instructions."""
         if self.opcode.partition(".")[0] not in _ACCESSES:
             return None
         match = _BITS.search(self.opcode)
@@ -102,7 +101,7 @@ class Kernel:
     """A kernel's machine code.
 
     Args:
-        name: without parameters, as ptxas's report has it.
+        name: without parameters, as in ptxas's report.
         resources: registers, spills and the like.
     """
 
@@ -113,7 +112,7 @@ class Kernel:
 
     @property
     def kinds(self) -> Counter[str]:
-        """How many instructions there are of each kind; what only fills up (NOP) is left out."""
+        """The number of instructions of each kind, without padding (NOP)."""
         return Counter(each.kind for each in self.instructions)
 
     @property
@@ -121,7 +120,7 @@ class Kernel:
         return len(self.instructions)
 
     def widths(self, kind: str) -> Counter[int]:
-        """Of `global loads` or the like: how many there are of each width in bits."""
+        """The number of accesses of a kind, such as `global loads`, by width in bits."""
         return Counter(bits for each in self.instructions if each.kind == kind and (bits := each.bits) is not None)
 
 
@@ -129,7 +128,7 @@ def read_library(library: Path, resources: Sequence[KernelResources] = ()) -> li
     """The kernels in a library, or in a cubin.
 
     Args:
-        resources: what ptxas said of them; else cuobjdump is asked.
+        resources: from ptxas; by default from cuobjdump.
 
     Raises:
         ToolchainError: there is no cuobjdump, or no nvdisasm.
@@ -142,7 +141,7 @@ def read_library(library: Path, resources: Sequence[KernelResources] = ()) -> li
 
 
 def read_ptx(library: Path) -> str:
-    """The PTX in a library, as cuobjdump shows it.
+    """The PTX in a library, from cuobjdump.
 
     Raises:
         KjitError: there is none.
@@ -154,7 +153,7 @@ def read_ptx(library: Path) -> str:
 
 
 def _extract(library: Path, folder: Path) -> list[Path]:
-    """The cubins of a library. NVRTC's lie in it as they are; nvcc's are packed, and cuobjdump takes them out."""
+    """The cubins of a library. NVRTC's are stored unchanged; nvcc's are packed, and extracted by cuobjdump."""
     plain = []
     for number, cubin in enumerate(cubins_in(library.read_bytes())):
         plain.append(folder / f"{number}.cubin")
@@ -169,12 +168,12 @@ def _extract(library: Path, folder: Path) -> list[Path]:
 
 
 def cubins_in(content: bytes) -> Iterator[bytes]:
-    """The ELF files for a GPU that lie in the content of a library, whole."""
+    """The complete ELF files for a GPU in the content of a library."""
     at = content.find(_ELF, 1)
     while at >= 0:
         header = content[at : at + 64]
         if len(header) == 64 and int.from_bytes(header[18:20], "little") == _EM_CUDA:
-            # Programs and sections: where each table begins, the size of an entry, how many there are.
+            # Program headers and sections: offset of the table, size of an entry, number of entries.
             ends = [
                 int.from_bytes(header[begins : begins + 8], "little")
                 + int.from_bytes(header[size : size + 2], "little")
@@ -186,8 +185,8 @@ def cubins_in(content: bytes) -> Iterator[bytes]:
 
 
 def parse_sass(text: str, resources: Mapping[tuple[str, str], KernelResources] | None = None) -> list[Kernel]:
-    """The kernels in what `nvdisasm -gi -c` prints of a cubin. Functions that a kernel calls count as its own section
-    and are left out, unless they are the kernel."""
+    """The kernels in the output of `nvdisasm -gi -c` for a cubin. Functions called by kernels have sections of their
+    own and are left out."""
     target = _TARGET.search(text)
     arch = target[1] if target else ""
     kernels = []
@@ -196,7 +195,7 @@ def parse_sass(text: str, resources: Mapping[tuple[str, str], KernelResources] |
         if instructions:
             name = demangle(symbol)
             known = resources or {}
-            # What is said of a cubin names no architecture.
+            # The output for a cubin does not name the architecture.
             kernels.append(Kernel(name, arch, instructions, known.get((name, arch), known.get((name, "")))))
     return kernels
 
@@ -233,8 +232,8 @@ def _instructions(lines: Sequence[str]) -> Iterator[Instruction]:
 
 
 def _ask_resources(library: Path) -> list[KernelResources]:
-    """What a library itself says of its kernels; spills are in the stack frame there, and the shared memory that the
-    system has of each block counts."""
+    """The resources of kernels from the library itself, where spills are part of the stack frame, and the reserved
+    shared memory of a block is included."""
     found = []
     arch = ""
     name = ""

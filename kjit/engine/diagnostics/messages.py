@@ -1,11 +1,11 @@
 """Compiler messages: one value for each error and each warning.
 
-Five tools speak here, in five forms: GCC and clang (`file:line:column: error:`), nvcc's own front end
-(`file(line): error:`, with the excerpt after its macros were expanded), ptxas, the assembler and the linker. Each is
-read into a `Message`. What is only a consequence of another tool's error is left out; nothing else is.
+The formats are those of GCC and clang (`file:line:column: error:`), nvcc's own front end (`file(line): error:`, with
+the excerpt after macro expansion), ptxas, the assembler and the linker. Only messages that follow from another tool's
+error are left out.
 
-An export that is defined twice is one message, whichever tool finds it: the compiler where both are C++'s same
-function, the assembler where they are not, or the linker.
+An export that is defined twice gives one message, whichever tool reports it: the compiler for the same C++ function,
+the assembler for different ones, or the linker.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _DRIVER = re.compile(
     r"(?:\S*/)?(?P<tool>\S*[gc]\+\+\S*|gcc\S*|clang\S*|cc1plus|collect2|nvcc|cudafe\+\+|cicc|fatbinary|nvlink|<command-line>)"
     r"(?:: (?:(?:fatal )?error|(?P<gnu>warning)): | (?:fatal|error|(?P<nvcc>warning))\s*: )(?P<text>.*)"
 )
-# Those of nvcc's parts that do not say who they are.
+# Messages of nvcc's parts without a name of the program.
 _NAMELESS = re.compile(r"(?:fatal|error|(?P<warning>warning))\s*: (?P<text>.*)|Command-line error: (?P<edg>.*)")
-# nvcc asks its host compiler about itself first.
+# nvcc runs its host compiler first, to identify it.
 _NO_HOST_COMPILER = re.compile(r"(?P<path>\S.*): No such file or directory|sh: (?:\d+: )?(?P<name>.*): not found")
 _HOST_COMPILER_FAILED = "Failed to preprocess host compiler properties"
 _EXPORTED_TWICE = re.compile(
@@ -76,7 +76,7 @@ _SAYS_NOTHING = re.compile(
 
 @dataclass
 class Frame:
-    """A step of a template instantiation: what is instantiated, and the place that asked for it."""
+    """A step of a template instantiation: the template, and the position that requires it."""
 
     what: str
     file: str
@@ -86,7 +86,7 @@ class Frame:
 
 @dataclass
 class Note:
-    """What belongs to a message. A `candidate` is a function that was not chosen."""
+    """A note of a message. A `candidate` is a function that was not viable."""
 
     text: str
     file: str = ""
@@ -96,12 +96,12 @@ class Note:
 
 @dataclass
 class Message:
-    """An error or a warning with all that belongs to it.
+    """An error or a warning with its notes.
 
     Attributes:
-        file, line, column: as the tool wrote them; no file where it names none.
-        code, marker: the excerpt and the caret under it, as they were printed.
-        symbol: what a message without a file is about: an undefined symbol, or a kernel.
+        file, line, column: as printed by the tool; no file if it names none.
+        code, marker: the excerpt and the line with the caret, as printed.
+        symbol: for a message without a file, the undefined symbol or the kernel.
     """
 
     text: str
@@ -117,7 +117,7 @@ class Message:
 
 
 def plain(log: str) -> str:
-    """`log` without colours and without quotes that have a direction."""
+    """`log` without colours and typographic quotes."""
     return _ANSI.sub("", log).translate(_PLAIN_QUOTES)
 
 
@@ -155,18 +155,18 @@ def parse(log: str, severity: Severity = "error") -> list[Message]:
     wanted = [message for message in messages if message.severity == severity]
     distinct = {(message.file, message.line, message.text): message for message in reversed(wanted)}
     kept = [message for message in wanted if distinct[message.file, message.line, message.text] is message]
-    # What a driver adds about a tool that failed under it says nothing where the tool has spoken.
+    # A driver's message about a failed tool is redundant if the tool has reported an error.
     telling = [message for message in kept if message.file or not _is_consequence(message.text)]
     return telling or kept
 
 
 def says_why(log: str) -> bool:
-    """Whether a tool said in a `plain` log what went wrong, and not only that something did."""
+    """Whether a tool reported a cause in a `plain` log, and not only a failure."""
     return any(message.file or not _is_consequence(message.text) for message in parse(log))
 
 
 def _read_export(message: Message) -> None:
-    """Make a message about a function that KJIT_EXPORT defines one about the export."""
+    """Turn a message about a function that KJIT_EXPORT defines into one about the export."""
     match = _EXPORTED_TWICE.search(message.text)
     if match is None:
         return
@@ -174,18 +174,18 @@ def _read_export(message: Message) -> None:
     message.text, message.symbol = f"export '{name}' is defined twice", name
     message.notes.clear()
     if match["assembler"]:
-        # Its file is a temporary one, which is gone.
+        # It names a temporary file, which is gone.
         message.file, message.line, message.column = "", 0, None
 
 
 def _edg_message(match: re.Match[str], body: list[str], messages: list[Message]) -> None:
-    """A message of nvcc's front end: continuation lines, the excerpt with a caret under it, the instantiations."""
+    """A message of nvcc's front end: continuation lines, the excerpt with a caret, the instantiations."""
     severity = match["severity"]
     if severity == "note" and messages:
         messages[-1].notes.append(Note(match["text"], match["file"], int(match["line"])))
     if severity in ("note", "remark"):
         return
-    # As other compilers say it, and without a space before a quotation mark.
+    # In the wording of other compilers, and without a space before a quotation mark.
     text = re.sub(r'^static assertion failed with "(.*)"$', r"static assertion failed: \1", match["text"])
     text = text.replace('> ")', '>")')
     is_warning = severity == "warning"
@@ -201,7 +201,7 @@ def _edg_message(match: re.Match[str], body: list[str], messages: list[Message])
 
 
 def _gnu_message(lines: list[str], index: int, messages: list[Message]) -> int:
-    """Read one message of GCC or clang and the context before it, and append it, or as a note to the last one.
+    """Read one message of GCC or clang with its context, and append it, or add it to the last one as a note.
 
     Returns:
         The index of the line after it.
@@ -218,7 +218,7 @@ def _gnu_message(lines: list[str], index: int, messages: list[Message]) -> int:
             places.append(_place(required))
             whats.append(required["what"] or "")
         elif (evaluated := _GNU_EVALUATED.fullmatch(line)) is not None:
-            # These come after the instantiations and go further in, where those go out.
+            # These follow the instantiations, and go inwards while those go outwards.
             places.insert(0, _place(evaluated))
             whats.insert(0, evaluated["what"])
         elif _EDG.fullmatch(line) is not None:
@@ -252,7 +252,7 @@ def _place(match: re.Match[str]) -> tuple[str, int, int | None]:
 
 
 def _excerpt(lines: list[str], index: int, message: Message) -> int:
-    """Read the excerpt that follows a message of GCC or clang; the index of the line after it."""
+    """Read the excerpt after a message of GCC or clang; the index of the line after it."""
     while index < len(lines):
         line = lines[index]
         if message.code is None and (source := _GNU_SOURCE.fullmatch(line)) is not None:
@@ -282,7 +282,7 @@ def _tool_message(line: str) -> Message | None:
         return Message(f"undefined symbol: {name}", symbol=function_name(name))
     if (match := _LINKER.fullmatch(line)) is not None:
         text = match["text"]
-        # `x.o: in function ...:` opens a list; the errors are the lines after it.
+        # `x.o: in function ...:` begins a list; the errors are the lines after it.
         if _IN_FUNCTION.search(text):
             return None
         severity: Severity = "warning" if "warning: " in text else "error"
@@ -322,7 +322,7 @@ def _defined_twice(match: re.Match[str]) -> Message:
 
 
 def _object_source(text: str) -> str:
-    """The source behind `cpp0.o:scale.cpp:(.text+0x10)` and `tmpxft_1_2-6_scale.cudafe1.cpp`."""
+    """The source in `cpp0.o:scale.cpp:(.text+0x10)` or `tmpxft_1_2-6_scale.cudafe1.cpp`."""
     names = [part for part in text.split(":") if part and not part.startswith("(") and not part.endswith(".o")]
     name = (names or [text])[0]
     nvcc = re.fullmatch(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_(?P<unit>.+)\.cudafe1\.cpp", name)
@@ -337,7 +337,7 @@ def _is_consequence(text: str) -> bool:
             "linker: final link failed",
             "ptxas: Ptx assembly aborted",
             _HOST_COMPILER_FAILED,
-            # What the host's preprocessor was to write.
+            # The output of a failed host preprocessor.
             "Could not open input file",
         )
     ) or bool(re.match(r"linker: .*hidden symbol .* isn't defined$", text))

@@ -1,4 +1,4 @@
-"""Names of functions as people write them."""
+"""Readable names of C++ functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 
 def demangle(name: str) -> str:
-    """The C++ name for a mangled one, or the name itself; function parameters are left out."""
+    """The C++ name for a mangled one, or the name itself, without function parameters."""
     demangler = _demangler()
     if demangler is None:
         return name
@@ -25,7 +25,7 @@ def demangle(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _demangler() -> Callable[..., int | None] | None:
-    """The C++ runtime's own demangler: no process to start, and present wherever a compiler is."""
+    """The demangler of the C++ runtime, which needs no process and is installed with every compiler."""
     for library in ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib"):
         try:
             function = ctypes.CDLL(library).__cxa_demangle
@@ -69,8 +69,7 @@ def function_name(signature: str) -> str:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """The names without namespaces, those of their template arguments included, as far as they still tell each other
-    apart."""
+    """The names without namespaces, also in template arguments, if they remain distinct."""
     forms = [(_without_namespaces(name), _unqualified(name), name) for name in names]
     counts = Counter(form for of_name in forms for form in set(of_name))
     return [next((form for form in of_name if counts[form] == 1), of_name[-1]) for of_name in forms]
@@ -82,7 +81,7 @@ def _without_namespaces(name: str) -> str:
 
 
 def base_name(name: str) -> str:
-    """`run` for `kjit::Scale<float, 4>::run`, `fill` for `fill<float>`: the word that stands in the source."""
+    """`run` for `kjit::Scale<float, 4>::run`, `fill` for `fill<float>`: the word in the source."""
     name = _unqualified(name).partition("<")[0]
     return name if re.fullmatch(r"\w+", name) else ""
 
@@ -101,7 +100,7 @@ def _unqualified(name: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between the `,` or `;` of `text` that lie outside of brackets."""
+    """The parts of `text` between each `,` or `;` outside of brackets."""
     parts, depth, start = [], 0, 0
     for index, character in enumerate(text):
         if character in "<([{":

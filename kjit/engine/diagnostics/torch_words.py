@@ -1,7 +1,7 @@
-"""kjit's names for words of PyTorch's C++ API and of pybind11.
+"""kjit's equivalents of names in PyTorch's C++ API and pybind11.
 
-Kernels that were written as extensions of torch bring its words with them. A compiler says that it does not know them;
-here is what says the same in kjit. docs/from-torch-extensions.md has the table for people.
+Kernels from torch extensions use these names, which are unknown to the compiler here. docs/from-torch-extensions.md has
+the same table for readers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXPORT = (
     "write KJIT_EXPORT(name, function) (<kjit/ffi.h>), or name the function in the wrappers of the module in Python"
 )
 
-# Words that nothing but torch and pybind11 has, with their namespaces or without.
+# Names that only torch and pybind11 have, with or without their namespaces.
 _WORDS = (
     (
         r"TORCH_CHECK\w*|TORCH_INTERNAL_ASSERT\w*|AT_ASSERTM?|AT_ERROR",
@@ -73,7 +73,7 @@ _WORDS = (
     ),
     (r"Tensor|TensorBase|TensorList|IntArrayRef|ArrayRef|Device|optional", _TENSOR + "; None comes as Optional<T>"),
 )
-# Members of a tensor, which are these words only after one.
+# Members of a tensor, recognised only after one.
 _MEMBERS = (
     (
         (
@@ -122,7 +122,7 @@ _UNKNOWN = re.compile(
     r"|type specifier|declared void|expected constructor, destructor, or type conversion"
     r"|expected (?:a declaration|unqualified-id)"
 )
-# `x.data_ptr<float>()` where that is no template.
+# `x.data_ptr<float>()` on a type whose data_ptr is not a template.
 _NO_TEMPLATE = re.compile(
     r"invalid use of member function '[^']*data_ptr\(\)|'data_ptr' does not name a template"
     r"|pointer to a bound function may only be used to call|type name is not allowed"
@@ -133,10 +133,10 @@ _OF_TENSOR = re.compile(r"['\" :]Tensor(?:View)?\b")
 
 
 def hint(text: str, code: str | None) -> str | None:
-    """What to write instead, where an error is about a word of torch's; None where it is about something else.
+    """The replacement, if an error is about a name of torch; None otherwise.
 
     Args:
-        text: of the message. code: the line that it is about, where that is known.
+        text: the text of the message. code: the line that it is about, if known.
     """
     if (header := _HEADER.search(text)) is not None:
         return (
@@ -167,7 +167,7 @@ def hint(text: str, code: str | None) -> str | None:
     if "host" in names or (is_nameless and re.search(r"(?<![\w:])host::", line)):
         return "kjit's names are in the namespace kjit: write `using namespace kjit;`, or kjit::host::"
     for name in [*names, *(re.findall(r"^\s*(\w+)\s*\(", line) if is_nameless else ())]:
-        # Without a namespace only what nobody else would call so.
+        # Without a namespace, only names that are unlikely elsewhere.
         if re.match(r"[A-Z]+\d*_|(?:getCurrent|getDefault)CUDAStream", name) and (found := _in(_WORDS, name)):
             return found
     return None

@@ -1,6 +1,6 @@
 """Paths relative to folders that may move: a project, kjit, tvm-ffi.
 
-With paths written like this, a moved checkout, a second clone and another virtual environment have the same cache keys.
+Cache keys of such paths stay the same in a moved checkout, in a second clone, and in another virtual environment.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from kjit.runtime.recall import Look
 from kjit.spec import Spec
 
 PROJECT_FILES = ("pyproject.toml", ".git")
-"""What the folder of a project has one of."""
+"""Files that mark the root folder of a project."""
 
 
 class Anchors:
-    """Names for the folders that may lie elsewhere tomorrow, and paths relative to them."""
+    """Named folders that may move, and paths relative to them."""
 
     def __init__(self, folders: Iterable[tuple[str, str]], asked: Iterable[Look] = ()) -> None:
-        """`folders` are `(name, folder)`; a name may have several folders, of which the first is where it is. `asked`
-        is what the disk was asked to find them."""
+        """`folders` are `(name, folder)`; of several folders with one name, the first is the current one. `asked` lists
+        the questions to the disk that found them."""
         self.asked = tuple(asked)
         self._folders = tuple(folders)
         self._home = dict(reversed(self._folders))
@@ -43,7 +43,7 @@ class Anchors:
         return _anchors(_installed(), (*spec.cuda_files, *spec.cpp_files), spec.extra_include_paths)
 
     def relative(self, path: str) -> tuple[str, str]:
-        """`(anchor, path)`: relative to the anchor, or absolute with an empty anchor."""
+        """`(anchor, path)`: `path` relative to its anchor, or absolute with an empty anchor."""
         for prefix, name in self._by_depth:
             if path.startswith(prefix):
                 return name, path[len(prefix) :]
@@ -52,7 +52,7 @@ class Anchors:
         return "", path
 
     def absolute(self, anchor: str, path: str) -> str | None:
-        """The path that `relative` was given, as it is here; None if there is no such anchor here."""
+        """The inverse of `relative` on this machine; None if there is no such anchor here."""
         if not anchor:
             return path
         home = self._home.get(anchor)
@@ -73,14 +73,14 @@ class Anchors:
 def _installed() -> tuple[tuple[str, str], ...]:
     """The packages whose headers every module uses."""
     package = os.path.dirname(os.path.abspath(kjit.__file__))
-    # A package that is reached through a link is found by either name.
+    # A package may be reached through a link: both names count.
     folders = [("kjit", os.path.realpath(package)), ("kjit", package), ("tvm_ffi", str(tvm_ffi_include().parent))]
     return tuple(dict.fromkeys(folders))
 
 
 @lru_cache(maxsize=1024)
 def _anchors(installed: tuple[tuple[str, str], ...], files: tuple[str, ...], include_paths: tuple[str, ...]) -> Anchors:
-    """The anchors for these sources and include folders; the same object for the same ones."""
+    """The anchors for these sources and include folders; equal arguments give the same object."""
     homes = (*map(os.path.dirname, files), *include_paths)
     folders = list(installed)
     taken = [folder for _, folder in folders]
@@ -101,7 +101,7 @@ _NO_STEP = re.compile(r"/(?:\.?/)+")
 
 
 def straight(path: str) -> str:
-    """`path` without `//` and `/./`. A `..` stays: where the folder before it is a link, it leads elsewhere."""
+    """`path` without `//` and `/./`. A `..` stays: after a link it means another folder."""
     if "//" in path or "/./" in path:
         path = _NO_STEP.sub("/", path)
     return path.removesuffix("/.").rstrip("/") or path[:1]
@@ -109,13 +109,13 @@ def straight(path: str) -> str:
 
 def has_any(folder: str, names: Iterable[str]) -> bool:
     """Whether one of these is in the folder."""
-    # Not Path.exists, which raises where a folder may not be looked into.
+    # Not Path.exists, which raises if a folder must not be read.
     return any(looks.exists(f"{folder}/{name}") for name in names)
 
 
 @lru_cache(maxsize=1024)
 def _project(folder: str) -> tuple[str, list[Look]]:
-    """The nearest folder above with one of `PROJECT_FILES`, else `folder` itself; and what was asked for that."""
+    """The nearest parent folder with one of `PROJECT_FILES`, else `folder` itself; and the questions to the disk."""
     with looks.noted() as taken:
         parent = folder
         while not has_any(parent, PROJECT_FILES):

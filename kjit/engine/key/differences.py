@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    """What changed from one `inputs` document to another, for people: one line each."""
+    """The changes from one `inputs` document to another, one line each."""
     lines: list[str] = []
-    # The complete flags repeat what the other sections say; they alone differ where kjit's defaults changed.
+    # The complete flags repeat the other sections; only they differ if kjit's defaults changed.
     for section in ("module", "toolchain", "versions", "flags"):
         before, after = old.get(section), new.get(section)
         if isinstance(before, dict) and isinstance(after, dict) and (section != "flags" or not lines):
@@ -39,7 +39,7 @@ def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: s
 
 
 def _other_compiler(before: Mapping[str, object], after: Mapping[str, object]) -> str:
-    """What differs between two compilers of one version."""
+    """The difference between two compilers of one version."""
     path = after.get("path")
     if any(before.get(name) != after.get(name) for name in ("path", "size", "mtime_ns")):
         return f"'{path}' was replaced"
@@ -53,7 +53,7 @@ def _few(names: list[str]) -> str:
 
 
 def _list_difference(label: str, before: list[object], after: list[object]) -> str:
-    # A file and what identifies it is a list in the list.
+    # A file with its identity is a nested list.
     known = {str(item[0]): item for item in before if isinstance(item, list)}
     for item in after:
         if isinstance(item, list) and known.get(str(item[0]), item) != item:

@@ -1,12 +1,11 @@
-"""The files and folders that compiler flags name.
+"""Files and folders in compiler flags.
 
-This is the one place that knows how g++, clang and nvcc spell their options: a value in the same word (`-I/include`),
-in the next one (`-I /include`) or after a `=` (`--include-directory=/include`), several values with commas between them
+The only module that knows how g++, clang and nvcc spell their options: a value in the same word (`-I/include`), in the
+next one (`-I /include`) or after a `=` (`--include-directory=/include`), several values with commas between them
 (nvcc), a list of flags for another compiler (`-Xcompiler`, `-Wp,`), a file of further options (`@file`, `-optf`).
 
-What of that matters here are folders to search, and files that are read: where they lie is no part of what is built,
-and what is in them is. All other words stay as they are, so that `-Wl,-rpath,/lib` and `-DDATA="/data"`, which end up
-in the library, keep their paths.
+Relevant are folders to search and files to read: their contents affect the build, their location does not. All other
+words stay as they are, so that `-Wl,-rpath,/lib` and `-DDATA="/data"`, which end up in the library, keep their paths.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 Dialect = Literal["c++", "nvcc"]
-"""Whose flags they are: those of g++ and clang, as a compiler or to link, or nvcc's."""
+"""The program that reads the flags: g++ or clang, compiling or linking, or nvcc."""
 
 Meaning = Literal[
-    "headers",  # a folder in which headers are looked for
-    "prefix",  # what the folders of `suffix` begin with
+    "headers",  # a folder to search for headers
+    "prefix",  # the beginning of the folders of `suffix`
     "suffix",
-    "libraries",  # a folder in which libraries are looked for
+    "libraries",  # a folder to search for libraries
     "library",
-    "header",  # a file that is read ahead of the source
+    "header",  # a file that is read before the source
     "options",  # a file of further options
     "list",  # flags for another compiler, in one value
     "word",  # one word for another program
@@ -145,7 +144,7 @@ _OF_NVCC: dict[str, Meaning] = {
     "--diag-warn": "value",
 }
 _JOINED_FOR_NVCC = ("-I", "-L", "-l", "-D", "-U")
-# They begin like one of those.
+# Options that begin like one of those.
 _WORDS_OF_NVCC = ("-lineinfo", "-lto", "-link", "-lib", "-ltoir")
 _WORDS_OF_CXX = re.compile(r"-I-|-B(?:static|dynamic|symbolic)|-T(?:text|data|bss)\b.*|-include-pch")
 
@@ -177,9 +176,9 @@ class Flag(NamedTuple):
     """A flag with its value.
 
     Attributes:
-        name: `-I`; empty for a word that is none of the options that are known here.
+        name: `-I`; empty for a word that is not a known option.
         value: of that option, or the whole word.
-        between: what joins the two, nothing, `=` or `,`; None where the value is a word of its own.
+        between: the separator: nothing, `=` or `,`; None if the value is a separate word.
     """
 
     name: str
@@ -191,11 +190,11 @@ class Flag(NamedTuple):
         return _MEANINGS.get(self.name, "")
 
     def words(self) -> tuple[str, ...]:
-        """As it is handed to a compiler."""
+        """The flag as words of a command."""
         return (self.name, self.value) if self.between is None else (f"{self.name}{self.between}{self.value}",)
 
     def values(self, dialect: Dialect) -> list[str]:
-        """The folders or files that it names: nvcc takes several, with commas between them."""
+        """Its folders or files: nvcc takes several, separated by commas."""
         return self.value.split(",") if dialect == "nvcc" and self.meaning in _SEVERAL else [self.value]
 
 
@@ -203,21 +202,21 @@ _SEVERAL = ("headers", "libraries", "header", "options")
 
 
 def parse(words: Iterable[str], dialect: Dialect = "c++") -> Iterator[Flag]:
-    """The flags in a command's words; the words of all together are `words` again."""
+    """The flags in a command's words; their words, joined, are `words` again."""
     rest = iter(words)
     split = _split_nvcc if dialect == "nvcc" else _split_cxx
     for word in rest:
         flag = split(word)
         if flag.between is None:
             following = next(rest, None)
-            # Where its value is missing, the compiler will say so.
+            # The compiler will report a missing value.
             yield Flag("", word) if following is None else flag._replace(value=following)
         else:
             yield flag
 
 
 def _split_cxx(word: str) -> Flag:
-    """A flag; `between` is None where its value is the next word."""
+    """A flag; `between` is None if its value is the next word."""
     if word.startswith("@"):
         return Flag("@", word[1:])
     if word in _NEXT or word in _EQUALS_OR_NEXT or word in _JOINED_OR_NEXT:
@@ -252,8 +251,8 @@ def _split_nvcc(word: str) -> Flag:
 
 
 def expand(words: Iterable[str], dialect: Dialect = "c++") -> Iterator[tuple[Flag, Dialect]]:
-    """All flags that a compiler and its parts are given: those in files of options follow the flag that names the file,
-    those that are passed on follow the one that does that."""
+    """All flags for a compiler and its subprograms: those from an options file follow the flag that names the file,
+    those passed on to a subprogram follow the flag that passes them."""
     yield from _expand(words, dialect, ())
 
 
@@ -274,7 +273,7 @@ def _expand(words: Iterable[str], dialect: Dialect, inside: tuple[str, ...]) -> 
 
 
 def words_of_file(path: str) -> list[str]:
-    """The words in a file of options; none where it cannot be read, which the compiler will say."""
+    """The words in an options file; none if it cannot be read, which the compiler will report."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return _words(file.read(), _WORD_OF_FILE)
@@ -283,7 +282,7 @@ def words_of_file(path: str) -> list[str]:
 
 
 def include_folders(words: Iterable[str], dialect: Dialect = "c++") -> Iterator[str]:
-    """The folders in which flags have headers looked for."""
+    """The folders that flags add to the search for headers."""
     prefix = ""
     for flag, whose in expand(words, dialect):
         if flag.meaning == "headers":
@@ -295,19 +294,19 @@ def include_folders(words: Iterable[str], dialect: Dialect = "c++") -> Iterator[
 
 
 def files_of_options(words: Iterable[str], dialect: Dialect = "c++") -> Iterator[str]:
-    """The files of options that flags name, and those that these name."""
+    """The options files named by flags, directly or in another options file."""
     for flag, whose in expand(words, dialect):
         if flag.meaning == "options":
             yield from flag.values(whose)
 
 
 def map_paths(words: Iterable[str], change: Callable[[str], str], dialect: Dialect = "c++") -> list[str]:
-    """`words` with another name for each folder to search, and for each file whose content is compared."""
+    """`words` with each searched folder and each compared file renamed."""
     return _map(words, change, dialect, ("headers", "libraries", "header", "options"))
 
 
 def without_folders(words: Iterable[str], dialect: Dialect = "c++") -> list[str]:
-    """`words` without the flags that only say where to search."""
+    """`words` without the flags that only add folders to search."""
     return _map(words, lambda _: None, dialect, ("headers", "libraries"))
 
 
@@ -322,7 +321,7 @@ def _map(
         elif flag.meaning == "list":
             listed = _listed(flag)
             mapped = _map(listed, change, "c++", meanings)
-            if mapped != listed:  # else as it is: its quotes count
+            if mapped != listed:  # else unchanged: its quotes count
                 value = ",".join(re.sub(r"([\\,])", r"\\\1", word) for word in mapped) or None
         if value is not None:
             changed += flag._replace(value=value).words()
@@ -330,12 +329,12 @@ def _map(
 
 
 def _listed(flag: Flag) -> list[str]:
-    """The flags in a list: there are commas between them, and for nvcc, which starts a shell, spaces too."""
+    """The flags in a list, separated by commas, and for nvcc, which starts a shell, by spaces too."""
     return flag.value.split(",") if flag.between == "," else _words(flag.value, _WORD_OF_LIST)
 
 
 def _words(text: str, word: re.Pattern[str]) -> list[str]:
-    """The words in a text that quotes and backslashes keep together."""
+    """The words in a text, with quotes and backslashes."""
 
     def unquoted(match: re.Match[str]) -> str:
         return match[1] if match[1] is not None else _ESCAPED.sub(r"\1", match[2] if match[2] is not None else match[3])
@@ -344,7 +343,7 @@ def _words(text: str, word: re.Pattern[str]) -> list[str]:
 
 
 def for_host_compiler(words: Iterable[str]) -> list[str]:
-    """Those of an op's flags for nvcc that a C++ compiler takes as well: macros, folders, and what -Xcompiler is for.
+    """The nvcc flags of an op that apply to a C++ compiler as well: macros, folders, and values of -Xcompiler.
 
     All others are about machine code for a GPU.
     """
@@ -372,7 +371,7 @@ def _for_host_compiler(words: Iterable[str], inside: tuple[str, ...]) -> list[st
 
 
 def absolute_paths(words: Iterable[str], dialect: Dialect = "c++") -> list[str]:
-    """Every absolute path in flags, whatever they mean by it: `-fprofile-use=/a/b`, `-Wl,-T,/a/b`, `/a/lib.a`."""
+    """Every absolute path in flags, in any role: `-fprofile-use=/a/b`, `-Wl,-T,/a/b`, `/a/lib.a`."""
     found: dict[str, None] = {}
     for flag, whose in expand(words, dialect):
         for value in flag.values(whose):

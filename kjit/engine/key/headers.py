@@ -1,36 +1,35 @@
 """Changes in the headers that a compiler has read.
 
-What a compile read is known only after it, so it is written into the artifact's record and compared on every lookup:
-first by what one `stat` tells (size, inode, date of change), and by content where that differs. A header that was
-touched and not changed is therefore a hit, and the record learns its new date.
+The headers are known only after the compile, so they are written into the artifact's record and compared on every
+look-up: first by one `stat` (size, inode, change time), then by content if that differs. A header that was touched but
+not changed is therefore a hit, and its new time is recorded.
 
-The date is the kernel's own (`ctime`), which every write, copy and rename sets to now. The date that `ls` shows says
-too little: in reproducible images, archives and package stores all files bear the same one, and two versions of a
-header that differ in a digit have the same size. A date in whole seconds is not the kernel's but of whoever made the
-disk's image; there the content is compared, once in a process.
+The time is `ctime`, which the kernel sets on every write, copy and rename. `mtime` is not enough: in reproducible
+images, archives and package stores all files have the same one, and two versions of a header may have the same size. A
+`ctime` in whole seconds was set by the tool that made the disk image, not by the kernel; then the content is compared,
+once per process.
 
-Four cases need more than that:
+Four cases need more:
 
-- A header may be edited twice within one tick of the file system's clock. A date that is younger than two seconds is
-  therefore not recorded, and the content is compared until it has aged.
-- A new file may come before a header that was read, in a folder that the compiler searches earlier. So the folders
-  where that can happen are watched by their date; when one changed, the files in it are compared with the names that
-  the compiler may have looked for (in the widest reading: a needless compile is better than a wrong hit).
-- A file may appear that was asked for by `__has_include`. Those names are looked for in the same folders; where a name
-  cannot be told from the text, any new file in them is a miss. Where an `#include` or `__has_include` climbs out of a
-  folder (`../`), or where `/usr/include` is searched, no folder is watched: the places that such a name can mean are
-  recorded, and whether there is a file. So are those where a linker looks for a library, and links that lead nowhere.
+- A header may be edited twice within one tick of the file system's clock. A time less than two seconds old is therefore
+  not recorded, and the content is compared until it is older.
+- A new file may shadow a header that was read, in a folder that is searched earlier. The times of such folders are
+  recorded; if one changed, the files in it are compared with the names that the compiler may have searched for
+  (conservatively: a needless compile is better than a wrong hit).
+- A file may appear that was tested by `__has_include`. Its name is searched for in the same folders; if the name cannot
+  be read from the text, any new file in them is a miss. If an `#include` or `__has_include` leaves a folder (`../`), or
+  `/usr/include` is searched, no folder is watched: all paths that such a name can mean are recorded, each with whether
+  the file exists. So are the paths where a linker searches for a library, and dangling links.
 - A header may change while the compiler runs (observation.py).
 
-A path is recorded as the compiler wrote it, from the file that includes the header: `/home/me/app/csrc/../../inc/a.h`
-is `csrc/../../inc/a.h` of its project, so that a second copy of all that compares its own `inc/a.h`. What does not
-begin with one of the folders that move with a project is recorded as it is. A module that is right in one copy only
-(own_place.py) is recorded with the place of that copy.
+A path is recorded as the compiler wrote it, starting from the including file: `/home/me/app/csrc/../../inc/a.h` is
+`csrc/../../inc/a.h` of its project, so that a second copy of the whole tree compares its own `inc/a.h`. Other paths are
+recorded as they are. A module that is valid in one copy only (own_place.py) is recorded with the location of that copy.
 
-Not recorded are the headers that come with a compiler, a toolkit or tvm-ffi (system_headers.py).
+Headers that come with a compiler, a toolkit or tvm-ffi (system_headers.py) are not recorded.
 
-Known gaps: a file that inline assembly reads (`.incbin`), which no compiler reports; a file server whose clock is
-behind ours, and a header on it that is edited during its first compile.
+Known gaps: a file that inline assembly reads (`.incbin`), which no compiler reports; a header that is edited during its
+first compile on a file server whose clock is behind ours.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ from kjit.runtime.recall import YOUNG as YOUNG
 from kjit.runtime.recall import aged, dated
 from kjit.runtime.recall import telling as telling
 
-# Between paths in one string; no path has it inside. One long string is read faster than hundreds of short ones.
+# Separates paths in one string; no path contains it. One long string is parsed faster than hundreds of short ones.
 SEPARATOR = "//"
 
 # Searched before `/usr/include` by every compiler that searches that.
 LOCAL_INCLUDE = "/usr/local/include"
-# Where most is added, and no header of the op's own is: searched last, so that nothing in it comes before a header.
+# Changes often, and has no header of the op: searched last, so that nothing in it shadows a header.
 PACKAGES_INCLUDE = ("/usr/include", f"/usr/include/{platform.machine()}-linux-gnu")
 
 
 class Header(NamedTuple):
-    """A header that was read. `ctime_ns` is 0 where its date cannot be trusted: too young, or in whole seconds."""
+    """A header that was read. `ctime_ns` is 0 if it cannot be trusted: too recent, or in whole seconds."""
 
     anchor: str
     path: str
@@ -69,7 +68,7 @@ class Header(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """A watched folder. `ctime_ns` is 0 while its date is too young to be trusted, and -1 where there is no folder."""
+    """A watched folder. `ctime_ns` is 0 while it is too recent to be trusted, and -1 if there is no folder."""
 
     anchor: str
     path: str
@@ -78,7 +77,7 @@ class Folder(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """A place at which a compiler or linker looks for a file, and whether there was one."""
+    """A path at which a compiler or linker looks for a file, and whether there was one."""
 
     anchor: str
     path: str
@@ -86,32 +85,32 @@ class Sought(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A project's folder, for a module that is right only while it is there, and the reason."""
+    """The folder of a project, for a module that is valid only there, and the reason."""
 
     anchor: str
     folder: str
     why: str
 
 
-# Where headers are, with size, inode and date; where folders are, with inode and date; which files are there and which
-# not. What has no place is "".
+# Paths of headers, with size, inode and time; of folders, with inode and time; of files that exist, and of those that
+# do not. A missing path is "".
 _Located = tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int]], list[tuple[str, bool]]]
 
 
 @dataclass(frozen=True)
 class Reads:
-    """What a compile read besides the direct sources.
+    """The files that a compile read in addition to the direct sources.
 
     Attributes:
         headers: compared on every lookup.
-        system: the names of the headers that are not compared, and those that `__has_include` asks for; each after a
-            `/`, joined by `//`.
+        system: the names of the headers that are not compared, and those tested by `__has_include`; each after a `/`,
+            joined by `//`.
         roots: `(anchor, path)` of the folders that the compiler searches before those of system headers.
-        folders: the roots and the folders in them where a new file could come before a header.
-        present: `(anchor, path)` of the files there that are called like a header. Some were read, some come later.
+        folders: the roots, and the folders in them where a new file could shadow a header.
+        present: `(anchor, path)` of the files there with the name of a header. Some were read, others are found later.
         sought: places outside of those folders.
-        every_file: any new file in the folders may have been asked for.
-        places: where projects must be.
+        every_file: whether any new file in the folders may have been searched for.
+        places: the required locations of projects.
     """
 
     headers: tuple[Header, ...]
@@ -125,7 +124,7 @@ class Reads:
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> Reads:
-        """Read what `to_json` wrote.
+        """The inverse of `to_json`.
 
         Raises:
             KeyError, TypeError, ValueError: it did not write this.
@@ -160,16 +159,15 @@ class Reads:
 
     @property
     def key2(self) -> str:
-        """The second half of an artifact's key: which headers, with which content, and where it has to be used."""
+        """The second half of an artifact's key: a hash of its headers, their contents, and its required location."""
         headers = [[header.anchor, header.path, header.digest] for header in self.headers]
         return digest_of([headers, [[place.anchor, place.folder] for place in self.places]])
 
     def compare(self, anchors: Anchors) -> str | Reads:
-        """Compare with what is there now.
+        """Compare with the current files.
 
-        Returns:
-            A sentence that says what differs; or, when nothing does, what to record from now on: `self`, or a copy
-            with newer dates.
+        Returns: The difference, as a sentence; or, if there is none, the value to record from now on: `self`, or a copy
+            with newer times.
 
         Raises:
             TypeError, ValueError: this was read from a record that holds something else.
@@ -193,9 +191,9 @@ class Reads:
         return replace(self, headers=headers, folders=watched)
 
     def _is_as_recorded(self, anchors: Anchors) -> bool:
-        """Whether all is as it was by what one `stat` tells: then there is nothing else to look at.
+        """Whether everything is unchanged by `stat` alone: then no content is compared.
 
-        Most loads ask no more than this, so where each file is (which does not change) is worked out once.
+        Most loads stop here, so the absolute paths (which do not change) are computed once.
         """
         headers, folders, sought = self._places.get(anchors) or self._places.setdefault(anchors, self._locate(anchors))
         stat = os.stat
@@ -256,7 +254,7 @@ class Reads:
             if (anchor, path) not in known:
                 may = "be one that was asked for" if self.every_file else "come before a header of that name"
                 return f"{_named(anchors, anchor, path)} is new and may {may}"
-        # A young date would be no better than the one that is recorded: both mean to look again.
+        # A recent time would be no better than the recorded one: both mean another comparison.
         is_young = any(folder.ctime_ns == YOUNG for folder in folders)
         return self.folders if is_young or folders == self.folders else folders
 
@@ -264,22 +262,22 @@ class Reads:
 def watch(
     roots: Iterable[tuple[str, str]], headers: Iterable[Header], system: str, anchors: Anchors, *, every_file: bool
 ) -> tuple[tuple[Folder, ...], tuple[tuple[str, str], ...]]:
-    """The folders to watch, and the files in them that are called like a header.
+    """The folders to watch, and the files in them with the name of a header.
 
-    A name is any end of a header's path, because which part of it stood in the `#include` is not known. A link that
-    leads nowhere counts as a file, and as a folder if one is called so.
+    A name is any suffix of a header's path, as the part that the `#include` contained is unknown. A dangling link
+    counts as a file, and as a folder if a folder has that name.
 
     Args:
-        every_file: all files count, whatever they are called; and where packages are installed, folders too.
+        every_file: all files count, whatever their names; in folders of installed packages, folders too.
     """
     names = SEPARATOR.join([system, *(f"/{header.path}" for header in headers), ""])
-    words = frozenset(names.split("/"))  # most of what is there is called like none of them
+    words = frozenset(names.split("/"))  # most files there have none of these names
     folders: dict[tuple[str, str], Folder] = {}
     present: dict[tuple[str, str], None] = {}
     inside: set[int] = set()
 
     def visit(anchor: str, folder: str, below: str) -> None:
-        # The date comes first: what appears after it changes it.
+        # The time is read first: a file that appears later changes it.
         where = anchors.absolute(anchor, folder) or ""
         inode, date = dated(where)
         folders[anchor, folder] = Folder(anchor, folder, inode, aged(date))
@@ -288,7 +286,7 @@ def watch(
             name = f"{below}{entry.name}"
             path = f"{folder}/{entry.name}" if folder else entry.name
             is_folder, is_link = entry.is_dir(), entry.is_symlink()
-            header = name.removesuffix(".gch").removesuffix(".pch")  # a precompiled one goes before the header
+            header = name.removesuffix(".gch").removesuffix(".pch")  # a precompiled header is preferred
             is_called_so = entry.name in words or os.path.basename(header) in words
             if is_shared or (not is_folder and (every_file or (is_called_so and f"/{header}{SEPARATOR}" in names))):
                 present[anchor, path] = None
@@ -307,7 +305,7 @@ def watch(
 
 
 def read_state(path: str, status: os.stat_result) -> FileState:
-    """The file's state, read no more than once in a process as long as it stays as `status` says.
+    """The file's state, read once per process while its `status` stays the same.
 
     Raises:
         OSError: it cannot be read.
@@ -327,20 +325,20 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
-        return []  # no folder, nothing in it: `dated` tells when that changes
+        return []  # no such folder yet: `dated` notices when there is one
 
 
 def _named(anchors: Anchors, anchor: str, path: str) -> str:
-    """A file for people: relative to the project is how they name it."""
+    """A file as users name it: relative to the project."""
     normal = os.path.normpath(path)
     folders = [os.path.dirname(anchors.absolute(anchor, each) or "") for each in (path, normal)]
     if normal != path and os.path.realpath(folders[0]) == os.path.realpath(folders[1]):
-        path = normal  # no link is in the way
+        path = normal  # there is no link in the path
     return path if anchor in ("", "project") else f"{{{anchor}}}/{path}"
 
 
 def _rows(value: object) -> list[list[Any]]:
-    # What is in the rows is not looked at: this is on the path of every load, and `compare` stumbles over garbage.
+    # The rows are not validated: every load runs this, and `compare` raises on garbage.
     if not isinstance(value, list):
         raise TypeError("not a list")
     return value

@@ -1,12 +1,11 @@
-"""Names in sources that may refer to a file which did not exist during the compile.
+"""Names in sources that may refer to files which did not exist during the compile.
 
-`__has_include` asks for one that may come later. A name with `../` leaves the folders that are searched, and may mean
-another file once there is one. Both are read off the text, in the widest sense: a needless compile is better than a
-wrong hit.
+`__has_include` tests for a file that may appear later. A name with `../` leaves the searched folders, and may mean
+another file once that exists. Both are found in the text, conservatively: a needless compile is better than a wrong
+hit.
 
-`__has_include` may be given its name in many ways: by a macro, stringised, behind an alias. Where the name does not
-stand in the text as it is, nobody knows which file is meant, and any new file in the folders that are searched may be
-the one.
+The name may be given to `__has_include` by a macro, stringised, or through an alias. If it is not literally in the
+text, the file is unknown, and any new file in the searched folders may be the one.
 """
 
 from __future__ import annotations
@@ -19,32 +18,33 @@ from typing import NamedTuple
 from kjit.engine.key.macros import Definitions, joined, without_comments, words
 
 _ASKING = (b"__has_include", b"__has_include_next", b"__has_embed")
-# Pieces that `##` may make one of them from.
+# Parts from which `##` may form one of them.
 _PIECE = re.compile(rb"\b(?:__h|__ha|__has|__has_|__has_i\w{0,5}|__has_e\w{0,3}|_?has_include(?:_next)?|_?has_embed)\b")
 _LITERAL = re.compile(rb"\s*\(\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")\s*\)")
 # GCC's own macros that look like the folder of a header.
 _MACROS_OF_GCC = (b"linux", b"unix")
-# The operator stands in an `#if` or in what a macro of it means, and so do its pieces.
+# The operator, or its parts, are in an `#if` or in the definition of a macro in it.
 _DIRECTIVE = re.compile(rb"^[ \t\f\v\r]*(?:#|%:).*", re.MULTILINE)
-# Whether there is such an operator at all is no question about a file.
+# A test for the operator itself is not about a file.
 _IF_DEFINED = re.compile(rb"\bdefined\s*(?:\(\s*\w+\s*\)|\w+)|(?:#|%:)[ \t]*(?:ifn?def|elifn?def|undef)[ \t]+\w+")
 _ARGUMENT = re.compile(rb"\s*\(\s*(\w+)\s*\)")
 _DEFINITION = re.compile(rb"(?:#|%:)[ \t]*define[ \t]+(\w+)(?:\(([^)\n]*)\))?([^\n]*)")
 _INCLUDE = re.compile(rb"(?:#|%:)\s*(?:include|include_next|import)\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")")
 _COMMENT_INSIDE = re.compile(rb"(?:#|%:)[ \t]*(?:/\*|(?:include|include_next|import|define)\s*/\*)")
-# What a macro may make a name from.
+# Parts from which a macro may form a name.
 _NAMES = re.compile(rb"<([^<>\"\n]+)>|\"([^<>\"\n]+)\"")
 
 
 class Names(NamedTuple):
-    """What files ask for by name.
+    """The names that files include or test for.
 
     Attributes:
-        asked: the names that the op's files give to `__has_include`, but those that climb.
+        asked: the names that the op's files give to `__has_include`, except those in `climbing`.
         by_others: those that the files of compilers and toolkits give it.
         included: those that they include, with the folder of the file.
-        climbing: names with a `../` that the op's files ask for or include, with the folder of the file.
-        is_known: the op's files ask for no others. Where they may, `asked` has what stands in their text.
+        climbing: names with a `../` that the op's files test for or include, with the folder of the file.
+        is_known: whether the op's files test for no others. If they may, `asked` has those that are literally in the
+            text.
     """
 
     asked: tuple[str, ...]
@@ -55,12 +55,12 @@ class Names(NamedTuple):
 
 
 def names_in(own: Mapping[str, bytes], others: Mapping[str, bytes], flags: bytes, definitions: Definitions) -> Names:
-    """The names that files ask for by `__has_include`, and those with a `../`.
+    """The names that files test for by `__has_include`, and those with a `../`.
 
     Args:
         own: the op's files as they were read, by path.
         others: those of compilers and toolkits, and kjit's own.
-        flags: the macros that flags define, as they would stand in a file.
+        flags: the macros that flags define, as `#define` lines.
         definitions: the macros of all these.
     """
     asked: dict[tuple[str, str], None] = {}
@@ -98,21 +98,21 @@ def names_in(own: Mapping[str, bytes], others: Mapping[str, bytes], flags: bytes
 
 
 def _readable(text: bytes) -> bytes:
-    """`text` with its lines in one piece, and without comments where one may be between the words of a directive: to
-    find the others takes as long as all else."""
+    """`text` with continued lines joined, and without comments between the words of a directive. (To find all other
+    comments would double the time.)"""
     text = joined(text)
     return without_comments(text) if _COMMENT_INSIDE.search(text) is not None else text
 
 
 def _has_piece(text: bytes) -> bool:
-    """Whether a directive has a word that `##` may make the operator from."""
+    """Whether a directive has a word from which `##` may form the operator."""
     if not any(part in text for part in (b"__h", b"has_include", b"has_embed")):
         return False
     return _PIECE.search(text) is not None and any(map(_PIECE.search, _DIRECTIVE.findall(text)))
 
 
 def _lines_that_may_ask(text: bytes) -> bytes:
-    """A few of the lines in the headers of compilers and toolkits, of which there are megabytes."""
+    """The relevant few of the megabytes of lines in the headers of compilers and toolkits."""
     if b"has_include" not in text and b"HAS_INCLUDE" not in text:
         return b""
     return b"\n".join(line for line in joined(text).split(b"\n") if b"has_include" in line or b"HAS_INCLUDE" in line)
@@ -123,7 +123,7 @@ def _straight(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _asked_in(text: bytes, asking: re.Pattern[bytes], macros: Container[bytes]) -> tuple[list[bytes], bool]:
-    """The names that a text asks for as they stand in it, and whether it asks for no others."""
+    """The names that a text tests for literally, and whether it tests for no others."""
     text = _IF_DEFINED.sub(b" ", text)
     if asking.search(text) is None:
         return [], True
@@ -137,7 +137,7 @@ def _asked_in(text: bytes, asking: re.Pattern[bytes], macros: Container[bytes]) 
             literal = _LITERAL.match(part, match.end())
             if literal is not None:
                 names.append(literal[1] or literal[2])
-                # What stands between < and > may be a macro, but where the operator itself is in the `#if`.
+                # The text between < and > may be a macro, unless the operator itself is in the `#if`.
                 in_macro = parameters is not None or match[0] not in _ASKING
                 for word in re.findall(rb"\w+", literal[1] or b"") if in_macro else ():
                     is_known &= word not in macros and word not in (parameters or ())
@@ -147,7 +147,7 @@ def _asked_in(text: bytes, asking: re.Pattern[bytes], macros: Container[bytes]) 
 
 
 def _passes_on(rest: bytes, parameters: list[bytes]) -> bool:
-    """Whether what follows in a macro's definition is nothing, or one of its parameters in parentheses: then what it
-    asks for is told where it is used."""
+    """Whether a macro's definition ends here, or goes on with one of its parameters in parentheses: then the name is
+    where the macro is used."""
     argument = _ARGUMENT.match(rest)
     return not rest.strip() if argument is None else argument[1] in parameters

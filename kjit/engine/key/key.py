@@ -1,17 +1,16 @@
-"""Cache keys: a hash of everything that is known before a compile and can change its result.
+"""Cache keys: a hash of everything known before a compile that can change its result.
 
-The hash is over one document, `inputs`. It is kept in the artifact's record, so that a miss can say what differs
-(differences.py) instead of "not found". What is known only after a compile, the headers that were read, is handled by
-headers.py.
+The hash is over one document, `inputs`, which is kept in the artifact's record, so that a miss can report what differs
+(differences.py) instead of "not found". The headers, which are known only after a compile, are handled by headers.py.
 
 Paths that a compiler searches are written relative to an anchor (anchors.py). A path inside `-DDATA="..."` ends up in
 the library, and stays part of the key as it is.
 
 Half of the document, the compilers and the flags, is the same for most modules of a program. Its hash is computed once
-for each set of them (`_surroundings`), and the document is put together only when it is read: on a miss.
+for each combination (`_surroundings`), and the document is assembled only when it is read: on a miss.
 
-The trade-off: each source is read on every look-up (five microseconds), where its size and date would mostly suffice.
-In return, an edited source is never overlooked.
+The trade-off: each source is read on every look-up (five microseconds), although its size and time would usually do. In
+return, an edited source is never missed.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _AT_ONCE = 65536
 
 @dataclass(frozen=True)
 class FileState:
-    """A file as it was when it was read.
+    """A file at the time when it was read.
 
-    `ctime_ns` is the kernel's own date of the last change, which no tool sets back.
+    `ctime_ns` is the kernel's time of the last change, which no tool can set back.
     """
 
     path: str
@@ -64,7 +63,7 @@ class FileState:
 
 @dataclass(frozen=True)
 class Key:
-    """What a variant's artifact is looked up by.
+    """The key by which a variant's artifact is looked up.
 
     Attributes:
         key1: the hash of everything in `inputs`, hexadecimal.
@@ -99,20 +98,20 @@ class Key:
 
     @property
     def inputs(self) -> Mapping[str, object]:
-        """The document that the keys are made from."""
+        """The document that the keys are hashes of."""
         return {"module": self.module, **self.surroundings.document}
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a module is built with: flags, compilers, versions; and the hash of that document."""
+    """Flags, compilers and versions as a document, and its hash."""
 
     document: Mapping[str, object]
     digest: str
 
 
 def source_key_of(spec: Spec, target: str) -> str:
-    """The `source_key` of a spec's keys for a target (as `str(Target)` writes it); no compiler is needed for it.
+    """The `source_key` of a spec's keys for a target (in the form of `str(Target)`); needs no compiler.
 
     Raises:
         UsageError: a source is not there.
@@ -121,7 +120,7 @@ def source_key_of(spec: Spec, target: str) -> str:
 
 
 def _digest_of_source(content: bytes) -> str:
-    """As `digest`, remembered: the variants of an op have the same sources."""
+    """`digest` with a cache, as the variants of an op have the same sources."""
     return _remembered_digest(content) if len(content) <= _AT_ONCE else digest(content)
 
 
@@ -164,7 +163,8 @@ _known_surroundings: dict[tuple[object, ...], Surroundings] = {}
 
 
 def _surroundings(spec: Spec, toolchain: Toolchain, anchors: Anchors) -> Surroundings:
-    """What `spec` is built with. Remembered by everything that it is made from: the environment is in `toolchain`."""
+    """The surroundings of `spec`, cached by everything that they are computed from (`toolchain` holds the
+    environment)."""
     own = (spec.extra_cflags, spec.extra_cuda_cflags, spec.extra_ldflags, spec.extra_include_paths)
     made_from = (toolchain, anchors, own, FORMAT, kjit.__version__, tvm_ffi_version())
     known = _known_surroundings.get(made_from)

@@ -1,8 +1,7 @@
 """Macros that expand to a given word, directly or through other macros.
 
-Read off the text of all files that a compiler read, in the widest sense: a macro that is defined twice, or in a branch
-that is not taken, counts with each of its definitions. What puts a word together by `##` is seen where a piece of it
-stands in the text.
+Found in the text of all files that a compiler read, conservatively: a macro that is defined twice, or in an inactive
+branch, counts with all its definitions. A word formed by `##` is noticed if a part of it is in the text.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ _COMMENT_OR_TEXT = re.compile(
 
 
 def joined(text: bytes) -> bytes:
-    """`text` with each line that goes on in the next one in one piece."""
+    """`text` with continued lines joined."""
     return _CONTINUED.sub(b"", text) if b"\\" in text else text
 
 
 def without_comments(text: bytes) -> bytes:
-    """`text` as the preprocessor sees it: lines in one piece, a space for each comment."""
+    """`text` as the preprocessor sees it: continued lines joined, a space for each comment."""
     return _COMMENT_OR_TEXT.sub(lambda match: b" " if match[0].startswith(b"/") else match[0], joined(text))
 
 
 def definitions_in(flags: Iterable[str], dialect: Dialect = "c++") -> bytes:
-    """The macros that flags define, as they would stand in a file."""
+    """The macros that flags define, as `#define` lines."""
     defined = [flag.value for flag, _ in expand(flags, dialect) if flag.name in ("-D", "--define-macro")]
     lines = [f"#define {' '.join(text.split('=', 1))}\n" for text in defined]
     return "".join(lines).encode(errors="surrogateescape")
@@ -40,7 +39,7 @@ _MACRO = re.compile(rb"[ \t]*(\w+)")
 
 
 def words(names: Iterable[bytes]) -> re.Pattern[bytes]:
-    """What finds any of these words."""
+    """A pattern that finds any of these words."""
     return re.compile(rb"\b(?:%s)\b" % b"|".join(sorted(map(re.escape, names))))
 
 
@@ -48,7 +47,7 @@ class Definitions:
     """The macros that texts define."""
 
     def __init__(self, texts: Iterable[bytes]) -> None:
-        """`texts` are files as they are: some megabytes, of which the definitions are a tenth."""
+        """`texts` are the contents of files: megabytes, of which definitions are a tenth."""
         lines: list[bytes] = []
         for text in texts:
             if b"define\t" in text:
@@ -60,7 +59,7 @@ class Definitions:
         self._lines = b"\n".join([b"", *lines, b""])
 
     def leading_to(self, names: Iterable[bytes]) -> set[bytes]:
-        """`names`, and those of the macros whose definitions have one of them, or a macro like that."""
+        """`names`, and the macros whose definitions contain one of them, directly or through other macros."""
         found = new = set(names)
         while new:
             new = {macro for name in new for macro in self._defined_by(name)} - found
@@ -68,7 +67,7 @@ class Definitions:
         return found
 
     def _defined_by(self, name: bytes) -> Iterator[bytes]:
-        """The macros in whose definition the word `name` stands."""
+        """The macros whose definitions contain the word `name`."""
         lines = self._lines
         at = lines.find(name)
         while at >= 0:

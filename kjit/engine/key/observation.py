@@ -1,8 +1,8 @@
-"""The files that a compile has read, and whether one of them changed during the compile.
+"""The files that a compile read, and whether one of them changed during the compile.
 
-What the compiler lists is looked at right after it: what a record (headers.py) will be compared with, and which other
-files, there or not, could have made a difference. A header that was written while the compiler ran, or whose folder was
-exchanged for another, is found by dates (`Observation.changed_since`).
+The files that the compiler lists are read right after it: the states for the record (headers.py), and other files,
+existing or not, that could have made a difference. A header that was written while the compiler ran, or whose folder
+was replaced, is found by times (`Observation.changed_since`).
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from kjit.engine.toolchain.toolchain import Toolchain, kjit_include
 
 _CLOCK_STEP_NS = 10_000_000
 _TICK_S = 0.0005
-_PATIENCE_NS = 100_000_000  # several ticks: it takes longer only when the clock was set back meanwhile
-_CLOCK_REALTIME_COARSE = 5  # of Linux; Python has no name for it
+_PATIENCE_NS = 100_000_000  # several ticks: it takes longer only if the clock was set back
+_CLOCK_REALTIME_COARSE = 5  # Linux; Python has no name for it
 _GONE = -1
-# Larger files than this are no scripts.
+# Larger files are not scripts.
 _SCRIPT_SIZE = 1 << 16
 
 
 @dataclass(frozen=True)
 class Observation:
-    """The files that a compile read, as they are right after it.
+    """The files that a compile read, in their states right after it.
 
     Attributes:
         reads: for the record.
-        states: sources, recorded headers, and files that a header of the same name could have been taken for.
+        states: sources, recorded headers, and files that could have been read in place of a header.
     """
 
     reads: Reads
@@ -67,11 +67,11 @@ class Observation:
         others: Iterable[str] = (),
         sought: Iterable[str] = (),
     ) -> Observation:
-        """Look at the files that the compiler says it read.
+        """Read the states of the files that the compiler lists.
 
         Args:
-            others: what was read besides, and is compared wherever it is.
-            sought: where the linker looks for libraries.
+            others: further files that were read, compared wherever they are.
+            sought: the paths where the linker looks for libraries.
         """
         spec, anchors = key.variant.spec, key.anchors
         read = _Read.of(files, key, toolchain)
@@ -102,7 +102,7 @@ class Observation:
         states = {**read.sources, **headers}
         for where in (*(anchors.absolute(anchor, path) or "" for anchor, path in present), *looked_at):
             if not os.path.exists(where):
-                looked_at[where] = False  # a name, or a link that leads nowhere yet
+                looked_at[where] = False  # a name, or a dangling link
             elif where not in states:
                 states[where] = _undigested(where)
         included = dict.fromkeys(
@@ -126,15 +126,15 @@ class Observation:
         """The files that may have changed while the compiler ran.
 
         Args:
-            start_ns: when it started, by `Start`.
-            before: states from before the start, where they are known. They decide, so that a file server whose clock
-                is ahead of ours does not make every file look new.
+            start_ns: its start, from `Start`.
+            before: known states from before the start. They take precedence, so that a file server whose clock is ahead
+                of ours does not make every file look new.
         """
         changed = []
         moved: dict[str, bool] = {}
         for path, state in self.states.items():
             known = before.get(path)
-            if state.size == _GONE:  # and never recorded: it would be a miss each time
+            if state.size == _GONE:  # never recorded: it would be a miss each time
                 changed.append(path)
             elif known is None:
                 if state.ctime_ns >= start_ns or _has_moved(path, start_ns, moved):
@@ -146,14 +146,14 @@ class Observation:
 
 @dataclass(frozen=True)
 class _Read:
-    """The files in a compiler's list, by whose they are.
+    """The files in a compiler's list, by owner.
 
     Attributes:
         sources: the direct ones.
-        headers: those to compare.
+        headers: the headers to compare.
         system: the names of those that come with a compiler, a toolkit or tvm-ffi, each after a `/`.
-        own: what is in the op's files.
-        others: what is in the system's and in kjit's.
+        own: the contents of the op's files.
+        others: the contents of the system's and of kjit's files.
     """
 
     sources: Mapping[str, FileState]
@@ -186,7 +186,7 @@ class _Read:
 
 @dataclass(frozen=True)
 class Start:
-    """When a compile starts: by the clock of files, by the clock on the wall, and by one that is never set."""
+    """The start of a compile: by the clock of files, by the wall clock, and by the monotonic clock."""
 
     file_ns: int
     wall_ns: int
@@ -194,10 +194,10 @@ class Start:
 
     @classmethod
     def now(cls) -> Start:
-        """Wait some milliseconds, until every file that was written before has an older date than one written after.
+        """Wait some milliseconds, until every file written before is older than any file written after.
 
-        Since Linux 6.13 a file may bear the exact time at which it changed, which lies ahead of the clock that other
-        files are dated by: that clock has to come past the exact time of now.
+        Since Linux 6.13 a file may have the exact time of its change, which is ahead of the coarse clock of other
+        files: the coarse clock has to pass the exact current time.
         """
         called_ns, patience_ns = time.time_ns(), time.monotonic_ns() + _PATIENCE_NS
         while (file_ns := now_ns()) <= called_ns and time.monotonic_ns() < patience_ns:
@@ -205,13 +205,14 @@ class Start:
         return cls(file_ns, time.time_ns(), time.monotonic_ns())
 
     def earliest_ns(self) -> int:
-        """The earliest date that a file can bear which was written since, though the clock was set back meanwhile."""
+        """The earliest time that a file written since the start can have, even if the clock was set back."""
         set_by = (time.time_ns() - self.wall_ns) - (time.monotonic_ns() - self.steady_ns)
         return self.file_ns + (set_by if set_by < -_CLOCK_STEP_NS else 0)
 
 
 def now_ns() -> int:
-    """The time as the kernel writes it into a file that changes now: on Linux by the tick, some milliseconds late."""
+    """The time that the kernel gives to a file that changes now: on Linux that of the last tick, some milliseconds
+    ago."""
     return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else time.time_ns()
 
 
@@ -219,7 +220,7 @@ _ABSOLUTE_PATH = re.compile(rb'"(/[^"\\\n]+)\\?"')
 
 
 def _assembled(texts: Iterable[bytes]) -> list[str]:
-    """The files that inline assembly may read: no compiler lists them. Each that is named by a text counts."""
+    """The files that inline assembly may read, which no compiler lists: all that are named in a text."""
     texts = list(texts)
     if not any(b"incbin" in text for text in texts):
         return []
@@ -228,9 +229,9 @@ def _assembled(texts: Iterable[bytes]) -> list[str]:
 
 
 def _among_packages(names: Names) -> Iterator[str]:
-    """Where the files that are asked for would be in `/usr/include`.
+    """The paths in `/usr/include` of the files that are tested for.
 
-    Where any new entry of it counts (`watch`), those that begin with an entry that is not there need no look.
+    If any new entry counts (`watch`), paths in a folder that does not exist need no look.
     """
     for folder in PACKAGES_INCLUDE:
         for name in names.asked:
@@ -239,8 +240,8 @@ def _among_packages(names: Names) -> Iterator[str]:
 
 
 def _twins(headers: Mapping[str, FileState], candidates: Iterable[str]) -> dict[str, FileState]:
-    """Those of `candidates` that are like one of `headers`: GCC reads what is like a file with `#pragma once`, and does
-    not list it."""
+    """The `candidates` equal to one of `headers`: GCC reads a file that equals one with `#pragma once`, and does not
+    list it."""
     sizes = {state.size for state in headers.values()}
     contents = {(state.size, state.digest) for state in headers.values()}
     twins: dict[str, FileState] = {}
@@ -260,11 +261,11 @@ def _as_headers(states: Iterable[FileState], anchors: Anchors) -> tuple[Header, 
 
 
 def _normal(path: str) -> str:
-    """`path` without `..`, which must not be taken away where the folder before it is a link."""
+    """`path` with `..` resolved, except after a link."""
     if ".." not in path.split("/"):
         return path
     normal = os.path.normpath(path)
-    with contextlib.suppress(OSError):  # gone since it was read; whoever compares it will notice
+    with contextlib.suppress(OSError):  # gone since it was read; the comparison will notice
         if not os.path.samefile(path, normal):
             normal = os.path.realpath(path)
     return normal
@@ -275,7 +276,7 @@ def _text(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError:
-        return b""  # whoever compares it will notice
+        return b""  # the comparison will notice
 
 
 def _state(path: str) -> FileState:
@@ -286,7 +287,7 @@ def _state(path: str) -> FileState:
 
 
 def _undigested(path: str) -> FileState:
-    """The file's state without its content: a library may have a gigabyte."""
+    """The file's state without its content: a library may be a gigabyte."""
     try:
         status = os.stat(path)
     except OSError:
@@ -295,9 +296,9 @@ def _undigested(path: str) -> FileState:
 
 
 def _has_moved(path: str, start_ns: int, known: dict[str, bool]) -> bool:
-    """Whether a folder above `path`, or a link on the way to it, may have been put there since `start_ns`.
+    """Whether a parent folder of `path`, or a link in it, may be newer than `start_ns`.
 
-    Then the file, which is as old as it was, may not be the one that the compiler read.
+    Then the file itself may be old and still not the one that the compiler read.
     """
     folder = os.path.dirname(path)
     if folder not in known:
@@ -311,7 +312,7 @@ def _was_put(folder: str, start_ns: int) -> bool:
             status = os.lstat(folder)
         except OSError:
             return True
-        # What appears in a folder changes both of its dates, a new name for it only the kernel's.
+        # A new entry changes both times of a folder, a new name only its ctime.
         if status.st_ctime_ns >= start_ns and (stat.S_ISLNK(status.st_mode) or status.st_mtime_ns < start_ns):
             return True
         above = os.path.dirname(folder)

@@ -1,15 +1,15 @@
-"""Modules that depend on the folder of their project, and are valid there only.
+"""Modules that depend on the folder of their project, and are valid only there.
 
-Two copies of a project share what they are built to, as long as neither says where it is. Some do:
+Two copies of a project share artifacts, unless these contain its location. Some do:
 
-- sources that ask for the name of the file they are in (`__FILE__`, `std::source_location`, an `assert`);
-- debug information, which names the sources; a debugger, a profiler or the simulator shows what is in them;
-- files, flags and variables that name the project's folder by an absolute path: a copy of the project means the first
-  one's files by it.
+- sources that use their own file name (`__FILE__`, `std::source_location`, `assert`);
+- debug information, which names the sources; debuggers, profilers and the simulator show their contents;
+- files, flags and variables that contain the absolute path of the project's folder: in a copy, they still mean the
+  files of the original.
 
-Such a module is taken only where it was built. Where sources are in several projects, this is told for each of them. It
-is read off the text, in the widest sense: a needless compile is better than a message about the files of another copy.
-kjit's own headers show the last part of a name only, and do not count; nor do those of packages in an environment.
+Such a module is used only where it was built. If sources are in several projects, each is checked. The check reads the
+text, conservatively: a needless compile is better than a message about the files of another copy. kjit's own headers
+    show only the last part of a file name, and do not count; nor do headers of packages in an environment.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 
 def own_places(key: Key, toolchain: Toolchain, own: Mapping[str, bytes], definitions: Definitions) -> Mapping[str, str]:
-    """The anchors of the projects whose place counts for the module of `key`, each with the reason.
+    """The anchors of the projects whose location matters for the module of `key`, each with the reason.
 
     Args:
-        own: the op's files as they were read, by path; files of options and scripts for the linker, too.
+        own: the op's files as they were read, by path, including options files and linker scripts.
         definitions: the macros in these, in all headers that were read, and in flags.
     """
     anchors = key.anchors
@@ -66,7 +66,7 @@ def own_places(key: Key, toolchain: Toolchain, own: Mapping[str, bytes], definit
 
 
 def _is_installed(path: str, home: str) -> bool:
-    """Whether a file in a project is of a package that is installed in an environment there."""
+    """Whether a file in a project belongs to a package in an environment there."""
     folder = os.path.dirname(path)
     while len(folder) > len(home):
         if os.path.basename(folder) in _PACKAGES or _is_environment(folder):
@@ -91,7 +91,7 @@ def _has_debug_information(key: Key) -> bool:
 
 
 def _words_that_stay(key: Key, toolchain: Toolchain) -> Iterable[tuple[str, bytes]]:
-    """What is in a key as it is written, so that it is the same in a copy."""
+    """Values of a key in a form that is the same in every copy."""
 
     def hidden(path: str) -> str:
         return key.anchors.written(straight(path))

@@ -1,7 +1,7 @@
-"""Headers that belong to a compiler, a toolkit or tvm-ffi.
+"""The headers of a compiler, a toolkit or tvm-ffi.
 
-They come and go with versions that are part of every key, or like the C library's with the system, and so need not be
-compared on each load. All others are somebody's to edit or to exchange: the project's, and those of other packages,
+They change only with versions that are part of every key, or with the system, as those of the C library do, and so need
+no comparison on each load. All others may be edited or replaced: those of the project, and those of other packages,
 wherever they are installed.
 """
 
@@ -19,13 +19,13 @@ from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain, kjit_include, tvm_ffi_include
 from kjit.spec import Spec
 
-# The headers of GCC and clang, and all of an SDK's, wherever a distribution or conda puts them.
+# The headers of GCC and clang, and of an SDK, wherever a distribution or conda puts them.
 _OF_THE_COMPILER = re.compile(r".*/(?:lib(?:64|exec)?/(?:gcc|clang)|include/c\+\+|sysroot|[\w.]+\.sdk)/.*")
 
-# Where a distribution puts the headers of all its packages, for all machines and for one kind of them.
+# The folders for headers of all packages of a distribution, for all architectures and for one.
 _OF_ALL_PACKAGES = re.compile(r"/usr/include/(?:\w+-linux-\w+/)?")
 
-# What the C library (glibc, musl), the kernel and GCC have there.
+# The headers of the C library (glibc, musl), the kernel and GCC in them.
 _OF_THE_C_LIBRARY = re.compile(
     r"""
     (?:arpa|asm|asm-generic|bits|c\+\+|finclude|gnu|linux|misc|mtd|net|netash|netatalk|netax25|neteconet|netinet|netipx
@@ -44,7 +44,7 @@ _OF_THE_C_LIBRARY = re.compile(
 
 _SHARED_BY_ALL = ("/usr/include", "/usr/local/include")
 
-# Where those are searched: what follows is how an `#include` can name them.
+# Search folders: the rest of the path is what an `#include` can contain.
 _SEARCHED_BY_COMPILER = re.compile(
     r".*/include/c\+\+/[^/]+/|.*/lib(?:64)?/(?:gcc/[^/]+|clang|llvm-[\d.]+/lib/clang)/[^/]+/include(?:-fixed)?/"
     r"|/usr/include/(?:\w+-linux-\w+/(?:c\+\+/[^/]+/)?)?"
@@ -52,17 +52,17 @@ _SEARCHED_BY_COMPILER = re.compile(
 
 
 class SystemFolders(NamedTuple):
-    """Which headers come with a compiler, a toolkit or tvm-ffi, whose versions are part of the key.
+    """Decides which headers come with a compiler, a toolkit or tvm-ffi, whose versions are part of the key.
 
-    Where one of these folders lies in another, the inner one says whose a header is: a project may lie below a folder
-    that is called `sysroot`, and a compiler in a project.
+    If one of these folders is inside another, the inner one decides: a project may be below a folder named `sysroot`,
+    and a compiler inside a project.
 
     Attributes:
         own: folders of the op, whose headers are compared.
         covered: folders whose headers are not.
         searched: folders that flags and variables name.
-        compilers: the folder of the compiler, by its name and where a link leads, in which its headers are to be told
-            from others.
+        compilers: the folder of the compiler, by name and with links resolved, which may have headers of other packages
+            too.
     """
 
     own: tuple[str, ...]
@@ -80,7 +80,7 @@ class SystemFolders(NamedTuple):
         return cls(*map(_with_slash, (own, covered, searched, compilers)))
 
     def have(self, path: str) -> bool:
-        """Whether the header at `path` comes with one of them."""
+        """Whether the header at `path` belongs to one of them."""
         if _innermost(path, self.covered) > _innermost(path, self.own):
             return True
         named = _innermost(path, (*self.own, *self.searched))
@@ -89,7 +89,7 @@ class SystemFolders(NamedTuple):
         return _is_of_the_compiler(path)
 
     def name_of(self, path: str) -> str:
-        """One of their headers as an `#include` can name it, after a slash."""
+        """The name of such a header in an `#include`, after a slash."""
         for folder in self.covered:
             if path.startswith(folder):
                 return path[len(folder) - 1 :]
@@ -102,7 +102,7 @@ def _with_slash(folders: Iterable[str]) -> tuple[str, ...]:
 
 
 def _innermost(path: str, folders: Iterable[str]) -> int:
-    """The length of the longest of these folders that `path` is in; 0 for none."""
+    """The length of the longest of these folders that contains `path`; 0 for none."""
     return max((len(folder) for folder in folders if path.startswith(folder)), default=0)
 
 
@@ -124,7 +124,7 @@ def searched_folders(toolchain: Toolchain, spec: Spec) -> list[str]:
 
 
 def _cuda_folders(toolchain: Toolchain) -> Iterator[str]:
-    """The folders of CUDA's headers, the deepest first; not those that have headers of other packages, too."""
+    """The folders of CUDA's headers, deepest first, without those that also have headers of other packages."""
     folders: set[Path] = set()
     if toolchain.cuda_headers is not None:
         folders.update(toolchain.cuda_headers.include_dirs)
@@ -132,12 +132,12 @@ def _cuda_folders(toolchain: Toolchain) -> Iterator[str]:
         folders.update(toolchain.cuda.include_dirs)
         for home in (toolchain.cuda.home, toolchain.cuda.home.resolve()):
             folders.update([home / "include", *home.glob("targets/*/include")])
-    # nvcc names them by where links lead.
+    # nvcc names them with links resolved.
     folders.update([folder.resolve() for folder in folders])
     alone = (str(folder) for folder in folders if not _is_shared(folder.parent))
     yield from sorted(alone, key=len, reverse=True)
 
 
 def _is_shared(home: Path) -> bool:
-    """Whether many packages are installed into this folder, so that its `include` has headers of all of them."""
+    """Whether this folder is an installation prefix of many packages, whose headers share its `include`."""
     return str(home) in ("/usr", "/usr/local") or (home / "conda-meta").is_dir()

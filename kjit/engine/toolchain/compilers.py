@@ -1,11 +1,11 @@
 """C++ compilers: the search for one, and its capabilities.
 
-A compiler is run for its version and its abilities only when its file is new (memo.py). Its path, size and date stand
-for it in the key of every artifact, and those of the programs that it runs: the compiler proper, the assembler, the
-linker. A compiler cache (ccache), which looks the same whatever compiler it calls, is passed over for the compiler
-behind it; kjit has a cache of its own. A script is not passed over, as it adds flags for a reason. It looks the same
-whatever it calls, too. One that only hands on what it is given (`exec g++ -DX "$@"`) is read: its text and the programs
-that it names stand for it. Any other is asked once a process what it would run now, and that stands in the key.
+A compiler is run for its version and capabilities only when its file is new (memo.py). Its identity in the key of every
+artifact is its path, size and time, and those of the programs that it runs: the compiler proper, the assembler, the
+linker. The file of a compiler cache (ccache) says nothing about the compiler that it calls, so it is skipped in favour
+of that compiler. A script is used, as its flags have a purpose, but its file says nothing about the compiler either.
+One that only passes on its arguments (`exec g++ -DX "$@"`) is identified by its text and the programs in it. Any other
+is asked once per process for the commands that it would run, which are part of the key.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _ASK_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler on disk and what was learned about it.
+    """A compiler on disk and its properties.
 
     Attributes:
-        path: how it is called. Not resolved: `clang++` knows by its name that it compiles C++.
-        version_text: what it prints for `--version`.
-        features: what was asked of it. A C++ compiler: `native` (takes `-march=native`), `openmp`. nvcc: the
-            architectures that it knows, as in `90`, and the newest host compilers that it takes, as in `gcc<=15`.
-        parts: the programs that it runs, of a C++ compiler.
-        plan: of a script, a hash of the commands that it would run, or of what it is made of.
-        variables: of a script, those that it names, with their values.
-        may_change: it is a script that was asked what it runs, and may run something else the next time.
+        path: not resolved, as `clang++` compiles C++ because of its name.
+        version_text: the output of `--version`.
+        features: for a C++ compiler, `native` (accepts `-march=native`) and `openmp`; for nvcc, its architectures, such
+            as `90`, and the newest host compilers that it accepts, such as `gcc<=15`.
+        parts: the programs that a C++ compiler runs.
+        plan: for a script, a hash of the commands that it would run, or of its text and programs.
+        variables: for a script, the variables in it, with their values.
+        may_change: whether it is a script that may run other commands the next time.
     """
 
     path: Path
@@ -70,11 +70,11 @@ class Compiler:
 
     @property
     def label(self) -> str:
-        """For people: `gcc 12.2`."""
+        """For display: `gcc 12.2`."""
         return f"{self.family} {self.version[0]}.{self.version[1]}"
 
     def identity(self) -> dict[str, object]:
-        """What tells it from another compiler, as JSON."""
+        """Its identity as JSON."""
         identity: dict[str, object] = {
             "path": str(self.path),
             "size": self.size,
@@ -88,15 +88,15 @@ class Compiler:
         return identity
 
     def has_same_parts(self) -> bool:
-        """Whether the programs that it runs are as they were when it was found."""
+        """Whether the programs that it runs are unchanged since it was found."""
         return all(map(is_unchanged, self.parts))
 
     def has_same_variables(self) -> bool:
-        """Whether the variables that a script names are as they were."""
+        """Whether the variables in a script are unchanged."""
         return all(os.environ.get(name) == value for name, value in self.variables)
 
     def newest_host(self, family: Family) -> int | None:
-        """The newest major version of a host compiler that this nvcc takes, None where it does not say."""
+        """The newest major version of a host compiler that this nvcc accepts; None if unknown."""
         for feature in self.features:
             if feature.startswith(f"{family}<="):
                 return int(feature.partition("<=")[2])
@@ -120,13 +120,13 @@ def find_cxx() -> Compiler:
 
 
 def find_host_cxx(nvcc: Compiler) -> Compiler:
-    """The C++ compiler for the host code of CUDA sources: the one that nvcc's own variables name (`-ccbin` among its
-    flags, `NVCC_CCBIN`), else as `find_cxx`, but one that `nvcc` takes.
+    """The C++ compiler for the host code of CUDA sources: the one in nvcc's own variables (`-ccbin` in its flags,
+    `NVCC_CCBIN`), else that of `find_cxx`, if `nvcc` accepts it.
 
-    Where the default compiler is newer than nvcc's limit, the newest `g++-N` on PATH within it is used.
+    If the default compiler is too new for nvcc, the newest suitable `g++-N` on PATH is used.
 
     Raises:
-        ToolchainError: as `find_cxx`, a variable names no compiler, or every compiler that was found is too new.
+        ToolchainError: as `find_cxx`; or a variable does not name a compiler, or all compilers are too new.
     """
     variable, path = _named_host()
     cxx = find_cxx() if path is None else inspect(path, "c++")
@@ -146,10 +146,9 @@ def find_host_cxx(nvcc: Compiler) -> Compiler:
 
 
 def _named_host() -> tuple[str, Path | None]:
-    """The variable that says which host compiler nvcc is to call, and the compiler; `CXX` and None where none does.
+    """The variable that sets nvcc's host compiler, and the compiler; `CXX` and None if no variable does.
 
-    In nvcc's own order: what is appended to its command line goes before what is put ahead of it, and that before
-    `NVCC_CCBIN`. A folder stands for the compiler in it.
+    In nvcc's order of precedence: appended flags, prepended flags, `NVCC_CCBIN`. A folder means the compiler in it.
     """
     named: list[tuple[str, str]] = []
     for variable in ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"):
@@ -172,7 +171,7 @@ def _named_host() -> tuple[str, Path | None]:
 
 
 def inspect(path: Path, role: Role) -> Compiler:
-    """What is known about the compiler at `path`; it is run only if it has changed since it was last seen.
+    """The properties of the compiler at `path`, which is run only if it has changed since the last time.
 
     Raises:
         ToolchainError: it is not there, cannot be run, is not a compiler that kjit knows, or is too old.
@@ -294,15 +293,15 @@ def _what_it_runs(path: Path) -> list[str]:
         said = ask([str(path), "-###", "-shared", "-x", "c++", os.devnull, "-o", os.devnull], stderr=True)
         linker = ask([str(path), "-print-prog-name=ld"]).strip()
     except ToolchainError:
-        return [""]  # it does not know these questions
-    # The commands are what is indented.
+        return [""]  # it does not support these options
+    # The commands are the indented lines.
     commands = [line for line in said.splitlines() if line.startswith(" ")]
     plan = "\n".join(_TEMPORARY_FILE.sub("file", command) for command in commands)
     return [hashlib.sha256(plan.encode()).hexdigest()[:32], *(shlex.split(each)[0] for each in commands), linker]
 
 
 def _stamps_of(programs: list[str]) -> tuple[Stamp, ...]:
-    """Of those that are there, by their names or found on PATH."""
+    """Those that exist, by path or found on PATH."""
     found = (program if os.path.isabs(program) else looks.which(program) for program in dict.fromkeys(programs))
     stamps = []
     for program in found:
@@ -312,10 +311,10 @@ def _stamps_of(programs: list[str]) -> tuple[Stamp, ...]:
 
 
 def ask(command: list[str], *, stderr: bool = False) -> str:
-    """What a short command prints to stdout (or to stderr), in English.
+    """The output of a short command on stdout (or stderr), in English.
 
     Raises:
-        ToolchainError: it cannot be run, fails, or does not come back.
+        ToolchainError: it cannot be run, fails, or does not end in time.
     """
     import subprocess
 
@@ -324,13 +323,13 @@ def ask(command: list[str], *, stderr: bool = False) -> str:
             command,
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            # Where TMPDIR cannot be written, nvcc would end with words of its own.
+            # nvcc fails with an unclear message if TMPDIR cannot be written.
             env={**os.environ, "LC_ALL": "C", "TMPDIR": temporary_root()},
             timeout=_ASK_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise ToolchainError(f"'{' '.join(command)}' did not come back within {_ASK_TIMEOUT_S} seconds.") from None
+        raise ToolchainError(f"'{' '.join(command)}' did not end within {_ASK_TIMEOUT_S} seconds.") from None
     except OSError as error:
         raise ToolchainError(f"'{command[0]}' cannot be run: {error.strerror or error}.") from None
     if done.returncode != 0:
@@ -354,9 +353,9 @@ def _named_cxx(named: str) -> Path:
 
 
 def _refuse_for_c(named: str, path: Path) -> None:
-    """Refuse the driver for C: it compiles C++ too, and links it without C++'s library.
+    """Refuse a driver for C: it compiles C++ too, but links without the C++ library.
 
-    clang knows by its name what it is; GCC's two are two programs.
+    clang decides by its name; GCC has two programs.
     """
     for name in (path.name, path.resolve().name):
         match = _FOR_C.fullmatch(name)
@@ -370,9 +369,9 @@ def _refuse_for_c(named: str, path: Path) -> None:
 
 
 def _which_compiler(name: str) -> Path | None:
-    """The program `name`, past any compiler cache that stands in for it.
+    """The program `name`, without a compiler cache in its place.
 
-    A cache keeps its own size and date whatever compiler it calls, so it cannot stand for that compiler in a key.
+    The size and time of a cache say nothing about the compiler that it calls, so they cannot identify it in a key.
     """
     found = looks.which(name)
     if found is None or Path(found).resolve().name not in _CACHING_WRAPPERS:
@@ -405,8 +404,8 @@ def _read_version(path: Path, role: Role, text: str) -> tuple[Family, tuple[int,
 def _cxx_features(path: Path, family: Family) -> list[str]:
     features = []
     if family == "gcc":
-        # Where GCC runs on these two it takes -march=native; asking would cost a compile. For OpenMP it needs one file
-        # of its library, which distributions may package apart.
+        # GCC accepts -march=native on these two; a test would cost a compile. For OpenMP it needs one file of its
+        # library, which may be in a separate package.
         if platform.machine() in ("x86_64", "aarch64"):
             features.append("native")
         if os.path.isabs(ask([str(path), "-print-file-name=libgomp.spec"]).strip()):
@@ -420,7 +419,7 @@ def _cxx_features(path: Path, family: Family) -> list[str]:
 
 
 def compiles(path: Path, flags: list[str], source: str) -> bool:
-    """Whether the compiler takes these flags and this source; what it makes is where the flags say."""
+    """Whether the compiler accepts these flags and this source; the flags name the output."""
     import subprocess
 
     done = subprocess.run(

@@ -1,10 +1,10 @@
-"""Instruction sets of this CPU, and the CPUs that a library runs on.
+"""CPU levels: instruction sets that libraries in bundles are built for.
 
-`-march=native` ties a library to CPUs with all of this one's instructions. What is shipped is therefore built for
-levels: sets of instructions that generations of CPUs have in common, each with a name that compilers know. On loading,
-the highest level that the CPU has is taken. Several levels cost a few libraries of some ten KiB; one level would either
-leave half of a new CPU unused, or not run on an old one. Function multiversioning would put them into one library, but
-only for functions that are marked one by one. (Google Highway marks them: kjit/highway.h.)
+`-march=native` restricts a library to CPUs with all instructions of this one. Bundles are therefore built for levels:
+instruction sets common to a generation of CPUs, each with a name that compilers know. The highest level supported by
+the CPU is loaded. Several levels cost a few libraries of some ten KiB each; a single one would either not use new CPUs
+fully, or not run on old ones. Function multiversioning would need only one library, but every function would have to be
+marked. (Google Highway marks them: kjit/highway.h.)
 
 Source of the x86-64 levels: System V ABI, AMD64 supplement, "Micro-Architecture Levels"; the first is left out, as
 torch does not run on a CPU without SSE 4.2. Source of the features of Arm's levels: Arm Architecture Reference Manual
@@ -22,10 +22,10 @@ from kjit.runtime.bundle import levels_here as levels_here
 
 
 def levels() -> tuple[Level, ...]:
-    """The levels that are built for on this machine, the lowest first.
+    """The levels of this machine's kind of CPU, lowest first.
 
     Raises:
-        UsageError: none are known for its kind of CPU.
+        UsageError: none are defined for its kind of CPU.
     """
     known = LEVELS.get(platform.machine())
     if known is None:
@@ -40,7 +40,7 @@ def find_level(name: str) -> Level:
     """The level of this name.
 
     Raises:
-        UsageError: there is none on this machine.
+        UsageError: there is none for this machine's kind of CPU.
     """
     for level in levels():
         if level.name == name:
@@ -49,6 +49,6 @@ def find_level(name: str) -> Level:
 
 
 def lowest_level() -> Level | None:
-    """The level that every CPU has for which libraries are shipped; None where no levels are known."""
+    """The lowest level, supported by every CPU that bundles serve; None if no levels are defined."""
     known = LEVELS.get(platform.machine())
     return None if known is None else known[0]

@@ -1,16 +1,16 @@
 """CUDA toolkits: the search for one, a check that it is complete, and CUDA's headers where no toolkit is needed.
 
 The first of: `KJIT_CUDA_HOME`, `CUDA_HOME`, the compiler from PyPI's wheels in this Python environment, nvcc on PATH,
-`/usr/local/cuda`. The first that is there is used; one that is named by a variable or installed in the environment and
-does not work is an error and is not passed over, since what a later place holds is not what was asked for.
+`/usr/local/cuda`. One that is named by a variable or installed in the environment and does not work is an error, not a
+reason to try the next place, which was not asked for.
 
-The wheels come as five packages that pip upgrades one by one. nvcc, crt and nvvm are one compiler, and runtime and
-cccl are one set of headers: parts of different minor versions fail deep inside ptxas or in a header, so their versions
-are compared here (from the names of their .dist-info folders: one directory listing and no imports).
+The wheels are five packages that pip upgrades one by one. nvcc, crt and nvvm are one compiler, and runtime and cccl are
+one set of headers: different minor versions fail deep inside ptxas or in a header, so the versions are compared here
+(from the names of the .dist-info folders: one directory listing, no imports).
 
-The simulator compiles with the C++ compiler and needs CUDA's headers only. They are looked for in the same places, but
-without an nvcc beside them; a place that lacks some of them is passed over unless a variable names it. Where there is
-no nvcc, headers, runtime and NVRTC are looked for likewise (nvrtc.py).
+The simulator uses the C++ compiler and needs only CUDA's headers. They are searched for in the same places, without
+nvcc; an incomplete place is skipped unless a variable names it. Without nvcc, headers, runtime and NVRTC are searched
+for in the same way (nvrtc.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INSTALL_CUDA = "install it with `pip install 'kjit[cu13]'`, or set KJIT_CUDA_HOM
 
 _COMPILER_WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
 _HEADER_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-cccl")
-# What the simulator includes, a header of each package that has some: nvidia-cuda-runtime, -crt and -cccl.
+# A header of each package that the simulator needs: nvidia-cuda-runtime, -crt and -cccl.
 SIMULATED_HEADERS = (
     "cuda_runtime_api.h",
     "cuda_fp16.h",
@@ -48,7 +48,7 @@ SIMULATED_HEADERS = (
 
 
 class NoCudaError(ToolchainError):
-    """No CUDA is named or installed anywhere: a state of a machine, where one that does not work is a mistake."""
+    """No CUDA is configured or installed, which is valid; one that does not work is a `ToolchainError`."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,10 @@ class CudaToolkit:
     Attributes:
         home: the folder with `bin/nvcc`.
         origin: where it was found.
-        include_dirs: its headers; cccl's (`<cuda/std/...>`, `<cub/...>`) lie in a folder of their own since CUDA 13.
-        cudart: the runtime library to link; wheels hold only the versioned name.
-        stamps: size and date of the parts that nvcc calls and of a header, which an upgrade of one package changes.
+        include_dirs: the folders of its headers; those of cccl (`<cuda/std/...>`, `<cub/...>`) are separate since CUDA
+            13.
+        cudart: the runtime library to link; wheels have only the versioned name.
+        stamps: size and time of the programs that nvcc runs and of a header, which change with an upgrade of a package.
     """
 
     home: Path
@@ -78,7 +79,7 @@ class CudaToolkit:
 
     @property
     def label(self) -> str:
-        """For people: `CUDA 13.0`."""
+        """For display: `CUDA 13.0`."""
         return f"CUDA {self.version[0]}.{self.version[1]}"
 
     def knows(self, digits: str) -> bool:
@@ -94,7 +95,7 @@ class CudaToolkit:
         return not digits.endswith("f") or (int(plain) >= 100 and self.version >= (12, 9))
 
     def identity(self) -> dict[str, object]:
-        """What tells it from another toolkit, as JSON."""
+        """Its identity as JSON."""
         return {"nvcc": self.nvcc.identity(), "parts": [list(part) for part in self.stamps]}
 
 
@@ -104,7 +105,7 @@ class CudaHeaders:
 
     Attributes:
         origin: where they were found.
-        stamps: size and date of some of them, which an upgrade changes.
+        stamps: size and time of some of them, which change with an upgrade.
     """
 
     include_dirs: tuple[Path, ...]
@@ -120,15 +121,15 @@ class CudaHeaders:
         return number // 1000, number % 1000 // 10
 
     def identity(self) -> dict[str, object]:
-        """What tells them from other headers, as JSON."""
+        """Their identity as JSON."""
         return {"parts": [list(part) for part in self.stamps]}
 
 
 def find_cuda_headers() -> CudaHeaders:
-    """The headers of CUDA to compile simulated kernels with; no nvcc is needed.
+    """The headers of CUDA for simulated kernels; no nvcc is needed.
 
     Raises:
-        NoCudaError: there are none, or not all that are needed.
+        NoCudaError: there are none, or some are missing.
         ToolchainError: a variable names a folder without them.
     """
     lacking: list[str] = []
@@ -154,7 +155,7 @@ def find_cuda_headers() -> CudaHeaders:
 
 
 def _headers(include_dirs: tuple[Path, ...], origin: Origin, lacking: list[str]) -> CudaHeaders | None:
-    """The headers in `include_dirs` if all that are needed are there; what is missing is added to `lacking`."""
+    """The headers in `include_dirs` if they are complete; else missing ones are added to `lacking`."""
     if not include_dirs:
         return None
     missing = [name for name in SIMULATED_HEADERS if not any(looks.is_file(folder / name) for folder in include_dirs)]
@@ -166,12 +167,12 @@ def _headers(include_dirs: tuple[Path, ...], origin: Origin, lacking: list[str])
 
 
 def find_cuda() -> CudaToolkit:
-    """The CUDA toolkit to compile with: where there is no nvcc, and nobody asks for it, one whose compiler is NVRTC.
+    """The CUDA toolkit to compile with; without an nvcc, unless nvcc is configured, one whose compiler is NVRTC.
 
     Raises:
         NoCudaError: there is none.
-        ToolchainError: the one that a variable names has no compiler, a part is missing, its parts do not fit each
-            other, or it is too old.
+        ToolchainError: one named by a variable has no compiler, a part is missing, parts do not fit each other, or it
+            is too old.
     """
     for home, variable in named_homes():
         if looks.is_file(home / "bin" / "nvcc"):
@@ -204,7 +205,7 @@ def _toolkit_without_nvcc() -> CudaToolkit:
 
 
 def named_homes() -> list[tuple[Path, Origin]]:
-    """The folders of CUDA that variables name, with the names."""
+    """The variables that name a CUDA folder, with the folders."""
     homes: list[tuple[Path, Origin]] = []
     if (home := env.cuda_home()) is not None:
         homes.append((home, "KJIT_CUDA_HOME"))
@@ -214,12 +215,12 @@ def named_homes() -> list[tuple[Path, Origin]]:
 
 
 def wheel_homes() -> list[Path]:
-    """The folders `nvidia/cuNN` of this Python environment that hold an nvcc, the newest major version first."""
+    """The folders `nvidia/cuNN` of this Python environment with an nvcc, newest major version first."""
     return _wheel_folders("bin/nvcc")
 
 
 def header_homes() -> list[Path]:
-    """As `wheel_homes`, those that hold CUDA's headers."""
+    """As `wheel_homes`, for CUDA's headers."""
     return _wheel_folders("include/cuda_runtime_api.h")
 
 
@@ -228,7 +229,7 @@ def _wheel_folders(part: str) -> list[Path]:
         Path(location, name)
         for location in looks.package_folders("nvidia")
         if looks.is_folder(location)
-        # Not Path.glob: at the first load of a process that would take longer than everything else here.
+        # Not Path.glob, which would take longer at the first load of a process than everything else here.
         for name in looks.names_in(location)
         if re.match(r"cu\d", name) and looks.is_file(f"{location}/{name}/{part}")
     ]
@@ -236,7 +237,7 @@ def _wheel_folders(part: str) -> list[Path]:
 
 
 def check_wheels(home: Path) -> None:
-    """Compare the versions of the PyPI packages that make up the toolkit in `home` (`.../nvidia/cu13`).
+    """Compare the versions of the PyPI packages of the toolkit in `home` (`.../nvidia/cu13`).
 
     Raises:
         ToolchainError: two of them are of different minor versions, or one is missing.
@@ -290,7 +291,7 @@ def _toolkit_on_path(found: Path) -> CudaToolkit:
     for candidate in (found, found.resolve()):
         if candidate.name == "nvcc" and header_folders(candidate.parent.parent):
             return _toolkit(candidate.parent.parent, candidate, "PATH")
-    # Three lines, so that the memo can hold it: the home, the header folders, the library folders.
+    # Three lines, for the memo: the home, the header folders, the library folders.
     home, includes, libraries = open_memo().recall(stamp(found), "folders", lambda: _ask_for_folders(found))
     nvcc = Path(home) / "bin" / "nvcc"
     return _toolkit(
@@ -303,7 +304,7 @@ def _toolkit_on_path(found: Path) -> CudaToolkit:
 
 
 def _include_dirs_of(nvcc: Path) -> tuple[Path, ...]:
-    """The header folders of the nvcc on PATH; none where it does not say."""
+    """The header folders of the nvcc on PATH; none if unknown."""
     for candidate in (nvcc, nvcc.resolve()):
         if candidate.name == "nvcc" and (folders := header_folders(candidate.parent.parent)):
             return folders
@@ -315,7 +316,7 @@ def _include_dirs_of(nvcc: Path) -> tuple[Path, ...]:
 
 
 def _ask_for_folders(nvcc: Path) -> list[str]:
-    """Home, header folders and library folders (one a line) of `nvcc`, by what it says it would run."""
+    """Home, header folders and library folders (one line each) of `nvcc`, from its dry run."""
     plan = ask([str(nvcc), "--dryrun", "-c", "unit.cu", "-o", "unit.o"], stderr=True)
     top = re.search(r"^#\$ TOP=(.+)$", plan, re.MULTILINE)
     if top is None:
@@ -356,7 +357,7 @@ def _toolkit(
 
 
 def header_folders(home: Path) -> tuple[Path, ...]:
-    """The folders of headers of the CUDA in `home`; none where they are not there."""
+    """The header folders of the CUDA in `home`; none if there are none."""
     for folder in (home / "include", *_target_dirs(home, "include")):
         if looks.is_file(folder / "cuda_runtime.h"):
             return (folder, folder / "cccl") if looks.is_folder(folder / "cccl") else (folder,)

@@ -1,9 +1,9 @@
 """CUDA's tools other than its compiler, and their output.
 
-They are looked for where nvcc is: `KJIT_CUDA_HOME`, `CUDA_HOME`, the wheels from PyPI, `PATH`, the toolkit that
-compiles, `/usr/local/cuda`. The disassembler lies in triton's wheel, too, which is always there; the profiler in
-folders of its own. A tool that is not in an earlier place is looked for in the later ones: none of them has to fit the
-compiler, and a newer one reads what an older compiler wrote.
+They are searched for in `KJIT_CUDA_HOME`, `CUDA_HOME`, the wheels from PyPI, `PATH`, the toolkit that compiles,
+`/usr/local/cuda`. The disassembler is also in triton's wheel, which is always installed; the profiler has folders of
+its own. The first one found is used: a tool need not match the compiler, and a newer one reads the output of an older
+compiler.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def find_tool(name: Tool) -> Path:
         ToolchainError: it is not installed.
     """
     for path in _places(name):
-        # Wheels do not keep the bit that makes a file a program.
+        # Files from wheels lack the executable bit.
         if path.is_file() and (os.access(path, os.X_OK) or name == "compute-sanitizer"):
             return path
     raise ToolchainError(f"{name} was not found.", hint=_HINTS[name])
@@ -56,7 +56,7 @@ def _places(name: str) -> Iterator[Path]:
     found = shutil.which(name)
     if found is not None:
         yield Path(found)
-    with contextlib.suppress(ToolchainError):  # which is said where something is compiled
+    with contextlib.suppress(ToolchainError):  # which a compile would report
         yield from _in_home(find_cuda().home, name)
     for folder in _namespace("triton"):
         yield folder / "backends" / "nvidia" / "bin" / name
@@ -67,7 +67,7 @@ def _places(name: str) -> Iterator[Path]:
 
 def _in_home(home: Path, name: str) -> Iterator[Path]:
     if name == "compute-sanitizer":
-        # The script in bin/ names a folder that only a toolkit has.
+        # The script in bin/ refers to a folder that only a toolkit has.
         yield home / "compute-sanitizer" / name
     yield home / "bin" / name
     if name == "ncu":
@@ -84,7 +84,7 @@ def _number(path: Path) -> list[int]:
 
 
 def run_tool(name: Tool, *arguments: str | Path, folder: Path | None = None) -> str:
-    """What `name` prints.
+    """The output of `name`.
 
     Raises:
         ToolchainError: it is not installed.
@@ -96,5 +96,5 @@ def run_tool(name: Tool, *arguments: str | Path, folder: Path | None = None) -> 
     )
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise KjitError(f"{name} failed (status {done.returncode}): {said[-1] if said else 'it said nothing'}")
+        raise KjitError(f"{name} failed (status {done.returncode}): {said[-1] if said else 'without a message'}")
     return done.stdout

@@ -1,7 +1,7 @@
-"""Questions to the disk by which compilers and headers are found, noted with their answers.
+"""Questions to the disk in the search for compilers and headers, recorded with their answers.
 
-What is found so is as it was found while the disk gives the same answers, which is what a recalled hit has to know
-(`kjit.runtime.recall`). So code that looks for something asks through these functions, and in no other way.
+While the disk gives the same answers, the search has the same result, which a recall depends on
+(`kjit.runtime.recall`). So all code that searches uses these functions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _notes = threading.local()
 
 @contextlib.contextmanager
 def noted() -> Iterator[list[Look]]:
-    """The questions that this thread asks inside, with their answers."""
+    """The questions of this thread inside the `with`, and their answers."""
     before: list[Look] | None = getattr(_notes, "taken", None)
     taken: list[Look] = []
     _notes.taken = taken
@@ -34,7 +34,7 @@ def noted() -> Iterator[list[Look]]:
 
 
 def note(*looks: Look) -> None:
-    """Note what was asked elsewhere."""
+    """Record a question that was asked elsewhere."""
     taken: list[Look] | None = getattr(_notes, "taken", None)
     if taken is not None:
         taken += looks
@@ -85,24 +85,24 @@ def names_in(folder: Path | str) -> list[str]:
         OSError: it is not there, or may not be read.
     """
     name = os.fspath(folder)
-    inode, ctime_ns = recall.dated(name)  # first: what appears after it changes the date
+    inode, ctime_ns = recall.dated(name)  # first: a later change of the folder changes the time
     is_young = ctime_ns != recall.ABSENT and recall.aged(ctime_ns) == recall.YOUNG
     note((recall.DATED, name, inode, recall.YOUNG if is_young else ctime_ns))
     return os.listdir(name)
 
 
 def package_folders(name: str) -> tuple[str, ...]:
-    """Where the parts of a Python package are; nothing where there is none."""
+    """The folders of a Python package; none if it is not installed."""
     folders = recall.package_folders(name)
     note((recall.PACKAGE, name, folders))
     return folders
 
 
 def which(name: str, path: str | None = None) -> str | None:
-    """As `shutil.which`: the program `name`, on `path` or PATH."""
+    """The program `name` on `path` or PATH, as by `shutil.which`."""
     found = shutil.which(name, path=path)
     if found is not None:
-        status(found)  # where it is a link, another file may be behind it tomorrow
+        status(found)  # a link may point to another file later
     if os.path.dirname(name):
         note((recall.PROGRAM, name, found is not None))
         return found

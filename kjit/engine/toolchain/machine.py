@@ -1,4 +1,4 @@
-"""The cores and the memory that this process may use, in containers too."""
+"""The cores and the memory available to this process, including limits of containers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cores() -> int:
-    """The cores that this process may use, by its affinity and by its containers' quotas."""
+    """The cores available to this process, by affinity and container quotas."""
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     for folder in _control_groups("cpu"):
@@ -20,26 +20,26 @@ def cores() -> int:
 
 
 def free_memory() -> int | None:
-    """Bytes that may be used without swapping, by the machine and by this process's containers; None if unknown."""
+    """Bytes available without swapping, on the machine and in this process's containers; None if unknown."""
     free: list[int] = []
     available = re.search(r"^MemAvailable:\s+(\d+) kB$", _text("/proc/meminfo"), re.MULTILINE)
     if available:
         free.append(int(available[1]) << 10)
     for folder in _control_groups("memory"):
-        # The names of version 2 of control groups, else those of version 1.
+        # Names of version 2 of control groups, then of version 1.
         limit = (_text(f"{folder}/memory.max") or _text(f"{folder}/memory.limit_in_bytes")).strip()
         used = (_text(f"{folder}/memory.current") or _text(f"{folder}/memory.usage_in_bytes")).strip()
         if limit.isdecimal() and used.isdecimal():
-            # Files that were read count as used, though the kernel drops them when it needs to.
+            # Cached files count as used, although the kernel can drop them.
             dropped = re.findall(r"^(?:total_)?inactive_file (\d+)$", _text(f"{folder}/memory.stat"), re.MULTILINE)
             free.append(int(limit) - int(used) + max(map(int, dropped), default=0))
     return min(free, default=None)
 
 
 def _control_groups(controller: str) -> list[str]:
-    """The folders of the control groups that limit this process: its own and all around it.
+    """The folders of the control groups that limit this process: its own and all ancestors.
 
-    Source: cgroups(7). In a container the outermost one that is seen is often its own, whatever the path says.
+    Source: cgroups(7). In a container, the outermost visible group is often its own, whatever the path says.
     """
     folders = []
     for line in _text("/proc/self/cgroup").splitlines():

@@ -1,9 +1,9 @@
-"""What compilers reported about themselves, remembered until they change.
+"""A memo of what compilers report about themselves, valid until they change.
 
-Answers are kept with the program's size and modification time, in the process and in `<cache>/v1/compilers.json`: a
-later process learns all of them from one `stat`. The trade-off: a driver that stays byte for byte the same while the
-parts are exchanged is not noticed (package managers replace both). The file is a convenience and never a
-reason to fail: when it cannot be read or written, or others could have written it, the program is asked again.
+Answers are kept with the program's size and modification time, in the process and in `<cache>/v1/compilers.json`, so
+that a later process needs one `stat`. The trade-off: replaced parts of an unchanged driver are not noticed (package
+managers replace both). The file is an optimisation: if it cannot be read or written, or others could have written it,
+the program is run again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Stamp = tuple[str, int, int]
 
 
 def stamp(path: Path) -> Stamp:
-    """The stamp of the file at `path` (of the file behind a link).
+    """The stamp of the file at `path`, following links.
 
     Raises:
         OSError: it is not there.
@@ -41,7 +41,7 @@ def stamp(path: Path) -> Stamp:
 
 
 def is_unchanged(seen: Stamp) -> bool:
-    """Whether the file is still as it was stamped."""
+    """Whether the file still has this stamp."""
     try:
         stat = os.stat(seen[0])
     except OSError:
@@ -50,14 +50,14 @@ def is_unchanged(seen: Stamp) -> bool:
 
 
 class Memo:
-    """Answers by program and question, remembered on disk."""
+    """Answers by program and question, kept on disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._programs = self._read()
 
     def recall(self, program: Stamp, question: str, ask: Callable[[], list[str]]) -> list[str]:
-        """The answer to `question` about `program`; `ask` is called only where it is not known yet."""
+        """The answer to `question` about `program`; `ask` is called only if it is unknown."""
         answer = self.known(program, question)
         if answer is None:
             answer = ask()
@@ -65,14 +65,14 @@ class Memo:
         return answer
 
     def known(self, program: Stamp, question: str) -> list[str] | None:
-        """The answer to `question` about `program`, where it is known."""
+        """The answer to `question` about `program`, if it is known."""
         answer = self._about(program).get(question)
         is_answer = isinstance(answer, list) and all(isinstance(item, str) for item in answer)
         return answer if is_answer else None  # type: ignore[return-value]
 
     def learn(self, program: Stamp, question: str, answer: list[str]) -> None:
         """Remember an answer."""
-        # Another process may have written meanwhile. The last one wins whole: what is lost is asked again.
+        # If another process writes at the same time, the last one wins; lost answers are asked for again.
         self._programs = {**self._read(), program[0]: {**self._about(program), question: answer}}
         self._write()
 
@@ -84,8 +84,8 @@ class Memo:
         return {"size": size, "mtime_ns": mtime_ns}
 
     def looks(self, programs: Iterable[Path]) -> list[Look]:
-        """What is known of `programs` here, as questions to the file: a key that was derived from it is the same while
-        the file says so."""
+        """The answers about `programs` as questions to the disk: a key derived from them is valid while the file has
+        them."""
         taken: list[Look] = []
         for program in map(str, programs):
             known = self._programs.get(program)
@@ -95,7 +95,7 @@ class Memo:
         return taken
 
     def forget(self, program: Path) -> None:
-        """Let everything about a program be asked anew."""
+        """Forget everything about a program."""
         self._programs = {path: known for path, known in self._read().items() if path != str(program)}
         self._write()
 
@@ -105,7 +105,7 @@ class Memo:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
-            _log.debug("what was learned about the compilers is not known any more: %s", error)
+            _log.debug("the memo about compilers cannot be read: %s", error)
             return {}
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             return {}
@@ -128,7 +128,7 @@ class Memo:
                     os.unlink(name)
                 raise
         except OSError as error:
-            _log.debug("what was learned about the compilers is not remembered: %s", error)
+            _log.debug("the memo about compilers cannot be written: %s", error)
 
 
 def open_memo() -> Memo:

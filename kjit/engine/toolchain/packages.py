@@ -1,6 +1,6 @@
-"""The packages that bring a missing header or library.
+"""The packages that provide a missing header or library.
 
-CUDA's libraries are packages of their own, and the compiler from PyPI comes without them.
+CUDA's libraries are separate packages, not installed with the compiler from PyPI.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kjit.engine.compile.libraries import find_versioned
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.runtime.highway import HEADERS, highway_hint
 
-# The beginnings of headers' names, the libraries, and what PyPI's package is called after `nvidia-`.
+# Prefixes of header names, libraries, and the name of the PyPI package after `nvidia-`.
 _PACKAGES = (
     ("cublas|nvblas", "cublas|cublasLt|nvblas", "cublas"),
     ("curand", "curand", "curand"),
@@ -26,7 +26,7 @@ _PACKAGES = (
     ("nvjpeg", "nvjpeg", "nvjpeg"),
     ("nvml", "nvidia-ml", "nvml-dev"),
 )
-# Versioned by themselves, and called after the major version of CUDA.
+# Versioned separately from CUDA, with CUDA's major version in the name.
 _OTHER_PACKAGES = (("cudnn", "cudnn\\w*", "cudnn"), ("nccl", "nccl", "nccl"))
 _MISSING_HEADER = re.compile(
     r"error: '?(?P<header>[\w./-]+\.(?:h|hpp|cuh))'?(?:: No such file or directory| file not found)"
@@ -37,14 +37,13 @@ _MISSING_LIBRARY = re.compile(
 
 
 def hint(log: str, toolchain: Toolchain) -> str | None:
-    """What helps against the first header or library that a log says is missing, if it is one of CUDA's or of
-    Google Highway's."""
+    """A hint for the first missing header or library in a log, if it belongs to CUDA or to Google Highway."""
     cuda = toolchain.cuda or toolchain.cuda_headers
     if (match := _MISSING_LIBRARY.search(log)) is not None:
         name = match["gnu"] or match["lld"] or match["mold"]
         found = find_versioned(name, toolchain)
         if found is not None:
-            return f"it is there as '{found}': name that file in extra_ldflags, by its path"
+            return f"it is installed as '{found}': name that file in extra_ldflags, by its path"
         if name == "cuda":
             release = "" if cuda is None else f"-{cuda.version[0]}-{cuda.version[1]}"
             return (
@@ -64,7 +63,7 @@ def hint(log: str, toolchain: Toolchain) -> str | None:
     name, is_versioned_apart = package
     major = cuda.version[0]
     if toolchain.target.is_simulated:
-        return f"the simulator has nothing of {name}: leave out what needs it there, by `#if !KJIT_SIM`"
+        return f"the simulator does not have {name}: exclude the code that needs it by `#if !KJIT_SIM`"
     if cuda.origin != "PyPI wheels":
         return f"it belongs to {name}, which is not in the CUDA that kjit found (`kjit doctor`): install it there"
     if is_versioned_apart or major < 13:
@@ -75,7 +74,7 @@ def hint(log: str, toolchain: Toolchain) -> str | None:
 
 
 def _package(name: str, column: int) -> tuple[str, bool] | None:
-    """The package, without `nvidia-`, and whether it is versioned apart from CUDA."""
+    """The package, without `nvidia-`, and whether it is versioned separately from CUDA."""
     for table, is_apart in ((_PACKAGES, False), (_OTHER_PACKAGES, True)):
         for row in table:
             if column == 0 and re.match(row[0], name):

@@ -1,13 +1,10 @@
 """Toolchains: the compilers, the architecture and the flags of a target, and their identity.
 
-This is the one file that chooses flags. Each of its neighbours answers one question: compilers.py (which C++ compiler),
-cuda.py (which CUDA toolkit), nvrtc.py (which NVRTC), cpu.py (which CPU), gpus.py (which GPUs),
-flags.py (what a flag that somebody else chose says). A `Toolchain` is a value: it is found once a process for each
-environment, costs a handful of `stat` calls after that, and starts a subprocess only for a compiler that was never seen
-before.
+The search for compilers is in compilers.py, for CUDA in cuda.py, for NVRTC in nvrtc.py; the meaning of given flags is
+in flags.py. A `Toolchain` is a value. It is found once per process and environment, then costs a few `stat` calls, and
+starts a subprocess only for a compiler that was never seen before.
 
-The flags follow one rule: what is the same for every op is decided here and cannot be forgotten by one; what an op
-adds comes after it and so wins.
+Flags common to all ops are chosen here; those of an op come after them and take precedence.
 """
 
 from __future__ import annotations
@@ -46,23 +43,22 @@ from kjit.spec import CudaArch, Spec, Target
 _log = logging.getLogger("kjit")
 
 EXPORTS_SCRIPT = "exports.map"
-"""The linker script that keeps everything but the exports local: a file beside the link's output."""
+"""The linker script that makes all symbols but the exports local: a file beside the link's output."""
 
 SIMULATED = ("-DKJIT_SIM=1", "-DKJIT_CUDA_ARCH=900")
-"""What every unit of a simulated module is compiled with: the simulated GPU is an sm_90."""
+"""Flags of every unit of a simulated module: the simulated GPU is an sm_90."""
 
 SIMULATED_UNIT = "-DKJIT_SIM_UNIT=1"
-"""Units with kernels, which the build rewrites."""
+"""Suffixes of units with kernels, which the build rewrites."""
 
 SIMULATOR_CHECKS = "-DKJIT_SIM_CHECK=1"
 
 SIMULATOR_HEADER = "kjit_sim/sim.h"
-"""Included ahead of everything in a simulated CUDA unit; it defines what nvcc would."""
+"""Included first in a simulated CUDA unit; it defines what nvcc would define."""
 
-# A process loads dozens of these libraries. With two segments instead of four, and no pages to protect again after
-# relocation, the kernel maps one in two thirds of the time. What is given up is little: that some tables of pointers
-# are read-only, beside others that lazy binding leaves writable anyway. An op's own flags come later and win
-# (`-Wl,-z,relro`).
+# A process loads dozens of these libraries. With two segments instead of four, and no pages to protect after
+# relocation, the kernel maps one in two thirds of the time. In exchange, some tables of pointers are not read-only;
+# others are writable anyway, for lazy binding. An op's own flags take precedence (`-Wl,-z,relro`).
 _QUICK_TO_MAP = ("-Wl,-z,noseparate-code", "-Wl,-z,norelro")
 
 
@@ -72,11 +68,11 @@ class Toolchain:
 
     Attributes:
         cxx: the C++ compiler; for CUDA also the one that nvcc calls for host code, and the linker's driver.
-        cuda: the CUDA toolkit, None for the CPU and the simulator.
+        cuda: the CUDA toolkit; None for the CPU and the simulator.
         cuda_headers: for the simulator, CUDA's headers.
-        variables: those that are set and that these compilers read, with their values.
-        nvrtc: where CUDA sources are compiled in two halves, what compiles the device's. `cuda` is then the toolkit of
-            the headers and the runtime, and its compiler is nvcc, for what NVRTC cannot do, or NVRTC again.
+        variables: the variables read by these compilers that are set, with their values.
+        nvrtc: the compiler of device halves, if CUDA sources are compiled in two halves. `cuda` is then the toolkit of
+            the headers and the runtime; its compiler is nvcc, as the fallback, or NVRTC again.
     """
 
     target: Target
@@ -88,11 +84,11 @@ class Toolchain:
 
     @classmethod
     def for_target(cls, target: Target, *, thorough: bool = False) -> Toolchain:
-        """The toolchain for `target`, found anew when the environment or a compiler has changed.
+        """The toolchain for `target`; searched again when the environment or a compiler has changed.
 
         Args:
-            thorough: or one of the programs that the C++ compiler runs. This is for what compiles; a look-up takes them
-                to be as they were when this process found them.
+            thorough: also when a program run by the C++ compiler has changed. For compiles; look-ups assume that these
+                are unchanged during a process.
 
         Raises:
             ToolchainError: a compiler is missing or unfit (see `find_cxx` and `find_cuda`), or CUDA's headers are
@@ -109,8 +105,8 @@ class Toolchain:
         return toolchain
 
     def looks(self) -> tuple[Look, ...] | None:
-        """What the disk was asked and has answered when this was found; None where more was asked than the disk, or
-        it was found by other values of the environment than those of now."""
+        """The questions to the disk, with answers, by which this was found; None if it depends on more than the disk,
+        or the environment has changed since."""
         if self.cxx.may_change or self.cxx.variables:
             return None
         toolchain, _, taken = _discover(self.target, tuple(map(os.environ.get, variables(self.target.kind))))
@@ -122,7 +118,7 @@ class Toolchain:
 
     @cached_property
     def _hash(self) -> int:
-        # Asked for at every load, and made from three dozen parts.
+        # Needed by every load, and composed of three dozen parts.
         return hash((self.target, self.cxx, self.cuda, self.cuda_headers, self.variables, self.nvrtc))
 
     @property
@@ -131,11 +127,11 @@ class Toolchain:
         return self.cuda is not None and self.cuda.nvcc.family == "nvcc"
 
     def with_nvcc(self) -> Toolchain:
-        """The same, with nvcc as the compiler of CUDA sources."""
+        """The same toolchain with nvcc as the compiler of CUDA sources."""
         return replace(self, nvrtc=None)
 
     def identity(self) -> dict[str, object]:
-        """Everything about the compilers that can change what they make, as JSON."""
+        """Everything about the compilers that can change their output, as JSON."""
         cuda = self.cuda or self.cuda_headers
         return {
             "target": str(self.target),
@@ -147,7 +143,7 @@ class Toolchain:
         }
 
     def environment(self) -> dict[str, str]:
-        """The variables that are set and that these compilers read."""
+        """The variables read by these compilers that are set."""
         return dict(self.variables)
 
     def flags_from_environment(self) -> list[str]:
@@ -163,11 +159,11 @@ class Toolchain:
         elif self._is_native:
             flags.append("-march=native")
             if self.cxx.family == "clang" and self.cxx.version >= (18, 0):
-                # Said in each compile for a CPU with AVX10, of clang's own reading of that CPU.
+                # clang warns in each compile for a CPU with AVX10, about its own detection of that CPU.
                 flags.append("-Wno-invalid-feature-combination")
         if self.target.kind == "cpu":
             flags += self._vector_flags
-            # Without OpenMP's library, `omp simd` still makes vectors.
+            # `omp simd` is effective without OpenMP's library.
             flags.append("-fopenmp" if self._has_openmp else "-fopenmp-simd")
         if self.target.arch is not None:
             flags.append(f"-DKJIT_CUDA_ARCH={self.target.arch.number}")
@@ -177,15 +173,14 @@ class Toolchain:
 
     @property
     def _vector_flags(self) -> list[str]:
-        """What lets the compiler use vectors for a CPU's loops over elements; no result changes."""
-        # A square root that sets errno, or a comparison that may trap, is done for one element after another.
+        """Flags that allow vectorised loops over elements on the CPU, without changes of results."""
+        # A square root that sets errno, or a comparison that may trap, is not vectorised.
         flags = ["-fno-math-errno", "-fno-trapping-math"]
         if platform.machine() == "x86_64":
-            # The widest, on every CPU: kjit/cpu.h converts halves in vectors of that size.
+            # The widest on any CPU: kjit/cpu.h converts halves in vectors of that size.
             flags.append("-mprefer-vector-width=512")
         if self.cxx.family == "gcc":
-            # A loop that copies elements is one like any other: as a call of memcpy, which g++ would make of it, it
-            # hides from kjit/streaming.h what was written.
+            # No replacement of copy loops by memcpy, which would hide their writes from kjit/streaming.h.
             flags.append("-fno-tree-loop-distribute-patterns")
         return flags
 
@@ -196,27 +191,27 @@ class Toolchain:
             ValueError: this is a toolchain for another target.
         """
         if not self.target.is_simulated:
-            raise ValueError(f"a toolchain for {self.target} simulates nothing")
-        # Debug information: a debugger and the checks find source lines; addr2line reads version 4 better than 5.
-        # Products and sums become one operation, as on a GPU. A vector at a misaligned address is an error of the
-        # launch, as there, and not the end of the process; and so are variables that need more than a thread's stack,
-        # each page of which is touched in its order.
+            raise ValueError(f"a toolchain for {self.target} is not one for the simulator")
+        # Debug information, for source lines in debuggers and checks; addr2line reads version 4 better than 5.
+        # Contraction of products and sums, as on a GPU. As there, a vector at a misaligned address is an error of the
+        # launch rather than a crash, and so are variables that exceed a thread's stack, whose pages are touched in
+        # order.
         flags = ["-std=c++20", "-O2", "-gdwarf-4", "-ffp-contract=fast", "-fsanitize=alignment", SIMULATED_UNIT]
         flags.append("-fstack-clash-protection")
-        # A fault in a function of the C library has the place of its call.
+        # A fault in a function of the C library is reported at its call.
         flags.append("-fno-optimize-sibling-calls")
         if _has_fma():
             flags.append("-mfma")
         flags += self._simulated
         if self.target.kind == "sim-check":
             flags += [SIMULATOR_CHECKS, "-fsanitize=thread", "-fno-omit-frame-pointer"]
-            # What is volatile is no race in global memory: kernels talk over it.
+            # Volatile accesses to global memory are not races: kernels communicate by them.
             flags += (
                 ["--param", "tsan-distinguish-volatile=1"]
                 if self.cxx.family == "gcc"
                 else ["-mllvm", "-tsan-distinguish-volatile=1"]
             )
-            # Else g++ moves the bytes in place, where nothing looks at them.
+            # Else g++ inlines the copy, and it is not checked.
             flags += [f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset")]
         if self.cxx.family == "clang":
             flags.append("-Qunused-arguments")
@@ -224,10 +219,10 @@ class Toolchain:
         return [*flags, *own, *self._include_flags(spec.extra_include_paths)]
 
     def support_flags(self, *, with_cuda: bool) -> list[str]:
-        """The flags for the part of kjit's headers that is compiled apart (support.py), the same for all targets but
-        the simulator's."""
-        # -O1: none of it is in a loop over elements, and a new machine waits for it. A section for each function, so
-        # that a module has only those that it uses.
+        """The flags for the precompiled part of kjit's headers (support.py), the same for all targets except the
+        simulator's."""
+        # -O1, as none of it is in a loop over elements, and the first build on a machine waits for it. A section per
+        # function, so that a module contains only those that it uses.
         flags = ["-std=c++20", "-O1", "-ffunction-sections", "-fdata-sections"]
         if self.target.is_simulated:
             flags += self._simulated
@@ -272,7 +267,7 @@ class Toolchain:
         ]
 
     def host_half_flags(self, spec: Spec) -> list[str]:
-        """The flags for the host half of a CUDA unit of `spec`, which is preprocessed and compiled with them.
+        """The flags for preprocessing and compiling the host half of a CUDA unit of `spec`.
 
         Raises:
             ValueError: this is no toolchain with NVRTC.
@@ -281,7 +276,7 @@ class Toolchain:
             *self._of_both_halves,
             "-D__NVCC__=1",
             *("-O3", "-fPIC", "-fvisibility=hidden"),
-            # CUB gives members the names of classes, and nvcc's front end takes that.
+            # CUB gives members the names of classes, which nvcc's front end accepts.
             *(["-Wno-changes-meaning"] if self.cxx.family == "gcc" and self.cxx.version >= (13, 0) else []),
             *for_host_compiler([*spec.extra_cuda_cflags, *self.flags_from_environment()]),
             *self._include_flags(spec.extra_include_paths),
@@ -290,7 +285,7 @@ class Toolchain:
         ]
 
     def device_half_flags(self, spec: Spec, arch: CudaArch) -> list[str]:
-        """The flags with which the C++ compiler preprocesses the device half of a CUDA unit of `spec` for `arch`.
+        """The flags for preprocessing, by the C++ compiler, the device half of a CUDA unit of `spec` for `arch`.
 
         Raises:
             ValueError: this is no toolchain with NVRTC.
@@ -311,7 +306,7 @@ class Toolchain:
             "-fno-rtti",
             *for_host_compiler(flags),
             *(f"-I{path}" for path in spec.extra_include_paths),
-            # Not -isystem, which what stands in for a compiler may have for its own library, and ahead of these.
+            # Not -isystem: a compiler wrapper may use that for its own library, before these.
             f"-I{stand_ins / 'std'}",
             *self._include_flags(()),
             "-include",
@@ -319,7 +314,7 @@ class Toolchain:
         ]
 
     def nvrtc_options(self, spec: Spec, arch: CudaArch) -> list[str]:
-        """The options with which NVRTC compiles what is left of the device half.
+        """The options with which NVRTC compiles the preprocessed device half.
 
         Raises:
             OnlyNvccError: a flag is for nvcc alone.
@@ -328,7 +323,7 @@ class Toolchain:
         return [*_nvrtc_options(arch), *own]
 
     def flags_of_halves(self, spec: Spec) -> dict[str, list[str]]:
-        """All flags for the halves of a CUDA unit of `spec`, by what they are for; for what NVRTC cannot do, too."""
+        """All flags for the halves of a CUDA unit of `spec`, by purpose, including those for the fallback to nvcc."""
         flags = {"the host half": self.host_half_flags(spec)}
         for arch in self.target.archs:
             flags[f"the device half of sm_{arch.digits}"] = self.device_half_flags(spec, arch)
@@ -337,9 +332,9 @@ class Toolchain:
 
     @property
     def _of_both_halves(self) -> list[str]:
-        """What nvcc defines for its preprocessor, and kjit for nvcc."""
+        """The macros that nvcc defines, and those that kjit defines for nvcc."""
         if self.nvrtc is None or self.target.arch is None:
-            raise ValueError(f"a toolchain for {self.target} that compiles no halves")
+            raise ValueError(f"a toolchain for {self.target} without NVRTC")
         major, minor = self.nvrtc.version
         return [
             "-std=c++20",
@@ -358,16 +353,16 @@ class Toolchain:
         ]
 
     def link_flags(self, spec: Spec) -> list[str]:
-        """The flags that follow the objects in the link of `spec`'s library.
+        """The flags after the objects in the link of `spec`'s library.
 
-        Libraries are named by soname only and no path is stored: in the process that loads the module, tvm-ffi and the
-        CUDA runtime are loaded already. A symbol that nothing defines is an error of the build, not of a later call.
+        Libraries are named by soname, and no path is stored: tvm-ffi and the CUDA runtime are already in the process
+        that loads the module. An undefined symbol is an error of the build, not of a later call.
         """
         tvm_ffi = tvm_ffi_library()
         flags = ["-shared", "-Wl,--as-needed", "-Wl,--no-undefined", f"-Wl,--version-script={EXPORTS_SCRIPT}"]
         if (spec.cpp_wrappers or not spec.cpp_files) and (spec.cuda_wrappers or not spec.cuda_files):
-            # Leave out what no export reaches, which is kjit's: the code of a unit with exports is one section. Not
-            # where a source exports for itself: one that forgets to would be left out without a word.
+            # Remove functions of kjit's headers that no export reaches: the code of a unit with exports is one section.
+            # Not if a source exports for itself: one without an export would silently be dropped.
             flags.append("-Wl,--gc-sections")
         flags += _QUICK_TO_MAP
         if self.nvrtc is not None:
@@ -375,22 +370,22 @@ class Toolchain:
         if self._has_openmp:
             flags.append("-fopenmp")
         if self.target.is_simulated:
-            # The simulator's own CUDA runtime goes before one that is in the process.
+            # The simulator's CUDA runtime takes precedence over one in the process.
             flags += ["-Wl,-Bsymbolic", "-pthread", "-ldl", "-lrt"]
         if spec.extra_ldflags:
-            # What an op's own library lacks ends the load with an error, and not a later call with the process.
+            # A symbol missing in an op's own library is an error of the load, rather than a crash in a later call.
             flags.append("-Wl,-z,now")
         flags += spec.extra_ldflags
         flags += [f"-L{tvm_ffi.parent}", "-ltvm_ffi"]
         if self.cuda is not None:
-            # The folders serve an op's own -lcublas or -lcuda.
+            # Folders for an op's own -lcublas or -lcuda.
             flags += [f"-L{self.cuda.lib_dir}", f"-L{self.cuda.lib_dir / 'stubs'}", str(self.cuda.cudart)]
         return flags
 
     def library_dirs(self) -> list[Path]:
-        """The folders whose headers are not an op's own: the compilers', CUDA's, tvm-ffi's and kjit's."""
+        """The folders of headers that are not an op's own: those of compilers, CUDA, tvm-ffi and kjit."""
         compilers = (path.resolve().parent.parent for path in (self.cxx.path, *self._cuda_include_dirs))
-        prefixes = dict.fromkeys((*compilers, Path("/usr")))  # clang uses GCC's library, wherever it lies itself
+        prefixes = dict.fromkeys((*compilers, Path("/usr")))  # clang uses GCC's library, wherever it is installed
         folders = [prefix / name for prefix in prefixes for name in ("include", "lib", "lib64", "targets")]
         return [*folders, *self._cuda_include_dirs, tvm_ffi_include(), kjit_include()]
 
@@ -405,8 +400,8 @@ class Toolchain:
 
     @property
     def _names_as_written(self) -> list[str]:
-        """GCC else lists `/app/pkg/../inc/a.h` of a system folder as `/app/inc/a.h`, and nobody knows any more that it
-        moves with `pkg`."""
+        """By default GCC lists `/app/pkg/../inc/a.h` of a system folder as `/app/inc/a.h`, which hides that it moves
+        with `pkg`."""
         return ["-fno-canonical-system-headers"] if self.cxx.family == "gcc" else []
 
     @property
@@ -430,8 +425,8 @@ class Toolchain:
 def find_ninja() -> Path:
     """The ninja program: from PATH, else from the Python package `ninja`.
 
-    Its version is not asked, which would take a process for every build: what kjit writes any ninja since 1.7 (of 2016)
-    reads, and `kjit doctor` tells an older one.
+    Its version is not checked, which would take a process for every build: ninja 1.7 (2016) is enough, and `kjit
+    doctor` reports an older one.
 
     Raises:
         ToolchainError: there is none.
@@ -451,9 +446,9 @@ def find_ninja() -> Path:
 
 
 def find_launcher() -> Path | None:
-    """The program to put before compile commands, where one is asked for.
+    """The program to put before compile commands, if one is configured.
 
-    It is no part of a key: it makes no other object than the compiler does, or it is broken.
+    It is not part of a key, as its output is that of the compiler.
 
     Raises:
         ToolchainError: there is no such program.
@@ -487,8 +482,8 @@ def resolve_archs(requested: Sequence[str] | None) -> list[CudaArch]:
         requested: items as `CudaArch.parse` reads them; one item may hold several, separated by commas or spaces.
 
     Raises:
-        UsageError: one of them is no architecture, or this CUDA does not build for it.
-        ToolchainError: none is named and there is no GPU, or there is no CUDA.
+        UsageError: one is not an architecture, or this CUDA does not build for it.
+        ToolchainError: none is given and there is no GPU, or there is no CUDA.
     """
     items = [item for text in requested or () for item in env.split_list(text)]
     if not items and (listed := env.cuda_arch_list()) is not None:
@@ -531,7 +526,7 @@ def tvm_ffi_library() -> Path:
 
 @lru_cache(maxsize=1)
 def _has_fma() -> bool:
-    """Whether this is an x86 CPU with fused multiply-add, which compilers use there only when they are told."""
+    """Whether this is an x86 CPU with fused multiply-add, which compilers use there only on request."""
     return platform.machine() == "x86_64" and "fma" in cpu_features()
 
 
@@ -544,8 +539,8 @@ def _tvm_ffi_home() -> Path:
 
 @lru_cache(maxsize=64)
 def _discover(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain, tuple[Stamp, ...], tuple[Look, ...]]:
-    """The toolchain for `target` while `variables` have these values, the files that it depends on, and what the disk
-    was asked."""
+    """The toolchain for `target` with these values of `variables`, the files that it depends on, and the questions to
+    the disk."""
     with looks.noted() as taken:
         toolchain, stamps = _discover_now(target, values)
     return toolchain, stamps, tuple(dict.fromkeys(taken))
@@ -580,7 +575,7 @@ def _discover_now(target: Target, values: tuple[str | None, ...]) -> tuple[Toolc
 
 
 def _nvrtc_beside(cuda: CudaToolkit, cxx: Compiler) -> Nvrtc | None:
-    """NVRTC where it can take nvcc's place; else None, and the log says why."""
+    """NVRTC if it can replace nvcc; else None, and the reason is logged."""
     if cxx.family != "gcc":
         _log.info("nvcc compiles CUDA sources, because the C++ compiler is %s and not g++", cxx.label)
         return None
@@ -598,7 +593,7 @@ def _nvrtc_options(arch: CudaArch) -> list[str]:
         # As for nvcc: registers, shared memory and spills of each kernel.
         "--ptxas-options=-v",
         "--device-int128",
-        # The unit has all headers in it, and so its library's own `std::move`.
+        # The preprocessed unit contains `std::move` of its own library.
         "--no-source-include",
         "--builtin-move-forward=false",
     ]
@@ -617,7 +612,7 @@ def _check_arch(arch: CudaArch, cuda: CudaToolkit) -> None:
 def _include_flags(own: Sequence[str], cuda: Sequence[Path], *, simulated: bool = False) -> list[str]:
     """Header search: the op's folders, the simulator's stand-ins for some of CUDA's, kjit's, tvm-ffi's, CUDA's.
 
-    All but the op's own are system folders: `-Wall` in an op's flags is about the op.
+    All but the op's own are system folders, so that `-Wall` in an op's flags applies to the op only.
     """
     stand_ins = (kjit_include() / "kjit_sim" / "cuda",) if simulated else ()
     system = (*stand_ins, kjit_include(), tvm_ffi_include(), *(path for path in cuda if path != Path("/usr/include")))

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from kjit.engine import plan
+from kjit.engine import builder
+from kjit.engine.builder import build
 from kjit.engine.cache.failures import forget_all
 from kjit.engine.cache.store import Store
 from kjit.engine.compile import compile as build_compile
 from kjit.engine.compile.compile import compile_variant
-from kjit.engine.plan import build
 from kjit.errors import CompileError, KjitError
 from kjit.spec import CudaArch, Spec, Target, Variant
 
@@ -50,7 +50,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
         compiled.append(variant)
         return compile_variant(variant, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(plan, "compile_variant", count)
+    monkeypatch.setattr(builder, "compile_variant", count)
     return compiled
 
 

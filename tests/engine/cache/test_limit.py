@@ -13,7 +13,8 @@ import pytest
 from stores import age, key_of, publish
 
 from kjit.engine.cache import limit, locks, recall_writer
-from kjit.engine.cache.store import Artifact, Entry, Store
+from kjit.engine.cache.contents import Entry
+from kjit.engine.cache.store import Artifact, Store
 from kjit.engine.cache.texts import write_texts
 from kjit.errors import UsageError
 from kjit.runtime import recall

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine import plan
+from kjit.engine import builder
 from kjit.engine.cache.store import Store
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Spec, Target, Variant
@@ -29,7 +29,7 @@ EIGHT = 8
 # says `locks` when it asks for a lock for the first time, and in the end what became of its request.
 _RANKS = """
 import json, os, sys
-from kjit.engine.plan import build
+from kjit.engine.builder import build
 from kjit.engine.cache.store import Store
 from kjit.spec import Spec, Target, Variant
 
@@ -129,7 +129,7 @@ def test_eight_on_a_cold_cache_make_one_compile(start: Callable[[str], Ranks], c
 
 
 def test_eight_on_a_warm_cache_take_no_lock(start: Callable[[str], Ranks], tmp_path: Path) -> None:
-    plan.build(Variant(Spec("answer", cpp_files=[tmp_path / "project" / "csrc" / "answer.cpp"]), CPU), Store.open())
+    builder.build(Variant(Spec("answer", cpp_files=[tmp_path / "project" / "csrc" / "answer.cpp"]), CPU), Store.open())
     ranks = start("torchrun")
     ranks.go()
     assert [(line["state"], line["flocks"]) for line in ranks.wait_for("state", EIGHT)] == [("hit", 0)] * EIGHT

@@ -60,7 +60,7 @@ def test_what_was_built_from_another_source_is(artifact: Artifact, project: Path
     del artifact
     Path(spec.cpp_files[0]).write_text("changed")
     assert stale(project) == {"answer": "{project}/csrc/answer.cpp changed"}
-    assert stale(project, [spec]) == {"answer": "its source, exports or flags are others today"}
+    assert stale(project, [spec]) == {"answer": "its source, exports or flags have changed"}
 
 
 def test_what_says_where_it_is_is_not_where_its_project_is_there_or_unknown(artifact: Artifact, project: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_was_built_with_other_flags_is_where_the_variant_is_declared(
 ) -> None:
     del artifact
     other = Spec("answer", cpp_files=spec.cpp_files, extra_cflags=["-g"])
-    assert stale(project, [other]) == {"answer": "its source, exports or flags are others today"}
+    assert stale(project, [other]) == {"answer": "its source, exports or flags have changed"}
     assert stale(project, [other, spec]) == {}
 
 

@@ -531,7 +531,7 @@ class TestFailures:
         self, source: Path, staging: Path, tmp_path: Path
     ) -> None:
         caught = self.fail(self.fake_compiler(tmp_path, "kill -9 $$"), source, staging)
-        assert "stopped without a word, as it does when the system kills it" in str(caught.value)
+        assert "ended without a message, as it does when the system kills it" in str(caught.value)
 
     def test_an_output_of_an_earlier_build_is_never_taken_for_this_one(self, source: Path, staging: Path) -> None:
         build(Spec("answer", cpp_files=[source]), staging)

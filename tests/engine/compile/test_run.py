@@ -14,7 +14,6 @@ from uuid import uuid4
 
 import pytest
 
-from kjit.engine import plan
 from kjit.engine.cache.store import Store
 from kjit.engine.compile import run as run_file
 from kjit.engine.compile.run import run
@@ -30,7 +29,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 _BUILD = """
 import sys
-from kjit.engine.plan import build
+from kjit.engine.builder import build
 from kjit.engine.cache.store import Store
 from kjit.spec import Spec, Target, Variant
 
@@ -121,7 +120,7 @@ def test_nothing_of_a_killed_build_runs_on_and_the_next_build_sweeps_what_it_lef
     assert len(list((cache_dir / "v1" / "staging").iterdir())) == 2
     assert len(list(temporary.glob("kjit-*/*"))) == 2
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    plan.build(Variant(answer_op(tmp_path / "project"), Target.cpu()), Store.open())
+    builder.build(Variant(answer_op(tmp_path / "project"), Target.cpu()), Store.open())
     assert list((cache_dir / "v1" / "staging").iterdir()) == []
     assert list(temporary.iterdir()) == []
 

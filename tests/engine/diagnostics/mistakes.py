@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kjit.engine import plan
+from kjit.engine import builder
 from kjit.engine.cache.store import Store
 from kjit.engine.compile.compile import compile_variant
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -315,7 +315,7 @@ def _load(mistake: Mistake, sources: Path, toolchain: Toolchain, folder: Path) -
     cache = folder / "cache"
     variant = mistake.variant(sources, f"-L{folder}", f"-Wl,-rpath,{folder}", "-lfactor")
     _make_library(library, "double scale_factor() { return 2; }", toolchain)
-    plan.build(variant, Store.open(cache))
+    builder.build(variant, Store.open(cache))
     library.unlink()
     if mistake.library == "other":
         _make_library(library, "double scale_by() { return 2; }", toolchain)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kjit.engine import plan
+from kjit.engine import builder, outcomes, pool
 from kjit.engine.cache.store import Store
 from kjit.engine.toolchain.toolchain import Toolchain, find_cxx
 from kjit.errors import KjitError
@@ -47,7 +47,7 @@ class Copy:
 
     def ask(self, **parts: Any) -> tuple[str, int]:
         variant = Variant(Spec("answer", cpp_files=[self.source], **parts), CPU)
-        outcome = plan.build(variant, Store.open())
+        outcome = builder.build(variant, Store.open())
         return outcome.state, load_variant(variant).answer()
 
 
@@ -273,7 +273,7 @@ class TestAModuleThatSaysWhereItIs:
         say(first, "sizeof(__FILE__)")
         second = copied(first)
         first.ask()
-        (outcome,) = plan.look_up_all([Variant(Spec("answer", cpp_files=[second.source]), CPU)], Store.open())
+        (outcome,) = pool.look_up_all([Variant(Spec("answer", cpp_files=[second.source]), CPU)], Store.open())
         place = f"the module was built for {first.root}/pkg"
         assert outcome.reason == f"csrc/answer.cpp may tell its own path (__FILE__), and {place}"
 
@@ -286,7 +286,7 @@ class TestAModuleThatSaysWhereItIs:
         states = []
         for copy in (first, second):
             spec = Spec("answer", cpp_files=[copy.source], cpp_wrappers=[("answer", "answer")])
-            states.append(plan.build(Variant(spec, CPU), Store.open()).state)
+            states.append(builder.build(Variant(spec, CPU), Store.open()).state)
         assert states == [BUILT, HIT]
 
 
@@ -294,9 +294,9 @@ class TestAModuleThatSaysWhereItIs:
 class TestCuda:
     TARGET = Target.cuda("9.0a")
 
-    def build(self, copy: Copy, **parts: Any) -> plan.Outcome:
+    def build(self, copy: Copy, **parts: Any) -> outcomes.Outcome:
         spec = Spec("op", cuda_files=[copy.root / "pkg" / "csrc" / "op.cu"], **parts)
-        return plan.build(Variant(spec, self.TARGET), Store.open())
+        return builder.build(Variant(spec, self.TARGET), Store.open())
 
     @pytest.mark.parametrize("flags", [[], pytest.param(["-isystem", "{}/pkg/../inc"], marks=pytest.mark.nightly)])
     def test_a_header_beside_the_package_is_each_copys_own(self, first: Copy, flags: list[str]) -> None:
@@ -335,7 +335,7 @@ def test_what_the_simulator_shows_is_in_each_copys_own_files(first: Copy) -> Non
     states = []
     for copy in (first, second, second):
         spec = Spec("op", cuda_files=[copy.root / "pkg" / "csrc" / "op.cu"])
-        states.append(plan.build(Variant(spec, Target.sim()), Store.open()).state)
+        states.append(builder.build(Variant(spec, Target.sim()), Store.open()).state)
     assert states == [BUILT, BUILT, HIT]
 
 

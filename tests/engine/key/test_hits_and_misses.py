@@ -28,13 +28,13 @@ from typing import Any
 
 import pytest
 
-from kjit.engine import plan
+from kjit.engine import builder
 from kjit.engine.cache.store import Store
 from kjit.engine.compile import compile as compile_module
 from kjit.engine.compile import libraries
 from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import Key
-from kjit.engine.plan import Started
+from kjit.engine.outcomes import Started
 from kjit.engine.toolchain import toolchain
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError
@@ -72,7 +72,7 @@ class Road:
         variant = self.variant(project, **parts)
         cache = str(self.cache)
         recalled = recall.find(recall.request(recall.words_of(variant), "cpu", cache), cache)
-        outcome = plan.build(variant, Store.open())
+        outcome = builder.build(variant, Store.open())
         if recalled is not None:  # then it says what the key says
             assert outcome.artifact is not None
             assert (outcome.state, outcome.artifact.path) == (HIT, recalled)
@@ -374,7 +374,7 @@ class TestOtherInputs:
 
     def test_the_compilers_own_files_are_not_among_what_is_linked(self, road: Road) -> None:
         make_library(road, road.project / "lib" / "libmore.a", 42)
-        outcome = plan.build(road.variant(extra_ldflags=[f"-L{road.project}/lib", "-lmore", "-lm"]), Store.open())
+        outcome = builder.build(road.variant(extra_ldflags=[f"-L{road.project}/lib", "-lmore", "-lm"]), Store.open())
         assert outcome.artifact is not None
         reads = Reads.from_json(json.loads(json.dumps(outcome.artifact.record["reads"])))
         paths = [header.path for header in reads.headers]
@@ -413,7 +413,7 @@ class TestOtherInputs:
         states = []
         for more in ("1", "1", "2"):
             options.write_text(f"-DMORE={more}\n")
-            states.append(plan.build(variant, Store.open()).state)
+            states.append(builder.build(variant, Store.open()).state)
         assert states == [BUILT, HIT, BUILT]
 
 
@@ -475,7 +475,7 @@ class TestEnvironment:
             monkeypatch.setenv(name, "--no-such-flag")
         (tmp_path / "op.cu").write_text("__global__ void op() {}\n")
         variant = Variant(Spec("op", cuda_files=[tmp_path / "op.cu"]), Target.cuda("9.0a"))
-        assert plan.build(variant, Store.open()).state == BUILT
+        assert builder.build(variant, Store.open()).state == BUILT
 
 
 class TestCompilers:
@@ -594,7 +594,7 @@ class TestDuringTheBuild:
                 actions.pop(0)()
             return built
 
-        monkeypatch.setattr(plan, "compile_variant", compile_variant)
+        monkeypatch.setattr(builder, "compile_variant", compile_variant)
         return actions
 
     def test_a_header_that_is_edited_is_compiled_again(self, unbuilt: Road, during: list[Callable[[], object]]) -> None:
@@ -622,7 +622,7 @@ class TestDuringTheBuild:
             unbuilt.header.write_text(text)
 
         during.append(there_and_back)
-        plan.build(unbuilt.variant(), Store.open(), on_start=started.append)
+        builder.build(unbuilt.variant(), Store.open(), on_start=started.append)
         assert len(started) == 2
         assert unbuilt.ask() == (HIT, 42)
 

@@ -51,7 +51,7 @@ def test_a_library_that_is_there_by_another_name_is_named(cache_dir: Path, tmp_p
     del cache_dir
     (tmp_path / "libcublas.so.13").touch()
     hint = packages.hint("/usr/bin/ld: cannot find -lcublas: No such file or directory", toolchain(tmp_path))
-    assert hint == f"it is there as '{tmp_path}/libcublas.so.13': name that file in extra_ldflags, by its path"
+    assert hint == f"it is installed as '{tmp_path}/libcublas.so.13': name that file in extra_ldflags, by its path"
 
 
 def test_without_a_driver_there_is_a_way_around_its_library(cache_dir: Path, tmp_path: Path) -> None:

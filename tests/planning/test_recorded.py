@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import kjit
-from kjit.engine import recorded
+from kjit.planning import recorded
 from kjit.project import find_project
 from kjit.runtime import used
 from kjit.spec import Target, Variant

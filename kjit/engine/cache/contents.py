@@ -1,0 +1,334 @@
+"""The contents of a cache folder: listing, verifying and removing artifacts, and the other files kept there.
+
+    <cache>/v1/<target>/<op>/<key1>/<key2>/{<op>.so, record.json}
+    <cache>/v1/locks/<key1>.lock         held while that key is built (locks.py)
+    <cache>/v1/staging/                  builds in progress (staging.py)
+    <cache>/v1/failures/                 failed compiles (failures.py)
+    <cache>/v1/recalls/                  artifacts by request (recall_writer.py)
+    <cache>/v1/size                      the size of all, if it is limited (limit.py)
+
+Only this module and store.py know this layout (support.py and memo.py each keep files of their own in it).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kjit.engine.cache import failures, limit, locks, recall_writer, staging
+from kjit.engine.cache.artifact import (
+    DAMAGED,
+    RECORD,
+    RECORD_BEING_WRITTEN,
+    Artifact,
+    damage,
+    read_artifact,
+    read_summary,
+    untrusted,
+)
+from kjit.engine.cache.folders import (
+    own_users,
+    scan,
+    subfolders,
+    weakness,
+)
+from kjit.errors import CacheError
+from kjit.runtime import LAYOUT, inline, recall
+
+LOCKS = "locks"
+STAGING = "staging"
+FAILURES = "failures"
+_SUPPORT = "support"
+_RECALLS = recall.FOLDER
+_NO_TARGETS = (LOCKS, STAGING, _SUPPORT, FAILURES, _RECALLS)
+_KEY = re.compile(r"[0-9a-f]{32}")
+_SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
+
+
+class Entry(NamedTuple):
+    """A folder of the cache that is, or once was, an artifact. (A named tuple is created three times as fast as a
+    dataclass, and there may be ten thousand.)
+
+    Attributes:
+        key: `<target>/<op>/<key1>/<key2>`.
+        size: bytes on disk.
+        library_size: bytes of the library; -1 if it is missing.
+        used: the last use, within half an hour; seconds since 1970.
+    """
+
+    path: str
+    target: str
+    op: str
+    key: str
+    size: int
+    library_size: int
+    used: float
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.path)
+
+
+class Contents:
+    """The contents of one cache folder.
+
+    Args:
+        is_shared: the folder is filled by somebody else. It is only read, and only its owner is trusted.
+    """
+
+    def __init__(self, root: Path, *, is_shared: bool = False) -> None:
+        self.root = root
+        self.is_shared = is_shared
+        self._v1 = root / LAYOUT
+
+    def entries(self) -> Iterator[Entry]:
+        """All artifacts, including damaged ones, in the order of their folders. Links are not followed."""
+        for target in subfolders(self._v1):
+            if target.name in _NO_TARGETS:
+                continue
+            name = _target_in(target.name)
+            for op in subfolders(target):
+                for key1 in subfolders(op):
+                    for key2 in subfolders(key1) if _KEY.fullmatch(key1.name) else ():
+                        if _KEY.fullmatch(key2.name):
+                            key = f"{target.name}/{op.name}/{key1.name}/{key2.name}"
+                            yield _entry(key2.path, name, op.name, key)
+
+    def read(self, entry: Entry) -> Artifact | str:
+        """The artifact of an entry with its library checked, or what is wrong with it."""
+        owners = self._owners()
+        artifact = untrusted(entry.path, owners) or read_artifact(entry.path, owners)
+        if isinstance(artifact, str):
+            return artifact
+        return _misplaced(entry, artifact.record) or damage(artifact, owners, thorough=True) or artifact
+
+    def summary(self, entry: Entry) -> Mapping[str, Any] | str:
+        """The summary in the record of an entry (`label`, `arguments`, `built` and so on), or what is wrong with it.
+
+        Faster than `read`: of the library only the size is compared, and only a part of the record is read.
+        """
+        record = read_summary(entry.path)
+        if isinstance(record, str):
+            return record
+        if entry.library_size != record["size"]:
+            return f"{DAMAGED} its library {'is missing' if entry.library_size < 0 else 'has another size'}"
+        return _misplaced(entry, record) or record
+
+    def unsafe_parts(self) -> Iterator[tuple[str, str]]:
+        """The paths in this cache that others can change, and how; for artifacts see `read`."""
+        artifacts = {entry.path for entry in self.entries()}
+        owners = self._owners()
+        waiting = [str(self.root), str(self._v1)]
+        while waiting:
+            path = waiting.pop()
+            try:
+                status = os.stat(path) if path == str(self.root) else os.lstat(path)
+            except OSError:
+                continue  # removed meanwhile
+            if (weak := weakness(status, owners)) is not None:
+                yield path, weak
+            if path != str(self.root):
+                waiting += [entry.path for entry in scan(path) if entry.path not in artifacts]
+
+    def remove(self, entry: Entry) -> int:
+        """Delete an artifact, and its folders if they become empty. Files that are not kjit's stay.
+
+        Returns:
+            The bytes that were freed.
+
+        Raises:
+            CacheError: it may not be deleted.
+        """
+        freed = 0
+        try:
+            # The record first: without it, the rest is no artifact.
+            for name in sorted(_own_files(entry.folder, entry.op), key=lambda name: name != RECORD):
+                path = entry.folder / name
+                size = path.lstat().st_size
+                path.unlink()
+                freed += size
+        except FileNotFoundError:
+            pass  # somebody else removes it
+        except OSError as error:
+            raise not_removed(entry.folder, error) from None
+        self._remove_lock(entry.folder.parent.name)
+        with contextlib.suppress(OSError):  # not empty, or gone already
+            for folder in (entry.folder, *entry.folder.parents[:3]):
+                folder.rmdir()
+        return freed
+
+    def build_seconds(self, op: str) -> dict[tuple[str, str], float]:
+        """Seconds of the latest build of each variant of `op` that is in the cache, by target and label."""
+        last: dict[tuple[str, str], tuple[float, float]] = {}
+        for target in subfolders(self._v1):
+            if target.name in _NO_TARGETS:
+                continue
+            for key1 in subfolders(f"{target.path}/{op}"):
+                for key2 in subfolders(key1.path):
+                    artifact = read_artifact(key2.path)
+                    if isinstance(artifact, str) or not isinstance(seconds := artifact.build.get("seconds"), float):
+                        continue
+                    variant = (artifact.target, artifact.label)
+                    last[variant] = max(last.get(variant, (0.0, 0.0)), (artifact.built, seconds))
+        return {variant: seconds for variant, (_, seconds) in last.items()}
+
+    def sweep(self) -> int:
+        """Remove the staging folders of processes that have ended, and return how many there were."""
+        return staging.sweep(self._v1 / STAGING)
+
+    def sweep_recalls(self, *, every: bool = False) -> int:
+        """Delete the recall records of removed artifacts, and return the bytes that were freed.
+
+        Args:
+            every: delete all recall records.
+
+        Raises:
+            CacheError: one cannot be deleted.
+        """
+        try:
+            return recall_writer.sweep(str(self.root), every=every)
+        except OSError as error:
+            raise not_removed(self._v1 / _RECALLS, error) from None
+
+    def recalls_size(self) -> int:
+        """The bytes of all recall records."""
+        return recall_writer.size(str(self.root))
+
+    def support_code(self) -> list[Path]:
+        """The files of the code shared by all modules (written by support.py; a build creates them again)."""
+        return [
+            Path(entry.path)
+            for folder in subfolders(self._v1 / _SUPPORT)
+            for entry in scan(folder.path)
+            if _SUPPORT_FILE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+        ]
+
+    def remove_support_code(self) -> int:
+        """Delete the code shared by all modules, and return the bytes that were freed.
+
+        Raises:
+            CacheError: it may not be deleted.
+        """
+        freed = 0
+        for path in self.support_code():
+            try:
+                size = path.stat().st_size
+                path.unlink()
+                freed += size
+            except FileNotFoundError:
+                pass  # somebody else removes it
+            except OSError as error:
+                raise not_removed(path, error) from None
+            with contextlib.suppress(OSError):  # not empty yet
+                path.parent.rmdir()
+        return freed
+
+    @property
+    def texts(self) -> Path:
+        """The folder of sources that were given as text (`load_inline`), in folders named by their contents."""
+        return self.root / inline.FOLDER
+
+    def texts_by_age(self) -> list[tuple[float, int, str]]:
+        """Time of writing, bytes and path of each folder of texts, oldest first."""
+        found = []
+        for folder in subfolders(str(self.texts)):
+            with contextlib.suppress(FileNotFoundError):  # somebody else removes it
+                size = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder.path))
+                found.append((folder.stat(follow_symlinks=False).st_mtime, size, folder.path))
+        return sorted(found)
+
+    def texts_size(self) -> int:
+        """The bytes of all texts."""
+        return sum(size for _, size, _ in self.texts_by_age())
+
+    def note_text(self, size: int) -> None:
+        """Count a new text of `size` bytes."""
+        limit.note_added(self._v1 / limit.COUNT, size)
+
+    def forget_text(self, folder: str) -> None:
+        """Remove one folder of texts; it is written again when it is needed."""
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def forget_texts(self) -> int:
+        """Remove all texts, and return the bytes that were freed."""
+        freed = self.texts_size()
+        shutil.rmtree(self.texts, ignore_errors=True)
+        return freed
+
+    def forget_failures(self) -> None:
+        """Forget all failed compiles, so that they are tried again.
+
+        Raises:
+            CacheError: a record of one cannot be deleted.
+        """
+        try:
+            failures.forget_all(self._v1 / FAILURES)
+        except OSError as error:
+            raise not_removed(self._v1 / FAILURES, error) from None
+
+    def _owners(self) -> tuple[int, ...]:
+        """The users who may have filled this cache."""
+        if not self.is_shared:
+            return own_users()
+        try:
+            return (*own_users(), os.stat(self.root).st_uid)
+        except OSError:
+            return own_users()  # it is gone, and there is nothing in it
+
+    def _remove_lock(self, key1: str) -> None:
+        path = self._v1 / LOCKS / f"{key1}.lock"
+        if path.parent.is_symlink():
+            return
+        with contextlib.suppress(OSError):
+            handle = locks.open_file(path, os.O_NOFOLLOW)
+            try:
+                if locks.try_lock(handle):
+                    path.unlink()
+            finally:
+                locks.release(handle)
+
+
+def not_removed(path: Path, error: OSError) -> CacheError:
+    return CacheError(f"'{path}' cannot be removed: {error.strerror}.", hint="check its permissions and its owner")
+
+
+def _misplaced(entry: Entry, record: Mapping[str, Any]) -> str | None:
+    """The reason not to use an artifact that is in a place other than its record says; None if there is none."""
+    if entry.key == f"{record['target'].replace(':', '-')}/{record['op']}/{record['key1']}/{record['key2']}":
+        return None
+    return f"{DAMAGED} its record belongs to another artifact"
+
+
+def _target_in(name: str) -> str:
+    """A target in the form of `str(Target)`, from the name of its folder."""
+    return re.sub("^(cpu|cuda)-", r"\1:", name)
+
+
+def _entry(path: str, target: str, op: str, key: str) -> Entry:
+    size, library_size, used = 0, -1, 0.0
+    try:
+        status = os.lstat(f"{path}/{op}.so")
+        size = library_size = status.st_size
+        used = status.st_mtime
+    except OSError:
+        pass
+    try:
+        status = os.lstat(f"{path}/{RECORD}")
+        size += status.st_size
+        used = status.st_mtime
+    except OSError:
+        pass
+    return Entry(path, target, op, key, size, library_size, used)
+
+
+def _own_files(folder: Path, op: str) -> list[str]:
+    return [entry.name for entry in scan(folder) if _is_own(entry.name, f"{op}.so")]
+
+
+def _is_own(name: str, library: str) -> bool:
+    return name in (RECORD, library) or RECORD_BEING_WRITTEN.fullmatch(name) is not None

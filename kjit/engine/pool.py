@@ -1,0 +1,135 @@
+"""Builds of many variants in parallel: what is stale, in which order, on how many cores.
+
+`build_all` builds in threads (the work is done by compilers, each a process of its own), as many at a time as jobs.py
+allows. What takes longest starts first: started last, it would keep one core busy while the others wait. How long a
+variant takes is estimated from earlier builds (estimate.py).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+from kjit.engine.builder import build
+from kjit.engine.cache import recall_writer
+from kjit.engine.cache.store import Lookup, Missed, Store
+from kjit.engine.compile.jobs import Jobs, parallel_jobs
+from kjit.engine.estimate import expected_seconds, usual_seconds
+from kjit.engine.key.key import Key
+from kjit.engine.outcomes import Event, Outcome, Queued
+from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.errors import KjitError
+from kjit.spec import Variant
+
+
+def look_up_all(variants: Iterable[Variant], store: Store) -> list[Outcome]:
+    """What building `variants` would find: `hit`, `stale` with the reason, or `failed` where that is unknown."""
+    return [_look_up(variant, store.find)[0] for variant in dict.fromkeys(variants)]
+
+
+def _look_up(variant: Variant, find: Callable[[Key], Lookup]) -> tuple[Outcome, Missed | None]:
+    began = time.perf_counter()
+    try:
+        key = Key.of(variant, Toolchain.for_target(variant.target))
+        found = find(key)
+    except KjitError as error:
+        return Outcome(variant, "failed", time.perf_counter() - began, error=error), None
+    seconds = time.perf_counter() - began
+    if found.artifact is None:
+        return Outcome(variant, "stale", seconds, found.reason), Missed(key.key1, found.reason)
+    return Outcome(variant, "hit", seconds, artifact=found.artifact), None
+
+
+def build_all(
+    variants: Iterable[Variant],
+    store: Store,
+    *,
+    jobs: int | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    verbose: bool = False,
+    must_last: bool = False,
+    cancel: threading.Event | None = None,
+) -> list[Outcome]:
+    """Build many variants at once. One that fails does not stop the others.
+
+    An exception that is no `KjitError`, Ctrl-C above all, ends every compile that is under way, leaves the cache
+    as if they had not begun, and is raised again. This takes some seconds, and is not to be interrupted: a second
+    Ctrl-C is for the caller to hold back.
+
+    Args:
+        jobs: the most units to compile at once; by default as `parallel_jobs` says. Free memory may allow fewer.
+        on_event: called with each event, one at a time and not from this thread.
+        verbose: put the compilers' whole output into errors' messages.
+        must_last: what is built has to be there when this process has ended.
+        cancel: set by another thread or a signal's handler, ends the compiles as an exception does.
+
+    Returns:
+        One outcome a variant, in their order; a variant that is given twice has one.
+
+    Raises:
+        CancelledError: `cancel` was set.
+        CacheError: with `must_last`, something has to be built and the cache cannot be written. Nothing was compiled.
+    """
+    todo = list(dict.fromkeys(variants))
+    reporting = threading.Lock()
+    cancel = threading.Event() if cancel is None else cancel
+
+    def report(event: Event) -> None:
+        if on_event is not None:
+            with reporting:
+                on_event(event)
+
+    def work(variant: Variant) -> Outcome:
+        began = time.perf_counter()
+        try:
+            outcome = build(
+                variant,
+                store,
+                missed=missed[variant],
+                on_start=report,
+                verbose=verbose,
+                cancel=cancel,
+                jobs=shared,
+            )
+        except KjitError as error:
+            outcome = Outcome(variant, "failed", time.perf_counter() - began, error=error)
+        report(outcome)
+        return outcome
+
+    # What is built already is not queued after what compiles.
+    outcomes: dict[Variant, Outcome] = {}
+    missed: dict[Variant, Missed | None] = {}
+    for variant in todo:
+        outcomes[variant], missed[variant] = _look_up(variant, store.fetch)
+        if outcomes[variant].state != "stale":
+            report(outcomes[variant])
+    stale = [variant for variant in todo if outcomes[variant].state == "stale"]
+    if stale and must_last:
+        store.writable(must_last=True)
+    at_once = parallel_jobs(stale, jobs)
+    shared = Jobs(at_once)
+    at_once = max(min(at_once, len(stale)), 1)
+    expected = expected_seconds(stale, store)
+    order = sorted(stale, key=lambda variant: expected[variant] or usual_seconds(variant.target), reverse=True)
+    if stale:
+        report(Queued({variant: expected[variant] for variant in order}, at_once))
+
+    with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="kjit-build") as pool:
+        try:
+            # Inside the `try` too: an interrupt may come when the first compile runs and the last is not yet submitted.
+            futures = {variant: pool.submit(work, variant) for variant in order}
+            done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+            outcomes |= {variant: future.result() for variant, future in futures.items()}
+        except BaseException:
+            # The pool's end waits for its threads, and each of them for its compilers to be gone.
+            cancel.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    for variant, outcome in outcomes.items():
+        if outcome.artifact is not None:
+            recall_writer.remember(variant, store, outcome.artifact)
+    return [outcomes[variant] for variant in todo]

@@ -1,0 +1,49 @@
+"""Reports of builds in the records of artifacts: seconds, resources of kernels, commands, warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import NamedTuple
+
+from kjit.engine.cache.artifact import Artifact
+from kjit.engine.compile.compile import Built
+from kjit.engine.diagnostics.diagnostics import KernelResources
+from kjit.engine.outcomes import Outcome
+
+
+def written(built: Built) -> dict[str, object]:
+    """The report of a build as JSON, for the artifact's record."""
+    return {
+        "seconds": built.seconds,
+        "resources": [asdict(kernel) for kernel in built.resources],
+        "commands": list(built.commands),
+        "warnings": built.warnings,
+    }
+
+
+class BuildReport(NamedTuple):
+    """What a build reported: seconds, the resources of each CUDA kernel, the compilers' warnings."""
+
+    seconds: float
+    resources: tuple[KernelResources, ...]
+    warnings: str
+
+
+def report_of(artifact: Artifact) -> BuildReport:
+    """The report of the build of `artifact`."""
+    build = artifact.build
+    seconds, resources, warnings = build.get("seconds"), build.get("resources"), build.get("warnings")
+    return BuildReport(
+        seconds if isinstance(seconds, float) else 0.0,
+        tuple(KernelResources(**item) for item in resources) if isinstance(resources, list) else (),
+        warnings if isinstance(warnings, str) else "",
+    )
+
+
+def warnings_of(outcomes: Iterable[Outcome]) -> list[str]:
+    """The compilers' warnings about what was built, each once, even if several variants have it."""
+    texts = [
+        report_of(each.artifact).warnings for each in outcomes if each.state == "built" and each.artifact is not None
+    ]
+    return [part for part in dict.fromkeys(part for text in texts for part in text.split("\n\n")) if part]
