@@ -74,7 +74,9 @@ ARCHS = ("9.0a", "10.0a", "12.0a")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="sources with such a word in their path")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="WORD", help="sources with such a word in their path"
+    )
     parser.add_argument("--check", action="store_true", help="whether they compile, without optimization and times")
     parser.add_argument("--all", action="store_true", help="sources that use further headers of SGLang's, too")
     parser.add_argument("--minutes", type=float, default=60, help="begin no further source after this time")

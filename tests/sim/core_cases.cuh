@@ -24,6 +24,66 @@ T* data(TensorView x) {
   return static_cast<T*>(x.data_ptr());
 }
 
+// What is for the GPU by `__CUDA_ARCH__`.
+
+#ifdef __CUDA_ARCH__
+constexpr int kSide = 1;
+#define SIDE 1
+#else
+constexpr int kSide = 2;
+#define SIDE 2
+#endif
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+__device__ int newer() {
+  return 80;
+}
+#else
+__device__ int newer() {
+  return 75;
+}
+#endif
+
+__host__ __device__ int architecture() {
+#ifdef __CUDA_ARCH__
+  return __CUDA_ARCH__;
+#else
+  return 0;
+#endif
+}
+
+struct Initialized {
+  int value = 0;
+  __device__ Initialized() : value{1} {
+#ifndef __CUDA_ARCH__
+    value = 2;
+#endif
+  }
+};
+
+__global__ void sides_kernel(int* out) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  out[0] = 1;
+#else
+  assert(false);
+#endif
+  out[1] = SIDE;
+  out[2] = newer();
+  out[3] = architecture();
+  out[4] = Initialized().value;
+  out[5] = __LINE__;
+}
+void sides(TensorView out) {
+#ifdef __CUDA_ARCH__
+  assert(false);
+#endif
+  int* values = data<int>(out);
+  values[6] = SIDE;
+  values[7] = kSide;
+  values[8] = __LINE__;
+  sides_kernel<<<1, 1>>>(values);
+}
+
 // The model: indices, shared memory, barriers.
 
 __global__ void indices_kernel(int* out) {
