@@ -7,9 +7,10 @@ installed. What a source is compiled with (exports, template arguments, flags) i
 functions that call `load_jit` are run by themselves, with arguments of the types that they name. Of several guesses the
 first with which a source compiles counts. No GPU is needed, and no kernel is run.
 
-Sources are those that use only SGLang's general headers, which kjit forwards, and that a wrapper compiles for NVIDIA's
-GPUs; `--all` takes all. A row is a source: CPU seconds of kjit (nvcc and the linker) and of SGLang's nvcc,
-their ratio, and the first error. `--check` compiles without optimization, and with SGLang's commands only what fails.
+Sources are those that use only SGLang's general headers, which kjit forwards, and no library's, and that a wrapper
+compiles for NVIDIA's GPUs; `--all` takes all. A row is a source: CPU seconds of kjit (nvcc and the linker) and of
+SGLang's nvcc, their ratio, and the first error. `--check` compiles without optimization, and with SGLang's commands
+only what fails.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ NAMED: tuple[tuple[str, str, list[object]], ...] = (
     ("int", "quota|steps", [2]),
 )
 MOST_GUESSES = 8
+OTHERS = re.compile(r'^\s*#\s*include\s*[<"](?:cutlass|cute|flashinfer|cublasdx)\b', re.MULTILINE)
+"""Headers of other libraries."""
 ARCHS = ("9.0a", "10.0a", "12.0a")
 """What a source is compiled for: the first of these for which it compiles."""
 
@@ -117,15 +120,17 @@ def main() -> int:
 
 
 def _candidates(sources: list[Path], jit: Path, specs: dict[str, list[Spec | str]]) -> list[Path]:
-    """Those that a wrapper compiles for NVIDIA's GPUs, and that need no headers of SGLang's but the general ones."""
+    """Those that a wrapper compiles for NVIDIA's GPUs, and that need SGLang's general headers and no library's."""
     headers = {path: compat.INCLUDE / path.relative_to(jit / "include") for path in (jit / "include").rglob("*")}
     special = {path for path, ours in headers.items() if not ours.is_file()}
     names = {source: source.relative_to(jit / "csrc").as_posix() for source in sources}
-    return [
-        source
-        for source, name in names.items()
-        if name in specs and not re.search("gfx9|_hip", name) and _needed(source, jit).isdisjoint(special)
-    ]
+    found = []
+    for source, name in names.items():
+        if name in specs and not re.search("gfx9|_hip", name):
+            needed = _needed(source, jit)
+            if needed.isdisjoint(special) and not any(OTHERS.search(path.read_text()) for path in needed):
+                found.append(source)
+    return found
 
 
 def _needed(source: Path, jit: Path) -> set[Path]:
