@@ -12,6 +12,7 @@
 
 #include <cassert>
 #include <cstdint>
+#include <type_traits>
 
 namespace {
 
@@ -277,6 +278,8 @@ void flags(TensorView flags, int how) {
 
 // Intrinsic functions. `out` is [12] and [8].
 __global__ void integers_kernel(std::int64_t* out, int a, int b) {
+  __builtin_assume((std::is_same_v<int, unsigned>) || ++a > 0);  // not evaluated
+  __assume(b != 0);
   const std::int64_t results[] = {
       __clz(a),
       __ffs(a),

@@ -25,6 +25,7 @@ def translated(assembly: str, *operands: str) -> str:
         ("ld.acquire.gpu.global.u32 %0, [%1 + 4];", "load_ordered<std::uint32_t>((y), 4, (x));"),
         ("mov.b64 {%0, _}, %1;", "unpack((y), (x), Nowhere());"),
         ("mov.u32 %0, %%tid.x;", "mov((x), ::threadIdx.x);"),
+        ("mov.s32 %0, %laneid;", "mov((x), ::kjit_sim::lane_id());"),
         ("shfl.sync.idx.b32 %0|p, %1, 0, 31, -1;", None),
         ("bar.sync 0", "wait_at_barrier(0);"),
         (
