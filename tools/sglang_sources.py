@@ -1,13 +1,16 @@
 """Compile the sources of SGLang's own JIT kernels as they are, with kjit and as SGLang does, and print a table.
 
-python tools/sglang_sources.py FOLDER [--only WORD] [--minutes 60] [--without-sglang]
+python tools/sglang_sources.py FOLDER [--only WORD ...] [--check] [--all] [--minutes 60]
 
 The wheel is downloaded into FOLDER, which has to lie outside of this repository, and unpacked there; nothing of it is
 installed. What a source is compiled with (exports, template arguments, flags) is asked from SGLang's own wrappers: the
 functions that call `load_jit` are run by themselves, with arguments of the types that they name. Of several guesses the
 first with which a source compiles counts. No GPU is needed, and no kernel is run.
 
-A row is a source: seconds of kjit (nvcc and the linker) and of SGLang's nvcc, their ratio, and the first error.
+Sources are those that use only SGLang's general headers, which kjit forwards, and no library's, and that a wrapper
+compiles for NVIDIA's GPUs; `--all` takes all. A row is a source: CPU seconds of kjit (nvcc and the linker) and of
+SGLang's nvcc, their ratio, and the first error. `--check` compiles without optimization, and with SGLang's commands
+only what fails.
 """
 
 from __future__ import annotations
@@ -51,6 +54,8 @@ NAMED: tuple[tuple[str, str, list[object]], ...] = (
     ("dtype", "out|quant|fp8", [torch.float8_e4m3fn]),
     ("dtype", "scale", [torch.float32]),
     ("int", "hidden", [4096, 7168, 2048]),
+    ("int", "rope_bytes", [128]),
+    ("int", "nope_bytes", [1024]),
     ("int", "rope", [64]),
     ("int", "nope|rank", [512, 448]),
     ("int", "head_dim", [128, 512, 64]),
@@ -59,8 +64,12 @@ NAMED: tuple[tuple[str, str, list[object]], ...] = (
     ("int", "group", [128]),
     ("int", "world|gpus|ranks", [8, 4, 2]),
     ("int", "page", [64, 1]),
+    ("int", "unroll", [4, 2, 1]),
+    ("int", "quota|steps", [2]),
 )
 MOST_GUESSES = 8
+OTHERS = re.compile(r'^\s*#\s*include\s*[<"](?:cutlass|cute|flashinfer|cublasdx)\b', re.MULTILINE)
+"""Headers of other libraries."""
 ARCHS = ("9.0a", "10.0a", "12.0a")
 """What a source is compiled for: the first of these for which it compiles."""
 
@@ -68,9 +77,12 @@ ARCHS = ("9.0a", "10.0a", "12.0a")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", metavar="WORD", help="sources with this word in their path")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="WORD", help="sources with such a word in their path"
+    )
+    parser.add_argument("--check", action="store_true", help="whether they compile, without optimization and times")
+    parser.add_argument("--all", action="store_true", help="sources that use further headers of SGLang's, too")
     parser.add_argument("--minutes", type=float, default=60, help="begin no further source after this time")
-    parser.add_argument("--without-sglang", action="store_true", help="compile with SGLang's commands only what fails")
     options = parser.parse_args()
     folder: Path = options.folder.absolute()
     if folder.is_relative_to(Path(__file__).resolve().parent.parent):
@@ -82,25 +94,57 @@ def main() -> int:
     end = time.monotonic() + 60 * options.minutes
     sources = sorted((kernels / "jit" / "csrc").rglob("*.cuh")) + sorted((kernels / "jit" / "csrc").rglob("*.cu"))
     torch.cuda.current_device = lambda: 0
-    torch.cuda.get_device_capability = lambda device=None: (9, 0)  # noqa: ARG005
+    sys.modules["sglang.kernels.jit.utils"] = compat  # what wrappers import in their functions
+    if options.check:
+        os.environ["NVCC_APPEND_FLAGS"] = "-Xcicc -O0 -Xptxas -O0"
     specs = _specs(kernels)
+    if not options.all:
+        sources = _candidates(sources, kernels / "jit", specs)
     compiled = tried = 0
     print(f"{'source':<60} {'kjit s':>7} {'SGLang s':>9} {'ratio':>6}  error")
     for source in sources:
         name = source.relative_to(kernels / "jit" / "csrc").as_posix()
-        if options.only not in name or time.monotonic() > end:
-            continue
-        candidates = specs.get(name)
-        if candidates is None:
-            print(f"{name:<60} {'-':>7} {'-':>9} {'-':>6}  no wrapper names it, or none could be asked", flush=True)
+        if not any(word in name for word in options.only) or time.monotonic() > end:
             continue
         tried += 1
-        error, seconds, peer = _row(candidates, kernels, folder, both=not options.without_sglang)
+        candidates = specs.get(name)
+        if candidates is None:
+            print(f"{name:<60} {'-':>7} {'-':>9} {'-':>6}  no wrapper compiles it with load_jit", flush=True)
+            continue
+        error, seconds, peer = _row(candidates, kernels, folder, both=not options.check)
         compiled += seconds is not None
         ratio = f"{peer / seconds:.1f}" if seconds and peer else "-"
         print(f"{name:<60} {_number(seconds):>7} {_number(peer):>9} {ratio:>6}  {error}", flush=True)
     print(f"{compiled} of {tried} compile")
     return 0
+
+
+def _candidates(sources: list[Path], jit: Path, specs: dict[str, list[Spec | str]]) -> list[Path]:
+    """Those that a wrapper compiles for NVIDIA's GPUs, and that need SGLang's general headers and no library's."""
+    headers = {path: compat.INCLUDE / path.relative_to(jit / "include") for path in (jit / "include").rglob("*")}
+    special = {path for path, ours in headers.items() if not ours.is_file()}
+    names = {source: source.relative_to(jit / "csrc").as_posix() for source in sources}
+    found = []
+    for source, name in names.items():
+        if name in specs and not re.search("gfx9|_hip", name):
+            needed = _needed(source, jit)
+            if needed.isdisjoint(special) and not any(OTHERS.search(path.read_text()) for path in needed):
+                found.append(source)
+    return found
+
+
+def _needed(source: Path, jit: Path) -> set[Path]:
+    """A source and the files of SGLang's that it includes."""
+    found: set[Path] = set()
+    rest = [source]
+    while rest:
+        path = rest.pop()
+        found.add(path)
+        for name in re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)', path.read_text(), re.MULTILINE):
+            places = (folder / name for folder in (path.parent, jit / "csrc", jit / "include"))
+            rest += [place.resolve() for place in itertools.islice(filter(Path.is_file, places), 1)]
+        rest = [path for path in rest if path not in found]
+    return found
 
 
 def _number(seconds: float | None) -> str:
@@ -127,13 +171,18 @@ def _row(
 
 
 def _with_kjit(spec: Spec, arch: str) -> tuple[str, float]:
-    start = time.monotonic()
+    start = _cpu_seconds()
     try:
         miss.ensure_built(Variant(spec, Target.cuda(arch)))
     except kjit.KjitError as error:
         lines = [line for line in str(error).splitlines() if re.search(r"error|cannot|is not", line)]
         return (lines or str(error).splitlines())[0].strip()[:200], 0
-    return "", time.monotonic() - start
+    return "", _cpu_seconds() - start
+
+
+def _cpu_seconds() -> float:
+    """What this process and those that it waited for have taken of the processor's time."""
+    return sum(os.times()[:4])
 
 
 def _with_sglang(spec: Spec, arch: str, kernels: Path, folder: Path) -> float | None:
@@ -146,7 +195,7 @@ def _with_sglang(spec: Spec, arch: str, kernels: Path, folder: Path) -> float | 
     folders = [path for path in spec.extra_include_paths if path != str(compat.INCLUDE)]
     cuda = find_cuda()
     digits = arch.replace(".", "")
-    start = time.monotonic()
+    start = _cpu_seconds()
     done = subprocess.run(
         [
             *(cuda.home / "bin" / "nvcc", "-c", "-Xcompiler", "-fPIC", "-std=c++20", "-O3"),
@@ -160,7 +209,7 @@ def _with_sglang(spec: Spec, arch: str, kernels: Path, folder: Path) -> float | 
         text=True,
         check=False,
     )
-    return time.monotonic() - start if done.returncode == 0 else None
+    return _cpu_seconds() - start if done.returncode == 0 else None
 
 
 def _unpack(folder: Path) -> Path:
@@ -215,6 +264,8 @@ def _asked(tree: ast.Module, function: ast.FunctionDef, path: Path) -> list[Spec
         asked.append(_spec(*args, **parts))
         raise _Asked
 
+    major = 9
+    torch.cuda.get_device_capability = lambda device=None: (major, 0)  # noqa: ARG005
     scope: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     kernels = Path(*path.parts[: path.parts.index("kernels") + 1])
     for statement in _statements(tree, path, kernels):
@@ -224,22 +275,23 @@ def _asked(tree: ast.Module, function: ast.FunctionDef, path: Path) -> list[Spec
             load_jit=load_jit,
             cache_once=lambda fn: fn,
             is_arch_support_pdl=lambda: True,
-            get_jit_cuda_arch=lambda: compat.ArchInfo(9, 0, "a"),
+            get_jit_cuda_arch=lambda: compat.ArchInfo(major, 0, "a"),
             is_hip_runtime=lambda: False,
             is_sail_runtime=lambda: False,
-            is_sm120_supported=lambda: False,
+            is_sm120_supported=lambda: major == 12,
             KERNEL_PATH=kernels / "jit",
             torch=torch,
             functools=functools,
         )
     wrapped: Callable[..., object] = scope.get(function.name, _missing)
     reason = "no arguments were found with which its wrapper asks for it"
-    for arguments in _guesses(function):
+    for major, arguments in itertools.product((9, 10, 12), _guesses(function)):
+        if len(asked) == MOST_GUESSES or (asked and major > 9):
+            break
         try:
             inspect.unwrap(wrapped)(**arguments)
         except _Asked:
-            if len(asked) == MOST_GUESSES:
-                break
+            continue
         except Exception as error:  # noqa: BLE001 (foreign code, called with what was guessed)
             reason = f"its wrapper cannot be asked: {type(error).__name__}: {error}".splitlines()[0][:160]
     return asked or [reason]
@@ -286,9 +338,11 @@ def _guesses(function: ast.FunctionDef) -> Iterator[dict[str, object]]:
     named = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     choices = [_choices(each) for each in named]
     width = max(map(len, choices), default=1)
-    # Each argument's first guess, second guess and so on; then every combination.
+    # Each argument's first guess, second guess and so on; one that differs from the first; then every combination.
     in_step = ([options[min(turn, len(options) - 1)] for options in choices] for turn in range(width))
-    for values in itertools.chain(in_step, itertools.islice(itertools.product(*choices), 200)):
+    first = [options[0] for options in choices]
+    one = ([*first[:at], value, *first[at + 1 :]] for at, options in enumerate(choices) for value in options[1:])
+    for values in itertools.chain(in_step, one, itertools.islice(itertools.product(*choices), 200)):
         yield {each.arg: value for each, value in zip(named, values, strict=True)}
 
 

@@ -81,6 +81,15 @@ void null_pointer(TensorView out) {
 }
 
 template <bool kIsRight>
+__global__ void store_far_away(float* out) {
+  out[threadIdx.x] = 1.0f;  // MISTAKE: wild_pointer
+}
+template <bool kIsRight>
+void wild_pointer(TensorView out) {
+  launch(store_far_away<kIsRight>, out, 1, 32, 0, kIsRight ? data_of(out) : reinterpret_cast<float*>(0x123456789000));
+}
+
+template <bool kIsRight>
 __global__ void stage_dynamic(float* out) {
   extern __shared__ float staged[];
   staged[threadIdx.x] = 1.0f;  // MISTAKE: past_dynamic_shared

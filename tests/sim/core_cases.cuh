@@ -12,6 +12,7 @@
 
 #include <cassert>
 #include <cstdint>
+#include <type_traits>
 
 namespace {
 
@@ -22,6 +23,66 @@ namespace cg = cooperative_groups;
 template <typename T>
 T* data(TensorView x) {
   return static_cast<T*>(x.data_ptr());
+}
+
+// What is for the GPU by `__CUDA_ARCH__`.
+
+#ifdef __CUDA_ARCH__
+constexpr int kSide = 1;
+#define SIDE 1
+#else
+constexpr int kSide = 2;
+#define SIDE 2
+#endif
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+__device__ int newer() {
+  return 80;
+}
+#else
+__device__ int newer() {
+  return 75;
+}
+#endif
+
+__host__ __device__ int architecture() {
+#ifdef __CUDA_ARCH__
+  return __CUDA_ARCH__;
+#else
+  return 0;
+#endif
+}
+
+struct Initialized {
+  int value = 0;
+  __device__ Initialized() : value{1} {
+#ifndef __CUDA_ARCH__
+    value = 2;
+#endif
+  }
+};
+
+__global__ void sides_kernel(int* out) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  out[0] = 1;
+#else
+  assert(false);
+#endif
+  out[1] = SIDE;
+  out[2] = newer();
+  out[3] = architecture();
+  out[4] = Initialized().value;
+  out[5] = __LINE__;
+}
+void sides(TensorView out) {
+#ifdef __CUDA_ARCH__
+  assert(false);
+#endif
+  int* values = data<int>(out);
+  values[6] = SIDE;
+  values[7] = kSide;
+  values[8] = __LINE__;
+  sides_kernel<<<1, 1>>>(values);
 }
 
 // The model: indices, shared memory, barriers.
@@ -217,6 +278,8 @@ void flags(TensorView flags, int how) {
 
 // Intrinsic functions. `out` is [12] and [8].
 __global__ void integers_kernel(std::int64_t* out, int a, int b) {
+  __builtin_assume((std::is_same_v<int, unsigned>) || ++a > 0);  // not evaluated
+  __assume(b != 0);
   const std::int64_t results[] = {
       __clz(a),
       __ffs(a),

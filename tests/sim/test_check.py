@@ -45,6 +45,11 @@ MISTAKES: dict[str, tuple[str, int, list[str]]] = {
         ["AlignedVector' at the misaligned address 0x", "which is no multiple of 16", "thread (0, 0, 0)"],
     ),
     "null_pointer": ("store_through", 32, ["writes 4 bytes at 0xc", "null pointer", "thread (3, 0, 0)"]),
+    "wild_pointer": (
+        "store_far_away",
+        32,
+        ["writes 4 bytes at 0x123456789000, outside of everything that the launch was given", "thread (0, 0, 0)"],
+    ),
     "past_dynamic_shared": (
         "stage_dynamic",
         64,

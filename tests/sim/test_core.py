@@ -50,7 +50,7 @@ EXPORTS = [
         (name, name)
         for name in ("indices", "votes", "warp", "active", "tiles", "partitions", "grid", "histogram", "flags")
     ),
-    *((name, name) for name in ("integers", "reals", "ptx", "ptx_narrow", *MISTAKES)),
+    *((name, name) for name in ("sides", "integers", "reals", "ptx", "ptx_narrow", *MISTAKES)),
 ]
 
 
@@ -79,6 +79,14 @@ def _order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 in_any_order = pytest.mark.usefixtures("_order")
+
+
+def test_functions_of_the_device_alone_see_an_architecture(module: Any) -> None:
+    out = torch.zeros(9, dtype=torch.int32)
+    module.sides(out)
+    lines = (HERE / "core_cases.cuh").read_text().splitlines()
+    numbers = [number for number, line in enumerate(lines, 1) if "__LINE__" in line]
+    assert out.tolist() == [1, 1, 80, 900, 1, numbers[0], 2, 2, numbers[1]]
 
 
 @pytest.mark.parametrize(

@@ -406,6 +406,8 @@ bool may_be_computed(const Reachable& reachable, uintptr_t at) {
   return false;
 }
 
+constexpr uintptr_t kFarAway = uintptr_t{1} << 30;  // what is missed by more was not meant
+
 [[gnu::noinline]] void report_outside(Watch& w, uintptr_t at, std::size_t size, Access access, const void* place) {
   const Inside inside;
   if (is_in_heap(reinterpret_cast<const void*>(at), size)) return;
@@ -413,7 +415,7 @@ bool may_be_computed(const Reachable& reachable, uintptr_t at) {
   const Reachable& reachable = *w.reachable;
   char nearest[280] = "";
   char what[600];
-  uintptr_t distance = ~uintptr_t{0};
+  uintptr_t distance = kFarAway;
   const auto consider = [&](uintptr_t begin, uintptr_t end, const char* name) {
     char miss[64];
     const uintptr_t off = describe_miss(at, size, begin, end, miss, sizeof(miss));

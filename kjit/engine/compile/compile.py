@@ -43,7 +43,7 @@ from kjit.engine.cache.failures import Refusal
 from kjit.engine.cache.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
 from kjit.engine.cache.missing import asking, read_answer
 from kjit.engine.cache.staging import temporary_folder, temporary_root
-from kjit.engine.compile import ptx, rewrite, two_halves, unbound
+from kjit.engine.compile import device_branches, ptx, rewrite, tokens, two_halves, unbound
 from kjit.engine.compile.libraries import brought_in, files_named, linked_by, lists_what_it_links, resolve, sought_by
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Links
 from kjit.engine.compile.refusals import refuse_unfit
@@ -402,13 +402,19 @@ def _simulated_steps(
     """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
     dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
-    preprocess = (*compiler, "-x", "c++", "-E", *dependencies, unit.path, "-o", plain)
+    preprocess = (*compiler, "-x", "c++", "-E", unit.path)
     ask = (*compiler, "-x", "c++", *asking("c++", plain), unit.path)
-    yield Step(plain, preprocess, generated=unit.generated, reads=reads, asking=ask)
-    rewriter = str(Path(rewrite.__file__).resolve())
-    read = (rewriter, str(Path(ptx.__file__).resolve()))
+    yield Step(plain, (*preprocess, *dependencies, "-o", plain), generated=unit.generated, reads=reads, asking=ask)
     # -I and -S: Python starts without looking for packages.
-    yield Step(rewritten, (sys.executable, "-I", "-S", rewriter, plain, rewritten), (plain,), reads=read)
+    rewriter = str(Path(rewrite.__file__).resolve())
+    program = (sys.executable, "-I", "-S", rewriter)
+    read = (
+        rewriter,
+        *(str(Path(part).resolve()) for part in (device_branches.__file__, ptx.__file__, tokens.__file__)),
+    )
+    architecture = f"-D__CUDA_ARCH__={rewrite.ARCHITECTURE}"
+    ask = (*compiler, architecture, "-x", "c++", *asking("c++", rewritten), unit.path)
+    yield Step(rewritten, (*program, plain, rewritten, *preprocess), (plain,), reads=read, asking=ask)
     # What -include names has been read, and would be once more.
     flags = [word for flag in parse(compiler) if flag.meaning != "header" for word in flag.words()]
     yield Step(output, (*launcher, *flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))
@@ -663,7 +669,7 @@ def _refusal(
         listing = _read(folder / step.depfile)
         names = diagnostics.parse_depfile(listing)
         missed = None
-        if "-MD" in step.arguments and not listing.endswith("\n"):
+        if step.asking and not listing.endswith("\n"):
             # The preprocessor has failed, as when a header is missing, or the compiler was ended when it wrote this.
             answer = links.restore(_read(folder / step.answer))
             missed, refused = read_answer(answer), _refused_lines(logs.get(step.output, ""))

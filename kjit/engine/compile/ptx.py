@@ -315,8 +315,8 @@ class _Translation:
             return self._registers[name]
         if name == "_":
             return f"{_SPACE}Nowhere()"
-        if text.startswith("%%") and text[2:] in _REGISTERS:
-            return _REGISTERS[text[2:]]
+        if name.startswith("%") and name[1:] in _REGISTERS:
+            return _REGISTERS[name[1:]]
         number = re.fullmatch(r"%(\d+)", text)
         if number and int(number[1]) < len(self._operands):
             return self._operands[int(number[1])]

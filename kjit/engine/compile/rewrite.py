@@ -2,7 +2,7 @@
 
 The build runs this file as a program between the preprocessor and the compiler of a simulated unit:
 
-    python rewrite.py unit.ii unit.sim.ii
+    python rewrite.py unit.ii unit.sim.ii g++ -E unit.cu
 
 Only the op's own files are looked at; the preprocessor's line markers say which those are (kjit's, CUDA's and the
 system's headers are marked), and they stay where they are, so that errors, debuggers and the checks name the lines that
@@ -22,13 +22,15 @@ seen here. What is left and needs a GPU (inline PTX, TMA, tensor cores, launches
 compiler's form, and so is a device function that another unit defines, which nvcc does not link. `__global__`,
 `__device__`, `__host__` and `__launch_bounds__` are left by the preprocessor, and go from every file.
 
-Of kjit it imports ptx.py alone, because it starts once for every compiled unit.
+What a source keeps for the GPU by `__CUDA_ARCH__` is put in ahead of that (device_branches.py). Of kjit it imports
+tokens.py and what imports no more than that, because it starts once for every compiled unit.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,24 +38,19 @@ from dataclasses import dataclass
 if not __package__:  # as a program
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")))
 
+from kjit.engine.compile.device_branches import mentions_architecture, merge
 from kjit.engine.compile.ptx import translate
+from kjit.engine.compile.tokens import CLOSE, OPEN, Token, end_of_template, matching, pieces, scope, split
 
-_MARKER = re.compile(r'# (?P<line>\d+) "(?P<file>(?:\\.|[^"\\])*)"(?P<flags>(?: \d)*)[ \t]*\n?')
-_TOKEN = re.compile(
-    r"""(?P<space>\s+)
-    |(?P<string>(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'))
-    |(?P<number>\.?\d(?:[eEpP][+-]|'[\w]|[\w.])*)
-    |(?P<name>[A-Za-z_$\u0080-\U0010ffff][\w$]*)
-    |(?P<sign>::|->|[\s\S])""",
-    re.VERBOSE,
-)
-_OPEN, _CLOSE = "([{", ")]}"
 _ASM = ("asm", "__asm__", "__asm")
 _SIDES = ("__global__", "__device__", "__host__")
 _SIDE = re.compile(r"\b__(?:global|device|host)__\b")
 _PTX = re.compile(r"\w\.\w|;|%%?(?:laneid|warpid|smid|clock)")
 
 _LONGEST_QUOTE = 60
+
+ARCHITECTURE = 900
+"""`__CUDA_ARCH__` in functions of the device, and what KJIT_CUDA_ARCH is."""
 
 DYNAMIC = "kjit_dynamic_"
 """Ahead of the names of dynamic shared memory where it is declared once more, for the compiler to compare its types."""
@@ -82,23 +79,6 @@ _CUB = re.compile(
     r"|Warp(?:Reduce|Scan)|NullType|KeyValuePair|Uninitialized|Arg(?:Max|Min)"
     r"|Sum|Difference|Division|Max|Min|Equality|Inequality"
 )
-
-
-@dataclass
-class _Token:
-    """A piece of the unit. `kind` is that of `_TOKEN`, or `other` for what is not the op's own."""
-
-    kind: str
-    text: str
-    file: str = ""
-    line: int = 0
-    in_kernel: bool = False
-    is_apart: bool = True
-    """Whether there is space ahead of it."""
-
-    @property
-    def is_code(self) -> bool:
-        return self.kind not in ("space", "other")
 
 
 @dataclass(frozen=True)
@@ -132,50 +112,30 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     return "".join(token.text for token in tokens), refusals
 
 
-def _tokens(unit: str, refusals: list[Refusal]) -> Iterator[_Token]:
+def _tokens(unit: str, refusals: list[Refusal]) -> Iterator[Token]:
     """All of `unit` in pieces; the op's own files in tokens."""
-    file, line, is_own = "", 1, False
-    # Decided where a file is entered: in it, what a system header's macro expands to is marked as the system's.
-    is_own_file: dict[str, bool] = {}
-    own_place = ("", 0)
-    start = 0
-    for marker in (*re.finditer(rf"^{_MARKER.pattern}", unit, re.MULTILINE), None):
-        end = len(unit) if marker is None else marker.start()
-        text = unit[start:end]
-        if is_own:
-            yield from _split(text, file, line)
-            own_place = (file, line + text.count("\n"))
-        elif text:
-            yield _Token("other", text)
-        if marker is None:
-            return
-        yield _Token("other", marker[0])
-        start = marker.end()
-        was_own = is_own
-        file, line = re.sub(r"\\(.)", r"\1", marker["file"]), int(marker["line"])
-        flags = marker["flags"].split()
-        is_own = is_own_file.setdefault(file, "3" not in flags and not file.startswith("<"))
-        if was_own and "1" in flags and "/kjit_sim/" not in file:
+    was_own, own_place = False, ("", 0)
+    for piece in pieces(unit):
+        if piece.marker:
+            yield Token("other", piece.marker)
+        if was_own and "1" in piece.flags and "/kjit_sim/" not in piece.file:
             for pattern, what in _UNKNOWN_HEADERS:
-                if pattern.fullmatch(file):
+                if pattern.fullmatch(piece.file):
                     refusals.append(_refusal(*own_place, what))
+        was_own = piece.is_own
+        if piece.is_own:
+            yield from split(piece.text, piece.file, piece.line)
+            own_place = (piece.file, piece.line + piece.text.count("\n"))
+        elif piece.text:
+            yield Token("other", piece.text)
 
 
-def _split(text: str, file: str, line: int) -> Iterator[_Token]:
-    is_apart = True
-    for match in _TOKEN.finditer(text):
-        kind = "string" if match.lastgroup == "fence" else str(match.lastgroup)
-        yield _Token(kind, match[0], file, line, is_apart=is_apart)
-        is_apart = kind == "space"
-        line += match[0].count("\n")
-
-
-def _text(code: list[_Token]) -> str:
+def _text(code: list[Token]) -> str:
     """Tokens as they were written, with one space where there was any."""
     return "".join(f" {token.text}" if token.is_apart else token.text for token in code).strip()
 
 
-def _take_kernels(code: list[_Token]) -> list[tuple[_Token, str]]:
+def _take_kernels(code: list[Token]) -> list[tuple[Token, str]]:
     """Take `__global__`, `__device__`, `__host__` and `__launch_bounds__` away, and mark what is in a kernel.
 
     Returns:
@@ -190,16 +150,16 @@ def _take_kernels(code: list[_Token]) -> list[tuple[_Token, str]]:
             is_kernel |= token.text == "__global__"
             token.text = ""
         elif token.text == "__launch_bounds__" and code[index + 1 : index + 2] and code[index + 1].text == "(":
-            end = _matching(code, index + 1)
+            end = matching(code, index + 1)
             bounds = _text(code[index + 2 : end])
             for each in code[index : end + 1]:
                 each.text = ""
             index = end
         elif token.text == "(" and token.kind == "sign" and is_kernel:
-            index = _matching(code, index)
+            index = matching(code, index)
         elif token.text in (";", "{", "}") and token.kind == "sign":
             if token.text == "{" and is_kernel:
-                end = _matching(code, index)
+                end = matching(code, index)
                 for each in code[index : end + 1]:
                     each.in_kernel = True
                 if bounds:
@@ -210,9 +170,9 @@ def _take_kernels(code: list[_Token]) -> list[tuple[_Token, str]]:
     return found
 
 
-def _refuse_undefined(code: list[_Token]) -> Iterator[Refusal]:
+def _refuse_undefined(code: list[Token]) -> Iterator[Refusal]:
     """Functions of the device that a unit calls and does not define, in kjit's words for nvcc's error."""
-    declared: dict[str, _Token] = {}
+    declared: dict[str, Token] = {}
     defined: set[str] = set()
     called: set[str] = set()
     scopes: list[str] = []
@@ -220,7 +180,7 @@ def _refuse_undefined(code: list[_Token]) -> Iterator[Refusal]:
     for index, token in enumerate(code[:-1]):
         if token.kind == "sign" and token.text in (";", "{", "}"):
             if token.text == "{":
-                scopes.append(_scope(code[statement:index]))
+                scopes.append(scope(code[statement:index]))
             elif token.text == "}" and scopes:
                 scopes.pop()
             statement = index + 1
@@ -245,9 +205,9 @@ def _refuse_undefined(code: list[_Token]) -> Iterator[Refusal]:
             yield Refusal(token.file, token.line, f"Unresolved extern function '{name}'")
 
 
-def _end_of_declarator(code: list[_Token], index: int) -> int:
+def _end_of_declarator(code: list[Token], index: int) -> int:
     """The index behind the parameters that begin at `index`, and what may follow them ahead of `{` or `;`."""
-    end = _matching(code, index) + 1
+    end = matching(code, index) + 1
     while code[end : end + 1] and code[end].text in ("const", "noexcept", "override", "final", "&", "->"):
         if code[end].text == "->":
             while code[end : end + 1] and code[end].text not in (";", "{", "}"):
@@ -257,7 +217,7 @@ def _end_of_declarator(code: list[_Token], index: int) -> int:
     return end
 
 
-def _take_bounds(others: list[_Token]) -> None:
+def _take_bounds(others: list[Token]) -> None:
     """Take `__global__` and its like and `__launch_bounds__(...)` out of files that are not the op's own."""
     depth = 0
     is_open = False
@@ -280,7 +240,7 @@ def _take_bounds(others: list[_Token]) -> None:
         token.text = "".join(kept)
 
 
-def _refuse(code: list[_Token]) -> Iterator[Refusal]:
+def _refuse(code: list[Token]) -> Iterator[Refusal]:
     for index, token in enumerate(code):
         if token.in_kernel and (_is_launch(code, index) or _LAUNCH.fullmatch(token.text)):
             name = _launched(code, index) if token.text == "<" else token.text
@@ -299,11 +259,11 @@ def _refuse(code: list[_Token]) -> Iterator[Refusal]:
                 else:
                     yield refusal
             continue
-        scope = [each.text for each in code[max(index - 2, 0) : index]]
-        if token.text == "ptx" and scope == ["cuda", "::"]:
+        qualifier = [each.text for each in code[max(index - 2, 0) : index]]
+        if token.text == "ptx" and qualifier == ["cuda", "::"]:
             yield _refusal(token.file, token.line, "PTX (cuda::ptx)")
             continue
-        if scope == ["cub", "::"] and not _CUB.fullmatch(token.text):
+        if qualifier == ["cub", "::"] and not _CUB.fullmatch(token.text):
             yield _refusal(token.file, token.line, f"this part of CUB (cub::{token.text})")
             continue
         for pattern, what in _UNKNOWN_NAMES:
@@ -311,7 +271,7 @@ def _refuse(code: list[_Token]) -> Iterator[Refusal]:
                 yield _refusal(token.file, token.line, f"{what} ({token.text})")
 
 
-def _may_be_discarded(code: list[_Token], index: int) -> bool:
+def _may_be_discarded(code: list[Token], index: int) -> bool:
     """Whether what is at `index` is in a branch of an `if constexpr`, which only the compiler can choose."""
     depth = 0
     for position in range(index - 1, 0, -1):
@@ -330,7 +290,7 @@ def _may_be_discarded(code: list[_Token], index: int) -> bool:
     return False
 
 
-def _is_behind_constexpr(code: list[_Token], index: int) -> bool:
+def _is_behind_constexpr(code: list[Token], index: int) -> bool:
     """Whether the `else` at `index` belongs to an `if constexpr`."""
     if code[index - 1].text != "}":
         return False
@@ -341,25 +301,25 @@ def _is_behind_constexpr(code: list[_Token], index: int) -> bool:
     return [each.text for each in code[max(condition - 2, 0) : condition]] == ["if", "constexpr"]
 
 
-def _opening(code: list[_Token], index: int) -> int:
+def _opening(code: list[Token], index: int) -> int:
     """The index of the bracket that the one at `index` closes."""
     depth = 0
     for position in range(index, -1, -1):
-        if code[position].kind == "sign" and code[position].text in _CLOSE:
+        if code[position].kind == "sign" and code[position].text in CLOSE:
             depth += 1
-        elif code[position].kind == "sign" and code[position].text in _OPEN:
+        elif code[position].kind == "sign" and code[position].text in OPEN:
             depth -= 1
             if depth == 0:
                 return position
     return 0
 
 
-def _refuse_if_called(code: list[_Token], index: int, text: str) -> None:
+def _refuse_if_called(code: list[Token], index: int, text: str) -> None:
     """Put a call in place of the `asm` at `index` that the compiler refuses with `text` unless it is discarded."""
     begin = index + 1
     while begin < len(code) and code[begin].kind == "name":
         begin += 1
-    end = _matching(code, begin)
+    end = matching(code, begin)
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     name = f"kjit_refused_{index}"
     code[index].text = f'{{ __attribute__((error("{quoted}"))) void {name}(); {name}(); }}'
@@ -371,7 +331,7 @@ def _refusal(file: str, line: int, what: str) -> Refusal:
     return Refusal(file, line, f"the simulator cannot run {what}")
 
 
-def _assembly(code: list[_Token], index: int) -> str:
+def _assembly(code: list[Token], index: int) -> str:
     """The instructions of an `asm` statement: its first strings, as one."""
     while index < len(code) and code[index].text != "(" and code[index].kind == "name":
         index += 1
@@ -385,12 +345,12 @@ def _assembly(code: list[_Token], index: int) -> str:
     return re.sub(r"(?:\\[nt]|\s)+", " ", text).strip()
 
 
-def _rewrite_assembly(code: list[_Token], index: int, assembly: str) -> bool:
+def _rewrite_assembly(code: list[Token], index: int, assembly: str) -> bool:
     """Put calls in place of the PTX at `index`; False where there is an instruction that has no stand-in."""
     begin = index + 1
     while begin < len(code) and code[begin].kind == "name":
         begin += 1
-    end = _matching(code, begin)
+    end = matching(code, begin)
     operands, names = _operands(code[begin + 1 : end])
     for name, place in names.items():
         assembly = assembly.replace(f"%[{name}]", f"%{place}")
@@ -403,15 +363,15 @@ def _rewrite_assembly(code: list[_Token], index: int, assembly: str) -> bool:
     return True
 
 
-def _operands(words: list[_Token]) -> tuple[list[str], dict[str, int]]:
+def _operands(words: list[Token]) -> tuple[list[str], dict[str, int]]:
     """The expressions of an `asm` statement's outputs and inputs, and the places of those that have a name."""
     found: list[str] = []
     names: dict[str, int] = {}
     depth = colons = 0
-    expression: list[_Token] = []
+    expression: list[Token] = []
     for index, token in enumerate(words):
         is_sign = token.kind == "sign"
-        if is_sign and token.text in _CLOSE:
+        if is_sign and token.text in CLOSE:
             depth -= 1
             if depth == 0 and 1 <= colons <= 2:
                 if token.text == ")":
@@ -422,14 +382,14 @@ def _operands(words: list[_Token]) -> tuple[list[str], dict[str, int]]:
             expression.append(token)
         elif is_sign and token.text in (":", "::"):
             colons += len(token.text)
-        if is_sign and token.text in _OPEN:
+        if is_sign and token.text in OPEN:
             if depth == 0:
                 expression = []
             depth += 1
     return found, names
 
 
-def _rewrite_launches(code: list[_Token]) -> None:
+def _rewrite_launches(code: list[Token]) -> None:
     """`kernel<<<...>>>(...)`: a kernel's name is followed by three signs, which nothing else in C++ is."""
     templates = _template_names(code)
     index = 0
@@ -451,13 +411,13 @@ def _rewrite_launches(code: list[_Token]) -> None:
         index = end + 3
 
 
-def _is_launch(code: list[_Token], index: int) -> bool:
+def _is_launch(code: list[Token], index: int) -> bool:
     """Whether the `<<<` of a launch begins here."""
     is_one = index > 0 and _is_run(code, index, "<") and code[index - 1].text != "operator"
     return is_one and _end_of_configuration(code, index + 3) is not None
 
 
-def _launched(code: list[_Token], index: int) -> str:
+def _launched(code: list[Token], index: int) -> str:
     """What the `<<<` at `index` launches, without template arguments."""
     depth = 0
     for token in reversed(code[:index]):
@@ -467,18 +427,18 @@ def _launched(code: list[_Token], index: int) -> str:
     return "?"
 
 
-def _is_run(code: list[_Token], index: int, sign: str) -> bool:
+def _is_run(code: list[Token], index: int, sign: str) -> bool:
     return [token.text for token in code[index : index + 3]] == [sign] * 3
 
 
-def _end_of_configuration(code: list[_Token], index: int) -> int | None:
+def _end_of_configuration(code: list[Token], index: int) -> int | None:
     """Where the `>>>` of a launch begins whose configuration begins at `index`."""
     depth = 0
     for position in range(index, len(code) - 3):
         text = code[position].text
-        if code[position].kind == "sign" and text in _OPEN:
+        if code[position].kind == "sign" and text in OPEN:
             depth += 1
-        elif code[position].kind == "sign" and text in _CLOSE:
+        elif code[position].kind == "sign" and text in CLOSE:
             depth -= 1
         elif text == ";" or depth < 0:
             return None
@@ -487,13 +447,13 @@ def _end_of_configuration(code: list[_Token], index: int) -> int | None:
     return None
 
 
-def _template_names(code: list[_Token]) -> set[str]:
+def _template_names(code: list[Token]) -> set[str]:
     """The names of the function templates in the op's own files: a launch may leave their arguments to be deduced."""
     names = set()
     for index, token in enumerate(code):
         if token.text != "template" or index + 1 >= len(code) or code[index + 1].text != "<":
             continue
-        for position in range(_end_of_template(code, index + 1), len(code) - 1):
+        for position in range(end_of_template(code, index + 1), len(code) - 1):
             if code[position].text in ("{", ";", "="):
                 break
             if code[position + 1].text == "(" and code[position].kind == "name" and not _is_specifier(code[position]):
@@ -502,29 +462,11 @@ def _template_names(code: list[_Token]) -> set[str]:
     return names
 
 
-def _end_of_template(code: list[_Token], index: int) -> int:
-    """The index behind the `>` that closes the `<` at `index`."""
-    depth, nested = 0, 0
-    for position in range(index, len(code)):
-        text = code[position].text
-        if text in _OPEN:
-            nested += 1
-        elif text in _CLOSE:
-            nested -= 1
-        elif nested == 0 and text == "<":
-            depth += 1
-        elif nested == 0 and text == ">":
-            depth -= 1
-            if depth == 0:
-                return position + 1
-    return len(code)
-
-
-def _is_specifier(token: _Token) -> bool:
+def _is_specifier(token: Token) -> bool:
     return token.text in ("__attribute__", "alignas", "requires", "decltype", "noexcept", "explicit", "__declspec")
 
 
-def _deduce(code: list[_Token], index: int) -> None:
+def _deduce(code: list[Token], index: int) -> None:
     """A kernel template without arguments becomes a function that deduces them from those of the launch."""
     first = index
     while first >= 2 and code[first - 1].text == "::" and code[first - 2].kind == "name":
@@ -537,7 +479,7 @@ def _deduce(code: list[_Token], index: int) -> None:
     code[index].text = f"::kjit_sim::deduced([&](auto&... kjit_args) {{ {name}(kjit_args...); }})"
 
 
-def _rewrite_shared_memory(code: list[_Token]) -> None:
+def _rewrite_shared_memory(code: list[Token]) -> None:
     """`extern __shared__ T name[]`: in a function a pointer; outside one, every use of the name."""
     in_function: list[bool] = []
     statement = 0
@@ -575,7 +517,7 @@ def _rewrite_shared_memory(code: list[_Token]) -> None:
                 index = end
                 continue
             if [each.text for each in code[index : index + 3]] == ["static", "thread_local", "alignas"]:
-                end = _matching(code, index + 3)
+                end = matching(code, index + 3)
                 alignment = _text(code[index + 2 : end + 1])
                 token.text = f"{alignment} static"
                 for each in code[index + 2 : end + 1]:
@@ -587,7 +529,7 @@ def _rewrite_shared_memory(code: list[_Token]) -> None:
         index += 1
 
 
-def _shared_declaration(code: list[_Token], index: int) -> tuple[int, str, str, str] | None:
+def _shared_declaration(code: list[Token], index: int) -> tuple[int, str, str, str] | None:
     """Read a declaration of dynamic shared memory that begins at `index`; the memory has more than any alignment.
 
     Returns:
@@ -597,7 +539,7 @@ def _shared_declaration(code: list[_Token], index: int) -> tuple[int, str, str, 
     end = index
     while end < len(code) and code[end].text not in (";", "{", "}", "=", "("):
         if code[end].text in ("alignas", "__attribute__", "__align__") and end + 1 < len(code):
-            end = _matching(code, end + 1)
+            end = matching(code, end + 1)
         end += 1
     words = code[index:end]
     texts = [token.text for token in words]
@@ -605,13 +547,13 @@ def _shared_declaration(code: list[_Token], index: int) -> tuple[int, str, str, 
         return None
     if not {"thread_local", "__shared__"} & set(texts):
         return None
-    type_: list[_Token] = []
+    type_: list[Token] = []
     position = 0
     while position < len(words) and not (texts[position] == "[" and texts[position + 1 : position + 2] == ["]"]):
         if texts[position] in ("alignas", "__attribute__", "__align__"):
-            position = _matching(words, position + 1)
+            position = matching(words, position + 1)
         elif texts[position] == "[" and texts[position + 1 : position + 2] == ["["]:
-            position = _matching(words, position)
+            position = matching(words, position)
         elif texts[position] not in ("extern", "static", "thread_local", "__shared__", "inline"):
             type_.append(words[position])
         position += 1
@@ -621,7 +563,7 @@ def _shared_declaration(code: list[_Token], index: int) -> tuple[int, str, str, 
     return end, name, _text(type_), _text(words[position + 2 :])
 
 
-def _rewrite_own_names(code: list[_Token]) -> None:
+def _rewrite_own_names(code: list[Token]) -> None:
     """`using name = name<...>;` in a class: the template of that name gets another one ahead of the class."""
     scopes: list[str] = []
     statement = head = count = 0
@@ -629,7 +571,7 @@ def _rewrite_own_names(code: list[_Token]) -> None:
         if token.kind != "sign" and token.text != "using":
             continue
         if token.text == "{":
-            scopes.append(_scope(code[statement:index]))
+            scopes.append(scope(code[statement:index]))
             if scopes[-1] == "class" and "class" not in scopes[:-1]:
                 head = statement
         elif token.text == "}" and scopes:
@@ -648,18 +590,7 @@ def _rewrite_own_names(code: list[_Token]) -> None:
             statement = index + 1
 
 
-def _scope(words: list[_Token]) -> str:
-    """What the brace behind a statement's `words` opens: a `namespace`, a `class`, or something `other`."""
-    start = 0
-    while start < len(words) and words[start].text == "template" and words[start + 1 : start + 2]:
-        start = _end_of_template(words, start + 1)
-    texts = [token.text for token in words[start:]]
-    if "namespace" in texts[:2] or (texts[:1] == ["extern"] and len(texts) == 2):
-        return "namespace"
-    return "class" if texts[:1] and texts[0] in ("struct", "class", "union") and texts[-1] != ")" else "other"
-
-
-def _parameters_of_own_name(code: list[_Token], index: int) -> list[str] | None:
+def _parameters_of_own_name(code: list[Token], index: int) -> list[str] | None:
     """For `using name = name<...>;` at `index`: how the template's parameters are declared. Else None."""
     texts = [token.text for token in code[index : index + 6]]
     if len(texts) == 6 and texts[3] == "typename":
@@ -667,13 +598,13 @@ def _parameters_of_own_name(code: list[_Token], index: int) -> list[str] | None:
     if len(texts) < 5 or texts[1] != texts[3] or texts[2] != "=" or texts[4] != "<":
         return None
     begin = index + 4 if code[index + 3].text != "typename" else index + 5
-    end = _end_of_template(code, begin)
+    end = end_of_template(code, begin)
     if code[end : end + 1] and code[end].text != ";":
         return None
     kinds, depth, first = [], 0, begin + 1
     for position in range(begin, end):
         text = code[position].text
-        depth += (text in ("<", *_OPEN)) - (text in (">", *_CLOSE))
+        depth += (text in ("<", *OPEN)) - (text in (">", *CLOSE))
         if (text == "," and depth == 1) or position == end - 1:
             is_number = position - first == 1 and (
                 code[first].kind == "number" or code[first].text in ("true", "false")
@@ -683,12 +614,12 @@ def _parameters_of_own_name(code: list[_Token], index: int) -> list[str] | None:
     return kinds
 
 
-def _rewrite_empty_loops(code: list[_Token]) -> None:
+def _rewrite_empty_loops(code: list[Token]) -> None:
     """`while (*flag == 0);` waits for another thread, which has to run for that."""
     for index, token in enumerate(code[:-1]):
         if token.text != "while" or code[index + 1].text != "(" or _ends_do(code, index):
             continue
-        end = _matching(code, index + 1)
+        end = matching(code, index + 1)
         body = [each.text for each in code[end + 1 : end + 3]]
         if body[:1] == [";"]:
             code[end + 1].text = "::kjit_sim::looked();"
@@ -696,7 +627,7 @@ def _rewrite_empty_loops(code: list[_Token]) -> None:
             code[end + 1].text = "{ ::kjit_sim::looked();"
 
 
-def _ends_do(code: list[_Token], index: int) -> bool:
+def _ends_do(code: list[Token], index: int) -> bool:
     """Whether the `while` at `index` is that of a `do`."""
     if index == 0:
         return False
@@ -711,23 +642,28 @@ def _ends_do(code: list[_Token], index: int) -> bool:
     return False
 
 
-def _matching(code: list[_Token], index: int) -> int:
-    """The index of the bracket that closes the one at `index`."""
-    depth = 0
-    for position in range(index, len(code)):
-        if code[position].text in _OPEN:
-            depth += 1
-        elif code[position].text in _CLOSE:
-            depth -= 1
-            if depth == 0:
-                return position
-    return len(code) - 1
+def main(source: str, target: str, *preprocess: str) -> int:
+    """Rewrite the file `source` into `target`; refusals go to stderr, as a compiler writes its errors.
 
-
-def main(source: str, target: str) -> int:
-    """Rewrite the file `source` into `target`; refusals go to stderr, as a compiler writes its errors."""
+    Args:
+        preprocess: the command that made `source`, without what it writes. It is run once more, for the device, where
+            a file of the op's own mentions `__CUDA_ARCH__`; what it reads then is told in `target`.d.
+    """
     with open(source, encoding="utf-8", errors="surrogateescape") as file:
-        text, refusals = rewrite(file.read())
+        unit = file.read()
+    if preprocess:
+        listing = f"{target}.d"
+        if mentions_architecture(unit):
+            told = ("-MD", "-MF", listing, "-MT", target, "-o", f"{target}.device")
+            status = subprocess.run([*preprocess, f"-D__CUDA_ARCH__={ARCHITECTURE}", *told], check=False).returncode
+            if status != 0:
+                return status
+            with open(f"{target}.device", encoding="utf-8", errors="surrogateescape") as file:
+                unit = merge(unit, file.read())
+        else:
+            with open(listing, "w", encoding="utf-8") as file:
+                file.write(f"{target}:\n")
+    text, refusals = rewrite(unit)
     for refusal in dict.fromkeys(refusals):
         sys.stderr.write(f"{refusal}\n")
     if refusals:

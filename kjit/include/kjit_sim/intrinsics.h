@@ -19,6 +19,10 @@
 #include <limits>
 #include <type_traits>
 
+// nvcc's promises to its optimizer, whose arguments are not evaluated.
+#define __builtin_assume(...) static_cast<void>(sizeof(static_cast<bool>(__VA_ARGS__)))
+#define __assume(...) __builtin_assume(__VA_ARGS__)
+
 namespace kjit_sim {
 
 /// A number without a fraction as an integer, as the hardware converts: what is too large becomes the nearest integer.

@@ -1,0 +1,125 @@
+"""A preprocessed unit of C++ or CUDA, in files, lines and tokens.
+
+It imports nothing of kjit's: rewrite.py, which imports it, starts once for every compiled unit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_MARKER = re.compile(r'# (?P<line>\d+) "(?P<file>(?:\\.|[^"\\])*)"(?P<flags>(?: \d)*)[ \t]*\n?')
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+    |(?P<string>(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'))
+    |(?P<number>\.?\d(?:[eEpP][+-]|'[\w]|[\w.])*)
+    |(?P<name>[A-Za-z_$\u0080-\U0010ffff][\w$]*)
+    |(?P<sign>::|->|[\s\S])""",
+    re.VERBOSE,
+)
+OPEN, CLOSE = "([{", ")]}"
+
+
+@dataclass
+class Token:
+    """A piece of the unit. `kind` is that of `_TOKEN`, or `other` for what is not the op's own."""
+
+    kind: str
+    text: str
+    file: str = ""
+    line: int = 0
+    in_kernel: bool = False
+    is_apart: bool = True
+    """Whether there is space ahead of it."""
+
+    @property
+    def is_code(self) -> bool:
+        return self.kind not in ("space", "other")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What stands behind one line marker and ahead of the next one.
+
+    Attributes:
+        marker: the text of the marker; empty ahead of the first one.
+        flags: those of the marker.
+        is_own: whether it is from a file of the op's own: kjit's, CUDA's and the system's headers are marked.
+    """
+
+    marker: str
+    text: str
+    file: str
+    line: int
+    flags: tuple[str, ...]
+    is_own: bool
+
+
+def pieces(unit: str) -> Iterator[Piece]:
+    """All of `unit`, in order."""
+    file, line, is_own = "", 1, False
+    flags: tuple[str, ...] = ()
+    # Decided where a file is entered: in it, what a system header's macro expands to is marked as the system's.
+    is_own_file: dict[str, bool] = {}
+    marker, start = "", 0
+    for match in (*re.finditer(rf"^{_MARKER.pattern}", unit, re.MULTILINE), None):
+        end = len(unit) if match is None else match.start()
+        yield Piece(marker, unit[start:end], file, line, flags, is_own)
+        if match is None:
+            return
+        marker, start = match[0], match.end()
+        file, line = re.sub(r"\\(.)", r"\1", match["file"]), int(match["line"])
+        flags = tuple(match["flags"].split())
+        is_own = is_own_file.setdefault(file, "3" not in flags and not file.startswith("<"))
+
+
+def split(text: str, file: str, line: int) -> Iterator[Token]:
+    is_apart = True
+    for match in _TOKEN.finditer(text):
+        kind = "string" if match.lastgroup == "fence" else str(match.lastgroup)
+        yield Token(kind, match[0], file, line, is_apart=is_apart)
+        is_apart = kind == "space"
+        line += match[0].count("\n")
+
+
+def matching(code: list[Token], index: int) -> int:
+    """The index of the bracket that closes the one at `index`."""
+    depth = 0
+    for position in range(index, len(code)):
+        if code[position].text in OPEN:
+            depth += 1
+        elif code[position].text in CLOSE:
+            depth -= 1
+            if depth == 0:
+                return position
+    return len(code) - 1
+
+
+def scope(words: list[Token]) -> str:
+    """What the brace behind a statement's `words` opens: a `namespace`, a `class`, or something `other`."""
+    start = 0
+    while start < len(words) and words[start].text == "template" and words[start + 1 : start + 2]:
+        start = end_of_template(words, start + 1)
+    texts = [token.text for token in words[start:]]
+    if "namespace" in texts[:2] or (texts[:1] == ["extern"] and len(texts) == 2):
+        return "namespace"
+    return "class" if texts[:1] and texts[0] in ("struct", "class", "union") and texts[-1] != ")" else "other"
+
+
+def end_of_template(code: list[Token], index: int) -> int:
+    """The index behind the `>` that closes the `<` at `index`."""
+    depth, nested = 0, 0
+    for position in range(index, len(code)):
+        text = code[position].text
+        if text in OPEN:
+            nested += 1
+        elif text in CLOSE:
+            nested -= 1
+        elif nested == 0 and text == "<":
+            depth += 1
+        elif nested == 0 and text == ">":
+            depth -= 1
+            if depth == 0:
+                return position + 1
+    return len(code)
