@@ -32,8 +32,7 @@ __global__ void visit_kernel(int32_t* visits, const host::row::Pieces pieces) {
 template <int kVec>
 void visit(TensorView visits, int64_t rows, int64_t size, int64_t most) {
   using namespace host;
-  row::Pieces pieces = row::pieces(rows, size, kVec);
-  if (most > 0) pieces = row::details::up_to(most, rows, size, kVec);
+  const row::Pieces pieces = most > 0 ? row::pieces(rows, size, kVec, most) : row::pieces(rows, size, kVec);
   LaunchKernel(row::grid(pieces, kBlock * kParts), kBlock, visits.device())(visit_kernel<kVec>, visits.data_ptr(),
                                                                             pieces);
 }

@@ -25,13 +25,13 @@ static_assert(largest_block(8192, 8) == 1024 && largest_block(5120, 8) == 1024 &
 
 // What a thread holds: of one input and a column, of two inputs, of one with two columns, and of many.
 template <typename... Operands>
-using TuningOf = RowTuning<RowMath<RmsNorm<float>, Operands...>, Operands...>;
+using TuningOf = RowTuningOf<RmsNorm<float>, Operands...>;
 using OfOne = TuningOf<In<float>, PerColumn<float>, Out<float>>;
 using OfTwo = TuningOf<In<float>, In<float>, PerColumn<float>, Out<float>>;
 using OfMany = TuningOf<In<float>, In<float>, In<float>, PerColumn<float>, PerColumn<float>, Out<float>>;
 static_assert(OfOne::kParts == 4 && OfOne::kShortParts == 2 && OfOne::kLongParts == 8 && OfOne::late_columns(8) == 4);
 static_assert(OfTwo::kParts == 2 && OfTwo::kShortParts == 2 && OfTwo::kLongParts == 4 && OfTwo::late_columns(4) == 2);
 static_assert(OfMany::kParts == 1 && OfMany::kShortParts == 1 && OfMany::kLongParts == 2);
-static_assert(row_vector<In<bf16_t>, Out<fp8_e4m3_t>, OutPerRow<std::int64_t>>() == 8, "rows alone decide");
+static_assert(elements_in<In<bf16_t>, Out<fp8_e4m3_t>, OutPerRow<std::int64_t>>(16) == 8, "rows alone decide");
 
 }  // namespace

@@ -6,14 +6,11 @@
 #include <kjit/detail/element.h>
 #include <kjit/detail/vectors.h>
 #include <kjit/patterns/operands.h>
-#include <kjit/detail/row_cut.cuh>
 #include <kjit/detail/row_memory.cuh>
 #include <kjit/detail/row_pieces.cuh>
 #include <kjit/device.cuh>
 
-#include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace kjit {
 
@@ -21,27 +18,13 @@ namespace details {
 
 constexpr int kGatherBlock = 128;  // threads in a block
 
-/// How many tables there are among the tensors.
+/// Vectors of a thread whose rows begin anywhere: each of a table is cut out of up to four.
 template <typename... Operands>
-constexpr int kTables = (0 + ... + static_cast<int>(kIsIn<Operands, Place::kTable>));
+constexpr int kAnywhereParts = (0 + ... + static_cast<int>(kIsIn<Operands, Place::kTable>)) <= 2 ? 2 : 1;
 
-// Threads in a block where rows are not aligned, and how many vectors each of them has then: fewer where there are more
-// tables than 48 KiB of shared memory hold of theirs.
-template <typename... Operands>
-constexpr int kCutBlock = kTables<Operands...> <= 13   ? 128
-                          : kTables<Operands...> <= 46 ? 32
-                                                       : 16;
-template <typename... Operands>
-constexpr int kCutParts = kTables<Operands...> <= 4 ? 3 : 1;
-
-/// Reads a vector, of zeros where the tensor is absent.
-template <bool kStreaming, typename Operand, typename Vector>
-KJIT_DEVICE void load_row(Vector& vector, const Operand& tensor, std::int64_t at) {
-  if constexpr (Operand::kIsOptional) {
-    device::row::load_or_zero<kStreaming>(vector, tensor.data, at);
-  } else {
-    device::row::load<kStreaming>(vector, tensor.data, at);
-  }
+/// Whether a table of so many rows has that one.
+KJIT_DEVICE bool has_row(std::int64_t row, std::int64_t table_size) {
+  return static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(table_size);  // nor below 0
 }
 
 /// The element of a row in a tensor that has one for each; zero where it is absent.
@@ -68,17 +51,18 @@ struct GatheredVectors {
   KJIT_DEVICE void load_first(int i, bool there, bool has_row, std::int64_t table_at, std::int64_t row_at) {
     if constexpr (kIsTable && Operand::kIsRead) {
       if (has_row) {
-        load_row<false>(vectors[i], tensor, table_at);
+        device::row::load<false, Operand::kIsOptional>(vectors[i], tensor.data, table_at);
       } else {
         vectors[i].fill(Element{});
       }
     } else if constexpr (kIsIn<Operand, Place::kElement> && Operand::kIsRead) {
-      if (there) load_row<kOnce>(vectors[i], tensor, row_at);
+      if (there) device::row::load<kOnce, Operand::kIsOptional>(vectors[i], tensor.data, row_at);
     }
   }
   /// Reads what many rows or columns share.
   KJIT_DEVICE void load_shared(int i, std::int64_t row_number, std::int64_t column) {
-    if constexpr (kIsIn<Operand, Place::kColumn>) load_row<false>(vectors[i], tensor, column);
+    if constexpr (kIsIn<Operand, Place::kColumn>)
+      device::row::load<false, Operand::kIsOptional>(vectors[i], tensor.data, column);
     if constexpr (kIsIn<Operand, Place::kRow>) row = of_row(tensor, row_number);
   }
   KJIT_DEVICE void store(int i, std::int64_t table_at, std::int64_t row_at) const {
@@ -108,11 +92,11 @@ KJIT_DEVICE void gather_vectors(const Math& math, const host::row::Pieces& piece
   }
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
-    const bool has_row = static_cast<std::uint64_t>(wanted[i]) < static_cast<std::uint64_t>(table_size);  // nor below 0
+    const bool is_there = has_row(wanted[i], table_size);
     const std::int64_t table_at = wanted[i] * pieces.row_size + piece[i].at;
     const std::int64_t row_at = piece[i].row * pieces.row_size + piece[i].at;
-    (held.template load_first<kScatters>(i, piece[i].there, has_row, table_at, row_at), ...);
-    if constexpr (kScatters) piece[i].there = has_row;  // only now: what is read does not wait for the index
+    (held.template load_first<kScatters>(i, piece[i].there, is_there, table_at, row_at), ...);
+    if constexpr (kScatters) piece[i].there = is_there;  // only now: what is read does not wait for the index
   }
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
@@ -125,102 +109,115 @@ KJIT_DEVICE void gather_vectors(const Math& math, const host::row::Pieces& piece
   }
 }
 
-/// What a block has of a tensor in shared memory.
-template <std::size_t kAt, typename Rows, typename Operand>
-struct CutSlots {};
-template <std::size_t kAt, typename Rows, typename Operand>
-  requires(Operand::kPlace == Place::kTable)
-struct CutSlots<kAt, Rows, Operand> {
-  device::row::TableSlots<Rows, typename Operand::Element> slots;
+/// Rows that follow each other, as one run of elements: `head` of them lie before the first aligned vector.
+struct RowRun {
+  std::int64_t row_size;
+  std::int64_t numel;
+  std::int64_t head;
+  std::int64_t vectors;
+  host::row::Division by_size;
+
+  /// The row of an element.
+  KJIT_DEVICE std::int64_t row_of(std::int64_t at) const {
+    return at < std::int64_t{1} << 31 ? by_size(static_cast<unsigned>(at)) : at / row_size;
+  }
 };
 
-template <typename Rows, typename Numbers, typename... Operands>
-struct AllCutSlots;
-template <typename Rows, std::size_t... kAt, typename... Operands>
-struct AllCutSlots<Rows, std::index_sequence<kAt...>, Operands...> : CutSlots<kAt, Rows, Operands>... {};
+/// Where a vector begins, and how many of its elements are of that row: the others are of the next one.
+struct Span {
+  std::int64_t row;
+  int column;
+  int count;
+};
 
-/// What a thread holds of a tensor where rows are not aligned: one vector, which may end in the next row.
-template <std::size_t kAt, typename Rows, typename Operand>
-struct CutVector {
+/// What a thread holds of a tensor where rows begin anywhere.
+template <typename Operand, int kVec, int kCount>
+struct SpannedVectors {
   using Element = typename Operand::Element;
-  using Cut = device::row::Cut;
-  static constexpr int kVec = Rows::kVecSize;
 
   Operand tensor;
-  CutSlots<kAt, Rows, Operand>& shared;
+  device::row::JoinedLoad<Element, kVec> loads[kCount];
   device::AlignedVector<Element, kVec> vector;
-  Element row, next;
+  Element here, next;
 
-  template <typename T>
-  KJIT_DEVICE void find(const Rows& rows, std::int64_t table_size, const Index<T>& index) {
-    if constexpr (kIsIn<Operand, Place::kTable>) rows.find(shared.slots, tensor.data, table_size, index.data);
-  }
-  KJIT_DEVICE void fetch(const Rows& rows, std::int64_t table_size) {
-    if constexpr (kIsIn<Operand, Place::kTable>) rows.fetch(shared.slots, tensor.data, table_size);
-  }
-  /// Reads what is not at the place where the result goes.
-  KJIT_DEVICE void take(const Rows& rows, const Cut& cut) {
-    if constexpr (kIsIn<Operand, Place::kTable>) rows.take(vector, shared.slots, cut);
-    if constexpr (kIsIn<Operand, Place::kColumn>) rows.load_column(vector, tensor.data, cut);
-    if constexpr (kIsIn<Operand, Place::kRow>) row = of_row(tensor, cut.row);
-  }
-  /// Reads what is, of a vector that is whole, and the element of the next row.
-  KJIT_DEVICE void take_whole(const Cut& cut) {
-    if constexpr (kIsIn<Operand, Place::kRow>) next = of_row(tensor, cut.splits ? cut.row + 1 : cut.row);
-    if constexpr (kIsIn<Operand, Place::kElement> && Operand::kIsRead) load_row<true>(vector, tensor, cut.at);
-  }
-  KJIT_DEVICE void store(const Cut& cut) const {
-    if constexpr (Operand::kIsWritten) device::row::store_streaming(vector, tensor.data + cut.at);
-  }
-  KJIT_DEVICE Slot<Operand, Element> slot(bool is_next, int j) {
-    if constexpr (kIsIn<Operand, Place::kRow>) return {is_next ? &next : &row, 0};
-    return {vector.data(), j};
-  }
-  /// The same where the vector is not whole: what goes where the result does is in memory.
-  KJIT_DEVICE auto single(const Cut& cut, int j) {
-    if constexpr (kIsIn<Operand, Place::kElement>) {
-      return Slot<Operand, typename Operand::Stored>(tensor.data, cut.at + j);
-    } else {
-      return slot(false, j);
+  /// Begins to read the thread's `i`-th vector from rows of a table.
+  KJIT_DEVICE void begin(int i, const Span& span, std::int64_t row_size, std::int64_t table_size,
+                         const std::int64_t (&rows)[2]) {
+    if constexpr (kIsIn<Operand, Place::kTable>) {
+      loads[i].begin(tensor.data + rows[0] * row_size, tensor.data + rows[1] * row_size, span.column, span.count,
+                     has_row(rows[0], table_size), has_row(rows[1], table_size));
     }
+  }
+  /// Has all of it in `vector`.
+  KJIT_DEVICE void finish(int i, const Span& span, std::int64_t at) {
+    if constexpr (kIsIn<Operand, Place::kTable>) {
+      loads[i].finish(vector, span.count);
+    } else if constexpr (kIsIn<Operand, Place::kColumn>) {
+      const bool is_there = !Operand::kIsOptional || tensor.data != nullptr;
+      loads[0].begin(tensor.data, tensor.data, span.column, span.count, is_there, is_there);
+      loads[0].finish(vector, span.count);
+    } else if constexpr (kIsIn<Operand, Place::kRow>) {
+      here = of_row(tensor, span.row);
+      next = span.count < kVec ? of_row(tensor, span.row + 1) : here;
+    } else if constexpr (Operand::kIsRead) {
+      device::row::load<true, Operand::kIsOptional>(vector, tensor.data, at);
+    }
+  }
+  KJIT_DEVICE void store(std::int64_t at) const {
+    if constexpr (Operand::kIsWritten) device::row::store_streaming(vector, tensor.data + at);
+  }
+  KJIT_DEVICE Slot<Operand, Element> slot(int j, int count) {
+    if constexpr (kIsIn<Operand, Place::kRow>) return {j < count ? &here : &next, 0};
+    return {vector.data(), j};
   }
 };
 
-/// The same where rows are not aligned: a table's vectors are cut out of what a block has copied.
-template <typename Rows, typename Math, typename T, typename... Held>
-KJIT_DEVICE void gather_cut_vectors(const Math& math, const host::row::Cutting& cutting, std::int64_t table_size,
-                                    const Index<T>& index, Held... held) {
-  const Rows rows(cutting);
-  (held.find(rows, table_size, index), ...);
-  rows.await_found();
-  (held.fetch(rows, table_size), ...);
-  rows.await_fetched();
+/// What one thread does where rows begin anywhere: results are written in aligned vectors, each of up to two rows.
+template <int kVec, int kParts, typename Math, typename T, typename... Held>
+KJIT_DEVICE void gather_spans(const Math& math, const RowRun& run, std::int64_t table_size, const Index<T>& index,
+                              Held... held) {
+  const std::int64_t block = std::int64_t{blockIdx.x} * (kGatherBlock * kParts), first = run.head + block * kVec;
+  const std::int64_t row = run.row_of(first), behind = run.vectors - block;
+  const int column = static_cast<int>(first - row * run.row_size), row_size = static_cast<int>(run.row_size);
+  const int end = behind < kGatherBlock * kParts ? static_cast<int>(behind) : kGatherBlock * kParts;
+  Span spans[kParts];
+  std::int64_t wanted[kParts][2];
 #pragma unroll
-  for (int i = 0; i < Rows::kTurns; ++i) {
-    const device::row::Cut cut = rows.cut(i);
-    if (!cut.there) continue;
-    (held.take(rows, cut), ...);
-    if (cut.whole) {
-      (held.take_whole(cut), ...);
+  for (int i = 0; i < kParts; ++i) {
+    const int number = static_cast<int>(threadIdx.x) + i * kGatherBlock;
+    if (number >= end) break;
+    const int at = column + number * kVec, rows = static_cast<int>(run.by_size(static_cast<unsigned>(at)));
+    const int left = (rows + 1) * row_size - at;
+    spans[i] = {row + rows, at - rows * row_size, left < kVec ? left : kVec};
+    wanted[i][0] = index.data[spans[i].row];
+    wanted[i][1] = left < kVec ? index.data[spans[i].row + 1] : 0;
+  }
 #pragma unroll
-      for (int j = 0; j < Rows::kVecSize; ++j) call_element(math, held.slot(!rows.is_of_row(cut, j), j)...);
-      (held.store(cut), ...);
-    } else {  // at the start or the end of all rows
+  for (int i = 0; i < kParts; ++i) {
+    if (static_cast<int>(threadIdx.x) + i * kGatherBlock >= end) break;
+    (held.begin(i, spans[i], run.row_size, table_size, wanted[i]), ...);
+  }
 #pragma unroll
-      for (int j = 0; j < Rows::kVecSize; ++j) {
-        if (rows.has(cut, j)) call_element(math, held.single(cut, j)...);
-      }
-    }
+  for (int i = 0; i < kParts; ++i) {
+    const int number = static_cast<int>(threadIdx.x) + i * kGatherBlock;
+    if (number >= end) break;
+    const std::int64_t at = first + number * kVec;
+    (held.finish(i, spans[i], at), ...);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) call_element(math, held.slot(j, spans[i].count)...);
+    (held.store(at), ...);
   }
 }
 
-template <typename Rows, std::size_t... kAt, typename Math, typename T, typename... Operands>
-KJIT_DEVICE void gather_cut_rows(std::index_sequence<kAt...> numbers, const Math& math,
-                                 const host::row::Cutting& cutting, std::int64_t table_size, const Index<T>& index,
-                                 const Operands&... tensors) {
-  __shared__ AllCutSlots<Rows, decltype(numbers), Operands...> slots;
-  gather_cut_vectors<Rows>(math, cutting, table_size, index,
-                           CutVector<kAt, Rows, Operands>{.tensor = tensors, .shared = slots}...);
+/// One element, before the first vector or behind the last.
+template <typename Math, typename T, typename... Held>
+KJIT_DEVICE void gather_element(const Math& math, const RowRun& run, std::int64_t at, std::int64_t table_size,
+                                const Index<T>& index, Held... held) {
+  const std::int64_t row = run.row_of(at), column = at - row * run.row_size, wanted = index.data[row];
+  (held.template load_first<false>(0, true, has_row(wanted, table_size), wanted * run.row_size + column, at), ...);
+  (held.load_shared(0, row, column), ...);
+  call_element(math, held.slot(0, 0)...);
+  (held.store(0, 0, at), ...);
 }
 
 }  // namespace details
@@ -245,14 +242,21 @@ __global__ void __launch_bounds__(details::kGatherBlock)
                                         details::GatheredVectors<Operands, kVec, kParts>{.tensor = tensors}...);
 }
 
+/// Rows that begin anywhere, of at least kVec elements. The first threads take the single elements as well.
 template <typename Math, int kVec, typename T, typename... Operands>
-__global__ void __launch_bounds__(details::kCutBlock<Operands...>)
-    gather_cut(const Math math, const __grid_constant__ host::row::Cutting cutting, const std::int64_t table_size,
-               const Index<T> index, Operands... tensors) {
+__global__ void __launch_bounds__(details::kGatherBlock)
+    gather_anywhere(const Math math, const __grid_constant__ details::RowRun run, const std::int64_t table_size,
+                    const Index<T> index, Operands... tensors) {
   using namespace details;
+  constexpr int kParts = kAnywhereParts<Operands...>;
   device::PDLBegin();
-  using Rows = device::row::CutRows<kVec, kCutBlock<Operands...>, kCutParts<Operands...>>;
-  gather_cut_rows<Rows>(std::index_sequence_for<Operands...>(), math, cutting, table_size, index, tensors...);
+  gather_spans<kVec, kParts>(math, run, table_size, index,
+                             SpannedVectors<Operands, kVec, kParts>{.tensor = tensors}...);
+  std::int64_t at = std::int64_t{blockIdx.x} * kGatherBlock + threadIdx.x;
+  if (at >= run.head) at += run.vectors * kVec;
+  if (at < run.numel && blockIdx.x == 0) {
+    gather_element(math, run, at, table_size, index, GatheredVectors<Operands, 1, 1>{.tensor = tensors}...);
+  }
 }
 
 }  // namespace kernels

@@ -8,7 +8,7 @@
 //
 // While a row is written, `fetch_ahead` lets the memory already be read that the next block will need.
 //
-// Nearly free to compile.
+// Vectors have up to 16 bytes. Nearly free to compile.
 
 #pragma once
 
@@ -21,41 +21,24 @@
 #include <cstring>
 #include <type_traits>
 
-namespace kjit {
-
-namespace device::row {
+namespace kjit::device::row {
 
 namespace details {
-
-/// Whether the GPU's L2 cache can be told what to keep until it is read.
-inline constexpr bool kCanStay = KJIT_ARCH_HOPPER_OR_GREATER;
-
-/// Whether shared memory is filled while other things are done: from sm_80 on.
-inline constexpr bool kHasAsyncCopies = KJIT_CUDA_ARCH >= 800;
 
 /// What a load or store of so many bytes moves.
 template <std::size_t kBytes>
 using Word = std::conditional_t<
-    kBytes % 16 == 0, uint4,
+    kBytes == 16, uint4,
     std::conditional_t<
         kBytes == 8, uint2,
-        std::conditional_t<kBytes == 1, unsigned char, std::conditional_t<kBytes == 2, unsigned short, unsigned>>>>;
-
-/// Whether what `fetch_ahead` asks for of vectors of `N` elements can stay in the L2 cache until it is read.
-template <typename T, std::size_t N>
-inline constexpr bool kStays = kCanStay && sizeof(T) * N % 16 == 0;
+        std::conditional_t<kBytes == 4, unsigned, std::conditional_t<kBytes == 2, unsigned short, unsigned char>>>>;
 
 /// Reads what the SM's cache has no use for. `__ldcs` would still let it take the place of something else there.
 template <typename Load>
 KJIT_DEVICE Load load_past_cache(const Load* from) {
   return __ldcs(from);
 }
-#if KJIT_SIM  // which has no caches
-template <typename Load>
-KJIT_DEVICE Load load_and_let_go(const Load* from) {
-  return *from;
-}
-#else
+#if !KJIT_SIM  // which has no caches
 KJIT_DEVICE uint4 load_past_cache(const uint4* from) {
   uint4 words;
   asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -63,7 +46,13 @@ KJIT_DEVICE uint4 load_past_cache(const uint4* from) {
                : "l"(from));
   return words;
 }
+#endif
 /// The same of what stays in the L2 cache until it is read.
+template <typename Load>
+KJIT_DEVICE Load load_and_let_go(const Load* from) {
+  return load_past_cache(from);
+}
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
 KJIT_DEVICE uint4 load_and_let_go(const uint4* from) {
   uint4 words;
   std::uint64_t policy;
@@ -77,89 +66,30 @@ KJIT_DEVICE uint4 load_and_let_go(const uint4* from) {
 
 }  // namespace details
 
-/// Reads the vector from `data[index]` on, aligned. Where `kStreaming`, it takes no place in the SM's cache: for what
-/// is read once, beside something that is read again for every row. `fetched`: it was let stay in the L2 cache by
-/// `fetch_ahead<N, kStaying>`, and may leave that now (with `kStreaming` only). To be known when the kernel is
-/// compiled; a choice between two reads takes more time than it saves.
-template <bool kStreaming = false, typename T, std::size_t N, std::integral Index>
+/// Reads the vector from `data[index]` on, aligned; where `kOptional`, zeros if `data` is null. With `kStreaming` it
+/// takes no place in the SM's cache: for what is read once, beside something that is read again for every row. Then
+/// `fetched` says, as the kernel is compiled, that `fetch_ahead` let it stay in the L2 cache, which it may leave now.
+template <bool kStreaming = false, bool kOptional = false, typename T, std::size_t N, std::integral Index>
 KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, Index index, bool fetched = false) {
+  if (kOptional && data == nullptr) return vector.fill(T{});
   if constexpr (kStreaming) {
     using namespace details;
-    using Load = Word<sizeof(T) * N>;
-    const Load* const from = reinterpret_cast<const Load*>(data + index);
-    Load words[sizeof(T) * N / sizeof(Load)];
-#pragma unroll
-    for (std::size_t i = 0; i < sizeof(T) * N / sizeof(Load); ++i) {
-      if constexpr (kStays<T, N>) {
-        words[i] = fetched ? load_and_let_go(from + i) : load_past_cache(from + i);
-      } else {
-        words[i] = load_past_cache(from + i);
-      }
-    }
-    std::memcpy(vector.data(), words, sizeof(words));
+    const auto* const from = reinterpret_cast<const Word<sizeof(T) * N>*>(data + index);
+    const auto word = fetched ? load_and_let_go(from) : load_past_cache(from);
+    std::memcpy(vector.data(), &word, sizeof(word));
   } else {
     vector.load(data + index);
   }
 }
 
-/// The same, and zeros where `data` is null.
-template <bool kStreaming = false, typename T, std::size_t N, std::integral Index>
-KJIT_DEVICE void load_or_zero(AlignedVector<T, N>& vector, const T* data, Index index, bool fetched = false) {
-  if (data == nullptr) {
-    vector.fill(T{});
-  } else {
-    load<kStreaming>(vector, data, index, fetched);
-  }
+/// Writes a vector to where `to` points, aligned, and lets it be the first to leave the caches (`st.global.cs`): for
+/// what is not read again soon.
+template <typename T, std::size_t N>
+KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
+  details::Word<sizeof(T) * N> word;
+  std::memcpy(&word, vector.data(), sizeof(word));
+  __stcs(reinterpret_cast<decltype(word)*>(to), word);
 }
-
-/// Reads those elements of the vector from `data[index]` on that are `data[0]` to `data[size - 1]`, one by one: for
-/// where nothing else may be read. The others are zeros, and all where `data` is null.
-template <typename T, std::size_t N, std::integral Index>
-KJIT_DEVICE void load_part(AlignedVector<T, N>& vector, const T* data, Index index, Index size) {
-  vector.fill(T{});
-  if (data == nullptr) return;
-  constexpr int kCount = static_cast<int>(N);
-  const int begin = index < 0 ? static_cast<int>(-index) : 0;
-  const int end = index + kCount <= size ? kCount : static_cast<int>(size - index);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    if (i >= begin && i < end) vector[i] = data[index + i];
-  }
-}
-
-namespace details {
-
-/// The block's dynamic shared memory.
-KJIT_DEVICE unsigned char* dynamic_shared() {
-#if KJIT_SIM
-  return static_cast<unsigned char*>(::kjit_sim::dynamic_shared());
-#else
-  extern __shared__ __align__(16) unsigned char kjit_row_slots[];
-  return &kjit_row_slots[0];
-#endif
-}
-
-/// This thread's place number `slot` in it; no other thread uses it.
-KJIT_DEVICE unsigned char* slot_of(int slot) {
-  return dynamic_shared() + std::size_t{16} * (static_cast<unsigned>(slot) * blockDim.x + threadIdx.x);
-}
-
-#if !KJIT_SIM
-/// Begins to copy `kBytes` (4, 8 or 16) to shared memory. With `kCached` by way of the SM's cache, where a neighbour
-/// needs other parts of the same line; without, 16 bytes only.
-template <int kBytes, bool kCached>
-KJIT_DEVICE void copy_async(void* to, const void* from) {
-  static_assert(kCached || kBytes == 16);
-  const std::uint32_t shared = ptx::to_shared(to);
-  if constexpr (kCached) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(from), "n"(kBytes) : "memory");
-  } else {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
-  }
-}
-#endif
-
-}  // namespace details
 
 /// Whether a vector of `N` elements that is not aligned can be cut out of the two aligned ones in which it lies: where
 /// it has more than one, and 4 to 16 bytes.
@@ -237,17 +167,88 @@ struct UnalignedLoad {
   }
 };
 
-/// Writes a vector to where `to` points, aligned, and lets it be the first to leave the caches (`st.global.cs`): for
-/// what is not read again soon.
-template <typename T, std::size_t N>
-KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
-  constexpr std::size_t kBytes = sizeof(T) * N;
-  using namespace details;
-  using Store = Word<kBytes>;
-  Store words[kBytes / sizeof(Store)];
-  std::memcpy(words, vector.data(), kBytes);
+/// The load of a vector whose first `count` elements, one or more, are at `column` of a row, and the others at the
+/// start of the next one. Rows have at least `N` elements; of one that is not there, zeros are read.
+template <typename T, int N>
+struct JoinedLoad {
+  const T* from[2];  // the last N elements of the first row up to the vector's last one, and the next row
+  bool there[2];
+  UnalignedLoad<T, N> loads[2];
+
+  __device__ void begin(const T* row, const T* next, int column, int count, bool has_row, bool has_next) {
+    from[0] = row + (column + count - N);
+    from[1] = next;
+    there[0] = has_row;
+    there[1] = has_next && count < N;
 #pragma unroll
-  for (std::size_t i = 0; i < kBytes / sizeof(Store); ++i) __stcs(reinterpret_cast<Store*>(to) + i, words[i]);
+    for (int i = 0; i < 2; ++i) {
+      if (there[i]) loads[i].begin(from[i]);
+    }
+  }
+  __device__ void finish(AlignedVector<T, N>& vector, int count) const {
+    AlignedVector<T, N> both[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      both[i].fill(T{});
+      if (there[i]) loads[i].finish(both[i], from[i]);
+    }
+    vector = both[0];
+    if (count == N) return;
+    const int skipped = N - count;
+    if constexpr (kCanCut<T, N>) {
+      Offset(static_cast<unsigned>(skipped) * sizeof(T)).cut(vector, both);
+    } else {
+#pragma unroll
+      for (int j = 0; j < N; ++j) vector[j] = both[(skipped + j) / N][(skipped + j) % N];
+    }
+  }
+};
+
+namespace details {
+
+/// The block's dynamic shared memory.
+KJIT_DEVICE unsigned char* dynamic_shared() {
+#if KJIT_SIM
+  return static_cast<unsigned char*>(::kjit_sim::dynamic_shared());
+#else
+  extern __shared__ __align__(16) unsigned char kjit_row_slots[];
+  return &kjit_row_slots[0];
+#endif
+}
+
+}  // namespace details
+
+/// A place for a vector in the block's dynamic shared memory, of which each thread has some.
+template <typename T, std::size_t N>
+class SharedSlot {
+ public:
+  explicit __device__ SharedSlot(int number)
+      : slot_(details::dynamic_shared() +
+              std::size_t{16} * (static_cast<unsigned>(number) * blockDim.x + threadIdx.x)) {}
+
+  /// Begins to copy the vector from there, aligned.
+  KJIT_DEVICE void begin(const T* from) const {
+#if KJIT_CUDA_ARCH >= 800 && !KJIT_SIM
+    if constexpr (sizeof(T) * N == 16) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx::to_shared(slot_)), "l"(from) : "memory");
+      return;
+    }
+#endif
+    AlignedVector<T, N> vector;
+    vector.load(from);
+    vector.store(slot_);
+  }
+  KJIT_DEVICE void take(AlignedVector<T, N>& vector) const { vector.load(slot_); }
+
+ private:
+  unsigned char* slot_;
+};
+
+/// Waits until what this thread has begun to copy to shared memory is there.
+KJIT_DEVICE void await_copies() {
+#if KJIT_CUDA_ARCH >= 800 && !KJIT_SIM
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 
 #if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
@@ -276,17 +277,16 @@ KJIT_DEVICE void prefetch(const char* first, int at, int bytes, std::int64_t end
 }  // namespace details
 #endif
 
-/// Lets the beginning of a row, `size` elements from `row[offset]` on, be read into the GPU's L2 cache: `bytes` for
-/// each warp of the `threads` threads, as far as the row has so many. All threads of a row call: for another row after
-/// their last read, from which it would take the memory's time; for their own before `PDLBegin`, where nothing may be
-/// read, but asked for. Nothing where `row` is null or `bytes` is 0. Of the `kParts` vectors of `N` elements that each
-/// thread has of its row, the first `kStaying` stay in the cache until they are read, which has to be by a `load` that
-/// is told so. (Where these are all, `bytes` is at most what they have.)
-template <int N = 1, int kStaying = 0, int kParts = 0, typename T>
-KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t size, int bytes, int lane, int threads) {
+/// Lets the beginning of a row, `size` elements from `row` on, be read into the GPU's L2 cache: `bytes` for each warp
+/// of the `threads` threads, as far as the row has so many. All threads of a row call: for another row after their last
+/// read, from which it would take the memory's time; for their own before `PDLBegin`, where nothing may be read, but
+/// asked for. Of the `kParts` vectors of `N` elements that each thread has of its row, the first `kStaying` stay in the
+/// cache until a `load` that is told so reads them. (Where these are all, `bytes` is at most what they have.)
+template <int N, int kStaying, int kParts, typename T>
+KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t size, int bytes, int lane, int threads) {
 #if !KJIT_SIM
-  if (row == nullptr || bytes == 0) return;
-  const char* const first = reinterpret_cast<const char*>(row + offset);
+  if (bytes == 0) return;
+  const char* const first = reinterpret_cast<const char*>(row);
   const std::int64_t end = size * static_cast<std::int64_t>(sizeof(T));
   constexpr int kWarp = static_cast<int>(kWarpThreads);
 #if KJIT_ARCH_HOPPER_OR_GREATER
@@ -294,7 +294,7 @@ KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t siz
   if (lane % kWarp != 0) return;
   const int warp = static_cast<int>(static_cast<unsigned>(lane) / kWarpThreads);
   int staying = 0;  // bytes of each warp
-  if constexpr (kStays<T, N> && kStaying > 0) {
+  if constexpr (sizeof(T) * N == 16 && kStaying > 0) {
     constexpr int kMost = kWarp * 16 * kStaying;
     staying = kStaying == kParts || bytes < kMost ? bytes : kMost;
     prefetch<true>(first, warp * staying, staying, end);
@@ -310,14 +310,4 @@ KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t offset, std::int64_t siz
 #endif
 }
 
-/// Waits until what this thread has begun to copy to shared memory is there.
-KJIT_DEVICE void await_copies() {
-  using namespace details;
-#if !KJIT_SIM
-  if constexpr (kHasAsyncCopies) asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-
-}  // namespace device::row
-
-}  // namespace kjit
+}  // namespace kjit::device::row

@@ -7,15 +7,13 @@
 //   const auto piece = device::row::piece<kVec>(pieces, first + i * kBlock);  // the thread's i-th of kParts
 //   if (piece.there) ...                                                      // from element `piece.at` on
 //
-// A piece is an aligned vector of a row; rows have whole ones (kjit/detail/row_cut.cuh is for others). How vectors are
-// read and written is in kjit/detail/row_memory.cuh. Nearly free to compile.
+// A piece is an aligned vector of a row, which has whole ones. Nearly free to compile.
 
 #pragma once
 
 #include <cuda_runtime_api.h>
 #include <kjit/launch.h>
 #include <kjit/utils.h>
-#include <kjit/detail/row_memory.cuh>
 #include <kjit/device.cuh>
 
 #include <cstdint>
@@ -55,24 +53,14 @@ struct Pieces {
   Division by_row;  // by `of_row`
 };
 
-namespace details {
-
-/// What `pieces` gives, with up to `most` of them side by side in x.
-inline Pieces up_to(std::int64_t most, std::int64_t num_rows, std::int64_t row_size, int vec) {
+/// Cuts `num_rows` rows of `row_size` elements, a multiple of `vec`, into vectors of `vec` elements. Up to `most` of
+/// them are side by side in x: 2^30, so that numbers behind the last one have 31 bits, too.
+inline Pieces pieces(std::int64_t num_rows, std::int64_t row_size, int vec, std::int64_t most = std::int64_t{1} << 30) {
   const std::int64_t row_pieces = row_size / vec;
   const std::int64_t of_row = row_pieces < 1 ? 1 : row_pieces < most ? row_pieces : most;
   const std::int64_t rows = num_rows < 1 ? 1 : num_rows < most / of_row ? num_rows : most / of_row;
   return {
       num_rows, row_size, row_pieces, static_cast<unsigned>(rows), static_cast<unsigned>(of_row), Division::by(of_row)};
-}
-
-}  // namespace details
-
-/// Cuts `num_rows` rows of `row_size` elements, a multiple of `vec`, into vectors of `vec` elements.
-inline Pieces pieces(std::int64_t num_rows, std::int64_t row_size, int vec) {
-  using namespace details;
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;  // so that numbers behind the last piece have 31 bits, too
-  return up_to(kMost, num_rows, row_size, vec);
 }
 
 /// The grid of a kernel whose blocks have `of_block` pieces each.

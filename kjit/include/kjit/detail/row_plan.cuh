@@ -44,12 +44,12 @@ struct RowPlan {
   int threads;         // that share a row
 };
 
+template <typename Operand>
+constexpr bool kIsInput = kIsIn<Operand, Place::kElement> && Operand::kIsRead;
+
 /// What the threads of an op's kernels hold: as much as their registers have room for.
 template <typename Rules, typename... Operands>
 struct RowTuning {
-  template <typename Operand>
-  static constexpr bool kIsInput = kIsIn<Operand, Place::kElement> && Operand::kIsRead;
-
   static constexpr int kInputs = (0 + ... + static_cast<int>(kIsInput<Operands>));
   static constexpr int kColumns = (0 + ... + static_cast<int>(kIsIn<Operands, Place::kColumn>));
   static constexpr bool kTermReadsColumns = Rules::kTermReadsColumns;
@@ -63,10 +63,10 @@ struct RowTuning {
   static constexpr int kShortParts = kParts < 2 ? kParts : 2;
   /// Of rows that begin anywhere; each vector is cut out of two, and of columns too where a total needs them.
   static constexpr int kAnywhereParts = (kTermReadsColumns && kColumns > 0) || kLoadsLate ? kShortParts : kParts;
-  /// Threads of the largest block that has short rows, and how many of them an SM has registers for.
+  /// Launch bounds: threads of the largest block, and blocks on an SM. Of short rows an SM holds more threads.
   static constexpr bool kIsLight = kInputs <= 1 && kColumns <= 1;
-  static constexpr int kShortBlock = kIsLight ? 768 : kMaxRowBlock;
-  static constexpr int kShortBlocks = kIsLight ? 2 : 1;
+  static constexpr int max_block(bool is_short) { return is_short && kIsLight ? 768 : kMaxRowBlock; }
+  static constexpr int min_blocks(bool is_short) { return is_short && kIsLight ? 2 : 1; }
 
   static constexpr int kLongHeld = kInputs + (kTermReadsColumns ? kColumns : 0);
   static constexpr int kLongParts = kLongHeld <= 1 ? 8 : kLongHeld == 2 ? 4 : kLongHeld <= 4 ? 2 : 1;
@@ -83,25 +83,8 @@ struct RowTuning {
   }
 };
 
-/// The launch bounds of a kernel: threads of a block, and blocks of an SM.
-template <bool kHoldsMore, typename Math, typename... Operands>
-constexpr int row_block() {
-  return kHoldsMore ? kMaxRowBlock : RowTuning<RowMath<Math, Operands...>, Operands...>::kShortBlock;
-}
-template <bool kHoldsMore, typename Math, typename... Operands>
-constexpr int row_blocks() {
-  return kHoldsMore ? 1 : RowTuning<RowMath<Math, Operands...>, Operands...>::kShortBlocks;
-}
-
-/// Elements of a vector: of 16 bytes, in the widest type of those tensors that are moved in vectors.
-template <typename... Operands>
-constexpr int row_vector() {
-  std::size_t widest = 1;
-  ((widest = !kIsOfRow<Operands> && sizeof(typename Operands::Element) > widest ? sizeof(typename Operands::Element)
-                                                                                : widest),
-   ...);
-  return static_cast<int>(16 / widest);
-}
+template <typename Math, typename... Operands>
+using RowTuningOf = RowTuning<RowMath<Math, Operands...>, Operands...>;
 
 constexpr std::int64_t kFewBlocks = 64;  // half of a large GPU, so that all clusters find a place
 
@@ -173,7 +156,7 @@ constexpr int kWholeBytes = 81920;    // what a block has of a row, at most, whe
 /// How many of the `parts` vectors of each of its threads a full block asks for ahead of its turn, in each of `inputs`
 /// tensors: they stay in the L2 cache until they are read.
 constexpr int fetched_parts(int parts, int inputs) {
-  const int most = host::div_ceil(kFetchedBytes, (inputs < 1 ? 1 : inputs) * kMaxRowBlock * 16);
+  const int most = inputs == 0 ? 0 : host::div_ceil(kFetchedBytes, inputs * kMaxRowBlock * 16);
   return most < parts ? most : parts;
 }
 
@@ -197,22 +180,17 @@ inline int blocks_per_sm(const void* kernel, int block, DLDevice device) {
 }
 
 /// Lets `plan` say what is prefetched: of the row that is begun about when this one is done, as many rows further as
-/// the GPU works on at a time, 64 KiB for each block, or 80 where it has no more; twice 64 where many rows follow each
-/// other on an SM, unless what is fetched stays in the cache until it is read. Nothing where rows are few or short.
+/// the GPU works on at a time, 64 KiB for each block, or 80 where it has no more. Nothing where rows are few or short.
 inline void plan_prefetch(RowPlan& plan, const void* kernel, const RowSpread& spread, std::int64_t vectors, int inputs,
-                          bool stays, DLDevice device) {
-  constexpr int kLongRun = 8, kVec = 16, kLeastThreads = 128;
-  plan.ahead = plan.num_rows;
-  plan.fetched = 0;
-  if (spread.threads < kLeastThreads) return;
+                          DLDevice device) {
+  constexpr int kVec = 16, kLeastThreads = 128;
+  if (spread.threads < kLeastThreads || inputs == 0) return;
   int sms = 0;
   host::RuntimeDeviceCheck(::cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device.device_id));
   if (spread.grid * spread.cluster <= sms) return;
   const std::int64_t at_a_time = std::int64_t{sms} * blocks_per_sm(kernel, spread.block, device) / spread.cluster;
   if (plan.num_rows <= at_a_time) return;
-  const bool twice = plan.num_rows > kLongRun * at_a_time && !(stays && KJIT_ARCH_HOPPER_OR_GREATER);
-  const std::int64_t most = (twice ? 2 * kFetchedBytes : kFetchedBytes) / inputs * spread.cluster;
-  const std::int64_t all = vectors * kVec;
+  const std::int64_t most = std::int64_t{kFetchedBytes} / inputs * spread.cluster, all = vectors * kVec;
   const std::int64_t bytes = most < all && inputs * all > spread.cluster * std::int64_t{kWholeBytes} ? most : all;
   constexpr int kOfWarp = 32 * kVec;  // what a warp reads at a time
   plan.ahead = at_a_time;

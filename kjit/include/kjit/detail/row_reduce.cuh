@@ -1,12 +1,12 @@
 // A row's total, combined over the threads that share the row: lanes of a warp where rows are short, else a block, or a
 // cluster of blocks.
 //
-//   const auto [row, lane] = place_in_row<kClusters>(threads);
-//   await_cluster<kClusters>(threads);
-//   auto pending = begin_total<kClusters>(total, threads);     // what is done meanwhile costs no time
-//   total = finish_total<kClusters>(pending, threads);         // the same in each of the threads, bit by bit
+//   const RowTeam<kClusters, Total> team(threads);  // once in a kernel: this thread's row, and its number there
+//   team.await();
+//   total = team.begin(total);                      // what is done meanwhile costs no time
+//   total = team.finish(total);                     // the same in each of the threads, bit by bit
 //
-// Once in a kernel. A total is any trivially copyable type that `combined` takes.
+// A total is any trivially copyable type that `combined` takes.
 
 #pragma once
 
@@ -27,53 +27,36 @@ namespace kjit::details {
 
 constexpr unsigned kWarp = device::kWarpThreads;
 
-/// What the blocks of a cluster tell each other, at the end of each block's dynamic shared memory.
-template <typename Total>
-struct alignas(16) Exchange {
-  static constexpr std::size_t kWords = sizeof(Total) % 4 == 0 ? sizeof(Total) / 4 : sizeof(Total) / 4 + 1;
-  std::uint64_t complete;  // barrier: the totals of all warps of the cluster have come
-  std::uint32_t words[kMaxCluster * kMaxRowBlock / 32][kWords];
-};
-
 /// A total as words.
 template <typename Total>
 struct TotalWords {
   static_assert(std::is_trivially_copyable_v<Total>, "a row's total is copied between threads word by word");
-  static constexpr std::size_t kCount = Exchange<Total>::kWords;
-  std::uint32_t words[kCount];
+  std::uint32_t words[(sizeof(Total) + 3) / 4];
 
-  explicit __device__ TotalWords(const Total& total) {
-    if constexpr (sizeof(Total) % 4 != 0) words[kCount - 1] = 0;
-    std::memcpy(words, &total, sizeof(Total));
+  KJIT_DEVICE static TotalWords of(const Total& total) {
+    TotalWords copy{};
+    std::memcpy(copy.words, &total, sizeof(Total));
+    return copy;
   }
-  explicit __device__ TotalWords(const std::uint32_t (&other)[kCount]) {
-#pragma unroll
-    for (std::size_t i = 0; i < kCount; ++i) words[i] = other[i];
-  }
-
   KJIT_DEVICE Total total() const {
+    const TotalWords copy = *this;  // word by word, also from shared memory
     Total value;
-    std::memcpy(static_cast<void*>(&value), words, sizeof(Total));
+    std::memcpy(static_cast<void*>(&value), copy.words, sizeof(Total));
     return value;
   }
 };
 
+/// What the blocks of a cluster tell each other, at the end of each block's dynamic shared memory.
 template <typename Total>
-KJIT_DEVICE Total shuffled(const Total& total, int offset) {
-  if constexpr (std::is_arithmetic_v<Total>) {
-    return __shfl_xor_sync(0xffffffffu, total, offset);
-  } else {
-    TotalWords<Total> copy(total);
-#pragma unroll
-    for (std::uint32_t& word : copy.words) word = __shfl_xor_sync(0xffffffffu, word, offset);
-    return copy.total();
-  }
-}
+struct alignas(16) Exchange {
+  std::uint64_t complete;  // barrier: the totals of all warps of the cluster have come
+  TotalWords<Total> of_warp[kMaxCluster * kMaxRowBlock / kWarp];
+};
 
-/// `count` lanes side by side in a warp, a power of two: what combines a value of each, the same in all of them, bit by
-/// bit. All lanes of the warp call.
+/// `count` lanes side by side in a warp, or the next power of two: what combines a value of each, the same in all of
+/// them, bit by bit. All lanes of the warp call.
 struct Lanes {
-  int count;
+  unsigned count;
 
   template <typename S>
   KJIT_DEVICE S sum(S value) const {
@@ -93,134 +76,122 @@ struct Lanes {
   template <typename Total, typename Combine>
   KJIT_DEVICE Total each(Total total, const Combine& combine) const {
 #pragma unroll
-    for (int offset = static_cast<int>(kWarp) / 2; offset > 0; offset /= 2) {
-      if (offset >= count) continue;
-      const Total other = shuffled(total, offset);
-      const bool is_lower = (threadIdx.x & static_cast<unsigned>(offset)) == 0;
-      total = std::is_arithmetic_v<Total> || is_lower ? combine(total, other) : combine(other, total);
+    for (unsigned offset = 1; offset < kWarp; offset *= 2) {
+      if (offset >= count) break;
+      auto copy = TotalWords<Total>::of(total);
+#pragma unroll
+      for (std::uint32_t& word : copy.words) word = __shfl_xor_sync(0xffffffffu, word, static_cast<int>(offset));
+      const bool is_lower = (threadIdx.x & offset) == 0;
+      total = std::is_arithmetic_v<Total> || is_lower ? combine(total, copy.total()) : combine(copy.total(), total);
     }
     return total;
   }
 };
 
-template <typename Total>
-KJIT_DEVICE Total combined_in_warp(const Total& total) {
-  return combined_across(total, Lanes{static_cast<int>(kWarp)});
-}
-
-/// Where this block learns the totals of the others of its cluster.
-template <typename Total>
-KJIT_DEVICE Exchange<Total>& exchange() {
-  unsigned bytes;
-#if KJIT_SIM
-  bytes = static_cast<unsigned>(::kjit_sim::dynamic_shared_size());
-#else
-  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
-#endif
-  return *reinterpret_cast<Exchange<Total>*>(device::row::details::dynamic_shared() + bytes - sizeof(Exchange<Total>));
-}
-
-/// A thread's row, and its number among the threads of that row. The row may lie behind the last one.
-struct RowPlace {
-  std::int64_t row;
-  int lane;
-};
-
-/// Where this thread works when `threads` threads share a row, in a grid that `spread_rows` laid out. Every thread
-/// calls, once.
+/// The threads that share this one's row, in a grid that `spread_rows` laid out. Every thread of a block calls each
+/// function once, in their order, those whose row lies behind the last one too.
 template <bool kClusters, typename Total>
-KJIT_DEVICE RowPlace place_in_row(int threads) {
-  const int thread = static_cast<int>(threadIdx.x);
-  if constexpr (kClusters && kMaxCluster > 1) {
-    if (threads > static_cast<int>(blockDim.x)) {
-      if (threadIdx.x == 0) {
-        device::ptx::mbar_init(&exchange<Total>().complete, 1);
-        device::ptx::mbar_init_fence();
+class RowTeam {
+ public:
+  std::int64_t row;
+  int lane;  // this thread's number among those of its row
+
+  explicit __device__ RowTeam(int threads) : row(blockIdx.x), threads_(static_cast<unsigned>(threads)) {
+    unsigned number = threadIdx.x;
+    if constexpr (kClusters) {
+      if (shares_blocks()) {
+        number += blockIdx.y * blockDim.x;
+        if (threadIdx.x == 0) {
+          using namespace device::ptx;
+          std::uint64_t* const complete = &exchange().complete;
+          mbar_init(complete, 1);
+          mbar_init_fence();
+          mbar_arrive_expect_tx(complete, threads_ / kWarp * static_cast<unsigned>(sizeof(TotalWords<Total>)));
+        }
+        __syncwarp();
+        device::ptx::cluster_arrive_relaxed();
       }
-      __syncwarp();
-      device::ptx::cluster_arrive_relaxed();
-      return {std::int64_t{blockIdx.x}, static_cast<int>(blockIdx.y * blockDim.x) + thread};
+    }
+    if (threads_ <= kWarp) {  // a power of two
+      const int shift = __ffs(threads) - 1;
+      row = row * (blockDim.x >> shift) + (number >> shift);
+      number &= threads_ - 1;
+    }
+    lane = static_cast<int>(number);
+  }
+
+  /// Waits until the other blocks that share the row have come, so that totals can be exchanged. Ahead of the first
+  /// read: it empties the SM's cache, and takes time from reads that are under way.
+  KJIT_DEVICE void await() const {
+    if constexpr (kClusters) {
+      if (shares_blocks()) device::ptx::cluster_wait();
     }
   }
-  if (threads > static_cast<int>(kWarp)) return {std::int64_t{blockIdx.x}, thread};
-  const int shift = __ffs(threads) - 1;  // a power of two
-  return {std::int64_t{blockIdx.x} * (blockDim.x >> shift) + (thread >> shift), thread & (threads - 1)};
-}
 
-/// Waits until the other blocks that share this one's row have come, so that totals can be exchanged. Every thread
-/// calls, once, between `place_in_row` and its first read: it empties the SM's cache, and takes time from reads that
-/// are under way.
-template <bool kClusters>
-KJIT_DEVICE void await_cluster(int threads) {
-  if constexpr (kClusters && kMaxCluster > 1) {
-    if (threads > static_cast<int>(blockDim.x)) device::ptx::cluster_wait();
-  }
-}
-
-/// Tells the others that share the row of this thread's total; `finish_total` waits for theirs.
-template <bool kClusters, typename Total>
-KJIT_DEVICE Total begin_total(Total total, int threads) {
-  if constexpr (kClusters && kMaxCluster > 1) {
-    if (threads > static_cast<int>(blockDim.x)) {
-      const unsigned warps = blockDim.x / kWarp, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-      const unsigned blocks = gridDim.y;
-      Exchange<Total>& here = exchange<Total>();
-      if (threadIdx.x == 0) {
-        const unsigned bytes = static_cast<unsigned>(sizeof(here.words[0]));
-        device::ptx::mbar_arrive_expect_tx(&here.complete, blocks * warps * bytes);
-      }
-      total = combined_in_warp(total);
-      if (lane < blocks) {
-        const TotalWords<Total> copy(total);
+  /// Tells the others of this thread's total.
+  KJIT_DEVICE Total begin(Total total) const {
+    if constexpr (kClusters) {
+      if (shares_blocks()) {
+        Exchange<Total>& here = exchange();
+        total = combined_across(total, Lanes{kWarp});
+        if (const unsigned rank = threadIdx.x % kWarp; rank < gridDim.y) {
+          const auto copy = TotalWords<Total>::of(total);
+          std::uint32_t* const to = here.of_warp[static_cast<unsigned>(lane) / kWarp].words;
+          constexpr int kWords = sizeof(copy) / 4;
 #pragma unroll
-        for (std::size_t i = 0; i < copy.kCount; ++i) {
-          device::ptx::store_async(lane, &here.words[blockIdx.y * kWarp + warp][i], copy.words[i], &here.complete);
+          for (int i = 0; i < kWords; ++i) device::ptx::store_async(rank, &to[i], copy.words[i], &here.complete);
         }
       }
     }
+    return total;
   }
-  return total;
-}
 
-/// What all warps of the cluster have sent, combined. Nobody waits for more than that: a barrier of the cluster would
-/// wait for all memory.
-template <typename Total>
-KJIT_DEVICE Total finish_in_cluster() {
-  const unsigned warps = blockDim.x / kWarp, lane = threadIdx.x % kWarp, blocks = gridDim.y;
-  Exchange<Total>& here = exchange<Total>();
-  device::ptx::mbar_wait_parity(&here.complete, 0);
-  Total total{};
+  /// The total of the row. Nobody waits for more than the totals of others: a barrier of the cluster would wait for all
+  /// memory.
+  KJIT_DEVICE Total finish(Total total) const {
+    const unsigned warps = threads_ / kWarp;
+    if constexpr (kClusters) {
+      if (shares_blocks()) {
+        const Exchange<Total>& here = exchange();
+        device::ptx::mbar_wait_parity(&exchange().complete, 0);
+        const unsigned half = warps / 2;  // their number is even
+        total = Total{};
 #pragma unroll 1
-  for (unsigned i = lane; lane < warps && i < blocks * kWarp; i += 2 * kWarp) {  // the number of blocks is even
-    total = combined(
-        total, combined(TotalWords<Total>(here.words[i]).total(), TotalWords<Total>(here.words[i + kWarp]).total()));
-  }
-  return combined_in_warp(total);
-}
+        for (unsigned i = threadIdx.x % kWarp; i < half; i += kWarp) {
+          total = combined(total, combined(here.of_warp[i].total(), here.of_warp[i + half].total()));
+        }
+        return combined_across(total, Lanes{kWarp});
+      }
+    }
+    total = combined_across(total, Lanes{threads_ < kWarp ? threads_ : kWarp});
+    if (threads_ <= kWarp) return total;
 
-/// The total of the row, in each of its threads. All threads of the block call, those whose row lies behind the last
-/// one too.
-template <bool kClusters, typename Total>
-KJIT_DEVICE Total finish_total(Total total, int threads) {
-  if constexpr (kClusters && kMaxCluster > 1) {
-    if (threads > static_cast<int>(blockDim.x)) return finish_in_cluster<Total>();
+    __shared__ TotalWords<Total> of_warp[kWarp];
+    if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = TotalWords<Total>::of(total);
+    __syncthreads();
+    // As many lanes as there are warps, or the next power of two, have a total each, and so have those behind them.
+    const unsigned warp = threadIdx.x & (0xffffffffu >> __clz(static_cast<int>(warps - 1)));
+    total = of_warp[warp < warps ? warp : 0].total();
+    return combined_across(warp < warps ? total : Total{}, Lanes{warps});
   }
-  total = combined_across(total, Lanes{threads < static_cast<int>(kWarp) ? threads : static_cast<int>(kWarp)});
-  if (threads <= static_cast<int>(kWarp)) return total;
 
-  __shared__ std::uint32_t of_warp[kWarp][TotalWords<Total>::kCount];
-  const unsigned lane = threadIdx.x % kWarp;
-  if (lane == 0) {
-    const TotalWords<Total> copy(total);
-#pragma unroll
-    for (std::size_t i = 0; i < copy.kCount; ++i) of_warp[threadIdx.x / kWarp][i] = copy.words[i];
+ private:
+  /// Where this block learns the totals of the others of its cluster.
+  KJIT_DEVICE static Exchange<Total>& exchange() {
+    unsigned bytes;
+#if KJIT_SIM
+    bytes = static_cast<unsigned>(::kjit_sim::dynamic_shared_size());
+#else
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+#endif
+    unsigned char* const end = device::row::details::dynamic_shared() + bytes;
+    return *reinterpret_cast<Exchange<Total>*>(end - sizeof(Exchange<Total>));
   }
-  __syncthreads();
-  // The totals of so many warps, a power of two, are in as many lanes, and again in those behind.
-  const unsigned warps = static_cast<unsigned>(threads) / kWarp, places = 1u << (32 - __clz(warps - 1));
-  const unsigned warp = lane % places;
-  return combined_across(warp < warps ? TotalWords<Total>(of_warp[warp]).total() : Total{},
-                         Lanes{static_cast<int>(places)});
-}
+
+  /// Whether the row is shared by a cluster.
+  KJIT_DEVICE bool shares_blocks() const { return threads_ > blockDim.x; }
+
+  unsigned threads_;
+};
 
 }  // namespace kjit::details

@@ -22,16 +22,17 @@ void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size,
                  const Operands&... tensors) {
   using Rules = RowMath<Math, Operands...>;
   using Total = typename Rules::Total;
-  using Tuning = RowTuning<Rules, Operands...>;
-  constexpr int kVec = row_vector<Operands...>();
+  using Tuning = RowTuningOf<Math, Operands...>;
+  constexpr int kVec = elements_in<Operands...>(16);
   constexpr int kParts = Tuning::kParts, kShortParts = Tuning::kShortParts, kLongParts = Tuning::kLongParts;
   const std::int64_t vectors = row_size / kVec;
-  RowPlan plan{.num_rows = num_rows, .row_size = row_size, .ahead = 0, .fetched = 0, .threads = 1};
+  RowPlan plan{.num_rows = num_rows, .row_size = row_size, .ahead = num_rows, .fetched = 0, .threads = 1};
 
   const bool aligned = aligned_head<kVec, Place::kElement, Place::kColumn>(tensors...) == 0 && row_size % kVec == 0 &&
                        (keeps_aligned<kVec>(tensors) && ...);
   // A thread holds more of a row where a block would be alone on an SM, unless it has just so many full warps.
-  constexpr int kInShort = Tuning::kShortBlock * kShortParts, kInHalf = kMaxRowBlock / 2 * kParts;
+  constexpr int kShortBlock = Tuning::max_block(true), kInShort = kShortBlock * kShortParts,
+                kInHalf = kMaxRowBlock / 2 * kParts;
   const bool fits = vectors <= (kInShort < kInHalf ? kInShort : kInHalf) ||
                     (vectors % (32 * kParts) == 0 && vectors <= kMaxRowBlock * kParts);
   bool is_long = !fits || worth_sharing(num_rows, vectors);
@@ -58,21 +59,20 @@ void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size,
     // Of a short row a thread has less: it needs fewer registers then, and more of them run.
     if (vectors != std::int64_t{spread.threads} * parts || (kParts > kShortParts && vectors <= 64)) {
       parts = kShortParts;
-      spread = spread_rows(num_rows, vectors, parts, Tuning::kShortBlock);
+      spread = spread_rows(num_rows, vectors, parts, kShortBlock);
       kernel = kernels::rowwise<Math, kShortParts, false, false, Operands...>;
     }
   }
   plan.threads = spread.threads;
-  plan_prefetch(plan, reinterpret_cast<const void*>(kernel), spread, vectors, Tuning::kInputs, true, device);
+  plan_prefetch(plan, reinterpret_cast<const void*>(kernel), spread, vectors, Tuning::kInputs, device);
   std::size_t shared_bytes = spread.cluster > 1 ? sizeof(Exchange<Total>) : 0;
   if (is_long && 2 * vectors > std::int64_t{spread.threads} * parts) {
     shared_bytes +=
         std::size_t{16} * static_cast<std::size_t>(spread.block * Tuning::late_columns(parts) * Tuning::kColumns);
   }
-  host::LaunchKernel::Config config;
-  if (spread.cluster > 1) config.cluster_dim = dim3(1, static_cast<unsigned>(spread.cluster));
   host::LaunchKernel launch({spread.grid, spread.cluster}, spread.block, device, shared_bytes);
-  launch.config(config).enable_pdl()(kernel, math, plan, tensors...);
+  if (spread.cluster > 1) launch.enable_cluster(dim3(1, static_cast<unsigned>(spread.cluster)));
+  launch.enable_pdl()(kernel, math, plan, tensors...);
 }
 
 }  // namespace kjit::details

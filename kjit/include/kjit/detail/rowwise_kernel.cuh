@@ -25,9 +25,6 @@ namespace kjit {
 
 namespace details {
 
-template <typename Operand>
-constexpr bool kIsInput = kIsIn<Operand, Place::kElement> && Operand::kIsRead;
-
 /// How many elements lie from a row of a tensor to the next.
 template <typename Operand>
 KJIT_DEVICE std::int64_t row_stride(const Operand& tensor, std::int64_t row_size) {
@@ -68,55 +65,42 @@ struct RowVectors {
     if constexpr (kIsResultOfRow<Operand>) data[row] = number;
   }
 
+  /// Lets the beginning of the row that is so many further be read into the L2 cache.
   template <int kStaying, int kParts>
-  KJIT_DEVICE void prefetch(const RowPlan& plan, std::int64_t rows, int lane, std::int64_t stride) const {
+  KJIT_DEVICE void prefetch(const RowPlan& plan, std::int64_t elements, int lane) const {
     if constexpr (kIsInput<Operand>) {
-      device::row::fetch_ahead<kVec, kStaying, kParts>(data, rows * stride, plan.row_size, plan.fetched, lane,
+      if (Operand::kIsOptional && data == nullptr) return;
+      device::row::fetch_ahead<kVec, kStaying, kParts>(data + elements, plan.row_size, plan.fetched, lane,
                                                        plan.threads);
     }
   }
 
   /// Reads the `i`-th vector, from element `at` of the row on.
-  template <bool kStreaming, typename Index>
-  KJIT_DEVICE void load(int i, Index at, bool fetched) {
-    if constexpr (kIsInput<Operand> && Operand::kIsOptional) {
-      device::row::load_or_zero<kStreaming>(vectors[i], data, at, fetched);
-    } else if constexpr (kIsInput<Operand>) {
-      device::row::load<kStreaming>(vectors[i], data, at, fetched);
+  template <bool kStreaming>
+  KJIT_DEVICE void load(int i, int at, bool fetched) {
+    if constexpr (kIsInput<Operand>) {
+      device::row::load<kStreaming, Operand::kIsOptional>(vectors[i], data, at, fetched);
     }
   }
-  template <typename Index>
-  KJIT_DEVICE void load_column(int i, Index at) {
+  KJIT_DEVICE void load_column(int i, int at) {
     if constexpr (kIsIn<Operand, Place::kColumn>) {
-      if (Operand::kIsOptional && data == nullptr) return vectors[i % kCount].fill(Element{});
-      vectors[i % kCount].load(data + at);
+      device::row::load<false, Operand::kIsOptional>(vectors[i % kCount], data, at);
     }
   }
-  template <typename Index>
-  KJIT_DEVICE void store(int i, Index at) const {
+  KJIT_DEVICE void store(int i, int at) const {
     if constexpr (kIsResultOfElement<Operand>) device::row::store_streaming(vectors[i % kCount], data + at);
   }
 
-  /// Begins to copy columns to a slot of shared memory, one for each thread; `take_column` gets them, when
-  /// `await_copies` has waited.
-  template <typename Index>
-  KJIT_DEVICE void put_column(int slot, Index at) const {
+  /// Begins to copy columns to a slot of shared memory; `take_column` gets them, when `await_copies` has waited.
+  KJIT_DEVICE void put_column(int slot, int at) const {
     if constexpr (kIsIn<Operand, Place::kColumn>) {
-      if (Operand::kIsOptional && data == nullptr) return;
-      using namespace device::row::details;
-#if !KJIT_SIM
-      constexpr bool kIsAsync = kHasAsyncCopies && sizeof(Vector) == 16;
-      if constexpr (kIsAsync) return copy_async<16, false>(slot_of(slot), data + at);
-#endif
-      Vector vector;
-      vector.load(data + at);
-      vector.store(slot_of(slot));
+      if (!Operand::kIsOptional || data != nullptr) device::row::SharedSlot<Element, kVec>(slot).begin(data + at);
     }
   }
   KJIT_DEVICE void take_column(int i, int slot) {
     if constexpr (kIsIn<Operand, Place::kColumn>) {
       if (Operand::kIsOptional && data == nullptr) return vectors[i % kCount].fill(Element{});
-      vectors[i % kCount].load(device::row::details::slot_of(slot));
+      device::row::SharedSlot<Element, kVec>(slot).take(vectors[i % kCount]);
     }
   }
 
@@ -186,18 +170,20 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
   constexpr bool kStreaming = !kIsShort;
   constexpr int kStaying = kIsShort ? 0 : fetched_parts(kParts, Tuning::kInputs);
 
-  const auto [wanted, lane] = place_in_row<kLong, typename Rules::Total>(plan.threads);
+  const RowTeam<kLong && (kMaxCluster > 1), typename Rules::Total> team(plan.threads);
+  const std::int64_t wanted = team.row;
+  const int lane = team.lane;
   // Behind the last row there is nothing to write, but neighbours need this thread for their total.
   const std::int64_t at_row = kLong || wanted < plan.num_rows ? wanted : plan.num_rows - 1;
   Pack<RowVectors<Operands, vector_of<Operands>(kVec), held_vectors<Operands, kParts, kHoldsColumns>()>...> held;
   (get<kAll>(held).begin(tensors, at_row, plan.row_size), ...);
   if (!kIsShort && at_row < plan.ahead) {  // else it was fetched while another row was written
-    (get<kAll>(held).template prefetch<kStaying, kParts>(plan, 0, lane, 0), ...);
+    (get<kAll>(held).template prefetch<kStaying, kParts>(plan, 0, lane), ...);
   }
   const int row_size = static_cast<int>(plan.row_size);
   const int next = plan.threads * kVec, first = lane * kVec;
 
-  await_cluster<kLong>(plan.threads);
+  team.await();
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
   (get<kAll>(held).load_number(at_row), ...);
 #pragma unroll
@@ -215,10 +201,10 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
     if (!kEven && at >= row_size) break;
     total = combined(total, vector_total<Rules, kVec>(math, i, at, get<kOfTerm>(held)...));
   }
-  total = begin_total<kLong>(total, plan.threads);
+  total = team.begin(total);
   const auto fetch_next = [&] {
     if (at_row + plan.ahead >= plan.num_rows) return;
-    (get<kAll>(held).template prefetch<kStaying, kParts>(plan, plan.ahead, lane, row_stride(tensors, plan.row_size)),
+    (get<kAll>(held).template prefetch<kStaying, kParts>(plan, plan.ahead * row_stride(tensors, plan.row_size), lane),
      ...);
   };
   if constexpr (!kIsShort) fetch_next();
@@ -236,7 +222,7 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
       (get<kAll>(held).load_column(i, at), ...);
     }
   }
-  total = finish_total<kLong>(total, plan.threads);
+  total = team.finish(total);
   const typename Rules::Result of_row = call_row<Rules>(math, total, row_size, get<kOfRow>(held).slot(0, 0)...);
   if (wanted != at_row) return;
   if (lane == 0) (get<kAll>(held).store_number(at_row), ...);
@@ -334,7 +320,9 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
   using enum Place;
   constexpr bool kHoldsColumns = Rules::kTermReadsColumns;
   constexpr bool kMayDiffer = (0 + ... + static_cast<int>(kIsResultOfElement<Operands>)) > 1;
-  const auto [wanted, lane] = place_in_row<true, typename Rules::Total>(plan.threads);
+  const RowTeam<(kMaxCluster > 1), typename Rules::Total> team(plan.threads);
+  const std::int64_t wanted = team.row;
+  const int lane = team.lane;
   const std::int64_t at_row = wanted < plan.num_rows ? wanted : plan.num_rows - 1, row_size = plan.row_size;
   Pack<UnalignedVectors<Operands, vector_of<Operands>(kVec), kIsOfRow<Operands> ? 1 : kParts>...> held;
   (get<kAll>(held).begin(tensors, at_row, row_size), ...);
@@ -343,7 +331,7 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
   const std::int64_t head = elements_ahead<Operands...>(multiple, get<kAll>(held)...);
   const std::int64_t whole = row_size > head ? (row_size - head) & -kVec : 0, end = head + whole;
   const std::int64_t next = std::int64_t{plan.threads} * kVec, begin = head + lane * kVec;
-  await_cluster<true>(plan.threads);
+  team.await();
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
   (get<kAll>(held).load_number(at_row), ...);
 
@@ -373,16 +361,16 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
     if (first + kParts * next >= end) break;
     first += kParts * next;
   }
-  total = begin_total<true>(total, plan.threads);
+  total = team.begin(total);
   if (at_row + plan.ahead < plan.num_rows) {
-    (get<kAll>(held).template prefetch<0, kParts>(plan, plan.ahead, lane, row_stride(tensors, row_size)), ...);
+    (get<kAll>(held).template prefetch<0, kParts>(plan, plan.ahead * row_stride(tensors, row_size), lane), ...);
   }
   // Columns that are not held are read one vector ahead.
   constexpr bool kReadsColumns = !kHoldsColumns && Rules::kHasElement;
   if constexpr (kReadsColumns) {
     if (first < end) (get<kAll>(held).template begin_load<kColumn>(0, first), ...);
   }
-  total = finish_total<true>(total, plan.threads);
+  total = team.finish(total);
   const typename Rules::Result of_row = call_row<Rules>(math, total, plan.row_size, get<kOfRow>(held).slot(0, 0)...);
   if (wanted != at_row) return;
   if (lane == 0) (get<kAll>(held).store_number(at_row), ...);
@@ -427,12 +415,12 @@ namespace kernels {
 /// Rows in registers, of which a thread holds up to `kParts` vectors: where `kEven` all threads hold as many; where
 /// `kLong` a cluster may share a row.
 template <typename Math, int kParts, bool kEven, bool kLong, typename... Operands>
-__global__ void __launch_bounds__(details::row_block<kEven || kLong, Math, Operands...>(),
-                                  details::row_blocks<kEven || kLong, Math, Operands...>())
+__global__ void __launch_bounds__(details::RowTuningOf<Math, Operands...>::max_block(!kEven && !kLong),
+                                  details::RowTuningOf<Math, Operands...>::min_blocks(!kEven && !kLong))
     rowwise(const Math math, const __grid_constant__ details::RowPlan plan, Operands... tensors) {
   using namespace details;
   using Rules = RowMath<Math, Operands...>;
-  constexpr int kVec = row_vector<Operands...>();
+  constexpr int kVec = elements_in<Operands...>(16);
   row_in_registers<Rules, kVec, kParts, kEven, kLong>(std::index_sequence_for<Operands...>(), typename Rules::OfTerm(),
                                                       typename Rules::OfRow(), typename Rules::OfElement(), math, plan,
                                                       tensors...);
@@ -444,7 +432,7 @@ __global__ void __launch_bounds__(details::kAnywhereBlock, details::kAnywhereBlo
     rowwise_anywhere(const Math math, const __grid_constant__ details::RowPlan plan, Operands... tensors) {
   using namespace details;
   using Rules = RowMath<Math, Operands...>;
-  constexpr int kVec = row_vector<Operands...>();
+  constexpr int kVec = elements_in<Operands...>(16);
   row_anywhere<Rules, kVec, kParts>(std::index_sequence_for<Operands...>(), typename Rules::OfTerm(),
                                     typename Rules::OfRow(), typename Rules::OfElement(), math, plan, tensors...);
 }

@@ -9,17 +9,19 @@
 
 namespace kjit::details {
 
-/// How many elements of the widest type fit into so many bytes.
-template <typename... Operands>
-constexpr int elements_in(std::size_t bytes) {
-  std::size_t widest = 1;
-  ((widest = sizeof(typename Operands::Element) > widest ? sizeof(typename Operands::Element) : widest), ...);
-  return static_cast<int>(bytes / widest);
-}
-
 /// Whether a tensor is of one of these kinds.
 template <typename Operand, Place... kPlaces>
 constexpr bool kIsIn = ((Operand::kPlace == kPlaces) || ...);
+
+/// How many elements of the widest type fit into so many bytes, but for those with one for each row, which are not
+/// moved in vectors.
+template <typename... Operands>
+constexpr int elements_in(std::size_t bytes) {
+  std::size_t widest = 1;
+  const std::size_t sizes[] = {kIsIn<Operands, Place::kRow> ? 1 : sizeof(typename Operands::Element)...};
+  for (const std::size_t size : sizes) widest = size > widest ? size : widest;
+  return static_cast<int>(bytes / widest);
+}
 
 /// Whether rows of a tensor begin with a vector wherever the first one does.
 template <int kVec, typename Operand>
