@@ -35,6 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -53,6 +54,7 @@ from kjit.engine.compile.support import support_objects
 from kjit.engine.diagnostics import diagnostics
 from kjit.engine.diagnostics.build_errors import compile_error, disk_full, explain, failed_steps, files_of, leading_to
 from kjit.engine.diagnostics.diagnostics import KernelResources
+from kjit.engine.diagnostics.limits import Halves
 from kjit.engine.key.anchors import straight
 from kjit.engine.key.flags import parse
 from kjit.engine.key.key import digest
@@ -137,8 +139,8 @@ def compile_variant(
 ) -> Built:
     """Build `variant` in the folder `staging`.
 
-    With NVRTC, what that refuses is compiled by nvcc, where there is one, and so is from then on what has the same
-    sources: whether a mistake is theirs or a limit of NVRTC's, nvcc knows.
+    What NVRTC cannot do is compiled by nvcc, where there is one, and so is from then on what has the same sources. What
+    is a mistake in them is shown (limits.py).
 
     Args:
         toolchain: for `variant.target`.
@@ -163,16 +165,11 @@ def compile_variant(
     is_known = reason is not None
     if reason is None:
         try:
-            refused = on_refusal if not toolchain.has_nvcc else lambda _: None
-            return _compile(variant, toolchain, staging, verbose, cancel, refused, jobs)
+            return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
         except OnlyNvccError as error:
             if not toolchain.has_nvcc:
                 raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=INSTALL_CUDA) from None
             reason = str(error)
-        except CompileError as error:
-            if not toolchain.has_nvcc:
-                raise two_halves.without_nvcc(error, variant.spec) from None
-            reason = two_halves.first_error(error)
     _log.info("%s: compiled by nvcc, because %s", variant.label, reason)
     built = _compile(variant, toolchain.with_nvcc(), staging, verbose, cancel, on_refusal, jobs)
     if not is_known:
@@ -212,7 +209,9 @@ def _compile(
             extra = (
                 {"TMPDIR": str(temporary)} if launcher is None else {**_LAUNCHER_ENVIRONMENT, "TMPDIR": _plain_root()}
             )
-            done = _run(ninja, folder, extra, cancel)
+            # What the other half of a unit says of a mistake tells it from a limit of NVRTC.
+            keep_on = () if toolchain.nvrtc is None else ("-k0",)
+            done = _run(ninja, folder, extra, cancel, keep_on)
             logs = [two_halves.said(step, links.restore(_read(folder / step.log))) for step in made]
             _keep_support(folder, made, done)
             if done.returncode != 0:
@@ -220,6 +219,10 @@ def _compile(
                 error = explain(variant, toolchain, folder, steps, printed, links, done.stdout, verbose)
                 if isinstance(error, CompileError):
                     broken = [(step, log) for step, log in printed if step.output in failed_steps(done.stdout)]
+                    if toolchain.nvrtc is not None:
+                        names = files_of(variant, toolchain, folder, steps)
+                        read = partial(_restored, folder, links)
+                        error = two_halves.limited(error, toolchain, Halves(broken, steps, names, read).limit())
                     _ask(ninja, folder, steps, broken, extra, cancel)
                     refusal = _refusal(variant, folder, steps, broken, links, done.stdout)
                     if refusal is not None:
@@ -539,13 +542,17 @@ def _plain_root() -> str:
 
 
 def _run(
-    ninja: Path, folder: Path, extra: Mapping[str, str], cancel: threading.Event | None
+    ninja: Path,
+    folder: Path,
+    extra: Mapping[str, str],
+    cancel: threading.Event | None,
+    options: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_ENVIRONMENT}
     environment.update(LC_ALL="C", **extra)
     try:
         # Not its own two more than there are cores: what all modules share would slow down what takes longest.
-        return run([str(ninja), f"-j{machine.cores()}"], folder, environment, cancel)
+        return run([str(ninja), f"-j{machine.cores()}", *options], folder, environment, cancel)
     except OSError as error:
         if error.errno in NO_SPACE:
             raise
@@ -588,6 +595,11 @@ def _read(path: Path) -> str:
         return os.fsdecode(path.read_bytes()).replace("\r\n", "\n")
     except FileNotFoundError:
         return ""
+
+
+def _restored(folder: Path, links: Links, name: str) -> str:
+    """The content of a file in the folder of a build, with the names of files as they are."""
+    return links.restore(_read(folder / name))
 
 
 def explain_again(

@@ -40,7 +40,7 @@ def compile_half(library: str, builtins: str, source: str, output: str, options:
     _check(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, source.encode(), 0, None, None))
     words = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
     result = nvrtc.nvrtcCompileProgram(program, len(options), words)
-    said = _content(nvrtc, program, "ProgramLog").rstrip(b"\0").decode("utf-8", "surrogateescape")
+    said = _content(nvrtc, program, "ProgramLog").replace(b"\0", b"").decode("utf-8", "surrogateescape")
     said = _CONTINUED.sub("    ", said)  # as nvcc prints it
     if result == _SUCCESS:
         with open(output, "wb") as file:

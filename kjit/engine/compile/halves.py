@@ -19,6 +19,10 @@ from __future__ import annotations
 import bisect
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 # Patterns that begin with what stands in the unit are looked for much faster than others.
 _MARKER = re.compile(r'\n(# \d+ "(?:\\.|[^"\\])*").*')
 _CONSTEXPR = re.compile(r"const(?:expr|eval)(?!\w)")
@@ -87,16 +91,7 @@ def _marked(unit: str) -> str:
     there NVRTC warns, and knows what may be called."""
     markers = list(_MARKER.finditer(unit))
     places = [marker.end() for marker in markers]
-    bodies = []
-    end = 0
-    for match in _ANNOTATION.finditer(unit):
-        marker = markers[bisect.bisect(places, match.start()) - 1] if places else None
-        if marker is None or match.start() < end or not _is_own(marker):
-            continue
-        function = _device_function(unit, match.start())
-        if function is not None:
-            bodies.append((function.body, function.end))
-            end = function.end
+    bodies = _bodies(unit, markers, places, _is_own)
     pieces = []
     start = 0
 
@@ -113,6 +108,59 @@ def _marked(unit: str) -> str:
         pieces.append(_marker_at(unit, markers, places, end).replace('"\n', '" 3\n'))
     copy(len(unit), is_in_body=False)
     return "".join(pieces)
+
+
+def _bodies(
+    unit: str, markers: list[re.Match[str]], places: list[int], is_own: Callable[[re.Match[str]], bool]
+) -> list[tuple[int, int]]:
+    """The bodies of kernels and device functions, in files that `is_own` says so of by their line markers."""
+    bodies: list[tuple[int, int]] = []
+    end = 0
+    for match in _ANNOTATION.finditer(unit):
+        marker = markers[bisect.bisect(places, match.start()) - 1] if places else None
+        if marker is None or match.start() < end or not is_own(marker):
+            continue
+        function = _device_function(unit, match.start())
+        if function is not None:
+            bodies.append((function.body, function.end))
+            end = function.end
+    return bodies
+
+
+def device_lines(unit: str, is_own: Callable[[str], bool]) -> Iterator[tuple[str, int]]:
+    """The lines, with their files, of kernels and device functions in the device half of a preprocessed unit.
+
+    Args:
+        is_own: of which files, by their names.
+    """
+    unit = f"\n{unit}"
+    markers = list(_MARKER.finditer(unit))
+    places = [marker.end() for marker in markers]
+    for begin, end in _bodies(unit, markers, places, lambda marker: is_own(_place_of(marker)[0])):
+        marker = markers[bisect.bisect(places, begin) - 1]
+        file, line = _place_of(marker)
+        line += unit.count("\n", marker.end(), begin) - 1
+        for text in unit[begin:end].split("\n"):
+            if (inner := _MARKER.match(f"\n{text}")) is not None:
+                file, line = _place_of(inner)
+                continue
+            yield file, line
+            line += 1
+
+
+def by_file(unit: str) -> Iterator[tuple[str, str]]:
+    """The parts of a preprocessed unit, each with the name of its file."""
+    unit = f"\n{unit}"
+    markers = list(_MARKER.finditer(unit))
+    for marker, following in zip(markers, [*markers[1:], None], strict=True):
+        end = len(unit) if following is None else following.start()
+        yield _place_of(marker)[0], unit[marker.end() : end]
+
+
+def _place_of(marker: re.Match[str]) -> tuple[str, int]:
+    """The file and the line of what follows a line marker."""
+    _, number, name = marker[1].split(" ", 2)
+    return re.sub(r"\\(.)", r"\1", name[1:-1]), int(number)
 
 
 def _is_own(marker: re.Match[str]) -> bool:

@@ -70,7 +70,7 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
         call = (*command_of("device_compiler"), str(nvrtc.library), str(nvrtc.builtins), plain, cubin)
         yield Step(cubin, (*call, *toolchain.nvrtc_options(spec, arch)), (plain,), reads=PROGRAMS)
         cubins.append(cubin)
-    plain, cut, host = f"{unit.name}.ii", f"{unit.name}{_CUT}", f"{unit.name}.o"
+    plain, cut, host = f"{unit.name}.ii", f"{unit.name}{_CUT}", f"{unit.name}.host.o"
     flags = tuple(links.flags(toolchain.host_half_flags(spec), PLAIN_FOR_CXX))
     preprocess = preprocessed(plain, flags)
     yield preprocess
@@ -106,15 +106,18 @@ def _question(spec: Spec) -> str:
     return f"only nvcc compiles {digest(chr(0).join(parts).encode(errors='surrogateescape'))}"
 
 
-def first_error(error: CompileError) -> str:
-    """The first thing that the compilers said, as the end of a sentence."""
-    first = next((line for line in error.log.splitlines() if re.search(r"\b(?:error|undefined)\b", line)), "")
-    return f"NVRTC or the link with it ends so: {first.strip() or 'without a word'}"
+def limited(error: CompileError, toolchain: Toolchain, limit: str | None) -> CompileError:
+    """The error to raise where the halves do not compile.
 
+    Args:
+        limit: why nvcc may compile them; None where it would not.
 
-def without_nvcc(error: CompileError, spec: Spec) -> CompileError:
-    """`error` with what else may help where there is no nvcc: not where it is about one of the sources."""
-    if error.hint is not None or any(os.path.basename(path) in error.message for path in spec.cuda_files):
+    Raises:
+        OnlyNvccError: there is an nvcc, which may.
+    """
+    if limit is None:
         return error
-    hint = f"if nvcc compiles it, {INSTALL_CUDA}"
+    if toolchain.has_nvcc:
+        raise OnlyNvccError(limit) from error
+    hint = error.hint or f"if nvcc compiles it, {INSTALL_CUDA}"
     return CompileError(error.message, log=error.log, command=error.command, hint=hint)

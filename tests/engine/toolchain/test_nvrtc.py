@@ -256,6 +256,43 @@ class TestNvcc:
         assert read is not None
         assert "cudaMemcpyToSymbol" in read
 
+    @pytest.mark.usefixtures("with_nvcc")
+    def test_a_mistake_is_shown_and_not_compiled_again(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level("INFO", "kjit"), pytest.raises(CompileError) as caught:
+            build(OP.replace("twice(n) + 1", "thrice(n) + 1"), tmp_path, target=Target.cuda("8.0"))
+        assert 'identifier "thrice" is undefined' in caught.value.message
+        assert "compiled by nvcc" not in caplog.text
+
+    @pytest.mark.usefixtures("with_nvcc")
+    @pytest.mark.parametrize(
+        ("program", "words"),
+        [
+            ("raise ImportError('no halves')", "'device_compiler' broke off. It says: ImportError: no halves"),
+            ("raise MemoryError", "no memory was left for kjit's own program 'device_compiler'"),
+            ("sys.exit('nvrtc: error: libnvrtc.so: cannot open')", "NVRTC cannot be used (libnvrtc.so: cannot open)"),
+            ("import os; os.kill(os.getpid(), 9)", "stopped without a word"),
+            ("sys.exit('OSError: [Errno 28] No space left on device')", "No space is left on the disk"),
+        ],
+    )
+    def test_a_program_that_breaks_is_an_error_and_no_limit(
+        self,
+        program: str,
+        words: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def command(name: str) -> tuple[str, ...]:
+            does = program if name == "device_compiler" else "sys.exit(0)"
+            start = f"_ = 'from kjit.engine.compile.{name} import main'"
+            return (sys.executable, "-I", "-S", "-c", f"import sys; {start}; {does}")
+
+        monkeypatch.setattr(two_halves, "command_of", command)
+        with caplog.at_level("INFO", "kjit"), pytest.raises(KjitError) as caught:
+            build("void launch(int64_t) {}", tmp_path, target=Target.cuda("8.0"))
+        assert words in caught.value.message
+        assert "compiled by nvcc" not in caplog.text
+
     @pytest.mark.usefixtures("without_nvcc")
     def test_without_nvcc_the_error_says_what_would_help(self, tmp_path: Path) -> None:
         with pytest.raises(CompileError, match="cudaMemcpyToSymbol") as caught:
