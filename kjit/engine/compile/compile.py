@@ -161,7 +161,7 @@ def compile_variant(
     nvrtc = toolchain.nvrtc
     if nvrtc is None or not (variant.spec.cuda_files or variant.spec.cuda_wrappers):
         return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
-    reason = two_halves.why_nvcc(variant.spec, nvrtc) if toolchain.has_nvcc else None
+    reason = two_halves.why_nvcc(variant.spec, nvrtc, find_launcher()) if toolchain.has_nvcc else None
     is_known = reason is not None
     if reason is None:
         try:
@@ -212,7 +212,8 @@ def _compile(
             # What the other half of a unit says of a mistake tells it from a limit of NVRTC.
             keep_on = () if toolchain.nvrtc is None else ("-k0",)
             done = _run(ninja, folder, extra, cancel, keep_on)
-            logs = [two_halves.said(step, links.restore(_read(folder / step.log))) for step in made]
+            read = partial(_restored, folder, links)
+            logs = [two_halves.said(step, read(step.log), read) for step in made]
             _keep_support(folder, made, done)
             if done.returncode != 0:
                 printed = _with_warnings(list(zip(made, logs, strict=True)))
@@ -221,7 +222,6 @@ def _compile(
                     broken = [(step, log) for step, log in printed if step.output in failed_steps(done.stdout)]
                     if toolchain.nvrtc is not None:
                         names = files_of(variant, toolchain, folder, steps)
-                        read = partial(_restored, folder, links)
                         error = two_halves.limited(error, toolchain, Halves(broken, steps, names, read).limit())
                     _ask(ninja, folder, steps, broken, extra, cancel)
                     refusal = _refusal(variant, folder, steps, broken, links, done.stdout)
@@ -613,9 +613,17 @@ def explain_again(
     """
     launcher = find_launcher()
     links = Links()
-    steps = _plan(variant.spec, toolchain, links, () if launcher is None else (str(launcher),))
-    broken = [(step, logs[step.output]) for step in steps if step.output in logs]
-    if len(broken) != len(logs):
+    steps: list[Step] = []
+    broken: list[tuple[Step, str]] = []
+    # By NVRTC, or by nvcc in its place.
+    for each in (toolchain, *([toolchain.with_nvcc()] if toolchain.nvrtc is not None and toolchain.has_nvcc else [])):
+        with contextlib.suppress(OnlyNvccError):
+            steps = _plan(variant.spec, each, links, () if launcher is None else (str(launcher),))
+            broken = [(step, logs[step.output]) for step in steps if step.output in logs]
+        if len(broken) == len(logs):
+            toolchain = each
+            break
+    else:
         return None
     for step in steps:
         _write_generated(folder, step)

@@ -60,6 +60,7 @@ _BOUNDS = re.compile(
 _MANAGED = "__attribute__((managed))"
 # Line markers and the ends of lines, all that stays of a body.
 _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
+_INSTANTIATED = re.compile(r"(?:\s|^\#.*$)*(?:extern\s+)?template(?:\s|^\#.*$|__attribute__\(\(\w+\)\))*", re.MULTILINE)
 _LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
 _BOTH = "__host__ __device__ "
 
@@ -127,8 +128,8 @@ def _bodies(
     return bodies
 
 
-def device_lines(unit: str, is_own: Callable[[str], bool]) -> Iterator[tuple[str, int]]:
-    """The lines, with their files, of kernels and device functions in the device half of a preprocessed unit.
+def device_lines(unit: str, is_own: Callable[[str], bool]) -> Iterator[tuple[str, int, str]]:
+    """The lines of kernels and device functions in the device half of a preprocessed unit, each as file, number, text.
 
     Args:
         is_own: of which files, by their names.
@@ -144,7 +145,7 @@ def device_lines(unit: str, is_own: Callable[[str], bool]) -> Iterator[tuple[str
             if (inner := _MARKER.match(f"\n{text}")) is not None:
                 file, line = _place_of(inner)
                 continue
-            yield file, line
+            yield file, line, text
             line += 1
 
 
@@ -260,7 +261,16 @@ def host_half(unit: str) -> str:
     pieces = []
     start = 0
     for match in _SPACE.finditer(unit):
-        function = _device_function(unit, match.start()) if match.start() >= start else None
+        if match.start() < start:
+            continue
+        begin = max(unit.rfind(sign, 0, match.start()) for sign in ";{}") + 1
+        if _INSTANTIATED.fullmatch(unit, begin, match.start()) is not None:
+            # An explicit instantiation: there is nothing left to instantiate.
+            end = unit.find(";", match.end())
+            pieces += [unit[start:begin], *_LINES.findall(unit, begin, end)]
+            start = end
+            continue
+        function = _device_function(unit, match.start())
         if function is None or function.is_for_host:
             continue
         # A member that is defined outside of its class cannot be declared there once more.

@@ -148,7 +148,7 @@ class Halves:
         """The lines of functions for the device in the files of the op and of kjit."""
         if step.output not in self._lines:
             found = halves.device_lines(self._read(step.inputs[0]), self._is_ours)
-            self._lines[step.output] = {(self._absolute(file), line) for file, line in found}
+            self._lines[step.output] = {(self._absolute(file), line) for file, line, _ in found}
         return self._lines[step.output]
 
     @cached_property

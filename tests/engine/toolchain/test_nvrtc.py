@@ -143,18 +143,6 @@ def with_nvcc() -> None:
         pytest.skip("needs nvcc")
 
 
-@pytest.fixture
-def without_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """CUDA's headers and libraries, in a folder where there is no nvcc."""
-    cuda = find_cuda()
-    home = tmp_path / "cuda"
-    home.mkdir()
-    (home / "include").symlink_to(cuda.include_dirs[0])
-    (home / "lib").symlink_to(cuda.lib_dir)
-    monkeypatch.setenv("KJIT_CUDA_HOME", str(home))
-    return home
-
-
 def build(source: str, folder: Path, flags: Sequence[str] = (), target: Target = TARGET) -> Built:
     path = folder / "op.cuh"
     path.write_text(source)
