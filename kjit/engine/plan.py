@@ -470,6 +470,12 @@ def report_of(artifact: Artifact) -> tuple[float, tuple[KernelResources, ...], s
     )
 
 
+def compiler_of(artifact: Artifact) -> tuple[str, str]:
+    """What compiled the kernels of `artifact`, and why it was nvcc where NVRTC was there; empty where nobody knows."""
+    compiler, why = artifact.build.get("compiler"), artifact.build.get("why_nvcc")
+    return compiler if isinstance(compiler, str) else "", why if isinstance(why, str) else ""
+
+
 def warnings_of(outcomes: Iterable[Outcome]) -> list[str]:
     """What the compilers said besides where something was built: each warning once, however many variants it came
     with."""
@@ -504,4 +510,6 @@ def _report(built: Built) -> dict[str, object]:
         "resources": [asdict(kernel) for kernel in built.resources],
         "commands": list(built.commands),
         "warnings": built.warnings,
+        "compiler": built.compiler,
+        "why_nvcc": built.why_nvcc,
     }

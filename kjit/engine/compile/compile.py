@@ -115,6 +115,8 @@ class Built:
         commands: the shell commands that ran, in order.
         resources: what each CUDA kernel uses.
         warnings: what the compilers said besides, empty if nothing.
+        compiler: what compiled the kernels, or the C++ where there are none: `NVRTC 13.0`.
+        why_nvcc: why it was nvcc where NVRTC is here, as the end of a sentence; empty where it was not.
     """
 
     library: Path
@@ -125,6 +127,8 @@ class Built:
     seconds: float
     resources: tuple[KernelResources, ...]
     warnings: str
+    compiler: str
+    why_nvcc: str = ""
 
 
 def compile_variant(
@@ -176,7 +180,7 @@ def compile_variant(
         two_halves.remember_nvcc(variant.spec, nvrtc, reason)
     # With other programs it might have been NVRTC.
     others = (*built.others, *two_halves.PROGRAMS)
-    return replace(built, others=others, seconds=time.perf_counter() - started)
+    return replace(built, others=others, seconds=time.perf_counter() - started, why_nvcc=reason)
 
 
 def _compile(
@@ -256,7 +260,14 @@ def _compile(
         seconds=time.perf_counter() - started,
         resources=tuple(diagnostics.parse_resources(text)),
         warnings="\n\n".join(filter(None, warnings)),
+        compiler=_compiler_of(variant.spec, toolchain),
     )
+
+
+def _compiler_of(spec: Spec, toolchain: Toolchain) -> str:
+    if toolchain.cuda is None or not (spec.cuda_files or spec.cuda_wrappers):
+        return toolchain.cxx.label
+    return toolchain.cuda.nvcc.label if toolchain.nvrtc is None else toolchain.nvrtc.label
 
 
 def _with_warnings(printed: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
@@ -595,6 +606,37 @@ def _read(path: Path) -> str:
         return os.fsdecode(path.read_bytes()).replace("\r\n", "\n")
     except FileNotFoundError:
         return ""
+
+
+def ptx_of(variant: Variant, toolchain: Toolchain) -> str | None:
+    """The PTX that NVRTC makes of a variant's kernels for the first of its architectures; None if nvcc compiles them.
+
+    Raises:
+        KjitError: it cannot be compiled.
+    """
+    nvrtc = toolchain.nvrtc
+    if nvrtc is None or (toolchain.has_nvcc and two_halves.why_nvcc(variant.spec, nvrtc, find_launcher())):
+        return None
+    links = Links()
+    try:
+        steps = _plan(variant.spec, toolchain, links, ())
+    except OnlyNvccError:
+        return None
+    suffix = f".sm_{toolchain.target.archs[0].digits}.cubin"
+    texts = []
+    with _temporary_folder() as folder:
+        _write(folder, steps, links, 1)
+        for step in (two_halves.for_ptx(step) for step in steps if step.output.endswith(suffix)):
+            for each in leading_to(step, steps):
+                environment = {**os.environ, "LC_ALL": "C"}
+                done = run(each.arguments, folder, environment, None)
+                if done.returncode != 0:
+                    said = f"FAILED: {each.output} "
+                    raise explain(
+                        variant, toolchain, folder, steps, [(each, links.restore(done.stdout))], links, said, False
+                    )
+            texts.append(_restored(folder, links, step.output).rstrip("\0"))
+    return "\n".join(texts)
 
 
 def _restored(folder: Path, links: Links, name: str) -> str:

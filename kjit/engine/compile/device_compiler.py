@@ -27,7 +27,8 @@ _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
 
 
 def compile_half(library: str, builtins: str, source: str, output: str, options: list[str]) -> tuple[bool, str]:
-    """Compile the preprocessed `source` into the cubin `output`: whether that went well, and what NVRTC said.
+    """Compile the preprocessed `source` into the cubin `output`, or PTX if that ends in `.ptx`: whether that went well,
+    and what NVRTC said.
 
     Raises:
         OSError: a file or a library is not there, or the library is no NVRTC.
@@ -44,7 +45,7 @@ def compile_half(library: str, builtins: str, source: str, output: str, options:
     said = _CONTINUED.sub("    ", said)  # as nvcc prints it
     if result == _SUCCESS:
         with open(output, "wb") as file:
-            file.write(_content(nvrtc, program, "CUBIN"))
+            file.write(_content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN"))
     elif not said.strip():
         said = f"nvrtc: error: {_words(nvrtc, result)}\n"
     return result == _SUCCESS, said

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import kjit
@@ -85,6 +86,17 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     table, output = f"{unit.name}.kernels.s", f"{unit.name}.kernels.o"
     yield Step(table, (*command_of("kernels_object"), host, table, *cubins), (host, *cubins))
     yield Step(output, (compiler, "-c", table, "-o", output), (table, *cubins))
+
+
+def for_ptx(step: Step) -> Step:
+    """The command that makes PTX, from the one that makes a cubin."""
+    output = f"{step.output.removesuffix('cubin')}ptx"
+    words = {step.output: output}
+    arguments = (
+        re.sub(r"^--gpu-architecture=sm_", "--gpu-architecture=compute_", words.get(word, word))
+        for word in step.arguments
+    )
+    return replace(step, output=output, arguments=tuple(arguments))
 
 
 def said(step: Step, log: str, read: Callable[[str], str]) -> str:

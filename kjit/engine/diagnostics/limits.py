@@ -191,7 +191,7 @@ class Halves:
 
 
 def _is_device(step: Step) -> bool:
-    return re.search(r"\.sm_\w+\.(?:ii|cubin)$", step.output) is not None
+    return re.search(r"\.sm_\w+\.(?:ii|cubin|ptx)$", step.output) is not None
 
 
 def _is_host(step: Step) -> bool:

@@ -179,6 +179,7 @@ def built(folder: Path) -> Built:
 
 class TestModule:
     def test_no_nvcc_runs(self, built: Built) -> None:
+        assert built.compiler.startswith("NVRTC ")
         assert not any("nvcc" in command.split()[0] for command in built.commands)
         assert [command for command in built.commands if "device_compiler" in command and "sm_86" in command]
 
@@ -237,6 +238,8 @@ class TestNvcc:
         assert "compiled by nvcc, because" in caplog.text
         assert "cudaMemcpyToSymbol" in caplog.text
         assert any(command.split()[0].endswith("nvcc") for command in built.commands)
+        assert built.compiler.startswith("nvcc ")
+        assert "cudaMemcpyToSymbol" in built.why_nvcc
         # Another build of these sources does not try NVRTC again.
         read = two_halves.why_nvcc(
             Spec("op", cuda_files=[tmp_path / "op.cuh"]), find_nvrtc(find_cuda().version, [find_cuda().lib_dir])
@@ -348,7 +351,13 @@ def test_an_op_is_scaffolded_built_and_inspected_without_a_toolkit(
 
     kjit("init")
     kjit("new", "scale", "--pattern", "minimal", "--dtypes", "fp32")
-    assert "scale<fp32_t>  cuda:sm_90a  built" in kjit("build", "scale", "--arch", "9.0a")
+    table = kjit("build", "scale", "--arch", "9.0a")
+    assert "scale<fp32_t>  cuda:sm_90a  built" in table
+    assert table.splitlines()[1].split()[-2] == "NVRTC"
+    ptx = kjit("inspect", "scale", "--arch", "9.0a", "--ptx").splitlines()
+    assert ptx[1].split()[0] == ".version"
+    at = next(number for number, line in enumerate(ptx) if "ld.global.f32" in line)
+    assert any("x_ptr[i]" in line for line in ptx[at - 4 : at])
     with contextlib.suppress(ToolchainError):
         find_tool("cuobjdump")
         find_tool("nvdisasm")
