@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from kjit.spec import Spec, Target, Variant
 
 _ACCESSES = ("global loads", "global stores", "global to shared copies", "shared loads", "shared stores")
 _RESOURCES = ("registers", "spills (B)", "stack (B)", "static shared memory (B)")
+_VARIABLE = re.compile(r"(?:\.\w+ )*\.(?:global|const) (?:\.\w+ (?:\d+ )?)*(?P<name>[\w$]+)(?:\[\d*\])?(?: = .*)?;")
 _LOCAL = ("local loads", "local stores")
 
 
@@ -191,7 +193,11 @@ def ptx_listing(text: str, sources: Sequence[str]) -> Iterator[str]:
     text = text[text.index(".version") :]
     for symbol in dict.fromkeys(re.findall(r"^(?:\.\w+ )*\.(?:entry|func)\b.*?(_Z\w+)", text, re.MULTILINE)):
         text = text.replace(f"{symbol}_param_", "param_").replace(symbol, demangle(symbol))
+    words = Counter(re.findall(r"[\w$]+", text))
     for line in text.splitlines():
+        constant = _VARIABLE.match(line)
+        if constant is not None and words[constant["name"]] == 1:
+            continue  # of the C++ library's classes there are dozens, and no kernel uses them
         loc = re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line)
         if loc is not None:
             place = (files.get(int(loc[1]), "?"), int(loc[2]))

@@ -113,6 +113,20 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _shared_cache: Pa
     return folder
 
 
+@pytest.fixture
+def without_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """CUDA's headers and libraries, in a folder where there is no nvcc."""
+    from kjit.engine.toolchain.toolchain import find_cuda
+
+    cuda = find_cuda()
+    home = tmp_path / "cuda"
+    home.mkdir()
+    (home / "include").symlink_to(cuda.include_dirs[0])
+    (home / "lib").symlink_to(cuda.lib_dir)
+    monkeypatch.setenv("KJIT_CUDA_HOME", str(home))
+    return home
+
+
 @pytest.fixture(scope="session")
 def forked() -> Iterator[Forks]:
     """Runs scripts as in a process of their own that has imported torch, and nothing of kjit."""

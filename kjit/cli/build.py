@@ -409,12 +409,14 @@ def _print_table(outcomes: list[Outcome]) -> None:
     from rich.markup import escape
 
     from kjit.engine.diagnostics.symbols import short_names
+    from kjit.engine.reports import compiler_of
 
     is_dry = any(outcome.state == "stale" for outcome in outcomes)
     is_cuda = any(outcome.variant.target.kind == "cuda" for outcome in outcomes) and not is_dry
     of_build = () if is_dry else ("seconds",)
     of_kernels = ("registers", "shared memory", "spills", "stack") if is_cuda else ()
-    table = text.table(("variant", "target", "state"), (*of_build, "size", *of_kernels), ("why",) if is_dry else ())
+    last = ("why",) if is_dry else ("compiler",) if is_cuda else ()
+    table = text.table(("variant", "target", "state"), (*of_build, "size", *of_kernels), last)
     colors = {"hit": "green", "built": "green", "stale": "yellow", "failed": "red"}
     for outcome in outcomes:
         row = [outcome.variant.spec.label, str(outcome.variant.target)]
@@ -425,11 +427,12 @@ def _print_table(outcomes: list[Outcome]) -> None:
         kernels = _kernels(outcome)
         if is_cuda:
             row += _of_kernel(kernels[0]) if len(kernels) == 1 else ["-"] * len(of_kernels)
+            row.append("-" if outcome.artifact is None else compiler_of(outcome.artifact)[0] or "-")
         table.add_row(*row, *([escape(outcome.reason)] if is_dry else []))
         if is_cuda and len(kernels) > 1:
             names = short_names([kernel.kernel for kernel in kernels])
             for name, kernel in zip(names, kernels, strict=True):
-                of_variant = [""] * (len(row) - 2 - len(of_kernels))
+                of_variant = [""] * (len(row) - 2 - len(of_kernels) - len(last))
                 table.add_row(f"  {escape(name)}", f"  {kernel.arch}", *of_variant, *_of_kernel(kernel))
     text.print_table(table)
 
@@ -447,7 +450,11 @@ def _of_kernel(kernel: KernelResources) -> list[str]:
 
 
 def _print_commands(outcome: Outcome) -> None:
+    from kjit.engine.reports import compiler_of
+
     assert outcome.artifact is not None  # it was built
+    compiler, why = compiler_of(outcome.artifact)
+    console.note(f"  by {compiler}, because {why}" if why else f"  by {compiler}")
     commands = outcome.artifact.build.get("commands")
     for command in commands if isinstance(commands, list) else []:
         console.note(f"  {command}")
@@ -472,7 +479,7 @@ def print_errors(errors: Iterable[KjitError]) -> None:
 def _to_json(outcome: Outcome) -> dict[str, object]:
     from dataclasses import asdict
 
-    from kjit.engine.reports import report_of
+    from kjit.engine.reports import compiler_of, report_of
 
     spec, artifact, error = outcome.variant.spec, outcome.artifact, outcome.error
     document: dict[str, object] = {
@@ -491,6 +498,7 @@ def _to_json(outcome: Outcome) -> dict[str, object]:
         document["built"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(artifact.built))
         document["kernels"] = [asdict(kernel) for kernel in resources]
         document["warnings"] = warnings
+        document["compiler"], document["why_nvcc"] = compiler_of(artifact)
     if error is not None:
         document["error"] = error.message
     return document

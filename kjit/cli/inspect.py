@@ -63,22 +63,20 @@ def inspect(
     if len(views) > 1 or (json and views and views[0] in ("--sass", "--ptx")):
         raise UsageError(f"{' and '.join([*views, *(['--json'] if json else [])])} exclude each other.")
     project = find_project()
-    find_tool("cuobjdump")
-    find_tool("nvdisasm")
+    if not ptx:
+        find_tool("cuobjdump")
+        find_tool("nvdisasm")
     specs = _specs(wrappers.collect_quickly(project, [op]), op, variant)
     targets = [Target.cuda(each) for each in resolve_archs(arch or None)]
     if sass or ptx:
         specs, targets = specs[:1], targets[:1]
-    built = _build(specs, targets, ptx=ptx)
     if ptx:
-        from kjit.engine.diagnostics.machine_code import read_ptx
-
-        chosen, outcome = built[0]
-        assert outcome.artifact is not None  # it was built
+        chosen, text = _ptx(specs[0], targets[0])
         console.say(chosen.label)
-        for line in inspection.ptx_listing(read_ptx(outcome.artifact.library), chosen.spec.cuda_files):
+        for line in inspection.ptx_listing(text, chosen.spec.cuda_files):
             console.say(line)
         return
+    built = _build(specs, targets)
     codes = inspection.choose(_read(built), kernel)
     if against is not None:
         found = inspection.compare(_then(project, op, against, targets, variant), codes)
@@ -110,6 +108,24 @@ def _specs(collected: object, op: str, variant: str | None) -> list[Spec]:
         labels = ", ".join(spec.label for spec in specs)
         raise UsageError(f"no variant of '{op}' has '{variant}' in its name.", hint=f"there is {labels}")
     return chosen
+
+
+def _ptx(spec: Spec, target: Target) -> tuple[Variant, str]:
+    """The PTX of `spec`'s kernels, by what compiles them, and the variant that it is of."""
+    from kjit import inspection
+    from kjit.engine.compile.compile import ptx_of
+    from kjit.engine.diagnostics.machine_code import read_ptx
+    from kjit.engine.toolchain.cuda_tools import find_tool
+    from kjit.engine.toolchain.toolchain import Toolchain
+
+    variant = inspection.variant_to_inspect(spec, target)
+    text = ptx_of(variant, Toolchain.for_target(target))
+    if text is not None:
+        return variant, text
+    find_tool("cuobjdump")
+    ((variant, outcome),) = _build([spec], [target], ptx=True)
+    assert outcome.artifact is not None  # it was built
+    return variant, read_ptx(outcome.artifact.library)
 
 
 def _build(specs: Sequence[Spec], targets: Sequence[Target], *, ptx: bool = False) -> list[tuple[Variant, Outcome]]:

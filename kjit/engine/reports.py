@@ -19,6 +19,8 @@ def written(built: Built) -> dict[str, object]:
         "resources": [asdict(kernel) for kernel in built.resources],
         "commands": list(built.commands),
         "warnings": built.warnings,
+        "compiler": built.compiler,
+        "why_nvcc": built.why_nvcc,
     }
 
 
@@ -39,6 +41,12 @@ def report_of(artifact: Artifact) -> BuildReport:
         tuple(KernelResources(**item) for item in resources) if isinstance(resources, list) else (),
         warnings if isinstance(warnings, str) else "",
     )
+
+
+def compiler_of(artifact: Artifact) -> tuple[str, str]:
+    """The compiler of the kernels of `artifact`, and why it was nvcc where NVRTC was there; empty where unknown."""
+    compiler, why = artifact.build.get("compiler"), artifact.build.get("why_nvcc")
+    return compiler if isinstance(compiler, str) else "", why if isinstance(why, str) else ""
 
 
 def warnings_of(outcomes: Iterable[Outcome]) -> list[str]:

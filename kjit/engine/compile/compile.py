@@ -35,6 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -53,6 +54,7 @@ from kjit.engine.compile.support import support_objects
 from kjit.engine.diagnostics import diagnostics
 from kjit.engine.diagnostics.build_errors import compile_error, disk_full, explain, failed_steps, files_of, leading_to
 from kjit.engine.diagnostics.diagnostics import KernelResources
+from kjit.engine.diagnostics.limits import Halves
 from kjit.engine.key.anchors import straight
 from kjit.engine.key.flags import parse
 from kjit.engine.key.key import digest
@@ -113,6 +115,8 @@ class Built:
         commands: the shell commands that ran, in order.
         resources: what each CUDA kernel uses.
         warnings: what the compilers said besides, empty if nothing.
+        compiler: what compiled the kernels, or the C++ where there are none: `NVRTC 13.0`.
+        why_nvcc: why it was nvcc where NVRTC is here, as the end of a sentence; empty where it was not.
     """
 
     library: Path
@@ -123,6 +127,8 @@ class Built:
     seconds: float
     resources: tuple[KernelResources, ...]
     warnings: str
+    compiler: str
+    why_nvcc: str = ""
 
 
 def compile_variant(
@@ -137,8 +143,8 @@ def compile_variant(
 ) -> Built:
     """Build `variant` in the folder `staging`.
 
-    With NVRTC, what that refuses is compiled by nvcc, where there is one, and so is from then on what has the same
-    sources: whether a mistake is theirs or a limit of NVRTC's, nvcc knows.
+    What NVRTC cannot do is compiled by nvcc, where there is one, and so is from then on what has the same sources. What
+    is a mistake in them is shown (limits.py).
 
     Args:
         toolchain: for `variant.target`.
@@ -159,27 +165,22 @@ def compile_variant(
     nvrtc = toolchain.nvrtc
     if nvrtc is None or not (variant.spec.cuda_files or variant.spec.cuda_wrappers):
         return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
-    reason = two_halves.why_nvcc(variant.spec, nvrtc) if toolchain.has_nvcc else None
+    reason = two_halves.why_nvcc(variant.spec, nvrtc, find_launcher()) if toolchain.has_nvcc else None
     is_known = reason is not None
     if reason is None:
         try:
-            refused = on_refusal if not toolchain.has_nvcc else lambda _: None
-            return _compile(variant, toolchain, staging, verbose, cancel, refused, jobs)
+            return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
         except OnlyNvccError as error:
             if not toolchain.has_nvcc:
                 raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=INSTALL_CUDA) from None
             reason = str(error)
-        except CompileError as error:
-            if not toolchain.has_nvcc:
-                raise two_halves.without_nvcc(error, variant.spec) from None
-            reason = two_halves.first_error(error)
     _log.info("%s: compiled by nvcc, because %s", variant.label, reason)
     built = _compile(variant, toolchain.with_nvcc(), staging, verbose, cancel, on_refusal, jobs)
     if not is_known:
         two_halves.remember_nvcc(variant.spec, nvrtc, reason)
     # With other programs it might have been NVRTC.
     others = (*built.others, *two_halves.PROGRAMS)
-    return replace(built, others=others, seconds=time.perf_counter() - started)
+    return replace(built, others=others, seconds=time.perf_counter() - started, why_nvcc=reason)
 
 
 def _compile(
@@ -212,14 +213,20 @@ def _compile(
             extra = (
                 {"TMPDIR": str(temporary)} if launcher is None else {**_LAUNCHER_ENVIRONMENT, "TMPDIR": _plain_root()}
             )
-            done = _run(ninja, folder, extra, cancel)
-            logs = [two_halves.said(step, links.restore(_read(folder / step.log))) for step in made]
+            # What the other half of a unit says of a mistake tells it from a limit of NVRTC.
+            keep_on = () if toolchain.nvrtc is None else ("-k0",)
+            done = _run(ninja, folder, extra, cancel, keep_on)
+            read = partial(_restored, folder, links)
+            logs = [two_halves.said(step, read(step.log), read) for step in made]
             _keep_support(folder, made, done)
             if done.returncode != 0:
                 printed = _with_warnings(list(zip(made, logs, strict=True)))
                 error = explain(variant, toolchain, folder, steps, printed, links, done.stdout, verbose)
                 if isinstance(error, CompileError):
                     broken = [(step, log) for step, log in printed if step.output in failed_steps(done.stdout)]
+                    if toolchain.nvrtc is not None:
+                        names = files_of(variant, toolchain, folder, steps)
+                        error = two_halves.limited(error, toolchain, Halves(broken, steps, names, read).limit())
                     _ask(ninja, folder, steps, broken, extra, cancel)
                     refusal = _refusal(variant, folder, steps, broken, links, done.stdout)
                     if refusal is not None:
@@ -253,7 +260,14 @@ def _compile(
         seconds=time.perf_counter() - started,
         resources=tuple(diagnostics.parse_resources(text)),
         warnings="\n\n".join(filter(None, warnings)),
+        compiler=_compiler_of(variant.spec, toolchain),
     )
+
+
+def _compiler_of(spec: Spec, toolchain: Toolchain) -> str:
+    if toolchain.cuda is None or not (spec.cuda_files or spec.cuda_wrappers):
+        return toolchain.cxx.label
+    return toolchain.cuda.nvcc.label if toolchain.nvrtc is None else toolchain.nvrtc.label
 
 
 def _with_warnings(printed: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
@@ -545,13 +559,17 @@ def _plain_root() -> str:
 
 
 def _run(
-    ninja: Path, folder: Path, extra: Mapping[str, str], cancel: threading.Event | None
+    ninja: Path,
+    folder: Path,
+    extra: Mapping[str, str],
+    cancel: threading.Event | None,
+    options: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_ENVIRONMENT}
     environment.update(LC_ALL="C", **extra)
     try:
         # Not its own two more than there are cores: what all modules share would slow down what takes longest.
-        return run([str(ninja), f"-j{machine.cores()}"], folder, environment, cancel)
+        return run([str(ninja), f"-j{machine.cores()}", *options], folder, environment, cancel)
     except OSError as error:
         if error.errno in NO_SPACE:
             raise
@@ -596,6 +614,42 @@ def _read(path: Path) -> str:
         return ""
 
 
+def ptx_of(variant: Variant, toolchain: Toolchain) -> str | None:
+    """The PTX that NVRTC makes of a variant's kernels for the first of its architectures; None if nvcc compiles them.
+
+    Raises:
+        KjitError: it cannot be compiled.
+    """
+    nvrtc = toolchain.nvrtc
+    if nvrtc is None or (toolchain.has_nvcc and two_halves.why_nvcc(variant.spec, nvrtc, find_launcher())):
+        return None
+    links = Links()
+    try:
+        steps = _plan(variant.spec, toolchain, links, ())
+    except OnlyNvccError:
+        return None
+    suffix = f".sm_{toolchain.target.archs[0].digits}.cubin"
+    texts = []
+    with _temporary_folder() as folder:
+        _write(folder, steps, links, 1)
+        for step in (two_halves.for_ptx(step) for step in steps if step.output.endswith(suffix)):
+            for each in leading_to(step, steps):
+                environment = {**os.environ, "LC_ALL": "C"}
+                done = run(each.arguments, folder, environment, None)
+                if done.returncode != 0:
+                    said = f"FAILED: {each.output} "
+                    raise explain(
+                        variant, toolchain, folder, steps, [(each, links.restore(done.stdout))], links, said, False
+                    )
+            texts.append(_restored(folder, links, step.output).rstrip("\0"))
+    return "\n".join(texts)
+
+
+def _restored(folder: Path, links: Links, name: str) -> str:
+    """The content of a file in the folder of a build, with the names of files as they are."""
+    return links.restore(_read(folder / name))
+
+
 def explain_again(
     variant: Variant, toolchain: Toolchain, folder: Path, logs: Mapping[str, str], *, verbose: bool = False
 ) -> CompileError | None:
@@ -607,9 +661,17 @@ def explain_again(
     """
     launcher = find_launcher()
     links = Links()
-    steps = _plan(variant.spec, toolchain, links, () if launcher is None else (str(launcher),))
-    broken = [(step, logs[step.output]) for step in steps if step.output in logs]
-    if len(broken) != len(logs):
+    steps: list[Step] = []
+    broken: list[tuple[Step, str]] = []
+    # By NVRTC, or by nvcc in its place.
+    for each in (toolchain, *([toolchain.with_nvcc()] if toolchain.nvrtc is not None and toolchain.has_nvcc else [])):
+        with contextlib.suppress(OnlyNvccError):
+            steps = _plan(variant.spec, each, links, () if launcher is None else (str(launcher),))
+            broken = [(step, logs[step.output]) for step in steps if step.output in logs]
+        if len(broken) == len(logs):
+            toolchain = each
+            break
+    else:
         return None
     for step in steps:
         _write_generated(folder, step)

@@ -27,7 +27,8 @@ _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
 
 
 def compile_half(library: str, builtins: str, source: str, output: str, options: list[str]) -> tuple[bool, str]:
-    """Compile the preprocessed `source` into the cubin `output`: whether that went well, and what NVRTC said.
+    """Compile the preprocessed `source` into the cubin `output`, or PTX if that ends in `.ptx`: whether that went well,
+    and what NVRTC said.
 
     Raises:
         OSError: a file or a library is not there, or the library is no NVRTC.
@@ -40,11 +41,11 @@ def compile_half(library: str, builtins: str, source: str, output: str, options:
     _check(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, source.encode(), 0, None, None))
     words = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
     result = nvrtc.nvrtcCompileProgram(program, len(options), words)
-    said = _content(nvrtc, program, "ProgramLog").rstrip(b"\0").decode("utf-8", "surrogateescape")
+    said = _content(nvrtc, program, "ProgramLog").replace(b"\0", b"").decode("utf-8", "surrogateescape")
     said = _CONTINUED.sub("    ", said)  # as nvcc prints it
     if result == _SUCCESS:
         with open(output, "wb") as file:
-            file.write(_content(nvrtc, program, "CUBIN"))
+            file.write(_content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN"))
     elif not said.strip():
         said = f"nvrtc: error: {_words(nvrtc, result)}\n"
     return result == _SUCCESS, said

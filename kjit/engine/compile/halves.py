@@ -19,6 +19,10 @@ from __future__ import annotations
 import bisect
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 # Patterns that begin with what stands in the unit are looked for much faster than others.
 _MARKER = re.compile(r'\n(# \d+ "(?:\\.|[^"\\])*").*')
 _CONSTEXPR = re.compile(r"const(?:expr|eval)(?!\w)")
@@ -56,6 +60,7 @@ _BOUNDS = re.compile(
 _MANAGED = "__attribute__((managed))"
 # Line markers and the ends of lines, all that stays of a body.
 _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
+_INSTANTIATED = re.compile(r"(?:\s|^\#.*$)*(?:extern\s+)?template(?:\s|^\#.*$|__attribute__\(\(\w+\)\))*", re.MULTILINE)
 _LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
 _BOTH = "__host__ __device__ "
 
@@ -87,16 +92,7 @@ def _marked(unit: str) -> str:
     there NVRTC warns, and knows what may be called."""
     markers = list(_MARKER.finditer(unit))
     places = [marker.end() for marker in markers]
-    bodies = []
-    end = 0
-    for match in _ANNOTATION.finditer(unit):
-        marker = markers[bisect.bisect(places, match.start()) - 1] if places else None
-        if marker is None or match.start() < end or not _is_own(marker):
-            continue
-        function = _device_function(unit, match.start())
-        if function is not None:
-            bodies.append((function.body, function.end))
-            end = function.end
+    bodies = _bodies(unit, markers, places, _is_own)
     pieces = []
     start = 0
 
@@ -113,6 +109,59 @@ def _marked(unit: str) -> str:
         pieces.append(_marker_at(unit, markers, places, end).replace('"\n', '" 3\n'))
     copy(len(unit), is_in_body=False)
     return "".join(pieces)
+
+
+def _bodies(
+    unit: str, markers: list[re.Match[str]], places: list[int], is_own: Callable[[re.Match[str]], bool]
+) -> list[tuple[int, int]]:
+    """The bodies of kernels and device functions, in files that `is_own` says so of by their line markers."""
+    bodies: list[tuple[int, int]] = []
+    end = 0
+    for match in _ANNOTATION.finditer(unit):
+        marker = markers[bisect.bisect(places, match.start()) - 1] if places else None
+        if marker is None or match.start() < end or not is_own(marker):
+            continue
+        function = _device_function(unit, match.start())
+        if function is not None:
+            bodies.append((function.body, function.end))
+            end = function.end
+    return bodies
+
+
+def device_lines(unit: str, is_own: Callable[[str], bool]) -> Iterator[tuple[str, int, str]]:
+    """The lines of kernels and device functions in the device half of a preprocessed unit, each as file, number, text.
+
+    Args:
+        is_own: of which files, by their names.
+    """
+    unit = f"\n{unit}"
+    markers = list(_MARKER.finditer(unit))
+    places = [marker.end() for marker in markers]
+    for begin, end in _bodies(unit, markers, places, lambda marker: is_own(_place_of(marker)[0])):
+        marker = markers[bisect.bisect(places, begin) - 1]
+        file, line = _place_of(marker)
+        line += unit.count("\n", marker.end(), begin) - 1
+        for text in unit[begin:end].split("\n"):
+            if (inner := _MARKER.match(f"\n{text}")) is not None:
+                file, line = _place_of(inner)
+                continue
+            yield file, line, text
+            line += 1
+
+
+def by_file(unit: str) -> Iterator[tuple[str, str]]:
+    """The parts of a preprocessed unit, each with the name of its file."""
+    unit = f"\n{unit}"
+    markers = list(_MARKER.finditer(unit))
+    for marker, following in zip(markers, [*markers[1:], None], strict=True):
+        end = len(unit) if following is None else following.start()
+        yield _place_of(marker)[0], unit[marker.end() : end]
+
+
+def _place_of(marker: re.Match[str]) -> tuple[str, int]:
+    """The file and the line of what follows a line marker."""
+    _, number, name = marker[1].split(" ", 2)
+    return re.sub(r"\\(.)", r"\1", name[1:-1]), int(number)
 
 
 def _is_own(marker: re.Match[str]) -> bool:
@@ -212,7 +261,16 @@ def host_half(unit: str) -> str:
     pieces = []
     start = 0
     for match in _SPACE.finditer(unit):
-        function = _device_function(unit, match.start()) if match.start() >= start else None
+        if match.start() < start:
+            continue
+        begin = max(unit.rfind(sign, 0, match.start()) for sign in ";{}") + 1
+        if _INSTANTIATED.fullmatch(unit, begin, match.start()) is not None:
+            # An explicit instantiation: there is nothing left to instantiate.
+            end = unit.find(";", match.end())
+            pieces += [unit[start:begin], *_LINES.findall(unit, begin, end)]
+            start = end
+            continue
+        function = _device_function(unit, match.start())
         if function is None or function.is_for_host:
             continue
         # A member that is defined outside of its class cannot be declared there once more.

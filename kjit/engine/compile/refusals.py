@@ -125,7 +125,7 @@ def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
             words = environment.get(name, "").split()
             _refuse_options(words, name, "nvcc", _OF_NVCC)
             _refuse_for_nvcc(words, name, target, are_escaped=False)
-        if target.is_simulated:
+        if target.is_simulated or (toolchain.nvrtc is not None and not toolchain.has_nvcc):
             _refuse_unknown(spec.extra_cuda_cflags, "extra_cuda_cflags")
         _refuse_kernels(spec)
     _refuse_flags(spec.extra_ldflags, "extra_ldflags", "c++", _OF_LINK)

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import kjit
+from kjit import env
 from kjit.engine.cache.missing import asking
 from kjit.engine.compile import device_compiler, halves, host_compiler, kernels_object
 from kjit.engine.compile.libraries import files_named
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, Links
 from kjit.engine.compile.steps import Step, Unit
+from kjit.engine.diagnostics.symbols import base_name, demangle
 from kjit.engine.key.flags import parse
 from kjit.engine.key.key import digest
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
@@ -34,6 +37,8 @@ PROGRAMS = tuple(
 
 _CUT = ".cut.ii"
 """How the names end of what halves.py makes."""
+
+_UNRESOLVED = re.compile(r"^ptxas fatal +: Unresolved extern function '(?P<symbol>\w+)'\n", re.MULTILINE)
 
 # Kernels in the host half, as g++ sees them; the place where it has found them is above.
 _UNDEFINED_KERNEL = re.compile(
@@ -70,7 +75,7 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
         call = (*command_of("device_compiler"), str(nvrtc.library), str(nvrtc.builtins), plain, cubin)
         yield Step(cubin, (*call, *toolchain.nvrtc_options(spec, arch)), (plain,), reads=PROGRAMS)
         cubins.append(cubin)
-    plain, cut, host = f"{unit.name}.ii", f"{unit.name}{_CUT}", f"{unit.name}.o"
+    plain, cut, host = f"{unit.name}.ii", f"{unit.name}{_CUT}", f"{unit.name}.host.o"
     flags = tuple(links.flags(toolchain.host_half_flags(spec), PLAIN_FOR_CXX))
     preprocess = preprocessed(plain, flags)
     yield preprocess
@@ -83,13 +88,49 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     yield Step(output, (compiler, "-c", table, "-o", output), (table, *cubins))
 
 
-def said(step: Step, log: str) -> str:
-    """What a command has said to the user."""
-    return _UNDEFINED_KERNEL.sub("", log) if "c++-cpp-output" in step.arguments else log
+def for_ptx(step: Step) -> Step:
+    """The command that makes PTX, from the one that makes a cubin."""
+    output = f"{step.output.removesuffix('cubin')}ptx"
+    words = {step.output: output}
+    arguments = (
+        re.sub(r"^--gpu-architecture=sm_", "--gpu-architecture=compute_", words.get(word, word))
+        for word in step.arguments
+    )
+    return replace(step, output=output, arguments=tuple(arguments))
 
 
-def why_nvcc(spec: Spec, nvrtc: Nvrtc) -> str | None:
-    """Why nvcc had to compile these sources before; None where it had not."""
+def said(step: Step, log: str, read: Callable[[str], str]) -> str:
+    """What a command has said to the user.
+
+    Args:
+        read: the content of a file in the build's folder, by its name.
+    """
+    if "c++-cpp-output" in step.arguments:
+        return _UNDEFINED_KERNEL.sub("", log)
+    if step.output.endswith(".cubin") and (unresolved := _UNRESOLVED.search(log)) is not None:
+        called = _call_of_host(demangle(unresolved["symbol"]), read(step.inputs[0]))
+        return log if called is None else log[: unresolved.start()] + called + log[unresolved.end() :]
+    return log
+
+
+def _call_of_host(signature: str, unit: str) -> str | None:
+    """What nvcc says where a kernel calls a function of the host: NVRTC has ptxas find out. None for others."""
+    name = re.escape(base_name(signature))
+    if re.search(rf"\b__device__\b[^;{{}}]*\b{name}\s*\(", unit) is not None:
+        return None  # it is for the device, and nowhere defined
+    for file, line, text in halves.device_lines(unit, lambda file: not file.startswith("<")):
+        if (call := re.search(rf"\b{name}\s*\(", text)) is not None:
+            place = f"{file}({line}): error: "
+            told = f'calling a __host__ function("{signature}") from code for the device is not allowed'
+            return f"{place}{told}\n{text}\n{' ' * call.start()}^\n"
+    return None
+
+
+def why_nvcc(spec: Spec, nvrtc: Nvrtc, launcher: Path | None = None) -> str | None:
+    """Why nvcc compiles these sources: it had to before, or a launcher shares what it makes. None where there is no
+    reason."""
+    if launcher is not None and env.cuda_compiler() != "nvrtc":
+        return f"{launcher.name} can share what it makes, and not what NVRTC makes"
     known = open_memo().known(nvrtc.stamps[0], _question(spec))
     return known[0] if known else None
 
@@ -106,15 +147,18 @@ def _question(spec: Spec) -> str:
     return f"only nvcc compiles {digest(chr(0).join(parts).encode(errors='surrogateescape'))}"
 
 
-def first_error(error: CompileError) -> str:
-    """The first thing that the compilers said, as the end of a sentence."""
-    first = next((line for line in error.log.splitlines() if re.search(r"\b(?:error|undefined)\b", line)), "")
-    return f"NVRTC or the link with it ends so: {first.strip() or 'without a word'}"
+def limited(error: CompileError, toolchain: Toolchain, limit: str | None) -> CompileError:
+    """The error to raise where the halves do not compile.
 
+    Args:
+        limit: why nvcc may compile them; None where it would not.
 
-def without_nvcc(error: CompileError, spec: Spec) -> CompileError:
-    """`error` with what else may help where there is no nvcc: not where it is about one of the sources."""
-    if error.hint is not None or any(os.path.basename(path) in error.message for path in spec.cuda_files):
+    Raises:
+        OnlyNvccError: there is an nvcc, which may.
+    """
+    if limit is None:
         return error
-    hint = f"if nvcc compiles it, {INSTALL_CUDA}"
+    if toolchain.has_nvcc:
+        raise OnlyNvccError(limit) from error
+    hint = error.hint or f"if nvcc compiles it, {INSTALL_CUDA}"
     return CompileError(error.message, log=error.log, command=error.command, hint=hint)

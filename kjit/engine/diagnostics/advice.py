@@ -225,6 +225,12 @@ def _general(message: Message) -> str | None:
             "add -static-global-template-stub=false to extra_cuda_cflags, or define the kernel in the unit that "
             "launches it: with cuda_wrappers all cuda_files are one unit"
         )
+    if (match := re.match(r"undefined symbol\W+(threadIdx|blockIdx|blockDim|gridDim|warpSize)$", text)) is not None:
+        return (
+            f"mark the function __global__, if it is a kernel, or __device__ (KJIT_DEVICE): host code has no {match[1]}"
+        )
+    if text.startswith("undefined symbol") and "__global__" in (message.code or ""):
+        return "define the kernel in the unit that launches it: with cuda_wrappers all cuda_files are one unit"
     if text.startswith("undefined symbol"):
         return (
             "define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags; a "

@@ -17,7 +17,7 @@ from pathlib import Path
 from kjit import env
 from kjit.engine.compile.quoting import Links
 from kjit.engine.compile.steps import Step
-from kjit.engine.diagnostics import diagnostics
+from kjit.engine.diagnostics import diagnostics, limits
 from kjit.engine.diagnostics.advice import Given
 from kjit.engine.toolchain import packages
 from kjit.engine.toolchain.toolchain import NVCC_FLAGS, Toolchain
@@ -26,6 +26,15 @@ from kjit.spec import Variant
 
 # Less than the temporary files of one large unit may need.
 _LITTLE_ROOM = 64 << 20
+
+# Programs that kjit has the build run, by the word that names them.
+_OWN_PROGRAM = re.compile(
+    r"from kjit\.engine\.compile\.(?P<module>\w+) import |/kjit/engine/compile/(?P<file>\w+)\.py$"
+)
+# What device_compiler.py says of NVRTC itself; of options NVRTC says more.
+_BY_NVRTC = re.compile(
+    r"^nvrtc: error: (?!unrecognized |invalid |unsupported |missing )(?P<words>.*?)\.?$", re.MULTILINE
+)
 
 
 def explain(
@@ -59,6 +68,9 @@ def explain(
             return ToolchainError(
                 f"The compiler '{path}' disappeared during the build.", hint="`kjit doctor` shows what kjit finds now"
             )
+    broke = next(filter(None, (_breakdown(variant, step, log) for step, log in broken)), None)
+    if broke is not None:
+        return broke
     if not broken:
         return CompileError(
             f"{variant.label}: ninja failed: {ninja_output.strip() or 'without a word'}",
@@ -80,7 +92,7 @@ def compile_error(
     verbose: bool,
 ) -> CompileError:
     """The error for commands that rejected their input, with their output."""
-    log = "".join(log for _, log in broken)
+    log = "".join(log for _, log in limits.shown(broken))
     files, given = files_of(variant, toolchain, folder, steps), _given(variant, toolchain)
     report = diagnostics.explain(log, files, str(variant.target), given)
     command = _to_repeat(links, leading_to(broken[0][0], steps))
@@ -89,6 +101,30 @@ def compile_error(
     if verbose:
         message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"
     return CompileError(message, log=log, command=command, hint=packages.hint(log, toolchain) or report.hint)
+
+
+def _breakdown(variant: Variant, step: Step, log: str) -> KjitError | None:
+    """The error for a command that failed because kjit's own program broke off, or because NVRTC cannot be used: it
+    says nothing about the sources. None for others."""
+    program = next(filter(None, map(_OWN_PROGRAM.search, step.arguments)), None)
+    if program is None:
+        return None
+    without = f"{env.CUDA_COMPILER}=nvcc does without it"
+    if (said := _BY_NVRTC.search(log)) is not None:
+        message = f"{variant.label} is not built: NVRTC cannot be used ({said['words']})."
+        return ToolchainError(message, hint=f"`kjit doctor` shows what kjit finds; {without}")
+    if "Traceback (most recent call last):\n" not in log:
+        return None
+    name = program["module"] or program["file"]
+    last = next((line for line in reversed(log.splitlines()) if re.match(r"[\w.]+(?::|$)", line)), "without a word")
+    if last.startswith("MemoryError"):
+        return KjitError(f"{variant.label} is not built: no memory was left for kjit's own program '{name}'.",
+                         hint=diagnostics.FEWER_AT_ONCE)  # fmt: skip
+    hint = "this is a mistake in kjit, or in how it is installed (`kjit doctor`)"
+    return KjitError(
+        f"{variant.label} is not built: kjit's own program '{name}' broke off. It says: {last}",
+        hint=hint if variant.target.is_simulated else f"{hint}; {without}",
+    )
 
 
 def disk_full(staging: Path) -> CacheError:

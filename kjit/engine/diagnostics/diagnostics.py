@@ -38,7 +38,7 @@ _NOTES_SHOWN = 3
 _CANDIDATES_SHOWN = 3
 _WARNINGS_SHOWN = 10
 
-_FEWER_AT_ONCE = "build fewer at once (`kjit build -j 1`), or give this machine more memory"
+FEWER_AT_ONCE = "build fewer at once (`kjit build -j 1`), or give this machine more memory"
 
 _KILLED = re.compile(
     r"Killed signal terminated|signal 9 \(Kill|unable to execute command: Killed|: Killed$", re.MULTILINE
@@ -46,6 +46,7 @@ _KILLED = re.compile(
 _SEMICOLON_MISSING = re.compile(r"expected (?:an? )?(?:',' or )?['\"];['\"]")
 _BRACE_MISSING = re.compile(
     r"expected (?:an? )?['\"]}['\"]|expected unqualified-id before 'namespace'|namespace definition is not allowed"
+    r"|closing brace of .* not found"
 )
 
 
@@ -104,13 +105,13 @@ def explain(log: str, files: Files, target: str, given: Given = MappingProxyType
     if _KILLED.search(log):
         return Report(
             "The compiler was killed by the system (signal 9); this happens when memory runs out.",
-            _FEWER_AT_ONCE,
+            FEWER_AT_ONCE,
         )
     found = parse(log)
     if not found:
         words = log.strip().splitlines()
         if not words:
-            return Report("The compiler ended without a message, as it does when the system kills it.", _FEWER_AT_ONCE)
+            return Report("The compiler ended without a message, as it does when the system kills it.", FEWER_AT_ONCE)
         return Report("\n".join(words[-5:]), None)
     needed = next(filter(None, (_NEEDS_CPP20.search(message.text) for message in found)), None)
     if needed is not None:
@@ -270,7 +271,7 @@ class _View:
                 # GCC reports an instantiation only once.
                 at = replace(at, file=led_to[at.file].file, line=led_to[at.file].line)
             placed.append(at)
-        if any(message.file in self._files.generated and _BRACE_MISSING.search(message.text) for message in placed):
+        if any(self._is_at_end(message) and _BRACE_MISSING.search(message.text) for message in placed):
             unclosed = self._unclosed_braces()
             if unclosed:
                 # Errors after the brace only follow from it.
@@ -280,6 +281,10 @@ class _View:
         for message in placed:
             first.setdefault((message.file, message.line if message.file else message.text), message)
         return list(first.values())
+
+    def _is_at_end(self, message: Message) -> bool:
+        """Whether a message is about what follows the op's sources, or about what one of them does not end."""
+        return message.file in self._files.generated or message.text.startswith("closing brace of ")
 
     def declaration(self, message: Message) -> str | None:
         """The line of Python that causes a message about an export."""

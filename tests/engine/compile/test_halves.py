@@ -41,12 +41,18 @@ class TestHostHalf:
             ("D H int f() { return 1; }", "int f() { return 1; }"),
             ("H D int f() { return 1; }", "int f() { return 1; }"),
             ("D constexpr int f() { return 1; }", "constexpr int f() { return 1; }"),
+            ("int x; template D void f<int>(int*); int y;", "int x;; int y;"),
+            ("int x; extern template D H int f<int>(); int y;", "int x;; int y;"),
             ("int x; template <typename T> D T S<T>::f() const { return g(); } int y;", "int x;; int y;"),
         ],
     )
     def test_device_code_is_declared_and_host_code_stays(self, code: str, left: str) -> None:
         unit = code.replace("D ", f"{DEVICE} ").replace("H ", f"{HOST} ")
         assert host_half(unit).split() == left.split()
+
+    def test_an_explicit_instantiation_keeps_its_lines(self) -> None:
+        unit = f'int x;\ntemplate\n# 7 "a.cu" 3 4\n{GLOBAL}\n# 7 "a.cu"\nvoid f<int>(int*);\n'
+        assert host_half(unit) == 'int x;\n\n# 7 "a.cu" 3 4\n\n# 7 "a.cu"\n;\n'
 
     def test_launches_become_calls(self) -> None:
         unit = "void f() { fill<T><<<dim3(n >> 2), size(a, b), 0>>>(x, 1); }"

@@ -9,7 +9,8 @@ who sees such a text for the first time: does its first line say what is wrong, 
 The words of a message are the compiler's, and change from one major version to the next. So the texts are compared
 word for word only with the compilers that wrote them (`mistakes/expected/compilers.txt`), and otherwise by what kjit
 makes of a message: see `shape`. Where clang sees a mistake at another place than GCC there is a `<name>.clang.txt`,
-which is written with `CXX=clang++`.
+which is written with `CXX=clang++`, and where NVRTC says something else than nvcc a `<name>.nvrtc.txt`, which is
+written where there is no nvcc (`KJIT_CUDA_HOME` names a folder with CUDA's `include` and `lib` alone).
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kjit import env
 from kjit.engine import builder
 from kjit.engine.cache.store import Store
 from kjit.engine.compile.compile import compile_variant
-from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.engine.toolchain.toolchain import Toolchain, find_cuda
 from kjit.errors import KjitError
 from kjit.runtime.load import load_variant
 from kjit.spec import Export, Spec, Target, Variant
@@ -365,32 +367,41 @@ def shape(text: str) -> list[str]:
 
 def expected(name: str, compiler: str) -> str:
     """The text of a mistake, as `compiler` writes it."""
-    of_clang = EXPECTED / f"{name}.clang.txt"
-    path = of_clang if "clang" in compiler and of_clang.exists() else EXPECTED / f"{name}.txt"
-    return path.read_text()
+    of_another = EXPECTED / f"{name}.{'clang' if 'clang' in compiler else compiler.split()[0]}.txt"
+    return (of_another if of_another.exists() else EXPECTED / f"{name}.txt").read_text()
 
 
 def compiler_of(mistake: Mistake) -> str:
     """The compilers that see it, by what decides about their words: the major version."""
     toolchain = Toolchain.for_target(mistake.target_of_build)
-    found = [toolchain.cxx] if toolchain.cuda is None else [toolchain.cuda.nvcc, toolchain.cxx]
-    return " ".join(f"{each.family} {each.version[0]}" for each in found)
+    found = [(toolchain.cxx.family, toolchain.cxx.version)]
+    if toolchain.cuda is not None:
+        family = "nvcc" if toolchain.nvrtc is None else "nvrtc"
+        found.insert(0, (family, toolchain.cuda.version))
+    return " ".join(f"{family} {version[0]}" for family, version in found)
 
 
 def main(names: list[str]) -> None:
     EXPECTED.mkdir(exist_ok=True)
+    is_by_nvrtc = find_cuda().nvcc.family == "nvrtc"
+    os.environ[env.CUDA_COMPILER] = "nvrtc" if is_by_nvrtc else "nvcc"
     written_with = set()
-    for name in names or MISTAKES:
+    for name in names or [name for name, mistake in MISTAKES.items() if mistake.is_cuda or not is_by_nvrtc]:
         mistake = MISTAKES[name]
         text, compiler = say(mistake), compiler_of(mistake)
         sys.stdout.write(f"== {name}\n{text}\n")
-        if "clang" not in compiler:
+        if "nvrtc" in compiler:
+            if text != (EXPECTED / f"{name}.txt").read_text():
+                (EXPECTED / f"{name}.nvrtc.txt").write_text(text)
+            written_with.add(compiler)
+        elif "clang" not in compiler:
             (EXPECTED / f"{name}.txt").write_text(text)
             written_with.add(compiler)
         elif shape(text) != shape((EXPECTED / f"{name}.txt").read_text()):
             (EXPECTED / f"{name}.clang.txt").write_text(text)
     if written_with and not names:
-        COMPILERS.write_text("".join(f"{compiler}\n" for compiler in sorted(written_with)))
+        of_others = [each for each in COMPILERS.read_text().splitlines() if ("nvrtc" in each) != is_by_nvrtc]
+        COMPILERS.write_text("".join(f"{compiler}\n" for compiler in sorted({*written_with, *of_others})))
 
 
 if __name__ == "__main__":

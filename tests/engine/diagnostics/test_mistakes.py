@@ -36,12 +36,39 @@ def marks_of(name: str, mistake: Mistake) -> list[pytest.MarkDecorator]:
     [pytest.param(name, mistake, id=name, marks=marks_of(name, mistake)) for name, mistake in MISTAKES.items()],
 )
 def test_a_mistake_is_shown_as_expected(name: str, mistake: Mistake, remembered: list[Refusal]) -> None:
+    see(name, mistake, remembered)
+
+
+OF_CUDA = pytest.mark.parametrize("name", [name for name, mistake in MISTAKES.items() if mistake.is_cuda])
+
+
+@pytest.mark.nvcc
+@pytest.mark.nightly
+@OF_CUDA
+def test_nvcc_shows_it_too(name: str, remembered: list[Refusal], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvcc")
+    see(name, MISTAKES[name], remembered)
+
+
+@pytest.mark.nvcc
+@pytest.mark.nightly
+@pytest.mark.usefixtures("without_nvcc")
+@OF_CUDA
+def test_nvrtc_shows_it_where_there_is_no_nvcc(name: str, remembered: list[Refusal]) -> None:
+    see(name, MISTAKES[name], remembered)
+
+
+def see(name: str, mistake: Mistake, remembered: list[Refusal]) -> None:
+    """Check what is said of a mistake."""
     compiler = compiler_of(mistake)
-    said, text = say(mistake), expected(name, compiler)
+    said, texts = say(mistake), [expected(name, compiler)]
+    if compiler.startswith("nvrtc"):
+        # Where NVRTC lacks something nvcc is asked, if it is here.
+        texts.append(expected(name, compiler.replace("nvrtc", "nvcc")))
     if compiler in COMPILERS.read_text().splitlines():
-        assert said == text
+        assert said in texts
     else:
-        assert shape(said) == shape(text)
+        assert shape(said) in map(shape, texts)
     # Of flags that a compiler does not know it says so at once, and nobody need remember it.
     is_about_flags = re.search("flag|option|_in_quotes|older_language|missing_(?:library|archive|linker)", name)
     if re.search(r" does not (?:compile|link)\.\n", said) and not is_about_flags:
@@ -49,7 +76,7 @@ def test_a_mistake_is_shown_as_expected(name: str, mistake: Mistake, remembered:
 
 
 def test_every_expected_text_belongs_to_a_mistake() -> None:
-    written = {path.stem.removesuffix(".clang") for path in EXPECTED.glob("*.txt")}
+    written = {path.stem.removesuffix(".clang").removesuffix(".nvrtc") for path in EXPECTED.glob("*.txt")}
     assert written == {*MISTAKES, COMPILERS.stem}
 
 

@@ -143,18 +143,6 @@ def with_nvcc() -> None:
         pytest.skip("needs nvcc")
 
 
-@pytest.fixture
-def without_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """CUDA's headers and libraries, in a folder where there is no nvcc."""
-    cuda = find_cuda()
-    home = tmp_path / "cuda"
-    home.mkdir()
-    (home / "include").symlink_to(cuda.include_dirs[0])
-    (home / "lib").symlink_to(cuda.lib_dir)
-    monkeypatch.setenv("KJIT_CUDA_HOME", str(home))
-    return home
-
-
 def build(source: str, folder: Path, flags: Sequence[str] = (), target: Target = TARGET) -> Built:
     path = folder / "op.cuh"
     path.write_text(source)
@@ -191,6 +179,7 @@ def built(folder: Path) -> Built:
 
 class TestModule:
     def test_no_nvcc_runs(self, built: Built) -> None:
+        assert built.compiler.startswith("NVRTC ")
         assert not any("nvcc" in command.split()[0] for command in built.commands)
         assert [command for command in built.commands if "device_compiler" in command and "sm_86" in command]
 
@@ -249,12 +238,51 @@ class TestNvcc:
         assert "compiled by nvcc, because" in caplog.text
         assert "cudaMemcpyToSymbol" in caplog.text
         assert any(command.split()[0].endswith("nvcc") for command in built.commands)
+        assert built.compiler.startswith("nvcc ")
+        assert "cudaMemcpyToSymbol" in built.why_nvcc
         # Another build of these sources does not try NVRTC again.
         read = two_halves.why_nvcc(
             Spec("op", cuda_files=[tmp_path / "op.cuh"]), find_nvrtc(find_cuda().version, [find_cuda().lib_dir])
         )
         assert read is not None
         assert "cudaMemcpyToSymbol" in read
+
+    @pytest.mark.usefixtures("with_nvcc")
+    def test_a_mistake_is_shown_and_not_compiled_again(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level("INFO", "kjit"), pytest.raises(CompileError) as caught:
+            build(OP.replace("twice(n) + 1", "thrice(n) + 1"), tmp_path, target=Target.cuda("8.0"))
+        assert 'identifier "thrice" is undefined' in caught.value.message
+        assert "compiled by nvcc" not in caplog.text
+
+    @pytest.mark.usefixtures("with_nvcc")
+    @pytest.mark.parametrize(
+        ("program", "words"),
+        [
+            ("raise ImportError('no halves')", "'device_compiler' broke off. It says: ImportError: no halves"),
+            ("raise MemoryError", "no memory was left for kjit's own program 'device_compiler'"),
+            ("sys.exit('nvrtc: error: libnvrtc.so: cannot open')", "NVRTC cannot be used (libnvrtc.so: cannot open)"),
+            ("import os; os.kill(os.getpid(), 9)", "stopped without a word"),
+            ("sys.exit('OSError: [Errno 28] No space left on device')", "No space is left on the disk"),
+        ],
+    )
+    def test_a_program_that_breaks_is_an_error_and_no_limit(
+        self,
+        program: str,
+        words: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def command(name: str) -> tuple[str, ...]:
+            does = program if name == "device_compiler" else "sys.exit(0)"
+            start = f"_ = 'from kjit.engine.compile.{name} import main'"
+            return (sys.executable, "-I", "-S", "-c", f"import sys; {start}; {does}")
+
+        monkeypatch.setattr(two_halves, "command_of", command)
+        with caplog.at_level("INFO", "kjit"), pytest.raises(KjitError) as caught:
+            build("void launch(int64_t) {}", tmp_path, target=Target.cuda("8.0"))
+        assert words in caught.value.message
+        assert "compiled by nvcc" not in caplog.text
 
     @pytest.mark.usefixtures("without_nvcc")
     def test_without_nvcc_the_error_says_what_would_help(self, tmp_path: Path) -> None:
@@ -323,7 +351,13 @@ def test_an_op_is_scaffolded_built_and_inspected_without_a_toolkit(
 
     kjit("init")
     kjit("new", "scale", "--pattern", "minimal", "--dtypes", "fp32")
-    assert "scale<fp32_t>  cuda:sm_90a  built" in kjit("build", "scale", "--arch", "9.0a")
+    table = kjit("build", "scale", "--arch", "9.0a")
+    assert "scale<fp32_t>  cuda:sm_90a  built" in table
+    assert table.splitlines()[1].split()[-2] == "NVRTC"
+    ptx = kjit("inspect", "scale", "--arch", "9.0a", "--ptx").splitlines()
+    assert ptx[1].split()[0] == ".version"
+    at = next(number for number, line in enumerate(ptx) if "ld.global.f32" in line)
+    assert any("x_ptr[i]" in line for line in ptx[at - 4 : at])
     with contextlib.suppress(ToolchainError):
         find_tool("cuobjdump")
         find_tool("nvdisasm")

@@ -1,0 +1,207 @@
+"""Mistakes in CUDA sources, and limits of NVRTC: which of the two the compilers of the halves have found.
+
+What NVRTC cannot do is compiled by nvcc. A mistake is not: nvcc would say the same once more, a second later. NVRTC is
+nvcc's own front end and has its words, and the host half is for the compiler that nvcc calls. So a mistake is certain
+where
+
+- ptxas refused what was made of a kernel, or a C++ compiler a unit without kernels, or the linker what is no kernel;
+- the preprocessor misses a header of the host half, which nvcc reads with the same flags;
+- NVRTC and the C++ compiler both refuse a line of the op;
+- NVRTC refuses code for the device, which the other does not see, in a file of the op (or of kjit, which all goes
+  through NVRTC), and not for want of a name that a library may have for nvcc alone.
+
+Anything else is taken to be a limit: nvcc decides. That is the right answer in each case, and a slow one in few.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from kjit.engine.compile import halves
+from kjit.engine.compile.steps import Step
+from kjit.engine.diagnostics.diagnostics import Files
+from kjit.engine.diagnostics.messages import Message, parse, plain
+from kjit.engine.diagnostics.symbols import base_name
+from kjit.engine.toolchain.toolchain import kjit_include
+
+# The line that a missing token is noticed at is another one for each compiler.
+_NEAR = 2
+
+_NAMED = re.compile(r"^(?:error: )(?P<text>only nvcc's code registers .*)$", re.MULTILINE)
+"""What kjit's programs say of units that they know to be for nvcc."""
+_OPTION = re.compile(r"^nvrtc: error: (?P<text>(?:unrecognized|invalid|unsupported|missing) .*)$", re.MULTILINE)
+_MISSING = re.compile(r"(?P<name>\S+): No such file or directory$|'(?P<clang>[^']+)' file not found$")
+_LACKING = re.compile(
+    r'identifier "(?P<name>\w+)" is undefined|has no (?:actual )?member "(?P<member>\w+)"'
+    r'|name followed by "::"|not a (?:class|template|type|namespace)|incomplete type'
+)
+_CALL = re.compile(
+    r"calling a |no instance of |more than one (?:instance|operator|conversion)|no operator |too (?:few|many) arguments"
+    r"|does not match|no matching"
+)
+_OF_LIBRARY = re.compile(
+    r"\b(?:std|cub|thrust|cuda)::|exception|\btry\b|\bthrow\b|typeid|type_info|dynamic_cast|thread_local|__int128"
+    r"|not supported|unsupported|internal error|execution space|__managed__|attribute"
+)
+_UNRESOLVED = re.compile(r"ptxas: Unresolved extern")
+_OF_CUDA = re.compile(r"(?:threadIdx|blockIdx|blockDim|gridDim|warpSize)|__\w+")
+
+
+def shown(broken: Sequence[tuple[Step, str]]) -> list[tuple[Step, str]]:
+    """Of the commands that failed, with what they printed, those whose words are shown: where NVRTC refused a unit,
+    nvcc would not have come to the host's compiler."""
+    refused = {_unit(step) for step, _ in broken if step.output.endswith(".cubin")}
+    return [(step, log) for step, log in broken if not (_is_host(step) and _unit(step) in refused)]
+
+
+class Halves:
+    """What the commands of a build in two halves said that failed.
+
+    Args:
+        broken: the commands that failed, with what they printed.
+        steps: all commands of the build.
+        files: whose the files are that compilers name.
+        read: the content of a file in the build's folder, by its name; empty where there is none.
+    """
+
+    def __init__(
+        self,
+        broken: Sequence[tuple[Step, str]],
+        steps: Sequence[Step],
+        files: Files,
+        read: Callable[[str], str],
+    ) -> None:
+        self._broken, self._steps, self._files, self._read = broken, steps, files, read
+
+    def limit(self) -> str | None:
+        """Why nvcc may compile what these commands refused, as the end of a sentence; None where it would not, or where
+        a tool broke and has said nothing about the sources."""
+        uncertain: list[Message] = []
+        for step, log in self._broken:
+            log = plain(log)
+            if (named := _NAMED.search(log) or _OPTION.search(log)) is not None:
+                return named["text"]
+            messages = [each for each in parse(log) if each.file or each.text.startswith(("ptxas: ", "undefined "))]
+            doubts = [each for each in messages if not self._is_certain(step, each)]
+            if not doubts:
+                return None
+            uncertain += doubts
+        return _words(uncertain[0]) if uncertain else None
+
+    def _is_certain(self, step: Step, message: Message) -> bool:
+        """Whether nvcc would refuse this, too."""
+        if step is self._steps[-1]:
+            return not message.symbol or not self._may_be_for_device(base_name(message.symbol))
+        if not _is_device(step) and not _is_host(step):
+            return True  # a unit without kernels
+        if not message.file:
+            return _UNRESOLVED.match(message.text) is None
+        if step.output.endswith(".ii") and _is_host(step):
+            return _MISSING.search(message.text) is not None or self._is_ours(message.file)
+        if _is_host(step):
+            return False  # NVRTC has the last word
+        if self._is_refused_by_both(step, message):
+            return True
+        return step.output.endswith(".cubin") and self._is_own_mistake(step, message)
+
+    def _is_refused_by_both(self, step: Step, message: Message) -> bool:
+        others = [
+            place
+            for other, log in self._broken
+            if _is_host(other) and _unit(other) == _unit(step)
+            for each in parse(plain(log))
+            for place in self._own_places(each)
+        ]
+        return any(
+            file == other and abs(line - place) <= _NEAR
+            for file, line in self._own_places(message)
+            for other, place in others
+        )
+
+    def _own_places(self, message: Message) -> list[tuple[str, int]]:
+        places = [(message.file, message.line), *((frame.file, frame.line) for frame in message.frames)]
+        return [(self._absolute(file), line) for file, line in places if file and self._is_own(file)]
+
+    def _is_own_mistake(self, step: Step, message: Message) -> bool:
+        if not self._is_ours(message.file):
+            return False
+        if message.text.startswith("static assertion failed"):
+            return True
+        if (self._absolute(message.file), message.line) not in self._device_code(step):
+            return False
+        text = message.text
+        if (lacking := _LACKING.search(text)) is not None:
+            name = lacking["name"] or lacking["member"]
+            return name is not None and not name.startswith("__") and name not in self._words_of_libraries
+        if _OF_LIBRARY.search(text):
+            return False
+        if _CALL.search(text):
+            called = re.search(r'"(?:[^"(]*\W)?(?P<name>\w+)(?:<.*>)?(?:\(.*)?"', text)
+            return called is not None and called["name"] not in self._words_of_libraries
+        return True
+
+    def _device_code(self, step: Step) -> set[tuple[str, int]]:
+        """The lines of functions for the device in the files of the op and of kjit."""
+        if step.output not in self._lines:
+            found = halves.device_lines(self._read(step.inputs[0]), self._is_ours)
+            self._lines[step.output] = {(self._absolute(file), line) for file, line, _ in found}
+        return self._lines[step.output]
+
+    @cached_property
+    def _lines(self) -> dict[str, set[tuple[str, int]]]:
+        return {}
+
+    @cached_property
+    def _words_of_libraries(self) -> set[str]:
+        """All names in the headers of CUDA, the C++ library and tvm-ffi, as host code sees them."""
+        words: set[str] = set()
+        for step in self._steps:
+            if step.output.endswith(".ii") and not _is_device(step):
+                for name, text in halves.by_file(self._read(step.output)):
+                    if not self._is_ours(name):
+                        words.update(re.findall(r"[A-Za-z_]\w+", text))
+        return words
+
+    def _may_be_for_device(self, name: str) -> bool:
+        """Whether a symbol that the linker misses may be a kernel, or code for the device that host code calls."""
+        if _OF_CUDA.fullmatch(name):
+            return True
+        declared = re.compile(rf"__attribute__\(\((?:global|device)\)\)[^;{{}}]*\b{re.escape(name)}\s*[(<]")
+        units = (step.output for step in self._steps if step.output.endswith(".ii") and not _is_device(step))
+        return any(declared.search(self._read(unit)) for unit in units)
+
+    def _is_own(self, file: str) -> bool:
+        path = self._absolute(file)
+        if file in self._files.generated or path in self._files.sources:
+            return True
+        return not any(path.startswith(f"{os.path.normpath(library)}{os.sep}") for library in self._files.libraries)
+
+    def _is_ours(self, file: str) -> bool:
+        """Whether it is a file of the op, or a header of kjit."""
+        path = Path(self._absolute(file))
+        headers = kjit_include()
+        return self._is_own(file) or (headers in path.parents and headers / "kjit_rtc" not in path.parents)
+
+    def _absolute(self, file: str) -> str:
+        return os.path.normpath(os.path.join(self._files.folder, file))
+
+
+def _is_device(step: Step) -> bool:
+    return re.search(r"\.sm_\w+\.(?:ii|cubin|ptx)$", step.output) is not None
+
+
+def _is_host(step: Step) -> bool:
+    return not _is_device(step) and step.output.endswith((".ii", ".host.o", ".kernels.s", ".kernels.o"))
+
+
+def _unit(step: Step) -> str:
+    return step.output.partition(".")[0]
+
+
+def _words(message: Message) -> str:
+    place = f" ({os.path.basename(message.file)}:{message.line})" if message.file else ""
+    return f"without it there is an error: {message.text}{place}"
