@@ -57,7 +57,14 @@ _BOUNDS = re.compile(
     r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)"
     r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)\)"
 )
-_MANAGED = "__attribute__((managed))"
+# Variables that nvcc's code registers, what is given some by name, and lambdas for the device.
+_FOR_NVCC = re.compile(
+    r"(?P<managed>__attribute__\(\(managed\)\))"
+    r"|\b(?P<symbol>cuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size)))\s*[<(]"
+    r"|\](?:\s|^\#.*$)*__attribute__\(\(device\)\)",
+    re.MULTILINE,
+)
+_LAST_MARKER = re.compile(r'\n?(# \d+ "(?:\\.|[^"\\])*").*')
 # Line markers and the ends of lines, all that stays of a body.
 _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
 _INSTANTIATED = re.compile(r"(?:\s|^\#.*$)*(?:extern\s+)?template(?:\s|^\#.*$|__attribute__\(\(\w+\)\))*", re.MULTILINE)
@@ -363,6 +370,15 @@ def _launches(unit: str) -> str:
     return "".join(pieces)
 
 
-def is_managed(unit: str) -> bool:
-    """Whether a preprocessed unit has a variable that only nvcc's code registers."""
-    return _MANAGED in unit
+def for_nvcc(unit: str) -> str:
+    """What of a preprocessed unit's own code only nvcc compiles, as a sentence; empty if nothing."""
+    for match in _FOR_NVCC.finditer(unit):
+        marker = _LAST_MARKER.search(unit, max(unit.rfind("\n# ", 0, match.start()), 0))
+        if match["managed"]:
+            return "only nvcc's code registers variables that are __managed__"
+        if marker is None or not _is_own(marker):
+            continue
+        if match["symbol"]:
+            return f"only nvcc's code registers what {match['symbol']} is given"
+        return "only nvcc compiles lambdas that are __device__"
+    return ""

@@ -47,8 +47,8 @@ def is_of_cuda(symbol: str) -> bool:
 def main(words: list[str]) -> int:
     plain, cut, output, preprocess, *compiler = words
     unit = _read(plain)
-    if halves.is_managed(unit):
-        sys.stderr.write("error: only nvcc's code registers variables that are __managed__\n")
+    if reason := halves.for_nvcc(unit):
+        sys.stderr.write(f"error: {reason}\n")
         return 1
     _cut(unit, cut)
     if _DECLARED_ALONE not in unit:

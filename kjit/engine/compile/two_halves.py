@@ -7,6 +7,7 @@ is remembered.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -51,12 +52,10 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     """A CUDA unit in two halves: the host's for the C++ compiler, the device's for NVRTC, side by side.
 
     Raises:
-        OnlyNvccError: a flag is for nvcc alone, or the C++ compiler is not g++.
+        OnlyNvccError: a flag is for nvcc alone.
     """
     nvrtc = toolchain.nvrtc
     assert nvrtc is not None
-    if toolchain.cxx.family != "gcc":
-        raise OnlyNvccError(f"the host half is for g++, and the C++ compiler is {toolchain.cxx.label}")
     reads = files_named([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
     compiler = str(toolchain.cxx.path)
 
@@ -115,15 +114,23 @@ def said(step: Step, log: str, read: Callable[[str], str]) -> str:
 
 def _call_of_host(signature: str, unit: str) -> str | None:
     """What nvcc says where a kernel calls a function of the host: NVRTC has ptxas find out. None for others."""
+    if signature.startswith("__cudaCDP"):
+        told = "a kernel launches a kernel, which takes device code that is linked (-rdc=true), and kjit links none"
+        places = ((file, line) for file, line, text in _own_code(unit) if "<<<" in text)
+        return "".join(f"{file}({line}): error: {told}\n\n" for file, line in itertools.islice(places, 1)) or None
     name = re.escape(base_name(signature))
     if re.search(rf"\b__device__\b[^;{{}}]*\b{name}\s*\(", unit) is not None:
         return None  # it is for the device, and nowhere defined
-    for file, line, text in halves.device_lines(unit, lambda file: not file.startswith("<")):
+    for file, line, text in _own_code(unit):
         if (call := re.search(rf"\b{name}\s*\(", text)) is not None:
             place = f"{file}({line}): error: "
             told = f'calling a __host__ function("{signature}") from code for the device is not allowed'
             return f"{place}{told}\n{text}\n{' ' * call.start()}^\n"
     return None
+
+
+def _own_code(unit: str) -> Iterator[tuple[str, int, str]]:
+    return halves.device_lines(unit, lambda file: not file.startswith("<"))
 
 
 def why_nvcc(spec: Spec, nvrtc: Nvrtc, launcher: Path | None = None) -> str | None:

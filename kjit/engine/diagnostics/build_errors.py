@@ -33,7 +33,8 @@ _OWN_PROGRAM = re.compile(
 )
 # What device_compiler.py says of NVRTC itself; of options NVRTC says more.
 _BY_NVRTC = re.compile(
-    r"^nvrtc: error: (?!unrecognized |invalid |unsupported |missing )(?P<words>.*?)\.?$", re.MULTILINE
+    r"^nvrtc: error: (?!unrecognized |invalid |unsupported |missing |failed with an internal)(?P<words>.*?)\.?$",
+    re.MULTILINE,
 )
 
 

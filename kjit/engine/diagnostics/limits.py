@@ -31,9 +31,13 @@ from kjit.engine.toolchain.toolchain import kjit_include
 # The line that a missing token is noticed at is another one for each compiler.
 _NEAR = 2
 
-_NAMED = re.compile(r"^(?:error: )(?P<text>only nvcc's code registers .*)$", re.MULTILINE)
+_NAMED = re.compile(r"^(?:error: )(?P<text>only nvcc.*)$", re.MULTILINE)
 """What kjit's programs say of units that they know to be for nvcc."""
-_OPTION = re.compile(r"^nvrtc: error: (?P<text>(?:unrecognized|invalid|unsupported|missing) .*)$", re.MULTILINE)
+_OF_NVRTC = re.compile(
+    r"^nvrtc: error: (?P<text>(?:unrecognized|invalid|unsupported|missing|failed with an internal error).*)$",
+    re.MULTILINE,
+)
+"""What NVRTC says without a place: of options, and where a source is too much for it."""
 _MISSING = re.compile(r"(?P<name>\S+): No such file or directory$|'(?P<clang>[^']+)' file not found$")
 _LACKING = re.compile(
     r'identifier "(?P<name>\w+)" is undefined|has no (?:actual )?member "(?P<member>\w+)"'
@@ -54,8 +58,9 @@ _OF_CUDA = re.compile(r"(?:threadIdx|blockIdx|blockDim|gridDim|warpSize)|__\w+")
 def shown(broken: Sequence[tuple[Step, str]]) -> list[tuple[Step, str]]:
     """Of the commands that failed, with what they printed, those whose words are shown: where NVRTC refused a unit,
     nvcc would not have come to the host's compiler."""
+    named = [(step, log) for step, log in broken if _NAMED.search(log)]
     refused = {_unit(step) for step, _ in broken if step.output.endswith(".cubin")}
-    return [(step, log) for step, log in broken if not (_is_host(step) and _unit(step) in refused)]
+    return named or [(step, log) for step, log in broken if not (_is_host(step) and _unit(step) in refused)]
 
 
 class Halves:
@@ -83,7 +88,7 @@ class Halves:
         uncertain: list[Message] = []
         for step, log in self._broken:
             log = plain(log)
-            if (named := _NAMED.search(log) or _OPTION.search(log)) is not None:
+            if (named := _NAMED.search(log) or _OF_NVRTC.search(log)) is not None:
                 return named["text"]
             messages = [each for each in parse(log) if each.file or each.text.startswith(("ptxas: ", "undefined "))]
             doubts = [each for each in messages if not self._is_certain(step, each)]

@@ -1,10 +1,10 @@
 """NVRTC: the search for it, and whether it can compile a given module.
 
 NVRTC is CUDA's compiler for device code as a library: part of a toolkit, of torch's CUDA wheels, and of the package
-`nvidia-cuda-nvrtc`. Where `KJIT_CUDA_COMPILER` asks for it, and where there is no nvcc, a CUDA unit is compiled in two
+`nvidia-cuda-nvrtc`. Where it is here, and `KJIT_CUDA_COMPILER` does not ask for nvcc, a CUDA unit is compiled in two
 halves, the device's by NVRTC and the host's by the C++ compiler (halves.py). Flags that only nvcc has are known here
-before anything is compiled. What else needs nvcc is found when a half does not compile: compile.py then takes nvcc,
-where there is one.
+before anything is compiled. What else needs nvcc is found when a half does not compile (limits.py): compile.py then
+takes nvcc, where there is one.
 
 The library is loaded by no process but the one that compiles (device_compiler.py). Its version is that in the name of
 the library of its builtins.

@@ -278,6 +278,8 @@ class Toolchain:
             *("-O3", "-fPIC", "-fvisibility=hidden"),
             # CUB gives members the names of classes, which nvcc's front end accepts.
             *(["-Wno-changes-meaning"] if self.cxx.family == "gcc" and self.cxx.version >= (13, 0) else []),
+            # Kernels have no bodies there, and what has been preprocessed needs no folders.
+            *(["-Wno-undefined-internal", "-Qunused-arguments"] if self.cxx.family == "clang" else []),
             *for_host_compiler([*spec.extra_cuda_cflags, *self.flags_from_environment()]),
             *self._include_flags(spec.extra_include_paths),
             "-include",
@@ -560,7 +562,7 @@ def _discover_now(target: Target, values: tuple[str | None, ...]) -> tuple[Toolc
         if env.cuda_compiler() == "nvrtc" or cuda.nvcc.family == "nvrtc":
             nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir])
         elif env.cuda_compiler() == "auto":
-            nvrtc = _nvrtc_beside(cuda, cxx)
+            nvrtc = _nvrtc_beside(cuda)
     stamps: list[Stamp] = [(str(cxx.path), cxx.size, cxx.mtime_ns)]
     if cuda is not None:
         stamps += [(str(cuda.nvcc.path), cuda.nvcc.size, cuda.nvcc.mtime_ns), *cuda.stamps]
@@ -574,11 +576,8 @@ def _discover_now(target: Target, values: tuple[str | None, ...]) -> tuple[Toolc
     return Toolchain(target, cxx, cuda, headers, set_, nvrtc), tuple(stamps)
 
 
-def _nvrtc_beside(cuda: CudaToolkit, cxx: Compiler) -> Nvrtc | None:
+def _nvrtc_beside(cuda: CudaToolkit) -> Nvrtc | None:
     """NVRTC if it can replace nvcc; else None, and the reason is logged."""
-    if cxx.family != "gcc":
-        _log.info("nvcc compiles CUDA sources, because the C++ compiler is %s and not g++", cxx.label)
-        return None
     try:
         return find_nvrtc(cuda.version, [cuda.lib_dir])
     except ToolchainError as error:

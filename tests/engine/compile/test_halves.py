@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kjit.engine.compile.halves import device_half, host_half
+from kjit.engine.compile.halves import device_half, device_lines, for_nvcc, host_half
 
 GLOBAL, DEVICE, HOST = ("__attribute__((global))", "__attribute__((device))", "__attribute__((host))")
 
@@ -62,6 +62,40 @@ class TestHostHalf:
     def test_text_in_quotes_is_no_launch(self) -> None:
         unit = 'auto a = "<<<"; auto b = R"(<<<1, 2>>>)";'
         assert host_half(unit) == unit
+
+
+class TestForNvcc:
+    @pytest.mark.parametrize(
+        ("code", "reason"),
+        [
+            ("__attribute__((managed)) int n;", "only nvcc's code registers variables that are __managed__"),
+            ("cudaMemcpyToSymbol(n, &x, 4);", "only nvcc's code registers what cudaMemcpyToSymbol is given"),
+            (
+                f'[]\n# 4 "a.cu" 3 4\n{DEVICE}\n# 4 "a.cu"\n(int i) {{ return i; }}',
+                "only nvcc compiles lambdas that are __device__",
+            ),
+            ("fill<<<1, 2>>>(x);", ""),
+        ],
+    )
+    def test_what_only_nvcc_compiles(self, code: str, reason: str) -> None:
+        assert for_nvcc(f'# 1 "a.cu"\nint f() {{\n{code}\n}}\n') == reason
+
+    def test_a_library_may_declare_it(self) -> None:
+        assert for_nvcc('# 1 "a.h" 1 3\nint cudaMemcpyToSymbol(const void*);\n# 2 "a.cu" 2\nint n;\n') == ""
+
+
+def test_the_lines_of_code_for_the_device() -> None:
+    unit = (
+        '# 1 "a.cu"\nint f();\n__device__ int g() {\n  return\n# 7 "b.h" 1\n3\n# 5 "a.cu" 2\n;\n}\n'
+        '# 1 "c.h" 1\n__device__ void h() {}\n'
+    )
+    assert list(device_lines(unit, lambda name: name == "a.cu")) == [
+        ("a.cu", 2, "{"),
+        ("a.cu", 3, "  return"),
+        ("b.h", 7, "3"),
+        ("a.cu", 5, ";"),
+        ("a.cu", 6, "}"),
+    ]
 
 
 class TestDeviceHalf:
