@@ -69,6 +69,7 @@ _LAST_MARKER = re.compile(r'\n?(# \d+ "(?:\\.|[^"\\])*").*')
 _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
 _INSTANTIATED = re.compile(r"(?:\s|^\#.*$)*(?:extern\s+)?template(?:\s|^\#.*$|__attribute__\(\(\w+\)\))*", re.MULTILINE)
 _LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
+_ANONYMOUS = re.compile(_STRING + r"|\bnamespace(?P<space>(?:\s|^\#.*$)*)\{", re.MULTILINE)
 _BOTH = "__host__ __device__ "
 
 # What the C library gives functions as their names in it, and what GCC's tells the assembler.
@@ -263,8 +264,12 @@ def _behind_arguments(unit: str, position: int) -> int:
     return len(unit)
 
 
-def host_half(unit: str) -> str:
-    """The preprocessed `unit` as a C++ compiler takes it: kernels and device functions without bodies."""
+def host_half(unit: str, *, is_for_clang: bool = False) -> str:
+    """The preprocessed `unit` as a C++ compiler takes it: kernels and device functions without bodies.
+
+    What is in an anonymous namespace, and not defined, clang refuses where a type of such a namespace is part of it. So
+    for clang these namespaces have the name that compilers give them in symbols.
+    """
     pieces = []
     start = 0
     for match in _SPACE.finditer(unit):
@@ -286,6 +291,10 @@ def host_half(unit: str) -> str:
         start = function.end
     pieces.append(unit[start:])
     unit = _BOUNDS.sub("", _ATTRIBUTE.sub("", "".join(pieces)))
+    if is_for_clang:
+        unit = _ANONYMOUS.sub(
+            lambda match: match[0] if match["string"] else f"inline namespace _GLOBAL__N_1{match['space']}{{", unit
+        )
     return _launches(unit) if "<<<" in unit else unit
 
 

@@ -22,6 +22,9 @@ import sys
 
 from kjit.engine.compile import halves, kernels_object
 
+FOR_CLANG = "-Qunused-arguments"
+"""A flag that the commands of clang have."""
+
 _DECLARED_ALONE = '/cuda_fp16.h"'
 """In each unit with such a header, bfloat16's too."""
 
@@ -50,7 +53,8 @@ def main(words: list[str]) -> int:
     if reason := halves.for_nvcc(unit):
         sys.stderr.write(f"error: {reason}\n")
         return 1
-    _cut(unit, cut)
+    is_clang = FOR_CLANG in compiler
+    _cut(unit, cut, is_clang)
     if _DECLARED_ALONE not in unit:
         return _run(compiler)
     said = f"{output}.said"
@@ -62,7 +66,7 @@ def main(words: list[str]) -> int:
             return 0
     status = _run([*shlex.split(preprocess), "-DKJIT_RTC_FULL"])
     if status == 0:
-        _cut(_read(plain), cut)
+        _cut(_read(plain), cut, is_clang)
         status = _run(compiler)
     return status
 
@@ -85,6 +89,6 @@ def _read(path: str) -> str:
         return file.read()
 
 
-def _cut(unit: str, path: str) -> None:
+def _cut(unit: str, path: str, is_clang: bool) -> None:
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(halves.host_half(unit))
+        file.write(halves.host_half(unit, is_for_clang=is_clang))

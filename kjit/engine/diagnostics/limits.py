@@ -100,6 +100,8 @@ class Halves:
     def _is_certain(self, step: Step, message: Message) -> bool:
         """Whether nvcc would refuse this, too."""
         if step is self._steps[-1]:
+            if "anonymous namespace" in message.text and "is defined twice" in message.text:
+                return False  # two units are joined, in which kernels, or what clang sees, are no unit's own
             return not message.symbol or not self._may_be_for_device(base_name(message.symbol))
         if not _is_device(step) and not _is_host(step):
             return True  # a unit without kernels

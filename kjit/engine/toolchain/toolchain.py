@@ -279,7 +279,11 @@ class Toolchain:
             # CUB gives members the names of classes, which nvcc's front end accepts.
             *(["-Wno-changes-meaning"] if self.cxx.family == "gcc" and self.cxx.version >= (13, 0) else []),
             # Kernels have no bodies there, and what has been preprocessed needs no folders.
-            *(["-Wno-undefined-internal", "-Qunused-arguments"] if self.cxx.family == "clang" else []),
+            *(
+                ["-Wno-undefined-internal", "-Wno-undefined-inline", "-Qunused-arguments"]
+                if self.cxx.family == "clang"
+                else []
+            ),
             *for_host_compiler([*spec.extra_cuda_cflags, *self.flags_from_environment()]),
             *self._include_flags(spec.extra_include_paths),
             "-include",

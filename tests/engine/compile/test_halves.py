@@ -59,6 +59,12 @@ class TestHostHalf:
         left = "void f() { fill<T> ->*::kjit_rtc::grid(dim3(n >> 2), size(a, b), 0)(x, 1); }"
         assert host_half(unit) == left
 
+    def test_for_clang_anonymous_namespaces_have_a_name(self) -> None:
+        unit = 'namespace a { namespace\n{ auto b = "namespace {"; } }'
+        named = 'namespace a { inline namespace _GLOBAL__N_1\n{ auto b = "namespace {"; } }'
+        assert host_half(unit, is_for_clang=True) == named
+        assert host_half(unit) == unit
+
     def test_text_in_quotes_is_no_launch(self) -> None:
         unit = 'auto a = "<<<"; auto b = R"(<<<1, 2>>>)";'
         assert host_half(unit) == unit
