@@ -256,19 +256,24 @@ def _cuda() -> _Finding:
 
 def _nvrtc() -> _Finding:
     asked = env.cuda_compiler()
+    has_nvcc = False
     try:
         cuda = find_cuda()
-        is_used = asked in ("auto", "nvrtc") or cuda.nvcc.family == "nvrtc"
+        has_nvcc = cuda.nvcc.family == "nvcc"
         nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir])
-    except NoCudaError as error:
+    except ToolchainError as error:
         if asked == "nvrtc":
             return _Finding(error.message, "problem", error.hint)
-        return _Finding(f"{error.message} nvcc compiles CUDA sources.", "absent", error.hint)
-    why = f"{env.CUDA_COMPILER} is {asked}" if asked else "there is no nvcc"
-    use = (
-        f"compiles CUDA sources ({why})" if is_used else f"not used: nvcc is here, and {env.CUDA_COMPILER} is not auto"
-    )
-    return _Finding(f"{nvrtc.version[0]}.{nvrtc.version[1]} ({nvrtc.library}), {use}")
+        return _Finding(f"{error.message}{' nvcc compiles CUDA sources.' if has_nvcc else ''}", "absent", error.hint)
+    where = f"{nvrtc.version[0]}.{nvrtc.version[1]} ({nvrtc.library})"
+    if asked == "nvcc":
+        return _Finding(f"{where}, not used: {env.CUDA_COMPILER} is nvcc")
+    if not has_nvcc:
+        return _Finding(f"{where}, compiles CUDA sources")
+    launcher = find_launcher()
+    if launcher is not None and asked == "auto":
+        return _Finding(f"{where}, not used: {launcher.name} shares what nvcc makes")
+    return _Finding(f"{where}, compiles CUDA sources, and nvcc what it cannot")
 
 
 def _simulator() -> _Finding:

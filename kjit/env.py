@@ -61,9 +61,8 @@ VARIABLES: Mapping[str, str] = {
     TVM_FFI_CUDA_ARCH_LIST: f"The same, for all users of tvm-ffi; `{CUDA_ARCH_LIST}` goes before it.",
     CUDA_HOME: "The CUDA toolkit to compile with; goes before `CUDA_HOME` and before what is found by itself.",
     CUDA_COMPILER: (
-        "`nvrtc`: CUDA sources are compiled in two halves, by NVRTC and the C++ compiler, and by nvcc only where that "
-        "does not do; `auto`: so where NVRTC is here, else by nvcc; `nvcc`: by nvcc. By default by nvcc, and in two "
-        "halves where there is no nvcc."
+        "What compiles CUDA sources. `auto`, the default: NVRTC and the C++ compiler, each a half, where NVRTC is here "
+        "and can do it, else nvcc. `nvrtc`: the same, and an error where NVRTC is not here. `nvcc`: nvcc alone."
     ),
     COMPILER_LAUNCHER: (
         "A program that is put before every command that compiles, like `sccache` or `ccache`; not before links."
@@ -208,14 +207,14 @@ def cuda_home() -> Path | None:
     return _path(CUDA_HOME, text) if text else None
 
 
-def cuda_compiler() -> CudaCompiler | None:
-    """The compiler of device code that `KJIT_CUDA_COMPILER` asks for, or None.
+def cuda_compiler() -> CudaCompiler:
+    """The compiler of device code that `KJIT_CUDA_COMPILER` asks for.
 
     Raises:
         UsageError: it is none of `auto`, `nvcc` and `nvrtc`.
     """
-    text = _get(CUDA_COMPILER).lower()
-    known: dict[str, CudaCompiler | None] = {"": None, "auto": "auto", "nvcc": "nvcc", "nvrtc": "nvrtc"}
+    text = _get(CUDA_COMPILER).lower() or "auto"
+    known: dict[str, CudaCompiler] = {"auto": "auto", "nvcc": "nvcc", "nvrtc": "nvrtc"}
     if text in known:
         return known[text]
     hint = f"set {CUDA_COMPILER} to auto, nvcc or nvrtc, or unset it"

@@ -69,7 +69,7 @@ def build(
         typer.Option(
             "--cuda-compiler",
             metavar="NAME",
-            help="auto, nvcc or nvrtc; default as KJIT_CUDA_COMPILER says, else nvcc where it is here.",
+            help="auto, nvcc or nvrtc; default as KJIT_CUDA_COMPILER says, else auto.",
         ),
     ] = None,
     out: Annotated[

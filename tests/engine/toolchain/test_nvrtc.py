@@ -381,16 +381,12 @@ class TestToolkit:
             find_cuda()
 
     @pytest.mark.usefixtures("with_nvcc")
-    def test_without_being_asked_for_it_leaves_all_to_nvcc(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("KJIT_CUDA_COMPILER")
-        assert Toolchain.for_target(TARGET).nvrtc is None
-
-    @pytest.mark.usefixtures("with_nvcc")
-    def test_auto_is_nvrtc_where_it_is_here(
+    def test_nobody_has_to_ask_for_it_where_there_is_nvcc(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setenv("KJIT_CUDA_COMPILER", "auto")
+        monkeypatch.delenv("KJIT_CUDA_COMPILER")
         assert Toolchain.for_target(TARGET).nvrtc is not None
+        assert Toolchain.for_target(TARGET).has_nvcc
         monkeypatch.setattr(
             "kjit.engine.toolchain.toolchain.find_nvrtc", Mock(side_effect=NoCudaError("NVRTC is not here."))
         )
@@ -398,6 +394,17 @@ class TestToolkit:
         with caplog.at_level("INFO", "kjit"):
             assert Toolchain.for_target(TARGET).nvrtc is None
         assert "nvcc compiles CUDA sources: NVRTC is not here." in caplog.text
+
+    @pytest.mark.usefixtures("cache_dir")
+    def test_what_a_launcher_can_share_is_nvccs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "op.cuh").write_text(OP)
+        spec, launcher = Spec("op", cuda_files=[tmp_path / "op.cuh"]), Path("/usr/bin/sccache")
+        nvrtc = Toolchain.for_target(TARGET).nvrtc
+        assert nvrtc is not None
+        assert two_halves.why_nvcc(spec, nvrtc, launcher) is None
+        monkeypatch.delenv("KJIT_CUDA_COMPILER")
+        assert two_halves.why_nvcc(spec, nvrtc) is None
+        assert two_halves.why_nvcc(spec, nvrtc, launcher) == "sccache can share what it makes, and not what NVRTC makes"
 
     def test_nvrtc_of_another_release_than_the_headers_is_refused(self, tmp_path: Path) -> None:
         for name in ("libnvrtc.so.12", "libnvrtc-builtins.so.12.9"):
