@@ -24,6 +24,7 @@ from kjit.engine import bundle_writer
 from kjit.engine.bundle_writer import targets_of_bundle
 from kjit.engine.cache.artifact import describe
 from kjit.engine.cache.store import Artifact, Store
+from kjit.engine.diagnostics.machine_code import cubins_in
 from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import digest
 from kjit.engine.pool import build_all
@@ -624,10 +625,13 @@ class TestGpus:
 def machine_code_in(library: bytes) -> list[int]:
     """The architectures that a library holds machine code for, as `cuobjdump --list-elf` lists them.
 
-    A fat binary is a header (magic, version, its size, bytes that follow) and parts, each with a header of its own:
-    kind (2 is machine code), version, its size, bytes that follow, and at 28 the architecture.
+    NVRTC's cubins lie in it as they are, with the architecture among an ELF file's flags. A fat binary is a header
+    (magic, version, its size, bytes that follow) and parts, each with a header of its own: kind (2 is machine code),
+    version, its size, bytes that follow, and at 28 the architecture.
     """
-    archs = []
+    archs = [cubin[49] for cubin in cubins_in(library)]
+    if archs:
+        return archs
     start = library.find(struct.pack("<I", 0xBA55ED50))
     _, _, header, size = struct.unpack_from("<IHHQ", library, start)
     part, end = start + header, start + header + size

@@ -166,18 +166,18 @@ def compile_variant(
     if nvrtc is None or not (variant.spec.cuda_files or variant.spec.cuda_wrappers):
         return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
     reason = two_halves.why_nvcc(variant.spec, nvrtc, find_launcher()) if toolchain.has_nvcc else None
-    is_known = reason is not None
+    is_known, word = reason is not None, None
     if reason is None:
         try:
             return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
         except OnlyNvccError as error:
             if not toolchain.has_nvcc:
                 raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=INSTALL_CUDA) from None
-            reason = str(error)
+            reason, word = str(error), error.word
     _log.info("%s: compiled by nvcc, because %s", variant.label, reason)
     built = _compile(variant, toolchain.with_nvcc(), staging, verbose, cancel, on_refusal, jobs)
     if not is_known:
-        two_halves.remember_nvcc(variant.spec, nvrtc, reason)
+        two_halves.remember_nvcc(variant.spec, nvrtc, reason, word)
     # With other programs it might have been NVRTC.
     others = (*built.others, *two_halves.PROGRAMS)
     return replace(built, others=others, seconds=time.perf_counter() - started, why_nvcc=reason)

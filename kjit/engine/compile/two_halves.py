@@ -21,6 +21,7 @@ from kjit.engine.compile import device_compiler, halves, host_compiler, kernels_
 from kjit.engine.compile.libraries import files_named
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, Links
 from kjit.engine.compile.steps import Step, Unit
+from kjit.engine.diagnostics.limits import Limit
 from kjit.engine.diagnostics.symbols import base_name, demangle
 from kjit.engine.key.flags import parse
 from kjit.engine.key.key import digest
@@ -138,23 +139,35 @@ def why_nvcc(spec: Spec, nvrtc: Nvrtc, launcher: Path | None = None) -> str | No
     reason."""
     if launcher is not None and env.cuda_compiler() != "nvrtc":
         return f"{launcher.name} can share what it makes, and not what NVRTC makes"
-    known = open_memo().known(nvrtc.stamps[0], _question(spec))
-    return known[0] if known else None
+    for each in (_WHOLE, _INCLUDES):
+        known = open_memo().known(nvrtc.stamps[0], _question(spec, each))
+        if known and (len(known) == 1 or any(known[1].encode() in Path(path).read_bytes() for path in spec.cuda_files)):
+            return known[0]
+    return None
 
 
-def remember_nvcc(spec: Spec, nvrtc: Nvrtc, reason: str) -> None:
-    """Note why nvcc had to compile these sources."""
-    open_memo().learn(nvrtc.stamps[0], _question(spec), [reason])
+def remember_nvcc(spec: Spec, nvrtc: Nvrtc, reason: str, word: str | None) -> None:
+    """Note why nvcc had to compile these sources, and what is made of them as long as `word` is in them: an edit
+    elsewhere is not tried with NVRTC first."""
+    question = _question(spec, _WHOLE if word is None else _INCLUDES)
+    open_memo().learn(nvrtc.stamps[0], question, [reason] if word is None else [reason, word])
 
 
-def _question(spec: Spec) -> str:
+_WHOLE = re.compile(rb".*", re.DOTALL)
+_INCLUDES = re.compile(rb"^\s*#\s*include.*$", re.MULTILINE)
+
+
+def _question(spec: Spec, part: re.Pattern[bytes]) -> str:
+    """What is asked about sources of which each `part` is the same."""
     headers = kjit_include() / "kjit_rtc"
-    read: list[str | Path] = [*PROGRAMS, headers / "device.h", headers / "host.h", *spec.cuda_files]
-    parts = [kjit.__version__, *spec.extra_cuda_cflags, *(digest(Path(path).read_bytes()) for path in read)]
+    parts = [kjit.__version__, *spec.extra_cuda_cflags]
+    parts += [digest(Path(path).read_bytes()) for path in PROGRAMS]
+    parts += [digest((headers / name).read_bytes()) for name in ("device.h", "host.h")]
+    parts += [digest(b"".join(part.findall(Path(path).read_bytes()))) for path in spec.cuda_files]
     return f"only nvcc compiles {digest(chr(0).join(parts).encode(errors='surrogateescape'))}"
 
 
-def limited(error: CompileError, toolchain: Toolchain, limit: str | None) -> CompileError:
+def limited(error: CompileError, toolchain: Toolchain, limit: Limit | None) -> CompileError:
     """The error to raise where the halves do not compile.
 
     Args:
@@ -166,6 +179,6 @@ def limited(error: CompileError, toolchain: Toolchain, limit: str | None) -> Com
     if limit is None:
         return error
     if toolchain.has_nvcc:
-        raise OnlyNvccError(limit) from error
+        raise OnlyNvccError(limit.reason, limit.word) from error
     hint = error.hint or f"if nvcc compiles it, {INSTALL_CUDA}"
     return CompileError(error.message, log=error.log, command=error.command, hint=hint)

@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from kjit.engine.compile import halves
 from kjit.engine.compile.steps import Step
@@ -63,6 +64,19 @@ def shown(broken: Sequence[tuple[Step, str]]) -> list[tuple[Step, str]]:
     return named or [(step, log) for step, log in broken if not (_is_host(step) and _unit(step) in refused)]
 
 
+class Limit(NamedTuple):
+    """Why nvcc has to compile something.
+
+    Attributes:
+        reason: the end of a sentence.
+        word: what in the op's sources it comes from, whatever else is in them: a name, or the lines with `#include`.
+            None where that is not known.
+    """
+
+    reason: str
+    word: str | None
+
+
 class Halves:
     """What the commands of a build in two halves said that failed.
 
@@ -82,20 +96,24 @@ class Halves:
     ) -> None:
         self._broken, self._steps, self._files, self._read = broken, steps, files, read
 
-    def limit(self) -> str | None:
-        """Why nvcc may compile what these commands refused, as the end of a sentence; None where it would not, or where
-        a tool broke and has said nothing about the sources."""
+    def limit(self) -> Limit | None:
+        """Why nvcc may compile what these commands refused; None where it would not, or where a tool broke and has said
+        nothing about the sources."""
         uncertain: list[Message] = []
         for step, log in self._broken:
             log = plain(log)
             if (named := _NAMED.search(log) or _OF_NVRTC.search(log)) is not None:
-                return named["text"]
+                word = re.search(r"\bcuda\w+|__managed__", named["text"])
+                return Limit(named["text"], None if word is None else word[0])
             messages = [each for each in parse(log) if each.file or each.text.startswith(("ptxas: ", "undefined "))]
             doubts = [each for each in messages if not self._is_certain(step, each)]
             if not doubts:
                 return None
             uncertain += doubts
-        return _words(uncertain[0]) if uncertain else None
+        if not uncertain:
+            return None
+        is_of_headers = not any(self._is_ours(each.file) for each in uncertain)
+        return Limit(_words(uncertain[0]), "#include" if is_of_headers else None)
 
     def _is_certain(self, step: Step, message: Message) -> bool:
         """Whether nvcc would refuse this, too."""

@@ -190,7 +190,15 @@ def command_of(program: str) -> tuple[str, ...]:
 
 
 class OnlyNvccError(Exception):
-    """Why a module cannot be compiled in two halves, as the end of a sentence."""
+    """Why a module cannot be compiled in two halves, as the end of a sentence.
+
+    Args:
+        word: what in its sources that comes from (`Limit.word`).
+    """
+
+    def __init__(self, reason: str, word: str | None = None) -> None:
+        super().__init__(reason)
+        self.word = word
 
 
 # Flags of nvcc, with one dash or two, that NVRTC knows, and those that say nothing for a cubin or hold in any case.

@@ -42,7 +42,8 @@ def limit(**said: str) -> str | None:
     logs = {name.replace("scale_so", "scale.so").replace("__", "."): log for name, log in said.items()}
     broken = [(step, logs[step.output]) for step in STEPS if step.output in logs]
     assert len(broken) == len(logs)
-    return halves(broken, FILES).limit()
+    found = halves(broken, FILES).limit()
+    return None if found is None else found.reason
 
 
 def halves(broken: list[tuple[Step, str]], files: Mapping[str, str]) -> Halves:
@@ -132,6 +133,19 @@ class TestLimits:
     def test_an_option_that_nvrtc_does_not_know(self) -> None:
         said = limit(cuda0__sm_80__cubin="nvrtc: error: unrecognized option --new found\n")
         assert said == "unrecognized option --new found"
+
+    def test_where_it_comes_from(self) -> None:
+        device, table = (step for step in STEPS if step.output in ("cuda0.sm_80.cubin", "cuda0.kernels.s"))
+
+        def word(step: Step, log: str) -> str | None:
+            found = halves([(step, log)], FILES).limit()
+            assert found is not None
+            return found.word
+
+        assert word(device, '/lib/include/math.h(1): error: identifier "f" is undefined\n') == "#include"
+        assert word(device, f'{SOURCE}(5): error: expected a ";"\n') is None
+        named = "error: only nvcc's code registers what cudaMemcpyToSymbol is given\n"
+        assert word(table, named) == "cudaMemcpyToSymbol"
 
 
 class TestNeither:

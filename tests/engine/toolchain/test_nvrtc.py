@@ -247,6 +247,25 @@ class TestNvcc:
         assert read is not None
         assert "cudaMemcpyToSymbol" in read
 
+    @pytest.mark.usefixtures("cache_dir")
+    def test_what_nvcc_had_to_compile_is_known_after_an_edit_elsewhere(self, tmp_path: Path) -> None:
+        nvrtc = find_nvrtc(find_cuda().version, [find_cuda().lib_dir])
+        source = tmp_path / "op.cuh"
+        spec = Spec("op", cuda_files=[source])
+
+        def known(text: str) -> str | None:
+            source.write_text(text)
+            return two_halves.why_nvcc(spec, nvrtc)
+
+        source.write_text("#include <a.h>\nint f() { return g(1); }\n")
+        two_halves.remember_nvcc(spec, nvrtc, "of g", "g(")
+        assert known("#include <a.h>\nint f() { return 1 + g(2); }\n") == "of g"
+        assert known("#include <a.h>\nint f() { return 3; }\n") is None
+        assert known("#include <b.h>\nint f() { return g(1); }\n") is None
+        two_halves.remember_nvcc(spec, nvrtc, "of all", None)
+        assert known("#include <b.h>\nint f() { return g(1); }\n") == "of all"
+        assert known("#include <b.h>\nint f() { return g(2); }\n") is None
+
     @pytest.mark.usefixtures("with_nvcc")
     def test_a_mistake_is_shown_and_not_compiled_again(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level("INFO", "kjit"), pytest.raises(CompileError) as caught:
