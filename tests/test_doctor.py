@@ -8,8 +8,10 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -20,6 +22,8 @@ from kjit.doctor import Check, examine, is_fit
 from kjit.engine.cache import folders
 from kjit.engine.toolchain import cuda as cuda_module
 from kjit.engine.toolchain.compilers import find_cxx
+from kjit.engine.toolchain.cuda import find_cuda
+from kjit.errors import ToolchainError
 from kjit.runtime import gpus
 from kjit.runtime.gpus import Driver, Gpu
 
@@ -104,6 +108,24 @@ def test_a_cuda_home_without_nvcc_is_a_problem_and_the_cpu_is_fit(
     found = check("CUDA")
     assert (found.state, found.detail) == ("problem", f"CUDA_HOME is '{tmp_path}', and there is no bin/nvcc in it.")
     assert is_fit(examine())
+
+
+@pytest.mark.nvcc
+def test_what_compiles_cuda_sources_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_cuda().nvcc.family != "nvcc" or check("NVRTC").state != "ok":
+        pytest.skip("needs nvcc and NVRTC")
+    assert check("NVRTC").detail.endswith(", compiles CUDA sources, and nvcc what it cannot")
+    monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvcc")
+    assert check("NVRTC").detail.endswith(", not used: KJIT_CUDA_COMPILER is nvcc")
+    monkeypatch.delenv("KJIT_CUDA_COMPILER")
+    monkeypatch.setenv("KJIT_COMPILER_LAUNCHER", "/bin/true")
+    assert check("NVRTC").detail.endswith(", not used: true shares what nvcc makes")
+    cuda = find_cuda()
+    monkeypatch.setattr(doctor, "find_nvrtc", Mock(side_effect=ToolchainError("NVRTC 1.0 does not fit.")))
+    found = check("NVRTC")
+    assert (found.state, found.detail) == ("absent", "NVRTC 1.0 does not fit. nvcc compiles CUDA sources.")
+    monkeypatch.setattr(doctor, "find_cuda", lambda: replace(cuda, nvcc=replace(cuda.nvcc, family="nvrtc")))
+    assert check("NVRTC").detail == "NVRTC 1.0 does not fit."
 
 
 def test_the_simulator_needs_headers_and_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

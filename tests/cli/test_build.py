@@ -162,8 +162,9 @@ class TestBuilding:
         assert (kernels["two::turn"]["arch"], kernels["two::turn"]["shared"]) == ("sm_80", 128)
         # Each of several kernels has a line of its own, below the variant's.
         header, row, *of_kernels = kjit("build", "fill", "--arch", "8.0").stdout.splitlines()
-        assert header.split()[5:] == ["registers", "shared", "memory", "spills", "stack"]
-        assert row.split()[6:] == ["-", "-", "-", "-"]
+        assert header.split()[5:] == ["registers", "shared", "memory", "spills", "stack", "compiler"]
+        assert row.split()[6:10] == ["-", "-", "-", "-"]
+        assert row.split()[10:] == variants[0]["compiler"].split() != []
         lines = {line.split()[0]: line.split()[1:] for line in of_kernels}
         assert set(lines) == {"fill", "turn"}
         registers = str(kernels["two::turn"]["registers"])

@@ -280,7 +280,7 @@ class TestNvcc:
             ("raise ImportError('no halves')", "'device_compiler' broke off. It says: ImportError: no halves"),
             ("raise MemoryError", "no memory was left for kjit's own program 'device_compiler'"),
             ("sys.exit('nvrtc: error: libnvrtc.so: cannot open')", "NVRTC cannot be used (libnvrtc.so: cannot open)"),
-            ("import os; os.kill(os.getpid(), 9)", "stopped without a word"),
+            ("import os; os.kill(os.getpid(), 9)", "as it does when the system kills it"),
             ("sys.exit('OSError: [Errno 28] No space left on device')", "No space is left on the disk"),
         ],
     )
