@@ -245,7 +245,19 @@ struct UnalignedVectors : RowVectors<Operand, kVec, kParts, kParts> {
   using typename Base::Element;
   using typename Base::Stored;
   using typename Base::Vector;
-  device::row::UnalignedLoad<Element, Vector::size()> loads[kCount];
+  using Load = device::row::UnalignedLoad<Element, static_cast<int>(Vector::size())>;
+  static constexpr bool kIsLoaded = kIsInput<Operand> || kIsIn<Operand, Place::kColumn>;
+  Load loads[kCount];
+
+  /// Whether the load of a vector at `head` would read elements ahead of the row, and that of one which ends `tail`
+  /// elements ahead of the row's end, some behind it.
+  KJIT_DEVICE bool begins_early(int head) const {
+    return kIsLoaded && static_cast<int>(Load::elements_ahead(data + head)) > head;
+  }
+  KJIT_DEVICE bool ends_late(int head, int tail) const {
+    const int ahead = kIsLoaded ? static_cast<int>(Load::elements_ahead(data + head)) : 0;
+    return ahead > 0 && tail < kVec - ahead;
+  }
 
   /// Begins to read the `i`-th vector, from element `at` of the row on, if the tensor is of one of these kinds.
   template <Place... kPlaces>
@@ -315,9 +327,18 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
   (get<kAll>(held).begin(tensors, at_row, row_size), ...);
   // Where several warps share a row, its vectors begin at a line of the cache: no two of them read parts of one.
   const unsigned multiple = plan.threads >= 128 ? 8 * kVec : kVec;
-  const std::int64_t head = elements_ahead<Operands...>(multiple, get<kAll>(held)...);
-  const std::int64_t whole = row_size > head ? (row_size - head) & -kVec : 0, end = head + whole;
-  const std::int64_t next = std::int64_t{plan.threads} * kVec, begin = head + lane * kVec;
+  std::int64_t head = elements_ahead<Operands...>(multiple, get<kAll>(held)...);
+  std::int64_t whole = row_size > head ? (row_size - head) & -kVec : 0;
+  const int tail = static_cast<int>(row_size - head - whole);
+  // What is read for a vector lies in the row: else its first or last elements are done as single ones.
+  const bool ends_late = (get<kAll>(held).ends_late(static_cast<int>(head), tail) || ...);
+  if ((get<kAll>(held).begins_early(static_cast<int>(head)) || ...)) {
+    head += kVec;
+    whole -= kVec;
+  }
+  if (ends_late) whole -= kVec;
+  if (whole < 0) whole = 0;
+  const std::int64_t end = head + whole, next = std::int64_t{plan.threads} * kVec, begin = head + lane * kVec;
   team.await();
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
   (get<kAll>(held).load_number(at_row), ...);
