@@ -78,12 +78,6 @@ std::uint32_t shared_offset(const void* address);
 void grid_sync();
 bool is_cooperative();
 
-/// Reads what a checker need not look at.
-template <typename T>
-__attribute__((no_sanitize("thread"), noinline)) T read_unchecked(const T* from) {
-  return *from;
-}
-
 /// For loops that wait for another thread by looking at memory: lets the others run once in a while.
 extern constinit thread_local unsigned looks;
 inline void looked() {

@@ -140,12 +140,16 @@ struct SpannedVectors {
   device::AlignedVector<Element, kVec> vector;
   Element here, next;
 
-  /// Begins to read the thread's `i`-th vector from rows of a table.
-  KJIT_DEVICE void begin(int i, const Span& span, std::int64_t row_size, std::int64_t table_size,
+  /// Begins to read the thread's `i`-th vector from rows of a table. False where it lies at the table's edge.
+  KJIT_DEVICE bool begin(int i, const Span& span, std::int64_t row_size, std::int64_t table_size,
                          const std::int64_t (&rows)[2]) {
     if constexpr (kIsIn<Operand, Place::kTable>) {
-      loads[i].begin(tensor.data + rows[0] * row_size, tensor.data + rows[1] * row_size, span.column, span.count,
-                     has_row(rows[0], table_size), has_row(rows[1], table_size));
+      const std::int64_t end = rows[0] * row_size + span.column + span.count;
+      const std::int64_t at[] = {has_row(rows[0], table_size) ? end - kVec : -1,
+                                 span.count < kVec && has_row(rows[1], table_size) ? rows[1] * row_size : -1};
+      return loads[i].begin(tensor.data, table_size * row_size, at);
+    } else {
+      return true;
     }
   }
   /// Has all of it in `vector`.
@@ -153,9 +157,10 @@ struct SpannedVectors {
     if constexpr (kIsIn<Operand, Place::kTable>) {
       loads[i].finish(vector, span.count);
     } else if constexpr (kIsIn<Operand, Place::kColumn>) {
-      const bool is_there = !Operand::kIsOptional || tensor.data != nullptr;
-      loads[0].begin(tensor.data, tensor.data, span.column, span.count, is_there, is_there);
-      loads[0].finish(vector, span.count);
+      vector.fill(Element{});
+      if (Operand::kIsOptional && tensor.data == nullptr) return;
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) vector[j] = tensor.data[j < span.count ? span.column + j : j - span.count];
     } else if constexpr (kIsIn<Operand, Place::kRow>) {
       here = of_row(tensor, span.row);
       next = span.count < kVec ? of_row(tensor, span.row + 1) : here;
@@ -166,11 +171,23 @@ struct SpannedVectors {
   KJIT_DEVICE void store(std::int64_t at) const {
     if constexpr (Operand::kIsWritten) device::row::store_streaming(vector, tensor.data + at);
   }
+  KJIT_DEVICE GatheredVectors<Operand, 1, 1> single() const { return {.tensor = tensor}; }
   KJIT_DEVICE Slot<Operand, Element> slot(int j, int count) {
     if constexpr (kIsIn<Operand, Place::kRow>) return {j < count ? &here : &next, 0};
     return {vector.data(), j};
   }
 };
+
+/// One element of a run of rows.
+template <typename Math, typename T, typename... Held>
+KJIT_DEVICE void gather_element(const Math& math, const RowRun& run, std::int64_t at, std::int64_t table_size,
+                                const Index<T>& index, Held... held) {
+  const std::int64_t row = run.row_of(at), column = at - row * run.row_size, wanted = index.data[row];
+  (held.template load_first<false>(0, true, has_row(wanted, table_size), wanted * run.row_size + column, at), ...);
+  (held.load_shared(0, row, column), ...);
+  call_element(math, held.slot(0, 0)...);
+  (held.store(0, 0, at), ...);
+}
 
 /// What one thread does where rows begin anywhere: results are written in aligned vectors, each of up to two rows.
 template <int kVec, int kParts, typename Math, typename T, typename... Held>
@@ -182,6 +199,7 @@ KJIT_DEVICE void gather_spans(const Math& math, const RowRun& run, std::int64_t 
   const int end = behind < kGatherBlock * kParts ? static_cast<int>(behind) : kGatherBlock * kParts;
   Span spans[kParts];
   std::int64_t wanted[kParts][2];
+  unsigned at_edge = 0;  // a bit for each vector that is done element by element
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
     const int number = static_cast<int>(threadIdx.x) + i * kGatherBlock;
@@ -195,29 +213,27 @@ KJIT_DEVICE void gather_spans(const Math& math, const RowRun& run, std::int64_t 
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
     if (static_cast<int>(threadIdx.x) + i * kGatherBlock >= end) break;
-    (held.begin(i, spans[i], run.row_size, table_size, wanted[i]), ...);
+    if (!(held.begin(i, spans[i], run.row_size, table_size, wanted[i]) && ...)) at_edge |= 1u << i;
   }
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
     const int number = static_cast<int>(threadIdx.x) + i * kGatherBlock;
     if (number >= end) break;
+    if (at_edge >> i & 1u) continue;
     const std::int64_t at = first + number * kVec;
     (held.finish(i, spans[i], at), ...);
 #pragma unroll
     for (int j = 0; j < kVec; ++j) call_element(math, held.slot(j, spans[i].count)...);
     (held.store(at), ...);
   }
-}
-
-/// One element, before the first vector or behind the last.
-template <typename Math, typename T, typename... Held>
-KJIT_DEVICE void gather_element(const Math& math, const RowRun& run, std::int64_t at, std::int64_t table_size,
-                                const Index<T>& index, Held... held) {
-  const std::int64_t row = run.row_of(at), column = at - row * run.row_size, wanted = index.data[row];
-  (held.template load_first<false>(0, true, has_row(wanted, table_size), wanted * run.row_size + column, at), ...);
-  (held.load_shared(0, row, column), ...);
-  call_element(math, held.slot(0, 0)...);
-  (held.store(0, 0, at), ...);
+#pragma unroll 1
+  for (int number = static_cast<int>(threadIdx.x); at_edge != 0; number += kGatherBlock, at_edge /= 2) {
+    const std::int64_t at = first + number * kVec;
+#pragma unroll 1
+    for (int j = 0; j < kVec && at_edge % 2 != 0; ++j) {
+      gather_element(math, run, at + j, table_size, index, held.single()...);
+    }
+  }
 }
 
 }  // namespace details

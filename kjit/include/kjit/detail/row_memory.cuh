@@ -128,26 +128,25 @@ struct Offset {
   }
 };
 
-/// The load of a vector that may begin anywhere: it is cut out of the two aligned ones in which it lies, of which each
-/// has an element of it. Of types that are not cut, each element is read.
+/// The load of a vector that may begin anywhere: it is cut out of the two aligned ones in which it lies, all of which
+/// is read. Of types that are not cut, each element is read.
 template <typename T, int N>
 struct UnalignedLoad {
   static constexpr bool kCuts = kCanCut<T, N>;
 
   AlignedVector<T, N> pieces[kCuts ? 2 : 1];
 
+  /// How many elements the first of those two begins ahead of the vector; where none, the second is not read.
+  __device__ static unsigned elements_ahead(const T* from) {
+    const unsigned bytes = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from));
+    return kCuts ? bytes % static_cast<unsigned>(sizeof(T) * N) / static_cast<unsigned>(sizeof(T)) : 0;
+  }
+
   __device__ void begin(const T* from) {
     if constexpr (kCuts) {
-      const unsigned bytes = bytes_ahead(from);
-      const AlignedVector<T, N>* const first = reinterpret_cast<const AlignedVector<T, N>*>(from - bytes / sizeof(T));
-      const int second = bytes == 0 ? 0 : 1;
-#if KJIT_SIM  // whose checks would say that one begins ahead of the tensor, or ends behind it
-      pieces[0] = ::kjit_sim::read_unchecked(first);
-      pieces[1] = ::kjit_sim::read_unchecked(first + second);
-#else
-      pieces[0].load(first);
-      pieces[1].load(first, second);
-#endif
+      const unsigned ahead = elements_ahead(from);
+      pieces[0].load(from - ahead);
+      pieces[1].load(from - ahead, ahead == 0 ? 0 : 1);
     } else {
 #pragma unroll
       for (int i = 0; i < N; ++i) pieces[0][i] = from[i];
@@ -155,35 +154,37 @@ struct UnalignedLoad {
   }
   __device__ void finish(AlignedVector<T, N>& vector, const T* from) const {
     if constexpr (kCuts) {
-      Offset(bytes_ahead(from)).cut(vector, pieces);
+      Offset(elements_ahead(from) * static_cast<unsigned>(sizeof(T))).cut(vector, pieces);
     } else {
       vector = pieces[0];
     }
   }
-
- private:
-  __device__ static unsigned bytes_ahead(const T* from) {
-    return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from)) % static_cast<unsigned>(sizeof(T) * N);
-  }
 };
 
-/// The load of a vector whose first `count` elements, one or more, are at `column` of a row, and the others at the
-/// start of the next one. Rows have at least `N` elements; of one that is not there, zeros are read.
+/// The load of a vector from a table's rows, of at least `N` elements each: its first `count` elements, one or more,
+/// end one row, and the others are at the start of another. Of a row that the table does not have, zeros are read.
 template <typename T, int N>
 struct JoinedLoad {
-  const T* from[2];  // the last N elements of the first row up to the vector's last one, and the next row
-  bool there[2];
-  UnalignedLoad<T, N> loads[2];
+  using Load = UnalignedLoad<T, N>;
 
-  __device__ void begin(const T* row, const T* next, int column, int count, bool has_row, bool has_next) {
-    from[0] = row + (column + count - N);
-    from[1] = next;
-    there[0] = has_row;
-    there[1] = has_next && count < N;
+  Load loads[2];
+  const T* from[2];
+  bool there[2];
+
+  /// `at`: where, in a table of `size` elements, the `N` elements up to the last one of the first row begin, and the
+  /// other row; below 0 where there is none. False where something beside the table would be read, and is not.
+  __device__ bool begin(const T* table, std::int64_t size, const std::int64_t (&at)[2]) {
+    bool is_inside = true;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (there[i]) loads[i].begin(from[i]);
+      from[i] = table + at[i];
+      const int ahead = static_cast<int>(Load::elements_ahead(from[i]));
+      there[i] = at[i] >= 0;
+      if (!there[i]) continue;
+      is_inside = is_inside && (ahead == 0 || (at[i] >= ahead && at[i] - ahead + 2 * N <= size));
+      if (is_inside) loads[i].begin(from[i]);
     }
+    return is_inside;
   }
   __device__ void finish(AlignedVector<T, N>& vector, int count) const {
     AlignedVector<T, N> both[2];

@@ -53,8 +53,8 @@ struct alignas(16) Exchange {
   TotalWords<Total> of_warp[kMaxCluster * kMaxRowBlock / kWarp];
 };
 
-/// `count` lanes side by side in a warp, or the next power of two: what combines a value of each, the same in all of
-/// them, bit by bit. All lanes of the warp call.
+/// `count` lanes side by side in a warp, a power of two: what combines a value of each, the same in all of them, bit by
+/// bit. All lanes of the warp call.
 struct Lanes {
   unsigned count;
 
@@ -169,10 +169,10 @@ class RowTeam {
     __shared__ TotalWords<Total> of_warp[kWarp];
     if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = TotalWords<Total>::of(total);
     __syncthreads();
-    // As many lanes as there are warps, or the next power of two, have a total each, and so have those behind them.
-    const unsigned warp = threadIdx.x & (0xffffffffu >> __clz(static_cast<int>(warps - 1)));
+    // Two numbers of lanes, so that few branches stand in the way of what does not need the total.
+    const unsigned places = warps <= 8 ? 8 : kWarp, warp = threadIdx.x % places;
     total = of_warp[warp < warps ? warp : 0].total();
-    return combined_across(warp < warps ? total : Total{}, Lanes{warps});
+    return combined_across(warp < warps ? total : Total{}, Lanes{places});
   }
 
  private:

@@ -35,13 +35,14 @@ KJIT_DEVICE std::int64_t row_stride(const Operand& tensor, std::int64_t row_size
   }
 }
 
-/// What a thread holds of a tensor: `kCount` vectors of `kVec` elements, of its row or of the columns, or the element
-/// that belongs to the row.
-template <typename Operand, int kVec, int kCount>
+/// What a thread holds of a tensor: `kParts` vectors of what is read of its row, `kColumns` of what lies beside all
+/// rows, one of a result, or the element that belongs to the row.
+template <typename Operand, int kVec, int kParts, int kColumns>
 struct RowVectors {
   using Element = typename Operand::Element;
   using Stored = typename Operand::Stored;
-  using Vector = device::AlignedVector<Element, kVec>;
+  static constexpr int kCount = kIsInput<Operand> ? kParts : kIsIn<Operand, Place::kColumn> ? kColumns : 1;
+  using Vector = device::AlignedVector<Element, kIsOfRow<Operand> ? 1 : kVec>;
 
   Stored* data;  // of the row, where the tensor has an element at each place
   Element number;
@@ -66,7 +67,7 @@ struct RowVectors {
   }
 
   /// Lets the beginning of the row that is so many further be read into the L2 cache.
-  template <int kStaying, int kParts>
+  template <int kStaying>
   KJIT_DEVICE void prefetch(const RowPlan& plan, std::int64_t elements, int lane) const {
     if constexpr (kIsInput<Operand>) {
       if (Operand::kIsOptional && data == nullptr) return;
@@ -112,20 +113,6 @@ struct RowVectors {
     }
   }
 };
-
-/// Elements of a tensor's vectors, of which those with one for each row have none.
-template <typename Operand>
-constexpr int vector_of(int elements) {
-  return kIsOfRow<Operand> ? 1 : elements;
-}
-
-/// How many vectors a thread holds of a tensor, where it has `kParts` of its row.
-template <typename Operand, int kParts, bool kHoldsColumns>
-constexpr int held_vectors() {
-  if (kIsInput<Operand>) return kParts;
-  if (kIsIn<Operand, Place::kColumn>) return kHoldsColumns ? kParts : kParts > 1 ? 2 : 1;
-  return 1;
-}
 
 /// The number of each tensor among those with an element for each column, for their slots in shared memory.
 template <std::size_t kAt, typename... Operands>
@@ -175,10 +162,10 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
   const int lane = team.lane;
   // Behind the last row there is nothing to write, but neighbours need this thread for their total.
   const std::int64_t at_row = kLong || wanted < plan.num_rows ? wanted : plan.num_rows - 1;
-  Pack<RowVectors<Operands, vector_of<Operands>(kVec), held_vectors<Operands, kParts, kHoldsColumns>()>...> held;
+  Pack<RowVectors<Operands, kVec, kParts, kHoldsColumns ? kParts : kColumns>...> held;
   (get<kAll>(held).begin(tensors, at_row, plan.row_size), ...);
   if (!kIsShort && at_row < plan.ahead) {  // else it was fetched while another row was written
-    (get<kAll>(held).template prefetch<kStaying, kParts>(plan, 0, lane), ...);
+    (get<kAll>(held).template prefetch<kStaying>(plan, 0, lane), ...);
   }
   const int row_size = static_cast<int>(plan.row_size);
   const int next = plan.threads * kVec, first = lane * kVec;
@@ -204,8 +191,7 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
   total = team.begin(total);
   const auto fetch_next = [&] {
     if (at_row + plan.ahead >= plan.num_rows) return;
-    (get<kAll>(held).template prefetch<kStaying, kParts>(plan, plan.ahead * row_stride(tensors, plan.row_size), lane),
-     ...);
+    (get<kAll>(held).template prefetch<kStaying>(plan, plan.ahead * row_stride(tensors, plan.row_size), lane), ...);
   };
   if constexpr (!kIsShort) fetch_next();
 #pragma unroll
@@ -250,26 +236,39 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
 }
 
 /// What a thread holds of a tensor whose rows begin anywhere.
-template <typename Operand, int kVec, int kCount>
-struct UnalignedVectors : RowVectors<Operand, kVec, kCount> {
-  using Base = RowVectors<Operand, kVec, kCount>;
+template <typename Operand, int kVec, int kParts>
+struct UnalignedVectors : RowVectors<Operand, kVec, kParts, kParts> {
+  using Base = RowVectors<Operand, kVec, kParts, kParts>;
   using Base::data;
+  using Base::kCount;
   using Base::vectors;
   using typename Base::Element;
   using typename Base::Stored;
   using typename Base::Vector;
-  device::row::UnalignedLoad<Element, kVec> loads[kCount];
+  using Load = device::row::UnalignedLoad<Element, static_cast<int>(Vector::size())>;
+  static constexpr bool kIsLoaded = kIsInput<Operand> || kIsIn<Operand, Place::kColumn>;
+  Load loads[kCount];
 
-  /// Begins to read the `i`-th vector, from element `at` of the row on.
-  template <Place kWhere>
+  /// Whether the load of a vector at `head` would read elements ahead of the row, and that of one which ends `tail`
+  /// elements ahead of the row's end, some behind it.
+  KJIT_DEVICE bool begins_early(int head) const {
+    return kIsLoaded && static_cast<int>(Load::elements_ahead(data + head)) > head;
+  }
+  KJIT_DEVICE bool ends_late(int head, int tail) const {
+    const int ahead = kIsLoaded ? static_cast<int>(Load::elements_ahead(data + head)) : 0;
+    return ahead > 0 && tail < kVec - ahead;
+  }
+
+  /// Begins to read the `i`-th vector, from element `at` of the row on, if the tensor is of one of these kinds.
+  template <Place... kPlaces>
   KJIT_DEVICE void begin_load(int i, std::int64_t at) {
-    if constexpr (kIsIn<Operand, kWhere> && Operand::kIsRead) {
+    if constexpr (kIsIn<Operand, kPlaces...> && Operand::kIsRead) {
       if (!Operand::kIsOptional || data != nullptr) loads[i].begin(data + at);
     }
   }
-  template <Place kWhere>
+  template <Place... kPlaces>
   KJIT_DEVICE void finish_load(int i, std::int64_t at) {
-    if constexpr (kIsIn<Operand, kWhere> && Operand::kIsRead) {
+    if constexpr (kIsIn<Operand, kPlaces...> && Operand::kIsRead) {
       if (Operand::kIsOptional && data == nullptr) return vectors[i].fill(Element{});
       loads[i].finish(vectors[i], data + at);
     }
@@ -279,9 +278,9 @@ struct UnalignedVectors : RowVectors<Operand, kVec, kCount> {
   KJIT_DEVICE void store_anywhere(int i, std::int64_t at) const {
     if constexpr (kIsResultOfElement<Operand>) {
       if (!kMayDiffer || reinterpret_cast<std::uintptr_t>(data + at) % sizeof(Vector) == 0)
-        return device::row::store_streaming(vectors[i], data + at);
+        return device::row::store_streaming(vectors[i % kCount], data + at);
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) data[at + j] = vectors[i][j];
+      for (int j = 0; j < kVec; ++j) data[at + j] = vectors[i % kCount][j];
     }
   }
 
@@ -300,13 +299,12 @@ struct UnalignedVectors : RowVectors<Operand, kVec, kCount> {
 template <typename... Operands, typename... Held>
 KJIT_DEVICE int elements_ahead(unsigned multiple, const Held&... held) {
   constexpr bool kHasResult = (kIsResultOfElement<Operands> || ...);
-  int ahead = -1;
-  ((ahead = ahead < 0 && (kHasResult ? kIsResultOfElement<Operands> : kIsInput<Operands>)
-                ? static_cast<int>(-(reinterpret_cast<std::uintptr_t>(held.data) / sizeof(typename Operands::Element)) &
-                                   (multiple - 1))
-                : ahead),
+  std::uintptr_t first = 0;  // of its row, in elements
+  ((first = first == 0 && (kHasResult ? kIsResultOfElement<Operands> : kIsInput<Operands>)
+                ? reinterpret_cast<std::uintptr_t>(held.data) / sizeof(typename Operands::Element)
+                : first),
    ...);
-  return ahead < 0 ? 0 : ahead;
+  return static_cast<int>(-first & (multiple - 1));
 }
 
 /// What a thread does with rows that begin anywhere: it takes `kParts` vectors of its row at a time, a chunk. Totals
@@ -319,18 +317,28 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
                               const RowPlan& plan, const Operands&... tensors) {
   using enum Place;
   constexpr bool kHoldsColumns = Rules::kTermReadsColumns;
+  constexpr Place kBeside = kHoldsColumns ? kColumn : kElement;  // read with the elements
   constexpr bool kMayDiffer = (0 + ... + static_cast<int>(kIsResultOfElement<Operands>)) > 1;
   const RowTeam<(kMaxCluster > 1), typename Rules::Total> team(plan.threads);
   const std::int64_t wanted = team.row;
   const int lane = team.lane;
   const std::int64_t at_row = wanted < plan.num_rows ? wanted : plan.num_rows - 1, row_size = plan.row_size;
-  Pack<UnalignedVectors<Operands, vector_of<Operands>(kVec), kIsOfRow<Operands> ? 1 : kParts>...> held;
+  Pack<UnalignedVectors<Operands, kVec, kParts>...> held;
   (get<kAll>(held).begin(tensors, at_row, row_size), ...);
   // Where several warps share a row, its vectors begin at a line of the cache: no two of them read parts of one.
   const unsigned multiple = plan.threads >= 128 ? 8 * kVec : kVec;
-  const std::int64_t head = elements_ahead<Operands...>(multiple, get<kAll>(held)...);
-  const std::int64_t whole = row_size > head ? (row_size - head) & -kVec : 0, end = head + whole;
-  const std::int64_t next = std::int64_t{plan.threads} * kVec, begin = head + lane * kVec;
+  std::int64_t head = elements_ahead<Operands...>(multiple, get<kAll>(held)...);
+  std::int64_t whole = row_size > head ? (row_size - head) & -kVec : 0;
+  const int tail = static_cast<int>(row_size - head - whole);
+  // What is read for a vector lies in the row: else its first or last elements are done as single ones.
+  const bool ends_late = (get<kAll>(held).ends_late(static_cast<int>(head), tail) || ...);
+  if ((get<kAll>(held).begins_early(static_cast<int>(head)) || ...)) {
+    head += kVec;
+    whole -= kVec;
+  }
+  if (ends_late) whole -= kVec;
+  if (whole < 0) whole = 0;
+  const std::int64_t end = head + whole, next = std::int64_t{plan.threads} * kVec, begin = head + lane * kVec;
   team.await();
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
   (get<kAll>(held).load_number(at_row), ...);
@@ -342,8 +350,7 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
     for (int i = 0; i < kParts; ++i) {
       const std::int64_t at = first + i * next;
       if (at >= end) break;
-      (get<kAll>(held).template begin_load<kElement>(i, at), ...);
-      if constexpr (kHoldsColumns) (get<kAll>(held).template begin_load<kColumn>(i, at), ...);
+      (get<kAll>(held).template begin_load<kElement, kBeside>(i, at), ...);
     }
     // The single elements, while the first vectors are on their way.
     for (std::int64_t i = lane; first == begin && i < row_size - whole; i += plan.threads) {
@@ -354,8 +361,7 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
     for (int i = 0; i < kParts; ++i) {
       const std::int64_t at = first + i * next;
       if (at >= end) break;
-      (get<kAll>(held).template finish_load<kElement>(i, at), ...);
-      if constexpr (kHoldsColumns) (get<kAll>(held).template finish_load<kColumn>(i, at), ...);
+      (get<kAll>(held).template finish_load<kElement, kBeside>(i, at), ...);
       total = combined(total, vector_total<Rules, kVec>(math, i, at, get<kOfTerm>(held)...));
     }
     if (first + kParts * next >= end) break;
@@ -363,7 +369,7 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
   }
   total = team.begin(total);
   if (at_row + plan.ahead < plan.num_rows) {
-    (get<kAll>(held).template prefetch<0, kParts>(plan, plan.ahead * row_stride(tensors, row_size), lane), ...);
+    (get<kAll>(held).template prefetch<0>(plan, plan.ahead * row_stride(tensors, row_size), lane), ...);
   }
   // Columns that are not held are read one vector ahead.
   constexpr bool kReadsColumns = !kHoldsColumns && Rules::kHasElement;
@@ -391,14 +397,12 @@ KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<
       first -= kParts * next;
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
-        (get<kAll>(held).template begin_load<kElement>(i, first + i * next), ...);
-        if constexpr (kHoldsColumns) (get<kAll>(held).template begin_load<kColumn>(i, first + i * next), ...);
+        (get<kAll>(held).template begin_load<kElement, kBeside>(i, first + i * next), ...);
       }
       if constexpr (kReadsColumns) (get<kAll>(held).template begin_load<kColumn>(0, first), ...);
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
-        (get<kAll>(held).template finish_load<kElement>(i, first + i * next), ...);
-        if constexpr (kHoldsColumns) (get<kAll>(held).template finish_load<kColumn>(i, first + i * next), ...);
+        (get<kAll>(held).template finish_load<kElement, kBeside>(i, first + i * next), ...);
       }
     }
     for (std::int64_t i = lane; i < row_size - whole; i += plan.threads) {
