@@ -95,8 +95,10 @@ class Refusal:
 
 def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     """The preprocessed `unit` as the C++ compiler takes it, and what in it the simulator cannot run."""
-    refusals: list[Refusal] = []
-    tokens = list(_tokens(unit, refusals))
+    refusals = list(_refuse_headers(unit))
+    if refusals:
+        return unit, refusals  # the rest is long, and mostly theirs
+    tokens = list(_tokens(unit))
     own = [token for token in tokens if token.is_code]
     refusals += _refuse_undefined(own)
     bounds = _take_kernels(own)
@@ -112,20 +114,25 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     return "".join(token.text for token in tokens), refusals
 
 
-def _tokens(unit: str, refusals: list[Refusal]) -> Iterator[Token]:
-    """All of `unit` in pieces; the op's own files in tokens."""
+def _refuse_headers(unit: str) -> Iterator[Refusal]:
     was_own, own_place = False, ("", 0)
     for piece in pieces(unit):
-        if piece.marker:
-            yield Token("other", piece.marker)
         if was_own and "1" in piece.flags and "/kjit_sim/" not in piece.file:
             for pattern, what in _UNKNOWN_HEADERS:
                 if pattern.fullmatch(piece.file):
-                    refusals.append(_refusal(*own_place, what))
+                    yield _refusal(*own_place, what)
         was_own = piece.is_own
         if piece.is_own:
-            yield from split(piece.text, piece.file, piece.line)
             own_place = (piece.file, piece.line + piece.text.count("\n"))
+
+
+def _tokens(unit: str) -> Iterator[Token]:
+    """All of `unit` in pieces; the op's own files in tokens."""
+    for piece in pieces(unit):
+        if piece.marker:
+            yield Token("other", piece.marker)
+        if piece.is_own:
+            yield from split(piece.text, piece.file, piece.line)
         elif piece.text:
             yield Token("other", piece.text)
 
@@ -653,7 +660,7 @@ def main(source: str, target: str, *preprocess: str) -> int:
         unit = file.read()
     if preprocess:
         listing = f"{target}.d"
-        if mentions_architecture(unit):
+        if mentions_architecture(unit) and not any(_refuse_headers(unit)):
             told = ("-MD", "-MF", listing, "-MT", target, "-o", f"{target}.device")
             status = subprocess.run([*preprocess, f"-D__CUDA_ARCH__={ARCHITECTURE}", *told], check=False).returncode
             if status != 0:

@@ -186,7 +186,7 @@ def test_other_declarations_stay(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ('asm volatile("mov.u32 %0, "\n"%laneid;" : "=r"(x));', 'inline PTX (asm "mov.u32 %0, %laneid;")'),
+        ('asm volatile("mov.u32 %0, "\n"%smid;" : "=r"(x));', 'inline PTX (asm "mov.u32 %0, %smid;")'),
         ('__asm__("bar.arrive 0, 64;");', 'inline PTX (asm "bar.arrive 0, 64;")'),
         ("const CUtensorMap map;", "TMA (CUtensorMap)"),
         ("wgmma_fence();", "tensor core instructions (wgmma_fence)"),
