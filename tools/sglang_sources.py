@@ -61,6 +61,10 @@ NAMED: tuple[tuple[str, str, list[object]], ...] = (
     ("int", "head_dim", [128, 512, 64]),
     ("int", "hc", [4]),
     ("int", "topk", [8]),
+    ("int", "num_top_k", [1024]),
+    ("int", "num_red", [8]),
+    ("int", "^nc$", [16]),
+    ("int", "hot_buffer", [4096]),
     ("int", "group", [128]),
     ("int", "world|gpus|ranks", [8, 4, 2]),
     ("int", "page", [64, 1]),
@@ -89,9 +93,6 @@ def main() -> int:
         parser.error("FOLDER lies in this repository, and SGLang's code does not belong there")
     kernels = _unpack(folder)
     sys.path.insert(0, str(kernels.parent.parent))
-    # An empty cache: a hit would be a time of its own.
-    os.environ["KJIT_CACHE_DIR"] = tempfile.mkdtemp(prefix="cache-", dir=folder)
-    end = time.monotonic() + 60 * options.minutes
     sources = sorted((kernels / "jit" / "csrc").rglob("*.cuh")) + sorted((kernels / "jit" / "csrc").rglob("*.cu"))
     torch.cuda.current_device = lambda: 0
     sys.modules["sglang.kernels.jit.utils"] = compat  # what wrappers import in their functions
@@ -100,6 +101,20 @@ def main() -> int:
     specs = _specs(kernels)
     if not options.all:
         sources = _candidates(sources, kernels / "jit", specs)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        os.environ["KJIT_CACHE_DIR"] = scratch  # empty: a hit would be a time of its own
+        _print_table(sources, specs, kernels, Path(scratch), options)
+    return 0
+
+
+def _print_table(
+    sources: list[Path],
+    specs: dict[str, list[Spec | str]],
+    kernels: Path,
+    scratch: Path,
+    options: argparse.Namespace,
+) -> None:
+    end = time.monotonic() + 60 * options.minutes
     compiled = tried = 0
     print(f"{'source':<60} {'kjit s':>7} {'SGLang s':>9} {'ratio':>6}  error")
     for source in sources:
@@ -111,12 +126,11 @@ def main() -> int:
         if candidates is None:
             print(f"{name:<60} {'-':>7} {'-':>9} {'-':>6}  no wrapper compiles it with load_jit", flush=True)
             continue
-        error, seconds, peer = _row(candidates, kernels, folder, both=not options.check)
+        error, seconds, peer = _row(candidates, kernels, scratch, both=not options.check)
         compiled += seconds is not None
         ratio = f"{peer / seconds:.1f}" if seconds and peer else "-"
         print(f"{name:<60} {_number(seconds):>7} {_number(peer):>9} {ratio:>6}  {error}", flush=True)
     print(f"{compiled} of {tried} compile")
-    return 0
 
 
 def _candidates(sources: list[Path], jit: Path, specs: dict[str, list[Spec | str]]) -> list[Path]:
@@ -152,20 +166,22 @@ def _number(seconds: float | None) -> str:
 
 
 def _row(
-    candidates: list[Spec | str], kernels: Path, folder: Path, *, both: bool
+    candidates: list[Spec | str], kernels: Path, scratch: Path, *, both: bool
 ) -> tuple[str, float | None, float | None]:
     """The error, the seconds of kjit and those of SGLang, of the first guess that one of the two compiles."""
     errors = [spec for spec in candidates if isinstance(spec, str)]
+    skipped = ""
     for arch, spec in itertools.product(ARCHS, candidates):
-        if isinstance(spec, str):
+        if isinstance(spec, str) or arch == skipped:
             continue
         error, seconds = _with_kjit(spec, arch)
         if not error:
             remark = "" if arch == ARCHS[0] else f"(for {arch})"
-            return remark, seconds, _with_sglang(spec, arch, kernels, folder) if both else None
-        peer = _with_sglang(spec, arch, kernels, folder)
+            return remark, seconds, _with_sglang(spec, arch, kernels, scratch) if both else None
+        peer = _with_sglang(spec, arch, kernels, scratch)
         if peer is not None:
             return error, None, peer
+        skipped = arch if "ptxas" in error else ""  # other arguments are the same instructions
         errors.append(f"neither compiles it with {', '.join(spec.args) or 'no arguments'}: {error}")
     return errors[0], None, None
 
@@ -185,9 +201,9 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def _with_sglang(spec: Spec, arch: str, kernels: Path, folder: Path) -> float | None:
+def _with_sglang(spec: Spec, arch: str, kernels: Path, scratch: Path) -> float | None:
     """The seconds that nvcc takes for a module as SGLang calls it, without the link; None where it fails."""
-    unit, made = folder / "unit.cu", folder / "unit.o"
+    unit, made = scratch / "unit.cu", scratch / "unit.o"
     parts = ("container/tensor.h", "dtype.h", "error.h", "extra/c_env_api.h", "function.h")
     exports = [f"TVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, ({symbol}));" for name, symbol in spec.cuda_wrappers]
     includes = [*(f"#include <tvm/ffi/{part}>" for part in parts), *(f'#include "{path}"' for path in spec.cuda_files)]

@@ -9,7 +9,7 @@ system's headers are marked), and they stay where they are, so that errors, debu
 the user wrote. No line is added or removed. Seven things are rewritten:
 
     kernel<T><<<grid, block, smem>>>(x, n);  ->  kernel<T> ->*::kjit_sim::grid(grid, block, smem)(x, n);
-    extern __shared__ float tile[];          ->  float (*const tile) = reinterpret_cast<float (*)>(dynamic_shared());
+    extern __shared__ float tile[];          ->  float (&tile)[] = *reinterpret_cast<float (*)[]>(dynamic_shared());
     __shared__ alignas(16) float tile[32];   ->  alignas(16) __shared__ float tile[32];
     __global__ __launch_bounds__(n) void f() {  ->  void f() { ::kjit_sim::launch_bounds(n);
     asm("prmt.b32 %0, %1, %2, 7;" : "=r"(x) : "r"(a), "r"(b));  ->  { ::kjit_sim::ptx::prmt((x), (a), (b), 7); };
@@ -95,8 +95,10 @@ class Refusal:
 
 def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     """The preprocessed `unit` as the C++ compiler takes it, and what in it the simulator cannot run."""
-    refusals: list[Refusal] = []
-    tokens = list(_tokens(unit, refusals))
+    refusals = list(_refuse_headers(unit))
+    if refusals:
+        return unit, refusals  # the rest is long, and mostly theirs
+    tokens = list(_tokens(unit))
     own = [token for token in tokens if token.is_code]
     refusals += _refuse_undefined(own)
     bounds = _take_kernels(own)
@@ -112,20 +114,25 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     return "".join(token.text for token in tokens), refusals
 
 
-def _tokens(unit: str, refusals: list[Refusal]) -> Iterator[Token]:
-    """All of `unit` in pieces; the op's own files in tokens."""
+def _refuse_headers(unit: str) -> Iterator[Refusal]:
     was_own, own_place = False, ("", 0)
     for piece in pieces(unit):
-        if piece.marker:
-            yield Token("other", piece.marker)
         if was_own and "1" in piece.flags and "/kjit_sim/" not in piece.file:
             for pattern, what in _UNKNOWN_HEADERS:
                 if pattern.fullmatch(piece.file):
-                    refusals.append(_refusal(*own_place, what))
+                    yield _refusal(*own_place, what)
         was_own = piece.is_own
         if piece.is_own:
-            yield from split(piece.text, piece.file, piece.line)
             own_place = (piece.file, piece.line + piece.text.count("\n"))
+
+
+def _tokens(unit: str) -> Iterator[Token]:
+    """All of `unit` in pieces; the op's own files in tokens."""
+    for piece in pieces(unit):
+        if piece.marker:
+            yield Token("other", piece.marker)
+        if piece.is_own:
+            yield from split(piece.text, piece.file, piece.line)
         elif piece.text:
             yield Token("other", piece.text)
 
@@ -480,10 +487,11 @@ def _deduce(code: list[Token], index: int) -> None:
 
 
 def _rewrite_shared_memory(code: list[Token]) -> None:
-    """`extern __shared__ T name[]`: in a function a pointer; outside one, every use of the name."""
+    """`extern __shared__ T name[]`: in a function a reference; outside one, and in a lambda, every use of the name."""
     in_function: list[bool] = []
-    statement = 0
+    statement = end_of_lambda = 0
     everywhere: dict[str, tuple[str, int]] = {}
+    in_lambdas: dict[str, tuple[str, int]] = {}  # which cannot capture a copy
     index = 0
     while index < len(code):
         token = code[index]
@@ -496,6 +504,7 @@ def _rewrite_shared_memory(code: list[Token]) -> None:
             if in_function:
                 in_function.pop()
             everywhere = {name: use for name, use in everywhere.items() if use[1] <= len(in_function)}
+            in_lambdas = {name: use for name, use in in_lambdas.items() if use[1] <= len(in_function)}
             statement = index + 1
         elif token.text == ";":
             statement = index + 1
@@ -503,12 +512,13 @@ def _rewrite_shared_memory(code: list[Token]) -> None:
             declared = _shared_declaration(code, index)
             if declared is not None:
                 end, name, type_, rest = declared
-                value = f"reinterpret_cast<{type_} (*){rest}>(::kjit_sim::dynamic_shared())"
+                value = f"*reinterpret_cast<{type_} (*)[]{rest}>(::kjit_sim::dynamic_shared())"
                 if any(in_function):
                     # Declared as well, so that the compiler refuses one name with two types, as nvcc does.
                     declared_once = f"extern {type_} {DYNAMIC}{name}[]{rest} __attribute__((unused));"
-                    code[index].text = f"{declared_once} {type_} (*const {name}){rest} = {value}"
+                    code[index].text = f"{declared_once} {type_} (&{name})[]{rest} = {value}"
                     everywhere.pop(name, None)
+                    in_lambdas[name] = f"({value})", len(in_function)
                 else:
                     code[index].text = ""
                     everywhere[name] = f"({value})", len(in_function)
@@ -522,11 +532,30 @@ def _rewrite_shared_memory(code: list[Token]) -> None:
                 token.text = f"{alignment} static"
                 for each in code[index + 2 : end + 1]:
                     each.text = ""
-        elif token.kind == "name" and token.text in everywhere:
+        elif token.text == "[" and in_lambdas and _is_lambda(code, index):
+            end_of_lambda = max(end_of_lambda, _end_of_lambda(code, index))
+        elif token.kind == "name" and (
+            token.text in everywhere or (index < end_of_lambda and token.text in in_lambdas)
+        ):
             before = code[index - 1].text if index else ""
             if before not in (".", "->") and not (before == "::" and index > 1 and code[index - 2].kind == "name"):
-                token.text = everywhere[token.text][0]
+                token.text = (everywhere.get(token.text) or in_lambdas[token.text])[0]
         index += 1
+
+
+def _is_lambda(code: list[Token], index: int) -> bool:
+    """Whether the `[` at `index` begins a lambda, and is no subscript, bound or attribute."""
+    before = code[index - 1]
+    is_operand = before.text in (")", "]", "[") or (before.kind != "sign" and before.text != "return")
+    return not is_operand and code[index + 1 : index + 2] != [] and code[index + 1].text != "["
+
+
+def _end_of_lambda(code: list[Token], index: int) -> int:
+    """The index of the brace that closes the body of the lambda that begins at `index`."""
+    position = matching(code, index) + 1
+    while position < len(code) and code[position].text not in ("{", ";", ",", ")"):
+        position = matching(code, position) + 1 if code[position].text == "(" else position + 1
+    return matching(code, position) if code[position : position + 1] and code[position].text == "{" else index
 
 
 def _shared_declaration(code: list[Token], index: int) -> tuple[int, str, str, str] | None:
@@ -653,7 +682,7 @@ def main(source: str, target: str, *preprocess: str) -> int:
         unit = file.read()
     if preprocess:
         listing = f"{target}.d"
-        if mentions_architecture(unit):
+        if mentions_architecture(unit) and not any(_refuse_headers(unit)):
             told = ("-MD", "-MF", listing, "-MT", target, "-o", f"{target}.device")
             status = subprocess.run([*preprocess, f"-D__CUDA_ARCH__={ARCHITECTURE}", *told], check=False).returncode
             if status != 0:

@@ -157,19 +157,34 @@ def test_a_loop_that_only_waits_lets_others_run(loop: str, becomes: str) -> None
         ("alignas(16) extern SHARED T s[][32];", "T", "[32]"),
     ],
 )
-def test_dynamic_shared_memory_in_a_function_is_a_pointer(shared: str, declaration: str, type_: str, rest: str) -> None:
+def test_dynamic_shared_memory_in_a_function_is_a_reference(
+    shared: str, declaration: str, type_: str, rest: str
+) -> None:
     text = rewritten(f"void k() {{ {declaration.replace('SHARED', shared)} }}")
     once = f"extern {type_} kjit_dynamic_s[]{rest} __attribute__((unused));"
-    pointer = f"{type_} (*const s){rest} = reinterpret_cast<{type_} (*){rest}>(::kjit_sim::dynamic_shared());"
+    reference = f"{type_} (&s)[]{rest} = *reinterpret_cast<{type_} (*)[]{rest}>(::kjit_sim::dynamic_shared());"
     alignment = "alignas(16)" if declaration.startswith("alignas") else ""
-    assert "".join(text.split()) == "".join(f"void k() {{ {alignment} {once} {pointer} }}".split())
+    assert "".join(text.split()) == "".join(f"void k() {{ {alignment} {once} {reference} }}".split())
 
 
 def test_dynamic_shared_memory_outside_functions_is_replaced_where_it_is_used() -> None:
     text = "namespace { extern __shared__ float s[]; void k() { s[1] = x.s + p->s + a::s; } } void f() { s(); }"
-    value = "(reinterpret_cast<float (*)>(::kjit_sim::dynamic_shared()))"
+    value = "(*reinterpret_cast<float (*)[]>(::kjit_sim::dynamic_shared()))"
     expected = f"namespace {{ ; void k() {{ {value}[1] = x.s + p->s + a::s; }} }} void f() {{ s(); }}"
     assert "".join(rewritten(text).split()) == "".join(expected.split())
+
+
+def test_dynamic_shared_memory_in_a_lambda_is_replaced_where_it_is_used() -> None:
+    text = (
+        "void k() { extern __shared__ float s[]; auto f = [=] (int i) { return t[s[i]] + x.s; }; s[0] = f(1);"
+        " for_each([] { s[1] = 2; }); [[maybe_unused]] int v = s[2]; } void g() { s(); }"
+    )
+    value = "(*reinterpret_cast<float (*)[]>(::kjit_sim::dynamic_shared()))"
+    _, _, body = rewritten(text).partition("dynamic_shared())")
+    assert body.lstrip(" ;") == (
+        f"auto f = [=] (int i) {{ return t[{value}[i]] + x.s; }}; s[0] = f(1);"
+        f" for_each([] {{ {value}[1] = 2; }}); [[maybe_unused]] int v = s[2]; }} void g() {{ s(); }}"
+    )
 
 
 def test_an_alignment_goes_ahead_of_shared() -> None:
@@ -186,7 +201,7 @@ def test_other_declarations_stay(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ('asm volatile("mov.u32 %0, "\n"%laneid;" : "=r"(x));', 'inline PTX (asm "mov.u32 %0, %laneid;")'),
+        ('asm volatile("mov.u32 %0, "\n"%smid;" : "=r"(x));', 'inline PTX (asm "mov.u32 %0, %smid;")'),
         ('__asm__("bar.arrive 0, 64;");', 'inline PTX (asm "bar.arrive 0, 64;")'),
         ("const CUtensorMap map;", "TMA (CUtensorMap)"),
         ("wgmma_fence();", "tensor core instructions (wgmma_fence)"),
@@ -222,7 +237,7 @@ def test_system_headers_are_not_looked_at() -> None:
 
 def test_a_macro_of_a_system_header_in_an_own_file_is_looked_at() -> None:
     text = 'void k() { extern\n# 1 "/op/a.cuh" 3\nstatic thread_local\n# 1 "/op/a.cuh"\n float s[]; }'
-    assert "reinterpret_cast<float (*)>" in rewritten(text)
+    assert "reinterpret_cast<float (*)[]>" in rewritten(text)
 
 
 def test_empty_lines_after_a_line_marker_are_counted() -> None:
