@@ -183,7 +183,7 @@ def _choose(source: Source, name: str | None, shown: str) -> Function:
         if candidates:
             listed = "\n".join(f"    {shown}:{f.line}: {f}" for f in candidates)
             raise UsageError(
-                f"--from: '{shown}' has several functions to take:\n{listed}",
+                f"--from: '{shown}' has several functions:\n{listed}",
                 hint=f"say which one: --function {candidates[0].qualified}",
             )
     raise UsageError(
@@ -302,14 +302,14 @@ class _Adopting:
         if self.takes_views and set(shapes) != {parameter.name for parameter in self.tensors}:
             missing = next(p.name for p in self.tensors if p.name not in shapes)
             raise self.refuse(
-                f"what '{missing}' has for a shape and dtype is not said by a TensorMatcher.",
+                f"no TensorMatcher checks the shape and dtype of '{missing}'.",
                 self.example("T[...]" if self.variables else "float32[...]"),
             )
         sizes = [self.dimension(parameter) for parameter in self.sizes]
         if not self.takes_views and len(sizes) != 1:
             found = f"{len(sizes)} sizes ({', '.join(p.name for p in self.sizes)})" if sizes else "no size"
             raise self.refuse(
-                f"'{self.function.name}' takes {found}, and which tensor has which is not said by its parameters.",
+                f"'{self.function.name}' takes {found}, and its parameters do not say which tensor has which.",
                 self.example(f"[{', '.join(sizes) or 'N'}]"),
             )
         return self.written(lambda parameter: shapes.get(parameter.name) or f"{self.element(parameter)}[{sizes[0]}]")
@@ -318,7 +318,7 @@ class _Adopting:
         """A hint with a signature to be changed, which is one that works."""
         made = self.written(lambda p: shape if shape[0] != "[" else f"{self.element(p)}{shape}")
         chosen = f" --function {self.function.qualified}" if len(self.source.functions) > 1 else ""
-        return f'say it with a signature: kjit new {self.op} "{made}" --from {self.shown}{chosen}'
+        return f'give a signature: kjit new {self.op} "{made}" --from {self.shown}{chosen}'
 
     def written(self, typed: Callable[[Parameter], str]) -> str:
         """The signature, with the type of a tensor from `typed`."""
@@ -353,7 +353,7 @@ class _Adopting:
             return
         if self.number(parameter) == "":
             raise self.refuse(
-                f"'{parameter.type} {parameter.name}' is neither a tensor nor a number, and no signature says it.",
+                f"'{parameter.type} {parameter.name}' is neither a tensor nor a number.",
                 f"call it from a function of your own that takes TensorViews, and take that; {PAGE} has examples",
             )
 
@@ -373,8 +373,8 @@ class _Adopting:
             )
         if not name:
             raise self.refuse(
-                f"what '{parameter.type} {parameter.name}' points to is no dtype that is known.",
-                "say it with a signature, such as: x: float32[N] -> out: float32[N]",
+                f"what '{parameter.type} {parameter.name}' points to is not a known dtype.",
+                "give a signature, such as: x: float32[N] -> out: float32[N]",
             )
         return name
 
@@ -478,8 +478,8 @@ class _Adopting:
         if wanted in variables:
             return wanted
         raise self.refuse(
-            f"the template's type '{parameter.name}' is that of no tensor, so that a call cannot say it.",
-            "call it from a function of your own that does, and take that",
+            f"no tensor has the template's type '{parameter.name}', so a call cannot name it.",
+            "call it from a function of your own that names it, and take that one",
         )
 
     def tensor(self, parameter: Parameter, signature: Signature) -> Tensor:
@@ -488,7 +488,7 @@ class _Adopting:
         ]
         if not named:
             raise self.refuse(
-                f"'{parameter.type} {parameter.name}' is no tensor of the signature.",
+                f"'{parameter.type} {parameter.name}' is not a tensor of the signature.",
                 f"name one so: {self.name(parameter)}: {'mut ' if self.use(parameter) == 'changed' else ''}float32[N]",
             )
         return named[0]
@@ -532,14 +532,14 @@ class _Adopting:
                 if number.optional:
                     raise signature.error(
                         number,
-                        f"'{self.function.name}' takes '{parameter.type} {parameter.name}', which is always there.",
+                        f"'{self.function.name}' takes '{parameter.type} {parameter.name}', which is required.",
                         f"write {replace(number, optional=False)}",
                     )
                 return f"static_cast<{self.substituted(parameter.base, signature)}>({number.name})"
         if parameter.base in _INTEGER_TYPES:
             return f"static_cast<{parameter.base}>({self.size(parameter, signature)})"
         raise self.refuse(
-            f"'{parameter.type} {parameter.name}' is nothing that the signature has.",
+            f"'{parameter.type} {parameter.name}' is not in the signature.",
             f"add it: {parameter.name.lower()}: {self.number(parameter) or 'float'}",
         )
 
@@ -562,7 +562,7 @@ class _Adopting:
         if is_lone and len({t.shape for t in signature.tensors}) == 1:  # the elements of all
             return f"{signature.tensors[0].name}.numel()"
         raise self.refuse(
-            f"'{parameter.type} {parameter.name}' is no dimension and no number of the signature.",
+            f"'{parameter.type} {parameter.name}' is neither a dimension nor a number of the signature.",
             f"name a dimension {self.dimension(parameter)}, or add a parameter {parameter.name.lower()}: int",
         )
 
@@ -570,7 +570,7 @@ class _Adopting:
         """What was guessed."""
         notes = []
         if given is None:
-            notes.append(f"the signature is what {self.place} says; give one of your own where it is not right")
+            notes.append(f"the signature is read from {self.place}; pass one of your own if it is wrong")
         if self.function.is_kernel:
             notes.append(
                 f"how '{self.function.name}' is launched is a guess, a thread for each element: look at the grid"

@@ -163,14 +163,14 @@ def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
         if parameter.name in functions:
             raise signature.error(
                 parameter,
-                f"'{parameter.name}' is a parameter and, in the code of op '{op}', a function.",
+                f"'{parameter.name}' is a parameter, and a function in the code of op '{op}'.",
                 f"for example: {free_name(parameter.name, signature.names, suffix='_in')}",
             )
         other = parameter.name.removesuffix("_ptr")
         if has_pointers and other in taken - {parameter.name}:
             raise signature.error(
                 parameter,
-                f"'{parameter.name}' is what the kernel calls the pointer to '{other}'.",
+                f"'{parameter.name}' is the kernel's name for the pointer to '{other}'.",
                 "give one of them another name",
             )
     made = {f"{tensor.name}_count": tensor.name for tensor in signature.inputs if tensor.listed}
@@ -182,7 +182,7 @@ def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
         if parameter.name in made:
             raise signature.error(
                 parameter,
-                f"'{parameter.name}' is what the kernel is given of '{made[parameter.name]}' besides.",
+                f"'{parameter.name}' is a name that the code derives from '{made[parameter.name]}'.",
                 f"give one of them another name, such as {free_name(parameter.name, signature.names)}",
             )
     for name in (*signature.dimensions, *signature.variables):
@@ -199,7 +199,7 @@ def _check_parameters(signature: Signature, pattern: Pattern) -> None:
         if tensor.optional and tensor.mutable and pattern.name != CUSTOM_PATTERN:
             raise signature.error(
                 tensor,
-                f"'{tensor.name}' may be absent and is changed in place, which pattern {pattern.name} does not serve.",
+                f"'{tensor.name}' is optional and changed in place, which pattern {pattern.name} does not serve.",
                 f"--pattern {CUSTOM_PATTERN} serves it, with a kernel of your own; or write {tensor.name}: mut"
                 f" {tensor.type}",
             )
@@ -248,15 +248,15 @@ def _check_plain(signature: Signature, pattern: Pattern) -> None:
             reason = f"pattern {pattern.name} takes sizes that tensors have, and one of '{t.name}' is a parameter."
             raise signature.error(t, reason, "")
     for s in (*signature.scalars, *signature.constants):
-        what = "may be absent" if s.optional else {"choice": "is a choice", "str": "is a text"}.get(s.kind)
+        what = "is optional" if s.optional else {"choice": "is a choice", "str": "is a string"}.get(s.kind)
         if what is not None:
-            reason = f"pattern {pattern.name} takes numbers that are always there, and '{s.name}' {what}."
+            reason = f"pattern {pattern.name} takes required numbers, and '{s.name}' {what}."
             raise signature.error(s, reason, "")
 
 
 def _whole(signature: Signature) -> Tensor:
     """The first tensor of the shape that a result has; the first of all where none has a shape of its own."""
-    tensors = (*signature.always, *signature.outputs)
+    tensors = (*signature.required, *signature.outputs)
     return next((tensor for tensor in tensors if tensor not in signature.sized), tensors[0])
 
 
@@ -294,7 +294,7 @@ def _place_elements(signature: Signature, pattern: str) -> Kinds:
 def _place_rows(signature: Signature, pattern: str) -> Kinds:
     """The first input with the most dimensions has the rows, along its last dimension. Others are of the same shape, or
     have an element for each column, or for each row."""
-    main = max(signature.always, key=lambda tensor: len(tensor.shape))
+    main = max(signature.required, key=lambda tensor: len(tensor.shape))
     if len(main.shape) < 2 or main.shape[-1] == ELLIPSIS:
         last = next((d for d in reversed(main.shape) if d != ELLIPSIS), "D")
         raise signature.error(
@@ -347,7 +347,7 @@ def _indices(signature: Signature, pattern: str) -> list[Tensor]:
     found = [t for t in signature.inputs if not isinstance(t.dtype, str) and t.dtype.name in ("int32", "int64")]
     if not found:
         raise signature.error(
-            signature.always[0],
+            signature.required[0],
             f"pattern {pattern} moves rows by an index, and no input is an int64 or int32 tensor.",
             f"for example: {find_pattern(pattern).signature}",
         )

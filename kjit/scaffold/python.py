@@ -85,12 +85,12 @@ class PythonView(View):
 
     def owner(self, variable: str) -> Tensor:
         """The input that says what a dtype variable stands for."""
-        return next(tensor for tensor in self.signature.always if tensor.dtype == variable)
+        return next(tensor for tensor in self.signature.required if tensor.dtype == variable)
 
     @property
     def first(self) -> str:
         """The tensor that says on which device the op works."""
-        return _one_of(self.signature.always[0])
+        return _one_of(self.signature.required[0])
 
     @property
     def lists(self) -> list[str]:
@@ -162,8 +162,8 @@ class PythonView(View):
         return [self._allocation(output) for output in self.signature.outputs]
 
     def _allocation(self, output: Tensor) -> str:
-        always = self.signature.always
-        alike = [tensor for tensor in always if tensor.shape == output.shape]
+        required = self.signature.required
+        alike = [tensor for tensor in required if tensor.shape == output.shape]
         same = next((tensor for tensor in alike if tensor.dtype == output.dtype), None)
         if same is not None:
             return f"torch.empty_like({_one_of(same)})"
@@ -173,9 +173,9 @@ class PythonView(View):
             dtype = f"torch.{output.dtype.name}"
         if alike:
             return f"torch.empty_like({_one_of(alike[0])}, dtype={dtype})"
-        source = self.owner(output.dtype) if isinstance(output.dtype, str) else always[0]
+        source = self.owner(output.dtype) if isinstance(output.dtype, str) else required[0]
         typed = "" if source.dtype == output.dtype else f", dtype={dtype}"
-        return f"{_one_of(source)}.new_empty({self._sizes(output.shape, always)}{typed})"
+        return f"{_one_of(source)}.new_empty({self._sizes(output.shape, required)}{typed})"
 
     def _sizes(self, shape: tuple[Dimension, ...], inputs: Sequence[Tensor]) -> str:
         """A shape as an expression of the inputs' shapes."""

@@ -118,7 +118,7 @@ def free_name(name: str, taken: Collection[str], *, suffix: str = "") -> str:
     return next(near for near in names if near not in taken and parameter_problem(near) is None)
 
 
-AMBIGUOUS = "'l' looks like the digit 1, for which ruff refuses it."
+AMBIGUOUS = "'l' looks like the digit 1, which ruff rejects."
 
 
 def _why_no_parameter(name: str, dimension: bool) -> str | None:
@@ -158,9 +158,9 @@ def why_no_identifier(name: str, what: str, longest: int) -> str | None:
     if name in LANGUAGE_WORDS:
         return f"{shown} is a word of the signature language."
     if "__" in name:
-        return f"{shown} has two underscores in a row, which C++ keeps for itself."
+        return f"{shown} has two underscores in a row, which C++ reserves."
     if name.startswith("_"):
-        return f"{shown} starts with an underscore, which marks what is private."
+        return f"{shown} starts with an underscore, which marks private names."
     if hasattr(builtins, name):
         return f"{shown} is a builtin of Python, which it would hide."
     return None

@@ -157,7 +157,7 @@ class _Parser(Reader):
         if (optional and self.word("mut")) or (words["const"] and (mutable or optional)):
             raise self.error(
                 name,
-                "these words do not go together in that order.",
+                "these words cannot be combined in that order.",
                 f"{name.text}: const int = 1, {name.text}: mut T[N] or {name.text}: Optional T[N] = None",
             )
         if words["Optional"] and self.token.kind == "[":
@@ -192,10 +192,10 @@ class _Parser(Reader):
             word = self.token
             words.append(read_choice(self))
             if words[-1] in words[:-1]:
-                raise self.error(word, f'"{words[-1]}" is a choice twice.', "leave one of them out")
+                raise self.error(word, f'"{words[-1]}" is repeated.', "leave one of them out")
         if len(words) < 2:
             raise self.error(
-                name, f"'{name.text}' has no choice but one.", f'{name.text}: "{words[0]}" | "other" = "{words[0]}"'
+                name, f"'{name.text}' has only one choice.", f'{name.text}: "{words[0]}" | "other" = "{words[0]}"'
             )
         default = None
         if self.takes("="):
@@ -205,7 +205,7 @@ class _Parser(Reader):
                 near = difflib.get_close_matches(default, words, n=1) or words
                 raise self.error(
                     token,
-                    f"the default {token.text or 'at the end'} is none of the choices.",
+                    f"the default {token.text or 'at the end'} is not one of the choices.",
                     f"{Scalar(name.text, 'choice', True, near[0], choices=tuple(words))}",
                 )
         return Scalar(name.text, "choice", True, default, name.column, choices=tuple(words))
@@ -223,7 +223,7 @@ class _Parser(Reader):
         shape = read_shape(self)
         strided = self.strided(name.text, shape)
         tensor = Tensor(name.text, dtype, shape, mutable, optional, name.column, strided)
-        # What is changed in place is always there: no pattern serves another.
+        # A tensor that is changed in place is required: no pattern serves another.
         served = Tensor(name.text, dtype, shape, mutable, optional=not mutable, strided=strided)
         equals = self.token
         if not self.takes("="):
@@ -262,7 +262,7 @@ class _Parser(Reader):
         if words["Optional"] or words["const"] or self.token.kind == "=":
             raise self.error(
                 self.token if self.token.kind == "=" else name,
-                "a list of tensors is given at run time, is always there, and has one at least.",
+                "a list of tensors is a required argument, given at run time, with at least one tensor.",
                 str(tensor),
             )
         return tensor
@@ -283,8 +283,8 @@ class _Parser(Reader):
         if self.token.text.lower() in ("none", "void") and self.tokens[self.next + 1].kind != ":":
             raise self.error(
                 self.token,
-                f"'{self.token.text}' is no output: an output has a name and a type.",
-                f"leave '-> {self.token.text}' away: an op may change its mut tensors only",
+                f"'{self.token.text}' is not an output: an output has a name and a type.",
+                f"leave '-> {self.token.text}' out: an op without outputs changes its mut tensors",
             )
         name = self.name("an output", [*parameters, *before], example="out", before="" if before else "-> ")
         example = f"{name.text}: {self.type_ahead() or first_type(parameters)}"
@@ -293,7 +293,7 @@ class _Parser(Reader):
         if type_token.text in ("mut", "Optional", "const"):
             raise self.error(
                 type_token,
-                f"an output cannot be {type_token.text}: it is always written, and always there.",
+                f"an output cannot be {type_token.text}: the op always writes it.",
                 f"{name.text}: {self.type_ahead() or first_type(parameters)}; what is changed in place is a mut"
                 " parameter, before '->'",
             )
@@ -307,7 +307,7 @@ class _Parser(Reader):
             listed = f"{name.text}: mut list[{first_type(parameters)}]"
             raise self.error(
                 type_token,
-                "an output is one tensor: how many a list has, nothing tells.",
+                "an output is one tensor: the length of a list would be unknown.",
                 f"the caller makes a list, and it is changed in place, before '->': {listed}",
             )
         dtype = self.dtype(type_token, name.text)
@@ -326,7 +326,7 @@ class _Parser(Reader):
         if token.text in ("float", "int"):
             raise self.error(
                 token,
-                f"the size of '{token.text}' elements is not said.",
+                f"the size of '{token.text}' elements is unspecified.",
                 f"{name}: {self.shown_as(sized(token.text))} for a tensor, {name}: {token.text} for a number",
             )
         found = find_dtype(token.text)
@@ -349,7 +349,7 @@ class _Parser(Reader):
             if mutable:
                 raise self.error(
                     type_token,
-                    f"only a tensor can be mut, and '{kind}' is none.",
+                    f"only a tensor can be mut, and '{kind}' is not one.",
                     f"{name.text}: {kind}, which is only read"
                     + ("" if kind == "str" else f"; or {name.text}: mut {sized(kind)}[1], a tensor"),
                 )
@@ -383,23 +383,23 @@ class _Parser(Reader):
         raise self.error(type_token, f"'{kind}' is not a type.", hint)
 
 
-def _always(parameters: Iterable[Parameter]) -> list[Tensor]:
+def _required(parameters: Iterable[Parameter]) -> list[Tensor]:
     return [p for p in parameters if isinstance(p, Tensor) and not p.optional]
 
 
 def like(parameters: Iterable[Parameter]) -> str:
-    """The shape of the first tensor that is always there, as an example: `[B, D]`."""
-    return next((t.plain.removeprefix(str(t.dtype)) for t in _always(parameters)), "[N]")
+    """The shape of the first required tensor, as an example: `[B, D]`."""
+    return next((t.plain.removeprefix(str(t.dtype)) for t in _required(parameters)), "[N]")
 
 
 def first_type(parameters: Iterable[Parameter]) -> str:
-    """The type of the first tensor that is always there, as an example."""
-    return next((tensor.plain for tensor in _always(parameters)), "T[N]")
+    """The type of the first required tensor, as an example."""
+    return next((tensor.plain for tensor in _required(parameters)), "T[N]")
 
 
 def _known_dtype(word: str, parameters: Iterable[Parameter]) -> str:
     """`word` if it is a dtype or a variable of an input, else the dtype of the first."""
-    known = [str(tensor.dtype) for tensor in _always(parameters)]
+    known = [str(tensor.dtype) for tensor in _required(parameters)]
     return sized(word) if find_dtype(word) is not None or word in known else (known or ["T"])[0]
 
 

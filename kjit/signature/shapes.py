@@ -60,7 +60,7 @@ def _dimension(reader: Reader, before: list[Dimension]) -> Dimension:
     token = reader.take()
     if token.kind == "ellipsis":
         if ELLIPSIS in before:
-            raise reader.error(token, "'...' stands twice in one shape.", "for example: T[..., D]")
+            raise reader.error(token, "'...' appears twice in one shape.", "for example: T[..., D]")
         return ELLIPSIS
     if token.kind in (":", "-", "+", "*", "/"):
         raise reader.error(token, *computed_dimension(reader.text, token.column))
@@ -86,7 +86,7 @@ def _size(reader: Reader) -> Dimension:
         if not 0 < plus < 2**63:
             raise reader.error(
                 column,
-                f"a dimension is a whole number from 1 that fits in 64 bits, not {plus}.",
+                f"a dimension is an integer of at least 1 that fits in 64 bits, not {plus}.",
                 "for example: T[N, 8]",
             )
         return plus
@@ -119,10 +119,10 @@ def _term(reader: Reader) -> Dimension:
         number, name = _factor(reader, 1)
         divisor = name or number
         if reader.token.kind in ("*", "/"):
-            raise reader.error(reader.token, "a size is divided once, and last.", "for example: T[N, 2*D/128]")
+            raise reader.error(reader.token, "a size has one division, at its end.", "for example: T[N, 2*D/128]")
     if not names:
         if isinstance(divisor, str) or factor % divisor:
-            raise reader.error(column, f"{factor} is not divided by {divisor} without a rest.", "T[N, 8]")
+            raise reader.error(column, f"{factor} is not divisible by {divisor}.", "T[N, 8]")
         return factor // divisor
     if len(names) > 2:
         raise reader.error(
@@ -144,7 +144,7 @@ def _factor(reader: Reader, product: int) -> tuple[int, str]:
             whole = f"{product} * " if product > 1 and token.text != "0" else ""
             raise reader.error(
                 token,
-                f"a dimension is a whole number from 1 that fits in 64 bits, not {whole}{token.text}.",
+                f"a dimension is an integer of at least 1 that fits in 64 bits, not {whole}{token.text}.",
                 "for example: T[N, 8]",
             )
         return product * int(token.text), ""

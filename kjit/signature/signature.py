@@ -154,14 +154,14 @@ class Signature:
         return tuple(name for name in dict.fromkeys(names) if name not in constants)
 
     @property
-    def always(self) -> tuple[Tensor, ...]:
-        """The tensor parameters that are always there; lists of tensors last."""
+    def required(self) -> tuple[Tensor, ...]:
+        """The required tensor parameters; lists of tensors last."""
         return tuple(sorted((tensor for tensor in self.inputs if not tensor.optional), key=lambda each: each.listed))
 
     def places(self, tensors: Iterable[Tensor] | None = None) -> dict[str, tuple[Tensor, int]]:
         """The tensor, and its dimension, that says how large each named dimension is: one that has the name alone, or
-        from which it can be solved. By default among the inputs that are always there."""
-        tensors = list(self.always if tensors is None else tensors)
+        from which it can be solved. By default among the required inputs."""
+        tensors = list(self.required if tensors is None else tensors)
         constants = {constant.name for constant in self.constants}
         places: dict[str, tuple[Tensor, int]] = {}
         for tensor in tensors:

@@ -137,7 +137,7 @@ def _is_expected(text: str, match: re.Match[str], tokens: Sequence[Token]) -> bo
 def _problem_of(kind: str, word: str) -> Problem | None:
     """What is wrong with a token, wherever it stands."""
     if kind == "broken":
-        return Problem(f"'{word}' is no arrow.", "an arrow is written '->'")
+        return Problem(f"'{word}' is not an arrow.", "an arrow is written '->'")
     if kind == "number" and len(word) > _LONGEST_NUMBER:
         return Problem(f"a number of {len(word)} characters is too long.", f"for example: {word[:3]}")
-    return Problem(f"'{word}' is no decimal number.", decimal(word)) if kind == "based" else None
+    return Problem(f"'{word}' is not a decimal number.", decimal(word)) if kind == "based" else None
