@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kjit.dtypes import DType
 from kjit.projects.op_names import camel
 from kjit.scaffold.patterns import Kind
 from kjit.scaffold.start import View
@@ -131,6 +132,13 @@ class CppView(View):
     @property
     def has_optional(self) -> bool:
         return any(tensor.optional for tensor in self.tensors)
+
+    @property
+    def headers(self) -> list[str]:
+        """kjit's headers for a CUDA kernel; those of narrow types are needed only where one is named."""
+        dtypes = [tensor.dtype for tensor in self.signature.tensors if isinstance(tensor.dtype, DType)]
+        is_narrow = any(dtype.kind == "float" and dtype.bytes < 4 for dtype in dtypes)
+        return ["tensor.h", "utils.cuh"] if is_narrow else ["launch.h", "tensor.h", "device.cuh"]
 
     @property
     def lists(self) -> list[str]:

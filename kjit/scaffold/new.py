@@ -322,7 +322,6 @@ def _context(
         "devices": list(devices),
         "signature": str(placed.signature),
         "dimensions": placed.signature.dimensions,
-        "tensors": cpp.tensors,
         "placed": placed,
         "start": start,
         "cpp": cpp,

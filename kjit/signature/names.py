@@ -17,6 +17,8 @@ from collections.abc import Collection
 from itertools import chain
 from typing import NamedTuple
 
+from kjit.spec import CPP_DTYPES
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -53,10 +55,9 @@ CPP_NAMES = _words(
     OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize StringView T Table
     TensorListView TensorMatcher TensorView U kBlock kDLCPU kDLCUDA kDevice kMaxTensors
 
-    bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     KJIT_DEVICE KJIT_MATH
     """
-)
+) | frozenset(CPP_DTYPES.values())
 """What a kernel uses: local names, types, and macros."""
 
 _PLAIN_MACROS = _words(
