@@ -1,8 +1,8 @@
 """An op from an existing kernel: its function, a signature for it, and the call that passes it tensors.
 
 The file stays as it is: an op's own file includes it, checks the tensors and calls its host function or launches its
-kernel. What parameters of C++ do not say (which sizes a tensor has) is not made up: it is asked for, with the
-signature that would say it.
+kernel. What C++ parameters do not say (the sizes of a tensor) is not guessed: an error asks for it, with a
+signature as an example.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ELEMENTS = {
     "unsigned long long": "uint64",
     "bool": "bool",
 } | {dtype.cpp: dtype.name for dtype in DTYPES.values()}
-"""What elements of a pointer are called in a signature."""
+"""Element types of pointers, and their names in a signature."""
 
 _INTEGERS = (
     "int unsigned unsigned_int long unsigned_long long_long unsigned_long_long short size_t ssize_t ptrdiff_t int32_t"
@@ -68,12 +68,12 @@ class Adoption:
 
     Args:
         path: of the file.
-        function: what the op calls or launches.
+        function: the function that is called or launched.
         signature: of the op.
-        arguments: of the call, as expressions of what the op's checks have read off.
-        template: its template's arguments, `<T>`; nothing without a template.
-        class_template: those of the class that it is a function of.
-        notes: what was guessed, and should be looked at; one sentence each.
+        arguments: of the call, as expressions of parameters and of symbols that the op's checks bind.
+        template: its template's arguments, `<T>`; empty without a template.
+        class_template: those of the class around it.
+        notes: guesses that should be reviewed, one sentence each.
         own_includes: files in quotes that it includes.
     """
 
@@ -88,12 +88,12 @@ class Adoption:
 
     @property
     def counted(self) -> str:
-        """The tensor for each of whose elements there is a thread at first: a result."""
+        """The result that the initial grid has a thread for each element of."""
         return (*self.signature.outputs, *self.signature.mutated)[0].name
 
     @property
     def is_empty(self) -> str:
-        """Whether there is nothing to write, in C++."""
+        """The condition that there is nothing to write, in C++."""
         results = (*self.signature.outputs, *(t for t in self.signature.mutated if not (t.optional or t.listed)))
         return " && ".join(f"{result.name}.numel() == 0" for result in results) or "false"
 
@@ -110,12 +110,12 @@ class Adoption:
 
     @property
     def returns_error(self) -> bool:
-        """Whether what it returns is to be checked."""
+        """Whether its return value is an error code."""
         return self.function.returns == "cudaError_t"
 
     @property
     def needs_shared(self) -> bool:
-        """Whether it takes shared memory whose size the launch says."""
+        """Whether it uses dynamic shared memory."""
         return self.function.is_kernel and re.search(r"\bextern\b[^;]*__shared__", self.function.body) is not None
 
     @property
@@ -125,17 +125,17 @@ class Adoption:
 
 
 def adopt(path: Path, op: str, *, function: str | None, signature: str | None) -> Adoption:
-    """Find what a file has for an op, and how it is called.
+    """Find the function of a file for an op, a signature, and the arguments of the call.
 
     Args:
         path: of the CUDA file.
         op: the name of the op.
-        function: which of its functions; None: the only one there is.
-        signature: in the signature language; None: what the function's parameters say.
+        function: the name of a function in it; None: the only one.
+        signature: in the signature language; None: the one that the function's parameters imply.
 
     Raises:
         UsageError: the file cannot be read or needs torch's headers; it has no such function, or several; its
-            parameters do not say what a signature has to, or fit the one that is given.
+            parameters do not imply a signature, or do not match the one that is given.
     """
     shown = str(path)
     path = Path(os.path.abspath(path))
@@ -167,7 +167,7 @@ def adopt(path: Path, op: str, *, function: str | None, signature: str | None) -
 
 
 def _choose(source: Source, name: str | None, shown: str) -> Function:
-    """The function of that name; without one, the only function that the host calls, else the only kernel."""
+    """The function of that name; without a name, the only host function, else the only kernel."""
     if name is not None:
         named = [f for f in source.functions if name in (f.qualified, f.name)]
         if len(named) == 1:
@@ -214,7 +214,7 @@ class _Adopting:
     def refuse(self, reason: str, hint: str) -> UsageError:
         return UsageError(f"--from: {self.place}: {reason}", hint=hint)
 
-    # What the parameters say.
+    # The parameters.
 
     @property
     def all_template(self) -> tuple[Parameter, ...]:
@@ -226,7 +226,7 @@ class _Adopting:
 
     @property
     def sizes(self) -> list[Parameter]:
-        """The numbers that say how large tensors are."""
+        """The parameters that are sizes of tensors."""
         return [p for p in self.function.parameters if p.base in _INTEGER_TYPES and self.is_size(p)]
 
     def is_size(self, parameter: Parameter) -> bool:
@@ -239,7 +239,7 @@ class _Adopting:
 
     @staticmethod
     def is_view(parameter: Parameter) -> bool:
-        """Whether it is a TensorView, also one that may be absent."""
+        """Whether it is a TensorView, optional ones included."""
         return re.search(r"\bTensor(?:List)?(?:View)?\b", parameter.type) is not None
 
     @property
@@ -248,14 +248,14 @@ class _Adopting:
 
     @property
     def variables(self) -> dict[str, str]:
-        """For each type that the template leaves open, the dtype variable that stands for it."""
+        """The dtype variable for each type parameter of the template."""
         types = [p.name for p in self.all_template if p.type in ("typename", "class")]
         kept = [name for name in types if re.fullmatch(r"[A-Z][0-9]?", name)]
         free = [letter for letter in "TUVWXYZ" if letter not in kept]
         return {name: name if name in kept else free.pop(0) for name in types}
 
     def use(self, parameter: Parameter) -> Use:
-        """What becomes of the tensor behind a pointer or a view, where that can be determined."""
+        """How the tensor behind a pointer or a view is used, by the code or by its name."""
         known = self.known_use(parameter)
         if known is not None:
             return known
@@ -264,7 +264,7 @@ class _Adopting:
         return "read" if self.is_view(parameter) else "changed"
 
     def known_use(self, parameter: Parameter) -> Use | None:
-        """The same where the code says it: that of the function, or of the kernel that it hands a pointer on to."""
+        """How the code of the function uses it, or of the kernel that it is passed to; None if unclear."""
         kernel, inner = self.launched_with(parameter) or (self.function, parameter)
         if parameter.is_const or inner.is_const:
             return "read"
@@ -279,7 +279,7 @@ class _Adopting:
         return "changed" if written or re.search(changes, body) is not None else None
 
     def launched_with(self, parameter: Parameter) -> tuple[Function, Parameter] | None:
-        """The kernel that a host function hands a pointer on to, and its parameter for it."""
+        """The kernel that a host function passes a pointer to, and its parameter for it."""
         launches = re.finditer(r"\b(\w+)\s*(?:<[^;<>]*>)?\s*<<<[^;]*?>>>\s*\(([^;]*)\)", self.function.body)
         for launch in launches:
             given = split_arguments(launch[2])
@@ -291,7 +291,7 @@ class _Adopting:
     # The signature.
 
     def proposed(self) -> str:
-        """The signature that the parameters say."""
+        """The signature that the parameters imply."""
         for parameter in self.function.parameters:
             self.check_parameter(parameter)
         if not self.tensors:
@@ -315,7 +315,7 @@ class _Adopting:
         return self.written(lambda parameter: shapes.get(parameter.name) or f"{self.element(parameter)}[{sizes[0]}]")
 
     def example(self, shape: str) -> str:
-        """A hint with a signature to be changed, which is one that works."""
+        """A hint with a valid signature to start from."""
         made = self.written(lambda p: shape if shape[0] != "[" else f"{self.element(p)}{shape}")
         chosen = f" --function {self.function.qualified}" if len(self.source.functions) > 1 else ""
         return f'give a signature: kjit new {self.op} "{made}" --from {self.shown}{chosen}'
@@ -323,7 +323,7 @@ class _Adopting:
     def written(self, typed: Callable[[Parameter], str]) -> str:
         """The signature, with the type of a tensor from `typed`."""
         uses = {parameter.name: self.use(parameter) for parameter in self.tensors}
-        if "read" not in uses.values():  # what is only written has its size from nowhere
+        if "read" not in uses.values():  # no input would determine the size of an output
             uses = dict.fromkeys(uses, "changed")
         given: list[str] = []
         optional: list[str] = []
@@ -332,7 +332,7 @@ class _Adopting:
             name = self.name(parameter)
             if parameter in self.tensors:
                 use, is_optional = uses[parameter.name], "ptional<" in parameter.type
-                if _is_list(parameter) and use == "written":  # no output is a list
+                if _is_list(parameter) and use == "written":  # an output cannot be a list
                     use = "changed"
                 words = ("mut " if use == "changed" else "") + ("Optional " if is_optional else "")
                 text = f"{name}: {words}{f'list[{typed(parameter)}]' if _is_list(parameter) else typed(parameter)}"
@@ -379,7 +379,7 @@ class _Adopting:
         return name
 
     def number(self, parameter: Parameter) -> str:
-        """The type of a number, in a signature; nothing where it is none."""
+        """The type of a number, in a signature; empty if it is not a number."""
         if parameter.base in _INTEGER_TYPES:
             return "int"
         if parameter.base.split("::")[-1] == "StringView":
@@ -393,9 +393,9 @@ class _Adopting:
         return parameter.base in ("cudaStream_t", "CUstream")
 
     def name(self, parameter: Parameter) -> str:
-        """What a parameter is called in the op."""
+        """The name of a parameter in the op."""
         taken = {other.name for other in self.function.parameters}
-        if parameter.name in ("in", "input") and "x" not in taken and self.op != "x":  # which Python has itself
+        if parameter.name in ("in", "input") and "x" not in taken and self.op != "x":  # `input` is a builtin of Python
             return "x"
         lower = re.sub(r"_+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", parameter.name).lower()).strip("_")
         name = lower if parameter_problem(parameter.name) is not None else parameter.name
@@ -404,12 +404,12 @@ class _Adopting:
 
     @staticmethod
     def dimension(parameter: Parameter) -> str:
-        """The name of the dimension that a size is."""
+        """The dimension for a size."""
         name = parameter.name.upper()
         return name if parameter_problem(name, dimension=True) is None else "N"
 
     def constants(self) -> list[tuple[str, str, str]]:
-        """The template's numbers that a call has to say: name, type, default."""
+        """The template's numbers without a default: name, type, value in the signature."""
         found = []
         for parameter in self.open_constants:
             kind = "bool" if parameter.type == "bool" else "int"
@@ -419,11 +419,11 @@ class _Adopting:
 
     @property
     def open_constants(self) -> list[Parameter]:
-        """Those without a default."""
+        """The template's numbers without a default."""
         return [p for p in self.all_template if p.type not in ("typename", "class") and not p.default]
 
     def matched_shapes(self) -> dict[str, str]:
-        """The type of each tensor, as the TensorMatchers of the function check it."""
+        """The type of each tensor, according to the TensorMatchers in the function."""
         body = self.function.body
         symbols = set(re.findall(r"\b(\w+)\s*=\s*SymbolicSize\b", body))
         for declared in re.findall(r"\bSymbolicSize\s+([^;]*);", body):
@@ -468,7 +468,7 @@ class _Adopting:
         return f"<{', '.join(given)}>" if given else ""
 
     def variable(self, parameter: Parameter, signature: Signature) -> str:
-        """What a type of the template is: the element type of a tensor."""
+        """The argument for a type parameter: the element type of a tensor."""
         for pointer in self.tensors:
             if pointer.base == parameter.name:
                 tensor = self.tensor(pointer, signature)
@@ -494,7 +494,7 @@ class _Adopting:
         return named[0]
 
     def argument(self, parameter: Parameter, signature: Signature) -> str:
-        """What is handed over for a parameter."""
+        """The argument for a parameter."""
         if self.is_stream(parameter):
             return "LaunchKernel::resolve_device(gpu.unwrap())"
         if self.is_view(parameter) or parameter.is_pointer:
@@ -544,14 +544,14 @@ class _Adopting:
         )
 
     def substituted(self, text: str, signature: Signature) -> str:
-        """A type with what the types of the template are in the op."""
+        """A type with the template's type parameters replaced."""
         for parameter in self.all_template:
             if parameter.type in ("typename", "class") and re.search(rf"\b{parameter.name}\b", text):
                 text = re.sub(rf"\b{parameter.name}\b", self.variable(parameter, signature), text)
         return text
 
     def size(self, parameter: Parameter, signature: Signature) -> str:
-        """The dimension that a number is: one of that name, or the only one."""
+        """The size for a number: the dimension of that name, or the only one."""
         dimensions = signature.dimensions
         named = [d for d in dimensions if d.lower() == parameter.name.lower()]
         is_lone = len(self.sizes) == 1 and parameter in self.sizes
@@ -567,7 +567,7 @@ class _Adopting:
         )
 
     def notes(self, given: str | None) -> Sequence[str]:
-        """What was guessed."""
+        """The guesses, one sentence each."""
         notes = []
         if given is None:
             notes.append(f"the signature is read from {self.place}; pass one of your own if it is wrong")

@@ -1,7 +1,7 @@
-"""Reasons and hints for text that is no signature.
+"""Reasons and hints for text that is not a signature.
 
-A hint is a form that is read and says the same, or names the page for what the language cannot say. It never makes
-another op of the one that was meant: to leave the 128 of `D/128` out would be such a hint.
+A hint is a valid form with the same meaning, or names the page for what the language cannot express. It never
+changes the meaning: dropping the 128 of `D/128` would.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from kjit.dtypes import DTYPES, find_dtype
 from kjit.signature.names import VARIABLE, Problem, quoted
 
 BY_HAND = 'see "Adding a kernel by hand", docs/adding-a-kernel.md'
-"""The page that helps with what a scaffold cannot do."""
+"""The page about ops that no scaffold serves."""
 
 CHECK_BY_HAND = "check it in the kernel's run()"
-"""What is left to do for what a size cannot say."""
+"""The advice for sizes that the language cannot express."""
 
 LANGUAGE = 'see "The signature", docs/commands.md'
-"""The page with all that it can say."""
+"""The page about the language."""
 
 EXAMPLE = "x: T[N], alpha: float = 2.0 -> out: T[N]"
 
 _DIGITS = r"\d+(?:_\d+)*"
 NUMBER = rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?"
 BRACKETS = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]"
-"""What a type has in brackets, those of a list too."""
+"""The brackets of a type, also of a list."""
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 _CLOSING = {"(": ")", "<": ">", "{": "}"}
 _ANY_SIZE = ("*", ":", "?", "-1", "_", "None")
@@ -37,7 +37,7 @@ _IN_PLACE = ("inout", "ref", "mutable", "in_out", "mut")
 
 
 def strange_character(text: str, column: int) -> Problem:
-    """For a character that no signature has."""
+    """The problem with a character that has no meaning in a signature."""
     character = text[column]
     if character in _QUOTES:
         return _quoted(text, column)
@@ -55,7 +55,7 @@ def strange_character(text: str, column: int) -> Problem:
 
 
 def _meaning(text: str, column: int, character: str) -> str:
-    """A hint for what someone may have meant by a character."""
+    """A hint for the probable meaning of a character."""
     before, after = text[:column].rstrip(), text[column + 1 :]
     if character in "⇒→➔⟶↦>":
         return "an arrow is written '->'"
@@ -93,13 +93,13 @@ def _meaning(text: str, column: int, character: str) -> str:
 
 
 def is_in_shape(text: str, column: int) -> bool:
-    """Whether a place is between the brackets of a shape."""
+    """Whether a column is between the brackets of a shape."""
     before = re.sub(r"'[^']*'|\"[^\"]*\"", "", text[:column])
     return before.count("[") > before.count("]")
 
 
 def _closes_nothing(text: str, column: int) -> bool:
-    """Whether a shape ends here in the wrong bracket."""
+    """Whether a shape is closed here by the wrong bracket."""
     opened = text.rfind("[", 0, column)
     return text[column] in ")}>" and not any(mark in text[opened:column] for mark in "({<")
 
@@ -109,7 +109,7 @@ def _is_in_default(text: str, column: int) -> bool:
 
 
 def computed_dimension(text: str, column: int) -> Problem:
-    """For a place in a dimension that is neither a name nor a number."""
+    """The problem with a dimension that is neither a name nor a number."""
     start = max(text.rfind("[", 0, column), text.rfind(",", 0, column)) + 1
     opened = text.rfind("(", start, text.find("]", column) if "]" in text[column:] else len(text))
     ends = [
@@ -156,7 +156,7 @@ def _quoted(text: str, column: int) -> Problem:
 
 
 def _bracket(text: str, column: int) -> str:
-    """A hint for an opening bracket that no signature has."""
+    """A hint for an opening bracket other than `[`."""
     close = text.find(_CLOSING[text[column]], column)
     inside = text[column + 1 : close].strip() if close > column else ""
     before = text[:column]
@@ -181,7 +181,7 @@ def _rest(text: str, close: int) -> str:
 
 
 def _absent(text: str, column: int) -> str:
-    """A hint for what may be absent, as other languages write it."""
+    """A hint for an optional parameter, as other languages write it."""
     parameter = re.search(r"(\w+)\s*:\s*(?:mut\s+)?((\w+)\s*(\[[^\]]*\])?)\s*$", text[:column])
     if parameter is not None and parameter[4]:
         return f"an optional parameter is written {parameter[1]}: Optional {parameter[2]} = None"
@@ -198,7 +198,7 @@ def _pointer(text: str, declared: re.Match[str], after: str) -> str:
 
 
 def sized(word: str) -> str:
-    """The dtype that someone probably meant by `word`."""
+    """The dtype that `word` probably means."""
     return {"float": "float32", "int": "int32"}.get(word, word)
 
 
@@ -211,7 +211,7 @@ def decimal(number: str) -> str:
 
 
 def no_type(name: str, word: str, rest: str) -> str:
-    """A hint for `name: word`, where `word` is no type; `rest` follows it in the text."""
+    """A hint for `name: word`, where `word` is not a type; `rest` follows it in the text."""
     if (scoped := re.match(r"(?:\s*::\s*(\w+))+", rest)) is not None:
         word, rest = scoped[1], rest[scoped.end() :]
     lower = re.split(r"[.:]+", word)[-1].lower()
@@ -252,7 +252,7 @@ def no_type(name: str, word: str, rest: str) -> str:
 
 
 def listed_type(name: str, content: str) -> Problem:
-    """For `name: list[content]`, where `content` is not the type of one tensor."""
+    """The problem with `name: list[content]`, where `content` is not the type of one tensor."""
     words = re.findall(r"[A-Za-z]\w*", content)
     written = "mut list" if "mut" in words else "list"
     tensors = dict.fromkeys(re.findall(r"\b([A-Za-z]\w*)\s*(\[[^\[\]]*\])", content))
@@ -272,13 +272,13 @@ def listed_type(name: str, content: str) -> Problem:
 
 
 def _variable(word: str) -> str:
-    """A dtype, or the dtype variable that stands for what is none."""
+    """A dtype, or `T` for a word that is not one."""
     known = find_dtype(sized(word)) is not None or VARIABLE.fullmatch(word) is not None
     return sized(word) if known else "T"
 
 
 def no_dtype(name: str, word: str, shape: str) -> Problem | None:
-    """For `name: word[shape]`, where `word` is neither a dtype nor a variable: what is known of other languages."""
+    """The problem with `name: word[shape]`, where `word` is the word of another language for a tensor or a dtype."""
     lower = re.split(r"[.:]+", word)[-1].lower()
     if lower in _LISTS:
         return Problem(f"'{word}' is not a tensor.", listed_type(name, shape).hint)
@@ -299,7 +299,7 @@ def no_dtype(name: str, word: str, shape: str) -> Problem | None:
 
 
 def suggest_dtype(text: str) -> str:
-    """A hint for a name that is no dtype: the nearest one, or the list of them."""
+    """A hint for a name that is not a dtype: the nearest one, or the list of them."""
     plain = text.removeprefix("torch.").lower()
     if plain.startswith(("uint16", "uint32", "uint64")):
         return f"PyTorch has no arithmetic on that dtype; use int32 or int64, or {BY_HAND}"

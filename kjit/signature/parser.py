@@ -13,7 +13,7 @@
     term      := (NAME | NUMBER) {"*" (NAME | NUMBER)} ["/" (NAME | NUMBER)]
 
 All that `kjit new` writes (checks, wrapper, schema, test, byte count) comes from this one value, so the parser is
-strict: what it accepts is meaningful. It is written by hand for the sake of its errors: the column where reading
+strict. It is written by hand for the sake of its errors: the column where reading
 stopped, what was expected there, and the nearest form that would have been right. Which signatures a pattern can serve
 is decided by the pattern (`scaffold/patterns.py`).
 """
@@ -45,7 +45,7 @@ from kjit.signature.signature import ELLIPSIS, Dimension, Parameter, Scalar, Sca
 from kjit.signature.tokens import Reader, Token
 
 _SCALARS: dict[str, ScalarKind] = {"float": "float", "int": "int", "bool": "bool", "str": "str"}
-# What may follow a name without its `:`.
+# A type and a default that may follow a name without its `:`.
 _UNTYPED = re.compile(
     rf"(?:(?P<type>float|int|bool)\b(?!\s*\[))?(?:\s*=\s*(?P<value>[+-]?{NUMBER}|True|False)(?=\s*(?:,|->|$)))?"
 )
@@ -55,7 +55,7 @@ def parse_signature(text: str) -> Signature:
     """Read a signature.
 
     Raises:
-        SignatureError: it is not one; the message points at the character.
+        SignatureError: it is not valid; the message points at the character.
     """
     signature = _Parser(text).signature()
     check_rules(signature)
@@ -110,7 +110,7 @@ class _Parser(Reader):
         return f"for example: {EXAMPLE}"
 
     def name(self, what: str, taken: Iterable[Parameter], *, example: str, before: str = "") -> Token:
-        """The name of something, such as `example`, with `before` in front of it."""
+        """The name of `what`; a hint suggests `example`, after `before`."""
         token = self.expect("name", f"the name of {what}", f"for example: {EXAMPLE}")
         is_type = (
             find_dtype(token.text) is not None or VARIABLE.fullmatch(token.text) is not None or token.text == "list"
@@ -139,7 +139,7 @@ class _Parser(Reader):
         return token
 
     def missing_type(self, name: Token) -> str:
-        """A hint for a name without a type: what comes next may tell it."""
+        """A hint for a name without a type, from the text that follows."""
         written = _UNTYPED.match(self.rest())
         if written is not None and written["type"]:
             default = f" = {written['value']}" if written["value"] else ""
@@ -279,7 +279,7 @@ class _Parser(Reader):
         return True
 
     def output(self, parameters: Sequence[Parameter], before: Sequence[Tensor]) -> Tensor:
-        # Before a type it is a name, good or bad: to leave it away would lose the output.
+        # Before a type it is a name, valid or not.
         if self.token.text.lower() in ("none", "void") and self.tokens[self.next + 1].kind != ":":
             raise self.error(
                 self.token,
@@ -404,6 +404,6 @@ def _known_dtype(word: str, parameters: Iterable[Parameter]) -> str:
 
 
 def _number(kind: str) -> str:
-    """The type of a number that someone wrote as a dtype."""
+    """The type of a scalar that was written as a dtype."""
     dtype = find_dtype(kind)
     return "float" if dtype is None else dtype.kind

@@ -19,7 +19,7 @@ def check_rules(signature: Signature) -> None:
     """Refuse a signature that no op can have.
 
     Raises:
-        SignatureError: a name stands for two things, a size or a dtype is unknown, or there is
+        SignatureError: a name has two meanings, a size or a dtype is unknown, or there is
             nothing to do.
     """
     seen: dict[str, str] = {}

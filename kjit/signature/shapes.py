@@ -17,10 +17,10 @@ def read_shape(reader: Reader) -> tuple[Dimension, ...]:
     """Read a shape, brackets included.
 
     Raises:
-        SignatureError: it is none, or no memory has room for it.
+        SignatureError: it is not a shape, or too large for any memory.
     """
     dtype = reader.tokens[reader.next - 1].text
-    reader.take()  # the bracket, which every caller has seen
+    reader.take()  # the bracket
     dimensions: list[Dimension] = []
     while reader.token.kind != "]":
         column = reader.token.column
@@ -41,7 +41,7 @@ def read_shape(reader: Reader) -> tuple[Dimension, ...]:
 
 
 def _check_size(reader: Reader, dtype: str, dimensions: list[Dimension], column: int) -> None:
-    """Refuse what no memory has room for: the bytes of a tensor are counted in 64 bits."""
+    """Refuse sizes whose bytes do not fit in 64 bits."""
     known = find_dtype(dtype)
     nbytes = math.prod((d for d in dimensions if isinstance(d, int)), start=1 if known is None else known.bytes)
     if nbytes not in INT64:
@@ -74,7 +74,7 @@ def _dimension(reader: Reader, before: list[Dimension]) -> Dimension:
 
 
 def _size(reader: Reader) -> Dimension:
-    """A dimension that is no `...`."""
+    """A dimension other than `...`."""
     column = reader.token.column
     terms = [(1, _term(reader))]
     while reader.token.kind in ("+", "-"):
@@ -90,7 +90,7 @@ def _size(reader: Reader) -> Dimension:
                 "for example: T[N, 8]",
             )
         return plus
-    # One of two names stands alone, and is added.
+    # Of two terms with names, one is a single name, and is added.
     first, *others = sorted((term for _, term in named), key=lambda term: isinstance(term, str))
     if any(sign < 0 for sign, _ in named) or len(others) > 1 or any(not isinstance(term, str) for term in others):
         raise reader.error(
