@@ -36,7 +36,7 @@ class Parameter:
 
     @property
     def is_const(self) -> bool:
-        """Whether it is a pointer to what may not be changed."""
+        """Whether it is a pointer to const."""
         return self.is_pointer and re.search(r"\bconst\b", self.type) is not None
 
     @property
@@ -48,18 +48,18 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Function:
-    """A function that a file defines.
+    """A function defined in a file.
 
     Args:
         name: without scopes.
-        scope: the namespaces and classes around it, outermost first; those without a name are left out.
+        scope: the named namespaces and classes around it, outermost first.
         template: the parameters of its template.
-        class_template: those of the class that it is a function of.
+        class_template: those of the class around it.
         parameters: in order.
         returns: the type, without `static` and the like.
-        is_kernel: it is `__global__`.
+        is_kernel: whether it is `__global__`.
         line: where it begins, from 1.
-        bounds: the threads of a block that `__launch_bounds__` names; 0: none.
+        bounds: the threads per block of its `__launch_bounds__`, or 0.
         body: its text, without comments.
     """
 
@@ -88,9 +88,9 @@ class Source:
     """A CUDA file.
 
     Args:
-        functions: those that a host can call or launch, in order.
-        includes: what it includes, each with its line.
-        own_includes: those of them in quotes, which may lie beside it.
+        functions: the functions that a host can call or launch, in order.
+        includes: the included files, each with its line.
+        own_includes: those in quotes, which may be in its folder.
     """
 
     functions: tuple[Function, ...]
@@ -99,9 +99,10 @@ class Source:
 
 
 def read_source(text: str) -> Source:
-    """Find the functions of a CUDA file that a host can call: kernels, and functions that are no device code."""
+    """Find the functions of a CUDA file that a host can call: kernels and host functions."""
     code = blanked(text)
-    found = {(f.qualified, f.parameters): f for f in reversed(_functions(code))}  # of two branches of an #if the first
+    # Of definitions in several branches of an #if, the first.
+    found = {(f.qualified, f.parameters): f for f in reversed(_functions(code))}
     includes = [(m["system"] or m["own"], text.count("\n", 0, m.start()) + 1) for m in _INCLUDE.finditer(text)]
     own = tuple(match["own"] for match in _INCLUDE.finditer(text) if match["own"])
     return Source(tuple(reversed(found.values())), tuple(includes), own)
@@ -151,7 +152,7 @@ def _functions(code: str) -> list[Function]:
 
 
 def _closed(code: str, at: int) -> int:
-    """Where the bracket at `at` is closed; the end of the text if it is not."""
+    """The position where the bracket at `at` is closed; the end of the text if it is not."""
     opening, closing, depth = code[at], _CLOSING[code[at]], 0
     for place in range(at, len(code)):
         depth += (code[place] == opening) - (code[place] == closing)
@@ -199,7 +200,7 @@ def _template_parameter(text: str) -> Parameter:
 
 
 def split_arguments(text: str) -> list[str]:
-    """What stands between the commas of an argument list, without those inside of brackets."""
+    """The arguments of a list, split at commas outside of brackets."""
     parts, depth, begin = [], 0, 0
     for place, character in enumerate(text):
         depth += (character in "<([{") - (character in ">)]}" and text[place - 1 : place + 1] != "->")

@@ -1,9 +1,9 @@
-"""Several files written to disk so that all of them are there, or none.
+"""Sets of files, collected in memory and written to disk all or none.
 
-They are put together in memory and checked first. Then every file is written next to its place under a temporary name
-(this is where a full disk or a missing permission shows, and nothing has changed yet), and only then renamed, which
-takes no space. Whatever fails, everything done so far is taken back, folders that were made for it included. The
-trade-off: a process killed between two renames leaves the first files and not the rest; there is no rename of many.
+Every file is first written next to its path under a temporary name (a full disk or a missing permission fails here,
+before anything has changed), and then renamed, which takes no space. After a failure everything is undone, new folders
+included. The trade-off: a process killed between two renames leaves the first files and not the rest, as several
+renames are not atomic.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kjit.errors import KjitError, UsageError
 
 
 def with_line_ends_of(text: str, new: str) -> str:
-    """`new`, whose lines end in newlines, with such ends as most lines of `text` have."""
+    """`new` with the line ends of most lines of `text`."""
     return new.replace("\n", "\r\n") if 2 * text.count("\r\n") > text.count("\n") else new
 
 
 @dataclass(frozen=True)
 class File:
-    """A file to be written. `edits`: it is the changed text of a file that exists, and may replace it."""
+    """A file to be written. `edits`: it is the changed text of an existing file, and may replace it."""
 
     path: Path
     text: str
@@ -37,7 +37,7 @@ class File:
 
 @dataclass
 class FileSet:
-    """Files and folders that are to appear together under `root`, and files that go meanwhile."""
+    """Files and folders to be created together under `root`, and files to be removed with it."""
 
     root: Path
     files: list[File] = field(default_factory=list)
@@ -48,7 +48,7 @@ class FileSet:
         """Add a file. The texts of Python files must compile.
 
         Raises:
-            ValueError: it is outside of the root, there twice, or not Python: a mistake of the caller, not of the user.
+            ValueError: it is outside of the root, added twice, or not valid Python: an internal error.
         """
         self._check_inside(path)
         if any(file.path == path for file in self.files):
@@ -58,12 +58,12 @@ class FileSet:
         self.files.append(File(path, text, edits))
 
     def add_folder(self, path: Path) -> None:
-        """Add a folder that shall exist, whether or not a file is in it."""
+        """Add a folder, which may stay empty."""
         self._check_inside(path)
         self.folders.append(path)
 
     def remove(self, path: Path) -> None:
-        """Let a file that exists disappear together with the appearance of the others."""
+        """Remove an existing file when the others are written."""
         self._check_inside(path)
         self.removed.append(path)
 
@@ -76,7 +76,7 @@ class FileSet:
         return [file.path for file in self.files if not file.edits and os.path.lexists(file.path)]
 
     def tree(self) -> str:
-        """The files as a tree, for people; what exists already is marked."""
+        """The files as a tree, for people; existing ones are marked."""
         lines = [f"{self.root.name or self.root}/"]
         shown: set[Path] = set()
         for file in sorted(self.files, key=lambda file: file.path):
@@ -90,10 +90,10 @@ class FileSet:
         return "\n".join(lines)
 
     def diff(self, origins: Mapping[Path, Path] | None = None) -> str:
-        """What writing would change, as a unified diff.
+        """The changes of `write`, as a unified diff.
 
         Args:
-            origins: for files that are renamed, those that they were.
+            origins: the old paths of renamed files.
         """
         parts: list[str] = []
         for file in self.files:
@@ -111,7 +111,7 @@ class FileSet:
         """Write all files, or none.
 
         Raises:
-            UsageError: one exists and `force` is not set, a link leads out of the root, or is to be changed itself.
+            UsageError: one exists and `force` is not set, or a symbolic link leads out of the root or would be changed.
             KjitError: the system refused (permissions, a full disk, a file where a folder is needed); nothing has
                 changed.
         """
@@ -138,7 +138,7 @@ class FileSet:
                     if file.path.exists():
                         shutil.copymode(file.path, temporary)
                     if os.path.lexists(file.path):
-                        # A link is replaced, and what it leads to stays as it is.
+                        # A link is replaced; its target is not changed.
                         shutil.copy2(file.path, undo.backup(file.path), follow_symlinks=False)
                 staged.append((temporary, file.path))
             for temporary, path in staged:
@@ -150,14 +150,14 @@ class FileSet:
         except OSError as error:
             undo.all()
             raise self._explain(error) from error
-        except BaseException:  # a Ctrl-C too takes everything back
+        except BaseException:  # Ctrl-C undoes everything, too
             undo.all()
             raise
         undo.forget()
 
     def _refuse_links(self) -> None:
-        """Refuse a folder that a link leads out of the root, and to change what a link leads to: that may be somebody
-        else's."""
+        """Refuse folders outside of the root behind symbolic links, and changes of linked files: they may belong to
+        others."""
         root = os.path.realpath(self.root)
         touched = (*(file.path for file in self.files), *self.removed)
         for folder in dict.fromkeys((*self.folders, *(path.parent for path in touched))):
@@ -200,7 +200,7 @@ class FileSet:
 
 @contextmanager
 def _about(path: Path) -> Iterator[None]:
-    """Let an error name the file that the user knows, not the temporary one."""
+    """Let errors name the file, not the temporary one."""
     try:
         yield
     except OSError as error:
@@ -209,7 +209,7 @@ def _about(path: Path) -> Iterator[None]:
 
 
 class _Undo:
-    """What has been done so far, and how to take it back."""
+    """The changes so far, and how to undo them."""
 
     def __init__(self) -> None:
         self.token = uuid.uuid4().hex[:8]
@@ -229,11 +229,11 @@ class _Undo:
             except FileExistsError:
                 if not folder.is_dir():
                     raise
-                continue  # someone else has made it meanwhile; it is theirs
+                continue  # created by another process meanwhile, to which it belongs
             self.folders.append(folder)
 
     def temporary(self, path: Path) -> Path:
-        # A short name of its own: the longest allowed name plus a suffix would not be allowed.
+        # A short name: the longest allowed name plus a suffix would be too long.
         name = path.parent / f".kjit-{self.token}-{len(self.temporaries)}.tmp"
         self.temporaries.append(name)
         return name
@@ -261,7 +261,7 @@ class _Undo:
             try:
                 folder.rmdir()
             except OSError:
-                return  # someone else has put a file there meanwhile; it is theirs now
+                return  # another process has put a file there meanwhile
 
     def forget(self) -> None:
         for temporary in self.temporaries:

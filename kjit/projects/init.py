@@ -1,11 +1,10 @@
-"""Projects: what makes a folder one.
+"""New projects: their files and settings.
 
-A new folder gets everything: `pyproject.toml`, the package, folders for tests and benchmarks, `.gitignore` and `.clang-
-format`. A folder that is a Python project already keeps what it has. Only two tables may be added to its
-`pyproject.toml`, both at its end and both only where they are missing: `[tool.kjit]`, and pytest's `pythonpath`,
-without which `pytest` would not find a package that is not installed. The result is read again before it is written:
-everything that was there must still be there. `kjit new` never changes an existing `pyproject.toml`; the defaults do
-without.
+A new folder gets `pyproject.toml`, the package, folders for tests and benchmarks, `.gitignore` and `.clang-format`. An
+existing Python project keeps what it has. Only two tables may be added at the end of its `pyproject.toml` if they are
+missing: `[tool.kjit]`, and pytest's `pythonpath`, without which `pytest` would not find a package that is not
+installed. The result is parsed before it is written, and must contain everything that was there. `kjit new` never
+changes an existing `pyproject.toml`; the defaults work without it.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class NewProject:
 
     Args:
         project: its folders.
-        files: what would be written; nothing where everything is there already.
+        files: the files to be written; none if all exist already.
         changed: whether `pyproject.toml` exists and gets tables added.
-        notes: what a user should know, one sentence each.
+        notes: remarks for the user, one sentence each.
     """
 
     project: Project
@@ -52,7 +51,7 @@ class NewProject:
 
 
 def scaffold_project(folder: Path | str = ".") -> NewProject:
-    """Put together what makes `folder` a project; nothing that exists is overwritten.
+    """Plan the files that make `folder` a project; existing files are not overwritten.
 
     Raises:
         UsageError: its `pyproject.toml` cannot be read, or cannot be added to.
@@ -84,13 +83,13 @@ def scaffold_project(folder: Path | str = ".") -> NewProject:
 
 
 def add_editor(new: NewProject, editor: str) -> NewProject:
-    """The project with what an editor needs to build and test it; a file that exists is kept, and a note says so.
+    """The project with an editor's tasks to build and test it; an existing file is kept, with a note.
 
     Args:
         editor: `vscode`.
 
     Raises:
-        UsageError: it is another one.
+        UsageError: the editor is unknown.
     """
     if editor != "vscode":
         raise UsageError(
@@ -131,7 +130,7 @@ def plan_project(root: Path) -> Project:
 
 
 def add_project(files: FileSet, project: Project) -> None:
-    """Add the files of a new project; those that the folder has already are left alone."""
+    """Add the files of a new project, except existing ones."""
     context = {"name": _distribution_name(project.root), "package": project.package}
     for name, template in (
         ("pyproject.toml", "project/pyproject.toml.j2"),
@@ -146,7 +145,7 @@ def add_project(files: FileSet, project: Project) -> None:
 
 
 def add_package(files: FileSet, project: Project) -> None:
-    """Make the folder of the wrappers a package, where it is none yet."""
+    """Make the folder of the wrappers a package, if it is not one yet."""
     folder = project.package_dir
     while folder != project.import_root:
         init = folder / "__init__.py"
@@ -161,7 +160,7 @@ def finds_package(project: Project) -> bool:
     pythonpath = _pytest_pythonpath(project.root)
     if pythonpath is not None and _pythonpath(project) in [os.path.normpath(entry) for entry in pythonpath]:
         return True
-    # pytest puts the folder of a conftest.py in front of sys.path.
+    # pytest puts the folder of a conftest.py first on sys.path.
     if project.import_root == project.root and (project.root / "conftest.py").exists():
         return True
     if any(Path(entry) == project.import_root for entry in sys.path[1:] if entry):
@@ -172,7 +171,7 @@ def finds_package(project: Project) -> bool:
     except (ImportError, ValueError):
         return False
     found = [Path(location) for location in (spec.submodule_search_locations or ())] if spec is not None else []
-    # The first entry of sys.path is where kjit was started, and not where pytest will look.
+    # The first entry of sys.path is kjit's own, and not on pytest's path.
     return project.import_root / top in found and Path(sys.path[0] or ".").resolve() != project.import_root
 
 
@@ -212,9 +211,9 @@ def _with_tables(pyproject: Path, tables: Mapping[str, str]) -> str:
 
 
 def _pytest_pythonpath(root: Path) -> list[str] | None:
-    """pytest's `pythonpath`; empty where pytest is configured without one, None where it is not configured at all.
+    """pytest's `pythonpath`; empty if pytest is configured without one, None if it is not configured.
 
-    pytest reads the first of these files that has something for it. Source: pytest's documentation, "Initialization:
+    pytest reads the first of these files with a configuration. Source: pytest's documentation, "Initialization:
     determining rootdir and configfile".
     """
     for name in ("pytest.toml", ".pytest.toml"):
@@ -244,7 +243,7 @@ def _from_ini(path: Path, section: str) -> list[str] | None:
     try:
         parser.read(path, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError):
-        return []  # pytest itself will say what is wrong with it
+        return []  # pytest reports the error itself
     if not parser.has_section(section):
         return None
     return parser.get(section, "pythonpath", fallback="").split()

@@ -1,11 +1,9 @@
 """Removing and renaming ops: the files affected, and other mentions.
 
 The files of an op are those that `kjit new` would write: the wrapper, `csrc/<op>.*`, the test, the benchmark. Sources
-of other names may serve several ops and stay. Files and what is written into them change together or not at all
-(`FileSet`).
+with other names may be shared by several ops and are kept. All changes are made, or none (`FileSet`).
 
-Where the project is under version control of git, files with changes that no commit holds are refused: git could not
-bring them back.
+If the project is under version control, files with uncommitted changes are refused: git could not restore them.
 """
 
 from __future__ import annotations
@@ -38,12 +36,12 @@ class Mention:
 
 @dataclass(frozen=True)
 class Move:
-    """An op that is ready to go or to be renamed.
+    """The planned removal or renaming of an op.
 
     Args:
-        files: what is removed, written and changed, for `write`.
-        moved: the op's files; with the paths that they get, where it is renamed.
-        mentions: what names it and is not changed.
+        files: the files to be removed, written and changed.
+        moved: the op's files, with their new paths or None.
+        mentions: lines that mention it and are not changed.
         bundles: folders of bundles that hold modules of it.
     """
 
@@ -54,10 +52,10 @@ class Move:
 
 
 def plan_removal(project: Project, op: str, *, force: bool = False) -> Move:
-    """Take an op out of a project. Nothing is changed yet.
+    """Plan the removal of an op; nothing is changed yet.
 
     Raises:
-        UsageError: there is no such op, or git has not got its files as they are (`force` takes them nevertheless).
+        UsageError: there is no such op, or its files have changes that are not committed (unless `force`).
     """
     own = _own_files(project, op, force=force)
     files = FileSet(project.root)
@@ -68,10 +66,10 @@ def plan_removal(project: Project, op: str, *, force: bool = False) -> Move:
 
 
 def plan_rename(project: Project, op: str, new: str, *, force: bool = False) -> Move:
-    """Call an op otherwise: its files, what they define, and what imports it. Nothing is changed yet.
+    """Plan the renaming of an op, its files, their definitions, and imports of it; nothing is changed yet.
 
     Raises:
-        UsageError: there is no such op, `new` is no name for one or is taken, or as for `plan_removal`.
+        UsageError: there is no such op, `new` is invalid or taken, or as for `plan_removal`.
         KjitError: a file is not UTF-8 text, or not Python.
     """
     project.check_ops([op])
@@ -131,7 +129,7 @@ def _own_files(project: Project, op: str, *, force: bool) -> list[Path]:
 
 
 def _only_here(root: Path, files: Sequence[Path]) -> list[Path]:
-    """Those of `files` that no commit has as they are; none where the project is not under version control."""
+    """The files with changes that are not committed; none if the project is not under version control."""
     top = git.ask(root, "rev-parse", "--show-toplevel")
     options = ("--porcelain=v1", "-z", "--no-renames", "--ignored", "--untracked-files=all")
     status = git.ask(root, "status", *options, "--", *map(str, files))
@@ -139,7 +137,7 @@ def _only_here(root: Path, files: Sequence[Path]) -> list[Path]:
         return []
     folder = Path(top.rstrip("\n"))
     named = {folder / row[3:] for row in status.split("\0") if row}
-    # Of a folder that is ignored git names the folder.
+    # For an ignored folder, git lists only the folder.
     return [path for path in files if any(each in named for each in (path.resolve(), *path.resolve().parents))]
 
 

@@ -1,8 +1,8 @@
 """Valid names of ops, and what a name becomes in C++.
 
 One name becomes a Python module, function and parameter, a C++ struct and kernel, a test, a file and a torch op. So it
-must be an identifier everywhere, and must not hide anything that the generated code itself uses. A name is refused for
-one reason at a time, with a name that would do.
+must be an identifier everywhere, and must not hide a name that the generated code itself uses. An error has one
+reason, and suggests a valid name.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _HEADERS = Path(__file__).parent.parent / "include" / "kjit"
 
 @cache
 def cpp_types() -> frozenset[str]:
-    """The types of kjit's headers: an op whose C++ struct had such a name would hide it."""
-    # Those of the headers in `detail` are in a namespace of theirs.
+    """The types in kjit's headers, which an op's C++ struct must not hide."""
+    # The headers in `detail` have a namespace of their own.
     headers = (path for path in _HEADERS.rglob("*.[hc]*") if path.parent.name != "detail")
     types = re.compile(r"^(?:class|struct|enum class|using) (?:alignas\(.*\) )?([A-Z][A-Za-z]+)\b", re.MULTILINE)
     return frozenset(chain.from_iterable(types.findall(header.read_text()) for header in headers))
 
 
 def check_op_name(name: str) -> None:
-    """Refuse a name that no op can have.
+    """Refuse an invalid name of an op.
 
     Raises:
-        UsageError: with the reason, and a name that would do.
+        UsageError: with the reason, and a valid name.
     """
     problem = op_problem(name)
     if problem is not None:
@@ -77,7 +77,7 @@ def camel(name: str) -> str:
 
 
 def cpp_stem(name: str) -> str:
-    """What the names of an op's C++ functions begin with: `bump_` is `bump`, as C++ keeps `bump__kernel` for itself."""
+    """The prefix of an op's C++ functions: `bump` for `bump_`, as C++ reserves `bump__kernel`."""
     return name.rstrip("_")
 
 

@@ -1,9 +1,9 @@
 """The words of a text that mean an op, and their new forms when it is renamed.
 
-Text is changed by what it is: a word of Python or C++, a string, a comment. Of words, only those that the op defines:
-its function, `_<op>` and `Test<Op>` in Python; in C++ its types, kernels and exports. So `torch.softmax`, a parameter
-`softmax` and a method `x.softmax()` stay as they are when an op `softmax` is renamed. Of strings and comments: what is
-the name and nothing else, what begins with it and a colon or a comma, the name in backticks, and names of its files.
+Names, strings and comments are changed by rules of their own. Of names, only those that the op defines: its function,
+`_<op>` and `Test<Op>` in Python; in C++ its types, kernels and exports. So `torch.softmax`, a parameter `softmax` and a
+method `x.softmax()` are not changed when an op `softmax` is renamed. Of strings and comments: those that consist of the
+name, or begin with it and a colon or a comma, the name in backticks, and names of its files.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _LITERAL = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 
 @dataclass(frozen=True)
 class Renaming:
-    """An op's old and new name, and what follows from it.
+    """The old and the new name of an op, and of what it defines.
 
     Args:
         package: the dotted name of the package of the wrappers.
         files: names of files, old to new: `scale.cuh` to `double.cuh`.
-        cpp_words: words of C++ that the op's sources define, old to new.
+        cpp_words: C++ names that the op's sources define, old to new.
     """
 
     old: str
@@ -55,7 +55,7 @@ class Renaming:
         return re.sub(r"\b[A-Za-z_]\w*", lambda word: self.cpp_words.get(word[0], word[0]), text)
 
     def in_prose(self, text: str) -> str:
-        """The text of a comment or a string, renamed, with what quotes it."""
+        """A comment or a string literal, renamed."""
         old, new = re.escape(self.old), self.new
         for before, after in self.files.items():
             text = re.sub(rf"(?<![\w.-]){re.escape(before)}(?![\w-])", after, text)
@@ -68,7 +68,7 @@ class Renaming:
         )
 
     def in_python(self, text: str) -> str:
-        """The text of a Python file of the op, or of one that hands it on, renamed."""
+        """The text of a Python file of the op, or of one that exports it, renamed."""
         tree = ast.parse(text)
         shadowed = list(_shadowed(tree, self.old))
         wrappers = dict(_wrappers(tree))
@@ -87,7 +87,7 @@ class Renaming:
             elif token.type == tokenize.STRING:
                 renamed = self._string(token.string)
             elif token.type in _F_STRING:
-                # Its quotes say whether the string begins or ends here.
+                # Quotes mark whether the string begins or ends here.
                 opening = before if before.endswith(("'", '"')) else ""
                 closing = after if after.startswith(("'", '"')) else ""
                 renamed = self._string(opening + token.string + closing).removeprefix(opening).removesuffix(closing)
@@ -137,7 +137,7 @@ class Renaming:
         return f"({quote}{export}{quote}, {quote}{symbol}{quote})"
 
     def in_imports(self, text: str) -> str:
-        """The text of another Python file, in which only what imports the op's module is changed."""
+        """The text of another Python file, with imports of the op's module changed."""
         module, new_module = f"{self.package}.{self.old}", f"{self.package}.{self.new}"
         lines = text.splitlines(keepends=True)
         for node in reversed([each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.ImportFrom)]):
@@ -152,7 +152,7 @@ class Renaming:
         return "".join(lines)
 
     def _imported(self, alias: ast.alias) -> str:
-        """An imported name, which stays known under the name that the file uses."""
+        """An imported name, still bound to the name that the file uses."""
         name = {self.old: self.new, f"_{self.old}": f"_{self.new}"}.get(alias.name, alias.name)
         known = alias.asname or alias.name
         return name if known == name else f"{name} as {known}"
@@ -164,7 +164,7 @@ _F_STRING = tuple(getattr(tokenize, name) for name in ("FSTRING_MIDDLE",) if has
 
 
 def cpp_words(texts: Mapping[str, str], old: str, new: str) -> dict[str, str]:
-    """What the sources of an op, texts by their names, define under its name: `Scale`, `ScaleParams`, `scale_kernel`.
+    """The C++ names derived from an op's name in its sources, texts by file name: `Scale`, `scale_kernel`.
 
     Returns:
         The words, old to new.
@@ -198,7 +198,7 @@ def _shadowed(tree: ast.AST, name: str) -> Iterator[tuple[int, int]]:
 
 
 def _wrappers(tree: ast.AST) -> Iterator[tuple[tuple[int, int], str]]:
-    """The strings in `cuda_wrappers=[...]` and `cpp_wrappers=[...]`: where each begins, and what it is."""
+    """The strings in `cuda_wrappers=[...]` and `cpp_wrappers=[...]`: position and role of each."""
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg in ("cuda_wrappers", "cpp_wrappers"):
             for item in getattr(node.value, "elts", ()):
@@ -210,7 +210,7 @@ def _wrappers(tree: ast.AST) -> Iterator[tuple[tuple[int, int], str]]:
 
 
 def _base(tokens: list[tokenize.TokenInfo], at: int) -> str:
-    """What stands before the dot of an attribute: `torch.nn`, `_scale()` for a call of it, `.` in a relative import."""
+    """The expression before the dot of an attribute: `torch.nn`, `_scale()` for a call, `.` in a relative import."""
     parts: list[str] = []
     at -= 1
     while at >= 0 and tokens[at].string == ".":

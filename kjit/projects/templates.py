@@ -1,6 +1,6 @@
 """The templates of kjit as text.
 
-Jinja, with everything undefined an error: a misspelt name in a template must not become a hole in someone's kernel.
+Jinja, with everything undefined an error: a misspelt name in a template must not leave a gap in a kernel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def fill(template: str, context: Mapping[str, object]) -> str:
 
 @cache
 def _environment() -> Environment:
-    """The environment of all templates; it keeps those it has compiled, which takes far longer than to render them."""
+    """The environment of all templates; it caches compiled ones, as compiling takes far longer than rendering."""
     import jinja2
 
     return jinja2.Environment(

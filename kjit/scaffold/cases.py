@@ -39,10 +39,10 @@ _COUNTS: Mapping[Kind, str] = {
 
 @dataclass(frozen=True)
 class CallsView(View):
-    """The calls of an op in its test and benchmark: what those of all patterns have in common.
+    """The calls of an op in its test and benchmark: the part common to all patterns.
 
     Args:
-        start: what it computes.
+        start: its math.
         python: the op in Python.
     """
 
@@ -54,7 +54,7 @@ class CallsView(View):
 
     @property
     def arguments(self) -> list[tuple[str, str]]:
-        """The parameters with a value for a test: tensors of some shape, and numbers that are no defaults."""
+        """The parameters, each with a value for a test; numbers differ from their defaults."""
         return [
             (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else sample_number(p))
             for p in self.signature.parameters
@@ -65,7 +65,7 @@ class CallsView(View):
 
     @property
     def _any_rank(self) -> dict[str, str]:
-        """The tensor that one dimension more is no error for: what alone says what `...` stands for."""
+        """The tensor that may have another dimension without an error: the only one with `...`."""
         open_ended = [tensor.name for tensor in self.signature.tensors if ELLIPSIS in tensor.shape]
         return {"any_rank": f'("{open_ended[0]}",)'} if len(open_ended) == 1 else {}
 
@@ -82,7 +82,7 @@ class CallsView(View):
 
 @dataclass(frozen=True)
 class CasesView(CallsView):
-    """The calls of an op whose kernel is a pattern's."""
+    """The calls of an op whose kernel comes from a pattern."""
 
     # Arguments of a call.
 
@@ -98,7 +98,7 @@ class CasesView(CallsView):
 
     @property
     def prepared(self) -> list[str]:
-        """Statements before the arguments: how many rows a table has, and which of them are chosen."""
+        """Statements before the arguments: the number of rows of a table, and the chosen rows."""
         rows = [f"rows = {self._table_rows}"] if self.placed.index else []
         return rows + ([f"chosen = {self._chosen}"] if self._chosen else [])
 
@@ -124,18 +124,18 @@ class CasesView(CallsView):
             return f"({size}, *shape[-{rank}:])" if rank else f"({size},)"
         return "shape"
 
-    # What there is to be tested.
+    # The test.
 
     def attributes(self, *, has_kernels: bool) -> dict[str, str]:
-        """What the test's class says, names and expressions.
+        """The attributes of the test's class, names and expressions.
 
         Args:
-            has_kernels: there is machine code of kjit's own for a GPU.
+            has_kernels: the op has a CUDA kernel that kjit generated.
         """
         said = {"shape": self.sample_shape, "shapes": python_tuple(self.test_shapes)}
         if len(self.tensors) > 2 and self._even_shape != self.sample_shape:
             said["aligned_shape"] = self._even_shape
-        # An input, and the output that may be the same tensor.
+        # An input, and the output that may share its memory.
         for tensor, output in [(t, o) for o in self.signature.outputs for t in self.placed.replaceable(o)][:1]:
             said["in_place"] = f'("{tensor.name}", "{output.name}")'
         said |= self._any_rank
@@ -154,15 +154,15 @@ class CasesView(CallsView):
 
     @property
     def _chosen(self) -> str:
-        """The numbers of the rows that are written to, no two the same; nothing where rows are read."""
+        """Distinct indices of the rows that are written to; empty if rows are only read."""
         if not self.start.scattered or self.placed.index is None:
             return ""
         return f"torch.randperm(rows, dtype={self._dtype_of(self.placed.index)}, device=device)[:-{_SPARE}]"
 
     @property
     def _table_rows(self) -> str:
-        """How many rows the table of a test has: as many as are chosen, at least one; some more where they are written,
-        which have to stay as they are."""
+        """The number of rows of a table in a test: at least one, and one for each chosen row; where rows are written,
+        some more that must not change."""
         if self.placed.index is None:
             return ""
         rows = self.placed.inputs("table")[0].shape[0]
@@ -172,11 +172,11 @@ class CasesView(CallsView):
         if self.start.scattered:
             return f"{chosen} + {_SPARE}"
         if self.placed.index.dtype == DTYPES["int32"] and set(self.placed.row) <= {1}:
-            chosen = f"min({chosen}, 2**31 - 1)"  # the test of 2**31 elements has as many rows
+            chosen = f"min({chosen}, 2**31 - 1)"  # the number of rows in the test of 2**31 elements
         return f"max(1, {chosen})"
 
     def _dtypes_of(self, tensors: Iterable[Tensor]) -> set[DType]:
-        """Every dtype that one of these tensors has in a variant."""
+        """All dtypes of these tensors over all variants."""
         return {
             dtype
             for tensor in tensors
@@ -189,20 +189,20 @@ class CasesView(CallsView):
 
     @property
     def has_integers(self) -> bool:
-        """Whether PyTorch could not take the mean of an input."""
+        """Whether an input has integers, whose mean PyTorch does not compute."""
         return self.start.sums and any(dtype.kind == "int" for dtype in self._dtypes_of(self.signature.inputs))
 
     @property
     def smallest(self) -> int:
-        """The smallest size to test: the mean of no elements is no number, and as an integer it is nothing certain."""
+        """The smallest size to test: the mean of no elements is NaN, which has no defined value as an integer."""
         results = [result for result in self.start.results if result.name in self.start.row_results]
         return int(any(dtype.kind != "float" for dtype in self._dtypes_of(results)))
 
-    # Shapes of the main tensor, which those of all others follow from.
+    # Shapes of the main tensor, which determine all others.
 
     @property
     def _free(self) -> list[Dimension]:
-        """The dimensions that can grow by themselves: of one that is there twice, the size would be squared."""
+        """The dimensions that can grow alone; one that appears twice would square the number of elements."""
         shape = self.placed.main.shape
         return [dimension for dimension in shape if isinstance(dimension, str) and shape.count(dimension) == 1]
 
@@ -220,7 +220,7 @@ class CasesView(CallsView):
         return python_tuple(items)
 
     def _elements(self, shape: Sequence[int]) -> int:
-        """How many elements the largest tensor has, where the main one has this shape."""
+        """The number of elements of the largest tensor for this shape of the main one."""
         counts = [math.prod(shape)]
         for table in self.placed.inputs("table")[:1]:
             if isinstance(table.shape[0], int):
@@ -229,8 +229,8 @@ class CasesView(CallsView):
 
     @property
     def sized_shapes(self) -> list[tuple[str, int]]:
-        """Shapes with None for the dimension that grows, each with the largest size that is not too much for a test;
-        nothing where no dimension can grow by itself."""
+        """Shapes with None for the dimension that grows, each with its largest size in a test; empty if no dimension
+        can grow alone."""
         rows = self._free_leading[-1:]
         if not self.placed.row_rank:
             return [self._growing(dimension, 1) for dimension in rows]
@@ -241,23 +241,23 @@ class CasesView(CallsView):
 
     def _growing(self, dimension: Dimension, other: int) -> tuple[str, int]:
         shape = [1 if d == dimension else d if isinstance(d, int) else other for d in self.placed.main.shape]
-        # More rows do not make a table of a fixed length larger, and longer rows do.
+        # A table of a fixed length grows with the length of rows, not with their number.
         each = self._elements(shape) if dimension in self.placed.row else math.prod(shape)
         return self._filled({dimension: "None"}, str(other)), max(3, MANY // each)
 
     def _shape(self, named: Mapping[str, int]) -> tuple[int, ...]:
-        """The main shape with these sizes of its named dimensions, the largest halved until a test can have it."""
+        """The main shape with these sizes of its named dimensions, the largest halved until a test can allocate it."""
         sizes = dict(named)
         while True:
             shape = tuple(d if isinstance(d, int) else sizes[str(d)] for d in self.placed.main.shape)
             largest = max(sizes, key=lambda name: sizes[name], default="")
             if self._elements(shape) <= MANY or sizes.get(largest, 0) <= 3:
                 return shape
-            sizes[largest] = sizes[largest] // 2 | 1  # odd, as rows of such a length begin at any alignment
+            sizes[largest] = sizes[largest] // 2 | 1  # odd: rows of such a length start at every alignment
 
     @property
     def test_shapes(self) -> list[str]:
-        """What the test compares results for: shapes, and calls that give some."""
+        """The shapes for which the test compares results, or calls that return shapes."""
         if not self.sized_shapes:
             return [self.sample_shape]
         growing = []
@@ -274,7 +274,7 @@ class CasesView(CallsView):
 
     @property
     def _shapes_of_many_rows(self) -> list[str]:
-        """Many short rows, aligned to vectors and not."""
+        """Shapes with many short rows, aligned to vectors and not."""
         if not self.start.sums or not self._free_leading or not self._free_row:
             return []
         fixed = math.prod(size for size in self.placed.main.shape if isinstance(size, int))
@@ -306,7 +306,7 @@ class CasesView(CallsView):
 
     @property
     def sample_shape(self) -> str:
-        """A shape for tests that need one that is not special."""
+        """A shape without special properties."""
         return repr(self._sample)
 
     @property
@@ -318,22 +318,22 @@ class CasesView(CallsView):
 
     @property
     def _even_shape(self) -> str:
-        """A shape whose rows are whole vectors, where the signature leaves that open."""
+        """A shape whose rows are whole vectors, if the signature allows it."""
         named = [dimension for dimension in self.placed.main.shape if isinstance(dimension, str)]
         return repr(self._shape({**dict.fromkeys(named, 3), **dict.fromkeys(named[-1:], 256)}))
 
     @property
     def sample_counts(self) -> dict[str, int]:
-        """How many elements, columns and rows that shape has."""
+        """The numbers of elements, columns and rows of that shape."""
         behind = len(self.placed.leading)
         rows, columns = math.prod(self._sample[:behind]), math.prod(self._sample[behind:])
         return {"elements": rows * columns, "columns": columns, "rows": rows}
 
     @property
     def huge_shape(self) -> str:
-        """A shape with more elements than an int can count; nothing where a test cannot have one that is not larger."""
+        """A shape with just over 2**31 elements; empty if there is none."""
         growing = self._huge_dimension
-        if self.start.scattered:  # the ends of whose tables do not come from the ends of rows
+        if self.start.scattered:  # tables do not end where rows do
             return ""
         if growing is None or self.fixed_elements >= 2**31:  # all tests have more
             return ""
@@ -346,7 +346,7 @@ class CasesView(CallsView):
 
     @property
     def huge_axis(self) -> int:
-        """Where in that shape the large size is."""
+        """The position of the large size in that shape."""
         growing = self._huge_dimension
         return 0 if growing is None else self.placed.main.shape.index(growing)
 
@@ -359,7 +359,7 @@ class CasesView(CallsView):
 
     @property
     def _huge_inputs(self) -> list[str]:
-        """The inputs that are as long, or have as many rows: all but tables and what belongs to columns."""
+        """The inputs that grow with that size: all but tables and per-column tensors."""
         return [tensor.name for tensor in self.placed.inputs("element", "halves", "number", "index")]
 
     @property
@@ -371,14 +371,14 @@ class CasesView(CallsView):
 
     @property
     def bench_axis(self) -> Literal["elements", "columns", "rows"]:
-        """What grows in the benchmark: the tensor, the length of its rows, or their number."""
+        """What the benchmark varies: elements, the length of rows, or their number."""
         if not self.placed.row_rank:
             return "elements"
         return "columns" if self._free_row and (self.start.sums or not self._free_leading) else "rows"
 
     @property
     def bench_shape(self) -> str:
-        """The main shape in the benchmark, for a `size`; nothing where it cannot grow."""
+        """The main shape in the benchmark, as an expression of `size`; empty if it cannot grow."""
         if self.bench_axis == "elements":
             size = "size" if self.fixed_elements == 1 else f"size // {self.fixed_elements}"
             return "".join(self._filled({dimension: size}, "1") for dimension in self._free_leading[-1:])
@@ -408,7 +408,7 @@ class CasesView(CallsView):
         return terms
 
     def _bench_count(self, name: str) -> str:
-        """How many elements, columns or rows there are in the benchmark."""
+        """The number of elements, columns or rows in the benchmark."""
         if self.bench_axis == "elements":
             return "size"
         if not self.bench_shape:
@@ -423,7 +423,7 @@ class CasesView(CallsView):
 
     @property
     def bench_constant(self) -> str:
-        """What is fixed in the benchmark."""
+        """The constant of the benchmark: ROWS, COLUMNS, or none."""
         text = f"{self.bench_shape} {' '.join(self.bytes_moved)}"
         return next((name for name in ("ROWS", "COLUMNS") if re.search(rf"\b{name}\b", text)), "")
 
@@ -436,7 +436,7 @@ def _sum_of_sizes(sizes: Mapping[str, int]) -> str:
 
 
 def sample_number(scalar: Scalar) -> str:
-    """A value for a test: a constant's own, as others are not built; else one that a default would not be."""
+    """A value for a test: the default of a constant, as no other is built; otherwise a value other than the default."""
     if scalar.kind == "choice":
         return f'"{scalar.default or scalar.choices[0]}"'
     if scalar.constant:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kjit.dtypes import DType
 from kjit.projects.op_names import camel
 from kjit.scaffold.patterns import Kind
 from kjit.scaffold.start import View
@@ -28,10 +29,10 @@ class TensorView:
     Args:
         name: of the parameter.
         role: read, changed in place, or written.
-        kind: what it is to the kernel.
+        kind: its role in the pattern.
         element: the type of its elements, `T` or `fp16_t`.
         compute: the type that arithmetic on them is done in, `compute_t<T>` or `float`.
-        optional: it may be absent, and is then read as zeros.
+        optional: it may be None, and is then read as zeros.
         listed: a list of tensors.
     """
 
@@ -45,12 +46,12 @@ class TensorView:
 
     @property
     def pointee(self) -> str:
-        """What a pointer to its data points to."""
+        """The pointee of a pointer to its data."""
         return f"const {self.element}" if self.role == "in" else self.element
 
     @property
     def operand(self) -> str:
-        """What it is in the call of a pattern."""
+        """Its role in the call of a pattern: `In`, `OptionalPerColumn`."""
         read = {"element": "In", "column": "PerColumn", "number": "PerRow", "table": "Table", "index": "Index"}[
             self.kind
         ]
@@ -60,7 +61,7 @@ class TensorView:
 
     @property
     def parameters(self) -> list[str]:
-        """What math has of it: a value where it is read, a reference where it is written."""
+        """The parameters of the math for it: a value if it is read, a reference if it is written."""
         if self.kind == "halves":
             return [f"{self.compute} {self.name}_left", f"{self.compute} {self.name}_right"]
         return [f"{self.compute}{'' if self.role == 'in' else '&'} {self.name}"]
@@ -73,13 +74,13 @@ class TensorView:
         return f"static_cast<{self.pointee}*>({self.name}.data_ptr())"
 
     def at(self, pointer: str, index: str) -> str:
-        """One of its elements."""
+        """The element at an index."""
         return f"element_or_zero({pointer}, {index})" if self.optional else f"{pointer}[{index}]"
 
 
 @dataclass(frozen=True)
 class Field:
-    """A member of the math's struct, and how the host fills it."""
+    """A member of the op's struct, and the host's expression for it."""
 
     name: str
     type: str
@@ -88,7 +89,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Check:
-    """Tensors of one shape and element type, which one matcher verifies."""
+    """Tensors of one shape and element type, verified by one matcher."""
 
     shape: str
     element: str
@@ -103,7 +104,7 @@ class CppView(View):
     """An op in C++.
 
     Args:
-        start: what it computes.
+        start: its math.
         op: its name.
     """
 
@@ -116,7 +117,7 @@ class CppView(View):
     def _tensor_view(self, tensor: Tensor) -> TensorView:
         role: Role = "out" if tensor in self.signature.outputs else "mut" if tensor.mutable else "in"
         kind = self.placed.kind(tensor)
-        if kind == "table" and tensor.mutable:  # whose rows are written without being read
+        if kind == "table" and tensor.mutable:  # its rows are written and not read
             role = "out"
         if isinstance(tensor.dtype, str):
             element, compute = tensor.dtype, f"compute_t<{tensor.dtype}>"
@@ -124,13 +125,20 @@ class CppView(View):
             element = compute = tensor.dtype.cpp
             if tensor.dtype.kind == "float" and tensor.dtype.bytes <= 4:
                 compute = "float"
-        if self.start.moves:  # bits that are not computed with
+        if self.start.moves:  # moved as bits
             compute = element
         return TensorView(tensor.name, role, kind, element, compute, tensor.optional, tensor.listed)
 
     @property
     def has_optional(self) -> bool:
         return any(tensor.optional for tensor in self.tensors)
+
+    @property
+    def headers(self) -> list[str]:
+        """kjit's headers for a CUDA kernel; narrow types need one that others do not."""
+        dtypes = [tensor.dtype for tensor in self.signature.tensors if isinstance(tensor.dtype, DType)]
+        is_narrow = any(dtype.kind == "float" and dtype.bytes < 4 for dtype in dtypes)
+        return ["tensor.h", "utils.cuh"] if is_narrow else ["launch.h", "tensor.h", "device.cuh"]
 
     @property
     def lists(self) -> list[str]:
@@ -157,7 +165,7 @@ class CppView(View):
 
     @property
     def scalar_alias(self) -> bool:
-        """Whether the type of the floats depends on a dtype variable."""
+        """Whether the type of floating-point scalars depends on a dtype variable."""
         floats = self.start.sums or any(scalar.kind == "float" for scalar in self.signature.scalars)
         return floats and bool(self.signature.variables) and not self._has_double
 
@@ -167,20 +175,20 @@ class CppView(View):
 
     @property
     def scalar(self) -> str:
-        """The type of a number that comes along with elements, and of sums of them."""
+        """The type of floating-point scalars, and of sums."""
         if self.scalar_alias:
             return f"scalar_t<{', '.join(self.signature.variables)}>"
         return "double" if self._has_double else "float"
 
     def scalar_type(self, scalar: Scalar) -> str:
-        """The type of a run-time number in the kernel."""
+        """The type of a run-time scalar in the kernel."""
         if scalar.kind != "float":
             return "bool" if scalar.kind == "bool" else "int64_t"
         return self.scalar
 
     @property
     def run_parameters(self) -> list[str]:
-        """Of the exported function: in the order of the signature, outputs last."""
+        """The parameters of the exported function, outputs last."""
         parameters = [
             f"{_exported(p) if isinstance(p, Scalar) else _argument(p)} {p.name}"
             for p in self.signature.parameters
@@ -190,10 +198,10 @@ class CppView(View):
 
     @property
     def members(self) -> list[Field]:
-        """What the math has besides elements: the members of its struct."""
+        """The members of the op's struct: its run-time scalars."""
         members = []
         for s in self.signature.scalars:
-            if s.kind == "str":  # which is for the host
+            if s.kind == "str":  # for the host only
                 continue
             kind = self.scalar_type(s)
             given = f"{s.name}.value()" if s.optional else s.name
@@ -211,32 +219,32 @@ class CppView(View):
         return [(c.name, choice_type(self.op, c.name), ", ".join(c.choices)) for c in choices]
 
     def math_value(self, struct: str) -> str:
-        """The math of a call, as a pattern takes it; a variable where it has several members."""
+        """The op's struct as an argument: a variable if it has several members."""
         if len(self.members) > 1:
             return "math"
         return f"{struct}{{{''.join(member.value for member in self.members)}}}"
 
     @property
     def math_parameters(self) -> list[str]:
-        """Of the math of an element: what the row has, a value for each tensor that is read, a reference for each that
-        is written."""
+        """The parameters of `element`: the row's value, a value for each tensor that is read, a reference for each
+        that is written."""
         of_row = [f"{self.scalar} {self.start.factor}"] if self.start.factor else []
         return of_row + [each for tensor in self._in_call if not _is_of_row(tensor) for each in tensor.parameters]
 
     @property
     def term_parameters(self) -> list[str]:
-        """Of the math for what is summed: values."""
+        """The parameters of `term`."""
         return [f"{tensor.compute} {tensor.name}" for tensor in self.of_term]
 
     @property
     def row_parameters(self) -> list[str]:
-        """Of the math for what becomes of a sum."""
+        """The parameters of `row`."""
         tensors = [tensor for tensor in self._in_call if tensor.name in self.start.row_tensors]
         return [f"{self.scalar} row_total", f"{self.scalar} row_size", *(tensor.parameters[0] for tensor in tensors)]
 
     @property
     def inverse_rms(self) -> str:
-        """What becomes of a row's sum."""
+        """The result of `row`, from the sum of a row."""
         small = {"float": "1e-6f", "double": "1e-6"}.get(self.scalar, f"{self.scalar}(1e-6)")
         return f"rsqrt(row_total / row_size + {self.start.eps or small})"
 
@@ -252,8 +260,8 @@ class CppView(View):
 
     @property
     def _in_call(self) -> list[TensorView]:
-        """The tensors that a pattern is called with. Where rows are summed, those come last which a function of the
-        math leaves out and could have."""
+        """The tensors that a pattern is called with. Where rows are summed, tensors that `term` or `row` leave out
+        come last."""
         if not self.start.sums:
             return [tensor for tensor in self.tensors if tensor.kind != "index"]
         row_leaves_out = any(t.kind == "number" and t.name not in self.start.row_tensors for t in self.tensors)
@@ -269,7 +277,7 @@ class CppView(View):
 
     @property
     def indices(self) -> list[str]:
-        """What chooses rows, in the call of a pattern: `Index<int64_t>(index)`."""
+        """The index in the call of a pattern: `Index<int64_t>(index)`."""
         return [operand for tensor in self.tensors if tensor.kind == "index" for operand in _operands(tensor)]
 
     @property
@@ -284,12 +292,12 @@ class CppView(View):
 
     @property
     def call_arguments(self) -> list[str]:
-        """Of the kernel for the CPU."""
+        """The arguments of the kernel for the CPU."""
         return [*(tensor.data for tensor in self.tensors), *self.scalar_names, self.numel]
 
     @property
     def launch_arguments(self) -> list[str]:
-        """Of the kernel for a GPU: a launch converts them to its parameters."""
+        """The arguments of the kernel for a GPU; the launch converts them."""
         tensors = [tensor.data if tensor.optional else f"{tensor.name}.data_ptr()" for tensor in self.tensors]
         return [*tensors, *self.scalar_names, "numel"]
 
@@ -316,7 +324,7 @@ class CppView(View):
 
     @property
     def shape_name(self) -> str:
-        """What a message calls the dimensions that `...` stands for."""
+        """The name of the dimensions of `...` in messages."""
         return "shape" if all(t.shape in ((), (ELLIPSIS,)) for t in self.signature.tensors) else ELLIPSIS
 
     @property
@@ -325,7 +333,7 @@ class CppView(View):
 
     @property
     def checks(self) -> list[Check]:
-        """The matchers: one for each shape and element type, and one for each tensor that may be absent."""
+        """The matchers: one for each shape and element type, and one for each optional tensor."""
         checks: dict[tuple[str, str, str, bool], Check] = {}
         absent: list[Check] = []
         views = {tensor.name: view for tensor, view in zip(self.signature.tensors, self.tensors, strict=True)}
@@ -345,7 +353,7 @@ class CppView(View):
         return [*checks.values(), *absent]
 
     def _in_order_of_checks(self) -> list[Tensor]:
-        """The tensors such that a size that follows from names comes when at most one of them is unknown."""
+        """The tensors in an order in which each computed size has at most one unknown name."""
         left, checked = list(self.signature.tensors), list[Tensor]()
         while left:
             known = {word for tensor in checked if not tensor.optional for d in tensor.shape for word in words_of(d)}
@@ -362,13 +370,13 @@ class CppView(View):
         return checked
 
     def in_order(self, names: Sequence[str]) -> list[str]:
-        """These results in the order in which they are computed: what is changed in place last."""
+        """These results in the order of their computation: tensors changed in place last."""
         views = sorted((t for t in self.tensors if t.name in names), key=lambda tensor: tensor.role == "mut")
         return [tensor.name for tensor in views]
 
     @property
     def assignments(self) -> list[tuple[str, str]]:
-        """The math of an element in a kernel that is written out: left and right side of each result."""
+        """The assignments of an element in pattern minimal: left and right sides."""
         views = {tensor.name: tensor for tensor in self.tensors}
         return [
             (
@@ -380,7 +388,7 @@ class CppView(View):
 
 
 def _is_of_row(tensor: TensorView) -> bool:
-    """Whether it is written once a row."""
+    """Whether it is written once per row."""
     return tensor.kind == "number" and tensor.role != "in"
 
 
@@ -391,7 +399,7 @@ def _operands(tensor: TensorView) -> list[str]:
 
 
 def max_listed(signature: Signature) -> int:
-    """How many tensors a list may have: lists together take 3 KiB, of the 4 that parameters of a kernel may have."""
+    """The most tensors in a list: all lists take 3 KiB of the 4 KiB of a kernel's parameters."""
     lists = sum(tensor.listed for tensor in signature.inputs)
     return 128 // -(-lists // 3)
 
@@ -412,9 +420,9 @@ def _argument(tensor: Tensor) -> str:
 
 
 def _product(sizes: Sequence[Dimension]) -> str:
-    """The product of dimensions, as an expression of what the checks have read off.
+    """The product of dimensions, as an expression of the symbols that the checks bind.
 
-    Numbers are multiplied here: in C++ the product of two would be an `int`, which may be too small for it.
+    Numbers are multiplied here: in C++ their product would be an `int`, which may overflow.
     """
     number = str(math.prod(size for size in sizes if isinstance(size, int)))
     factors: list[str] = []
@@ -427,7 +435,7 @@ def _product(sizes: Sequence[Dimension]) -> str:
 
 
 def _matcher_shape(shape: tuple[Dimension, ...]) -> str:
-    """As a matcher takes it: `shape`, `{B, D}` or `shape, {D}`."""
+    """The arguments of a matcher: `shape`, `{B, D}` or `shape, {D}`."""
     written = (d.cpp() if isinstance(d, Size) else str(d) for d in shape if d != ELLIPSIS)
     sizes = "{" + ", ".join(written) + "}"
     if ELLIPSIS not in shape:

@@ -35,7 +35,7 @@ _TARGET_WIDTH = 60
 
 @dataclass(frozen=True)
 class Member:
-    """A member of what the kernel is given, and how the host fills it."""
+    """A member of the kernel's parameters, and the host's expression for it."""
 
     name: str
     type: str
@@ -45,7 +45,7 @@ class Member:
 
 @dataclass(frozen=True)
 class CustomView:
-    """An op in C++ whose kernel is its author's.
+    """An op in C++ whose kernel its author writes.
 
     Args:
         cpp: the op in C++.
@@ -55,7 +55,7 @@ class CustomView:
 
     @property
     def tensor_members(self) -> list[Member]:
-        """A pointer for each tensor, and its strides where they may be any."""
+        """A pointer for each tensor, and the strides of strided ones."""
         members = []
         for tensor, view in zip(self.cpp.signature.tensors, self.cpp.tensors, strict=True):
             if tensor.listed:
@@ -76,7 +76,7 @@ class CustomView:
 
     @property
     def max_listed(self) -> int:
-        """How many tensors a list may have."""
+        """The most tensors in a list."""
         return max_listed(self.cpp.signature)
 
     @property
@@ -88,7 +88,7 @@ class CustomView:
         return sizes
 
     def _size(self, name: str) -> str:
-        """The value of a named dimension; 0 where no tensor is there that has it."""
+        """The value of a named dimension; 0 if all tensors that have it are None."""
         tensors = self.cpp.signature.tensors
         owners = [tensor for tensor in tensors if any(name in words_of(d) for d in tensor.shape)]
         if all(tensor.optional for tensor in owners):
@@ -98,7 +98,7 @@ class CustomView:
 
     @property
     def members(self) -> list[Member]:
-        """All of them, numbers of the call last."""
+        """All members, scalars last."""
         return [
             *self.tensor_members,
             *self.size_members,
@@ -107,18 +107,18 @@ class CustomView:
 
     @property
     def results(self) -> list[tuple[TensorView, str]]:
-        """What the kernel writes, and how many elements that are."""
+        """The tensors that the kernel writes, and their numbers of elements."""
         pairs = zip(self.cpp.signature.tensors, self.cpp.tensors, strict=True)
         return [(view, self._numel(tensor)) for tensor, view in pairs if view.role != "in"]
 
     @property
     def threads(self) -> list[str]:
-        """Of how many threads there are the most at first: one for each element of a result."""
+        """The numbers of elements of results: the initial grid has a thread for each."""
         return list(dict.fromkeys(numel for _, numel in self.results))
 
     @property
     def comment_column(self) -> int:
-        """Where the comments on members begin, one below the other."""
+        """The column in which comments on members start."""
         return max(len(f"{member.type} {member.name};") for member in self.members if member.comment) + 2
 
     def _describe(self, tensor: Tensor) -> str:
@@ -142,13 +142,13 @@ class CustomCases(CallsView):
 
     @property
     def names(self) -> list[str]:
-        """A name for each size of `shape`: those of the dimensions; all that `...` stands for come first."""
+        """The names for the sizes of `shape`: those of `...`, then the named dimensions."""
         has_ellipsis = any(ELLIPSIS in tensor.shape for tensor in self.signature.tensors)
         return [*([f"*{LEADING}"] if has_ellipsis else []), *self._names.values()]
 
     @property
     def _names(self) -> dict[str, str]:
-        """What each named dimension is called in Python, where variables are lower case."""
+        """The name of each dimension in Python, in lower case."""
         names: dict[str, str] = {}
         for dimension in self.signature.dimensions:
             name = dimension.lower()
@@ -158,7 +158,7 @@ class CustomCases(CallsView):
         return names
 
     def _python(self, size: Dimension) -> str:
-        """A size as an expression of those names, and of the values of constants."""
+        """A size as an expression of those names and the values of constants."""
         values = self._names | {name: str(value) for name, value in self._constants.items()}
         if isinstance(size, Size):
             return size.python(values)
@@ -166,13 +166,13 @@ class CustomCases(CallsView):
 
     @cached_property
     def _constants(self) -> dict[str, int]:
-        """The values for which the op is built and tested."""
+        """The values of constants for which the op is built and tested."""
         constants = (constant for constant in self.signature.constants if constant.kind == "int")
         return {constant.name: int(constant.default) for constant in constants if constant.default is not None}
 
     @cached_property
     def _steps(self) -> dict[str, tuple[int, int]]:
-        """Of each dimension what it is a multiple of, so that nothing is left by a division, and its least size."""
+        """For each dimension, the number that it is a multiple of, so that divisions are exact, and its least size."""
         steps = dict.fromkeys(self.signature.dimensions, (1, 0))
         for size in (d for tensor in self.signature.tensors for d in tensor.shape if isinstance(d, Size)):
             divisor = self._constants[size.divisor] if isinstance(size.divisor, str) else size.divisor
@@ -184,20 +184,20 @@ class CustomCases(CallsView):
         for name, (tensor, at) in self.signature.places().items():
             solved = tensor.shape[at]
             for other in solved.names if isinstance(solved, Size) and name in solved.names else ():
-                if other != name and other in steps:  # by which is divided
+                if other != name and other in steps:  # a divisor
                     multiple, least = steps[other]
                     steps[other] = multiple, max(least, 1)
         return steps
 
     def _fitting(self, dimension: str, size: str) -> str:
-        """The next size from `size` on that the dimension may have."""
+        """The smallest valid size of a dimension from `size` on."""
         multiple, least = self._steps[dimension]
         if not size.isdecimal():
             return size if multiple == 1 else f"{size} * {multiple}"
         return str(-(-max(int(size), least) // multiple) * multiple)
 
     def attributes(self, *, has_kernels: bool) -> dict[str, str]:
-        """What the test's class says, as for other patterns."""
+        """The attributes of the test's class, names and expressions."""
         said = {"shape": self.sample_shape, "shapes": python_tuple(self.shapes)}
         strided = [f'"{tensor.name}"' for tensor in self.signature.inputs if tensor.strided]
         said |= {"strided": python_tuple(strided)} if strided else {}
@@ -215,7 +215,7 @@ class CustomCases(CallsView):
 
     @property
     def unpacked(self) -> str:
-        """The target of an assignment from sizes; nothing where there is none to name. A long one is broken as a
+        """The target of an assignment from `shape`; empty if no size has a name. A long one is broken as a
         formatter would."""
         line = f"({self.names[0]},)" if len(self.names) == 1 else ", ".join(self.names)
         if len(line) <= _TARGET_WIDTH:
@@ -228,7 +228,7 @@ class CustomCases(CallsView):
         return f"[{made} for _ in range({_LISTED})]" if tensor.listed else made
 
     def _shape(self, sizes: dict[str, str], other: str, *, leading: str) -> str:
-        """A `shape` with these sizes for some of the dimensions."""
+        """A `shape` with these sizes of some dimensions."""
         items = [self._fitting(dimension, sizes.get(dimension, other)) for dimension in self.signature.dimensions]
         if len(items) < len(self.names):
             items.insert(0, leading)
@@ -236,14 +236,14 @@ class CustomCases(CallsView):
 
     @property
     def sample_shape(self) -> str:
-        """A shape for tests that need one that is not special."""
+        """A shape without special properties."""
         others = [name for name in self.signature.dimensions if name not in self._long]
         sizes = dict(zip(others, chain(("7", "5", "3"), repeat("2")), strict=False))
         return self._shape(sizes, "24", leading="3, 5")
 
     @property
     def shapes(self) -> list[str]:
-        """What results are compared for: some of each, one, none, and what is no multiple of a block or a vector."""
+        """The shapes for which results are compared: ordinary, one, empty, not a multiple of a block or a vector."""
         if not self.names:
             return ["()"]
         first, last = self._ends
@@ -263,26 +263,26 @@ class CustomCases(CallsView):
 
     @property
     def _long(self) -> set[Dimension]:
-        """The last dimensions of a tensor, after others."""
+        """The last dimensions of tensors with several."""
         return {
             word for tensor in self.signature.tensors if len(tensor.shape) > 1 for word in words_of(tensor.shape[-1])
         }
 
     @property
     def _ends(self) -> tuple[str, str]:
-        """The dimensions that count what there is to do, and what is done for each."""
+        """The outermost and the innermost dimension."""
         dimensions = self.signature.dimensions or (LEADING,)
         return dimensions[0], dimensions[-1]
 
     # The benchmark.
 
-    has_fp8: ClassVar = False  # no matter: how PyTorch computes with it, `reference` says
+    has_fp8: ClassVar = False  # `reference` says how PyTorch computes with it
     bench_constant: ClassVar = ""
     bench_axis: ClassVar = "rows"
 
     @property
     def bench_shape(self) -> str:
-        """The sizes in the benchmark, for a `size`."""
+        """The sizes in the benchmark, as an expression of `size`."""
         if not self.names:
             return "()"
         inner = [word for tensor in self.signature.tensors for d in tensor.shape[1:] for word in words_of(d)]

@@ -20,12 +20,12 @@ _AFTER_OPERATOR = re.compile(r"(?<= [|+*] )|(?<= != )")
 
 
 def break_cpp(text: str) -> str:
-    """C++ with no line longer than `CPP_WIDTH`, where possible."""
+    """C++ with lines of at most `CPP_WIDTH`, where possible."""
     return "".join(f"{_break_cpp(line)}\n" for line in text.splitlines())
 
 
 def break_python(text: str, width: int) -> str:
-    """Python with no line longer than `width`, where possible; docstrings and comments stay as they are."""
+    """Python with lines of at most `width`, where possible; docstrings and comments are not changed."""
     lines = []
     in_docstring = False
     for line in text.splitlines():
@@ -48,7 +48,7 @@ def wrap_text(text: str, *, prefix: str, width: int, hanging: str = "") -> str:
 
 
 def _break_cpp(line: str) -> str:
-    """What follows `=` gets a line of its own; what is declared, or in the last brackets, fills lines."""
+    """The value after `=` on a line of its own; declared names, or the contents of the last brackets, filling lines."""
     if len(line) <= CPP_WIDTH or line.lstrip().startswith("//"):
         return line
     indent = _indent(line)
@@ -65,7 +65,7 @@ def _break_cpp(line: str) -> str:
     start, end = brackets[-1]
     items = _with_commas(line[start:end])
     within = _brackets(line[start:end])
-    if len(items) == 1 and within and line[end - 1 : end + 1] == "))":  # a call that is all there is to another
+    if len(items) == 1 and within and line[end - 1 : end + 1] == "))":  # the only argument of a call is a call
         start, end = start + within[-1][0], end - 1
         items = _with_commas(line[start:end])
     items[-1] += line[end:]
@@ -86,7 +86,7 @@ def _fill(pieces: Sequence[str], head: str, space: str) -> str:
 
 
 def _break_python(line: str, width: int) -> str:
-    """What is in brackets goes into a line of its own; where that is too long, each item does."""
+    """The contents of brackets on a line of their own; if that is too long, each item on its own."""
     if len(line) <= width:
         return line
     indent = _indent(line)
@@ -125,7 +125,7 @@ def _one_a_line(head: str, items: Iterable[str], tail: str, width: int) -> str:
 
 
 def _join_terms(text: str, indent: int, width: int) -> str:
-    """An expression in one line, else with a line for each operand."""
+    """An expression on one line, or else with a line for each operand."""
     if indent + len(text) <= width:
         return " " * indent + text
     return "\n".join(_break_python(" " * indent + term, width) for term in _terms(text))
@@ -141,7 +141,7 @@ def _terms(text: str) -> list[str]:
 
 
 def _outside(text: str) -> Iterator[tuple[int, str, int]]:
-    """Where the tokens are that are no part of a string, and how deep in brackets: those themselves are outside."""
+    """The tokens outside of strings: position, token, depth in brackets (which do not count themselves)."""
     around: list[str] = []
     for found in _TOKEN.finditer(text):
         token = found[0][-1]
@@ -155,7 +155,7 @@ def _outside(text: str) -> Iterator[tuple[int, str, int]]:
 
 
 def _brackets(text: str) -> list[tuple[int, int]]:
-    """The outermost brackets: where what is in them starts and ends. Empty ones do not count."""
+    """The start and end of the contents of the outermost brackets, without empty ones."""
     found = []
     start = len(text)
     for at, token, depth in _outside(text):

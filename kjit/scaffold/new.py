@@ -32,11 +32,11 @@ from kjit.signature.signature import Signature
 from kjit.spec import Side
 
 DEFAULT_DTYPES = (DTYPES["float32"], DTYPES["float16"], DTYPES["bfloat16"])
-"""What dtype variables stand for by default."""
+"""The default dtypes of dtype variables."""
 
 MARKER = "The math"
 LAUNCH_MARKER = "The launch"
-"""How a comment begins that stands above what the user is to change."""
+"""The start of a comment above lines that the user should change."""
 
 _MANNERS = {
     "rowwise": "row by row",
@@ -44,14 +44,14 @@ _MANNERS = {
     "scatter": "into the rows that an index chooses",
     CUSTOM_PATTERN: "",
 }
-"""How an op works, in the words of its docstring."""
+"""How an op of a pattern works, for its docstring."""
 
 SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
 SHARED = ".h"
 """The suffix of a file that those of several devices include."""
 
 _LIBRARY_TEMPLATE = "op/csrc/library.h.j2"
-"""What an op is made from whose kernels are the library's."""
+"""The template of an op whose kernels are the library's."""
 
 _DEVICE_TEMPLATE = "op/csrc/device.j2"
 """The file of a device that includes it."""
@@ -59,7 +59,7 @@ _DEVICE_TEMPLATE = "op/csrc/device.j2"
 
 @dataclass(frozen=True)
 class Place:
-    """A line that the user is to change."""
+    """A line that the user should change."""
 
     path: Path
     line: int
@@ -74,8 +74,8 @@ class Scaffold:
         project: where it goes.
         files: what would be written.
         places: the lines with the math, the kernels' first and the reference's last.
-        notes: what else a user should know, one sentence each.
-        adopted: its kernel is one that was there.
+        notes: further remarks for the user, one sentence each.
+        adopted: its kernel is an existing one.
     """
 
     op: str
@@ -103,15 +103,15 @@ def scaffold_op(
         op: its name.
         signature: in the signature language; by default the pattern's own.
         pattern: the kind of kernel.
-        devices: what it gets a kernel for.
+        devices: the devices that it has kernels for.
         dtypes: what the dtype variables of the signature stand for; by default fp32, fp16 and bf16.
         source: a CUDA file whose kernel the op calls. It stays as it is, and where it is if that is in the project;
             else it is copied to the project's kernels.
-        function: which of its functions; by default the only one there is.
+        function: the name of a function in it; by default the only one.
         start: a folder of the project. Where there is no project, one is made for it there.
 
     Raises:
-        UsageError: the name, the signature, the pattern, a device or a dtype will not do, or the project's
+        UsageError: the name, the signature, the pattern, a device or a dtype is invalid, or the project's
             `pyproject.toml` cannot be used.
     """
     check_op_name(op)
@@ -182,7 +182,7 @@ def _check_adopted(pattern: str, devices: Sequence[Side]) -> str:
 def _adopted_context(
     adoption: Adoption, op: str, project: Project, files: FileSet, notes: list[str]
 ) -> dict[str, object]:
-    """What the template of an op sees whose kernel is in a file, which is copied where it is not in the project."""
+    """The template's context for an adopted kernel; its file is copied into the project if it is outside."""
     path = adoption.path
     if not path.is_relative_to(project.root):
         copy = project.csrc_dir / path.name
@@ -220,7 +220,7 @@ def parse_dtypes(text: str) -> tuple[DType, ...]:
     """Read a list such as `fp32,bfloat16,int32`.
 
     Raises:
-        UsageError: one of them is no dtype.
+        UsageError: one of them is not a dtype.
     """
     dtypes: list[DType] = []
     for name in (item.strip() for item in text.split(",")):
@@ -269,9 +269,9 @@ def _check_dtypes(signature: Signature, pattern: Pattern, dtypes: Sequence[DType
 
 
 def _check_free(op: str, project: Project) -> None:
-    """Refuse a name under which the package or the project has something else already.
+    """Refuse a name that the package or the project uses for something else.
 
-    The op's own files are for `FileSet.write` to protect: `--force` may overwrite those.
+    The op's own files are protected by `FileSet.write`, and `--force` may overwrite them.
     """
     folder = project.package_dir / op
     if folder.is_dir():
@@ -285,8 +285,8 @@ def _check_free(op: str, project: Project) -> None:
 def _kernels(op: str, pattern: Pattern, devices: Sequence[Side], project: Project) -> dict[Path, str]:
     """The C++ files of an op, and the template of each.
 
-    Where the kernels are the library's, one file has the op for all devices: that of the only device, or one
-    that theirs include.
+    If the kernels are the library's, one file has the op for all devices: that of the only device, or a header
+    that the devices' files include.
     """
     paths = {device: project.csrc_dir / f"{op}{SUFFIXES[device]}" for device in devices}
     kernels = {path: f"op/csrc/{pattern.name}{path.suffix}.j2" for path in paths.values()}
@@ -307,7 +307,7 @@ def _context(
     project: Project,
     kernels: Mapping[Path, str],
 ) -> dict[str, object]:
-    """What the templates see."""
+    """The context of the templates."""
     start = Start(placed)
     cpp, python = CppView(start, op), PythonView(start, tuple(dtypes))
     package = project.package
@@ -322,7 +322,6 @@ def _context(
         "devices": list(devices),
         "signature": str(placed.signature),
         "dimensions": placed.signature.dimensions,
-        "tensors": cpp.tensors,
         "placed": placed,
         "start": start,
         "cpp": cpp,
@@ -337,7 +336,7 @@ def _context(
 
 
 def _paths(op: str, project: Project, kernels: Sequence[Path]) -> dict[str, object]:
-    """The files and folders that are named in those of an op; `kernels` has the math."""
+    """The files and folders that an op's files refer to; `kernels` are those with the math."""
     return {
         "test": project.display(project.test_path(op)),
         "kernels": [project.display(path) for path in kernels],
@@ -356,7 +355,7 @@ def _relative(origin: Path, target: Path) -> str:
 
 
 def _include(project: Project) -> str:
-    """An expression for the folder of shared headers; nothing where it is searched anyway."""
+    """An expression for the folder of shared headers; empty if it is on the include path anyway."""
     if project.include_dir == Path(__file__).parent.parent / "include":
         return ""
     return _relative(project.package_dir, project.include_dir)

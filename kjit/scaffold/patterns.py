@@ -1,6 +1,6 @@
 """Patterns: the signatures that each one serves, and the role of each tensor.
 
-The language says more than one pattern can turn into a kernel. A signature is never bent to fit: it is served as it
+The language can express more than one pattern can implement. A signature is never changed to fit: it is served as it
 stands, or refused with the reason, the parameter in question, and what to write instead or which pattern would do.
 """
 
@@ -18,12 +18,12 @@ from kjit.signature.signature import ELLIPSIS, Dimension, Signature, SignatureEr
 from kjit.signature.sizes import Size
 
 Kind = Literal["element", "halves", "column", "number", "table", "index", "whole"]
-"""What a tensor is to a kernel: it has an element for each element of the main tensor, two of them in the halves of its
-rows, one for each column, for each row; or rows to choose from or to write to, or the numbers of those rows; or
-nothing that is known of it."""
+"""The role of a tensor: it has an element for each element of the main tensor, two of them in the halves of its
+rows, one for each column, one for each row; it is a table of rows, or an index of them; or its role is not
+known."""
 
 Kinds = Mapping[str, Kind]
-"""The kind of every tensor of a signature, by name."""
+"""The role of every tensor of a signature, by name."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Pattern:
     Args:
         name: as in `--pattern`.
         summary: what `--help` says about it.
-        signature: of an op for which none is given.
+        signature: the default for an op.
         place: the kind of every tensor; raises a `SignatureError` where the pattern cannot serve the signature.
-        sums: it reduces rows.
-        is_library: its kernels are those of kjit's headers, for all devices, and an op has the math alone.
+        sums: whether it reduces rows.
+        is_library: its kernels are in kjit's headers, for all devices; an op has only the math.
     """
 
     name: str
@@ -53,8 +53,8 @@ class Placed:
 
     Args:
         signature: of the op.
-        kinds: what its tensors are to the kernel.
-        sums: the kernel reduces rows.
+        kinds: the roles of its tensors.
+        sums: whether the kernel reduces rows.
     """
 
     signature: Signature
@@ -62,15 +62,15 @@ class Placed:
     sums: bool
 
     def kind(self, tensor: Tensor) -> Kind:
-        """What a tensor of the signature is to the kernel."""
+        """The role of a tensor."""
         return self.kinds[tensor.name]
 
     def inputs(self, *kinds: Kind) -> list[Tensor]:
-        """The inputs of these kinds."""
+        """The inputs with these roles."""
         return [tensor for tensor in self.signature.inputs if self.kind(tensor) in kinds]
 
     def replaceable(self, output: Tensor) -> list[Tensor]:
-        """The inputs that `output` may be itself, as each element is read before the one in its place is written."""
+        """The inputs that `output` may be: each element is read before the one in its place is written."""
         return [
             tensor
             for tensor in self.inputs("element")
@@ -81,17 +81,17 @@ class Placed:
 
     @property
     def main(self) -> Tensor:
-        """The tensor whose shape says how much there is to do, and which all others follow from."""
+        """The tensor whose shape determines the amount of work, and all other shapes."""
         return next(t for t in self.signature.tensors if self.kind(t) == "element" and not t.optional)
 
     @property
     def index(self) -> Tensor | None:
-        """The numbers of the rows that are chosen."""
+        """The indices of the chosen rows."""
         return next(iter(self.inputs("index")), None)
 
     @property
     def row_rank(self) -> int:
-        """Dimensions of the main tensor that a row has; 0 where there are no rows, or rows of one element."""
+        """The number of dimensions of a row; 0 if there are no rows, or rows of one element."""
         if self.index is not None:
             return len(self.main.shape) - len(self.index.shape)
         return int(self.sums or self.has_halves)
@@ -102,7 +102,7 @@ class Placed:
 
     @property
     def leading(self) -> tuple[Dimension, ...]:
-        """The dimensions of the main tensor that count its rows."""
+        """The dimensions of the main tensor before those of a row."""
         return self.main.shape[: len(self.main.shape) - self.row_rank]
 
     @property
@@ -128,10 +128,10 @@ def find_pattern(name: str) -> Pattern:
 
 
 def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
-    """Refuse a signature that `pattern` cannot serve; else say what each of its tensors is to the kernel.
+    """The roles of a signature's tensors in a pattern.
 
     Raises:
-        SignatureError: with the reason, and what would be served or which pattern would serve it.
+        SignatureError: the pattern cannot serve it; the hint names a form or a pattern that would.
     """
     _check_names(signature, pattern, op)
     _check_parameters(signature, pattern)
@@ -146,10 +146,10 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
             except SignatureError:
                 continue
             hint = f"--pattern {other.name} serves this signature"
-            if other.name == CUSTOM_PATTERN:  # which serves all, and is not what one may have in mind
+            if other.name == CUSTOM_PATTERN:  # it serves everything, and may not be what was meant
                 hint = f"--pattern {other.name}, which serves any signature, with a kernel of your own"
                 hint = f"{error.hint}; or {hint}" if error.hint else hint
-            elif pattern.name != DEFAULT_PATTERN:  # which nobody may have chosen
+            elif pattern.name != DEFAULT_PATTERN:  # it may not have been chosen
                 hint += f"; or {error.hint}" if error.hint else ""
             raise SignatureError(error.reason, text=error.text, column=error.column, hint=hint) from error
         raise
@@ -163,14 +163,14 @@ def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
         if parameter.name in functions:
             raise signature.error(
                 parameter,
-                f"'{parameter.name}' is a parameter and, in the code of op '{op}', a function.",
+                f"'{parameter.name}' is a parameter, and a function in the code of op '{op}'.",
                 f"for example: {free_name(parameter.name, signature.names, suffix='_in')}",
             )
         other = parameter.name.removesuffix("_ptr")
         if has_pointers and other in taken - {parameter.name}:
             raise signature.error(
                 parameter,
-                f"'{parameter.name}' is what the kernel calls the pointer to '{other}'.",
+                f"'{parameter.name}' is the kernel's name for the pointer to '{other}'.",
                 "give one of them another name",
             )
     made = {f"{tensor.name}_count": tensor.name for tensor in signature.inputs if tensor.listed}
@@ -182,7 +182,7 @@ def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
         if parameter.name in made:
             raise signature.error(
                 parameter,
-                f"'{parameter.name}' is what the kernel is given of '{made[parameter.name]}' besides.",
+                f"'{parameter.name}' is a name that the code derives from '{made[parameter.name]}'.",
                 f"give one of them another name, such as {free_name(parameter.name, signature.names)}",
             )
     for name in (*signature.dimensions, *signature.variables):
@@ -199,7 +199,7 @@ def _check_parameters(signature: Signature, pattern: Pattern) -> None:
         if tensor.optional and tensor.mutable and pattern.name != CUSTOM_PATTERN:
             raise signature.error(
                 tensor,
-                f"'{tensor.name}' may be absent and is changed in place, which pattern {pattern.name} does not serve.",
+                f"'{tensor.name}' is optional and changed in place, which pattern {pattern.name} does not serve.",
                 f"--pattern {CUSTOM_PATTERN} serves it, with a kernel of your own; or write {tensor.name}: mut"
                 f" {tensor.type}",
             )
@@ -225,12 +225,12 @@ def _moved(tensor: Tensor) -> str:
 
 
 def _typed(tensor: Tensor, shape: tuple[Dimension, ...]) -> str:
-    """What follows the name of a tensor in a signature, for another shape: `mut T[B, D]`."""
+    """The type of a tensor in a signature, with another shape: `mut T[B, D]`."""
     return str(replace(tensor, shape=shape)).removeprefix(f"{tensor.name}: ")
 
 
 def _check_plain(signature: Signature, pattern: Pattern) -> None:
-    """Refuse what only an author's own kernel can make something of."""
+    """Refuse types and sizes that only pattern custom serves."""
     if pattern.name == CUSTOM_PATTERN:
         return
     constants = {constant.name for constant in signature.constants}
@@ -248,15 +248,15 @@ def _check_plain(signature: Signature, pattern: Pattern) -> None:
             reason = f"pattern {pattern.name} takes sizes that tensors have, and one of '{t.name}' is a parameter."
             raise signature.error(t, reason, "")
     for s in (*signature.scalars, *signature.constants):
-        what = "may be absent" if s.optional else {"choice": "is a choice", "str": "is a text"}.get(s.kind)
+        what = "is optional" if s.optional else {"choice": "is a choice", "str": "is a string"}.get(s.kind)
         if what is not None:
-            reason = f"pattern {pattern.name} takes numbers that are always there, and '{s.name}' {what}."
+            reason = f"pattern {pattern.name} takes required numbers, and '{s.name}' {what}."
             raise signature.error(s, reason, "")
 
 
 def _whole(signature: Signature) -> Tensor:
-    """The first tensor of the shape that a result has; the first of all where none has a shape of its own."""
-    tensors = (*signature.always, *signature.outputs)
+    """The first tensor without computed sizes, else the first of all."""
+    tensors = (*signature.required, *signature.outputs)
     return next((tensor for tensor in tensors if tensor not in signature.sized), tensors[0])
 
 
@@ -268,8 +268,8 @@ def _is_halved(signature: Signature, tensor: Tensor) -> bool:
 
 
 def _place_elements(signature: Signature, pattern: str) -> Kinds:
-    """All tensors have one shape, and an element of a result comes from the elements at the same place; where rows are
-    twice as long, from the two at that place in the halves of the row."""
+    """All tensors have one shape, and an element of a result is computed from the elements at its place; if rows are
+    twice as long, from the two at its place in the halves of the row."""
     first = _whole(signature)
     if not first.shape:
         raise signature.error(
@@ -292,9 +292,9 @@ def _place_elements(signature: Signature, pattern: str) -> Kinds:
 
 
 def _place_rows(signature: Signature, pattern: str) -> Kinds:
-    """The first input with the most dimensions has the rows, along its last dimension. Others are of the same shape, or
-    have an element for each column, or for each row."""
-    main = max(signature.always, key=lambda tensor: len(tensor.shape))
+    """Rows are the last dimension of the first input with the most dimensions. Others have the same shape, or an
+    element for each column, or for each row."""
+    main = max(signature.required, key=lambda tensor: len(tensor.shape))
     if len(main.shape) < 2 or main.shape[-1] == ELLIPSIS:
         last = next((d for d in reversed(main.shape) if d != ELLIPSIS), "D")
         raise signature.error(
@@ -343,11 +343,11 @@ def _place_rows(signature: Signature, pattern: str) -> Kinds:
 
 
 def _indices(signature: Signature, pattern: str) -> list[Tensor]:
-    """The inputs that may be the numbers of rows, by their dtype; at least one."""
+    """The inputs that may be an index, by their dtype; at least one."""
     found = [t for t in signature.inputs if not isinstance(t.dtype, str) and t.dtype.name in ("int32", "int64")]
     if not found:
         raise signature.error(
-            signature.always[0],
+            signature.required[0],
             f"pattern {pattern} moves rows by an index, and no input is an int64 or int32 tensor.",
             f"for example: {find_pattern(pattern).signature}",
         )
@@ -386,7 +386,7 @@ def _place_gather(signature: Signature, pattern: str) -> Kinds:
 
 
 def _place_scatter(signature: Signature, pattern: str) -> Kinds:
-    """An index says where in a table rows go."""
+    """An index chooses the rows of a table that are written."""
     numbers = _indices(signature, pattern)
     if signature.outputs:
         raise signature.error(
@@ -430,8 +430,8 @@ def _placed_in_tables(signature: Signature, pattern: str, index: Tensor, table: 
 
 
 def _placed_rows(signature: Signature, index: Tensor, table: Tensor, does: str) -> Kinds:
-    """The kinds of tensors where `index` chooses rows of `table`; `does` begins the sentence about one that fits in
-    nowhere."""
+    """The roles of tensors if `index` chooses rows of `table`; `does` begins the error about a tensor without
+    one."""
     kinds: dict[str, Kind] = {}
     row = table.shape[1:]
     main = (*index.shape, *row)
@@ -467,7 +467,7 @@ def _placed_rows(signature: Signature, index: Tensor, table: Tensor, does: str) 
 
 
 def _place_anything(signature: Signature, pattern: str) -> Kinds:
-    """Every signature: a kernel of one's own gets each tensor whole."""
+    """Any signature: the author's kernel gets whole tensors."""
     del pattern
     return dict.fromkeys((tensor.name for tensor in signature.tensors), "whole")
 

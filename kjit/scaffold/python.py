@@ -19,7 +19,7 @@ class PythonView(View):
     """An op in Python.
 
     Args:
-        start: what it computes.
+        start: its math.
         dtypes: what the dtype variables stand for.
     """
 
@@ -27,7 +27,7 @@ class PythonView(View):
 
     @property
     def variables(self) -> list[str]:
-        """For each dtype variable, what it is called in Python: `dtype`, or `dtype_t` and `dtype_u`."""
+        """The name of each dtype variable in Python: `dtype`, or `dtype_t` and `dtype_u`."""
         if len(self.signature.variables) == 1:
             return ["dtype"]
         return [f"dtype_{variable.lower()}" for variable in self.signature.variables]
@@ -39,7 +39,7 @@ class PythonView(View):
 
     @property
     def axes(self) -> list[str]:
-        """What the variants are the product of: `dtype=DTYPES`, `amount=[1]`."""
+        """The factors of the product of variants: `dtype=DTYPES`, `amount=[1]`."""
         constants = [
             f"{c.name}={choices_name(c.name)}"
             if c.kind == "choice"
@@ -52,7 +52,7 @@ class PythonView(View):
 
     @property
     def variant_parameters(self) -> list[str]:
-        """Of the function that makes the spec."""
+        """The parameters of the function that makes the spec."""
         constants = [f"{constant.name}: {_python_type(constant)}" for constant in self.signature.constants]
         return [*(f"{name}: torch.dtype" for name in self.variables), *constants]
 
@@ -62,35 +62,35 @@ class PythonView(View):
 
     @property
     def choices(self) -> list[tuple[str, str, str]]:
-        """Each choice: its name, that of the words that it may be, and these."""
+        """Each choice: its name, the name of its words, and the words."""
         choices = (c for c in self.signature.constants if c.kind == "choice")
         return [(c.name, choices_name(c.name), ", ".join(f'"{word}"' for word in c.choices)) for c in choices]
 
     @property
     def sizes(self) -> list[str]:
-        """The template arguments that are part of sizes."""
+        """The constants that are part of sizes."""
         words = {word for tensor in self.signature.tensors for d in tensor.shape for word in words_of(d)}
         return [constant.name for constant in self.signature.constants if constant.name in words]
 
     def template_arguments(self, op: str) -> list[str]:
-        """What the C++ template arguments are made from."""
+        """The arguments of `make_cpp_args`."""
         chosen = {name: f'f"{choice_type(op, name)}::{{{name}}}"' for name, _, _ in self.choices}
         return [chosen.get(name, name) for name in self.variant_names]
 
     @property
     def variant_arguments(self) -> list[str]:
-        """How the wrapper calls it."""
+        """The arguments of that function in the wrapper."""
         dtypes = [f"{_one_of(self.owner(variable))}.dtype" for variable in self.signature.variables]
         return [*dtypes, *(c.name for c in self.signature.constants), f"device={self.first}"]
 
     def owner(self, variable: str) -> Tensor:
-        """The input that says what a dtype variable stands for."""
-        return next(tensor for tensor in self.signature.always if tensor.dtype == variable)
+        """The input that determines a dtype variable."""
+        return next(tensor for tensor in self.signature.required if tensor.dtype == variable)
 
     @property
     def first(self) -> str:
-        """The tensor that says on which device the op works."""
-        return _one_of(self.signature.always[0])
+        """The tensor that determines the device of the op."""
+        return _one_of(self.signature.required[0])
 
     @property
     def lists(self) -> list[str]:
@@ -99,7 +99,7 @@ class PythonView(View):
 
     @property
     def allocation_lists(self) -> list[str]:
-        """Those that the outputs are made after."""
+        """The lists that the allocation of outputs depends on."""
         return [name for name in self.lists if name in self.allocation_arguments]
 
     @property
@@ -112,12 +112,12 @@ class PythonView(View):
 
     @property
     def optional(self) -> list[str]:
-        """The inputs that may be absent."""
+        """The optional inputs."""
         return [tensor.name for tensor in self.signature.inputs if tensor.optional]
 
     @property
     def results(self) -> list[str]:
-        """The tensors that a call writes to: outputs, then what is changed in place."""
+        """The tensors that a call writes to: outputs, then those changed in place."""
         return self.outputs + self.mutated
 
     @property
@@ -145,7 +145,7 @@ class PythonView(View):
 
     @property
     def export_arguments(self) -> list[str]:
-        """What the compiled function is called with."""
+        """The arguments of the compiled function."""
         given = [p.name for p in self.signature.parameters if isinstance(p, Tensor) or not p.constant]
         return given + self.outputs
 
@@ -162,8 +162,8 @@ class PythonView(View):
         return [self._allocation(output) for output in self.signature.outputs]
 
     def _allocation(self, output: Tensor) -> str:
-        always = self.signature.always
-        alike = [tensor for tensor in always if tensor.shape == output.shape]
+        required = self.signature.required
+        alike = [tensor for tensor in required if tensor.shape == output.shape]
         same = next((tensor for tensor in alike if tensor.dtype == output.dtype), None)
         if same is not None:
             return f"torch.empty_like({_one_of(same)})"
@@ -173,9 +173,9 @@ class PythonView(View):
             dtype = f"torch.{output.dtype.name}"
         if alike:
             return f"torch.empty_like({_one_of(alike[0])}, dtype={dtype})"
-        source = self.owner(output.dtype) if isinstance(output.dtype, str) else always[0]
+        source = self.owner(output.dtype) if isinstance(output.dtype, str) else required[0]
         typed = "" if source.dtype == output.dtype else f", dtype={dtype}"
-        return f"{_one_of(source)}.new_empty({self._sizes(output.shape, always)}{typed})"
+        return f"{_one_of(source)}.new_empty({self._sizes(output.shape, required)}{typed})"
 
     def _sizes(self, shape: tuple[Dimension, ...], inputs: Sequence[Tensor]) -> str:
         """A shape as an expression of the inputs' shapes."""
@@ -190,10 +190,10 @@ class PythonView(View):
             if dimension in known or isinstance(dimension, Size):
                 brackets = {name: _in_brackets(value) for name, value in known.items()}
                 size = dimension.python(brackets) if isinstance(dimension, Size) else known[dimension]
-                # Of tensors that are too small, which the checks say.
+                # Negative for tensors that are too small, which the checks refuse.
                 sizes.append(f"max({size}, 0)" if " - " in size else size)
                 continue
-            # The `...` from the tensor that has the least besides it.
+            # The `...` of the tensor with the fewest other dimensions.
             owner = min((t for t in inputs if ELLIPSIS in t.shape), key=lambda tensor: len(tensor.shape))
             behind = len(owner.shape) - 1
             sizes.append(f"*{_one_of(owner)}.shape" + (f"[:-{behind}]" if behind else ""))
@@ -219,7 +219,7 @@ class PythonView(View):
 
     @property
     def allocation_arguments(self) -> list[str]:
-        """The parameters that the outputs are made after."""
+        """The parameters that the allocation of outputs depends on."""
         return [parameter.name for parameter in self._allocated_after]
 
     @property
@@ -228,14 +228,14 @@ class PythonView(View):
 
     @property
     def math(self) -> list[str]:
-        """What `reference` returns, an expression for each result."""
+        """The return values of `reference`, an expression for each result."""
         if self.start.scattered:
             return self.results
         return [self.start.expression(name, "python") for name in self.results]
 
     @property
     def stores(self) -> list[str]:
-        """What `reference` does with tables that rows go to, as statements."""
+        """The statements of `reference` that write rows of tables."""
         (index,) = [tensor.name for tensor in self.placed.inputs("index")] or [""]
         statements = []
         for table in self.start.scattered:
@@ -260,7 +260,7 @@ class PythonView(View):
 
     @property
     def may_need_gradient(self) -> bool:
-        """Whether PyTorch may want a gradient of an input: integers and bools have none."""
+        """Whether PyTorch may require a gradient of an input, as it has floating-point elements."""
         given = {
             dtype.kind
             for tensor in self.signature.inputs
@@ -270,7 +270,7 @@ class PythonView(View):
 
 
 def choices_name(name: str) -> str:
-    """What the words of a choice are called in the wrapper: `MODE_CHOICES`."""
+    """The name of the words of a choice in the wrapper: `MODE_CHOICES`."""
     return f"{name.upper()}_CHOICES"
 
 
@@ -306,7 +306,7 @@ def _in_brackets(expression: str) -> str:
 
 
 def _describe_overlap(inputs: Sequence[Tensor]) -> str:
-    """Which tensors an output may share its memory with: those `inputs`, as a whole."""
+    """The sentence about tensors that an output may overlap: all of one of `inputs`, or none."""
     if not inputs:
         return "It must not overlap another tensor."
     return f"It may be {' or '.join(tensor.name for tensor in inputs)} itself, and must not overlap a tensor otherwise."

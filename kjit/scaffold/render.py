@@ -1,6 +1,6 @@
 """Templates of an op as formatted code.
 
-The few functions that templates may call wrap prose; a statement that has become too long for its line is broken
+The functions that templates may call wrap prose; a statement that is too long for its line is broken
 afterwards.
 """
 
@@ -32,6 +32,6 @@ def render(template: str, context: Mapping[str, object], *, python_width: int = 
 
 
 def _cpp_comment(text: str, *, indent: int = 0) -> str:
-    """A comment in as many lines as it needs; spaces at its start indent every line of it."""
+    """A comment of as many lines as needed; leading spaces indent every line."""
     inner = " " * (len(text) - len(text.lstrip()))
     return wrap_text(text, prefix=f"{' ' * indent}// {inner}", width=CPP_WIDTH)

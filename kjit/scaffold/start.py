@@ -1,17 +1,17 @@
 """The computation of a new op, until its author replaces it.
 
-Something that uses every parameter, so that a test notices when one is lost; the same in C++ and in Python:
+It uses every parameter, so that a test notices a lost one, and is the same in C++ and in Python:
 
-- elementwise, minimal: the sum of the inputs (the square, of a lone one), times every float, plus every int and bool.
+- elementwise, minimal: the sum of the inputs (the square of a single one), times every float, plus every int and bool.
   For the default signature: `x * alpha`.
-- gather: the same with the rows that the index names; those of a lone table are moved as they are.
-- scatter: the same with the rows that go to a table; where there are several tables and as many rows, each table gets
-  rows of its own.
+- gather: the same with the rows that the index chooses; those of a single table are copied.
+- scatter: the same with the rows that are written to a table; with several tables and as many inputs, each table gets
+  the rows of its own input.
 - rowwise: RMSNorm. The sum of the rows, divided by its root mean square, times every input for columns or rows and
-  every float but the first, which is the epsilon; plus what may be absent and every int and bool. A result with a
+  every float but the first, which is the epsilon; plus optional tensors and every int and bool. A result with a
   number for each row is one over the root mean square.
 
-What may be absent counts as zeros.
+An absent optional tensor counts as zeros.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kjit.signature.signature import Scalar, Signature, Tensor
 Language = Literal["cpp", "python"]
 
 FACTOR = "inverse_rms"
-"""What a row's elements are multiplied by, in the code of both languages."""
+"""The variable that a row's elements are multiplied by, in both languages."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Start:
     """The math of a new op.
 
     Args:
-        placed: its signature, and what the tensors are to the kernel.
+        placed: its signature, with the roles of its tensors.
     """
 
     placed: Placed
@@ -51,21 +51,21 @@ class Start:
 
     @property
     def results(self) -> list[Tensor]:
-        """What a call writes to: the outputs, then what is changed in place."""
+        """The tensors that a call writes to: outputs, then those changed in place."""
         return [*self.signature.outputs, *self.signature.mutated]
 
     @property
     def writes_rows(self) -> bool:
-        """Whether any result has more than a number for each row."""
+        """Whether any result has more than one element per row."""
         return any(self.placed.kind(tensor) == "element" for tensor in self.results)
 
     @property
     def scattered(self) -> list[Tensor]:
-        """The tables that rows are written to."""
+        """The tables whose rows are written."""
         return [tensor for tensor in self.signature.mutated if self.placed.kind(tensor) == "table"]
 
     def _rows_for(self, table: Tensor) -> list[Tensor]:
-        """What the rows of a table are made of."""
+        """The inputs that the rows of a table are computed from."""
         rows = self._of("element", optional=False)
         if len(rows) == len(self.scattered):
             return [rows[self.scattered.index(table)]]
@@ -73,7 +73,7 @@ class Start:
 
     @property
     def moves(self) -> bool:
-        """Whether elements are moved as they are, from one table to one output, or each row to a table of its own."""
+        """Whether elements are only copied: from one table to one output, or from each input to its own table."""
         if self.scattered:
             others = len(self.signature.parameters) - len(self.scattered) - 1  # the index
             return others == len(self.scattered) and all(
@@ -87,7 +87,7 @@ class Start:
 
     @property
     def factor(self) -> str:
-        """The name of what a row's sum becomes; nothing for an op without sums."""
+        """The variable for the result of a row's sum; empty for an op without sums."""
         return FACTOR if self.sums else ""
 
     def _of(self, *kinds: Kind, optional: bool | None = None) -> list[Tensor]:
@@ -95,12 +95,12 @@ class Start:
 
     @property
     def eps(self) -> str | None:
-        """The number that keeps a row of zeros from being divided by zero, where it is a parameter."""
+        """The parameter that keeps a row of zeros from being divided by zero, if there is one."""
         return next((s.name for s in self.signature.scalars if s.kind == "float"), None) if self.sums else None
 
     @property
     def term_tensors(self) -> list[str]:
-        """What a term of the sum is made of; where no result is a row, everything that rows are made of."""
+        """The tensors in a term of the sum; if no result is a row, per-column tensors too."""
         if not self.sums:
             return []
         tensors = self._of("element") if self.writes_rows else self._of("element", "column")
@@ -108,7 +108,7 @@ class Start:
 
     @property
     def row_tensors(self) -> list[str]:
-        """What is computed once a row beside the sum, and from what."""
+        """The tensors that are read or written once per row, with the sum."""
         if not self.sums:
             return []
         inputs = [t.name for t in self._of("number") if t.mutable or not self.writes_rows]
@@ -116,7 +116,7 @@ class Start:
 
     @property
     def row_results(self) -> list[str]:
-        """The results with a number for each row, where rows are summed."""
+        """The results with one element per row, where rows are summed."""
         return [t.name for t in self.results if self.sums and self.placed.kind(t) == "number"]
 
     @property
@@ -125,7 +125,7 @@ class Start:
 
     @property
     def summed(self) -> str:
-        """What is squared and added up over a row."""
+        """The expression that is squared and summed over a row."""
         tensors = [t for name in self.term_tensors for t in self.signature.inputs if t.name == name]
         terms = [tensor.name for tensor in tensors if self.placed.kind(tensor) == "element"]
         factors = [tensor.name for tensor in tensors if self.placed.kind(tensor) == "column" and not tensor.optional]
@@ -133,12 +133,12 @@ class Start:
         return _combine(terms, factors, summands)
 
     def expression(self, name: str, language: Language) -> str:
-        """What the result of that name is."""
+        """The expression for a result."""
         result = next(tensor for tensor in self.results if tensor.name == name)
         index = self.signature.outputs.index(result) if result in self.signature.outputs else 0
         if self.sums and self.placed.kind(result) == "number":
             return self._boolean(result, self._row_result(result, index, language))
-        # Its own value and what is only read, so that one does not depend on whether another has changed yet.
+        # Its own value and read-only ones: results must not depend on the order in which they are written.
         read = [
             t for t in self._of("element", "halves", "table") if not t.mutable or (t is result) or not result.mutable
         ]
@@ -151,7 +151,7 @@ class Start:
         factors = [*([self.factor] if self.sums else []), *(self._name(t, language) for t in always)]
         factors += [s.name for s in self.signature.scalars if s.kind == "float" and s.name != self.eps]
         summands = [self._name(tensor, language) for tensor in absent]
-        # Whether a sum of rounded numbers is zero depends on the rounding; that of two is exact.
+        # Whether a sum of several rounded numbers is zero depends on the rounding.
         if not self._is_bool(result) or all(self._is_bool(other) for other in self.results):
             summands += self._whole_numbers + ([str(index)] if index else [])
         text = self._sum(read, factors, summands, language)
@@ -182,13 +182,13 @@ class Start:
         return _combine(terms, factors, summands, plus=" | " if bools else " + ")
 
     def _names(self, tensor: Tensor, language: Language) -> list[str]:
-        """The values that a tensor has for an element."""
+        """The names of a tensor's values for an element."""
         if self.placed.kind(tensor) == "halves":
             return [f"{tensor.name}_left", f"{tensor.name}_right"]
         return [self._name(tensor, language)]
 
     def _name(self, tensor: Tensor, language: Language) -> str:
-        """A tensor in an expression. In Python a whole tensor takes part, in C++ the element at hand."""
+        """A tensor in an expression: in Python a whole tensor, in C++ an element."""
         if language != "python":
             return tensor.name
         if self.placed.kind(tensor) == "table":
@@ -211,10 +211,10 @@ class Start:
 
 @dataclass(frozen=True)
 class View:
-    """An op as the templates of one language see it.
+    """An op, as the templates of one language need it.
 
     Args:
-        start: what it computes.
+        start: its math.
     """
 
     start: Start

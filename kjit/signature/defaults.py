@@ -19,7 +19,7 @@ def read_default(reader: Reader, name: Token, kind: ScalarKind, *, constant: boo
     if start.text == "None":
         raise reader.error(
             start,
-            f"'{name.text}' is no tensor and is always there: its default cannot be None.",
+            f"'{name.text}' is required: its default cannot be None.",
             f"{declared} without a default, or {name.text}: Optional {kind} = None"
             if not constant
             else f"{declared} without a default",
@@ -91,7 +91,7 @@ def read_choice(reader: Reader) -> str:
         plain = re.sub(r"\W+", "_", word).strip("_").lower()
         raise reader.error(
             token,
-            f"{token.text} is no name of a choice: it becomes one of an enum in C++.",
+            f"{token.text} is not a valid choice: it becomes an enumerator in C++.",
             f'lower case letters, digits and underscores, and no keyword: "{plain or "sum"}_"',
         )
     return word

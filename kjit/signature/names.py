@@ -1,7 +1,7 @@
 """Valid names for parameters, outputs and dimensions.
 
-Such a name stands in Python and in C++. So it must be an identifier in both, and must not hide anything that the
-generated code itself uses. It is refused for one reason at a time, with a name that would do.
+A name is used in Python and in C++. It must be an identifier in both, and must not hide a name that the
+generated code itself uses. An error has one reason, and suggests a valid name.
 
 The sets below are what the templates use and no more; tests compare them with generated code. Names of Python builtins
 are refused too, though most would work: the code around them would be one edit away from calling a tensor.
@@ -17,13 +17,15 @@ from collections.abc import Collection
 from itertools import chain
 from typing import NamedTuple
 
+from kjit.spec import CPP_DTYPES
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 MAX_PARAMETER_LENGTH = 28
-"""Names stand several times in one line: longer ones make code that no formatter can break into lines."""
+"""Longer names appear several times in a line, and no formatter could break it."""
 
 CPP_KEYWORDS = _words(
     """
@@ -40,7 +42,7 @@ VARIABLE = re.compile(r"[A-Z][0-9]?")
 """A dtype variable, such as `T`."""
 
 LANGUAGE_WORDS = frozenset({"mut", "Optional"})
-"""Words of the signature language that are keywords of neither Python nor C++."""
+"""Keywords of the signature language only."""
 
 CPP_NAMES = _words(
     """
@@ -53,22 +55,21 @@ CPP_NAMES = _words(
     OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize StringView T Table
     TensorListView TensorMatcher TensorView U kBlock kDLCPU kDLCUDA kDevice kMaxTensors
 
-    bf16_t fp16_t fp32_t fp8_e4m3_t fp8_e5m2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     KJIT_DEVICE KJIT_MATH
     """
-)
-"""What a kernel uses: local names, types, and macros."""
+) | frozenset(CPP_DTYPES.values())
+"""Names in kernels: local names, types, and macros."""
 
 _PLAIN_MACROS = _words(
     "errno math_errhandling sched_priority stderr stdin stdout BUFSIZ EOF INFINITY MAXFLOAT NAN NFDBITS NULL NZERO"
 )
-"""The macros of the C library that are spelt like a name."""
+"""Macros of the C library that someone may choose as a name."""
 
 REFERENCE_NAMES = _words("halves inverse_rms mean_square stored summed")
-"""What the `reference` of a test uses beside an op's parameters."""
+"""Names in the `reference` of a test."""
 
 WRAPPER_NAMES = _words("annotations args dtype kjit module self symbol torch CSRC DTYPES Exports INCLUDE Path Protocol")
-"""What a wrapper uses where an op's parameters are in scope."""
+"""Names in a wrapper where an op's parameters are in scope."""
 
 PYTHON_NAMES = WRAPPER_NAMES | _words(
     """
@@ -76,7 +77,7 @@ PYTHON_NAMES = WRAPPER_NAMES | _words(
     pytorch reference rows sets shape shape_for size triton value
     """
 )
-"""What a wrapper, a test or a benchmark uses where the op itself is in scope."""
+"""Names in a wrapper, a test or a benchmark where the op itself is in scope."""
 
 _NUMBERED = re.compile(r"matcher\d+|dtype_\w+")
 
@@ -103,13 +104,13 @@ def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
 
 
 def is_used_in_code(name: str) -> bool:
-    """Whether the code of every op has that name where its parameters are in scope."""
+    """Whether generated code uses that name where parameters are in scope."""
     names = CPP_NAMES | _PLAIN_MACROS | WRAPPER_NAMES | REFERENCE_NAMES
     return name in names or _NUMBERED.fullmatch(name) is not None
 
 
 def free_name(name: str, taken: Collection[str], *, suffix: str = "") -> str:
-    """A name for a parameter that is like `name` and none of `taken`: `x_in` with that suffix, else `x2`, `x3`, ..."""
+    """A name like `name` that is not in `taken`: `x_in` with that suffix, else `x2`, `x3`, ..."""
     # One number more than there are names, so that one is free.
     numbers = [str(number) for number in range(2, len(taken) + 3)]
     endings = [*([suffix] if suffix else []), *numbers, "_in", "_b"]
@@ -118,7 +119,7 @@ def free_name(name: str, taken: Collection[str], *, suffix: str = "") -> str:
     return next(near for near in names if near not in taken and parameter_problem(near) is None)
 
 
-AMBIGUOUS = "'l' looks like the digit 1, for which ruff refuses it."
+AMBIGUOUS = "'l' looks like the digit 1, which ruff rejects."
 
 
 def _why_no_parameter(name: str, dimension: bool) -> str | None:
@@ -136,7 +137,7 @@ def _why_no_parameter(name: str, dimension: bool) -> str | None:
 
 
 def why_no_identifier(name: str, what: str, longest: int) -> str | None:
-    """What keeps `name` from being an identifier that both languages leave to their users."""
+    """The reason why `name` is not an identifier for users in both languages, or None."""
     shown = quoted(name)
     if not name:
         return f"the name of {what} is empty."
@@ -158,9 +159,9 @@ def why_no_identifier(name: str, what: str, longest: int) -> str | None:
     if name in LANGUAGE_WORDS:
         return f"{shown} is a word of the signature language."
     if "__" in name:
-        return f"{shown} has two underscores in a row, which C++ keeps for itself."
+        return f"{shown} has two underscores in a row, which C++ reserves."
     if name.startswith("_"):
-        return f"{shown} starts with an underscore, which marks what is private."
+        return f"{shown} starts with an underscore, which marks private names."
     if hasattr(builtins, name):
         return f"{shown} is a builtin of Python, which it would hide."
     return None
@@ -175,7 +176,7 @@ def nearest(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` in quotes that it does not have itself, where there are such quotes."""
+    """`text` in single quotes, or in double quotes if it has a single one."""
     return f'"{text}"' if "'" in text else f"'{text}'"
 
 

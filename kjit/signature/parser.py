@@ -13,7 +13,7 @@
     term      := (NAME | NUMBER) {"*" (NAME | NUMBER)} ["/" (NAME | NUMBER)]
 
 All that `kjit new` writes (checks, wrapper, schema, test, byte count) comes from this one value, so the parser is
-strict: what it accepts is meaningful. It is written by hand for the sake of its errors: the column where reading
+strict. It is written by hand for the sake of its errors: the column where reading
 stopped, what was expected there, and the nearest form that would have been right. Which signatures a pattern can serve
 is decided by the pattern (`scaffold/patterns.py`).
 """
@@ -45,7 +45,7 @@ from kjit.signature.signature import ELLIPSIS, Dimension, Parameter, Scalar, Sca
 from kjit.signature.tokens import Reader, Token
 
 _SCALARS: dict[str, ScalarKind] = {"float": "float", "int": "int", "bool": "bool", "str": "str"}
-# What may follow a name without its `:`.
+# A type and a default that may follow a name without its `:`.
 _UNTYPED = re.compile(
     rf"(?:(?P<type>float|int|bool)\b(?!\s*\[))?(?:\s*=\s*(?P<value>[+-]?{NUMBER}|True|False)(?=\s*(?:,|->|$)))?"
 )
@@ -55,7 +55,7 @@ def parse_signature(text: str) -> Signature:
     """Read a signature.
 
     Raises:
-        SignatureError: it is not one; the message points at the character.
+        SignatureError: it is not valid; the message points at the character.
     """
     signature = _Parser(text).signature()
     check_rules(signature)
@@ -110,7 +110,7 @@ class _Parser(Reader):
         return f"for example: {EXAMPLE}"
 
     def name(self, what: str, taken: Iterable[Parameter], *, example: str, before: str = "") -> Token:
-        """The name of something, such as `example`, with `before` in front of it."""
+        """The name of `what`; a hint suggests `example`, after `before`."""
         token = self.expect("name", f"the name of {what}", f"for example: {EXAMPLE}")
         is_type = (
             find_dtype(token.text) is not None or VARIABLE.fullmatch(token.text) is not None or token.text == "list"
@@ -139,7 +139,7 @@ class _Parser(Reader):
         return token
 
     def missing_type(self, name: Token) -> str:
-        """A hint for a name without a type: what comes next may tell it."""
+        """A hint for a name without a type, from the text that follows."""
         written = _UNTYPED.match(self.rest())
         if written is not None and written["type"]:
             default = f" = {written['value']}" if written["value"] else ""
@@ -157,7 +157,7 @@ class _Parser(Reader):
         if (optional and self.word("mut")) or (words["const"] and (mutable or optional)):
             raise self.error(
                 name,
-                "these words do not go together in that order.",
+                "these words cannot be combined in that order.",
                 f"{name.text}: const int = 1, {name.text}: mut T[N] or {name.text}: Optional T[N] = None",
             )
         if words["Optional"] and self.token.kind == "[":
@@ -192,10 +192,10 @@ class _Parser(Reader):
             word = self.token
             words.append(read_choice(self))
             if words[-1] in words[:-1]:
-                raise self.error(word, f'"{words[-1]}" is a choice twice.', "leave one of them out")
+                raise self.error(word, f'"{words[-1]}" is repeated.', "leave one of them out")
         if len(words) < 2:
             raise self.error(
-                name, f"'{name.text}' has no choice but one.", f'{name.text}: "{words[0]}" | "other" = "{words[0]}"'
+                name, f"'{name.text}' has only one choice.", f'{name.text}: "{words[0]}" | "other" = "{words[0]}"'
             )
         default = None
         if self.takes("="):
@@ -205,7 +205,7 @@ class _Parser(Reader):
                 near = difflib.get_close_matches(default, words, n=1) or words
                 raise self.error(
                     token,
-                    f"the default {token.text or 'at the end'} is none of the choices.",
+                    f"the default {token.text or 'at the end'} is not one of the choices.",
                     f"{Scalar(name.text, 'choice', True, near[0], choices=tuple(words))}",
                 )
         return Scalar(name.text, "choice", True, default, name.column, choices=tuple(words))
@@ -223,7 +223,7 @@ class _Parser(Reader):
         shape = read_shape(self)
         strided = self.strided(name.text, shape)
         tensor = Tensor(name.text, dtype, shape, mutable, optional, name.column, strided)
-        # What is changed in place is always there: no pattern serves another.
+        # A tensor that is changed in place is required: no pattern serves another.
         served = Tensor(name.text, dtype, shape, mutable, optional=not mutable, strided=strided)
         equals = self.token
         if not self.takes("="):
@@ -262,7 +262,7 @@ class _Parser(Reader):
         if words["Optional"] or words["const"] or self.token.kind == "=":
             raise self.error(
                 self.token if self.token.kind == "=" else name,
-                "a list of tensors is given at run time, is always there, and has one at least.",
+                "a list of tensors is a required argument, given at run time, with at least one tensor.",
                 str(tensor),
             )
         return tensor
@@ -279,12 +279,12 @@ class _Parser(Reader):
         return True
 
     def output(self, parameters: Sequence[Parameter], before: Sequence[Tensor]) -> Tensor:
-        # Before a type it is a name, good or bad: to leave it away would lose the output.
+        # Before a type it is a name, valid or not.
         if self.token.text.lower() in ("none", "void") and self.tokens[self.next + 1].kind != ":":
             raise self.error(
                 self.token,
-                f"'{self.token.text}' is no output: an output has a name and a type.",
-                f"leave '-> {self.token.text}' away: an op may change its mut tensors only",
+                f"'{self.token.text}' is not an output: an output has a name and a type.",
+                f"leave '-> {self.token.text}' out: an op without outputs changes its mut tensors",
             )
         name = self.name("an output", [*parameters, *before], example="out", before="" if before else "-> ")
         example = f"{name.text}: {self.type_ahead() or first_type(parameters)}"
@@ -293,7 +293,7 @@ class _Parser(Reader):
         if type_token.text in ("mut", "Optional", "const"):
             raise self.error(
                 type_token,
-                f"an output cannot be {type_token.text}: it is always written, and always there.",
+                f"an output cannot be {type_token.text}: the op always writes it.",
                 f"{name.text}: {self.type_ahead() or first_type(parameters)}; what is changed in place is a mut"
                 " parameter, before '->'",
             )
@@ -307,7 +307,7 @@ class _Parser(Reader):
             listed = f"{name.text}: mut list[{first_type(parameters)}]"
             raise self.error(
                 type_token,
-                "an output is one tensor: how many a list has, nothing tells.",
+                "an output is one tensor: the length of a list would be unknown.",
                 f"the caller makes a list, and it is changed in place, before '->': {listed}",
             )
         dtype = self.dtype(type_token, name.text)
@@ -326,7 +326,7 @@ class _Parser(Reader):
         if token.text in ("float", "int"):
             raise self.error(
                 token,
-                f"the size of '{token.text}' elements is not said.",
+                f"the size of '{token.text}' elements is unspecified.",
                 f"{name}: {self.shown_as(sized(token.text))} for a tensor, {name}: {token.text} for a number",
             )
         found = find_dtype(token.text)
@@ -349,7 +349,7 @@ class _Parser(Reader):
             if mutable:
                 raise self.error(
                     type_token,
-                    f"only a tensor can be mut, and '{kind}' is none.",
+                    f"only a tensor can be mut, and '{kind}' is not one.",
                     f"{name.text}: {kind}, which is only read"
                     + ("" if kind == "str" else f"; or {name.text}: mut {sized(kind)}[1], a tensor"),
                 )
@@ -383,27 +383,27 @@ class _Parser(Reader):
         raise self.error(type_token, f"'{kind}' is not a type.", hint)
 
 
-def _always(parameters: Iterable[Parameter]) -> list[Tensor]:
+def _required(parameters: Iterable[Parameter]) -> list[Tensor]:
     return [p for p in parameters if isinstance(p, Tensor) and not p.optional]
 
 
 def like(parameters: Iterable[Parameter]) -> str:
-    """The shape of the first tensor that is always there, as an example: `[B, D]`."""
-    return next((t.plain.removeprefix(str(t.dtype)) for t in _always(parameters)), "[N]")
+    """The shape of the first required tensor, as an example: `[B, D]`."""
+    return next((t.plain.removeprefix(str(t.dtype)) for t in _required(parameters)), "[N]")
 
 
 def first_type(parameters: Iterable[Parameter]) -> str:
-    """The type of the first tensor that is always there, as an example."""
-    return next((tensor.plain for tensor in _always(parameters)), "T[N]")
+    """The type of the first required tensor, as an example."""
+    return next((tensor.plain for tensor in _required(parameters)), "T[N]")
 
 
 def _known_dtype(word: str, parameters: Iterable[Parameter]) -> str:
     """`word` if it is a dtype or a variable of an input, else the dtype of the first."""
-    known = [str(tensor.dtype) for tensor in _always(parameters)]
+    known = [str(tensor.dtype) for tensor in _required(parameters)]
     return sized(word) if find_dtype(word) is not None or word in known else (known or ["T"])[0]
 
 
 def _number(kind: str) -> str:
-    """The type of a number that someone wrote as a dtype."""
+    """The type of a scalar that was written as a dtype."""
     dtype = find_dtype(kind)
     return "float" if dtype is None else dtype.kind

@@ -19,7 +19,7 @@ def check_rules(signature: Signature) -> None:
     """Refuse a signature that no op can have.
 
     Raises:
-        SignatureError: a name stands for two things, a size or a dtype is not known from the inputs, or there is
+        SignatureError: a name has two meanings, a size or a dtype is unknown, or there is
             nothing to do.
     """
     seen: dict[str, str] = {}
@@ -75,11 +75,11 @@ def check_rules(signature: Signature) -> None:
             "the op takes nothing: it has an output and no input.",
             f"for example: {x}: {signature.outputs[0].type}{signature}",
         )
-    always = signature.always
-    if not always:
+    required = signature.required
+    if not required:
         raise signature.error(
             first,
-            "the op takes no tensor that is always there, and a tensor is what tells it on which device to work.",
+            "the op has no required tensor, and a tensor determines the device that it runs on.",
             f"for example: {EXAMPLE}",
         )
     if not signature.outputs and not signature.mutated:
@@ -87,51 +87,49 @@ def check_rules(signature: Signature) -> None:
         raise signature.error(
             first,
             "the op changes nothing: it has no output and no mut tensor.",
-            _what_is_written(signature, out, always),
+            _what_is_written(signature, out, required),
         )
 
     _check_sizes(signature, constants)
-    known_names = {*signature.places(), *(ELLIPSIS for tensor in always if ELLIPSIS in tensor.shape), *constants}
+    known_names = {*signature.places(), *(ELLIPSIS for tensor in required if ELLIPSIS in tensor.shape), *constants}
     for output in signature.outputs:
         for dimension in (word for d in output.shape for word in ((d,) if d == ELLIPSIS else words_of(d))):
             if dimension not in known_names:
                 known = ", ".join(sorted(known_names)) or "none"
                 raise signature.error(
                     output,
-                    f"the size of dimension '{dimension}' of '{output.name}' is not known: no input that is always"
-                    " there has it.",
-                    f"use a dimension of an input ({known}) or a number; for sizes that follow otherwise, {BY_HAND}",
+                    f"dimension '{dimension}' of '{output.name}' is unknown: no required input has it.",
+                    f"use a dimension of an input ({known}) or a number; for other sizes, {BY_HAND}",
                 )
-    variables = {tensor.dtype for tensor in always}
+    variables = {tensor.dtype for tensor in required}
     for tensor in signature.tensors:
         if isinstance(tensor.dtype, str) and tensor.dtype not in variables:
             raise signature.error(
                 tensor,
-                f"what '{tensor.dtype}' of '{tensor.name}' stands for is not known: no input that is always there has"
-                " that dtype.",
+                f"dtype variable '{tensor.dtype}' of '{tensor.name}' is unknown: no required input has it.",
                 f"use the dtype of an input ({', '.join(sorted(map(str, variables)))}) or a fixed one such as float32;"
-                f" where the caller chooses it, {BY_HAND}",
+                f" if the caller chooses it, {BY_HAND}",
             )
 
 
 def _check_sizes(signature: Signature, constants: Mapping[str, Scalar]) -> None:
-    """Refuse sizes that nothing tells, and those that no value makes sense of."""
+    """Refuse sizes that no tensor determines, and values that are not sizes."""
     for tensor in signature.tensors:
         sizes = [dimension for dimension in tensor.shape if isinstance(dimension, Size)]
-        known = {*signature.places([*signature.always, tensor]), *constants}
+        known = {*signature.places([*signature.required, tensor]), *constants}
         for size in sizes:
             if isinstance(size.divisor, str) and size.divisor not in constants:
                 raise signature.error(
                     tensor,
-                    f"'{size}' of '{tensor.name}' is divided by '{size.divisor}', which is no number and no const int.",
+                    f"'{size}' of '{tensor.name}' is divided by '{size.divisor}', neither a number nor a const int.",
                     f"for example: {size.divisor.lower()}: const int = 128, and {size.names[0]}/{size.divisor.lower()}",
                 )
             unknown = [word for word in dict.fromkeys(size.words) if word not in known]
             if unknown and tensor not in signature.outputs:  # of which the size of an output is an error of its own
                 raise signature.error(
                     tensor,
-                    f"'{size}' of '{tensor.name}' does not tell what {' and '.join(unknown)} are: no tensor that is"
-                    " always there has one of them alone.",
+                    f"'{size}' of '{tensor.name}' does not determine {' and '.join(unknown)}: no required tensor has"
+                    " one of them alone.",
                     f"give it a name of its own: {tensor.name}: {_renamed(tensor, size, signature)}",
                 )
             for word in size.words:
@@ -139,7 +137,7 @@ def _check_sizes(signature: Signature, constants: Mapping[str, Scalar]) -> None:
                 if constant is not None and isinstance(constant.default, int) and constant.default < 1:
                     raise signature.error(
                         constant,
-                        f"'{word}' is part of the size '{size}', and {constant.default} is no size.",
+                        f"'{word}' is part of the size '{size}', and {constant.default} is not a size.",
                         f"{word}: const int = 1",
                     )
 
@@ -150,13 +148,13 @@ def _renamed(tensor: Tensor, size: Size, signature: Signature) -> str:
     return str(replace(tensor, shape=shape)).removeprefix(f"{tensor.name}: ")
 
 
-def _what_is_written(signature: Signature, out: str, always: Sequence[Tensor]) -> str:
+def _what_is_written(signature: Signature, out: str, required: Sequence[Tensor]) -> str:
     """A hint for an op without a result."""
     *others, last = signature.parameters
     has_input = any(isinstance(each, Tensor) and not each.optional for each in others)
-    if has_input and last in always and re.match(r"out|res|dst|dest|y$|ret", last.name):
+    if has_input and last in required and re.match(r"out|res|dst|dest|y$|ret", last.name):
         before = ", ".join(str(parameter) for parameter in others)
-        in_place = f"{last.name}: mut {always[-1].type}, changed in place"
+        in_place = f"{last.name}: mut {required[-1].type}, changed in place"
         return f"an arrow stands before outputs: {before} -> {last}; or {in_place}"
-    changed = replace(always[0], mutable=True)
-    return f"add an output ({signature} -> {out}: {always[0].plain}), or write {changed}"
+    changed = replace(required[0], mutable=True)
+    return f"add an output ({signature} -> {out}: {required[0].plain}), or write {changed}"

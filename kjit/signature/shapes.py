@@ -17,10 +17,10 @@ def read_shape(reader: Reader) -> tuple[Dimension, ...]:
     """Read a shape, brackets included.
 
     Raises:
-        SignatureError: it is none, or no memory has room for it.
+        SignatureError: it is not a shape, or too large for any memory.
     """
     dtype = reader.tokens[reader.next - 1].text
-    reader.take()  # the bracket, which every caller has seen
+    reader.take()  # the bracket
     dimensions: list[Dimension] = []
     while reader.token.kind != "]":
         column = reader.token.column
@@ -41,7 +41,7 @@ def read_shape(reader: Reader) -> tuple[Dimension, ...]:
 
 
 def _check_size(reader: Reader, dtype: str, dimensions: list[Dimension], column: int) -> None:
-    """Refuse what no memory has room for: the bytes of a tensor are counted in 64 bits."""
+    """Refuse sizes whose bytes do not fit in 64 bits."""
     known = find_dtype(dtype)
     nbytes = math.prod((d for d in dimensions if isinstance(d, int)), start=1 if known is None else known.bytes)
     if nbytes not in INT64:
@@ -60,7 +60,7 @@ def _dimension(reader: Reader, before: list[Dimension]) -> Dimension:
     token = reader.take()
     if token.kind == "ellipsis":
         if ELLIPSIS in before:
-            raise reader.error(token, "'...' stands twice in one shape.", "for example: T[..., D]")
+            raise reader.error(token, "'...' appears twice in one shape.", "for example: T[..., D]")
         return ELLIPSIS
     if token.kind in (":", "-", "+", "*", "/"):
         raise reader.error(token, *computed_dimension(reader.text, token.column))
@@ -74,7 +74,7 @@ def _dimension(reader: Reader, before: list[Dimension]) -> Dimension:
 
 
 def _size(reader: Reader) -> Dimension:
-    """A dimension that is no `...`."""
+    """A dimension other than `...`."""
     column = reader.token.column
     terms = [(1, _term(reader))]
     while reader.token.kind in ("+", "-"):
@@ -86,11 +86,11 @@ def _size(reader: Reader) -> Dimension:
         if not 0 < plus < 2**63:
             raise reader.error(
                 column,
-                f"a dimension is a whole number from 1 that fits in 64 bits, not {plus}.",
+                f"a dimension is an integer of at least 1 that fits in 64 bits, not {plus}.",
                 "for example: T[N, 8]",
             )
         return plus
-    # One of two names stands alone, and is added.
+    # Of two terms with names, one is a single name, and is added.
     first, *others = sorted((term for _, term in named), key=lambda term: isinstance(term, str))
     if any(sign < 0 for sign, _ in named) or len(others) > 1 or any(not isinstance(term, str) for term in others):
         raise reader.error(
@@ -119,10 +119,10 @@ def _term(reader: Reader) -> Dimension:
         number, name = _factor(reader, 1)
         divisor = name or number
         if reader.token.kind in ("*", "/"):
-            raise reader.error(reader.token, "a size is divided once, and last.", "for example: T[N, 2*D/128]")
+            raise reader.error(reader.token, "a size has one division, at its end.", "for example: T[N, 2*D/128]")
     if not names:
         if isinstance(divisor, str) or factor % divisor:
-            raise reader.error(column, f"{factor} is not divided by {divisor} without a rest.", "T[N, 8]")
+            raise reader.error(column, f"{factor} is not divisible by {divisor}.", "T[N, 8]")
         return factor // divisor
     if len(names) > 2:
         raise reader.error(
@@ -144,7 +144,7 @@ def _factor(reader: Reader, product: int) -> tuple[int, str]:
             whole = f"{product} * " if product > 1 and token.text != "0" else ""
             raise reader.error(
                 token,
-                f"a dimension is a whole number from 1 that fits in 64 bits, not {whole}{token.text}.",
+                f"a dimension is an integer of at least 1 that fits in 64 bits, not {whole}{token.text}.",
                 "for example: T[N, 8]",
             )
         return product * int(token.text), ""

@@ -31,7 +31,7 @@ class SignatureError(UsageError):
     """
 
     def __init__(self, reason: str, *, text: str, column: int, hint: str) -> None:
-        # One line however the text came in, so that the caret stands where it should.
+        # On one line, so that the caret is below its column.
         line = re.sub(r"\s", " ", text)
         super().__init__(f"{reason}\n    {line}\n    {' ' * column}^", hint=hint)
         self.reason = reason
@@ -46,12 +46,12 @@ class Tensor:
     Args:
         name: of the parameter.
         dtype: a fixed dtype, or the name of a dtype variable.
-        shape: a name, a number, what follows from names, or `...` for each dimension.
+        shape: for each dimension a name, a number, a computed size, or `...`.
         mutable: changed in place.
         optional: may be None.
-        strided: all dimensions but the last may have any stride; the only one of a tensor, too.
-        column: where it stands in the text; no part of the value.
-        listed: a list of such tensors, one at least.
+        strided: all dimensions but the last may have any stride, and so may a single one.
+        column: its position in the text; not compared.
+        listed: a list of at least one such tensor.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Tensor:
 class Scalar:
     """A number, a bool, a text or a choice, passed at run time or (`constant`) as a template argument.
 
-    `default` is None where there is none; what is `optional` may be None and has that default. `choices` are the words
+    `default` is None if there is none, and for `optional` ones, which may be None. `choices` are the words
     of a choice, which is always `constant`.
     """
 
@@ -110,7 +110,7 @@ Parameter = Tensor | Scalar
 
 @dataclass(frozen=True)
 class Signature:
-    """What an op takes and gives. `str()` writes it in the language; `parse_signature` reads that as an equal value."""
+    """The inputs and outputs of an op. `parse_signature` reads `str()` of one as an equal value."""
 
     parameters: tuple[Parameter, ...]
     outputs: tuple[Tensor, ...]
@@ -133,12 +133,12 @@ class Signature:
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        """What is passed at run time beside tensors."""
+        """The scalars that are passed at run time."""
         return tuple(p for p in self.parameters if isinstance(p, Scalar) and not p.constant)
 
     @property
     def constants(self) -> tuple[Scalar, ...]:
-        """What is passed as a template argument."""
+        """The scalars that are template arguments."""
         return tuple(p for p in self.parameters if isinstance(p, Scalar) and p.constant)
 
     @property
@@ -154,14 +154,14 @@ class Signature:
         return tuple(name for name in dict.fromkeys(names) if name not in constants)
 
     @property
-    def always(self) -> tuple[Tensor, ...]:
-        """The tensor parameters that are always there; lists of tensors last."""
+    def required(self) -> tuple[Tensor, ...]:
+        """The required tensor parameters; lists of tensors last."""
         return tuple(sorted((tensor for tensor in self.inputs if not tensor.optional), key=lambda each: each.listed))
 
     def places(self, tensors: Iterable[Tensor] | None = None) -> dict[str, tuple[Tensor, int]]:
-        """The tensor, and its dimension, that says how large each named dimension is: one that has the name alone, or
-        from which it can be solved. By default among the inputs that are always there."""
-        tensors = list(self.always if tensors is None else tensors)
+        """The tensor and the position that determine each named dimension: a dimension with that name alone, or one
+        that can be solved for it. By default among the required inputs."""
+        tensors = list(self.required if tensors is None else tensors)
         constants = {constant.name for constant in self.constants}
         places: dict[str, tuple[Tensor, int]] = {}
         for tensor in tensors:
@@ -180,7 +180,7 @@ class Signature:
 
     @property
     def sized(self) -> tuple[Tensor, ...]:
-        """The tensors with a size that follows from others."""
+        """The tensors with a computed size."""
         return tuple(tensor for tensor in self.tensors if any(isinstance(d, Size) for d in tensor.shape))
 
     @property
@@ -189,7 +189,7 @@ class Signature:
         return frozenset((*(parameter.name for parameter in (*self.parameters, *self.outputs)), *self.dimensions))
 
     def error(self, at: Parameter, reason: str, hint: str) -> SignatureError:
-        """The error that says why this signature will not do, pointing at one of its parameters."""
+        """An error about one of its parameters, at which it points."""
         text = self.text or str(self)
         return SignatureError(reason, text=text, column=min(at.column, len(text)), hint=hint)
 

@@ -1,4 +1,4 @@
-"""Sizes that follow from others: `2*D`, `H*D`, `D/128`, `A+B`, as an immutable value."""
+"""Computed sizes: `2*D`, `H*D`, `D/128`, `A+B`, as immutable values."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Size:
         return self._text({}, "*", "/", "")
 
     def cpp(self, values: Mapping[str, str] | None = None) -> str:
-        """As an expression of C++: of symbols, in a matcher, or with an expression for each name."""
+        """The size in C++: with the symbols of a matcher, or with an expression for each name."""
         return self._text(values or {}, " * ", " / ", " ")
 
     def python(self, values: Mapping[str, str]) -> str:
-        """As an expression of Python, with one for each name: an atom, or something that stands in brackets.
+        """The size in Python, with an expression for each name: an atom, or one in brackets.
 
-        What no size could be, a matcher refuses later, and names the argument: here is no error.
+        Impossible values are no error here: a matcher refuses them later, and names the argument.
         """
         return self._text({**values, **self._divisor_from_1(values)}, " * ", " // ", " ")
 
@@ -61,9 +61,9 @@ class Size:
         return text
 
     def solved(self, name: str, whole: str, values: Mapping[str, str]) -> str:
-        """What `name` is, as an expression of Python, where the size is `whole` and the others are `values`.
+        """The value of `name` in Python, where the size is `whole` and the other names are `values`.
 
-        As in a matcher, it is 0 where no value is more right than another, since others are 0.
+        As in a matcher, it is 0 if every value would fit, as others are 0.
         """
         rest = f"{whole} + {-self.plus}" if self.plus < 0 else whole
         less = [str(self.plus)] if self.plus > 0 else []

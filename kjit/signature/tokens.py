@@ -38,7 +38,7 @@ class Token:
 
 
 class Reader:
-    """The text of a signature, and how far it is read."""
+    """The text of a signature, and the position of a parser in it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -99,11 +99,11 @@ class Reader:
         return f"'{self.token.text}'" if self.token.kind != "end" else "the end"
 
     def rest(self) -> str:
-        """What is not read yet."""
+        """The text that is not read yet."""
         return self.text[self.token.column :]
 
     def is_glued(self) -> bool:
-        """Whether nothing stands between the next token and the one before."""
+        """Whether there is no space before the next token."""
         return not self.text[self.token.column - 1].isspace()
 
     def type_ahead(self) -> str:
@@ -124,7 +124,7 @@ class Reader:
 
 
 def _is_expected(text: str, match: re.Match[str], tokens: Sequence[Token]) -> bool:
-    """Whether a token may stand where it does, which is said of those that other places have no use for."""
+    """Whether a string, a `|` or an operator is valid after these tokens; other tokens are checked by the parser."""
     before = tokens[-1].kind if tokens else ""
     if match.lastgroup == "string":
         has_default = len(tokens) > 1 and (tokens[-2].kind == "string" or tokens[-2].text == "str")
@@ -135,9 +135,9 @@ def _is_expected(text: str, match: re.Match[str], tokens: Sequence[Token]) -> bo
 
 
 def _problem_of(kind: str, word: str) -> Problem | None:
-    """What is wrong with a token, wherever it stands."""
+    """The problem with a token that is never valid."""
     if kind == "broken":
-        return Problem(f"'{word}' is no arrow.", "an arrow is written '->'")
+        return Problem(f"'{word}' is not an arrow.", "an arrow is written '->'")
     if kind == "number" and len(word) > _LONGEST_NUMBER:
         return Problem(f"a number of {len(word)} characters is too long.", f"for example: {word[:3]}")
-    return Problem(f"'{word}' is no decimal number.", decimal(word)) if kind == "based" else None
+    return Problem(f"'{word}' is not a decimal number.", decimal(word)) if kind == "based" else None

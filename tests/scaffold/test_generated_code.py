@@ -20,7 +20,6 @@ import torch
 from matrix import CUSTOM, GATHER, HUGE, LONG, OPS, PLANES, RARE, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
-from kjit.dtypes import DTYPES
 from kjit.engine.compile.compile import compile_variant, wrapper_unit
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.env import CPU_CACHE_BYTES
@@ -31,7 +30,7 @@ from kjit.scaffold.new import parse_devices, scaffold_op
 from kjit.scaffold.patterns import PATTERNS
 from kjit.signature import names
 from kjit.signature.parser import parse_signature
-from kjit.spec import Target, Variant
+from kjit.spec import CPP_DTYPES, Target, Variant
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -518,8 +517,7 @@ def test_no_name_is_kept_that_nothing_uses(rendered: list[tuple[Path, str]]) -> 
     for _, text in rendered:
         words |= set(re.findall(r"\w+", text))
     # What only some dtypes or kinds of tensors have; what math may well use.
-    rare = {dtype.cpp for dtype in DTYPES.values()} | {"uint16_t", "uint32_t", "uint64_t"}
-    rare |= {"MutPerRow", "OptionalPerRow", "std"}
+    rare = {*CPP_DTYPES.values(), "MutPerRow", "OptionalPerRow", "std"}
     assert names.CPP_NAMES - words <= rare
     assert words >= names.PYTHON_NAMES | names.REFERENCE_NAMES
 

@@ -243,7 +243,7 @@ def test_an_unknown_pattern_is_refused_with_a_suggestion(tmp_path: Path) -> None
 @pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern != "custom"])
 def test_what_may_be_absent_and_changes_needs_a_kernel_of_its_own(tmp_path: Path, pattern: str) -> None:
     signature = "y: T[N], x: mut Optional T[N] = None -> out: T[N]"
-    with pytest.raises(SignatureError, match="'x' may be absent and is changed in place") as caught:
+    with pytest.raises(SignatureError, match="'x' is optional and changed in place") as caught:
         scaffold_op("f", signature, start=tmp_path, pattern=pattern)
     assert (caught.value.hint or "").startswith("--pattern custom serves it")
     assert (caught.value.hint or "").endswith("write x: mut T[N]")
@@ -256,8 +256,8 @@ def test_what_may_be_absent_and_changes_needs_a_kernel_of_its_own(tmp_path: Path
     [
         ("x: T[B, ...], y: T[B] -> out: T[B, ...]", "'...' stands for the leading dimensions", "x: T[..., B]"),
         ("x: T[N], n: const int -> out: T[N]", "'n' has no default", "n: const int = 1"),
-        ("x: T[N], f: T[N] -> out: T[N]", "'f' is a parameter and", "f_in"),
-        ("x: T[N], f: T[N], f_in: T[N] -> out: T[N]", "'f' is a parameter and", "f2"),
+        ("x: T[N], f: T[N] -> out: T[N]", "'f' is a parameter, and", "f_in"),
+        ("x: T[N], f: T[N], f_in: T[N] -> out: T[N]", "'f' is a parameter, and", "f2"),
         ("x: mut T[B, ...], y: T[B]", "'...' stands for the leading dimensions", "x: mut T[..., B]"),
         ("x: T[F] -> out: T[F]", "'F' is also a C++ name", "a longer one"),
     ],
@@ -273,7 +273,7 @@ def test_a_signature_that_no_pattern_serves_is_refused_with_its_reason(
 
 def test_a_parameter_named_like_a_pointer_of_a_kernel_is_refused_where_the_op_has_one(tmp_path: Path) -> None:
     signature = "x: T[N], x_ptr: T[N] -> out: T[N]"
-    with pytest.raises(SignatureError, match="'x_ptr' is what the kernel calls the pointer to 'x'"):
+    with pytest.raises(SignatureError, match="'x_ptr' is the kernel's name for the pointer to 'x'"):
         scaffold_op("f", signature, start=tmp_path, pattern="minimal")
     scaffold_op("f", signature, start=tmp_path, pattern="elementwise")
 
@@ -289,7 +289,7 @@ def test_a_parameter_named_like_a_pointer_of_a_kernel_is_refused_where_the_op_ha
 def test_a_parameter_named_like_what_the_kernel_is_given_besides_is_refused(
     tmp_path: Path, signature: str, name: str, owner: str
 ) -> None:
-    with pytest.raises(SignatureError, match=f"'{name}' is what the kernel is given of '{owner}' besides") as caught:
+    with pytest.raises(SignatureError, match=f"'{name}' is a name that the code derives from '{owner}'") as caught:
         scaffold_op("f", signature, start=tmp_path, pattern="custom")
     assert caught.value.text[caught.value.column :].startswith(f"{name}:")
     scaffold_op("f", signature.replace(name, f"{name}2"), start=tmp_path, pattern="custom")
@@ -326,9 +326,9 @@ def test_the_halves_of_a_row_are_elements_too(tmp_path: Path, signature: str, is
     [
         ("y: list[T[N]]", "takes one tensor for each parameter, and 'y' is a list"),
         ("y: T[N] strided", "takes contiguous tensors, and 'y' is strided"),
-        ("y: str", "takes numbers that are always there, and 'y' is a text"),
-        ('y: "a" | "b"', "takes numbers that are always there, and 'y' is a choice"),
-        ("y: Optional int = None", "takes numbers that are always there, and 'y' may be absent"),
+        ("y: str", "takes required numbers, and 'y' is a string"),
+        ('y: "a" | "b"', "takes required numbers, and 'y' is a choice"),
+        ("y: Optional int = None", "takes required numbers, and 'y' is optional"),
     ],
 )
 @pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern != "custom"])
@@ -344,7 +344,7 @@ def test_what_only_a_kernel_of_one_s_own_takes_is_refused_with_its_name(
 
 
 def test_a_parameter_named_like_a_half_of_a_row_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SignatureError, match="'x_left' is what the kernel is given of 'x' besides"):
+    with pytest.raises(SignatureError, match="'x_left' is a name that the code derives from 'x'"):
         scaffold_op("f", "x: T[N, 2*D], x_left: T[N, D] -> out: T[N, D]", start=tmp_path)
 
 
