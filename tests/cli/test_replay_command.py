@@ -107,7 +107,7 @@ def test_a_damaged_file_is_told_and_the_others_are_made(
     assert run(folder, monkeypatch, "test", tmp_path / "calls") == 1
     said = capsys.readouterr()
     assert "agrees" in said.out
-    assert "b.json is damaged, or no recorded call" in said.err
+    assert "b.json is damaged, or not a recorded call" in said.err
 
 
 def test_a_call_that_fails_under_a_sanitizer_is_told(

@@ -234,7 +234,7 @@ def test_a_disk_that_is_full_ends_the_recording_and_no_call(
         assert op(X).tolist() == (2 * X).tolist()
         op(X[:1])
     assert [record.message for record in caplog.records] == [
-        f"no more calls are recorded in {folder}: No space left on device. They are made all the same."
+        f"no more calls are recorded in {folder}: No space left on device. They are still made."
     ]
     assert list(folder.iterdir()) == []  # nothing half-written
 
