@@ -559,8 +559,7 @@ def _schema(layout: OpLayout, op_name: str, *, functional: bool = False) -> str:
     if functional and outs:
         returned = torch.Tensor if len(outs) == 1 else GenericAlias(tuple, (torch.Tensor,) * len(outs))
         outs, mutated = [], mutated[: len(layout.mutated)]
-    prototype.__signature__ = inspect.Signature([*inputs, *outs], return_annotation=returned)  # type:
-ignore[attr-defined]
+    prototype.__signature__ = inspect.Signature([*inputs, *outs], return_annotation=returned)  # type: ignore[attr-defined]
     try:
         return torch.library.infer_schema(prototype, op_name=op_name, mutates_args=mutated)
     except ValueError as error:
