@@ -254,7 +254,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_at_once(
     [
         ("KJIT_RECORD_EVERY", "0", "not a number of calls"),
         ("KJIT_RECORD_EVERY", "many", "not a number of calls"),
-        ("KJIT_RECORD_MAX_SIZE", "much", "KJIT_RECORD_MAX_SIZE is 'much', which is no size"),
+        ("KJIT_RECORD_MAX_SIZE", "much", "KJIT_RECORD_MAX_SIZE is 'much', which is not a size"),
     ],
 )
 def test_a_variable_that_means_nothing_is_an_error(
