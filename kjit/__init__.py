@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 
-TYPE_CHECKING = False  # as type checkers read it; typing takes longer to import than all of this
+TYPE_CHECKING = False  # type checkers know the name; to import typing takes longer than all of this
 if TYPE_CHECKING:
     from kjit import benchmark as benchmark
     from kjit import testing as testing

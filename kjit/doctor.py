@@ -1,9 +1,8 @@
-"""Checks of this machine: whether everything that kjit needs is there, and fits together.
+"""Checks of this machine: whether kjit's requirements are installed, and fit together.
 
-Each check looks at one thing as a build would find it, and ends in a state: `ok`, `problem` (with how to fix it), or
-`absent` for what is optional: no GPU and no CUDA is a state of a machine and not a mistake. A check never imports what
-it looks at, as a broken torch must not hide the rest, and a check that fails in a way that nobody thought of is a
-problem of its own and does not end the others.
+Each check looks at one component as a build would, with a result of `ok`, `problem` (with how to fix it), or `absent`
+for optional components: no GPU and no CUDA is not a mistake. A check never imports its component, as a broken torch
+must not hide the rest, and an unexpected error in a check is reported as a problem without ending the others.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from kjit.spec import CudaArch
 State = Literal["ok", "problem", "absent"]
 
 OLDEST_TVM_FFI = (0, 1, 15)
-# Since then ninja names the output of a command that failed, and with it a build knows whose messages to show.
+# Since this version, ninja names the output of a failed command, so that a build can find its messages.
 OLDEST_NINJA = (1, 7)
 
 _LITTLE_SPACE = 256 << 20
@@ -45,11 +44,11 @@ _LITTLE_SPACE = 256 << 20
 
 @dataclass(frozen=True)
 class Check:
-    """What was found out about one thing.
+    """The result of one check.
 
     Attributes:
-        detail: what was found, or what is wrong. fix: what to do about it.
-        needed: without it nothing is built even for the CPU, so that a problem here is one of kjit as a whole.
+        detail: the finding or the problem. fix: how to fix it.
+        needed: whether nothing can be built without it, even for the CPU.
     """
 
     name: str
@@ -91,7 +90,7 @@ def examine() -> list[Check]:
 
 
 def is_fit(checks: Sequence[Check]) -> bool:
-    """Whether kjit can work here, if only for the CPU."""
+    """Whether kjit works here, at least for the CPU."""
     return not any(check.needed and check.state != "ok" for check in checks)
 
 
@@ -115,7 +114,7 @@ def _kjit() -> _Finding:
 def _cxx() -> _Finding:
     features = {"native": "-march=native", "openmp": "OpenMP: kernels for the CPU have one thread"}
     cxx = find_cxx()
-    if not features.keys() <= set(cxx.features):  # what it lacked may have been installed since it was asked
+    if not features.keys() <= set(cxx.features):  # what it lacked may have been installed since
         open_memo().forget(cxx.path)
         cxx = find_cxx()
     lacks = [f"no {what}" for feature, what in features.items() if feature not in cxx.features]
@@ -156,7 +155,7 @@ def _torch() -> _Finding:
     if spec is None or spec.origin is None:
         return _Finding("not installed.", "problem", "pip install torch")
     version = importlib.metadata.version("torch")
-    # Read from the file, since importing torch takes seconds and may be what is broken.
+    # Read from the file, as importing torch takes seconds and may fail.
     text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8", errors="replace")
     built_with = re.search(r"^cuda\b[^=]*= ['\"]([\d.]+)['\"]", text, re.MULTILINE)
     if built_with is not None:
@@ -176,10 +175,10 @@ def _cache() -> _Finding:
     root = env.cache_dir()
     store = Store.open()
     existing = root
-    while not os.path.lexists(existing):  # not Path.exists, which raises where a folder may not be looked into
+    while not os.path.lexists(existing):  # not Path.exists, which raises if a folder must not be read
         existing = existing.parent
     if not existing.is_dir():
-        return _Finding(f"'{existing}' is no folder.", "problem", f"move it away, or set {env.CACHE_DIR}")
+        return _Finding(f"'{existing}' is not a folder.", "problem", f"move it away, or set {env.CACHE_DIR}")
     if not os.access(existing, os.W_OK | os.X_OK):
         why = "" if env.has_home() or env.has_cache_dir() else " (it has no home folder: HOME is not set)"
         own = f"`chown -R {os.geteuid()} {root}`, or " if existing == root else ""
@@ -302,7 +301,7 @@ def _gpus() -> _Finding:
     try:
         cuda = find_cuda()
     except KjitError:
-        return _Finding(detail)  # the line about CUDA says what is wrong with that
+        return _Finding(detail)  # the line about CUDA reports the problem
     if driver.cuda[0] and driver.cuda[0] < cuda.version[0]:
         newest = f"{driver.cuda[0]}.{driver.cuda[1]}"
         return _Finding(

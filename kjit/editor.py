@@ -1,11 +1,11 @@
-"""Settings for an editor (clangd) to read kernels as the compilers do.
+"""Settings for clangd, so that editors parse kernels as the compilers do.
 
-clangd reads `.clangd` in the project's root. It is made of fragments, of which the later ones are for some files only:
-CUDA is asked for in `.cuh` and `.cu` alone, since `-xcuda` for everything would make C++ files CUDA. The flags are not
-nvcc's: clang is another front end, and what only nvcc knows is taken away where a build system has left it.
+clangd reads `.clangd` in the project's root. It consists of fragments, the later ones for some files only: CUDA is
+enabled for `.cuh` and `.cu` only, as `-xcuda` would turn C++ files into CUDA. The flags are clang's, and flags that
+only nvcc knows are removed from those of a build system.
 
-Everything is found as for a build, so the editor sees the headers and the CUDA that the compilers use. With no GPU the
-kernels are read for `DEFAULT_ARCH`, and without CUDA only C++ is set up; both are said.
+Everything is found as for a build, so the editor uses the same headers and CUDA as the compilers. Without a GPU,
+kernels are parsed for `DEFAULT_ARCH`, and without CUDA only C++ is set up; both are reported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CPP_SUFFIXES = (".cpp", ".cc", ".cxx", ".hpp", ".h")
 _CUDA_SUFFIXES = (".cu", ".cuh")
 _UNITS = (".cpp", ".cc", ".cxx", ".cu", ".cuh")
 
-# What a CMake or a compile_commands.json may hold for nvcc. A star is clangd's: every argument that begins so.
+# Flags of nvcc in CMake or compile_commands.json. A star is clangd's wildcard.
 _NVCC_ONLY = (
     "--expt-extended-lambda",
     "--expt-relaxed-constexpr",
@@ -66,12 +66,12 @@ _NVCC_ONLY = (
 
 @dataclass(frozen=True)
 class EditorFlags:
-    """The arguments with which clang reads a project's files, and what to know about them.
+    """The arguments of clang for a project's files, and notes about them.
 
     Attributes:
-        common: for every file. cpp: for C++ files besides. header: for a `.h` that is opened by itself.
-        cuda: for CUDA files besides; None without CUDA.
-        notes: sentences about what was taken or left out.
+        common: for all files. cpp: in addition for C++ files. header: for a `.h` that is opened by itself.
+        cuda: in addition for CUDA files; None without CUDA.
+        notes: sentences about choices and omissions.
     """
 
     common: tuple[str, ...]
@@ -83,7 +83,7 @@ class EditorFlags:
 
 @dataclass(frozen=True)
 class EditorFile:
-    """A file for the editor: its text, and what became of it (`written`, `unchanged`, or `kept` as it was)."""
+    """A file for the editor: its text, and its state (`written`, `unchanged`, or `kept` as it was)."""
 
     path: Path
     text: str
@@ -91,13 +91,13 @@ class EditorFile:
 
 
 def editor_flags(project: Project) -> EditorFlags:
-    """The flags for the files of `project`, from the compilers that a build would use.
+    """The flags for the files of `project`, from the compilers of a build.
 
     Raises:
         ToolchainError: tvm-ffi is not installed.
     """
     notes: list[str] = []
-    # A source with Google Highway is read once, and not for each kind of CPU; the macro is about nothing else.
+    # A source with Google Highway is parsed once, and not for each kind of CPU; the macro has no other effect.
     common = ["-std=c++20", "-DHWY_COMPILE_ONLY_STATIC", f"-I{project.include_dir}"]
     for folder in (kjit_include(), tvm_ffi_include(), *highway_include()):
         common += ["-isystem", str(folder)]
@@ -121,7 +121,7 @@ def editor_flags(project: Project) -> EditorFlags:
         f"--cuda-gpu-arch=sm_{arch.digits}",
         f"-DKJIT_CUDA_ARCH={arch.number}",
         "-Wno-unknown-cuda-version",
-        # cccl's headers have a folder of their own; the first folder is known by --cuda-path.
+        # cccl's headers have a separate folder; the first folder is implied by --cuda-path.
         *(part for folder in cuda.include_dirs[1:] for part in ("-isystem", str(folder))),
         "-idirafter",
         str(kjit_include() / "clangd"),
@@ -146,7 +146,7 @@ def clangd_text(flags: EditorFlags) -> str:
 
 
 def compile_commands(project: Project, flags: EditorFlags) -> list[dict[str, object]]:
-    """One entry for each kernel source of `project`, as compile_commands.json holds them."""
+    """One entry of compile_commands.json for each kernel source of `project`."""
     entries: list[dict[str, object]] = []
     for path in sorted(project.csrc_dir.rglob("*")):
         is_cuda = path.suffix in _CUDA_SUFFIXES
@@ -164,7 +164,7 @@ def write_editor_files(
     """Write `.clangd` (and compile_commands.json) into the project's root; a file that exists is kept unless `force`.
 
     Raises:
-        UsageError: there is a folder in a file's place.
+        UsageError: there is a folder in place of a file.
         OSError: it cannot be written.
     """
     wanted = [(project.root / CLANGD_FILE, clangd_text(flags))]
@@ -175,7 +175,7 @@ def write_editor_files(
 
 
 def _library_flags(cxx: Compiler) -> list[str]:
-    """Where the C++ library of `cxx` is: clang takes the newest GCC that it sees, which may be one without headers."""
+    """The location of `cxx`'s C++ library: by default clang uses the newest GCC, which may have no headers."""
     if cxx.family != "gcc":
         return []
     folder = os.path.dirname(ask([str(cxx.path), "-print-libgcc-file-name"]).strip())
@@ -185,7 +185,7 @@ def _library_flags(cxx: Compiler) -> list[str]:
 
 
 def _editor_arch(cuda: CudaToolkit) -> tuple[CudaArch, str]:
-    """The architecture for which kernels are read, and a sentence about it."""
+    """The architecture for which kernels are parsed, and a sentence about it."""
     where = f"{cuda.label} from {cuda.home} ({cuda.origin})"
     try:
         arch = runtime_target("cuda", None).arch or DEFAULT_ARCH
@@ -206,7 +206,7 @@ def _yaml(items: Iterable[str]) -> str:
 
 
 def _quote(text: str) -> str:
-    """A YAML string in single quotes, in which only the quote itself has a meaning."""
+    """A YAML string in single quotes, in which only the quote is special."""
     if re.search(r"[\x00-\x1f]", text):
         raise UsageError(f"the path {text!r} cannot stand in {CLANGD_FILE}.", hint="rename the folder")
     return "'" + text.replace("'", "''") + "'"
@@ -223,7 +223,7 @@ def _write(path: Path, text: str, force: bool) -> str:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(text.encode(errors="surrogateescape"))  # names of files, as bytes that this locale does not know
+            file.write(text.encode(errors="surrogateescape"))  # file names with bytes outside of the locale's encoding
         os.chmod(name, 0o644)
         os.replace(name, path)
     except OSError:

@@ -1,9 +1,9 @@
 """The environment variables that kjit reads, and their meaning.
 
-They are all read here, at the moment of the call and never at import, so that a test or a notebook may set one at any
-time; but `KJIT_RECORD` when an op is defined, so that no call has to ask. An empty value counts as unset, which is how
-a shell or a CI file most often "removes" a variable. Everything else (a `--arch`, a `[tool.kjit]` key) is an argument
-of the function that needs it; the environment is for what a whole machine or a whole run decides.
+They are all read here, at the time of use and never on import, so that a test or a notebook can set them at any time;
+except `KJIT_RECORD`, which is read when an op is defined, so that calls need no check. An empty value counts as unset,
+which is how shells and CI files often "remove" a variable. Variables are for settings of a whole machine or run; all
+other settings (such as `--arch` or `[tool.kjit]` keys) are arguments of functions.
 """
 
 from __future__ import annotations
@@ -115,8 +115,7 @@ VARIABLES: Mapping[str, str] = {
 def cache_dir() -> Path:
     """The folder of the artifact cache (it need not exist yet): `KJIT_CACHE_DIR`, else the user's cache folder.
 
-    A user without a home folder (no HOME, and no entry in the system's list of users) has the one that container
-    runtimes give such a user: `/`.
+    Without a home folder (no HOME, and no entry in the list of users), it is `/`, as in container runtimes.
 
     Raises:
         UsageError: `KJIT_CACHE_DIR` starts with a `~user` that does not exist, or is relative to a folder that is gone.
@@ -128,8 +127,8 @@ def cache_dir() -> Path:
 
 
 def _user_cache_dir() -> str:
-    """As `platformdirs.user_cache_dir`, which is imported only where there is more to it."""
-    platform: str = sys.platform  # mypy would check this file for one of them only
+    """As `platformdirs.user_cache_dir`, which is imported only on other systems than Linux."""
+    platform: str = sys.platform  # a variable, or mypy would check this for one platform only
     if platform == "linux":
         named = os.environ.get("XDG_CACHE_HOME", "")
         return f"{named if os.path.isabs(named) else os.path.expanduser('~/.cache')}/kjit"
@@ -137,17 +136,17 @@ def _user_cache_dir() -> str:
 
     try:
         return platformdirs.user_cache_dir("kjit")
-    except RuntimeError:  # so say its newer versions where there is no home
+    except RuntimeError:  # of newer versions without a home folder
         return ""
 
 
 def has_cache_dir() -> bool:
-    """Whether `KJIT_CACHE_DIR` names the folder of the cache."""
+    """Whether `KJIT_CACHE_DIR` is set."""
     return bool(_get(CACHE_DIR))
 
 
 def has_home() -> bool:
-    """Whether this user has a home folder, by HOME or by the system's list of users."""
+    """Whether this user has a home folder, from HOME or the list of users."""
     return os.path.isabs(os.path.expanduser("~"))
 
 
@@ -161,31 +160,31 @@ def shared_cache_dirs() -> list[Path]:
 
 
 def cache_max_size() -> int | None:
-    """How many bytes the artifacts of the cache may take (`KJIT_CACHE_MAX_SIZE`), or None for any number.
+    """The size limit of the cache in bytes (`KJIT_CACHE_MAX_SIZE`); None for no limit.
 
     Raises:
-        UsageError: it is not a size like 5G, 500M or 1.5GiB. The units are powers of 1024.
+        UsageError: it is not a size such as 5G, 500M or 1.5GiB. Units are powers of 1024.
     """
     text = _get(CACHE_MAX_SIZE)
     return None if not text or text.lower() in _FALSE else _size(CACHE_MAX_SIZE, text)
 
 
 def _size(name: str, text: str) -> int:
-    """The bytes that a variable names.
+    """The value of a variable in bytes.
 
     Raises:
-        UsageError: it is no size.
+        UsageError: it is not a size.
     """
     import re
 
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
     if match is None:
-        raise kjit.UsageError(f"{name} is '{text}', which is no size.", hint="write it like 5G or 500M")
+        raise kjit.UsageError(f"{name} is '{text}', which is not a size.", hint="write it like 5G or 500M")
     return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
 
 
 def cuda_arch_list() -> tuple[str, list[str]] | None:
-    """The variable that lists GPU architectures and its items as written, or None when neither variable is set."""
+    """The variable with GPU architectures, and its items as written; None if neither variable is set."""
     for name in (CUDA_ARCH_LIST, TVM_FFI_CUDA_ARCH_LIST):
         if items := split_list(_get(name)):
             return name, items
@@ -193,12 +192,12 @@ def cuda_arch_list() -> tuple[str, list[str]] | None:
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a list written with commas, semicolons or spaces between them."""
+    """The items of a list separated by commas, semicolons or spaces."""
     return text.replace(",", " ").replace(";", " ").split()
 
 
 def cuda_home() -> Path | None:
-    """The folder of the CUDA toolkit that `KJIT_CUDA_HOME` names, or None.
+    """The folder in `KJIT_CUDA_HOME`, or None.
 
     Raises:
         UsageError: it starts with a `~user` that does not exist.
@@ -208,10 +207,10 @@ def cuda_home() -> Path | None:
 
 
 def cuda_compiler() -> CudaCompiler:
-    """The compiler of device code that `KJIT_CUDA_COMPILER` asks for.
+    """The compiler of device code in `KJIT_CUDA_COMPILER`, else `auto`.
 
     Raises:
-        UsageError: it is none of `auto`, `nvcc` and `nvrtc`.
+        UsageError: it is not `auto`, `nvcc` or `nvrtc`.
     """
     text = _get(CUDA_COMPILER).lower() or "auto"
     known: dict[str, CudaCompiler] = {"auto": "auto", "nvcc": "nvcc", "nvrtc": "nvrtc"}
@@ -222,18 +221,18 @@ def cuda_compiler() -> CudaCompiler:
 
 
 def compiler_launcher() -> str | None:
-    """The program that is put before compile commands (`KJIT_COMPILER_LAUNCHER`), or None."""
+    """The program to put before compile commands (`KJIT_COMPILER_LAUNCHER`), or None."""
     text = _get(COMPILER_LAUNCHER)
     return text if text and text.lower() not in _FALSE else None
 
 
 def cpu_level() -> str | None:
-    """The level of CPU that this one is taken for, None for its own."""
+    """The highest CPU level to use (`KJIT_CPU_LEVEL`); None for that of this CPU."""
     return os.environ.get(CPU_LEVEL) or None
 
 
 def no_compile() -> bool:
-    """Whether a module that has not been built is an error instead of a compile (`KJIT_NO_COMPILE`)."""
+    """Whether a module that is not built is an error rather than compiled (`KJIT_NO_COMPILE`)."""
     return _is_true(NO_COMPILE) and not reports_compiles()
 
 
@@ -243,12 +242,12 @@ def reports_compiles() -> bool:
 
 
 def variants_file() -> str | None:
-    """The file to which variants are appended that are asked for (`KJIT_RECORD_VARIANTS`), or None."""
+    """The file to which requested variants are appended (`KJIT_RECORD_VARIANTS`), or None."""
     return _get(RECORD_VARIANTS) or None
 
 
 def record_folder() -> Path | None:
-    """The folder to which calls are written (`KJIT_RECORD`), or None.
+    """The folder of recorded calls (`KJIT_RECORD`), or None.
 
     Raises:
         UsageError: it starts with a `~user` that does not exist, or is relative to a folder that is gone.
@@ -266,21 +265,21 @@ def record_values() -> list[str] | Literal["all"]:
 
 
 def record_every() -> int | None:
-    """Of how many calls of an op one is recorded (`KJIT_RECORD_EVERY`); None: those of which none like it was.
+    """The interval of recorded calls of an op (`KJIT_RECORD_EVERY`); None to record each distinct call once.
 
     Raises:
-        UsageError: it is no number, or less than 1.
+        UsageError: it is not a number, or less than 1.
     """
     text = _get(RECORD_EVERY)
     if not text:
         return None
     if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise kjit.UsageError(f"{RECORD_EVERY} is '{text}', and not a number of calls.", hint="write it like 1000")
+        raise kjit.UsageError(f"{RECORD_EVERY} is '{text}', not a number of calls.", hint="write it like 1000")
     return int(text)
 
 
 def record_max_size() -> int:
-    """How many bytes recorded calls may take (`KJIT_RECORD_MAX_SIZE`).
+    """The size limit of recorded calls in bytes (`KJIT_RECORD_MAX_SIZE`).
 
     Raises:
         UsageError: as for `cache_max_size`.
@@ -289,7 +288,7 @@ def record_max_size() -> int:
 
 
 def log_level() -> LogLevel | None:
-    """What `KJIT_LOG` asks for, or None.
+    """The value of `KJIT_LOG`, or None.
 
     Raises:
         UsageError: it is neither `info` nor `debug`.
@@ -307,10 +306,10 @@ def log_level() -> LogLevel | None:
 
 
 def simulation() -> Simulation | None:
-    """The simulator that `KJIT_SIM` asks for, or None.
+    """The simulator selected by `KJIT_SIM`, or None.
 
     Raises:
-        UsageError: it is none of 1, 0 and `check`.
+        UsageError: it is not 1, 0 or `check`.
     """
     text = _get(SIM).lower()
     if not text or text in _FALSE:
@@ -323,7 +322,7 @@ def simulation() -> Simulation | None:
 
 
 def forbids_simulation() -> bool:
-    """Whether `KJIT_SIM` is set and says no, which is more than not to ask for it."""
+    """Whether `KJIT_SIM` is 0, which differs from unset."""
     return _get(SIM).lower() in _FALSE
 
 
@@ -352,25 +351,24 @@ def _path(name: str, text: str) -> Path:
 
 
 def absolute(name: str, path: str) -> Path:
-    """`path` as an absolute one.
+    """`path` as an absolute path.
 
     Args:
-        name: of the variable or the argument that it comes from.
+        name: its variable or argument.
 
     Raises:
-        UsageError: it is relative to a current folder that is gone.
+        UsageError: it is relative, and the current folder no longer exists.
     """
     try:
         return _absolute(path if path.startswith("/") else os.path.abspath(path))
     except FileNotFoundError:
         raise kjit.UsageError(
-            f"{name} is '{path}', and the current folder, to which that is relative, does not exist any more.",
+            f"{name} is '{path}', and the current folder, to which that is relative, no longer exists.",
             hint=f"give {name} an absolute path, or cd to a folder that exists",
         ) from None
 
 
 @lru_cache(maxsize=64)
 def _absolute(path: str) -> Path:
-    """An absolute path, normalised, made once: it is asked for at every load, and costs more than the rest of this
-    file."""
+    """A normalised absolute path, cached, as every load needs it and it costs more than the rest of this file."""
     return Path(os.path.normpath(path))

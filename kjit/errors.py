@@ -1,4 +1,4 @@
-"""kjit's exceptions: one plain sentence and, where possible, a hint.
+"""kjit's exceptions: a sentence, and a hint if possible.
 
 The command line prints `message` and `hint` and exits with `exit_code`; a Python caller sees both in `str(error)`.
 """
@@ -12,8 +12,8 @@ class KjitError(RuntimeError):
     """The base of every error that kjit raises on purpose.
 
     Args:
-        message: one sentence: the thing, what was expected, what was found.
-        hint: what to do next, usually a command; None where there is nothing to advise.
+        message: one sentence with the subject, the expected and the actual state.
+        hint: what to do next, usually a command; or None.
     """
 
     exit_code = 1
@@ -24,43 +24,44 @@ class KjitError(RuntimeError):
         self.hint = hint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default an exception is made anew from `args`, which have no hint, and lack what a subclass requires: it
-        # could leave a process (`ProcessPoolExecutor`, `multiprocessing.Pool`), and not arrive in another.
+        # By default, an exception is unpickled from `args`, which lack the hint and required arguments of subclasses,
+        # so that it could not be passed between processes (`ProcessPoolExecutor`, `multiprocessing.Pool`).
         return _restored, (type(self), self.args, self.__dict__)
 
 
 def _restored(cls: type[KjitError], args: tuple[Any, ...], state: dict[str, Any]) -> KjitError:
-    """An error that was pickled or copied, without its `__init__`."""
+    """A pickled or copied error, created without `__init__`."""
     error = cls.__new__(cls, *args)
     error.__dict__.update(state)
     return error
 
 
 class UsageError(KjitError):
-    """The request itself is wrong (a bad name, an unknown architecture, a broken `pyproject.toml`): exit status 2."""
+    """Invalid usage (a bad name, an unknown architecture, a broken `pyproject.toml`): exit status 2."""
 
     exit_code = 2
 
 
 class ToolchainError(KjitError):
-    """A compiler, ninja or a part of CUDA is missing, or the parts do not fit each other."""
+    """A compiler, ninja or a part of CUDA is missing, or parts do not fit each other."""
 
 
 class CacheError(KjitError):
-    """The artifact cache cannot be used as it is (permissions, owner, a full disk)."""
+    """The artifact cache cannot be used (permissions, owner, a full disk)."""
 
 
 class NotPrebuiltError(KjitError):
-    """`KJIT_NO_COMPILE=1` is set and an artifact that is needed has not been built."""
+    """`KJIT_NO_COMPILE=1` is set, and a required artifact is not built."""
 
 
 class CompileError(KjitError):
-    """The compiler or the linker refused the sources.
+    """The sources do not compile or link.
 
     Attributes:
-        log: everything that the tools printed.
-        command: the shell command that repeats the step that failed.
-        is_repeated: nothing was compiled: it failed before, and nothing that it depends on has changed since.
+        log: the full output of the tools.
+        command: a shell command that repeats the failed step.
+        is_repeated: whether this is an earlier failure, and nothing was compiled, as nothing that it depends on has
+            changed.
     """
 
     is_repeated = False

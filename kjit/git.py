@@ -1,4 +1,4 @@
-"""Git's answers about a folder."""
+"""Queries to git."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def ask(folder: Path, *arguments: str) -> str | None:
-    """What `git -C folder arguments` prints, or None where git is not installed or refuses."""
+    """The output of `git -C folder arguments`; None if git is not installed or fails."""
     command = ["git", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)

@@ -1,7 +1,7 @@
 """Machine code of an op's kernels, and how a change affects it.
 
-An op is built once more with `-lineinfo`, and with PTX where that is asked for: that is an artifact of its own in the
-cache, with the same instructions. It needs a CUDA compiler and no GPU.
+An op is built again with `-lineinfo`, and with PTX on request, as a separate artifact in the cache with the same
+instructions. It needs a CUDA compiler but no GPU.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Code:
 
     Args:
         label: `scale<fp32_t> cuda:sm_90a`.
-        sources: the op's own files; a place in one of them is shown before one in a header.
+        sources: the op's own files, whose lines take precedence over those in headers.
     """
 
     label: str
@@ -44,7 +44,7 @@ class Code:
 
 
 def variant_to_inspect(spec: Spec, target: Target, *, ptx: bool = False) -> Variant:
-    """`spec` for `target`, with line information, and with PTX besides machine code if `ptx`.
+    """`spec` for `target` with line information, and also with PTX if `ptx`.
 
     Raises:
         UsageError: it has no CUDA side.
@@ -73,7 +73,7 @@ def with_flags(spec: Spec, *flags: str) -> Spec:
 
 
 def code_of(variant: Variant, artifact: Artifact) -> Code:
-    """What is in the library of a variant that was built.
+    """The machine code of a built variant.
 
     Raises:
         ToolchainError: cuobjdump or nvdisasm is not installed.
@@ -83,10 +83,10 @@ def code_of(variant: Variant, artifact: Artifact) -> Code:
 
 
 def code_in_file(path: Path) -> list[Code]:
-    """What is in a library, a cubin, or a file that `kjit inspect --json` wrote (numbers only).
+    """The machine code in a library or a cubin, or the numbers in a file written by `kjit inspect --json`.
 
     Raises:
-        UsageError: it is none of them.
+        UsageError: the file is something else.
     """
     if path.suffix not in (".so", ".cubin"):
         raise UsageError(
@@ -96,13 +96,13 @@ def code_in_file(path: Path) -> list[Code]:
 
 
 def place_of(instruction: Instruction, sources: Sequence[str]) -> Place | None:
-    """Where an instruction belongs for its author: in the op's own files, else where it stands."""
+    """The position of an instruction for its author: in the op's own files if possible."""
     own = [place for place in instruction.places if os.path.normpath(place[0]) in sources]
     return next(iter(own or instruction.places), None)
 
 
 def describe(kernel: Kernel) -> list[str]:
-    """A kernel in some lines: what it needs, how wide it loads and stores, what its instructions do."""
+    """A summary of a kernel: resources, widths of loads and stores, kinds of instructions."""
     return [needs(kernel), accesses(kernel), mix(kernel)]
 
 
@@ -128,18 +128,18 @@ def accesses(kernel: Kernel) -> str:
 
 
 def widths_of(kernel: Kernel, kind: str) -> str:
-    """`4 x 128 bit, 1 x 32 bit`; empty where there are none."""
+    """`4 x 128 bit, 1 x 32 bit`; empty if there are none."""
     return ", ".join(f"{count} x {bits} bit" for bits, count in sorted(kernel.widths(kind).items(), reverse=True))
 
 
 def mix(kernel: Kernel) -> str:
-    """`fp32 66, integers 167`, what is most first, without loads and stores."""
+    """`fp32 66, integers 167`, largest first, without loads and stores."""
     kinds = [(kind, count) for kind, count in kernel.kinds.most_common() if not kernel.widths(kind)]
     return ", ".join(f"{kind} {count}" for kind, count in kinds)
 
 
 def listing(code: Code, kernel: Kernel) -> Iterator[str]:
-    """A kernel's instructions, each run of them below the line of the sources that it comes from."""
+    """A kernel's instructions, grouped below their source lines."""
     at: Place | None = None
     for each in kernel.instructions:
         place = place_of(each, code.sources)
@@ -155,7 +155,7 @@ def source_line(place: Place) -> str:
 
 
 def is_of_kjit(file: str) -> bool:
-    """Whether a file is one of kjit's headers."""
+    """Whether a file is a header of kjit."""
     return os.path.normpath(file).startswith(_include())
 
 
@@ -185,7 +185,7 @@ def _text_of(place: Place) -> str:
 
 
 def ptx_listing(text: str, sources: Sequence[str]) -> Iterator[str]:
-    """PTX as cuobjdump prints it, with lines of the sources in place of `.loc`, and kernels as C++ names them."""
+    """PTX from cuobjdump, with source lines in place of `.loc`, and C++ names of kernels."""
     files = {int(number): path for number, path in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', text, re.MULTILINE)}
     at: Place | None = None
     chain: list[Place] = []
@@ -221,10 +221,10 @@ def ptx_listing(text: str, sources: Sequence[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a change did to a kernel: numbers before and now, by what they count.
+    """The effect of a change on a kernel: numbers before and now, by name.
 
     Args:
-        before, now: None where there is no such kernel.
+        before, now: None if there is no such kernel.
     """
 
     variant: str
@@ -234,16 +234,16 @@ class Difference:
 
     @property
     def changed(self) -> list[tuple[str, int, int]]:
-        """What is not as it was: name, before, now."""
+        """The differences: name, before, now."""
         before, now = self.before or {}, self.now or {}
-        # Of registers and the like one of the two may say nothing.
+        # Registers and the like may be unknown in one of them.
         names = [n for n in dict.fromkeys((*before, *now)) if n not in _RESOURCES or (n in before and n in now)]
         return [(n, before.get(n, 0), now.get(n, 0)) for n in names if before.get(n, 0) != now.get(n, 0)]
 
 
 def compare(before: Sequence[Code], now: Sequence[Code]) -> list[Difference]:
-    """Each kernel with the one of the same name in the same variant; where one file has all (`before` has one code
-    and its label is no variant's), with the one of the same name in it."""
+    """Pairs of kernels of the same name in the same variant; or in one file with all kernels, if `before` is a single
+    code whose label is not a variant."""
     found = []
     whole = before[0] if len(before) == 1 and before[0].label not in {code.label for code in now} else None
     for code in now:
@@ -265,7 +265,7 @@ def _alike(kernel: Kernel) -> tuple[str, str]:
 
 
 def numbers(kernel: Kernel) -> dict[str, int]:
-    """What is compared: registers, spills, instructions, and how many there are of each kind and width."""
+    """The compared numbers: registers, spills, instructions, and the count of each kind and width."""
     told = kernel.resources
     counted: dict[str, int] = {}
     if told is not None:
@@ -279,7 +279,7 @@ def numbers(kernel: Kernel) -> dict[str, int]:
 
 
 def to_json(codes: Sequence[Code]) -> list[dict[str, Any]]:
-    """For `--json`: an element a kernel."""
+    """For `--json`: one element per kernel."""
     return [
         {
             "variant": code.label,
@@ -300,7 +300,7 @@ def to_json(codes: Sequence[Code]) -> list[dict[str, Any]]:
 
 
 def choose(codes: Sequence[Code], kernel: str | None) -> list[Code]:
-    """Only the kernels whose name contains `kernel`.
+    """The kernels whose names contain `kernel`.
 
     Raises:
         KjitError: there is none.

@@ -1,8 +1,8 @@
 """The ops of a project, and which of their variants are built.
 
-A wrapper is asked what it declares (without torch, where it can be imported without), and what `kjit new` has written
-at its top is read. What is built is looked up for the CPU, for the GPUs of this machine, and for each target that the
-cache has something of this op for: so a machine without a GPU says, too, what was built for one.
+Declarations are read (without torch, if possible), and the docstring written by `kjit new`. Artifacts are looked up for
+the CPU, for the GPUs of this machine, and for each target that the cache has artifacts of this op for, so that those
+for GPUs are shown on a machine without one.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ State = Literal["built", "stale", "not built"]
 
 @dataclass(frozen=True)
 class TargetState:
-    """What is built of an op for a target: `built` of `variants`.
+    """The state of an op for a target: `built` of `variants`.
 
     Args:
-        was_built: the cache has artifacts of it, of today's sources or of others.
+        was_built: whether the cache has artifacts of it, of current or older sources.
     """
 
     target: str
@@ -56,13 +56,13 @@ class OpSummary:
     """An op of a project.
 
     Args:
-        pattern, signature: what `kjit new` wrote into the wrapper's docstring; None where it says nothing of the kind.
-        devices: what it has a source for.
-        dtypes: those among its variants' arguments, by torch's names.
-        variants: how many modules it declares.
-        files: wrapper, sources, test and benchmark, those that exist.
-        last_bench: what `kjit bench` has shown last; None where it never ran.
-        error: why the wrapper cannot be asked.
+        pattern, signature: from the wrapper's docstring, written by `kjit new`; None if they are not there.
+        devices: the devices that it has sources for.
+        dtypes: the dtypes in its variants' arguments, in torch's names.
+        variants: the number of declared modules.
+        files: wrapper, sources, test and benchmark, if they exist.
+        last_bench: the last result of `kjit bench`; None if it never ran.
+        error: why the declarations cannot be read.
     """
 
     op: str
@@ -78,7 +78,7 @@ class OpSummary:
 
 
 def summarize(project: Project, ops: Sequence[str] = ()) -> list[OpSummary]:
-    """What there is to say of `ops`, by default of all ops of the project.
+    """Summaries of `ops`, by default of all ops of the project.
 
     Raises:
         UsageError: there is no such op.
@@ -101,7 +101,7 @@ def summarize(project: Project, ops: Sequence[str] = ()) -> list[OpSummary]:
 
 
 def _is_of(project: Project, entry: Entry) -> bool:
-    """Whether an artifact was built in this project, and not in another that has an op of this name."""
+    """Whether an artifact was built in this project, not in another one with an op of this name."""
     artifact = read_artifact(entry.path)
     return isinstance(artifact, Artifact) and artifact.is_of([os.path.realpath(project.root)])
 
@@ -142,7 +142,7 @@ _DTYPES = {cpp: name for name, cpp in CPP_DTYPES.items() if name != "bool"}  # a
 
 
 def _targets(names: Iterable[str]) -> Iterable[Target]:
-    """The targets that the cache has something for and that a call may ask for; those of bundles are none."""
+    """The targets with artifacts in the cache that calls can have, without those of bundles."""
     for name in names:
         kind, _, rest = name.partition(":")
         with contextlib.suppress(UsageError):

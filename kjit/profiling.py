@@ -1,12 +1,11 @@
-"""What limits a kernel: one call of an op's benchmark under Nsight Compute, and its counters in a few lines.
+"""Profiling: one call of an op's benchmark under Nsight Compute, and a summary of what limits it.
 
-The benchmark runs as in `kjit bench`, with the inputs of one of its points, but calls the op twice: to warm up, and
-while the profiler looks (`--profile-from-start off`). Of the many counters, those are read that decide: which of
-memory and compute is near its peak, how many warps wait for what, and what the usual mistakes show in (loads that are
-not coalesced, bank conflicts, spills).
+The benchmark runs as in `kjit bench`, with the inputs of one of its points, but calls the op twice: once to warm up,
+and once under the profiler (`--profile-from-start off`). The summary uses the decisive counters: whether memory or
+compute is near its peak, what warps wait for, and signs of common mistakes (uncoalesced loads, bank conflicts, spills).
 
-Counters are often not permitted to users (`ERR_NVGPUCTRPERM`). Then PyTorch's profiler tells the launch, and the
-benchmark the time and the bandwidth.
+Users often have no permission to read counters (`ERR_NVGPUCTRPERM`). Then the launch is taken from PyTorch's profiler,
+and time and bandwidth from the benchmark.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _START = (
     f"{PYTHON_C} import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); from kjit.profiling import main; main()"
 )
 _STALLS = "smsp__average_warps_issue_stalled_"
-# What no section of the full set is sure to bring.
+# Counters that may be in no section of the full set.
 _METRICS = (
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
     "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
@@ -67,18 +66,18 @@ _DRAM = (
     "dram__throughput.avg.pct_of_peak_sustained_elapsed",
 )
 _SECTOR = 32  # bytes
-_NEAR = 60.0  # percent of a peak, from which on it is what limits
-_WASTED = 50.0  # percent of the bytes that are used, below which loads are not coalesced
-_CONFLICTS = 0.25  # of the wavefronts of shared memory, from which on they are conflicts
+_NEAR = 60.0  # percent of a peak from which it counts as the limit
+_WASTED = 50.0  # percent of used bytes below which loads count as uncoalesced
+_CONFLICTS = 0.25  # of the wavefronts of shared memory, from which conflicts are reported
 
 
 class NotPermittedError(KjitError):
-    """The driver does not let this user read counters."""
+    """This user has no permission to read counters."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel under the profiler: its name and its counters, in their base units."""
+    """A profiled kernel: its name and its counters, in base units."""
 
     kernel: str
     grid: str
@@ -86,18 +85,18 @@ class Launch:
     metrics: Mapping[str, float]
 
     def get(self, *names: str) -> float | None:
-        """The first of these counters that was taken."""
+        """The first available of these counters."""
         return next((self.metrics[name] for name in names if name in self.metrics), None)
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """Where a launch lies below the roofline of fp32 arithmetic; operations of other dtypes and of tensor cores are
-    not counted.
+    """The position of a launch below the roofline of fp32 arithmetic, without operations of other dtypes and of tensor
+    cores.
 
     Args:
-        gbps, tflops: what was reached, between DRAM and the chip and in fp32 operations.
-        peak_gbps, peak_tflops: what the GPU can do at the clocks of that launch.
+        gbps, tflops: the achieved DRAM bandwidth and fp32 operations.
+        peak_gbps, peak_tflops: the peaks of the GPU at the clocks of that launch.
     """
 
     gbps: float
@@ -107,7 +106,7 @@ class Roofline:
 
     @property
     def intensity(self) -> float:
-        """fp32 operations for each byte of DRAM."""
+        """fp32 operations per byte of DRAM traffic."""
         return 1e3 * self.tflops / self.gbps
 
     @property
@@ -118,7 +117,7 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a benchmark: what is called, with which arguments, by which provider."""
+    """One point of a benchmark: function, arguments, provider."""
 
     sweep: Sweep
     args: Mapping[str, Any]
@@ -130,7 +129,7 @@ class Point:
 
 
 def choose_point(sweeps: Sequence[Sweep], text: str | None = None) -> Point:
-    """The last point of the first sweep, mostly the largest; with `text` the last that has all of its words.
+    """The last point of the first sweep, usually the largest; with `text`, the last with all its words.
 
     Args:
         text: `size=4096 dtype=float16`.
@@ -159,7 +158,7 @@ def find_point(sweeps: Sequence[Sweep], name: str, args: Mapping[str, Any]) -> P
 
 
 def profile(project: Project, file: Path, point: Point, report: Path) -> list[Launch]:
-    """One call under Nsight Compute; all that it counts is kept in `report`.
+    """Profile one call under Nsight Compute; the full report is written to `report`.
 
     Raises:
         NotPermittedError: counters are not permitted.
@@ -211,7 +210,7 @@ def _why_it_failed(stdout: str, stderr: str) -> str:
 
 
 def read_report(report: Path) -> list[Launch]:
-    """What Nsight Compute has kept in a report.
+    """The launches in a report of Nsight Compute.
 
     Raises:
         KjitError: no kernel was launched, or it cannot be read.
@@ -225,7 +224,7 @@ def read_report(report: Path) -> list[Launch]:
 
 
 def parse_raw(text: str) -> list[Launch]:
-    """What `ncu --page raw --csv` prints: a line of names, one of units, one for each launch."""
+    """The output of `ncu --page raw --csv`: a line of names, one of units, one per launch."""
     start = text.find('"ID"')
     rows = list(csv.reader(io.StringIO(text[start:]))) if start >= 0 else []
     if len(rows) < 3:
@@ -250,7 +249,7 @@ def _number(cell: str) -> float | None:
 
 
 def verdict(launch: Launch) -> str:
-    """What limits a kernel, in a sentence; and the mistakes that its counters show."""
+    """The limit of a kernel, as a sentence, and mistakes visible in its counters."""
     dram = launch.get(*_DRAM) or 0.0
     memory = launch.get("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed") or dram
     compute = launch.get("sm__throughput.avg.pct_of_peak_sustained_elapsed") or 0.0
@@ -269,7 +268,7 @@ def verdict(launch: Launch) -> str:
 
 
 def mistakes_of(launch: Launch) -> list[str]:
-    """Loads and stores that are not coalesced, bank conflicts, spills; each with a number."""
+    """Uncoalesced loads and stores, bank conflicts, spills, each with a number."""
     found = []
     for kind, word in (("ld", "loads"), ("st", "stores")):
         used = coalesced(launch, kind)
@@ -287,7 +286,7 @@ def mistakes_of(launch: Launch) -> list[str]:
 
 
 def coalesced(launch: Launch, kind: str) -> float | None:
-    """How many percent of the bytes that global loads (`ld`) or stores (`st`) move are used."""
+    """The used percentage of the bytes moved by global loads (`ld`) or stores (`st`)."""
     sectors = launch.get(f"l1tex__t_sectors_pipe_lsu_mem_global_op_{kind}.sum")
     used = launch.get(f"smsp__sass_data_bytes_mem_global_op_{kind}.sum")
     if not sectors or used is None:
@@ -296,7 +295,7 @@ def coalesced(launch: Launch, kind: str) -> float | None:
 
 
 def roofline(launch: Launch) -> Roofline | None:
-    """The roofline of a launch; None for one without fp32 arithmetic or DRAM traffic, or without the counters."""
+    """The roofline of a launch; None without fp32 arithmetic, DRAM traffic, or the counters."""
     per_cycle = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
     adds, multiplies, both = (launch.get(per_cycle.format(name)) for name in ("fadd", "fmul", "ffma"))
     clock, quarter_clock = (launch.get(f"{unit}__cycles_elapsed.avg.per_second") for unit in ("sm", "smsp"))
@@ -319,8 +318,7 @@ def roofline(launch: Launch) -> Roofline | None:
 def draw_roofline(title: str, launches: Sequence[Launch], path: Path) -> bool:
     """Draw the launches below the roofline of the GPU.
 
-    Returns:
-        Whether there is a picture: matplotlib is installed, and a launch computes in fp32.
+    Returns: Whether a plot was written: matplotlib is installed, and a launch has fp32 arithmetic.
     """
     from kjit.bench import plot
 
@@ -338,7 +336,7 @@ def draw_roofline(title: str, launches: Sequence[Launch], path: Path) -> bool:
 
 
 def stalls(launch: Launch) -> list[tuple[str, float]]:
-    """What warps wait for, and how many of them for each instruction that is issued; what is most first."""
+    """Stall reasons, with the stalled warps per issued instruction, largest first."""
     pattern = re.compile(rf"{_STALLS}(\w+?)(?:_per_issue_active)?\.ratio$")
     found = [(match[1], value) for name, value in launch.metrics.items() if (match := pattern.match(name))]
     named = {_STALL_NAMES.get(name, name.replace("_", " ")): value for name, value in found if name != "selected"}
@@ -364,7 +362,7 @@ _STALL_NAMES = {
 
 
 def describe_launch(launch: Launch) -> list[str]:
-    """A launch in a dozen lines, the verdict first."""
+    """A summary of a launch in a dozen lines, the verdict first."""
     get = launch.get
 
     def percent(*names: str) -> str:
@@ -436,9 +434,8 @@ def _limited_by(launch: Launch) -> str:
 def trace(point: Point, path: Path, calls: int = 5) -> list[tuple[str, float, int, Mapping[str, Any]]]:
     """Run the point under PyTorch's profiler and write a trace that Perfetto opens.
 
-    Returns:
-        The kernels, or on the CPU PyTorch's operators: name, microseconds of a call, how many there were, what is
-        known of the launch.
+    Returns: The kernels, or on the CPU PyTorch's operators: name, microseconds per call, number of calls, launch
+        configuration.
 
     Raises:
         KjitError: it is a benchmark of a GPU, and there is none; or it does not call `run_benchmark`.
@@ -453,7 +450,7 @@ def trace(point: Point, path: Path, calls: int = 5) -> list[tuple[str, float, in
         raise KjitError("this benchmark needs an NVIDIA GPU, and PyTorch sees none here.")
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     with called_only(1):
-        _call(point)  # what is built and imported at the first call is no part of the trace
+        _call(point)  # builds and imports of the first call are not part of the trace
     profilers: list[torch_profile] = []
 
     def started() -> torch_profile:
@@ -461,7 +458,7 @@ def trace(point: Point, path: Path, calls: int = 5) -> list[tuple[str, float, in
         return profilers[-1]
 
     with called_only(calls, around=started), warnings.catch_warnings():
-        # That events of earlier cycles are lost; there are none.
+        # Irrelevant: there are no events of earlier cycles.
         warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
         _call(point)
     if not profilers:
@@ -474,7 +471,7 @@ def trace(point: Point, path: Path, calls: int = 5) -> list[tuple[str, float, in
 
 
 def read_trace(document: Mapping[str, Any]) -> list[tuple[str, float, int, Mapping[str, Any]]]:
-    """The kernels of a trace, those that take longest first; PyTorch's operators where there are none."""
+    """The kernels of a trace, longest first; PyTorch's operators if there are none."""
     events = [each for each in document.get("traceEvents", ()) if each.get("ph") == "X"]
     kernels = [each for each in events if each.get("cat") == "kernel"]
     chosen = kernels or [each for each in events if each.get("cat") == "cpu_op"]
@@ -494,7 +491,7 @@ def _call(point: Point) -> None:
 
 
 def main() -> None:
-    """Call a point of a benchmark with the profiler looking at the second call: ncu starts this, and nobody else."""
+    """Call a point of a benchmark, with the profiler on during the second call; the main function for ncu."""
     import torch
 
     from kjit.bench.collect import load_sweeps

@@ -1,13 +1,12 @@
-"""The files of a user's project: `pyproject.toml` names them in `[tool.kjit]`, and every key has a default.
+"""Projects: the files of a user's project, configured by `[tool.kjit]` in `pyproject.toml`, with defaults.
 
-The project is the nearest folder, from the start upwards, whose `pyproject.toml` has a `[tool.kjit]` table; where none
-has one, the nearest with a `pyproject.toml` at all, with the defaults. So kjit works in an existing project without a
-line of configuration, and a sub-project of a larger tree still finds the table above it. The trade-off: a stray
-`pyproject.toml` in a parent folder is taken for the project; the commands print the paths they use, so it shows.
+The project is the nearest folder, from the start upwards, whose `pyproject.toml` has a `[tool.kjit]` table; otherwise
+the nearest with a `pyproject.toml`, with the defaults. So kjit works in an existing project without configuration, and
+a sub-project of a larger tree still finds the table above it. The trade-off: a stray `pyproject.toml` in a parent
+folder is taken for the project, which is visible in the paths that the commands print.
 
-Where packages are, the project has mostly said to its build backend already (`package-dir` of setuptools, `packages` of
-hatch, and their like), so that is read and not asked for again. What only a `setup.py` says is not read: `src` and
-`python` are looked into in any case.
+The locations of packages are read from the configuration of the build backend (`package-dir` of setuptools, `packages`
+of hatch, and so on). A `setup.py` is not read: `src` and `python` are always searched.
 
     [tool.kjit]
     package = "kernels"              # dotted name of the package that holds the wrappers
@@ -45,7 +44,7 @@ KEYS = ("package", "csrc", "include", "tests", "benchmarks")
 
 _SOURCES = (".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
 _USUAL_IMPORT_ROOTS = ("src", "python")
-# Where build backends are told of the folder that all packages are in, and of the folders of single packages.
+# Keys of build backends for the folder of all packages, and for the folders of single packages.
 _IMPORT_ROOT_KEYS = (
     ("setuptools", "package-dir", ""),
     ("setuptools", "packages", "find", "where"),
@@ -64,31 +63,31 @@ _PACKAGE_FOLDER_KEYS = (
 T = TypeVar("T")
 
 PYTHON_C = "import sys; sys.path[:] = filter(None, sys.path);"
-"""What a text for `python -c` begins with. The current folder is first on sys.path there, and a file in it may be named
-like a module of Python."""
+"""The beginning of code for `python -c`: it removes the current folder from sys.path, where a file may have the name of
+a module of Python."""
 
 
 @contextlib.contextmanager
 def prints_to_stderr() -> Iterator[None]:
-    """Around code of the project: what it prints is no result of the command that runs it (`--json`)."""
+    """Redirect stdout to stderr for code of the project, as its output is not part of a command's result (`--json`)."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
 
 @dataclass(frozen=True)
 class Raised:
-    """What code of the project raised instead of coming to an end."""
+    """The exception raised by code of the project."""
 
     error: BaseException
 
 
 def run_of_project(code: Callable[[], T]) -> T | Raised:
-    """What code of the project returns or raises, be it what `sys.exit` or `pytest.skip` raise: it ends no command.
+    """Run code of the project; the value or exception, including those of `sys.exit` and `pytest.skip`.
 
-    What it prints goes to stderr.
+    Its output goes to stderr.
 
     Raises:
-        KeyboardInterrupt: somebody pressed Ctrl-C, which is no failure of the code.
+        KeyboardInterrupt: Ctrl-C was pressed.
     """
     try:
         with prints_to_stderr():
@@ -106,10 +105,10 @@ class Project:
     Args:
         root: the folder of `pyproject.toml`.
         import_root: what must be on `sys.path` for `package` to import: `root`, or the folder of its packages (`src`).
-        package: dotted name of the package of the wrappers.
+        package: the dotted name of the package of the wrappers.
         package_dir: its folder.
         csrc_dir: the kernels.
-        include_dir: headers that this project's kernels share.
+        include_dir: headers shared by this project's kernels.
         tests_dir: the tests of the ops.
         benchmarks_dir: their benchmarks.
     """
@@ -125,7 +124,7 @@ class Project:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Where its ops have files."""
+        """The folders with files of its ops."""
         return self.package_dir, self.csrc_dir, self.include_dir, self.tests_dir, self.benchmarks_dir
 
     def ops(self) -> list[str]:
@@ -153,7 +152,7 @@ class Project:
     def files_of(self, op: str, specs: Iterable[Spec] = ()) -> list[Path]:
         """The files of an op that exist: wrapper, sources, test, benchmark.
 
-        Sources are those that carry the op's name, and those inside of the project that `specs` name.
+        Sources are those with the op's name, and those of `specs` inside the project.
         """
         own = sorted(path for path in self.csrc_dir.glob(f"{op}.*") if path.suffix in _SOURCES)
         named = [Path(name) for spec in specs for name in (*spec.cuda_files, *spec.cpp_files)]
@@ -162,14 +161,14 @@ class Project:
         return [path for path in dict.fromkeys(every) if path.is_file()]
 
     def display(self, path: Path) -> str:
-        """`path` for people: relative to the root when it is inside."""
+        """`path` for display: relative to the root if it is inside."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     def check_ops(self, ops: list[str]) -> list[str]:
-        """`ops` as given, or all of the project's ops when none is given.
+        """`ops`, or all ops of the project if it is empty.
 
         Raises:
-            UsageError: one of them has no wrapper, or there is no package at all.
+            UsageError: an op has no wrapper, or there is no package.
         """
         if not self.package_dir.is_dir():
             first = ops[0] if ops and ops[0].isidentifier() else "my_op"
@@ -182,7 +181,7 @@ class Project:
         known = self.ops()
         for op in ops:
             if op not in known:
-                # Of a file that belongs to an op, the op may be meant.
+                # The argument may be a file of the intended op.
                 stem = Path(op).stem.removeprefix("test_").removeprefix("bench_")
                 near = [stem] if stem in known else difflib.get_close_matches(op, known, n=1)
                 listed = ", ".join(known) if known else "none yet"
@@ -198,11 +197,11 @@ class Project:
     def import_wrapper(self, op: str) -> ModuleType:
         """Import the wrapper of `op`, with the project first on `sys.path` (where it stays: wrappers may import late).
 
-        What it prints goes to stderr.
+        Its output goes to stderr.
 
         Raises:
             UsageError: there is no such wrapper.
-            KjitError: it fails to import, or Python has another package of that name loaded already.
+            KjitError: it fails to import, or another package of that name is already loaded.
         """
         path = self.wrapper_path(op)
         if not path.is_file():
@@ -238,7 +237,7 @@ class Project:
 
 
 def keep_folder(project: Project, name: str) -> Path:
-    """The folder `.kjit/<name>` of a project, for reports; it is made, and git is told to look away."""
+    """The folder `.kjit/<name>` of a project, for reports; created if missing, and ignored by git."""
     folder = project.root / ".kjit" / name
     folder.mkdir(parents=True, exist_ok=True)
     ignore = folder.parent / ".gitignore"
@@ -248,10 +247,10 @@ def keep_folder(project: Project, name: str) -> Path:
 
 
 def find_project(start: Path | str = ".") -> Project:
-    """The project that `start` (a folder or a file) is in.
+    """The project of `start`, a folder or a file.
 
     Raises:
-        UsageError: neither `start` nor a parent folder has a `pyproject.toml`, or the one found cannot be used.
+        UsageError: neither `start` nor a parent folder has a `pyproject.toml`, or it is invalid.
     """
     pyproject = find_pyproject(start)
     if pyproject is None:
@@ -263,7 +262,7 @@ def find_project(start: Path | str = ".") -> Project:
 
 
 def find_pyproject(start: Path | str = ".") -> Path | None:
-    """The `pyproject.toml` that decides for `start`: the nearest with `[tool.kjit]`, else the nearest, else None.
+    """The `pyproject.toml` for `start`: the nearest with `[tool.kjit]`, else the nearest, else None.
 
     Raises:
         UsageError: a `pyproject.toml` on the way is not valid TOML.
@@ -281,11 +280,11 @@ def find_pyproject(start: Path | str = ".") -> Path | None:
 
 
 def read_project(pyproject: Path) -> Project:
-    """The project that this `pyproject.toml` describes.
+    """The project of a `pyproject.toml`.
 
     Raises:
-        UsageError: it is not valid TOML, or `[tool.kjit]` has an unknown key or a value that cannot be used; the
-            message names file and line.
+        UsageError: it is not valid TOML, or `[tool.kjit]` has an unknown key or an invalid value; the message names
+            file and line.
     """
     document = load_toml(pyproject)
     table = _kjit_table(document)
@@ -318,7 +317,7 @@ def read_project(pyproject: Path) -> Project:
     def folder(key: str, default: Path) -> Path:
         if key not in table:
             return default
-        # As Python names files: in a locale without UTF-8, a name is not what TOML says.
+        # In Python's encoding of file names, which differs from TOML's in a locale without UTF-8.
         path = Path(os.path.normpath(root / os.fsdecode(table[key].encode())))
         if not path.is_relative_to(root):
             raise UsageError(
@@ -340,7 +339,7 @@ def read_project(pyproject: Path) -> Project:
 
 
 def _import_root(document: dict[str, Any], root: Path, package: str) -> Path:
-    """The folder that `package` is imported from, or would be: the first of the likely ones that has it."""
+    """The folder from which `package` is imported: the first of the candidates that has it."""
     named = [folder for keys in _IMPORT_ROOT_KEYS for folder in _folders(_value(document, *keys), root)]
     first, *inner = package.split(".")
     folders = [folder for keys in _PACKAGE_FOLDER_KEYS for folder in _folders(_value(document, *keys), root)]
@@ -358,7 +357,7 @@ def _import_root(document: dict[str, Any], root: Path, package: str) -> Path:
 
 
 def _value(document: dict[str, Any], *keys: str) -> Any:
-    """What `[tool]` has under `keys`, one inside of the other; None where it has nothing."""
+    """The value of nested `keys` in `[tool]`; None if there is none."""
     value: Any = document.get("tool")
     for key in keys:
         if not isinstance(value, dict):
@@ -372,14 +371,14 @@ def _list(value: Any) -> list[Any]:
 
 
 def _folders(value: Any, root: Path) -> list[Path]:
-    """The folders inside of `root` that a string or a list of strings names; others are a build backend's concern."""
+    """The folders inside `root` in a string or a list of strings; other values are ignored."""
     texts = [text for text in _list(value) if isinstance(text, str) and "\0" not in text]
     paths = [Path(os.path.normpath(root / os.fsdecode(text.encode()))) for text in texts]
     return [path for path in paths if path.is_relative_to(root)]
 
 
 def is_module_name(text: str) -> bool:
-    """Whether `text` can stand in `import <text>`."""
+    """Whether `import <text>` is valid."""
     return all(part.isidentifier() and not keyword.iskeyword(part) for part in text.split("."))
 
 
@@ -396,7 +395,7 @@ def load_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_toml(text: str, path: Path) -> dict[str, Any]:
-    """What `text` says as TOML; `path` is for the message.
+    """Parsed TOML; `path` is for the message.
 
     Raises:
         UsageError: it is not TOML.
@@ -421,7 +420,7 @@ def _kjit_table(document: dict[str, Any]) -> Any:
 
 
 def _at(pyproject: Path, key: str) -> str:
-    """`file:line` of a key of `[tool.kjit]`; the file alone when the key is written in a way that hides the line."""
+    """`file:line` of a key of `[tool.kjit]`; only the file if the line is not found."""
     inside = False
     for number, line in enumerate(pyproject.read_text("utf-8").splitlines(), start=1):
         if header := re.match(r"\s*\[\s*(.+?)\s*\]\s*(#.*)?$", line):
@@ -432,7 +431,7 @@ def _at(pyproject: Path, key: str) -> str:
 
 
 def _describe(error: BaseException, path: Path) -> str:
-    """One line: what went wrong, and at which line of the wrapper."""
+    """The error in one line, with the line of the wrapper."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno is not None:
         return f"{type(error).__name__} at {Path(error.filename).name}:{error.lineno}: {error.msg}"
     if isinstance(error, KjitError):

@@ -1,8 +1,8 @@
-"""Recorded calls, made again (calls.py) and held against their op's reference, or timed.
+"""Replay: recorded calls made again (calls.py), and compared with their op's reference or timed.
 
-The reference of an op is that of its test in the project, `tests/test_<module>.py`: of the class `OpTest` for it, or
-what a dictionary `REFERENCES` there has under the op. For a function of `jit` and for a declared module that dictionary
-may have a function which does the same to the same arguments. A call without one is made and not compared.
+The reference of an op is in its test in the project, `tests/test_<module>.py`: in its class `OpTest`, or in a
+dictionary `REFERENCES` by op. For functions of `jit` and declared modules, the dictionary may have a function with the
+same effect on the same arguments. Calls without a reference are made but not compared.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ State = Literal["agrees", "ran", "differs", "failed"]
 
 
 class Outcome(NamedTuple):
-    """What became of a call that was made again.
+    """The outcome of a call that was made again.
 
     Attributes:
-        state: `agrees` with the reference, or `differs`; `ran`, where there is none; `failed`.
-        detail: of the last one, and of what differs.
+        state: `agrees` with the reference, or `differs`; `ran` without one; `failed`.
+        detail: of a difference or failure.
     """
 
     call: Call
@@ -40,12 +40,12 @@ class Outcome(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """How long a call takes, in microseconds.
+    """The time of a call, in microseconds.
 
     Attributes:
-        median: of the op.
-        reference: of its reference in plain PyTorch, as its test has it; None where there is none, or where it cannot
-            run like this.
+        median: the median time of the op.
+        reference: that of its reference in plain PyTorch; None if there is none, or if it does not run with these
+            arguments.
         error: why it could not be measured.
     """
 
@@ -62,15 +62,15 @@ def project_here() -> Project | None:
 
 
 class Replay(Caller):
-    """What makes calls again, and compares them with the references in the project's tests, or times them."""
+    """Makes calls again, and compares them with the references in the project's tests, or times them."""
 
     @cached_property
     def _tests(self) -> dict[Path, tuple[list[type[OpTest]], Mapping[Any, Callable[..., Any]]]]:
-        """What `_references` has loaded, by file."""
+        """Loaded references, by file."""
         return {}
 
     def reference(self, call: Call) -> type[OpTest] | None:
-        """What runs the op and knows its reference; None where there is no reference, or where no op was called."""
+        """The test class of the op, with its reference; None if there is none, or if the call is not of an op."""
         if call.document["kind"] != "op":
             return None
         wanted = self.function(call)
@@ -83,7 +83,7 @@ class Replay(Caller):
         return found
 
     def _twin(self, call: Call) -> Callable[..., Any] | None:
-        """A function in plain PyTorch that does what a function of `jit`, or an export, does to its arguments."""
+        """A plain PyTorch function with the effect of a `jit` function or an export on its arguments."""
         kind = call.document["kind"]
         if kind == "op":
             return None
@@ -94,7 +94,7 @@ class Replay(Caller):
         return others.get(found)
 
     def _references(self, call: Call) -> tuple[list[type[OpTest]], Mapping[Any, Callable[..., Any]]]:
-        """The classes and the dictionary `REFERENCES` in the test of the module that a call is of."""
+        """The classes and the dictionary `REFERENCES` in the test of a call's module."""
         if self.project is None:
             return [], {}
         file = self.project.test_path(call.op.partition(":")[0].rpartition(".")[2])
@@ -117,7 +117,7 @@ class Replay(Caller):
         return [test for test in classes if hasattr(test, "op")], getattr(found, "REFERENCES", {})
 
     def test(self, call: Call) -> Outcome:
-        """Make the call, and hold what it gives against the reference."""
+        """Make the call, and compare its result with the reference."""
         try:
             test = self.reference(call)
             function = self.function(call)
@@ -142,7 +142,7 @@ class Replay(Caller):
         return Outcome(call, "agrees")
 
     def _compare(self, call: Call, twin: Callable[..., Any], returned: object, arguments: Mapping[str, Any]) -> Outcome:
-        """Hold what a call returned, and what it has left in its arguments, against what `twin` does to the same."""
+        """Compare the result and the arguments of a call with those of `twin`."""
         from kjit.bench.outputs import compare
 
         others = self.arguments(call)
@@ -156,7 +156,7 @@ class Replay(Caller):
         return Outcome(call, "differs", f"by {agreement.difference:.2g} of the largest value")
 
     def bench(self, call: Call) -> Timing:
-        """Time the call, and its reference as its test has it."""
+        """Time the call, and its reference."""
         from kjit.benchmark import run_benchmark
 
         device = "cuda" if call.is_on_gpu and not self.is_simulated else "cpu"
@@ -173,10 +173,10 @@ class Replay(Caller):
         try:
             return Timing(call, median, run_benchmark(partial(test.reference, **given), device=device).median)
         except REFUSALS:
-            return Timing(call, median)  # it needs the wide dtypes that tests give it
+            return Timing(call, median)  # it needs the wide dtypes of tests
 
     def is_lost(self) -> bool:
-        """Whether a kernel has failed such that this process cannot use the GPU any more."""
+        """Whether a kernel has failed in a way that makes the GPU unusable for this process."""
         import torch
 
         if self.is_simulated or not torch.cuda.is_available():
@@ -189,7 +189,7 @@ class Replay(Caller):
 
 
 def _expected(test: type[OpTest], given: dict[str, Any]) -> Any:
-    """What the reference gives; None where it is not written yet."""
+    """The result of the reference; None if it is not written yet."""
     import pytest
 
     try:

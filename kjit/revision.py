@@ -1,7 +1,7 @@
-"""The project as of a git revision: its files, in a folder of their own, and what its wrappers declared.
+"""A project at a git revision: its files in a temporary folder, and the declarations of its wrappers.
 
-`git archive` writes the files, so that the working tree, the index and the list of worktrees stay as they are. What
-they declare another process is asked, as Python has one module of a name.
+`git archive` writes the files, so that the working tree, the index and the list of worktrees are not changed.
+Declarations are read in another process, as Python has only one module of a name.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _DECLARED = (
 
 @dataclass(frozen=True)
 class Revision:
-    """A revision whose files are on disk as long as the `with` lasts.
+    """A revision whose files exist during the `with`.
 
     Args:
-        name: as it was asked for; commit: its hash, short.
+        name: the requested name; commit: its short hash.
         project: the project in it.
     """
 
@@ -51,7 +51,7 @@ class Revision:
     project: Project
 
     def bring(self, folders: Sequence[Path], project: Project) -> None:
-        """Put the files of `folders` of `project`, as they are today, in place of those of then."""
+        """Replace the files in `folders` by the current ones of `project`."""
         for folder in folders:
             target = self.project.root / folder.relative_to(project.root)
             if folder.is_dir():
@@ -61,13 +61,13 @@ class Revision:
 
 @contextmanager
 def checked_out(project: Project, name: str, otherwise: str) -> Iterator[Revision]:
-    """The project as it was in the revision `name`.
+    """The project at the revision `name`.
 
     Args:
-        otherwise: what else there is to compare with, for the hint of an error.
+        otherwise: the alternative, for the hint of an error.
 
     Raises:
-        UsageError: the project is not under git, there is no such revision, or there was no such project then.
+        UsageError: the project is not under git, there is no such revision, or it does not contain the project.
     """
     top = _line(project.root, "rev-parse", "--show-toplevel")
     if top is None:
@@ -76,7 +76,7 @@ def checked_out(project: Project, name: str, otherwise: str) -> Iterator[Revisio
     if commit is None:
         raise UsageError(f"there is no revision '{name}'.", hint=f"`git log --oneline` lists revisions; {otherwise}")
     inside = project.root.resolve().relative_to(Path(top).resolve())
-    # Its real name: what compilers say of their files is that.
+    # The real path, which compilers use for their files.
     with tempfile.TemporaryDirectory(prefix="kjit-revision-") as temporary:
         folder = Path(temporary).resolve() / "tree"
         archive = Path(temporary) / "tree.tar"
@@ -90,7 +90,7 @@ def checked_out(project: Project, name: str, otherwise: str) -> Iterator[Revisio
         if done.returncode != 0:
             raise KjitError(f"git archive failed: {done.stderr.strip()}")
         with tarfile.open(archive) as tar:
-            # Files of this repository; the filter keeps even those inside of the folder.
+            # Files of this repository; the filter keeps them inside the folder.
             tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # type: ignore[arg-type]
         pyproject = folder / inside / "pyproject.toml"
         if not pyproject.is_file():
@@ -99,7 +99,7 @@ def checked_out(project: Project, name: str, otherwise: str) -> Iterator[Revisio
 
 
 def environment_of(project: Project) -> dict[str, str]:
-    """What a process of `project` runs with: of kjit's own project it imports the kjit that lies there."""
+    """The environment of a process for `project`; for kjit's own project it imports the kjit of the revision."""
     environment = dict(os.environ)
     if (project.import_root / "kjit" / "__init__.py").is_file():
         path = os.pathsep.join(filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")]))
@@ -108,10 +108,10 @@ def environment_of(project: Project) -> dict[str, str]:
 
 
 def declared_specs(project: Project, ops: Sequence[str]) -> dict[str, list[Spec]]:
-    """What the wrappers of `ops` declare, by op, asked in a process of its own.
+    """The declarations of the wrappers of `ops`, by op, read in a separate process.
 
     Raises:
-        KjitError: one of them cannot be asked.
+        KjitError: those of an op cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="kjit-declared-") as folder:
         result = Path(folder) / "specs.json"

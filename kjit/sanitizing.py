@@ -1,12 +1,12 @@
-"""Mistakes that the tests of ops show under a sanitizer, and their places.
+"""Mistakes found by sanitizers in the tests of ops, and their positions.
 
-On a GPU the tests run under compute-sanitizer, once for each of its tools; without one, in the simulator that looks at
-every access. Both print a report for each thread, often thousands for one mistake. They are folded here: what is wrong,
-in which kernel, at which line, with which argument, how often.
+On a GPU the tests run under compute-sanitizer, once per tool; without one, in the simulator, which checks every access.
+Both print a report per thread, often thousands for one mistake. These are merged here: the mistake, its kernel, line,
+argument, and count.
 
-So that compute-sanitizer sees the end of a tensor, PyTorch is told to ask CUDA for every tensor by itself
-(`PYTORCH_NO_CUDA_MEMORY_CACHING`), not to cut it out of a larger piece. It looks at the kernels of the ops alone, by
-their names, which saves most of the time that it takes.
+So that compute-sanitizer detects the end of a tensor, PyTorch allocates every tensor separately from CUDA
+(`PYTORCH_NO_CUDA_MEMORY_CACHING`). Only the kernels of the ops are checked, selected by name, which saves most of the
+time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kjit.inspection import Code, is_of_kjit, place_of
 Tool = Literal["memcheck", "racecheck", "initcheck", "synccheck"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
 
-# Of a run under compute-sanitizer: what it cannot look at, or what would take hours.
+# Excluded under compute-sanitizer: unsupported by it, or taking hours.
 LEFT_OUT = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without_a_gpu", "cuda_graph")
 
 _PREFIX = re.compile(r"^=========\s?(?P<text>.*)$")
@@ -59,13 +59,13 @@ class Finding:
     """A mistake.
 
     Args:
-        tool: what found it.
-        what: in words: `writes 4 bytes past the end of out`.
-        kernel: its name without namespaces; empty where that was not reported.
-        file, line: where; an empty file without line information.
-        argument: the tensor that it concerns, if that is known.
-        count: how many reports there were.
-        example: of one of them, thread and block, or the test.
+        tool: the tool that found it.
+        what: a description: `writes 4 bytes past the end of out`.
+        kernel: its name without namespaces; empty if unknown.
+        file, line: its position; an empty file without line information.
+        argument: the affected tensor, if known.
+        count: the number of reports.
+        example: thread and block of one report, or the test.
     """
 
     tool: str
@@ -84,11 +84,11 @@ class Run:
 
     Args:
         tool: `memcheck` and the like, or `sim-check`.
-        report: the file with everything that was printed.
-        seconds: how long it took.
-        timed_out: it was ended by the time limit, in the test `test`.
-        failed: the tests that failed, with the first line of why.
-        status: pytest's exit status; None where it was ended.
+        report: the file with all output.
+        seconds: the duration.
+        timed_out: whether it was ended by the time limit, in the test `test`.
+        failed: the failed tests, with the first line of the reason.
+        status: pytest's exit status; None if it was ended.
     """
 
     tool: str
@@ -112,15 +112,15 @@ def run_tests(
     place: Placer | None = None,
     limit: float,
 ) -> Run:
-    """Run tests under a sanitizer, or in the simulator where `tool` is `sim-check`.
+    """Run tests under a sanitizer, or in the simulator if `tool` is `sim-check`.
 
     Args:
-        pytest_command: up to the arguments of the plugin that records.
-        folder: where the report is kept.
-        name: of the report.
-        kernels: the kernels of the ops, as `KernelResources` names them; compute-sanitizer looks at these alone.
-        place: where an instruction of a kernel comes from; else what compute-sanitizer says, a line of a header often.
-        limit: seconds; what takes longer is ended.
+        pytest_command: the command up to the arguments of the recording plugin.
+        folder: the folder of the report.
+        name: the name of the report.
+        kernels: the kernels of the ops, as named by `KernelResources`; compute-sanitizer checks only these.
+        place: a function from instructions to source lines; by default those of compute-sanitizer, often in a header.
+        limit: the time limit in seconds.
 
     Raises:
         ToolchainError: there is no compute-sanitizer.
@@ -141,7 +141,7 @@ def run_tests(
         try:
             status: int | None = process.wait(limit)
         except BaseException as error:
-            # The group: pytest and what it has started, too.
+            # The process group: pytest and its children.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             if not isinstance(error, subprocess.TimeoutExpired):
@@ -169,14 +169,14 @@ def run_tests(
 
 
 def sanitizer_command(tool: str, log: Path, kernels: Iterable[str]) -> list[str]:
-    """compute-sanitizer with its options, up to the program that it runs.
+    """The command of compute-sanitizer, without the program to run.
 
     Raises:
         ToolchainError: it is not installed.
     """
     program = str(find_tool("compute-sanitizer"))
     known = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
-    # The name that mangled names have: with its length in front, it is that name and not a part of a longer one.
+    # As in mangled names: with its length in front, it does not match as a part of a longer name.
     names = dict.fromkeys(name for each in kernels if (name := base_name(each)))
     option = "--kernel-name" if "--kernel-name" in known else "--kernel-regex"
     wanted = {
@@ -188,7 +188,7 @@ def sanitizer_command(tool: str, log: Path, kernels: Iterable[str]) -> list[str]
         "--require-cuda-init": "no",
     }
     options = [f"{name}={value}" for name, value in wanted.items() if name in known]
-    # An older one believes that what it does not look at writes nothing.
+    # Older versions assume that kernels which are not checked write nothing.
     if tool == "initcheck" and "--initcheck-track-filtered-global-memory" not in known:
         return [program, f"--tool={tool}", f"--log-file={log}", *options]
     filters = [part for name in names for part in (option, f"kernel_substring={len(name)}{name}")]
@@ -196,7 +196,7 @@ def sanitizer_command(tool: str, log: Path, kernels: Iterable[str]) -> list[str]
 
 
 def read_events(path: Path) -> list[dict[str, object]]:
-    """What the plugin has written; a last line that was cut off is left out."""
+    """The plugin's events, without an incomplete last line."""
     events = []
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -211,7 +211,7 @@ def read_events(path: Path) -> list[dict[str, object]]:
 
 
 def tensors_of(events: Iterable[Mapping[str, object]]) -> dict[tuple[int, int], str]:
-    """The names of tensors by the address and the size of their memory."""
+    """The names of tensors by address and size."""
     found: dict[tuple[int, int], str] = {}
     for event in events:
         tensors = event.get("tensors")
@@ -221,14 +221,14 @@ def tensors_of(events: Iterable[Mapping[str, object]]) -> dict[tuple[int, int], 
 
 
 Placer = Callable[[str, int], "Place | None"]
-"""From a kernel, as compute-sanitizer writes it, and an offset in its code to a file and a line."""
+"""A function from a kernel, as named by compute-sanitizer, and an offset in its code to a file and a line."""
 
 
 class Lines:
-    """Where the instructions of kernels come from: the line of the op's own files, where there is one.
+    """The source lines of instructions, in the op's own files if possible.
 
     Args:
-        codes: what is in the modules that the tests load, with line information.
+        codes: the machine code of the tests' modules, with line information.
     """
 
     def __init__(self, codes: Iterable[Code]) -> None:
@@ -255,11 +255,11 @@ def _alike(name: str) -> str:
 def parse_sanitizer(
     text: str, tool: str, tensors: Mapping[tuple[int, int], str] | None = None, place: Placer | None = None
 ) -> list[Finding]:
-    """What compute-sanitizer reports, one finding for each of its reports.
+    """The reports of compute-sanitizer, one finding each.
 
     Args:
         tensors: names of tensors by address and size.
-        place: where an instruction comes from, if that is known better than it says.
+        place: a function from instructions to better positions than those in the reports.
     """
     found = []
     for first, rest in _records(text):
@@ -274,7 +274,7 @@ def parse_sanitizer(
 
 
 def _records(text: str) -> Iterable[tuple[str, list[str]]]:
-    """The reports: a line that is not indented, and those below it that are."""
+    """The reports: an unindented line with the indented lines below it."""
     first = ""
     rest: list[str] = []
     for line in text.splitlines():
@@ -291,7 +291,7 @@ def _records(text: str) -> Iterable[tuple[str, list[str]]]:
 
 
 def _place(match: re.Match[str], place: Placer | None) -> Place:
-    """Where something happened: as `place` knows, else as compute-sanitizer says; an empty file where nobody knows."""
+    """The position of a report: from `place`, else from the report; an empty file if unknown."""
     found = None
     if place is not None and match["offset"]:
         found = place(match["function"], int(match["offset"], 16))
@@ -343,7 +343,7 @@ def _fault(
 
 
 def _innermost(places: Sequence[Place]) -> Place:
-    """Of the places of frames, the innermost first, that of the author's code; one in kjit's headers else."""
+    """The position in the author's code among those of frames, innermost first; else one in kjit's headers."""
     known = [each for each in places if each[0]]
     return next((each for each in known if not is_of_kjit(each[0])), known[0] if known else ("", 0))
 
@@ -366,7 +366,7 @@ _PLACE = re.compile(r",? at (?P<file>/?[^\s,()]+?\.\w+):(?P<line>\d+)")
 
 
 def parse_simulator(events: Iterable[Mapping[str, object]]) -> list[Finding]:
-    """What the simulator reports: the errors of tests that come from it."""
+    """The reports of the simulator, from the errors of tests."""
     found = []
     for event in events:
         error = re.sub(r"^Failed at \S+: ", "", str(event.get("error", "")))  # where it was launched
@@ -404,10 +404,10 @@ def _at_line(place: re.Match[str]) -> str:
 
 
 def fold(found: Iterable[Finding]) -> list[Finding]:
-    """One finding for all that say the same of the same place; what is most frequent first."""
+    """Merge equal findings at the same position; most frequent first."""
     folded: dict[tuple[object, ...], Finding] = {}
     for each in found:
-        # A race of the simulator's has threads in its words, other ones in each report.
+        # The simulator's message of a race names threads, which differ between reports.
         what = "" if each.tool == "sim-check" else each.what
         key = (each.tool, what, each.kernel, each.file, each.line, each.argument)
         if key in folded:

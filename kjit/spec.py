@@ -1,17 +1,16 @@
-"""What is built, as values: `Spec` (sources, exports, flags), `Target` (for which hardware), `Variant` (both); and
-Python values as C++ template arguments (`make_cpp_args`).
+"""Values that describe builds: `Spec` (sources, exports, flags), `Target` (hardware), `Variant` (both); and Python
+values as C++ template arguments (`make_cpp_args`).
 
-Whatever can change the compiled library is a field of one of these, so that a key computed from them cannot forget
-anything. Nothing here touches the disk, a compiler or torch.
+Everything that can change the compiled library is a field of one of these, so that a key computed from them is
+complete. Nothing here uses the disk, a compiler or torch.
 
-The classes behave as frozen dataclasses do, and are none: the code of a dataclass is generated when its module is
-imported, which takes longer than all else that a process does for its first kernel.
+The classes behave like frozen dataclasses but are not: the code of a dataclass is generated on import, which takes
+longer than everything else that a process does for its first kernel.
 
-One rule for template arguments of every type: C++ must read back exactly the value that Python had. So a number past
-`int` carries the suffix of its type, and a float is written in hexadecimal, which is exact and needs no rounding rule.
-C++ converts between integer types in a template argument but never between floating types, so a Python `float`, which
-is a double, fits a template parameter of type `double` or `auto` only. The trade-off: for a `float` parameter the
-caller writes the literal, as a string (`"0.5f"`).
+Template arguments must have exactly the same value in C++ as in Python. So a number beyond `int` has the suffix of its
+type, and a float is written in hexadecimal, which is exact. C++ converts between integer types in a template argument
+but never between floating types, so a Python `float`, which is a double, fits a template parameter of type `double` or
+`auto` only. The trade-off: for a `float` parameter the caller writes the literal, as a string (`"0.5f"`).
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ TargetKind = Literal["cpu", "cuda", "sim", "sim-check"]
 """`sim` runs the CUDA side on the CPU, in the simulator; `sim-check` also looks for mistakes in it while it runs."""
 
 Export = tuple[str, str]
-"""An export: the name that Python calls, and the C++ symbol (with its template arguments) behind it."""
+"""An export: its name in Python, and its C++ symbol with template arguments."""
 
 Wrapper = Export | str
-"""An export as it may be given: one string is the name and the symbol."""
+"""An export as an argument: a single string is the name and the symbol."""
 
 StrPath = str | os.PathLike[str]
 
-# Files are called by it, with endings of nvcc's besides; a file system takes names of 255 bytes.
+# It is part of file names, with additional suffixes by nvcc; file systems allow 255 bytes.
 _LONGEST_NAME = 180
 _LONGEST_FILE_NAME = 255
 
 
 class _Value:
-    """A value: equal to another one with equal fields, hashed by them, and never changed."""
+    """An immutable value: compared and hashed by its fields."""
 
     __slots__ = ()
     _fields: ClassVar[tuple[str, ...]] = ()
@@ -81,7 +80,7 @@ class _Value:
 
 
 def _restored(cls: type[_Value], values: tuple[object, ...]) -> _Value:
-    """A value that was pickled or copied, without its `__init__`."""
+    """A pickled or copied value, created without `__init__`."""
     value = object.__new__(cls)
     value._set(*values)
     return value
@@ -125,7 +124,7 @@ class CudaArch(_Value):
         """Read `9.0a`, `90a` or `sm_90a`.
 
         Raises:
-            UsageError: `text` is none of these.
+            UsageError: `text` has another form.
         """
         word = text.strip()
         number, suffix = (word[:-1], word[-1]) if word.endswith(("a", "f")) else (word, "")
@@ -142,7 +141,7 @@ class CudaArch(_Value):
 
     @property
     def digits(self) -> str:
-        """As nvcc spells it after `sm_` or `compute_`: `90a`."""
+        """The spelling of nvcc after `sm_` or `compute_`: `90a`."""
         return f"{self.major}{self.minor}{self.suffix}"
 
     @property
@@ -166,7 +165,7 @@ class CudaArch(_Value):
 
     @property
     def closeness(self) -> tuple[int, int]:
-        """Of several that run on a GPU, the greatest is the closest to it."""
+        """A sort key: of several that run on a GPU, the greatest is the closest to it."""
         return (self.minor, ("", "f", "a").index(self.suffix))
 
     def serves(self, other: CudaArch) -> bool:
@@ -175,14 +174,14 @@ class CudaArch(_Value):
 
 
 class Target(_Value):
-    """What an artifact is built for: the CPU, one or more CUDA architectures, or the simulator.
+    """The target of a build: the CPU, one or more CUDA architectures, or the simulator.
 
     Attributes:
-        arch: the CUDA architecture, the lowest one where there are several.
-        others: further architectures of the same major version, whose machine code is in the same library. What is
-            decided when the host part is compiled (`KJIT_CUDA_ARCH`) is decided for the lowest.
-        level: for a CPU target, the instruction set that every CPU of that level has, as in `x86-64-v3` (the names are
-            in engine/toolchain/cpu.py); None is this machine's CPU.
+        arch: the CUDA architecture, or the lowest of several.
+        others: further architectures of the same major version, with machine code in the same library. The host code is
+            compiled for the lowest (`KJIT_CUDA_ARCH`).
+        level: for a CPU target, the level, such as `x86-64-v3` (see engine/toolchain/cpu.py); None for this machine's
+            CPU.
     """
 
     __slots__ = _fields = __match_args__ = ("kind", "arch", "others", "level")
@@ -218,12 +217,12 @@ class Target(_Value):
 
     @classmethod
     def sim(cls, *, check: bool = False) -> Target:
-        """The simulated GPU; with `check` the one that reports mistakes in kernels."""
+        """The simulated GPU; with `check`, mistakes in kernels are reported."""
         return cls("sim-check" if check else "sim")
 
     @property
     def side(self) -> Side:
-        """Which side of a `Spec` is built for it."""
+        """The side of a `Spec` that is built for it."""
         return "cpu" if self.kind == "cpu" else "cuda"
 
     @property
@@ -232,7 +231,7 @@ class Target(_Value):
 
     @property
     def archs(self) -> tuple[CudaArch, ...]:
-        """All its CUDA architectures, the lowest first."""
+        """All its CUDA architectures, lowest first."""
         return () if self.arch is None else (self.arch, *self.others)
 
     def __str__(self) -> str:
@@ -243,23 +242,22 @@ class Target(_Value):
 
 
 class Spec(_Value):
-    """One module: what is compiled and what it exports.
+    """One module: its sources, flags and exports.
 
-    `cuda_*` is its CUDA side and `cpp_*` its C++ side. `load_jit` builds all that it is given into one module; a
-    declared op builds one module a target, from that target's side (`only`).
+    `cuda_*` is its CUDA side and `cpp_*` its C++ side. `load_jit` builds both into one module; a declared op builds one
+    module per target, from that target's side (`only`).
 
     Args:
         name: the op; a C++ and Python identifier, and the name of the library.
-        args: what tells this variant from others of the op, usually `*make_cpp_args(...)`.
-        cpp_files, cuda_files: sources, as absolute paths. With wrappers they are included into one generated unit,
-            which exports the wrappers; without, each is compiled as it is and exports for itself (`KJIT_EXPORT`).
+        args: the arguments that distinguish this variant from others of the op, usually `*make_cpp_args(...)`.
+        cpp_files, cuda_files: sources, as absolute paths. With wrappers they are included in one generated unit with
+            these exports; without, each is compiled separately and has its own exports (`KJIT_EXPORT`).
         cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs; a string is both.
         extra_cflags: for the C++ compiler. extra_cuda_cflags: for nvcc. extra_ldflags: for the link.
         extra_include_paths: absolute folders, searched before kjit's own.
 
     Raises:
-        UsageError: the name or an export is not an identifier, an argument is not of the form above, or there is
-            nothing to build.
+        UsageError: the name or an export is not an identifier, an argument has another form, or there are no sources.
     """
 
     __slots__ = _fields = (
@@ -326,7 +324,7 @@ class Spec(_Value):
 
     @property
     def kinds(self) -> tuple[Side, ...]:
-        """The sides that this has, CUDA first."""
+        """The sides with sources, CUDA first."""
         kinds: list[Side] = []
         if self.cuda_files or self.cuda_wrappers:
             kinds.append("cuda")
@@ -349,11 +347,11 @@ class Spec(_Value):
 
     @classmethod
     def of_fields(cls, fields: Mapping[str, Any]) -> Spec:
-        """The spec whose fields JSON has brought: `{field: getattr(spec, field) for field in spec._fields}`.
+        """The inverse of `{field: getattr(spec, field) for field in spec._fields}`, after JSON.
 
         Raises:
-            KeyError: a field is not there.
-            TypeError, ValueError, UsageError: one is not what it has to be.
+            KeyError: a field is missing.
+            TypeError, ValueError, UsageError: a field is invalid.
         """
         rest = {name: fields[name] for name in cls._fields if name not in ("name", "args")}
         for name in ("cpp_wrappers", "cuda_wrappers"):
@@ -362,12 +360,12 @@ class Spec(_Value):
 
     @property
     def label(self) -> str:
-        """For people: `scale<fp32_t, 4>`."""
+        """For display: `scale<fp32_t, 4>`."""
         return f"{self.name}<{', '.join(self.args)}>" if self.args else self.name
 
 
 class Variant(_Value):
-    """One thing to build: a spec for a target."""
+    """A spec for a target."""
 
     __slots__ = _fields = __match_args__ = ("spec", "target")
 
@@ -379,7 +377,7 @@ class Variant(_Value):
 
     @property
     def label(self) -> str:
-        """For people: `scale<fp32_t> cuda:sm_90a`."""
+        """For display: `scale<fp32_t> cuda:sm_90a`."""
         return f"{self.spec.label} {self.target}"
 
 
@@ -492,7 +490,7 @@ CPP_DTYPES = {
     "uint64": "uint64_t",
     "bool": "bool",
 }
-"""How dtypes of torch are called in kjit's C++ headers."""
+"""The names of torch's dtypes in kjit's C++ headers."""
 
 _SUPPORTED = "bool, int (64 bits), float, str (a C++ token, as given) and the torch dtypes " + ", ".join(
     name for name in CPP_DTYPES
@@ -521,21 +519,20 @@ def make_cpp_args(*values: object) -> CppArgs:
     | `"kRow"` | `kRow` |
     | `torch.bfloat16` | `bf16_t` |
 
-    Integers of numpy are taken as the `int` that they equal. nvcc (13.0) takes an infinity or a nan as the argument of
-    a class or host function template, and not as a direct argument of a `__global__` function template.
+    NumPy integers are converted to `int`. nvcc (13.0) accepts an infinity or a nan as an argument of a class or host
+    function template, but not as a direct argument of a `__global__` function template.
 
-    Returns:
-        A tuple of strings whose `str()` is the list as C++ reads it.
+    Returns: A tuple of strings whose `str()` is the list in C++.
 
     Raises:
-        TypeError: a value that has no such form; the message names it and lists what has one.
+        TypeError: a value has no C++ form; the message names it and lists the supported types.
     """
     return CppArgs(_write(value) for value in values)
 
 
 def _write(value: object) -> str:
     if isinstance(value, str):
-        return str.__str__(value)  # for a string enumeration its value, whatever it prints
+        return str.__str__(value)  # for a string enumeration, its value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, numbers.Integral):
@@ -549,7 +546,7 @@ def _write(value: object) -> str:
 
 
 def _write_int(value: int) -> str:
-    # C++ has no negative literals: -N is minus applied to N, so the lowest value of a type is an expression.
+    # C++ has no negative literals: -N is minus applied to N, so the lowest value of a type needs an expression.
     if value == -(2**31):
         return "(-2147483647 - 1)"
     if value == -(2**63):
@@ -572,7 +569,7 @@ def _write_float(value: float) -> str:
 
 
 def _is_torch_dtype(value: object) -> bool:
-    # Who holds a torch.dtype has imported torch; nobody else should pay for it.
+    # A torch.dtype exists only if torch is imported; importing it here would be slow.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.dtype)
 
@@ -580,12 +577,12 @@ def _is_torch_dtype(value: object) -> bool:
 @lru_cache(maxsize=1)
 def _torch_dtypes() -> Mapping[object, str]:
     torch = sys.modules["torch"]
-    # An older torch lacks some of the names.
+    # Older versions of torch lack some.
     return {getattr(torch, name): written for name, written in CPP_DTYPES.items() if hasattr(torch, name)}
 
 
 def forget_dtypes() -> None:
-    """What is called torch is no longer what it was."""
+    """Forget the dtypes, as torch was replaced (stand_in.py)."""
     _torch_dtypes.cache_clear()
 
 

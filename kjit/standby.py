@@ -1,11 +1,11 @@
-"""A process on standby, with slow imports done, that runs each job in a fork.
+"""A standby process that has done slow imports and runs each job in a fork.
 
-To import torch takes longer than to compile a kernel and to test it. So `kjit watch` starts one process that imports
-torch and pytest and waits, and that forks for every job: the copy imports the project's files as they are now, and is
-gone afterwards with all that it imported. Nothing of CUDA is touched before the fork, which would not survive it.
+Importing torch takes longer than compiling and testing a kernel. So `kjit watch` starts a process that imports torch
+and pytest, and forks for every job: the child imports the current files of the project, and exits. CUDA is not
+initialised before the fork, as it would not survive that.
 
-Jobs come as lines of JSON on stdin, and the answer to each is a line of JSON. What a job prints goes where the output
-of the process goes that asked for it.
+Jobs are lines of JSON on stdin, and so are the answers on stdout. The output of a job goes to that of the requesting
+process.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Standby:
     """A process that waits for jobs.
 
     Args:
-        job: the function that does them, `package.module:function`; takes what JSON knows, and returns such a thing.
-        imports: the modules that are imported ahead, where they can be.
-        environment: of the process.
+        job: the function that runs them, `package.module:function`; it takes and returns JSON values.
+        imports: modules to import in advance, if they are installed.
+        environment: the environment of the process.
     """
 
     def __init__(self, job: str, imports: tuple[str, ...], environment: Mapping[str, str]) -> None:
         self._answers, theirs = os.pipe()
         command = [sys.executable, "-c", _START, job, ",".join(imports), str(theirs)]
-        # Not of this terminal's group: Ctrl-C is for who asks, who then ends it.
+        # In its own process group: Ctrl-C goes to the requesting process, which then ends this one.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, env=dict(environment), pass_fds=(theirs,), start_new_session=True
         )
@@ -46,7 +46,7 @@ class Standby:
         self._lines = os.fdopen(self._answers, encoding="utf-8")
 
     def do(self, request: object) -> Any:
-        """What the job returns for `request`.
+        """Run the job with `request`, and return its result.
 
         Raises:
             KjitError: the process ended, or the job did, without an answer.
@@ -66,7 +66,7 @@ class Standby:
         return answer["result"]
 
     def end(self) -> None:
-        """End the process, and a job that runs. This takes a second at most."""
+        """End the process and a running job, within a second."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is None:
                 try:
@@ -78,12 +78,12 @@ class Standby:
 
 
 def serve() -> None:
-    """Do jobs until stdin ends: `Standby` starts this, and nobody else."""
+    """Run jobs until the end of stdin; the main function of `Standby`'s process."""
     job, imports, answers = sys.argv[1:]
     module, _, name = job.partition(":")
     function: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
     for each in filter(None, imports.split(",")):
-        with contextlib.suppress(ImportError):  # the job says so, if it needs it
+        with contextlib.suppress(ImportError):  # the job reports it if necessary
             importlib.import_module(each)
     out = int(answers)
     os.set_inheritable(out, False)

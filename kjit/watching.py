@@ -1,9 +1,8 @@
-"""The ops that a change affects, and the files that count as one.
+"""Watching files: the ops that a change affects.
 
-A file that carries an op's name is that op's. Any other source or header of the project may be in every op, and what is
-really concerned shows when they are looked up: the artifacts that serve an op are others than before. So a change of a
-shared header builds and tests the ops that include it, and a header that gets its old text back does, too. What failed
-is tried again at every change.
+A file with an op's name belongs to that op. Any other source or header of the project may be used by all ops, and a
+look-up shows which are affected: those served by other artifacts than before. So a change of a shared header builds and
+tests the ops that include it, and so does reverting it. Failed ops are tried again at every change.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from kjit.runtime.load import BUNDLE
 from kjit.spec import Spec
 
 _SETTLES_S = 0.05
-_CLOCKS_APART_NS = 20_000_000  # by so much a file's date may be behind the clock
+_CLOCKS_APART_NS = 20_000_000  # a file's time may be this much behind the clock
 
 SUFFIXES = (".py", ".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
 
 
 def require_watchfiles() -> None:
-    """Ask before anything else is done.
+    """Check before anything else that watchfiles is installed.
 
     Raises:
-        KjitError: watchfiles is not installed.
+        KjitError: it is not.
     """
     try:
         import watchfiles  # noqa: F401
@@ -41,8 +40,8 @@ def require_watchfiles() -> None:
 
 
 def folders(project: Project, specs: Iterable[Spec] = ()) -> list[Path]:
-    """What is watched: the folders of the project that exist, and those inside of it that `specs` take sources and
-    headers from; none inside of another."""
+    """The folders to watch: those of the project, and those inside it with sources and headers of `specs`; without
+    subfolders of others."""
     named = [*project.folders]
     for spec in specs:
         sources = [Path(file).parent for file in (*spec.cuda_files, *spec.cpp_files)]
@@ -54,8 +53,8 @@ def folders(project: Project, specs: Iterable[Spec] = ()) -> list[Path]:
 
 
 class Watcher:
-    """Waits for changes. What it compares are dates and sizes of files, so that nothing is missed that changes while
-    nobody waits; watchfiles tells when to look.
+    """Waits for changes. It compares times and sizes of files, so that changes between two waits are not missed;
+    watchfiles signals when to compare.
 
     Args:
         root: the project's folder.
@@ -69,10 +68,10 @@ class Watcher:
         self._known: dict[Path, tuple[int, int]] = {}
 
     def watch(self, folders: Iterable[Path], since_ns: int | None = None) -> None:
-        """Watch these folders, too.
+        """Watch further folders.
 
         Args:
-            since_ns: a time; what was saved after it has changed. By default nothing has yet.
+            since_ns: files saved after this time count as changed; by default none do.
         """
         new = [each for each in folders if not any(each.is_relative_to(known) for known in self._watched)]
         if new:
@@ -84,11 +83,11 @@ class Watcher:
             Thread(target=self._listen, args=(new,), daemon=True).start()
 
     def wait(self) -> list[Path]:
-        """The files that have changed, appeared or gone since the last call, one at least."""
+        """Wait for changes; the files that changed, appeared or disappeared since the last call, at least one."""
         while True:
             self._woken.clear()
             states = self._states(self._watched)
-            # An editor empties a file and then writes it, and saves several files: what it does is to be over.
+            # Editors truncate a file before writing it, and may save several files: wait until they have finished.
             while states != self._known and (later := self._states_soon()) != states:
                 states = later
             changed = {path for path, _ in self._known.items() ^ states.items()}
@@ -117,7 +116,7 @@ class Watcher:
             rust_timeout=1000,
             yield_on_timeout=True,
         ):
-            # At first it was not listening yet.
+            # It may not have been listening at first.
             if lot or is_new:
                 self._woken.set()
             is_new = False
@@ -133,7 +132,7 @@ class Watcher:
         for folder in folders:
             for path in folder.rglob("*"):
                 if path.name.endswith(SUFFIXES) and self._is_source(None, str(path)):
-                    with contextlib.suppress(OSError):  # it goes at this moment
+                    with contextlib.suppress(OSError):  # it is being removed
                         status = path.stat()
                         states[path] = (status.st_mtime_ns, status.st_size)
         return states
@@ -147,17 +146,17 @@ def concerned(
     now: Mapping[str, Sequence[str]],
     failed: Iterable[str],
 ) -> list[str]:
-    """Which of `ops` a change concerns.
+    """The `ops` that a change affects.
 
     Args:
-        changed: the files; none: the first round, which concerns all.
-        before, now: the artifacts that serve each op.
+        changed: the files; empty for the first round, which affects all.
+        before, now: the artifacts of each op.
         failed: ops that did not build, or whose tests failed.
     """
     files = list(changed)
     own = {path: op for op in ops for path in (*project.files_of(op), *_names(project, op))}
     touched = {own[path] for path in files if path in own}
-    # What no op owns in Python is a helper of all: a conftest.py, another module.
+    # Other Python files are helpers of all ops: a conftest.py, another module.
     is_helper = any(path.suffix == ".py" and path not in own and _is_helper(project, path) for path in files)
     if not files or is_helper:
         return list(ops)
@@ -165,7 +164,7 @@ def concerned(
 
 
 def _names(project: Project, op: str) -> list[Path]:
-    """The files that an op would have, there or not: one may just have been deleted."""
+    """The possible files of an op, including missing ones, as one may just have been deleted."""
     return [project.wrapper_path(op), project.test_path(op), project.benchmark_path(op)]
 
 

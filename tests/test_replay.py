@@ -209,7 +209,7 @@ def answer(module, x, *more, times=1):
         gone = again.test(changed(calls["export"], export="question"))
         assert (gone.state, gone.detail.partition(":")[0]) == ("failed", "KjitError")
         other = again.test(changed(calls["export"], values={"n": 1, "m": 2}))
-        assert "does not take the recorded values any more" in other.detail
+        assert "no longer takes the recorded values" in other.detail
 
 
 class TestBadInput:
@@ -221,12 +221,12 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"op": f"{replayed.PACKAGE}.scale:gone"}, "has no op 'gone' any more"),
-            ({"op": f"{replayed.PACKAGE}.scale:_scale"}, "has no op '_scale' any more"),
+            ({"op": f"{replayed.PACKAGE}.scale:gone"}, "no longer has an op 'gone'"),
+            ({"op": f"{replayed.PACKAGE}.scale:_scale"}, "no longer has an op '_scale'"),
             ({"op": f"{replayed.PACKAGE}.gone:scale"}, "cannot be imported"),
-            ({"op": "os:getcwd", "kind": "jit", "arguments": {}}, "os has no op 'getcwd'"),
-            ({"op": f"{replayed.PACKAGE}.scale:scale", "kind": "jit"}, "has no op 'scale'"),
-            ({"op": f"{replayed.PACKAGE}.scale:make.<locals>.scale"}, "inside of a function"),
+            ({"op": "os:getcwd", "kind": "jit", "arguments": {}}, "os no longer has an op 'getcwd'"),
+            ({"op": f"{replayed.PACKAGE}.scale:scale", "kind": "jit"}, "no longer has an op 'scale'"),
+            ({"op": f"{replayed.PACKAGE}.scale:make.<locals>.scale"}, "inside a function"),
             ({"arguments": {"x": None, "beta": 1}}, r"takes \(x, alpha, out\), and was recorded with \(x, beta\)"),
             ({"arguments": {"alpha": 1.0}}, r"takes \(x, alpha, out\), and was recorded with \(alpha\)"),
             ({"arguments": {"x": {"unknown": "a tensor of layout torch.sparse_coo"}}}, "could not be recorded"),
@@ -274,13 +274,13 @@ class TestBadInput:
         (folder / "damaged.json").write_text(text)
         calls, (error,) = replay.read([folder])
         assert calls == [call]
-        assert "damaged.json is damaged, or no recorded call" in error.message
+        assert "damaged.json is damaged, or not a recorded call" in error.message
 
     def test_a_file_of_another_form_says_which_kjit_wrote_it(self, folder: Path, call: Call) -> None:
         document = {**call.document, "format": 2, "written_by": {"kjit": "9.9"}}
         (folder / "newer.json").write_text(json.dumps(document))
         _, (error,) = replay.read([folder])
-        assert "was written by kjit 9.9, in a form that this one does not know" in error.message
+        assert "was written by kjit 9.9, in a format that this version does not know" in error.message
 
     def test_a_file_with_values_that_is_cut_off_is_told(self, root: Path, folder: Path, again: Replay) -> None:
         pytest.importorskip("safetensors")
@@ -290,7 +290,7 @@ class TestBadInput:
         assert "is damaged" in again.test(call).detail
         call.file.write_bytes(content[:40])
         _, (error,) = replay.read([folder])
-        assert "is damaged, or no recorded call (ValueError: it is cut off)" in error.message
+        assert "is damaged, or not a recorded call (ValueError: it is cut off)" in error.message
 
     def test_a_path_without_calls_is_refused(self, tmp_path: Path, call: Call) -> None:
         del call
@@ -300,7 +300,7 @@ class TestBadInput:
         with pytest.raises(UsageError, match="there is no recorded call in"):
             replay.read([tmp_path / "empty"])
         (tmp_path / "notes.txt").touch()
-        with pytest.raises(UsageError, match="is no recorded call: that is a file"):
+        with pytest.raises(UsageError, match="is not a recorded call: these are files"):
             replay.read([tmp_path / "notes.txt"])
 
     def test_only_calls_of_some_ops_are_read(self, folder: Path, call: Call) -> None:

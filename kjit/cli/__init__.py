@@ -1,4 +1,4 @@
-"""The command line. One file a command: it parses, calls the library, prints.
+"""The command line: one file per command, which parses, calls the library, and prints.
 
 Nothing heavy (torch, tvm-ffi, jinja2) is imported before a command that needs it runs: `kjit --help` answers at once.
 """
@@ -51,12 +51,13 @@ app = typer.Typer(
     help="Write, build, test, benchmark and ship small CUDA and C++ kernels for PyTorch.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Help with frames and colours would load most of rich and a Markdown parser, which takes longer than all the rest.
+    # Help with frames and colours would load most of rich and a Markdown parser, which takes longer than everything
+    # else.
     rich_markup_mode=None,
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
-        # Without a value these options are None, and typer loads pydantic (60 ms) to make sure that None is no bool.
+        # Without a default these options are None, and typer loads pydantic (60 ms) to check that None is not a bool.
         "default_map": {**_UNSET, "cache": {**_UNSET, "path": _UNSET, "size": _UNSET}, "replay": _UNSET},
     },
 )
@@ -91,7 +92,7 @@ def options(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show a Python traceback with an error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and leave.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     del version
@@ -103,13 +104,13 @@ def options(
 
 
 def main() -> None:
-    """Run the command line and leave with its exit status: 0 done, 1 the work failed, 2 wrong usage."""
+    """Run the command line and exit with its status: 0 done, 1 the work failed, 2 wrong usage."""
     debug = "--debug" in sys.argv[1:]
     _open_closed_streams()
     _print_anything()
     try:
         status = app(standalone_mode=False)
-        sys.stdout.flush()  # here, where it can be said that it fails
+        sys.stdout.flush()  # here, where a failure can be reported
     except Exception as error:  # noqa: BLE001 (the edge of the program: whatever arrives here has to be said)
         if debug:
             traceback.print_exc()
@@ -120,12 +121,12 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """What is written to a closed stream (`>&-`) goes nowhere, and not into the next file that is opened.
+    """Redirect writes to a closed standard stream (`>&-`) to nowhere, rather than into the next file that is opened.
 
-    A new file gets the lowest number that is free: so 0, 1 and 2 are filled in order, whichever of them are closed.
+    A new file gets the lowest free number, so 0, 1 and 2 are filled in order.
     """
     while (handle := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        os.set_inheritable(handle, True)  # as those of a shell: they are for what this process starts, too
+        os.set_inheritable(handle, True)  # like those of a shell: child processes inherit them
     os.close(handle)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -133,7 +134,7 @@ def _open_closed_streams() -> None:
 
 
 def _print_anything() -> None:
-    """Print what the locale has no bytes for as an escape, and names of files as the bytes that they are."""
+    """Print characters that the locale cannot encode as escapes, and file names as their bytes."""
 
     def encode(error: UnicodeError) -> tuple[str | bytes, int]:
         try:
@@ -148,7 +149,7 @@ def _print_anything() -> None:
 
 
 def _report(error: Exception) -> int:
-    """Say what went wrong in one sentence and what to do, and return the exit status."""
+    """Print an error in one sentence with a hint, and return the exit status."""
     if isinstance(error, KjitError):
         console.print_error(error.message, error.hint)
         return error.exit_code
@@ -158,7 +159,7 @@ def _report(error: Exception) -> int:
         console.print_error("stopped, as it was not confirmed.", None)
         return 1
     if isinstance(error, BrokenPipeError):
-        # The reader of our output left (`kjit cache ls | head`): not our error, and nobody to tell.
+        # The reader of the output has exited (`kjit cache ls | head`): not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     if isinstance(error, OSError):
@@ -173,7 +174,7 @@ def _report(error: Exception) -> int:
 
 
 def _give_up_printing() -> None:
-    """Where stdout takes nothing, let the rest go nowhere: else Python complains once more at its end."""
+    """Discard further output after a failed write, or Python would report the error again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -182,7 +183,7 @@ def _give_up_printing() -> None:
 
 def _report_usage(error: Exception) -> int:
     message: str = error.format_message()  # type: ignore[attr-defined]
-    if type(error).__name__ == "NoArgsIsHelpError":  # `kjit` alone: a question and no mistake; the message is the help
+    if type(error).__name__ == "NoArgsIsHelpError":  # `kjit` alone: the message is the help
         console.say(message)
         return 0
     console.print_error(*explain_usage(message, _command_of(error)))
@@ -190,10 +191,10 @@ def _report_usage(error: Exception) -> int:
 
 
 def explain_usage(message: str, command: str) -> tuple[str, str]:
-    """What the parser of the command line says, as kjit says it: a sentence, and its guess as the hint.
+    """An error of the command line's parser in kjit's form: a sentence, and the suggestion as the hint.
 
     Args:
-        command: as it is called: `kjit cache`.
+        command: such as `kjit cache`.
     """
     guess = _GUESS.search(message)
     sentence = (message[: guess.start()] if guess is not None else message).strip().rstrip(".")
@@ -206,7 +207,7 @@ def _command_of(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     if context is not None:
         return str(context.command_path)
-    # Some errors do not say where they were found.
+    # Some errors have no context.
     names = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
     named = next((argument for argument in sys.argv[1:] if argument in names), None)
     return "kjit" if named is None else f"kjit {named}"
@@ -214,7 +215,7 @@ def _command_of(error: Exception) -> str:
 
 def _explain(error: OSError) -> tuple[str, str | None]:
     if error.errno == errno.ENOENT and error.filename is None and not _is_anywhere():
-        return "the current folder does not exist any more.", "cd to one that does"
+        return "the current folder no longer exists.", "cd to one that does"
     where = error.filename if error.filename is not None else "a file"
     if error.errno == errno.ENOSPC:
         return (
@@ -222,7 +223,10 @@ def _explain(error: OSError) -> tuple[str, str | None]:
             "free some space (`kjit clean-cache` empties kjit's cache)",
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"'{where}' may not be written or read by this user.", "check its permissions, or work in another folder"
+        return (
+            f"this user is not permitted to read or write '{where}'.",
+            "check its permissions, or work in another folder",
+        )
     return f"{error.strerror or error} ('{where}').", None
 
 

@@ -1,4 +1,4 @@
-"""`kjit bench`: run the project's benchmarks, show the times, and say whether something got slower."""
+"""`kjit bench`: run the project's benchmarks, show the times, and report regressions."""
 
 from __future__ import annotations
 
@@ -31,30 +31,32 @@ def bench(
         Path | None, typer.Option("--plot", metavar="DIR", help="Also draw plots (needs matplotlib).")
     ] = None,
     baseline: Annotated[
-        Path | None, typer.Option("--baseline", metavar="FILE", help="Compare with a report that --json wrote.")
+        Path | None, typer.Option("--baseline", metavar="FILE", help="Compare with a report written by --json.")
     ] = None,
     against: Annotated[
         str | None,
         typer.Option(
             "--against",
             metavar="REV",
-            help="Compare with this revision of git: both are measured, in turn, in one run.",
+            help="Compare with this git revision: both are measured, alternating, in one run.",
         ),
     ] = None,
     max_regression: Annotated[
-        str, typer.Option("--max-regression", metavar="PERCENT", help="How much slower than the baseline is allowed.")
+        str, typer.Option("--max-regression", metavar="PERCENT", help="The allowed slowdown against the baseline.")
     ] = "5%",
     runs: Annotated[
         str | None,
         typer.Option(
             "--runs",
             metavar="N",
-            help="In how many processes to measure what a comparison needs. Default: 5 with --json, --baseline or "
+            help="The number of processes to measure in, for comparisons. Default: 5 with --json, --baseline or "
             "--against, else 1.",
             show_default=False,
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Few sizes, little time: does it run?")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few sizes and short runs, to check that the benchmarks work.")
+    ] = False,
 ) -> None:
     """Run benchmarks: time, bandwidth, share of peak, speed-up.
 
@@ -72,7 +74,7 @@ def bench(
     if csv is not None and not csv.absolute().parent.is_dir():
         raise UsageError(f"'{csv}' cannot be written: its folder does not exist.", hint=f"mkdir -p '{csv.parent}'")
     if env.simulation() is not None:
-        console.note(f"{env.SIM} is set: the times of what runs in the simulator say nothing about a GPU.")
+        console.note(f"{env.SIM} is set: times of kernels in the simulator say nothing about a GPU.")
     allowed = _percent(max_regression)
     compares = baseline is not None or against is not None
     wanted = _count(runs) if runs is not None else repeat.RUNS if json or compares else 1
@@ -171,7 +173,7 @@ def bench(
 
 
 def _keep(measured: Report, project: Project) -> None:
-    """Keep the last times for `kjit list`; a project that cannot be written to has none."""
+    """Save the last times for `kjit list`, if the project can be written to."""
     from kjit.bench import last
 
     try:
@@ -181,7 +183,7 @@ def _keep(measured: Report, project: Project) -> None:
 
 
 def _run(sweeps: list[Sweep]) -> Report:
-    """Run with a progress bar on a terminal, and a line a sweep in a pipe or CI."""
+    """Run with a progress bar on a terminal, or one line per sweep in a pipe or CI."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from kjit.bench.sweep import run_sweeps

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from kjit.project import Project
     from kjit.spec import Variant
 
-_ENDED_BY = 128  # plus the signal's number, as shells say it
+_ENDED_BY = 128  # plus the signal's number, as in shells
 _WORTH_TELLING_S = 10.0
-_DEAF_S = 10.0  # to a second signal: the grace of run.py, and time to spare
+_DEAF_S = 10.0  # to a second signal: longer than the grace period in run.py
 
 
 def build(
@@ -46,12 +46,18 @@ def build(
     ] = None,
     recorded: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="The variants that a run with KJIT_RECORD_VARIANTS=FILE used."),
+        typer.Option(
+            "--from", metavar="FILE", help="Build the variants recorded by a run with KJIT_RECORD_VARIANTS=FILE."
+        ),
     ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
-            "--jobs", "-j", min=1, metavar="N", help="At most N compiles at once; default one a core, and some more."
+            "--jobs",
+            "-j",
+            min=1,
+            metavar="N",
+            help="At most N compiles at once; default: slightly more than one per core.",
         ),
     ] = None,
     arch: Annotated[
@@ -61,7 +67,7 @@ def build(
     target: Annotated[
         list[str] | None,
         typer.Option(
-            "--target", metavar="LIST", help="cuda, cpu, sim, sim-check; default cuda and cpu, where they can be built."
+            "--target", metavar="LIST", help="cuda, cpu, sim, sim-check; default: cuda and cpu, if they can be built."
         ),
     ] = None,
     cuda_compiler: Annotated[
@@ -69,7 +75,7 @@ def build(
         typer.Option(
             "--cuda-compiler",
             metavar="NAME",
-            help="auto, nvcc or nvrtc; default as KJIT_CUDA_COMPILER says, else auto.",
+            help="auto, nvcc or nvrtc; default: KJIT_CUDA_COMPILER, else auto.",
         ),
     ] = None,
     out: Annotated[
@@ -77,32 +83,28 @@ def build(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Build to ship, and add to the bundle in DIR: it runs on other machines, without compilers.",
+            help="Build for other machines, without compilers, and add to the bundle in DIR.",
         ),
     ] = None,
-    only: Annotated[
-        bool, typer.Option("--only", help="With --out: remove from the bundle whatever else it holds.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be built, and why.")] = False,
+    only: Annotated[bool, typer.Option("--only", help="With --out: remove everything else from the bundle.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be built, and why.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the commands and the compilers' whole output.")
+        bool, typer.Option("--verbose", "-v", help="Show the commands and the compilers' full output.")
     ] = False,
 ) -> None:
     """Compile every declared variant ahead of use, in parallel.
 
-    What is built already is not built again, and one failure does not stop the others. Building for other GPUs than
-    this machine's needs no GPU: --arch 8.0,9.0a,10.0a.
+    Variants that are up to date are not built again, and one failure does not stop the others. Building for other GPUs
+    needs no GPU: --arch 8.0,9.0a,10.0a.
 
-    With --out kernels/prebuilt the libraries are written beside the wrappers, which look there first: whoever installs
-    the package needs neither nvcc nor g++. What the bundle holds of other ops and targets stays in it; --only removes
-    that.
+    With --out kernels/prebuilt the libraries are written beside the wrappers, which look there first: users of the
+    package need neither nvcc nor g++. Other ops and targets in the bundle stay; --only removes them.
 
-    With --from FILE those variants are built that a run asked for, for the targets that it used, or for those that
-    --target and --arch name.
+    With --from FILE the variants of a recorded run are built, for its targets, or for those of --target and --arch.
 
-    Exit status 1: a variant does not compile, a wrapper fails to import, or nothing can be kept: the cache cannot be
-    written, and there is no --out.
+    Exit status 1: a variant does not compile, a wrapper fails to import, or the cache cannot be written and there is no
+    --out.
     """
     from kjit.engine import bundle_writer, pool, reports
     from kjit.engine.cache.store import Store
@@ -162,7 +164,7 @@ def build(
         change = written.change
     elif out is not None and is_done and dry_run:
         change = bundle_writer.preview(out, variants, only=only)
-        # Whether kjit's own module is built besides shows when wrappers are imported with torch.
+        # Whether kjit's own module is needed is known only when wrappers are imported with torch.
         lists = {name: _of_wrappers(getattr(change, name)) for name in ("kept", "others", "removed", "replaced")}
         change = dataclasses.replace(change, **lists)
     if json:
@@ -182,7 +184,7 @@ def build(
         console.note(warning)
     print_errors(failures)
     if not verbose and any(isinstance(error, CompileError) for error in failures):
-        console.note("`kjit build --verbose` shows all that the compilers said, and commands that repeat it.")
+        console.note("`kjit build --verbose` shows the compilers' full output, and commands to repeat it.")
     repeated = sum(1 for error in failures if isinstance(error, CompileError) and error.is_repeated)
     if repeated:
         which = "It was" if repeated == len(failures) == 1 else f"{repeated} of them were"
@@ -193,12 +195,12 @@ def build(
         _tell_of_change(change, dry_run=dry_run, declares_all=not ops)
     if not is_done:
         if out is not None and not dry_run:
-            console.note(f"The bundle {out} is not written: what it ships must be complete.")
+            console.note(f"The bundle {out} is not written: it must be complete.")
         raise typer.Exit(1)
 
 
 def _of_bundle_for(variants: list[Variant]) -> list[Variant]:
-    """What a bundle has so that it serves `variants`."""
+    """The variants to build so that a bundle serves `variants`."""
     from kjit.engine import bundle_writer
     from kjit.spec import Variant
 
@@ -225,11 +227,11 @@ def _tell_of_bundle(written: Written, project: Project, *, is_result: bool) -> N
     (console.say if is_result else console.note)(f"bundle {written.folder}: {counts}, {text.size(written.size)}{needs}")
     beside = project.package_dir / load.BUNDLE
     if written.folder.resolve() != beside.resolve():
-        console.note(f"The wrappers look for it in {project.display(beside)}: put it there where it is shipped.")
+        console.note(f"The wrappers look for it in {project.display(beside)}: ship it there.")
 
 
 def _tell_of_change(change: Change, *, dry_run: bool, declares_all: bool) -> None:
-    """What becomes of what was in the bundle before."""
+    """Print the changes of an existing bundle."""
     for names, done, would in (
         (change.replaced, "replaced", "would be replaced"),
         (change.removed, "removed (--only)", "would be removed (--only)"),
@@ -239,13 +241,13 @@ def _tell_of_change(change: Change, *, dry_run: bool, declares_all: bool) -> Non
             console.note(f"{would if dry_run else done}: {_few(names)}")
     others = _of_wrappers(change.others)
     if change.kept and others and declares_all:
-        console.note(f"No wrapper declares {_few(others)} any more; --only removes that.")
+        console.note(f"No wrapper declares {_few(others)} any longer; --only removes that.")
     for doubt in change.doubts:
         console.note(f"in doubt: {doubt}")
 
 
 def _of_wrappers(names: Iterable[str]) -> tuple[str, ...]:
-    """The names of modules and libraries that are not kjit's own."""
+    """The modules and libraries that are not kjit's own."""
     from kjit.runtime.native import NAME
 
     return tuple(name for name in names if not name.startswith(NAME))
@@ -262,7 +264,7 @@ def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
     for name in names:
         if name not in known:
             raise UsageError(
-                f"'{name}' is no target.", hint="--target cuda, cpu, sim or sim-check, or several: cuda,cpu"
+                f"'{name}' is not a target.", hint="--target cuda, cpu, sim or sim-check, or several: cuda,cpu"
             )
     return list(dict.fromkeys(known[name] for name in names)) or None
 
@@ -270,7 +272,7 @@ def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
 def build_variants(
     variants: list[Variant], store: Store, jobs: int | None, verbose: bool, to_ship: bool
 ) -> tuple[list[Outcome], list[tuple[Variant, Artifact]]]:
-    """What came of each variant, and what ops need besides their modules."""
+    """The outcome of each variant, and the artifacts that ops need in addition to their modules."""
     from kjit.engine import pool
     from kjit.engine.compile.jobs import parallel_jobs, units_of
 
@@ -289,7 +291,7 @@ def build_variants(
 
 
 def _beside(store: Store, to_ship: bool) -> contextlib.AbstractContextManager[list[tuple[Variant, Artifact]]]:
-    """Compile what ops need besides their modules, if any wrapper has made a function an op."""
+    """Compile what ops need in addition to their modules, if any wrapper defines an op."""
     if "kjit.runtime.torch_op" not in sys.modules:
         return contextlib.nullcontext([])
     from kjit.engine.compile import eager_calls
@@ -299,11 +301,11 @@ def _beside(store: Store, to_ship: bool) -> contextlib.AbstractContextManager[li
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[threading.Event]:
-    """End the compilers, too, when this process is asked to end (by Ctrl-C, by CI, by a terminal that closes).
+    """End the compilers when this process is terminated (by Ctrl-C, CI, or a closed terminal).
 
-    Once: to end them takes some seconds at most (run.py), and a second signal would break it off half done; it is heard
-    later, in case that something hangs. Gives an event that is set with the signal: Python drops an exception that
-    comes in a `__del__` or a callback of a weak reference, and who waits for compilers hears of it by the event then.
+    That takes a few seconds at most (run.py), during which a second signal is ignored, as it would leave the work half
+    done; later ones are not, in case something hangs. Yields an event that is set by the signal: Python drops an
+    exception raised in a `__del__` or a callback of a weak reference, and the event reaches the waiting code anyway.
     """
     cancel = threading.Event()
     heard, heard_at = signal.SIGINT, -math.inf
@@ -319,14 +321,14 @@ def _ended_by_signals() -> Iterator[threading.Event]:
         raise KeyboardInterrupt
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # What is ignored stays so: SIGHUP under nohup, SIGINT of what a script starts in the background.
+    # Ignored signals stay ignored: SIGHUP under nohup, SIGINT in background jobs of a script.
     listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, leave) for number in listened}
     try:
         yield cancel
     except (KeyboardInterrupt, CancelledError):
         if heard == signal.SIGINT:
-            console.note("Interrupted. What was finished is kept.")
+            console.note("Interrupted. Finished artifacts are kept.")
         raise typer.Exit(_ENDED_BY + heard) from None
     finally:
         for number, handler in before.items():
@@ -335,7 +337,7 @@ def _ended_by_signals() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
-    """What to call with each event: a live display on a terminal, else (in a pipe, in CI) a line each."""
+    """A function for events: a live display on a terminal, otherwise (in a pipe, in CI) one line each."""
     from kjit.engine.estimate import Estimate
     from kjit.engine.outcomes import Queued, Started
 
@@ -366,13 +368,13 @@ def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
     from rich.text import Text
 
     class Done(MofNCompleteColumn):
-        """How many are done: of everything together, and not of a compile."""
+        """The number of finished variants, in the line of the total only."""
 
         def render(self, task: Task) -> Text:
             return Text() if task.total is None else super().render(task)
 
     class Times(ProgressColumn):
-        """Since when a line is there, and for how long still: of a compile, and of everything together."""
+        """Elapsed and expected time of a compile, and of the total."""
 
         def render(self, task: Task) -> Text:
             since = text.seconds(task.elapsed or 0.0)
@@ -393,7 +395,7 @@ def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
             if isinstance(event, Queued):
                 return
             if isinstance(event, Started):
-                if event.variant not in running:  # else it is compiled once more
+                if event.variant not in running:  # else it is compiled again
                     label = f"  {event.variant.label}"
                     running[event.variant] = progress.add_task(label, total=None, variant=event.variant)
                 return
@@ -405,7 +407,7 @@ def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
 
 
 def _print_table(outcomes: list[Outcome]) -> None:
-    """What was built; for a dry run what there is, and why the rest is stale."""
+    """Print the built variants; for a dry run, the state of each, with reasons."""
     from rich.markup import escape
 
     from kjit.engine.diagnostics.symbols import short_names
@@ -444,7 +446,7 @@ def _kernels(outcome: Outcome) -> tuple[KernelResources, ...]:
 
 
 def _of_kernel(kernel: KernelResources) -> list[str]:
-    """Registers, static shared memory, spilled bytes and stack frame, as the table shows them."""
+    """Registers, static shared memory, spilled bytes and stack frame, for the table."""
     spills = kernel.spill_stores + kernel.spill_loads
     return [str(kernel.registers), text.size(kernel.shared), text.size(spills), text.size(kernel.stack)]
 
@@ -461,13 +463,13 @@ def _print_commands(outcome: Outcome) -> None:
 
 
 def print_errors(errors: Iterable[KjitError]) -> None:
-    """Each error once: what is wrong in a source is wrong in all its variants."""
+    """Print each error once, as a mistake in a source affects all its variants."""
     known: set[str] = set()
     for error in errors:
         head, _, detail = error.message.partition("\n")
         if not isinstance(error, CompileError):
             detail = error.message
-        # The template arguments that led there are other ones in each variant.
+        # The template arguments differ between variants.
         same = "\n".join(line for line in detail.splitlines() if not line.startswith(("  in ", "  at ")))
         if same not in known:
             console.print_error(error.message, error.hint)

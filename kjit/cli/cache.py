@@ -1,4 +1,4 @@
-"""`kjit cache`: what is in the cache, and in the shared caches."""
+"""`kjit cache`: the contents of the cache and of shared caches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kjit.engine.cache.contents import Entry
     from kjit.engine.cache.store import Store
 
-cache_app = typer.Typer(help="Show what is in the cache.", no_args_is_help=True)
+cache_app = typer.Typer(help="Show the contents of the cache.", no_args_is_help=True)
 
 _Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _Ops = Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default all.")]
@@ -26,7 +26,7 @@ _Ops = Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these
 
 @cache_app.command("path")
 def path() -> None:
-    """Print the cache's folder; the shared caches go to stderr."""
+    """Print the cache's folder, and on stderr those of shared caches."""
     from kjit import env
 
     console.say(str(env.cache_dir()))
@@ -36,7 +36,7 @@ def path() -> None:
 
 @cache_app.command("size")
 def size(json: _Json = False) -> None:
-    """Print how many artifacts there are, and how much space they take."""
+    """Print the number of artifacts and their size."""
     from kjit import env
     from kjit.engine.cache.store import Store
 
@@ -76,9 +76,9 @@ def size(json: _Json = False) -> None:
 
 @cache_app.command("ls")
 def ls(ops: _Ops = None, json: _Json = False) -> None:
-    """List the artifacts: variant, target, size, when it was built and last used.
+    """List the artifacts: variant, target, size, build time, last use.
 
-    The libraries themselves are not read; `kjit cache verify` does that.
+    The libraries themselves are not checked; `kjit cache verify` does that.
     """
     from kjit.engine.cache.store import Store
 
@@ -94,7 +94,7 @@ def ls(ops: _Ops = None, json: _Json = False) -> None:
     shared = store.shared_caches()
     rows = []
     for cache, entry, record in found:
-        # Enough of both keys to find the folder.
+        # Prefixes of both keys that identify the folder.
         key = "/".join(part[:8] for part in entry.key.split("/")[2:])
         where = [str(cache.root)] if cache.is_shared else []
         if isinstance(record, str):
@@ -111,9 +111,9 @@ def ls(ops: _Ops = None, json: _Json = False) -> None:
 
 @cache_app.command("verify")
 def verify(ops: _Ops = None, json: _Json = False) -> None:
-    """Check every artifact against its record. A damaged one is never loaded: it is built again when it is needed.
+    """Check every artifact against its record. A damaged one is never loaded: it is built again when needed.
 
-    Told besides: what others than the cache's owner can change, which is not loaded either.
+    Also reports parts that others than the cache's owner can change, which are not loaded either.
 
     Exit status 1: an artifact is damaged, others can change something, or nothing can be loaded from a shared cache.
     """
@@ -142,23 +142,23 @@ def verify(ops: _Ops = None, json: _Json = False) -> None:
         console.say(f"{text.count(len(checked), 'artifact')} checked, {len(damaged)} damaged")
         if open_ or any(damage.startswith(UNTRUSTED) for _, _, damage in damaged):
             root = (open_[0] if open_ else damaged[0])[0].root
-            console.note(f"Others could choose code there: {how_to_close(shlex.quote(str(root)))}.")
+            console.note(f"Others could change code there: {how_to_close(shlex.quote(str(root)))}.")
     if damaged or distrusted or open_:
         raise typer.Exit(1)
 
 
 def check_ops(ops: Sequence[str], entries: Iterable[Entry]) -> None:
-    """Refuse ops that are named and have nothing among `entries`.
+    """Refuse ops without artifacts in `entries`.
 
     Raises:
-        UsageError: there is one.
+        UsageError: an op has none.
     """
     known = sorted({entry.op for entry in entries}) if ops else []
     for op in ops:
         if op not in known:
             near = difflib.get_close_matches(op, known, n=3)
             raise UsageError(
-                f"nothing of an op '{op}' is in the cache.",
+                f"the cache has nothing of an op '{op}'.",
                 hint=f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(known) or 'nothing'}",
             )
 
@@ -179,7 +179,7 @@ def _by_target(store: Store) -> dict[str, list[int]]:
 
 
 def _sums(targets: dict[str, list[int]]) -> tuple[int, int]:
-    """How many artifacts there are, and how many bytes they take."""
+    """The number of artifacts, and their bytes."""
     return sum(map(len, targets.values())), sum(map(sum, targets.values()))
 
 

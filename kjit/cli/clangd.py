@@ -20,7 +20,7 @@ def clangd(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
 ) -> None:
-    """Write .clangd, with which clangd understands this project's kernels."""
+    """Write .clangd, so that clangd understands this project's kernels."""
     from kjit.editor import editor_flags, write_editor_files
     from kjit.project import find_project
 

@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 def clean_cache(
     ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default all.")] = None,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="TIME", help="Only what was not used for so long, like 30d.")
+        str | None,
+        typer.Option("--older-than", metavar="TIME", help="Only artifacts not used for this long, like 30d."),
     ] = None,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Only what this project's sources of today cannot hit any more.")
+        bool, typer.Option("--stale", help="Only artifacts that no current source of this project can hit.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON; needs --yes or --dry-run.")] = False,
 ) -> None:
-    """Remove built modules from the cache, after showing what goes and how large it is.
+    """Remove built modules from the cache, after showing them with their sizes.
 
-    Programs that run keep what they have loaded. What kjit did not put into the folder stays, and nothing is ever
-    removed from a shared cache.
+    Running programs keep what they have loaded. Files that are not kjit's stay, and nothing is ever removed from a
+    shared cache.
 
-    Exit status 1: something may not be deleted; the rest is gone.
+    Exit status 1: something could not be deleted; the rest was.
     """
     from kjit.engine.cache.store import Store
 
@@ -82,7 +83,7 @@ def clean_cache(
 
 
 def _print_errors(errors: Sequence[CacheError]) -> None:
-    """Print them; where there are some, the command has failed."""
+    """Print the failures; if there are any, the command has failed."""
     for error in errors:
         console.print_error(error.message, error.hint)
     if errors:
@@ -90,7 +91,7 @@ def _print_errors(errors: Sequence[CacheError]) -> None:
 
 
 def _remove(store: Store, chosen: list[Entry], is_all: bool) -> tuple[int, list[Entry], list[CacheError]]:
-    """Remove what can be removed: the bytes that were freed, the artifacts that are gone, and why others are not."""
+    """Remove artifacts: the freed bytes, the removed artifacts, and the reasons why others could not be removed."""
     freed = 0
     gone: list[Entry] = []
     errors: list[CacheError] = []
@@ -117,7 +118,7 @@ def _choose(entries: list[Entry], ops: list[str], older_than: str | None) -> lis
 
 
 def _find_stale(store: Store) -> dict[str, str]:
-    """The folders of the stale artifacts, with the reasons. The wrappers of the project are asked what they declare."""
+    """The folders of the stale artifacts, with the reasons, from the declarations of the project's wrappers."""
     from kjit.engine.cache.stale import find_stale
     from kjit.planning import wrappers
     from kjit.project import find_project
@@ -125,7 +126,7 @@ def _find_stale(store: Store) -> dict[str, str]:
     project = find_project()
     collected = wrappers.collect(project)
     for op, error in collected.failures:
-        console.note(f"{op} cannot be asked what it declares; only its sources are compared: {error.message}")
+        console.note(f"{op}: its declarations cannot be read, so only its sources are compared: {error.message}")
     return {entry.path: reason for entry, reason in find_stale(store, project.root, collected.specs())}
 
 
@@ -155,7 +156,7 @@ def _total(entries: Sequence[Entry]) -> int:
 def _what_there_is(everything: list[Entry], is_all: bool, stale: bool) -> str:
     if is_all or not everything:
         return "no artifacts"
-    which = "is stale" if stale else "was not used for so long"
+    which = "is stale" if stale else "has been unused for that long"
     return f"{text.count(len(everything), 'artifact')}, and none that {which}"
 
 

@@ -6,7 +6,7 @@ from kjit.errors import KjitError
 
 
 def ops(incomplete: str) -> list[str]:
-    """The project's ops that begin so; none where there is no project, as a shell is no place for an error."""
+    """The project's ops with this prefix; none without a project, as completion must not print errors."""
     from kjit.project import find_project
 
     try:

@@ -1,4 +1,4 @@
-"""Confirmation before a command does what cannot be undone."""
+"""Confirmation before irreversible actions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from kjit.errors import UsageError
 
 
 def confirm(what: str, *, nothing: str, yes: bool) -> bool:
-    """Whether to go on.
+    """Whether to proceed.
 
     Args:
         what: the question: `Remove`.
-        nothing: what is said where the answer is no: `Nothing was removed.`
+        nothing: the message if the answer is no: `Nothing was removed.`
         yes: it was answered on the command line.
 
     Raises:
-        UsageError: nobody is there to ask.
+        UsageError: there is no terminal to ask on.
     """
     if yes:
         return True

@@ -1,4 +1,4 @@
-"""Where the commands print: results to stdout, everything else to stderr."""
+"""Output of the commands: results to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ def err() -> Console:
 
 
 def is_terminal() -> bool:
-    """Whether results go to a terminal, and not only to something that wants colours (`FORCE_COLOR`)."""
+    """Whether results go to a terminal, not just to something that supports colours (`FORCE_COLOR`)."""
     return sys.stdout.isatty()
 
 
 def is_live() -> bool:
-    """Whether progress can be drawn over and over: somebody looks at a terminal that can move its cursor."""
+    """Whether progress can be redrawn: stderr is a terminal that can move its cursor."""
     return sys.stderr.isatty() and err().is_interactive and not env.is_in_ci()
 
 
 def say(text: str = "") -> None:
-    """Print one line of result, as it is (no markup)."""
+    """Print one line of result, without markup."""
     out().print(text, markup=False)
 
 
 def note(text: str) -> None:
-    """Print one line that is not a result: what was done on the side, or left out."""
+    """Print one line that is not a result, such as a side effect or an omission."""
     err().print(text, markup=False)
 
 
 def print_error(message: str, hint: str | None) -> None:
-    """Print an error as every command does: one sentence, then what to do about it."""
+    """Print an error in the common form: one sentence, then a hint."""
     err().print(f"[bold red]error:[/] {_escape(message)}")
     if hint is not None:
         err().print(f"[bold]hint:[/] {_escape(hint)}")
@@ -71,7 +71,7 @@ def print_json(value: object) -> None:
 
 
 def print_json_rows(values: Sequence[object]) -> None:
-    """Print a list as JSON, an element a line: four times as fast as `print_json` where there are thousands."""
+    """Print a list as JSON, one element per line: four times as fast as `print_json` for thousands."""
     sys.stdout.write("[\n" + ",\n".join(map(json.dumps, values)) + "\n]\n" if values else "[]\n")
 
 

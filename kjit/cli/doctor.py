@@ -1,4 +1,4 @@
-"""`kjit doctor`: check this machine for what kjit needs."""
+"""`kjit doctor`: check this machine for kjit's requirements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLOURS = {"ok": "green", "problem": "bold red", "absent": "yellow"}
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Check compilers, CUDA, GPUs, torch, tvm-ffi, ninja and the cache, and say how to fix what is wrong."""
+    """Check compilers, CUDA, GPUs, torch, tvm-ffi, ninja and the cache, and show how to fix problems."""
     from kjit.doctor import examine, is_fit
 
     checks = examine()

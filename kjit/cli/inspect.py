@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 
 def inspect(
     op: Annotated[str, typer.Argument(help="The op.", autocompletion=complete.ops)],
-    sass: Annotated[bool, typer.Option("--sass", help="Machine code, between the source lines it is of.")] = False,
-    ptx: Annotated[bool, typer.Option("--ptx", help="PTX, between the source lines it is of.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="Show machine code, interleaved with its source lines.")] = False,
+    ptx: Annotated[bool, typer.Option("--ptx", help="Show PTX, interleaved with its source lines.")] = False,
     resources: Annotated[
-        bool, typer.Option("--resources", help="A table: registers, spills, shared memory, widths of loads.")
+        bool, typer.Option("--resources", help="Show a table: registers, spills, shared memory, widths of loads.")
     ] = False,
     against: Annotated[
         str | None,
         typer.Option(
-            "--against", metavar="REV|FILE", help="What is not as in this revision of git, or in this library or cubin."
+            "--against",
+            metavar="REV|FILE",
+            help="Show the differences from this git revision, or from this library or cubin.",
         ),
     ] = None,
     arch: Annotated[
@@ -44,7 +46,7 @@ def inspect(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Show what the kernels of an op became: registers, spills, instructions, how wide they load and store.
+    """Show the compiled kernels of an op: registers, spills, instructions, widths of loads and stores.
 
     Needs nvcc or NVRTC, and no GPU: --arch names the GPU to compile for. --sass and --ptx show one variant, the first
     unless --variant names another.
@@ -159,7 +161,7 @@ def _then(project: Project, op: str, against: str, targets: Sequence[Target], va
     path = Path(against)
     if path.is_file():
         return inspection.code_in_file(path)
-    with checked_out(project, against, "--against takes a file, too") as revision:
+    with checked_out(project, against, "--against also takes a file") as revision:
         revision.project.check_ops([op])
         specs = declared_specs(revision.project, [op]).get(op, [])
         specs = [spec for spec in specs if "cuda" in spec.kinds and (variant is None or variant in spec.label)]
@@ -167,7 +169,7 @@ def _then(project: Project, op: str, against: str, targets: Sequence[Target], va
 
 
 def _kernels(code: Code) -> Iterator[tuple[str, Kernel]]:
-    """The kernels, by names that tell them apart."""
+    """The kernels, by unique names."""
     from kjit.engine.diagnostics.symbols import short_names
 
     yield from zip(short_names([kernel.name for kernel in code.kernels]), code.kernels, strict=True)

@@ -26,8 +26,8 @@ def list_ops(
 ) -> None:
     """List the ops of the project: pattern, devices, dtypes, variants, what is built of them, and the last benchmark.
 
-    Built or stale is said for the CPU, the GPUs of this machine, and what else the cache has something for. The last
-    benchmark is the last point of the first table that `kjit bench` showed, for its first provider.
+    The state is shown for the CPU, the GPUs of this machine, and other targets with artifacts in the cache. The last
+    benchmark is the last point of the first table of `kjit bench`, for its first provider.
 
     Exit status 1: a wrapper cannot be imported.
     """

@@ -24,20 +24,17 @@ def profile(
         typer.Option(
             "--point",
             metavar="WORDS",
-            help="Which point of the benchmark: 'size=4096 dtype=float16'. Default: the last of its first table.",
+            help="The point of the benchmark, like 'size=4096 dtype=float16'. Default: the last of its first table.",
             show_default=False,
         ),
     ] = None,
-    torch: Annotated[
-        bool, typer.Option("--torch", help="Write a trace of PyTorch's profiler, which Perfetto opens.")
-    ] = False,
+    torch: Annotated[bool, typer.Option("--torch", help="Write a trace of PyTorch's profiler, for Perfetto.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Profile one call of an op's benchmark with Nsight Compute: what limits it, in a dozen lines.
+    """Profile one call of an op's benchmark with Nsight Compute, and summarise what limits it.
 
-    The full report is kept in .kjit/profile, for Nsight Compute's own window, with a picture of the roofline where
-    matplotlib is installed. Where the GPU's counters may not be read, PyTorch's profiler tells the launch and the
-    benchmark its time.
+    The full report is kept in .kjit/profile, for Nsight Compute's GUI, with a roofline plot if matplotlib is installed.
+    If the GPU's counters cannot be read, the launch is taken from PyTorch's profiler and the time from the benchmark.
     """
     from kjit import profiling
     from kjit.bench import collect
@@ -133,7 +130,7 @@ def _row(name: str, micros: float, count: int, args: Mapping[str, Any]) -> dict[
 
 
 def _without_counters(point: Point, path: Path, *, json: bool) -> None:
-    """What is known without counters: the time, the share of the peak, how the kernel is launched."""
+    """The summary without counters: time, share of peak, launch configuration."""
     from kjit import profiling
     from kjit.bench.sweep import run_sweeps
 

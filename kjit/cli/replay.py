@@ -1,4 +1,4 @@
-"""`kjit replay`: calls that a run has recorded, made again."""
+"""`kjit replay`: recorded calls, made again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kjit.replay import Call, Outcome, Replay, Timing
 
 replay_app = typer.Typer(
-    help="Make calls again that a run with KJIT_RECORD=DIR has recorded: test, time or sanitize them.",
+    help="Make the calls recorded by a run with KJIT_RECORD=DIR again: test, time or sanitize them.",
     no_args_is_help=True,
 )
 
@@ -25,7 +25,7 @@ _Paths = Annotated[list[Path], typer.Argument(metavar="DIR", help="Folders of re
 _Ops = Annotated[
     list[str] | None, typer.Option("--op", metavar="NAME", help="Only calls of this op; may be given several times.")
 ]
-_Sim = Annotated[bool, typer.Option("--sim", help="Make calls on a GPU in the simulator, GPU or not.")]
+_Sim = Annotated[bool, typer.Option("--sim", help="Make calls on a GPU in the simulator, even if there is a GPU.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 _SHOWN_LAST = 3
@@ -41,7 +41,7 @@ CALLS, _ = replay.read([Path(path) for path in {paths!r}], {ops!r})
 
 
 class TestReplayed:
-    """As the class of an op, of whose `run` the plugin that records writes down the arguments: reports name them."""
+    """Like the class of an op: the recording plugin records the arguments of `run` for reports."""
 
     op = replay.Replay(replay.project_here(), simulated={simulated!r}, check={simulated!r})
     outputs = ()
@@ -60,11 +60,11 @@ class TestReplayed:
 
 @replay_app.command("test")
 def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: _Json = False) -> None:
-    """Make the calls, and compare with the reference.
+    """Make the calls, and compare the results with the reference.
 
-    That is the one in the op's test, tests/test_<module>.py of this project: of its class OpTest, or in the dictionary
-    REFERENCES there. A call of an op without one is made and not compared. Without a GPU, calls on a GPU are made in
-    the simulator. Tensors whose values were not recorded are random.
+    The reference is in the op's test, tests/test_<module>.py of this project: that of its class OpTest, or in the
+    dictionary REFERENCES. Calls of an op without one are made but not compared. Without a GPU, calls on a GPU are made
+    in the simulator. Tensors whose values were not recorded are random.
 
     Exit status 1: a call differs or fails, or a file cannot be read.
     """
@@ -73,7 +73,7 @@ def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: _Json = False
     for call in calls:
         outcomes.append(again.test(call))
         if again.is_lost():
-            console.note(f"The GPU cannot be used any more: {len(calls) - len(outcomes)} calls were not made.")
+            console.note(f"The GPU can no longer be used: {len(calls) - len(outcomes)} calls were not made.")
             break
     if json:
         rows = [{"state": each.state, "detail": each.detail, **_to_json(each.call)} for each in outcomes]
@@ -89,15 +89,15 @@ def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: _Json = False
 
 @replay_app.command("bench")
 def bench(paths: _Paths, ops: _Ops = None, json: _Json = False) -> None:
-    """Time the calls, as they were made.
+    """Time the calls.
 
-    They have the shapes and strides that they had, and the reference in the op's test is timed beside them.
+    They have their recorded shapes and strides, and the reference in the op's test is timed as well.
 
     Exit status 1: a call cannot be made, or a file cannot be read.
     """
     calls, errors, again = _begin(paths, ops, sim=False)
     if again.is_simulated and any(call.is_of_cuda for call in calls):
-        console.note("There is no GPU here: the times of what runs in the simulator say nothing about one.")
+        console.note("There is no GPU here: times of kernels in the simulator say nothing about one.")
     timings = [again.bench(call) for call in calls]
     if json:
         rows = [
@@ -124,15 +124,15 @@ def sanitize(
     ] = None,
     sim: _Sim = False,
     timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="How long a tool may take, like 90s or 10m.")
+        str, typer.Option("--timeout", metavar="TIME", help="The time limit of a tool, like 90s or 10m.")
     ] = "5m",
     json: _Json = False,
 ) -> None:
     """Make the calls under compute-sanitizer.
 
-    Without a GPU, and with --sim, they are made in the simulator that looks at every access.
+    Without a GPU, and with --sim, they are made in the simulator, which checks every access.
 
-    Exit status 1: there is a mistake, a call fails, or the time was not enough.
+    Exit status 1: a mistake was found, a call fails, or the time limit was reached.
     """
     from kjit import sanitizing
     from kjit.cli.sanitize import check_tools, environment_of, print_run, require_sanitizer, run_to_json
@@ -149,9 +149,9 @@ def sanitize(
         )
     on_cpu = sum(1 for call in calls if not call.is_of_cuda)
     if on_cpu == len(calls):
-        raise UsageError("these calls ran kernels of the CPU, and the sanitizers look at CUDA kernels.")
+        raise UsageError("these calls ran CPU kernels, and the sanitizers check CUDA kernels.")
     if on_cpu:
-        console.note(f"{text.count(on_cpu, 'call')} of CPU kernels: the sanitizers do not look at these.")
+        console.note(f"{text.count(on_cpu, 'call')} of CPU kernels: the sanitizers do not check these.")
     if not again.is_simulated:
         require_sanitizer()
     folder = keep_folder(project, "sanitize")
@@ -180,7 +180,7 @@ def _begin(paths: list[Path], ops: list[str] | None, sim: bool) -> tuple[list[Ca
     again = replay.Replay(replay.project_here(), simulated=True if sim else None, check=env.simulation() == "sim-check")
     made_up = sum(1 for call in calls if not call.document.get("has_values"))
     if made_up:
-        console.note(f"{text.count(made_up, 'call')} without values: they are made up.")
+        console.note(f"{text.count(made_up, 'call')} without values: they are generated.")
     return calls, errors, again
 
 

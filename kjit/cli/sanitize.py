@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Built = tuple[Variant, Artifact]
 
-_APPENDED = "NVCC_APPEND_FLAGS"  # nvcc's own variable, and so a part of the key
+_APPENDED = "NVCC_APPEND_FLAGS"  # nvcc's own variable, and so part of the key
 
 
 def sanitize(
@@ -36,10 +36,10 @@ def sanitize(
     tool: Annotated[
         list[str] | None,
         typer.Option(
-            "--tool", metavar="NAME", help="memcheck, racecheck, initcheck, synccheck; default all, one after another."
+            "--tool", metavar="NAME", help="memcheck, racecheck, initcheck, synccheck; default all, in sequence."
         ),
     ] = None,
-    sim: Annotated[bool, typer.Option("--sim", help="Use the simulator's checks, GPU or not.")] = False,
+    sim: Annotated[bool, typer.Option("--sim", help="Use the simulator's checks, even if there is a GPU.")] = False,
     tests: Annotated[
         str | None,
         typer.Option("--tests", "-k", metavar="EXPRESSION", help="Only tests that match, as with pytest -k."),
@@ -49,12 +49,12 @@ def sanitize(
     ] = "5m",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Run the tests of ops under compute-sanitizer, and say which mistakes they show: where, how often.
+    """Run the tests of ops under compute-sanitizer, and report the mistakes found: where, and how often.
 
-    Without a GPU, and with --sim, they run in the simulator that looks at every access. Tests of torch.compile, CUDA
-    graphs and very large tensors are left out. Everything that was printed is kept in .kjit/sanitize.
+    Without a GPU, and with --sim, they run in the simulator, which checks every access. Tests of torch.compile, CUDA
+    graphs and very large tensors are left out. All output is kept in .kjit/sanitize.
 
-    Exit status 1: there is a mistake, a test failed, or the time was not enough.
+    Exit status 1: a mistake was found, a test failed, or the time limit was reached.
     """
     from kjit import sanitizing
     from kjit.cli.test import find_tests
@@ -74,7 +74,7 @@ def sanitize(
     found = gpus.visible_gpus()
     simulated = sim or env.simulation() is not None or not found
     if simulated and tool:
-        why = "there is no GPU here" if not found else "the simulator was asked for"
+        why = "there is no GPU here" if not found else "the simulator was requested"
         raise UsageError(f"--tool is for compute-sanitizer, and {why}.", hint="leave it out")
     if not simulated:
         require_sanitizer()
@@ -113,7 +113,7 @@ def _with_kernels(collected: Collected, *, are_named: bool) -> list[str]:
     """The ops that have a CUDA source, or declare nothing and may have one.
 
     Raises:
-        UsageError: an op that was named has none, or no op has one.
+        UsageError: a given op has none, or no op has one.
     """
     declared: dict[str, bool] = {}
     for op, specs in collected.modules:
@@ -122,7 +122,7 @@ def _with_kernels(collected: Collected, *, are_named: bool) -> list[str]:
     wanted = [op for op in (*declared, *collected.without, *(op for op, _ in collected.failures)) if op not in without]
     if without and (are_named or not wanted):
         raise UsageError(
-            f"no CUDA source: {', '.join(without)}; and the sanitizers look at CUDA kernels.",
+            f"no CUDA source: {', '.join(without)}; the sanitizers check CUDA kernels.",
             hint="kjit list shows which ops have one",
         )
     if without:
@@ -131,7 +131,7 @@ def _with_kernels(collected: Collected, *, are_named: bool) -> list[str]:
 
 
 def check_tools(names: Sequence[str]) -> None:
-    """Refuse names that no tool of compute-sanitizer has.
+    """Refuse unknown tools of compute-sanitizer.
 
     Raises:
         UsageError: there is one.
@@ -140,7 +140,7 @@ def check_tools(names: Sequence[str]) -> None:
 
     for name in names:
         if name not in TOOLS:
-            raise UsageError(f"'{name}' is no tool.", hint=f"the tools are {', '.join(TOOLS)}")
+            raise UsageError(f"'{name}' is not a tool.", hint=f"the tools are {', '.join(TOOLS)}")
 
 
 def require_sanitizer() -> None:
@@ -149,11 +149,11 @@ def require_sanitizer() -> None:
     try:
         find_tool("compute-sanitizer")
     except ToolchainError as error:
-        raise ToolchainError(error.message, hint=f"{error.hint}; `kjit sanitize --sim` does without") from None
+        raise ToolchainError(error.message, hint=f"{error.hint}; `kjit sanitize --sim` works without it") from None
 
 
 def environment_of(project: Project, *, simulated: bool) -> dict[str, str]:
-    """What the tests run with. The flag for nvcc is set for this process, too: it builds what they load."""
+    """The environment of the tests. The flag for nvcc is also set for this process, which builds their modules."""
     if simulated:
         os.environ[env.SIM] = "check"
     else:
@@ -170,7 +170,7 @@ def _kernels(built: Sequence[Built]) -> list[str]:
 
 
 def _lines(built: Sequence[Built]) -> Lines | None:
-    """Where the kernels' instructions come from; None where there is no disassembler."""
+    """The source lines of the kernels' instructions; None without a disassembler."""
     from kjit.inspection import code_of
     from kjit.sanitizing import Lines
 
@@ -181,7 +181,7 @@ def _lines(built: Sequence[Built]) -> Lines | None:
 
 
 def _build(collected: Collected, ops: Sequence[str], *, simulated: bool) -> list[Built]:
-    """Build what the tests of `ops` load."""
+    """Build the modules of the tests of `ops`."""
     from kjit.cli.build import build_variants, print_errors
     from kjit.cli.test import targets_of_tests
     from kjit.engine.cache.store import Store
@@ -233,7 +233,7 @@ def print_run(run: Run, limit: float) -> None:
         where = f" in {run.test}" if run.test else ""
         console.print_error(
             f"{run.tool} was ended after {text.seconds(limit)}{where}.",
-            "--timeout gives it longer, -k runs fewer tests; a kernel that never ends looks the same",
+            "--timeout raises the limit, -k runs fewer tests; a kernel that never ends has the same effect",
         )
     if run.findings or run.failed or run.timed_out:
         console.note(f"  all of it: {text.path(run.report)}")

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from kjit.project import Project
 
 _FOR_PYTEST = "kjit.for_pytest"
-# `python -m pytest` would have the current folder first on sys.path, where an op may be named like a module of Python.
+# `python -m pytest` would put the current folder first on sys.path, where an op may have the name of a module of
+# Python.
 START_PYTEST = (
     "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)];"
     " import runpy; runpy.run_module('pytest', run_name='__main__', alter_sys=True)"
 )
 _USAGE, _NOTHING_RAN = 4, 5  # pytest's exit statuses
-# With these pytest runs few tests, or none: what they load is not known here, and they load it themselves.
+# With these, pytest runs few tests or none: their modules are unknown here, and are built when they are loaded.
 _NARROWED = re.compile(
     r"-k.*|-m.*|.*::.*|--lf|--last-failed|--sw|--stepwise|--deselect.*|--co|--collect-only|--fixtures.*|--markers"
     r"|--setup-plan|-h|--help|-V|--version"
@@ -39,7 +40,7 @@ _NARROWED = re.compile(
 
 
 class Command(TyperCommand):
-    """A command that leaves what follows `--` alone, for pytest."""
+    """A command that passes the arguments after `--` to pytest."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:
@@ -52,7 +53,7 @@ class Command(TyperCommand):
             if (option := getattr(error, "option_name", None)) is None:
                 raise
             raise UsageError(
-                f"no such option: {option}.", hint=f"what is for pytest follows --: -- {option} ..."
+                f"no such option: {option}.", hint=f"options for pytest follow --: -- {option} ..."
             ) from error
 
 
@@ -62,15 +63,15 @@ def test(
         list[str] | None,
         typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
     ] = None,
-    sim: Annotated[bool, typer.Option("--sim", help="Run CUDA kernels in the simulator, GPU or not.")] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Run them in the simulator that looks for mistakes in them.")
+    sim: Annotated[
+        bool, typer.Option("--sim", help="Run CUDA kernels in the simulator, even if there is a GPU.")
     ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Run them in the simulator with its checks.")] = False,
 ) -> None:
-    """Run the tests of ops with pytest; what follows -- is for pytest: kjit test scale -- -x -k agrees.
+    """Run the tests of ops with pytest; arguments after -- are passed to pytest: kjit test scale -- -x -k agrees.
 
-    What the ops declare is built first, in parallel, for what the tests run on, unless only some tests are asked for.
-    Where it does not compile, no test runs.
+    The declared modules of the ops are built first, in parallel, unless only some tests are selected. If they do not
+    compile, no test runs.
 
     Exit status 1: a test failed, or none ran, or something does not compile.
     """
@@ -83,7 +84,7 @@ def test(
     environment = dict(os.environ)
     if sim or check:
         environment[env.SIM] = "check" if check else "1"
-    # Wrappers are imported from here, whatever folder this is called in.
+    # Wrappers are imported from here, whatever the current folder.
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")])
     )
@@ -96,9 +97,9 @@ def test(
 
 
 def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool) -> None:
-    """Build what the tests of `ops` will load, so that it is done in parallel and a mistake is told once.
+    """Build the modules of the tests of `ops`, so that it is done in parallel and errors are reported once.
 
-    What cannot be determined or built here, without a compiler or a cache, is left to the tests.
+    Anything that cannot be built here, without a compiler or a cache, is left to the tests.
     """
     from kjit.cli.build import build_variants, print_errors
     from kjit.engine.cache.store import Store
@@ -130,11 +131,10 @@ def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool
 
 
 def targets_of_tests(specs: Sequence[Spec], simulator: env.Simulation | None) -> list[Target]:
-    """What the tests of `specs` run on here, given the compilers that there are: as `kjit.testing.device_fixture`
-    chooses.
+    """The targets of the tests of `specs`, given the available compilers: those of `kjit.testing.device_fixture`.
 
     Args:
-        simulator: the one that was asked for.
+        simulator: the requested simulator.
     """
     from kjit.engine.toolchain.toolchain import Toolchain, runtime_target
     from kjit.runtime import gpus
@@ -159,14 +159,14 @@ def find_tests(project: Project, ops: Sequence[str]) -> list[Path]:
     for op in ops:
         stem = Path(op).stem.removeprefix("test_")
         if Path(op).suffix == ".py" and stem in project.ops():
-            raise UsageError(f"'{op}' is a file, and ops are wanted here.", hint=f"kjit test {stem}")
+            raise UsageError(f"'{op}' is a file, not the name of an op.", hint=f"kjit test {stem}")
     named = project.check_ops(list(ops))
     files = [project.test_path(op) for op in named]
     missing = [(op, file) for op, file in zip(named, files, strict=True) if not file.is_file()]
     for op, file in missing if ops else ():
         raise UsageError(
             f"op '{op}' has no test: there is no {project.display(file)}.",
-            hint=f"`kjit new {op} --dry-run` shows the one that it would have been given",
+            hint=f"`kjit new {op} --dry-run` shows what the scaffold would contain",
         )
     found = [file for file in files if file.is_file()]
     if not found:
@@ -180,9 +180,9 @@ def find_tests(project: Project, ops: Sequence[str]) -> list[Path]:
 
 
 def _status(pytests: int) -> int:
-    """kjit's exit status for that of pytest, which calls a test file that fails to import an interruption."""
+    """kjit's exit status for that of pytest, where a test file that fails to import is an interruption."""
     if pytests < 0:
         raise KjitError(f"pytest was ended by {signal.Signals(-pytests).name}.", hint="`-- -x -v` shows in which test")
     if pytests == _NOTHING_RAN:
-        raise KjitError("no test ran.", hint="what follows -- may leave all of them out")
+        raise KjitError("no test ran.", hint="the arguments after -- may exclude all of them")
     return {0: 0, _USAGE: 2}.get(pytests, 1)

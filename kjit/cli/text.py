@@ -1,4 +1,4 @@
-"""Tables, sizes and times in the output of commands; times in their arguments."""
+"""Formatting of tables, sizes and times; parsing of times in arguments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def table(left: tuple[str, ...], right: tuple[str, ...] = (), last: tuple[str, .
 
 
 def print_table(made: Table) -> None:
-    """Print a table. Nothing is cut off: a terminal that is too narrow for it wraps the lines, and a pipe has no width.
+    """Print a table without truncation: a narrow terminal wraps the lines, and a pipe has no width.
 
     The words of the `last` columns are wrapped within their column, if the terminal is too narrow for them.
     """
@@ -50,7 +50,7 @@ def print_table(made: Table) -> None:
 
     width = _NO_WIDTH
     if console.is_terminal():
-        # Of columns that are too wide together rich would take away from each, down to nothing.
+        # rich would shrink all columns of a table that is too wide, down to nothing.
         wide = Console(width=_NO_WIDTH)
         needed = [
             max(Measurement.get(wide, wide.options, cell).maximum for cell in (column.header, *column.cells))
@@ -63,7 +63,7 @@ def print_table(made: Table) -> None:
 
 
 def _plain(cell: RenderableType) -> str:
-    """What a cell of a table says, without its colours."""
+    """The text of a cell, without colours."""
     from rich.text import Text
 
     assert isinstance(cell, str), cell
@@ -71,11 +71,11 @@ def _plain(cell: RenderableType) -> str:
 
 
 def print_rows(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], right: tuple[str, ...] = ()) -> None:
-    """Print a table of plain text, as wide as it is; of thousands of rows, which would take rich seconds.
+    """Print a table of plain text at its full width, for thousands of rows, which would take rich seconds.
 
     Args:
-        rows: those that are shorter than the header are empty at the end.
-        right: the columns whose content is to the right.
+        rows: shorter rows are filled with empty cells.
+        right: the right-aligned columns.
     """
     widths = [max(map(len, column)) for column in itertools.zip_longest(header, *rows, fillvalue="")]
     is_right = [name in right for name in header]
@@ -87,11 +87,11 @@ def print_rows(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], right: 
         ]
         lines.append("  ".join(cells).rstrip())
     sys.stdout.write("\n".join([*lines, ""]))
-    sys.stdout.flush()  # ahead of what is said on stderr after it
+    sys.stdout.flush()  # before later output on stderr
 
 
 def path(path: Path) -> str:
-    """A path as a user in the current folder would write it."""
+    """A path relative to the current folder, if it is inside."""
     try:
         return os.path.relpath(path)
     except FileNotFoundError:  # that folder is gone
@@ -109,7 +109,7 @@ def size(count: int) -> str:
 
 
 def age(when: float) -> str:
-    """How long ago, from seconds since 1970: `3 d`."""
+    """The age of a time in seconds since 1970: `3 d`."""
     seconds = max(time.time() - when, 0.0)
     for unit in ("w", "d", "h", "m"):
         if seconds >= 2 * _UNITS[unit] or (seconds >= _UNITS[unit] and unit != "w"):
@@ -121,11 +121,11 @@ def duration(text: str) -> float:
     """Seconds, from `30d`, `12h`, `90m` or `2w`.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: it has another form.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip())
     if match is None:
-        raise UsageError(f"'{text}' is no length of time.", hint="write it like 30d, 12h or 90m")
+        raise UsageError(f"'{text}' is not a duration.", hint="write it like 30d, 12h or 90m")
     return float(match[1]) * _UNITS[match[2]]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kjit.spec import Variant
     from kjit.standby import Standby
 
-# Tests that compile for themselves, or take long: `kjit test` runs them.
+# Tests that compile, or take long: `kjit test` runs them.
 _LONG = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without_a_gpu")
 _IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.engine.pool", "kjit.cli.build", "kjit.cli.test")
 
@@ -34,17 +34,17 @@ def watch(
         typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
     ] = None,
     bench: Annotated[
-        bool, typer.Option("--bench", help="Run the benchmarks, too: how much faster than before the change?")
+        bool, typer.Option("--bench", help="Run the benchmarks too, and compare with the times before the change.")
     ] = False,
-    sim: Annotated[bool, typer.Option("--sim", help="Run CUDA kernels in the simulator, GPU or not.")] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Run them in the simulator that looks for mistakes in them.")
+    sim: Annotated[
+        bool, typer.Option("--sim", help="Run CUDA kernels in the simulator, even if there is a GPU.")
     ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Run them in the simulator with its checks.")] = False,
 ) -> None:
-    """Build and test ops whenever a file of theirs is saved; Ctrl-C ends it.
+    """Build and test ops whenever one of their files is saved, until Ctrl-C.
 
-    What changed is built; where it compiles, the op's quick tests run. The first error is shown and nothing after it.
-    Kernels, headers of the project, wrappers, tests and benchmarks are watched.
+    Changed ops are built; if they compile, their quick tests run. Only the first error is shown. Kernels, headers of
+    the project, wrappers, tests and benchmarks are watched.
     """
     from kjit import watching
     from kjit.project import find_project
@@ -100,16 +100,15 @@ def _round(
         **state,
     }
     answer: dict[str, Any] = standby.do(request)
-    console.say(f"{answer.pop('said')} ({time.monotonic() - began:.1f} s); waiting for changes, Ctrl-C ends it")
+    console.say(f"{answer.pop('said')} ({time.monotonic() - began:.1f} s); waiting for changes, Ctrl-C to stop")
     return answer
 
 
 def do_round(request: dict[str, Any]) -> dict[str, Any]:
-    """Build, test and measure what a change concerns, in a process of its own.
+    """Build, test and measure the ops that a change affects, in a separate process.
 
-    Returns:
-        What the next round wants to know: artifacts, what failed, times; `folders`, to be watched; and `said`, one line
-        on how it ended.
+    Returns: The state for the next round: artifacts, failed ops, times; `folders` to watch; and `said`, one line with
+        the result.
     """
     from kjit.cli.build import print_errors
     from kjit.planning import wrappers
@@ -144,7 +143,7 @@ def do_round(request: dict[str, Any]) -> dict[str, Any]:
     answer = {**answer, "artifacts": artifacts, "failed": [op for op in request["failed"] if op not in wanted]}
     tests = [project.test_path(op) for op in wanted if project.test_path(op).is_file()]
     if not wanted:
-        return {**answer, "said": "nothing that is watched depends on it"}
+        return {**answer, "said": "no watched op depends on it"}
     if not tests:
         said = f"built; without a test: {', '.join(wanted)}"
     elif (status := _test(project, tests)) != 0:
@@ -180,14 +179,14 @@ def _build(collected: Collected) -> tuple[dict[str, list[str]], KjitError | None
 
 
 def _test(project: Project, files: Sequence[Path]) -> int:
-    """pytest's exit status. The first failure ends it."""
+    """pytest's exit status; it stops at the first failure."""
     import pytest
 
     sys.path[:] = [str(project.root), *filter(None, sys.path)]
     quick = f"not ({' or '.join(_LONG)})"
     shown = [text.path(path) for path in files]
     options = ["-x", "-q", "--no-header", "--tb=short", "--ff", "-k", quick, "-p", "no:warnings"]
-    options += ["-p", "no:unraisableexception"]  # for which pytest collects garbage, and of large modules there is much
+    options += ["-p", "no:unraisableexception"]  # for which pytest collects garbage, which is slow with large modules
     return int(pytest.main([*options, *shown]))
 
 

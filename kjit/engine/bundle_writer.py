@@ -340,7 +340,7 @@ def _read_index(folder: Path) -> dict[str, Any] | None:
         return None
     if form != FORMAT:
         raise UsageError(
-            f"'{folder}' holds a bundle that kjit {written} wrote, in a form that this one cannot add to.",
+            f"'{folder}' holds a bundle that kjit {written} wrote, in a format that this version cannot add to.",
             hint="--only replaces all of it",
         )
     return document if isinstance(document, dict) else None

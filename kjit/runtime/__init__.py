@@ -1,9 +1,9 @@
-"""What a program that only runs kernels needs. This file checks a library before it is loaded (who could have changed
-it, whether it is what was built), and describes the CPU.
+"""The parts of kjit that a program needs to run kernels. This file has checks of libraries before they are loaded (who
+could have changed them, whether they are intact), and the description of the CPU.
 
-A hit imports this package and nothing of `kjit.engine`, which builds on it. A process imports it before its first
-kernel runs, so its modules define plain classes, compile no regular expression and import what only an error needs
-where that error is raised.
+A hit imports this package and nothing of `kjit.engine`. As a process imports it before its first kernel runs, its
+modules define plain classes, compile no regular expressions, and import at the place of an error what only the error
+needs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STARTED_NS = time.time_ns()
 """When this process imported kjit, before anything of `kjit.engine`."""
 
 LAYOUT = "v1"
-"""The folder in a cache that everything compiled is in: its name says how."""
+"""The folder in a cache for everything compiled; named by the version of the layout."""
 
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -30,13 +30,13 @@ ALTERED = "was altered"
 
 
 def own_users() -> tuple[int, ...]:
-    """Whose files a user's own cache holds: the user's, and root's."""
+    """The allowed owners of files in a user's own cache: the user, and root."""
     return os.geteuid(), 0
 
 
 def weakness(status: os.stat_result, owners: tuple[int, ...]) -> str | None:
-    """How others than `owners` can change a file or folder of this status: what could follow its name in a sentence.
-    None where nobody else can."""
+    """How somebody not in `owners` can change a file or folder with this status, as the end of a sentence about it;
+    None if nobody else can."""
     return weakness_of(status.st_mode, status.st_uid, owners)
 
 
@@ -52,9 +52,9 @@ def weakness_of(mode: int, owner: int, owners: tuple[int, ...]) -> str | None:
 
 
 def read_file(path: str, flags: int = 0) -> tuple[bytes, os.stat_result]:
-    """The content of a small file, and then its status: what changes it meanwhile shows in its date.
+    """The content of a small file, and its status afterwards, so that a concurrent change shows in the time.
 
-    Every load reads some. `open` asks the kernel for twice as much, and takes twice as long.
+    Every load reads several. `open` makes twice as many system calls, and takes twice as long.
 
     Args:
         flags: for `os.open`.
@@ -73,7 +73,7 @@ def read_file(path: str, flags: int = 0) -> tuple[bytes, os.stat_result]:
 
 
 class LibraryRead:
-    """A library as it was read: its size, its checksum, and the status of the file that was open."""
+    """A library that was read: its size, its checksum, and the status of the open file."""
 
     __slots__ = ("crc32", "size", "status")
 
@@ -83,14 +83,14 @@ class LibraryRead:
         self.status = status
 
     def difference(self, said: Mapping[str, Any]) -> str | None:
-        """How it is not what a record says of it (`size`, `crc32`): `was altered`; None where it is."""
+        """How it differs from its record (`size`, `crc32`), such as `was altered`; None if it does not."""
         if self.size != said["size"]:
             return f"has {self.size} bytes and not {said['size']}"
         return None if self.crc32 == said["crc32"] else ALTERED
 
 
 def read_library(path: str, flags: int = 0) -> LibraryRead:
-    """Read a library in pieces that stay in the CPU's cache, into the same memory.
+    """Read a library in pieces that fit into the CPU's cache, reusing one buffer.
 
     Args:
         flags: for `os.open`.
@@ -118,8 +118,8 @@ def digest(content: bytes) -> str:
 
 @lru_cache(maxsize=1)
 def tvm_ffi_home() -> str | None:
-    """The folder of the package tvm_ffi; None where it is not installed."""
-    # Not imported: that would import torch too, a second and a half for a path.
+    """The folder of the package tvm_ffi; None if it is not installed."""
+    # Not imported: that would import torch too, which takes one and a half seconds.
     import importlib.util
 
     spec = importlib.util.find_spec("tvm_ffi")
@@ -129,7 +129,7 @@ def tvm_ffi_home() -> str | None:
 def tvm_ffi_version_in(home: str) -> str:
     """The version of the package tvm_ffi in `home`, without importing it.
 
-    The name of its `.dist-info` folder has it; `importlib.metadata` would read through all of `sys.path`.
+    Taken from the name of its `.dist-info` folder; `importlib.metadata` would search all of `sys.path`.
     """
     begin, end = "apache_tvm_ffi-", ".dist-info"
     names = [name for name in os.listdir(os.path.dirname(home)) if name.startswith(begin) and name.endswith(end)]
@@ -141,7 +141,7 @@ def tvm_ffi_version_in(home: str) -> str:
 
 
 def numbers_of(version: str) -> tuple[int, ...]:
-    """The numbers that a version begins with, to be compared: `(0, 1, 15)` of `0.1.15.post2`."""
+    """The leading numbers of a version, for comparisons: `(0, 1, 15)` of `0.1.15.post2`."""
     numbers = []
     for part in version.split("."):
         digits = part[: len(part) - len(part.lstrip("0123456789"))]
@@ -154,7 +154,7 @@ def numbers_of(version: str) -> tuple[int, ...]:
 
 
 def cpu_features() -> frozenset[str]:
-    """The instruction sets of this CPU by Linux' names for them; none where there is no Linux."""
+    """The instruction sets of this CPU, in Linux's names; none on other systems."""
     described = cpu_description()
     return frozenset(f"{described.get('flags', '')} {described.get('Features', '')}".split())
 
@@ -171,13 +171,13 @@ _WANTED = ("vendor_id", "cpu family", "model", "flags", "CPU implementer", "CPU 
 
 @lru_cache(maxsize=1)
 def cpu_description() -> Mapping[str, str]:
-    """What Linux says of the first core, which stands for all; empty where there is no Linux."""
+    """Linux's description of the first core, taken for all; empty on other systems."""
     described = {}
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             for line in file:
                 if not line.strip():
-                    break  # one core says enough, and a machine may have hundreds
+                    break  # one core is enough, and a machine may have hundreds
                 name, _, value = line.partition(":")
                 if name.strip() in _WANTED:
                     described[name.strip()] = value.strip()

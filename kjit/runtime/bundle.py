@@ -1,24 +1,23 @@
-"""Bundles: libraries built ahead of time, shipped beside a wrapper, and the one that serves a variant here.
+"""Bundles: libraries built ahead of time and shipped beside a wrapper; the search for one that serves a variant.
 
     <package>/prebuilt/index.json
     <package>/prebuilt/<op>-<digest>.so
 
-`kjit build --out <package>/prebuilt` writes such a bundle (bundle_writer.py). It is asked before the cache, and it must
-answer on a machine that has no compiler. So what identifies a module here is what its wrapper says and what is on the
-disk, and nothing of a toolchain: name, arguments, exports, flags and names of sources; the contents of the op's own
-files, if they are there; the GPU or the CPU; the versions of kjit and tvm-ffi. Each difference is reported.
+`kjit build --out <package>/prebuilt` writes such a bundle (bundle_writer.py). It is searched before the cache, and must
+work on a machine without a compiler. So a module is identified by its wrapper and by files, without a toolchain: name,
+arguments, exports, flags and names of sources; the contents of the op's own files, if they exist; the GPU or the CPU;
+the versions of kjit and tvm-ffi. Each difference is reported.
 
-Where the files lie does not count, as it is another place on every machine; two modules that differ in nothing else
-cannot be told apart, and are refused when a bundle is written. Each library says which files it was built from, and
-with which versions where these are not the index's: a bundle is added to. The op's own files are named from where its
-first source is, and what comes from an include folder outside of its project from that folder, which the wrapper knows.
-What sources name by an absolute path is the same file for each copy of them. Headers of installed packages are not
-compared: the library carries what it was compiled from, and they are nobody's edit. Nor is it noticed when a new header
-comes before another one of the same name, which the cache watches: whoever builds a bundle has just compiled it. And
-what a module says of its own place (`__FILE__`) is where it was built.
+The location of the files does not count, as it differs between machines; two modules that differ in nothing else cannot
+be distinguished, and are rejected when a bundle is written. Each library lists the files that it was built from, and
+its versions if they differ from those of the index, as bundles are added to. Paths of the op's own files are relative
+to its first source, those of files from include folders outside of its project are relative to that folder, which the
+wrapper names. An absolute path in a source is the same file for each copy. Headers of installed packages are not
+compared, as they are not edited. A new header that shadows another one is not noticed, unlike in the cache. And a
+module's own location (`__FILE__`) is that of its build.
 
-An index is read once a process, unless it is replaced. The library's size and checksums stand in it, as in the cache's
-records, and are compared in the same way; so are the op's own files.
+An index is read once per process, unless it is replaced. It has the size and checksums of each library, as the records
+in the cache do, and they are compared in the same way; so are the op's own files.
 """
 
 from __future__ import annotations
@@ -54,16 +53,16 @@ _SETTLING_NS = 2_000_000_000  # a file may be written twice within one tick of i
 
 Row = tuple[str | int, str, str]
 """A file that was read: anchor, path and hash. The anchor is `source` (the folder of the op's first source), `kjit`,
-the number of one of the spec's folders of headers, or empty for an absolute path. In a path that begins with `./`, what
-stands before a `..` may be a link."""
+the number of an include folder of the spec, or empty for an absolute path. In a path that begins with `./`, the part
+before a `..` may be a link."""
 
 
 class Refusal(NamedTuple):
     """Why a bundle does not serve a variant.
 
     Attributes:
-        reasons: what differs, a line each.
-        is_surprising: it holds this module, or should: not merely one that was never put into it.
+        reasons: the differences, one line each.
+        is_surprising: whether it has this module, or should have it.
     """
 
     bundle: str
@@ -75,17 +74,17 @@ class Refusal(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """The answer to `find`: a library that fits (its path), and the bundles that were asked before and refused."""
+    """The result of `find`: the path of a suitable library, and the bundles before it that do not serve the variant."""
 
     library: str | None
     refusals: tuple[Refusal, ...]
 
 
 def find(variant: Variant, wrapper: str | None) -> Lookup:
-    """Look for the library of `variant` in the bundles that its wrapper may have.
+    """Find the library of `variant` in the bundles of its wrapper.
 
     Args:
-        wrapper: the path of the file that asks; None (a notebook) has none of its own.
+        wrapper: the path of the requesting file; None for a notebook, which has no bundle.
     """
     if variant.target.is_simulated:
         return Lookup(None, ())
@@ -110,7 +109,7 @@ class _Bundle:
     """An index that was read."""
 
     def __init__(self, folder: str, document: Any) -> None:
-        """Raises KeyError, TypeError or ValueError where `document` is no index."""
+        """Raises KeyError, TypeError or ValueError if `document` is not an index."""
         self._folder = folder
         self._built_with: dict[str, str] = document["built with"]
         self._files: list[Row] = [(anchor, path, hash_) for anchor, path, hash_ in document["files"]]
@@ -121,7 +120,7 @@ class _Bundle:
             self._modules[digest_of([module["op"], module["identity"]])] = module
 
     def find(self, variant: Variant) -> str | Refusal:
-        """The library that serves `variant` here, or all that stands against it."""
+        """The library that serves `variant` here, or the reasons why none does."""
         spec = variant.spec
         reasons: list[str] = []
         try:
@@ -138,7 +137,7 @@ class _Bundle:
             elif not reasons:
                 if not is_library(library["file"]):
                     return Refusal(
-                        self._folder, (f"its index names '{library['file']}', which is no file of a bundle",)
+                        self._folder, (f"its index names '{library['file']}', which is not a file of a bundle",)
                     )
                 path = f"{self._folder}/{library['file']}"
                 damage = self._damage(path, library)
@@ -162,7 +161,7 @@ class _Bundle:
         return None if difference is None else f"{name} is damaged: it {difference}"
 
     def _without(self, spec: Spec, identity: Mapping[str, object]) -> Refusal:
-        """What this holds instead of a module."""
+        """The contents of this bundle, for a module that is not in it."""
         differs = differences_of_machines(self._built_with)
         modules = self._by_op.get(spec.name, [])
         for module in modules:
@@ -182,16 +181,16 @@ class _Bundle:
         """What a library was built with that is not what is here."""
         built_with = library.get("built with", self._built_with)
         rows = [self._files[number] for number in library["files"]]
-        # Of another version of kjit its headers are others too, and the version tells.
+        # Another version of kjit has other headers, and is reported by itself.
         with_kjit = built_with["kjit"] == kjit.__version__
         return [*differences_of_machines(built_with), *changed_files(rows, spec, self._folder, with_kjit=with_kjit)]
 
 
 def changed_files(rows: Iterable[Row], spec: Spec, bundle: str, *, with_kjit: bool) -> list[str]:
-    """Those of the files that a library was built from which are here and have another content: a sentence each.
+    """The files that a library was built from that exist here with another content, one sentence each.
 
     Args:
-        bundle: its folder; files of the same package are named from there.
+        bundle: its folder; files of the same package are shown relative to it.
         with_kjit: compare kjit's own headers, too.
     """
     lines = []
@@ -218,12 +217,11 @@ def _shown(anchor: str | int, path: str, here: str, bundle: str) -> str:
 
 
 def _open_to_others(folder: str, index: os.stat_result) -> str | None:
-    """Why a bundle is not trusted: others can change it who cannot change the package that it is in, whose code is
-    run anyway."""
+    """Why a bundle is not trusted: somebody can change it who cannot change its package, whose code is run anyway."""
     try:
         package, bundle = os.stat(os.path.dirname(folder)), os.stat(folder)
     except OSError:
-        return None  # gone meanwhile, as its index will be
+        return None  # removed meanwhile, with its index
     for what, status in (("its folder", bundle), ("its index", index)):
         if (weak := _weakness(status, package)) is not None:
             return f"{what} {weak}"
@@ -231,7 +229,7 @@ def _open_to_others(folder: str, index: os.stat_result) -> str | None:
 
 
 def _weakness(status: os.stat_result, package: os.stat_result) -> str | None:
-    """As `folders.weakness`, where whoever can change the folder of the package is trusted."""
+    """As `weakness`, but users who can change the folder of the package are trusted."""
     trusted = 0
     if package.st_mode & stat.S_IWOTH and not package.st_mode & stat.S_ISVTX:
         trusted = stat.S_IWOTH | stat.S_IWGRP
@@ -242,13 +240,13 @@ def _weakness(status: os.stat_result, package: os.stat_result) -> str | None:
 
 @lru_cache(maxsize=64)
 def _read(folder: str, mtime_ns: int, size: int, inode: int) -> _Bundle | _Unreadable:
-    del mtime_ns, size, inode  # only the cache's key: a replaced index is read again
+    del mtime_ns, size, inode  # only part of the key of lru_cache: a replaced index is read again
     try:
         with open(f"{folder}/{INDEX}", "rb") as file:
             document = json.loads(file.read())
         if document["format"] != FORMAT:
             written = document["built with"]["kjit"]
-            return _Unreadable(folder, f"it was written by kjit {written}, in a form that this one does not know")
+            return _Unreadable(folder, f"it was written by kjit {written}, in a format that this version does not know")
         return _Bundle(folder, document)
     except OSError as error:
         return _Unreadable(folder, f"its index cannot be read ({error.strerror})")
@@ -257,7 +255,7 @@ def _read(folder: str, mtime_ns: int, size: int, inode: int) -> _Bundle | _Unrea
 
 
 class _Unreadable:
-    """A bundle without an index that can be used."""
+    """A bundle without a usable index."""
 
     def __init__(self, folder: str, reason: str) -> None:
         self._refusal = Refusal(folder, (reason,))
@@ -268,7 +266,7 @@ class _Unreadable:
 
 
 def is_library(name: str) -> bool:
-    """Whether a library in a bundle can be called so: `scale-0123456789abcdef.so`."""
+    """Whether this is a valid name of a library in a bundle, such as `scale-0123456789abcdef.so`."""
     op, _, rest = name.rpartition("-")
     is_hash = len(rest) == 19 and rest.endswith(".so") and set(rest[:16]) <= set("0123456789abcdef")
     return is_hash and op.isascii() and op.isidentifier()
@@ -279,14 +277,14 @@ def _no_index(error: Exception) -> str:
 
 
 def identity_of(spec: Spec) -> dict[str, object]:
-    """What tells a module from others of its op, wherever its files are."""
+    """The identity of a module, without the location of its files."""
     return {
         "arguments": list(spec.args),
         "CUDA sources": [os.path.basename(path) for path in spec.cuda_files],
         "C++ sources": [os.path.basename(path) for path in spec.cpp_files],
         "CUDA exports": [list(export) for export in spec.cuda_wrappers],
         "C++ exports": [list(export) for export in spec.cpp_wrappers],
-        # A path in any other flag than one that says where to search may end up in the library.
+        # A path in any flag that is not a search path may end up in the library.
         "flags for c++": _flags(spec.extra_cflags, "c++")[0],
         "flags for nvcc": _flags(spec.extra_cuda_cflags, "nvcc")[0],
         "flags for the link": _flags(spec.extra_ldflags, "c++")[0],
@@ -294,18 +292,18 @@ def identity_of(spec: Spec) -> dict[str, object]:
 
 
 def home_of(spec: Spec) -> str:
-    """The folder that paths of the op's own files are relative to: that of its first source."""
+    """The folder of the first source, to which paths of the op's own files are relative."""
     files = spec.cuda_files or spec.cpp_files
     return os.path.dirname(files[0]) if files else ""
 
 
 def include_folders_of(spec: Spec) -> list[str]:
-    """The folders of headers that a spec names."""
+    """The include folders of a spec."""
     return [*spec.extra_include_paths, *_flags(spec.extra_cflags, "c++")[1], *_flags(spec.extra_cuda_cflags, "nvcc")[1]]
 
 
 def _flags(words: tuple[str, ...], dialect: Literal["c++", "nvcc"]) -> tuple[list[str], list[str]]:
-    """Flags without those that only say where to search, and the folders of headers that they name."""
+    """Flags without search paths, and the include folders among these."""
     understood = simple_flags(words)
     if understood is not None:
         return understood
@@ -332,9 +330,9 @@ _KEPT = (
 
 
 def simple_flags(words: Iterable[str]) -> tuple[list[str], list[str]] | None:
-    """As `_flags` for words that mean the same to g++, clang and nvcc, and only for these: None where there is another.
+    """As `_flags`, for words with the same meaning in g++, clang and nvcc; None if there are others.
 
-    All others are left to `kjit.engine.key.flags`, which need not be imported for these.
+    Others need `kjit.engine.key.flags`, which is not imported here.
     """
     kept: list[str] = []
     folders: list[str] = []
@@ -368,7 +366,7 @@ def _kjit_home() -> str:
 
 
 def _digest_of(path: str) -> str | None:
-    """The hash of a file, None where it is not there. It is read again when it may have changed."""
+    """The hash of a file; None if it does not exist. It is read again when it may have changed."""
     try:
         status = os.stat(path)
         if status.st_ctime_ns >= time.time_ns() - _SETTLING_NS:
@@ -392,7 +390,7 @@ _as_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circula
 
 
 def _choose(libraries: list[dict[str, Any]], target: Target) -> dict[str, Any] | list[str]:
-    """The library with the best code for `target` here, or what stands against it, a line each."""
+    """The library with the best code for `target` here, or the reasons why there is none, one line each."""
     reasons = []
     fitting: list[tuple[Any, dict[str, Any]]] = []
     if target.arch is not None:
@@ -400,7 +398,7 @@ def _choose(libraries: list[dict[str, Any]], target: Target) -> dict[str, Any] |
         fitting = [(arch.closeness, library) for arch, library in archs if arch.serves(target.arch)]
         if not fitting:
             has = ", ".join(str(arch) for arch, _ in sorted(archs, key=lambda pair: pair[0])) or "no GPU"
-            reasons.append(f"it has code for {has}, and none of it for {target.arch}")
+            reasons.append(f"it has code for {has}, and none for {target.arch}")
     else:
         here = levels_here()
         fitting = [(here.index(each["level"]), each) for each in libraries if each["level"] in here]
@@ -417,7 +415,7 @@ def _choose(libraries: list[dict[str, Any]], target: Target) -> dict[str, Any] |
 
 
 def this_machine() -> dict[str, str]:
-    """What is compared, by name."""
+    """The properties of this machine that are compared, by name."""
     return {
         "kjit": kjit.__version__,
         "tvm-ffi": _tvm_ffi_version(),
@@ -427,7 +425,7 @@ def this_machine() -> dict[str, str]:
 
 
 def differences_of_machines(built: Mapping[str, str]) -> tuple[str, ...]:
-    """What keeps from running here what was compiled where `this_machine` was `built`, a line each.
+    """Why a library does not run here that was built where `this_machine` was `built`, one line each.
 
     Raises:
         KeyError: `built` lacks a name.
@@ -444,13 +442,13 @@ def differences_of_machines(built: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _continues(built: str, here: str) -> bool:
-    """Whether what was compiled with version `built` works with version `here`: the same series, and not older."""
+    """Whether a library compiled with version `built` works with version `here`: of the same series, and not older."""
     return numbers_of(built)[:2] == numbers_of(here)[:2] and numbers_of(here) >= numbers_of(built)
 
 
 @lru_cache(maxsize=1)
 def glibc_here() -> str | None:
-    """The C library's version; None where it is another one than glibc, whose loader decides."""
+    """The version of glibc; None with another C library, whose loader decides."""
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (AttributeError, OSError, ValueError):
@@ -465,11 +463,11 @@ def _tvm_ffi_version() -> str:
 
 
 class Level:
-    """A set of instructions, which generations of CPUs have in common.
+    """An instruction set common to a generation of CPUs.
 
     Attributes:
-        march: as compilers take it after `-march=`.
-        features: what Linux calls the instructions that it has beyond the level before it.
+        march: the value for `-march=`.
+        features: the instruction sets in addition to those of the previous level, in Linux's names.
     """
 
     __slots__ = ("features", "march", "name")
@@ -491,14 +489,14 @@ LEVELS: Mapping[str, tuple[Level, ...]] = {
         Level("armv8.2-a", "atomics asimdrdm fphp asimdhp asimddp crc32", "armv8.2-a+fp16+dotprod"),
     ),
 }
-"""By the kind of a machine, the levels of CPUs that are shipped for, lowest first (why: engine/toolchain/cpu.py)."""
+"""The CPU levels of bundles by kind of machine, lowest first (see engine/toolchain/cpu.py)."""
 
 
 def levels_here() -> tuple[str, ...]:
-    """The names of the levels whose libraries run on this CPU, the lowest first; up to `KJIT_CPU_LEVEL`, if it is set.
+    """The levels whose libraries run on this CPU, lowest first, up to `KJIT_CPU_LEVEL` if that is set.
 
     Raises:
-        UsageError: it is no level.
+        UsageError: it is not a level.
     """
     features = cpu_features()
     named = env.cpu_level()
@@ -507,7 +505,7 @@ def levels_here() -> tuple[str, ...]:
     if named is not None and highest is None:
         from kjit.engine.toolchain.cpu import find_level
 
-        find_level(named)  # says what there is
+        find_level(named)  # raises an error that lists the levels
     here = []
     for level in known:
         if not level.features <= features:

@@ -1,12 +1,12 @@
-"""Recorded calls (recording.py), read from their files and made again: by `kjit.warm`, and by `kjit replay`.
+"""Recorded calls (recording.py), read from their files and made again, for `kjit.warm` and `kjit replay`.
 
-A call is rebuilt from its description: its tensors lie in memory as they did, with the same gaps, overlaps and
-alignment, on the same kind of device. Where values were not recorded they are made up: random floats (positive where a
-tensor is called a scale), and whole numbers that count up, as far as all tensors have rows and all numbers of the call
-allow, so that what may be an index is one. A call on a GPU is made in the simulator where there is no GPU.
+A call is rebuilt from its description: its tensors have the same layout in memory, with the same gaps, overlaps and
+alignment, on the same kind of device. Values that were not recorded are generated: random floats (positive for tensors
+named as a scale), and counting integers below the number of rows of all tensors and the other numbers of the call, so
+that they are valid as indices. Without a GPU, calls on a GPU are made in the simulator.
 
-A file is only read. The module that it names is imported, and what it names there is called if it is an op, a declared
-module or a function of `jit`, and nothing else.
+Files are only read. The module in a file is imported, and the function in it is called only if it is an op, a declared
+module or a function of `jit`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import torch
 
 REFUSALS = (KjitError, RuntimeError, TypeError, ValueError)
-"""What a call that does not fit raises."""
+"""Errors of a call with unsuitable arguments."""
 
 _SHOWN_TENSORS = 3
 
@@ -42,8 +42,8 @@ class Call(NamedTuple):
     """A recorded call.
 
     Attributes:
-        file: where it was recorded.
-        document: its description, as recording.py writes it.
+        file: its file.
+        document: its description, as written by recording.py.
     """
 
     file: Path
@@ -56,13 +56,13 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The function's name, and the export's where there is one: `_scale.scale`."""
+        """The name of the function, with the export if there is one: `_scale.scale`."""
         function = self.op.rpartition(":")[2].rpartition(".")[2]
         return f"{function}.{self.document['export']}" if "export" in self.document else function
 
     @property
     def is_on_gpu(self) -> bool:
-        """Whether a tensor of it was on a GPU."""
+        """Whether one of its tensors was on a GPU."""
         return any(each["device"].startswith("cuda") for _, each in self.tensors())
 
     @property
@@ -71,27 +71,27 @@ class Call(NamedTuple):
         return self.is_on_gpu or bool(self.document.get("simulated"))
 
     def tensors(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The descriptions of its tensors, each with the argument's name."""
+        """The descriptions of its tensors, with the names of their arguments."""
         for name, value in self.document["arguments"].items():
             for each in _leaves(value):
                 if isinstance(each, dict) and "tensor" in each:
                     yield name, each["tensor"]
 
     def shapes(self) -> str:
-        """Its tensors, for people: `x bf16[2, 64], out bf16[2, 64]`."""
+        """Its tensors, for display: `x bf16[2, 64], out bf16[2, 64]`."""
         shown = [f"{name} {_short(each['dtype'])}{each['shape']}" for name, each in self.tensors()]
         more = f" and {len(shown) - _SHOWN_TENSORS} more" if len(shown) > _SHOWN_TENSORS else ""
         return ", ".join(shown[:_SHOWN_TENSORS]) + more
 
 
 def read(paths: Sequence[Path], ops: Sequence[str] = ()) -> tuple[list[Call], list[KjitError]]:
-    """The calls in folders and files, and what is wrong with files that are none.
+    """The calls in folders and files, and the errors of invalid files.
 
     Args:
-        ops: only calls of these: names of functions, or of the modules that they are in.
+        ops: only calls of these: names of functions or of their modules.
 
     Raises:
-        UsageError: a path does not exist, or no call is there, or none of `ops`.
+        UsageError: a path does not exist, or there are no calls, or none of `ops`.
     """
     files = [file for path in paths for file in _files(path)]
     calls: list[Call] = []
@@ -112,7 +112,7 @@ def read(paths: Sequence[Path], ops: Sequence[str] = ()) -> tuple[list[Call], li
 
 
 def last_calls(path: Path) -> list[tuple[int, str]]:
-    """Of each process that recorded into a folder: its number, and the file of its last call."""
+    """The id of each process that recorded into a folder, and the file of its last call."""
     found = []
     for file in sorted(path.glob(f"{LAST}*{JSON}")) if path.is_dir() else ():
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
@@ -122,14 +122,14 @@ def last_calls(path: Path) -> list[tuple[int, str]]:
 
 
 class Caller:
-    """What makes recorded calls again.
+    """Makes recorded calls again.
 
     Args:
-        project: whose ops may be called; None: only those of installed packages.
-        simulated: calls on a GPU are made in the simulator; None: where there is no GPU.
+        project: the project whose ops may be called; None: only those of installed packages.
+        simulated: make calls on a GPU in the simulator; None: if there is no GPU.
         check: with the simulator's checks.
-        device: the GPU to make calls on; None: the one that they were made on, where it is here.
-        seed: of the values that are made up; None: all are zero.
+        device: the GPU for the calls; None: the recorded one, if it exists here.
+        seed: the seed of generated values; None: all are zero.
     """
 
     def __init__(
@@ -150,10 +150,10 @@ class Caller:
         self.seed = seed
 
     def function(self, call: Call) -> Callable[..., Any]:
-        """What the call calls, with the recorded names of its arguments.
+        """The function of the call, with the recorded names of its arguments.
 
         Raises:
-            KjitError: it is gone, or it takes other arguments now.
+            KjitError: it no longer exists, or takes other arguments now.
         """
         found = self.found(call)
         if call.document["kind"] == "export":
@@ -162,14 +162,14 @@ class Caller:
         return cast("Callable[..., Any]", found)
 
     def found(self, call: Call) -> Any:
-        """What has the name that was recorded.
+        """The object with the recorded name.
 
         Raises:
-            KjitError: it is gone.
+            KjitError: it no longer exists.
         """
         module_name, _, path = call.op.partition(":")
         if "<locals>" in path:
-            raise KjitError(f"{call.op} was defined inside of a function, and cannot be found by its name.")
+            raise KjitError(f"{call.op} was defined inside a function, and cannot be found by its name.")
         found: Any = self._import(module_name, call)
         for part in path.split("."):
             found = getattr(found, part, None)
@@ -177,8 +177,8 @@ class Caller:
         is_kind = {"op": ROAD in marks, "export": is_declared(found), "jit": JIT in marks}
         if not is_kind[call.document["kind"]]:
             raise KjitError(
-                f"{module_name} has no op '{path}' any more, of which {call.file.name} is a call.",
-                hint="it was recorded with another version of the op: record anew, or name other ops with --op",
+                f"{module_name} no longer has an op '{path}', of which {call.file.name} is a call.",
+                hint="it was recorded with another version of the op: record again, or select other ops with --op",
             )
         return found
 
@@ -189,7 +189,7 @@ class Caller:
             values = {name: from_json(value) for name, value in call.document["values"].items()}
             declared.spec(**values)
         except (TypeError, ValueError) as error:
-            raise KjitError(f"{call.op} does not take the recorded values any more: {error}.") from None
+            raise KjitError(f"{call.op} no longer takes the recorded values: {error}.") from None
         export = str(call.document["export"])
 
         def run(**arguments: Any) -> Any:
@@ -197,7 +197,7 @@ class Caller:
             module = declared(**values, device=tensor)
             function = getattr(module, export, None)
             if function is None:
-                raise KjitError(f"{call.op} exports no '{export}' any more.")
+                raise KjitError(f"{call.op} no longer exports '{export}'.")
             return function(*arguments.values())
 
         return run
@@ -219,7 +219,7 @@ class Caller:
         """New arguments like those of the call, by name.
 
         Raises:
-            KjitError: one of them is nothing that could be recorded, or its values are damaged.
+            KjitError: one could not be recorded, or its values are damaged.
         """
         return _Builder(call, self._place, self.seed).arguments()
 
@@ -237,13 +237,13 @@ class Caller:
 
     @contextlib.contextmanager
     def around(self, call: Call) -> Iterator[None]:
-        """Where the call is made: in the simulator, if it was on a GPU and there is none."""
+        """The mode of the call: simulated if it was on a GPU and there is none."""
         was_simulated = bool(call.document.get("simulated"))
         if call.is_on_gpu and self.is_simulated:
             with simulated(check=self.check):
                 yield
         elif was_simulated:
-            # As `KJIT_SIM` does it: an op that has a kernel for the CPU keeps that.
+            # As with `KJIT_SIM`: an op with a CPU kernel uses that.
             before = os.environ.get(env.SIM)
             os.environ[env.SIM] = "check" if self.check else "1"
             try:
@@ -256,7 +256,7 @@ class Caller:
             yield
 
     def run(self, call: Call, arguments: Mapping[str, Any] | None = None) -> Any:
-        """Make the call once, with new arguments unless some are given; what it returns.
+        """Make the call once, by default with new arguments, and return its result.
 
         Raises:
             KjitError: it cannot be made.
@@ -269,7 +269,7 @@ class Caller:
         return returned
 
     def launch(self, call: Call) -> None:
-        """Make the call once, for what it loads.
+        """Make the call once, to load its modules.
 
         Raises:
             KjitError: it cannot be made.
@@ -282,7 +282,7 @@ class Caller:
             raise KjitError(f"{call.name} ({call.shapes()}) has failed: {one_line(error)}") from error
 
     def wait(self, call: Call) -> None:
-        """Wait for the GPU, which tells of errors late."""
+        """Wait for the GPU, which reports errors asynchronously."""
         import torch
 
         if call.is_on_gpu and not self.is_simulated:
@@ -304,18 +304,19 @@ def _files(path: Path) -> list[Path]:
     if not path.exists():
         raise UsageError(f"there is no file or folder '{path}'.")
     if path.suffix not in (JSON, TENSORS):
-        raise UsageError(f"'{path}' is no recorded call: that is a file {JSON} or {TENSORS}.")
+        raise UsageError(f"'{path}' is not a recorded call: these are files {JSON} or {TENSORS}.")
     return [path]
 
 
 def _read(file: Path) -> Call:
-    """Raises KjitError where the file is none of a call."""
+    """Raises KjitError if the file is not a recorded call."""
     try:
         text = _metadata(file) if file.suffix == TENSORS else file.read_text("utf-8")
         document = json.loads(text)
         if document["format"] != FORMAT:
             raise KjitError(
-                f"{file} was written by kjit {document['written_by']['kjit']}, in a form that this one does not know."
+                f"{file} was written by kjit {document['written_by']['kjit']}, in a format that this "
+                "version does not know."
             )
         call = Call(file, document)
         _validate(call)
@@ -323,7 +324,7 @@ def _read(file: Path) -> Call:
         raise KjitError(f"{file} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise KjitError(
-            f"{file} is damaged, or no recorded call ({type(error).__name__}: {error}).",
+            f"{file} is damaged, or not a recorded call ({type(error).__name__}: {error}).",
             hint=f"remove it; a run with {env.RECORD} writes such files",
         ) from None
     return call
@@ -333,7 +334,7 @@ def _metadata(file: Path) -> str:
     """The JSON in a safetensors file: eight bytes with the size of a header, and that header.
 
     Raises:
-        ValueError, KeyError: it is none.
+        ValueError, KeyError: it is not a safetensors file.
     """
     with file.open("rb") as opened:
         size = int.from_bytes(opened.read(8), "little")
@@ -343,7 +344,7 @@ def _metadata(file: Path) -> str:
 
 
 def _validate(call: Call) -> None:
-    """Raises ValueError, KeyError or TypeError where something is not as recording.py writes it."""
+    """Raises ValueError, KeyError or TypeError if recording.py does not write this."""
     if call.document["kind"] not in ("op", "jit", "export") or ":" not in call.op:
         raise ValueError("it names no op")
     if call.document["kind"] == "export" and not isinstance(call.document["export"], str):
@@ -385,10 +386,10 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def apply(function: Callable[..., Any], call: Call, arguments: Mapping[str, Any], *, has_module: bool = True) -> Any:
-    """Call by place what is to be given so, and all else by name.
+    """Call with positional-only arguments by position, and all others by name.
 
     Args:
-        has_module: the first parameter of a function of `jit` is its module.
+        has_module: whether the first parameter is the module of a `jit` function.
     """
     if call.document["kind"] == "export":
         return function(**arguments)
@@ -407,7 +408,7 @@ def _parameters(function: Any, call: Call) -> list[inspect.Parameter]:
 
 
 def _require_fit(function: Any, call: Call) -> None:
-    """Raise a KjitError if a function has other parameters than when it was recorded."""
+    """Raise a KjitError if the parameters of a function have changed since the recording."""
     signature = inspect.Signature(_parameters(function, call))
     recorded = list(call.document["arguments"])
     takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
@@ -422,7 +423,7 @@ def _require_fit(function: Any, call: Call) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, in a line."""
+    """The message of an error in one line."""
     message = error.message if isinstance(error, KjitError) else str(error)
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return f"{type(error).__name__}: {': '.join(lines[:2])}"
@@ -485,7 +486,7 @@ class _Builder:
         tensor = piece[begin : begin + nbytes].view(dtype).as_strided(shape, strides)
         if self._generator is None:
             return tensor
-        # Elements that lie in one place are written once.
+        # Overlapping elements are written once.
         written = tensor
         for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
             if stride == 0 and size > 1:
@@ -527,7 +528,7 @@ class _Builder:
 
 
 def _values_of(call: Call) -> dict[str, torch.Tensor]:
-    """The values that a safetensors file has.
+    """The values in a safetensors file.
 
     Raises:
         KjitError: safetensors is not installed, or the file is damaged.

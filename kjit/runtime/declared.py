@@ -1,17 +1,17 @@
 """Declared ops: one description of a wrapper's modules, for loading and for `kjit build`.
 
-A declared op is a function from values to a `Spec`, together with the values that it is built for ahead of use. A call
-loads the module for the values given; `kjit build` goes through the declared ones. Both ask the same function, so they
-cannot disagree. There is no registry: whoever builds a project imports its wrappers and looks at their variables.
+A declared op is a function from values to a `Spec`, with the values to build ahead of use. A call loads the module for
+the given values; `kjit build` builds those for the declared values. Both use the same function, so they cannot
+disagree. There is no registry: a build imports the wrappers of a project and looks at their variables.
 
-The second call for the same values is on the path of every launch. So a declared op is a plain function, the one kind
-of object that Python calls without packing arguments, generated for the declared parameters: it looks a module up in
-two dictionaries, by device and by values. A tensor tells its device as a number (`get_device`), where `tensor.device`
-would be a new object to hash and compare. Only where values of another type could be equal (`1`, `True` and `1.0` are)
-do the types belong to the key. Where there is C++ for it (`native.py`), that looks into the same dictionaries.
+A call with known values is part of every launch. So a declared op is a plain function, the only kind of object that
+Python calls without packing arguments, generated for the declared parameters. It looks up the module in two
+dictionaries, by device and by values. The device is an index (`get_device`), as `tensor.device` would be a new object
+to hash and compare. Types are part of the key only if values of different types may be equal (such as `1`, `True` and
+`1.0`). The C++ version (`native.py`) uses the same dictionaries.
 
-What is given up: the number is the same for the CPU and for a tensor without data, and for GPUs of CUDA and of another
-make. Such a tensor is refused by the module that is called with it, not here.
+The trade-off: the index is the same for the CPU and for tensors without data, and for GPUs of CUDA and of other makers.
+Such a tensor is rejected by the module, not here.
 """
 
 from __future__ import annotations
@@ -41,14 +41,13 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 class DeclaredModule(Protocol[E_co]):
-    """A declared op: a function. Call it with its values and a device to get the loaded module, an `E_co` to the type
-    checker.
+    """A declared op: a function of values and a device that returns the loaded module, typed as `E_co`.
 
         _scale(x.dtype, device=x)
 
-    `device` is a tensor (the module runs where it is), a `torch.device`, a string or None; None will do where the op
-    has a source for one kind of device only. A module that was never built is compiled. Whether the CPU means the
-    simulator, `KJIT_SIM` says at the first call for some values.
+    `device` is a tensor (the module runs on its device), a `torch.device`, a string or None; None is allowed if the op
+    has a source for only one kind of device. A module that was never built is compiled. Whether the CPU means the
+    simulator is decided by `KJIT_SIM` at the first call for given values.
 
     Raises (the call):
         UsageError: the op has no source for that device.
@@ -70,16 +69,16 @@ class DeclaredModule(Protocol[E_co]):
         """What is built ahead of use for each of `targets` that the op has a source for."""
 
     def cache_clear(self) -> None:
-        """Forget what was loaded: the next call looks at the sources again."""
+        """Forget the loaded modules: the next call checks the sources again."""
 
 
 def product(**values: Iterable[object]) -> tuple[Mapping[str, object], ...]:
-    """Every combination of the values of each name: `product(dtype=[a, b], n=[1, 2])` are four mappings.
+    """All combinations of the values of each name: `product(dtype=[a, b], n=[1, 2])` gives four mappings.
 
     Several products are joined with `+`.
 
     Raises:
-        UsageError: a name has no values, or one value where a list belongs.
+        UsageError: a name has no values, or a single value instead of a list.
     """
     lists: dict[str, list[object]] = {}
     for name, given in values.items():
@@ -104,7 +103,7 @@ def module(
 def module(
     *, exports: Callable[..., Any] | None = None, variants: Iterable[Mapping[str, object]] = ({},)
 ) -> Callable[[Callable[..., Spec]], DeclaredModule[Any]]:
-    """Declare an op: the decorated function makes the `Spec` for given values.
+    """Declare an op: the decorated function returns the `Spec` for given values.
 
         class Exports(Protocol):
             def scale(self, x: torch.Tensor, out: torch.Tensor, /) -> None: ...
@@ -118,9 +117,9 @@ def module(
         _scale(x.dtype, device=x).scale(x, out)
 
     Args:
-        exports: a `Protocol` with a method for each export, as which type checkers and editors take the loaded modules.
-            kjit holds its names against those of each `Spec`. A loaded module has these exports and nothing else.
-            Without it the modules are of type `tvm_ffi.Module`, of which nothing is known.
+        exports: a `Protocol` with a method for each export, the type of the loaded modules for type checkers and
+            editors. kjit compares its names with those of each `Spec`. A loaded module has only these exports. By
+            default modules are of type `tvm_ffi.Module`, without types of exports.
         variants: the values that `kjit build` builds it for, each a mapping from the function's parameters; usually a
             `product(...)`. By default the function takes no values and there is one variant. A call with other values
             works too: that module is compiled at its first use.
@@ -129,7 +128,7 @@ def module(
         UsageError: a variant does not fit the function's parameters.
     """
     given = tuple(variants)
-    # `exports` is a class, and not annotated as `type[E]`: mypy takes no Protocol for that.
+    # `exports` is a class, but cannot be annotated as `type[E]`: mypy rejects a Protocol for that.
     names = None if exports is None else _method_names(cast("type", exports))
 
     def declare(fn: Callable[..., Spec]) -> DeclaredModule[Any]:
@@ -149,7 +148,7 @@ def is_declared(value: object) -> TypeIs[DeclaredModule[Any]]:
 
 
 def values_of(declared: DeclaredModule[Any]) -> list[dict[str, Any]]:
-    """The values of the variants that a declared op is built for ahead of use."""
+    """The values that a declared op is built for ahead of use."""
     return [dict(values) for values in cast("Any", declared).__dict__[_MARK].values]
 
 
@@ -167,11 +166,11 @@ _MARK = "_kjit_declaration"
 
 
 class _Exports:
-    """The exports of a loaded module, as attributes. Python reads these faster than those of a `tvm_ffi.Module`."""
+    """The exports of a loaded module as attributes, which Python reads faster than those of a `tvm_ffi.Module`."""
 
     def __init__(self, module: tvm_ffi.Module, names: Iterable[str]) -> None:
         for name in names:
-            # Not its attribute, for an export may be called as one that every module has, such as `kind`.
+            # Not by attribute: an export may have the name of an attribute that every module has, such as `kind`.
             setattr(self, name, module.get_function(name))
 
     def __repr__(self) -> str:
@@ -179,7 +178,7 @@ class _Exports:
 
 
 class _Declaration:
-    """The parts of a declared op: its function, what was loaded for which values."""
+    """The state of a declared op: its function, and the loaded modules by values."""
 
     def __init__(
         self,
@@ -191,12 +190,12 @@ class _Declaration:
         self._exports = exports
         self._signature = inspect.signature(fn)
         self.values = variants
-        # Two kinds of key: the values as a caller wrote them, and their one canonical form.
+        # By two kinds of key: the values as written by callers, and their canonical form.
         self._modules: dict[object, Any] = {}
-        # What the generated function looks into: by a tensor's device and by other devices, then by values.
+        # Used by the generated function: by the device index of tensors and by other devices, then by values.
         self._by_index: dict[int, dict[object, Any]] = {}
         self._by_device: dict[object, dict[object, Any]] = {}
-        # What these held when calls went elsewhere with CPU tensors.
+        # The contents of these for other modes of the simulator.
         self._aside: dict[object, list[dict[Any, Any]]] = {}
         self._mode: object = None
         load.follow(self)
@@ -219,7 +218,7 @@ class _Declaration:
         return self._fn.__globals__.get("__file__")
 
     def function(self) -> DeclaredModule[Any]:
-        """What a wrapper calls."""
+        """The generated function, called by wrappers."""
         call = _generate_call(self._fn, self._by_index, self._by_device, self._load)
         call.__dict__.update(
             {
@@ -258,7 +257,7 @@ class _Declaration:
         self._aside.clear()
 
     def switch(self, mode: object) -> None:
-        """As `load.py` says: the modules of one mode go, those of another come."""
+        """Exchange the modules of one mode for those of another (`load.follow`)."""
         if mode == self._mode:
             return
         self._aside[self._mode] = [keeper.copy() for keeper in self._keepers]
@@ -272,10 +271,10 @@ class _Declaration:
         return [self._modules, self._by_index, self._by_device]
 
     def _checked(self, values: Mapping[str, object]) -> dict[str, object]:
-        """The values as the variant has them: True is 1 where a parameter is annotated with int.
+        """The canonical values: True is 1 if the parameter is annotated with int.
 
         Raises:
-            TypeError: a value is not what its parameter is annotated with; the compiler's error would name neither.
+            TypeError: a value does not have the annotated type; the compiler's error would not name the parameter.
         """
         checked = dict(values)
         for name, value in values.items():
@@ -289,7 +288,7 @@ class _Declaration:
 
     def _check_exports(self, exported: set[str]) -> None:
         if self._exports is None or not exported:
-            return  # a source without wrappers exports for itself, and does not tell what
+            return  # a source without wrappers has its own exports, which are unknown here
         for name in sorted(exported ^ self._exports):
             raise kjit.UsageError(
                 f"{self.name}: its Spec exports '{name}', and the class given as `exports=` has no such method."
@@ -300,7 +299,7 @@ class _Declaration:
             )
 
     def _load(self, device: torch.Tensor | torch.device | str | None, *values: Any) -> Any:
-        """The module for the values of all parameters, in their order; a call asks only when it does not know."""
+        """The module for the values of all parameters, in order; used by calls with unknown values."""
         where = device.device if _is_tensor(device) else device
         as_written = (where, *map(typed, values))
         found = self._modules.get(as_written)
@@ -308,7 +307,7 @@ class _Declaration:
             canonical = (None, str(where), *map(typed, values))
             found = self._modules.get(canonical)
             if found is None:
-                # Two threads may come here at once: below them one compiles and the other waits; both get one module.
+                # Two threads may get here at once: then one compiles, the other waits, and both get the same module.
                 named = self._checked(dict(zip(self._signature.parameters, values, strict=True)))
                 spec = self.spec(**named)
                 target = load.target_of(spec, where)
@@ -336,7 +335,7 @@ class _Declaration:
         return found
 
     def _remember(self, module: Any, device: Any, values: tuple[Any, ...]) -> None:
-        """Tell the generated function of a module, unless its key would be that of other values too."""
+        """Make a module known to the generated function, unless other values have the same key."""
         key: list[object] = []
         for parameter, value in zip(self._signature.parameters.values(), values, strict=True):
             if isinstance(value, COMPOUND) or (_is_dtype(parameter) and not _is_alone(value)):
@@ -348,13 +347,13 @@ class _Declaration:
         table.setdefault(device, {})[key[0] if len(key) == 1 else tuple(key)] = module
 
     def _how_to_prebuild(self, target: Target) -> str:
-        op = self._fn.__module__.rpartition(".")[2]  # the wrapper is called as its op is
+        op = self._fn.__module__.rpartition(".")[2]  # the wrapper has the name of its op
         where = f"--target {target.kind}" if target.arch is None else f"--target cuda --arch {target.arch}"
         return f"`kjit build {op} {where}` in its project builds it ahead of use"
 
 
 def _method_names(exports: type) -> frozenset[str]:
-    """The public methods of a class and of those that it is derived from."""
+    """The public methods of a class and of its bases."""
     if not isinstance(exports, type):
         raise kjit.UsageError(f"exports= must be a class with a method for each export, not {exports!r}.")
     own = [each for each in exports.__mro__ if each.__module__ not in ("builtins", "typing", "typing_extensions")]
@@ -367,7 +366,7 @@ def _generate_call(
     by_device: Mapping[object, object],
     load_new: Callable[..., object],
 ) -> FunctionType:
-    """A function of `fn`'s parameters and `device`: the module that is known for them, else what `load_new` returns."""
+    """A function with the parameters of `fn` and `device`: it returns the known module, else that of `load_new`."""
     parameters = list(inspect.signature(fn).parameters.values())
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
@@ -381,7 +380,7 @@ def _generate_call(
     named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     keys = "".join(f"{p.name}, " if _is_dtype(p) else f"{p.name}, {p.name}.__class__, " for p in parameters)
     key = parameters[0].name if len(parameters) == 1 and _is_dtype(parameters[0]) else f"({keys})"
-    # Without torch there is no tensor yet; one that comes later is looked up by `load`.
+    # Without torch there are no tensors yet; later ones are handled by `load`.
     torch = None if is_stood_in() else sys.modules.get("torch")
     known = {
         "by_index": by_index,
@@ -390,8 +389,8 @@ def _generate_call(
         "Tensor": getattr(torch, "Tensor", None),
         "Parameter": getattr(getattr(torch, "nn", None), "Parameter", None),
     }
-    # What it uses comes as parameters of a factory: a closure is faster than globals, and the prefix keeps its names
-    # apart from those of the op.
+    # Its names are parameters of a factory: a closure is faster than globals, and the prefix avoids clashes with names
+    # of the op.
     source = f"""
 def factory({", ".join(f"_kjit_{name}" for name in known)}):
     def call({", ".join([*plain, "*", *named, "device"])}):
@@ -416,13 +415,13 @@ def factory({", ".join(f"_kjit_{name}" for name in known)}):
 
 
 def _is_dtype(parameter: inspect.Parameter) -> bool:
-    """Whether a parameter is declared to be a dtype, of which none equals a value of another type."""
+    """Whether a parameter is annotated as a dtype, which never equals a value of another type."""
     annotation = parameter.annotation
     return annotation == "torch.dtype" or getattr(annotation, "__qualname__", "") == "dtype"
 
 
 def _is_alone(value: object) -> bool:
-    """Whether no value of another type equals this one: so it is for dtypes."""
+    """Whether no value of another type equals this one, as for dtypes."""
     return value is None or type(value).__module__ == "torch"
 
 

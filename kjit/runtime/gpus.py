@@ -1,11 +1,11 @@
 """The GPUs that this process sees.
 
-NVML, the driver's management library, is asked through ctypes: it needs neither torch nor `nvidia-smi`, and it does
-not start CUDA in this process, so that a later `fork` (a DataLoader's workers) still works. Where torch has started
-CUDA already, torch is asked instead: it knows the order of devices that the program uses.
+They are read from NVML, the driver's management library, through ctypes: it needs neither torch nor `nvidia-smi`, and
+does not initialise CUDA in this process, so that a later `fork` (the workers of a DataLoader) still works. If torch has
+already initialised CUDA, torch is used instead, as it knows the order of devices in the program.
 
-NVML numbers the devices by their place on the bus, CUDA by default the fastest first. On a machine with different
-GPUs and without `CUDA_DEVICE_ORDER=PCI_BUS_ID` a number says too little, and then all of them count as visible.
+NVML orders devices by bus, CUDA by default by speed. On a machine with different GPUs and without
+`CUDA_DEVICE_ORDER=PCI_BUS_ID`, an index is ambiguous, and all GPUs count as visible.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME_BYTES = 96
 
 
 class Gpu(NamedTuple):
-    """A GPU of this machine: its name, its compute capability, and the id that the driver gives it."""
+    """A GPU of this machine: its name, compute capability, and id in the driver."""
 
     name: str
     capability: Capability
@@ -34,11 +34,11 @@ class Gpu(NamedTuple):
 
 
 class Driver(NamedTuple):
-    """What NVML tells.
+    """NVML's description of this machine.
 
     Attributes:
-        version: the driver's. cuda: the newest CUDA that it runs, `(13, 0)`; zeros where it does not say.
-        gpus: by their place on the bus. mig_parents: the GPU of each named MIG part.
+        version: the driver's version. cuda: the newest CUDA that it supports, such as `(13, 0)`; zeros if unknown.
+        gpus: in bus order. mig_parents: the GPU of each MIG instance.
     """
 
     version: str
@@ -48,7 +48,7 @@ class Driver(NamedTuple):
 
 
 def visible_capabilities() -> list[Capability]:
-    """The compute capability of each GPU that CUDA shows this process, in order; empty without a GPU or its driver."""
+    """The compute capability of each GPU visible to this process, in order; empty without a GPU or driver."""
     torch = torch_with_cuda()
     if torch is not None:
         return [torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())]
@@ -56,7 +56,7 @@ def visible_capabilities() -> list[Capability]:
 
 
 def visible_gpus() -> list[Gpu]:
-    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves to this process, by NVML."""
+    """The GPUs that `CUDA_VISIBLE_DEVICES` allows, according to NVML."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     driver = query_driver(_mig_items(visible))
     if driver is None:
@@ -65,7 +65,7 @@ def visible_gpus() -> list[Gpu]:
 
 
 def select_visible(driver: Driver, visible: str | None, *, by_bus: bool) -> list[Gpu]:
-    """The GPUs that CUDA shows under `CUDA_VISIBLE_DEVICES=visible`: it takes numbers and ids up to the first bad one.
+    """The GPUs for `CUDA_VISIBLE_DEVICES=visible`: CUDA reads indices and ids up to the first invalid one.
 
     Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
     """
@@ -91,7 +91,7 @@ def select_visible(driver: Driver, visible: str | None, *, by_bus: bool) -> list
 
 @lru_cache(maxsize=8)
 def query_driver(mig_items: tuple[str, ...] = ()) -> Driver | None:
-    """What NVML tells about this machine, or None where there is no NVIDIA driver."""
+    """NVML's description of this machine; None without an NVIDIA driver."""
     try:
         nvml = ctypes.CDLL(_NVML)
     except OSError:

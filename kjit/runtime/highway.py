@@ -1,9 +1,8 @@
-"""Where the headers of Google Highway are.
+"""The search for the headers of Google Highway.
 
-To a build, they are headers like any others: a source includes them, and an op names their folder where compilers do
-not look by themselves. Only headers are used (kjit/highway.h says why), so that a file is all that has to be found.
-They are looked for where a package manager of the user's own puts them before the system's: a virtual or conda
-environment says more about a project than the machine that it is on.
+A build treats them like any other headers: a source includes them, and an op names their folder if compilers do not
+search it by default. Only headers are used (see kjit/highway.h). Those in a virtual or conda environment take
+precedence over the system's.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ HEADERS = "hwy/"
 HEADER = f"{HEADERS}highway.h"
 
 SYSTEM_FOLDERS = ("/usr/local/include", "/usr/include")
-"""What every compiler of the system searches by itself."""
+"""Folders that the system's compilers search by default."""
 
 INSTALL = "`sudo apt install libhwy-dev`, or `conda install -c conda-forge libhwy`"
 
@@ -27,8 +26,8 @@ class Highway:
     """The headers of Highway.
 
     Attributes:
-        include: the folder that `hwy/highway.h` is in.
-        is_searched: compilers look there without being told.
+        include: the folder with `hwy/highway.h`.
+        is_searched: whether compilers search it by default.
     """
 
     def __init__(self, include: Path, *, is_searched: bool) -> None:
@@ -37,10 +36,10 @@ class Highway:
 
     @property
     def version(self) -> str:
-        """`1.0.3`; `unknown` where the headers do not say."""
+        """Such as `1.0.3`; `unknown` if the headers do not have it."""
         import re
 
-        # highway.h said it until 1.0; base.h does since.
+        # In highway.h before 1.0, in base.h since.
         for name in ("hwy/base.h", HEADER):
             try:
                 text = (self.include / name).read_text("utf-8", errors="replace")
@@ -55,17 +54,17 @@ class Highway:
 
 
 def highway_include() -> list[str]:
-    """The folder of Google Highway's headers, for `extra_include_paths`: in a list of one.
+    """The folder of Google Highway's headers, as a list for `extra_include_paths`.
 
-    Empty where compilers find them by themselves, and where there are none: a wrapper can be imported there, and what a
-    bundle holds is loaded. To compile says then what is missing.
+    Empty if compilers find them by default, and if there are none: a wrapper can still be imported, and modules of a
+    bundle be loaded. A compile then reports what is missing.
     """
     found = _find()
     return [] if found is None or found.is_searched else [str(found.include)]
 
 
 def highway_hint() -> str:
-    """What helps where a source includes one of the headers and the compiler does not find it."""
+    """A hint for a source with one of the headers that the compiler does not find."""
     found = _find()
     if found is None:
         return f"it belongs to Google Highway: {INSTALL}"

@@ -1,8 +1,8 @@
 """Modules from source texts.
 
-It is written to a file that is called by its content, in the cache folder, and from there on it is a source as any
-other: keys, hits, messages and debuggers need to know nothing about texts. The same text is the same file in every
-process, and a changed one is another file, so that a notebook gets the new module beside the old one.
+A text is written to a file in the cache folder, named by its content, and from then on is a source like any other for
+keys, hits, messages and debuggers. Equal texts are the same file in every process, and a changed text is another file,
+so that a notebook gets the new module beside the old one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import tvm_ffi
 
 FOLDER = "inline"
-"""Where the cache keeps the texts."""
+"""The folder of texts in a cache."""
 
 
 def load_inline(
@@ -36,28 +36,27 @@ def load_inline(
     extra_include_paths: Iterable[StrPath] | None = None,
     build_directory: StrPath | None = None,
 ) -> tvm_ffi.Module:
-    """Compile C++ and CUDA source texts into one module, unless that was done before, and load it.
+    """Load a module of C++ and CUDA source texts, compiling it if necessary.
 
         module = kjit.load_inline("add", cpp_sources=text, functions=["add"])
         module.add(x, y)
 
-    The arguments mean what they mean for `tvm_ffi.cpp.load_inline`; those that are not listed are those of `load_jit`.
-    Nothing is included before a text.
+    The arguments are those of `tvm_ffi.cpp.load_inline`, and arguments not listed here those of `load_jit`. Nothing is
+    included before a text.
 
     Args:
-        name: of the module; an identifier.
-        cpp_sources, cuda_sources: a text, or several; where functions are named, those of a side are one unit.
-        functions: what is exported: a name, names, `(name, symbol)` pairs, or a mapping from names to docstrings (which
-            a module does not keep). They are declared in the C++ texts, if there are any, else defined in the CUDA
-            texts. Without functions, the texts export for themselves (`KJIT_EXPORT`).
+        name: the name of the module; an identifier.
+        cpp_sources, cuda_sources: one or several texts; with `functions`, the texts of a side are one unit.
+        functions: the exports: a name, names, `(name, symbol)` pairs, or a mapping from names to docstrings (which are
+            dropped). They are declared in the C++ texts, if there are any, else defined in the CUDA texts. By default
+            the texts have their own exports (`KJIT_EXPORT`).
 
     Returns:
         The module; its exports are its attributes.
 
     Raises:
-        UsageError: the request is wrong (a name that is no identifier, no text).
-        KjitError: all that `load_jit` raises. A `CompileError` names the file that the text was written to, with the
-            line of the text.
+        UsageError: the arguments are invalid (a name that is not an identifier, no text).
+        KjitError: as for `load_jit`. A `CompileError` names the file of the text, with the line in the text.
     """
     cpp, cuda = _texts("cpp_sources", cpp_sources), _texts("cuda_sources", cuda_sources)
     if not cpp and not cuda:
@@ -75,14 +74,14 @@ def load_inline(
         "extra_include_paths": extra_include_paths or (),
     }
     wrapper = sys._getframe(1).f_globals.get("__file__")
-    Spec(name, **_parts(files, Path("/"), exports), **flags)  # what is wrong is said before anything is written
+    Spec(name, **_parts(files, Path("/"), exports), **flags)  # reports errors before anything is written
     cache, named = cache_folder(build_directory), _digest(files)
     folder = Path(cache, FOLDER, named)
     if not all(_holds(f"{folder}/{file}", text) for file, text in files.items()):
         from kjit.engine.cache.texts import write_texts
 
         folder = write_texts(cache, named, files)
-    # A bundle compares the texts by these files, too.
+    # A bundle also compares the texts by these files.
     spec = Spec(name, **_parts(files, folder, exports), **flags)
     return load_variant(Variant(spec, only_target(spec)), build_directory=build_directory, wrapper=wrapper)
 
@@ -98,7 +97,7 @@ def _texts(field: str, given: str | Sequence[str] | None) -> list[bytes]:
 
 
 def _parts(files: Mapping[str, bytes], folder: Path, exports: list[Wrapper]) -> dict[str, Any]:
-    """What `Spec` and `load_jit` call the sources and exports."""
+    """Sources and exports as arguments of `Spec` and `load_jit`."""
     cpp = [folder / file for file in files if file.endswith(".cpp")]
     cuda = [folder / file for file in files if file.endswith(".cu")]
     return {"cpp_files": cpp, "cuda_files": cuda, ("cpp_wrappers" if cpp else "cuda_wrappers"): exports}

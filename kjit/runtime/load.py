@@ -1,17 +1,17 @@
 """From a request to a loaded module.
 
-Whoever asks says what and for which device; the device and `KJIT_SIM` decide for which target (`target_of`). Then the
-bundle beside the wrapper is asked, if there is one (bundle.py), then what is recalled of the cache (recall.py), and
-after that `kjit.engine.miss`, which derives the key, looks into the cache by it, and compiles. Only that imports the
-side of kjit that compiles. A hit starts no subprocess, needs no ninja and runs no compiler. tvm-ffi's loader imports
-torch by itself, and nothing else here does.
+A request names a spec and a device; the device and `KJIT_SIM` determine the target (`target_of`). The module is
+searched for in the bundle beside the wrapper, if there is one (bundle.py), then by a recall (recall.py), then by
+`kjit.engine.miss`, which derives the key, looks into the cache, and compiles. Only the last imports the compiling side
+of kjit. A hit starts no subprocess, needs no ninja and runs no compiler. tvm-ffi's loader imports torch; nothing else
+here does.
 
-A module that was loaded stays loaded, and is found again by its library's path. A changed source has another path, so
-that a notebook which edits a kernel and asks again gets the new one, beside the old.
+A module stays loaded, and is found again by the path of its library. A changed source has another path, so that a
+notebook which edits a kernel gets the new one, beside the old.
 
-`KJIT_SIM` is the user's answer for a whole process, and is about ops that have no CPU kernel: all others have something
-better to do with CPU tensors. `simulated()` is a test's answer: inside it every CUDA kernel runs in the simulator, that
-of an op with a CPU kernel too. What was loaded before stays loaded, and is what calls get again afterwards.
+`KJIT_SIM` is for a whole process and affects ops without a CPU kernel: other ops have a better use for CPU tensors.
+`simulated()` is for tests: inside it every CUDA kernel called with CPU tensors runs in the simulator, even if the op
+has a CPU kernel. Modules loaded before stay loaded, and are used again afterwards.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ _switched: weakref.WeakSet[Switched] = weakref.WeakSet()
 
 
 class OpStats(TypedDict):
-    """What a process loaded of an op.
+    """The modules of an op that a process has loaded.
 
     Attributes:
-        hits: modules that were built already, in a bundle or in a cache.
+        hits: modules that were already built, in a bundle or in a cache.
         compiles: modules that this process compiled.
-        seconds: what these took.
+        seconds: the time of these compiles.
     """
 
     hits: int
@@ -74,7 +74,7 @@ class OpStats(TypedDict):
 
 
 def _renew_lock_in_child() -> None:
-    """Of a forked process only one thread goes on in the child: what another one held there, nobody will release."""
+    """A forked child has only one thread: locks that other threads held would never be released."""
     global _loading, _counting
     _loading, _counting = threading.Lock(), threading.Lock()
 
@@ -87,7 +87,7 @@ JIT = "_kjit_jit"
 
 INDEX = "index.json"
 BUNDLE = "prebuilt"
-"""Where a bundle is looked for: the folder of this name beside the wrapper, or in a package above it."""
+"""The name of a bundle's folder: beside the wrapper, or in a package above it."""
 
 
 def load_jit(
@@ -102,26 +102,27 @@ def load_jit(
     extra_include_paths: Iterable[StrPath] = (),
     build_directory: StrPath | None = None,
 ) -> tvm_ffi.Module:
-    """Compile C++ and CUDA sources into one module, unless that was done before, and load it.
+    """Load a module of C++ and CUDA sources, compiling it if necessary.
 
-    CUDA sources are compiled for the GPU of this machine; where `KJIT_SIM` is set, for the simulator.
+    CUDA sources are compiled for the GPU of this machine, or for the simulator if `KJIT_SIM` is set.
 
     Args:
-        args: mark the module: its name first, then what tells it from others of that name (`*make_cpp_args(...)`).
+        args: the name of the module, then the arguments that distinguish it from others of that name
+            (`*make_cpp_args(...)`).
         cpp_files, cuda_files: sources, as absolute paths; a relative path is one in kjit's own `csrc/`. With wrappers
-            they are included into one generated unit; without, each exports for itself (`KJIT_EXPORT`).
+            they are included in one generated unit; without, each has its own exports (`KJIT_EXPORT`).
         cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs; a string is both.
         extra_cflags: for the C++ compiler. extra_cuda_cflags: for nvcc. extra_ldflags: for the link.
         extra_include_paths: absolute folders that are searched before kjit's own.
-        build_directory: keep this module here instead of in the user's cache.
+        build_directory: the cache folder for this module, instead of the user's cache.
 
     Returns:
         The module; its exports are its attributes.
 
     Raises:
-        UsageError: the request is wrong (no name, a missing source).
-        CompileError: the compiler refused the sources.
-        ToolchainError: a compiler is missing, or there is no GPU and no architecture is named.
+        UsageError: the arguments are invalid (no name, a missing source).
+        CompileError: the sources do not compile.
+        ToolchainError: a compiler is missing, or there is no GPU and no architecture is given.
         NotPrebuiltError: it is neither in a bundle nor in the cache, and `KJIT_NO_COMPILE` is set.
         CacheError: the cache cannot be used.
     """
@@ -153,23 +154,23 @@ def jit(
     extra_include_paths: Iterable[StrPath] = (),
     build_directory: StrPath | None = None,
 ) -> Callable[[Callable[Concatenate[Any, P], R]], Callable[P, R]]:
-    """Give the decorated function a compiled module as its first argument; callers pass the others.
+    """Pass a compiled module to the decorated function as its first argument; callers pass the others.
 
         @kjit.jit("scale", cpp_files=[CSRC / "scale.cpp"], cpp_wrappers=[("scale", "scale<float>")])
         def scale(module, x: torch.Tensor, out: torch.Tensor) -> None:
             module.scale(x, out)
 
-    The module is compiled at the first call: for the CPU from the C++ side, for a GPU from the CUDA side. Arguments
-    that are not listed are those of `load_jit`.
+    The module is compiled at the first call: for the CPU from the C++ side, for a GPU from the CUDA side. Arguments not
+    listed here are those of `load_jit`.
 
     Args:
-        args: as for `load_jit`; without any, the module is named as the function is (leading underscores taken away).
-        device: where the module runs; by default the device of the tensors of each call, and without tensors the one
-            kind of device that there is a source for. `"sim"` and `"sim-check"` are the simulated GPU.
+        args: as for `load_jit`; by default the name of the function without leading underscores.
+        device: the device of the module; by default that of the tensors of each call, and without tensors the one kind
+            of device that there is a source for. `"sim"` and `"sim-check"` are the simulated GPU.
 
     Raises:
-        UsageError: at the call: its tensors are on different devices, or on one that there is no source for. And all
-            that `load_jit` raises.
+        UsageError: at the call, tensors are on different devices, or on one that there is no source for. All other
+            errors are those of `load_jit`.
     """
 
     def decorate(fn: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
@@ -196,7 +197,7 @@ def jit(
             key = (where, mode())
             module = modules.get(key)
             if module is None:
-                # Two threads may come here at once: below them one compiles and the other waits.
+                # Two threads may get here at once: then one compiles and the other waits.
                 target = target_of(spec, where)
                 variant = Variant(spec.only(target.side), target)
                 module = modules[key] = load_variant(variant, build_directory=build_directory, wrapper=wrapper)
@@ -227,13 +228,13 @@ def load_variant(
     wrapper: str | None = None,
     declared: Declared | None = None,
 ) -> tvm_ffi.Module:
-    """The loaded module of a variant: from this process, from a bundle, from the cache, or compiled now.
+    """The module of a variant: already loaded, from a bundle, from the cache, or compiled now.
 
     Args:
         build_directory: the cache folder to use instead of the user's.
-        hint: what to do where the module is missing and may not be compiled.
-        wrapper: the path of the file that asks; bundles are looked for beside it.
-        declared: the declared op that it is a variant of, for who records variants.
+        hint: the hint of the error if the module is missing and may not be compiled.
+        wrapper: the path of the requesting file; bundles are searched for beside it.
+        declared: the declared op of the variant, for the record of variants.
 
     Raises:
         KjitError: as for `load_jit`.
@@ -288,33 +289,33 @@ def has_bundle(wrapper: str | None) -> bool:
 
 
 def add_bundle(folder: str) -> None:
-    """Have this process look into a bundle for every module, before those beside wrappers.
+    """Use a bundle for all modules of this process, before those beside wrappers.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a bundle.
     """
     folder = str(env.absolute("bundle", folder))
     if not os.path.isfile(f"{folder}/{INDEX}"):
         raise kjit.UsageError(
-            f"'{folder}' is no bundle: it has no {INDEX}.", hint=f"`kjit build --out {folder}` writes one"
+            f"'{folder}' is not a bundle: it has no {INDEX}.", hint=f"`kjit build --out {folder}` writes one"
         )
     if folder not in _bundles:
         _bundles.append(folder)
 
 
 def bundle_folders(wrapper: str | None) -> tuple[str, ...]:
-    """Where bundles of a wrapper may be: those of `add_bundle`, beside it, and in the packages that it is in.
+    """The folders where bundles of a wrapper may be: those of `add_bundle`, beside it, and in its parent packages.
 
     Args:
-        wrapper: the path of the file that asks; None (a notebook) has nothing beside it.
+        wrapper: the path of the requesting file; None for a notebook, which has no folder.
     """
     if wrapper is None:
         return tuple(_bundles)
     if not os.path.isabs(wrapper):
         try:
-            wrapper = os.path.abspath(wrapper)  # `__file__` is as it was named to runpy
+            wrapper = os.path.abspath(wrapper)  # `__file__` may be relative with runpy
         except FileNotFoundError:
-            return tuple(_bundles)  # the current folder is gone, and what was beside the wrapper with it
+            return tuple(_bundles)  # the current folder is gone, and with it the wrapper's
     return (*_bundles, *_bundle_folders_beside(os.path.dirname(wrapper)))
 
 
@@ -329,7 +330,7 @@ def _bundle_folders_beside(folder: str) -> tuple[str, ...]:
 
 
 def _load_prebuilt(variant: Variant, wrapper: str | None) -> tuple[tvm_ffi.Module | None, tuple[Refusal, ...]]:
-    """The module from a bundle, or None, and why the bundles that there are do not serve it."""
+    """The module from a bundle, or None, and the reasons why bundles do not serve it."""
     from kjit.runtime import bundle
 
     found = bundle.find(variant, wrapper)
@@ -338,7 +339,7 @@ def _load_prebuilt(variant: Variant, wrapper: str | None) -> tuple[tvm_ffi.Modul
         try:
             module = load_library(found.library, variant, is_prebuilt=True)
         except (FileNotFoundError, kjit.KjitError) as error:
-            # A library of this machine that it needs is missing or too old: what is compiled here may do without.
+            # A system library that it needs is missing or too old: one compiled here may not need it.
             reason = error.message if isinstance(error, kjit.KjitError) else f"{found.library} is gone"
             refusals = (*refusals, bundle.Refusal(os.path.dirname(found.library), (reason,)))
         else:
@@ -350,23 +351,23 @@ def _load_prebuilt(variant: Variant, wrapper: str | None) -> tuple[tvm_ffi.Modul
 
 
 def stats() -> dict[str, OpStats]:
-    """What this process has loaded so far, by the name of the op: how much of it was built already, what was compiled,
-    and how many seconds that took.
+    """The modules that this process has loaded, by op: how many were already built, how many were compiled, and the
+    seconds of these compiles.
 
-    For an engine to export: after warming up, `compiles` must not grow.
+    For a server's metrics: after the warm-up, `compiles` must not grow.
     """
     with _counting:
         return {name: OpStats(**each) for name, each in sorted(_stats.items())}
 
 
 def count_hit(variant: Variant) -> None:
-    """Note that a module was built already."""
+    """Count a module that was already built."""
     with _counting:
         _stats_of(variant)["hits"] += 1
 
 
 def count_compile(variant: Variant, seconds: float) -> None:
-    """Note that a module was compiled."""
+    """Count a module that was compiled."""
     with _counting:
         entry = _stats_of(variant)
         entry["compiles"] += 1
@@ -378,24 +379,24 @@ def _stats_of(variant: Variant) -> OpStats:
 
 
 def note_origin(origin: Literal["cache", "compiler"]) -> None:
-    """Note where this process gets modules from."""
+    """Record a source of this process's modules."""
     _origins.add(origin)
 
 
 def has_used_cache() -> bool:
-    """Whether this process has asked for a module that was in no bundle."""
+    """Whether this process has requested a module that no bundle has."""
     return "cache" in _origins
 
 
 def has_compiled() -> bool:
-    """Whether this process has compiled a module that it was asked for."""
+    """Whether this process has compiled a requested module."""
     return "compiler" in _origins
 
 
 def target_of(spec: Spec, device: torch.device | str | None) -> Target:
-    """The target that serves a device: for None, the one kind of device that `spec` has a source for.
+    """The target for a device; for None, that of the one kind of device that `spec` has a source for.
 
-    For the CPU it is the simulator where `simulated_target` says so.
+    For the CPU it may be the simulator (`simulated_target`).
 
     Raises:
         UsageError: the spec has no source for that device, or sources for several and no device is given.
@@ -424,10 +425,10 @@ def target_of(spec: Spec, device: torch.device | str | None) -> Target:
 
 
 def runtime_target(kind: Side, device_index: int | None) -> Target:
-    """The target whose code runs here: the CPU, or on CUDA device `device_index` (None: the current one).
+    """The target for this machine: the CPU, or CUDA device `device_index` (None: the current one).
 
-    From the architectures that the environment lists the closest one that runs on the GPU is taken, or the first where
-    there is no GPU; with no list it is the GPU's own.
+    If the environment lists architectures, it is the closest that runs on the GPU, or the first without a GPU;
+    otherwise the GPU's own.
 
     Raises:
         UsageError: none of the listed architectures runs on the GPU.
@@ -460,15 +461,15 @@ def runtime_target(kind: Side, device_index: int | None) -> Target:
 
 
 def native_arch(capability: tuple[int, int]) -> CudaArch:
-    """The architecture that uses all of a GPU: from 9.0 on, the one with instructions of that GPU only (`a`)."""
+    """The architecture with all features of a GPU: from 9.0 on, the architecture-specific one (`a`)."""
     major, minor = capability
     return CudaArch(major, minor, "a" if major >= 9 else "")
 
 
 def device_capability(index: int | None) -> tuple[int, int] | None:
-    """The compute capability of CUDA device `index` (None: the current one), or None when there is no such device.
+    """The compute capability of CUDA device `index` (None: the current one); None if there is no such device.
 
-    Starts CUDA through torch only on a machine with different GPUs, where nothing else knows which is which.
+    Initialises CUDA through torch only on a machine with different GPUs, whose order only CUDA knows.
     """
     torch = torch_with_cuda()
     if torch is None:
@@ -485,7 +486,7 @@ def device_capability(index: int | None) -> tuple[int, int] | None:
 
 
 def torch_with_cuda() -> Any:
-    """torch, if this process has imported it and CUDA is running; else None."""
+    """torch, if this process has imported it and CUDA is initialised; else None."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     is_initialized = getattr(cuda, "is_initialized", None)
@@ -493,14 +494,14 @@ def torch_with_cuda() -> Any:
 
 
 def only_target(spec: Spec) -> Target:
-    """Where a module runs whose caller names no device."""
+    """The target of a module whose caller gives no device."""
     side = spec.kinds[0]
     chosen = mode() or env.simulation()
     return Target(chosen) if side == "cuda" and chosen is not None else runtime_target(side, None)
 
 
 def _kind_and_index(device: torch.device | str) -> tuple[TargetKind, int | None]:
-    text = str(device)  # 'cuda:1' for a torch.device as well, and torch is not needed to read it
+    text = str(device)  # 'cuda:1' for a torch.device as well, without importing torch
     if text in _SIMULATED:
         return _SIMULATED[text], None
     name, _, index = text.partition(":")
@@ -512,7 +513,7 @@ def _kind_and_index(device: torch.device | str) -> tuple[TargetKind, int | None]
 def _named_arguments(
     fn: Callable[..., object], args: tuple[object, ...], named: Mapping[str, object]
 ) -> dict[str, object]:
-    """The arguments of a call of `fn` but for its first, the module."""
+    """The arguments of a call of `fn`, without the first, the module."""
     import inspect
 
     bound = inspect.signature(fn).bind(None, *args, **named).arguments
@@ -521,10 +522,10 @@ def _named_arguments(
 
 
 def _device_of(name: str, values: Iterable[object]) -> torch.device | None:
-    """The one device of the tensors among a call's arguments, lists and tuples of tensors included."""
+    """The one device of the tensors in a call's arguments, including lists and tuples of tensors."""
     imported = sys.modules.get("torch")
     if imported is None:
-        return None  # then nobody holds a tensor
+        return None  # then there are no tensors
     found: torch.device | None = None
     for value in values:
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
@@ -549,34 +550,34 @@ def _spec(args: tuple[str, ...], **parts: Any) -> Spec:
             )
     csrc = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "csrc")
     for side in ("cpp_files", "cuda_files"):
-        if not isinstance(parts[side], (str, os.PathLike)):  # else Spec says what is wrong
-            parts[side] = [os.path.join(csrc, path) for path in parts[side]]  # an absolute path stays what it is
+        if not isinstance(parts[side], (str, os.PathLike)):  # else Spec reports the error
+            parts[side] = [os.path.join(csrc, path) for path in parts[side]]  # an absolute path is unchanged
     return Spec(*args, **parts)
 
 
 class Switched(Protocol):
-    """Something that keeps loaded modules by device."""
+    """An object that keeps loaded modules by device."""
 
     def switch(self, mode: object) -> None:
-        """Put aside what is kept, and take out what was put aside under `mode`."""
+        """Put aside the current modules, and restore those of `mode`."""
 
 
 def mode() -> env.Simulation | None:
-    """The simulator that a `simulated()` around this call asks for, or None."""
+    """The simulator selected by an enclosing `simulated()`, or None."""
     return _inside
 
 
 def follow(keeper: Switched) -> None:
-    """Have `keeper` told whenever a `simulated()` begins or ends."""
+    """Call `keeper.switch` whenever a `simulated()` begins or ends."""
     keeper.switch(_inside)
     _switched.add(keeper)
 
 
 def simulated_target(sides: tuple[Side, ...]) -> Target | None:
-    """The simulator, if a call with CPU tensors of an op with `sides` runs in it.
+    """The simulator target, if calls with CPU tensors of an op with `sides` run in it.
 
     Raises:
-        UsageError: `KJIT_SIM` is set to something that means nothing.
+        UsageError: the value of `KJIT_SIM` is invalid.
     """
     if "cuda" not in sides:
         return None
@@ -586,15 +587,15 @@ def simulated_target(sides: tuple[Side, ...]) -> Target | None:
 
 @contextlib.contextmanager
 def simulated(*, check: bool = False) -> Iterator[None]:
-    """Inside it, CUDA kernels that are called with CPU tensors run in the simulator, whatever else their ops have.
+    """Run CUDA kernels that are called with CPU tensors in the simulator, even if their ops have CPU kernels.
 
         with kjit.testing.simulated():
             scale(torch.ones(3))
 
-    It holds for all threads of the process.
+    It affects all threads of the process.
 
     Args:
-        check: look for mistakes in the kernels too.
+        check: with the simulator's checks for mistakes in kernels.
     """
     before = _inside
     _switch("sim-check" if check else "sim")
@@ -614,7 +615,7 @@ def _switch(to: env.Simulation | None) -> None:
 
 
 def _tell(refusal: Refusal, variant: Variant) -> None:
-    """Say once why a bundle is passed over; quietly where nobody would expect the module in it."""
+    """Log once why a bundle is not used; at debug level if the module is not expected in it."""
     if refusal in _told:
         return
     _told.add(refusal)
@@ -623,10 +624,10 @@ def _tell(refusal: Refusal, variant: Variant) -> None:
 
 
 def load_library(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
-    """The module of a library; one that was loaded stays loaded.
+    """The module of a library, which stays loaded.
 
     Args:
-        is_prebuilt: it was linked on another machine.
+        is_prebuilt: whether it was linked on another machine.
 
     Raises:
         FileNotFoundError: the library is gone.
@@ -646,7 +647,7 @@ def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
     import tvm_ffi
 
     try:
-        path = os.fsencode(path).decode()  # tvm-ffi takes UTF-8, whatever this locale makes of it
+        path = os.fsencode(path).decode()  # tvm-ffi expects UTF-8, whatever the locale
     except UnicodeDecodeError:
         raise kjit.KjitError(
             f"{variant.label} is built and cannot be loaded: the path {path!r} is not UTF-8.",
@@ -666,7 +667,7 @@ def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
 
 
 def attach_log() -> None:
-    """Write to stderr what `KJIT_LOG` asks for; nothing where it is not set.
+    """Log to stderr at the level of `KJIT_LOG`; not at all if it is unset.
 
     Raises:
         UsageError: it is neither `info` nor `debug`.
@@ -678,7 +679,7 @@ def attach_log() -> None:
 
 @functools.lru_cache(maxsize=2)
 def _attach_log_handler(level: env.LogLevel) -> None:
-    """What `KJIT_LOG` asks for; where the program has set up logging itself, only the level."""
+    """Set the level of `KJIT_LOG`, and add a handler unless the program has set up logging itself."""
     _log.setLevel(logging.DEBUG if level == "debug" else logging.INFO)
     if not _log.hasHandlers():
         handler = logging.StreamHandler()

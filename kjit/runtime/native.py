@@ -1,39 +1,38 @@
-"""The parts of calls written in C++: the generated functions that run there, where that code is found, what it knows of
-torch's internals, and errors about arguments that cannot be passed.
+"""The parts of calls written in C++: generated functions, the search for their code, its use of torch's internals, and
+errors about unusable arguments.
 
-There are two kinds: an op's (`op_call.py`) and a declared module's (`declared.py`). Each is whole in Python. Every
-function of Python says how it is called (PEP 590), and what was compiled (`csrc/torch`) does for plain tensors what
-the function would do, and calls it for all else. What it has to know of a function is in the `__dict__` of that: the
-C++ keeps nothing, so that functions come and go as any others do.
+Generated functions are those of ops (`op_call.py`) and of declared modules (`declared.py`). Each is complete in Python.
+A Python function has a pointer to the code that calls it (PEP 590), which is set to C++ (`csrc/torch`): it does the
+same for plain tensors, and calls the Python code for everything else. Its data is in the `__dict__` of the function;
+the C++ has no state, so that functions have their usual lifetime.
 
-Python 3.11 does not ask its functions. There an op's asks the C++ by itself, by its variable `_kjit_direct`, and a
-declared module's stays in Python. (Where C calls them, as `map` does, 3.11 asks, too.)
+Python 3.11 does not use the pointer in calls from Python (only in calls from C, such as those of `map`). There an op's
+function calls the C++ itself, by its variable `_kjit_direct`, and that of a declared module stays in Python.
 
-An op's function asks its tensors some ten questions before it may pass PyTorch by, and looks its module up in two
-dictionaries. In Python that is more than what the call of the kernel takes. In C++ (`csrc/torch/eager_calls.cpp`) it is
-a third: compiled in a second and a half, once for each version of torch and of Python, like an op's module and kept in
-the same cache. What calls do is the same, and so all works without it.
+An op's function makes about ten checks before it can bypass PyTorch, and looks up its module in two dictionaries. In
+Python this takes longer than the call of the kernel; in C++ (`csrc/torch/eager_calls.cpp`) a third of that. The C++ is
+compiled in one and a half seconds, once for each version of torch and Python, and kept in the cache like an op's
+module. Calls have the same results without it.
 
-Calls run in Python at first. The first call of each op, until one finds it, looks where its own modules may come from
-(`settle`): in the bundle beside its wrapper, in the cache if this process uses that, and compiles it if this process
-compiles (`kjit.engine.compile.eager_calls`). So calls stay in Python where nothing else is compiled (with another torch
-than the bundle's, with `KJIT_NO_COMPILE`), and where this cannot be (without `Python.h`, and in a Python without a
-global lock, on which the C++ relies).
+Calls run in Python at first. The first call of each op searches for the C++ in the places of the op's own modules
+(`settle`): the bundle beside its wrapper, and the cache if this process uses it; and compiles it if this process
+compiles (`kjit.engine.compile.eager_calls`). So calls stay in Python if nothing else is compiled either (with another
+torch than the bundle's, with `KJIT_NO_COMPILE`), or if it cannot be compiled (without `Python.h`, and in a
+free-threaded Python, as it relies on the global lock).
 
-A module is called through tvm-ffi, which gets a tensor from torch by DLPack, and neither has a word for a tensor that
-is the conjugate or the opposite of what lies in memory: the kernel would read and write something else than the tensor
-holds, and nobody would know. The bits are in torch's own object, which the tensor of DLPack holds on to. So the C++ of
-a module looks there (`require_readable` in kjit/ffi.cpp), and has to be told where (`teach`): it depends on the
-versions of torch and tvm-ffi. That is found out once in a process, with tensors of which all is known: each step from
-tvm-ffi's object to torch's bits must end where torch says that it does. Memory is read as a file, so that a wrong guess
-accesses nothing. Where it cannot be found out, modules do not look.
+A module is called through tvm-ffi, which gets tensors from torch by DLPack. Neither represents tensors that are the
+conjugate or the negative of their memory, so a kernel would silently use wrong values. The bits for these are in
+torch's own object, which the DLPack tensor keeps alive. The C++ of a module checks them (`require_readable` in
+kjit/ffi.cpp) at offsets that it is given (`teach`), as they depend on the versions of torch and tvm-ffi. The offsets
+are found once per process, with tensors whose bits are known: each step from tvm-ffi's object to torch's bits must lead
+to the address that torch reports. Memory is read as a file, so that a wrong guess does no harm. If the offsets cannot
+be found, modules do not check.
 
-Before the C++ of a module sees an argument, tvm-ffi and the library that the argument comes from have converted it.
-Where they cannot (a sparse tensor, a dtype that DLPack lacks, a read-only array of NumPy), the error is theirs, and
-names neither the function nor the argument. So the functions that a module hands out are of a type that is derived from
-`tvm_ffi.Function` and differs in one thing: an error of a call goes through `_explain` here (`watch`). The type is made
-by the module itself (kjit/csrc/support/host.cpp), in C++ and without Python's headers: a call that works is tvm-ffi's
-own and one more comparison. Where it cannot be made, functions are tvm-ffi's, and so are the errors.
+Arguments are converted by tvm-ffi and their own library before the C++ of a module gets them. If that fails (a sparse
+tensor, a dtype that DLPack lacks, a read-only NumPy array), the error names neither the function nor the argument. So
+the functions of a module have a type derived from `tvm_ffi.Function`, in which an error of a call goes through
+`_explain` here (`watch`). The type is created by the module (kjit/csrc/support/host.cpp), in C++ without Python's
+headers: a successful call costs one more comparison. If it cannot be created, functions and errors are tvm-ffi's.
 """
 
 from __future__ import annotations
@@ -58,11 +57,11 @@ if TYPE_CHECKING:
     import torch
     import tvm_ffi
 
-# What a parameter is; the C++ has the same numbers. POSITIONAL is found here.
+# Kinds of parameters, with the same numbers as in the C++. POSITIONAL is computed here.
 POSITIONAL, TENSOR, OPTIONAL, WRITTEN, TYPED, LIST = 1, 2, 4, 8, 16, 32
 
 NAME = "eager_calls"
-"""What the C++ is called, in the cache and in bundles."""
+"""The name of the C++ module in the cache and in bundles."""
 
 _SOURCE = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "csrc", "torch", "eager_calls.cpp")
 _MODULE = "kjit_eager_calls"
@@ -76,26 +75,26 @@ class Native(Protocol):
     """What is compiled."""
 
     def take_over(self, call: FunctionType, /) -> bool:
-        """Run a generated function in C++ from now on; False where that cannot be, as it has too many parameters."""
+        """Run a generated function in C++ from now on; False if it has too many parameters."""
 
     def give_back(self, call: FunctionType, /) -> None:
         """Run it in Python again."""
 
     def direct(self, road: object, /) -> Callable[..., object]:
-        """What calls the kernel's function of an op, and returns NotImplemented where PyTorch has to see the call."""
+        """A function that calls an op's function, or returns NotImplemented if PyTorch has to see the call."""
 
 
-# All that were generated. (A list: to go through it is one step for other threads.)
+# All generated functions. (A list, as its iteration is atomic for other threads.)
 _calls: list[weakref.ref[FunctionType]] = []
 _native: Native | None = None
 
-# Where this process has looked for the C++, and need not again: folders of wrappers, "cache", "compiler".
+# Places already searched for the C++ in this process: folders of wrappers, "cache", "compiler".
 _tried: set[str] = set()
 
 _SETTER = "_kjit_know_lazy_bits"  # in kjit/csrc/support/host.cpp
 
-# tvm/ffi/c_api.h and dlpack.h: an object is two words and its deleter, a tensor's description follows it, and in a
-# tensor from DLPack the pointer to what it came with.
+# From tvm/ffi/c_api.h and dlpack.h: an object is two words and its deleter, followed by a tensor's description, and in
+# a tensor from DLPack by the pointer to its owner.
 _WORD = 8
 _OBJECT_DELETER = 2 * _WORD
 _MANAGED = 3 * _WORD + 6 * _WORD
@@ -114,31 +113,31 @@ _getter: tvm_ffi.Function | None = None
 
 
 def add_op(call: FunctionType, function: Callable[..., object], kinds: Mapping[str, int]) -> None:
-    """Have an op's function run in C++ as soon as there is that.
+    """Run an op's function in C++ as soon as that is loaded.
 
     Args:
-        call: what is generated.
-        function: what calls the kernel, with the same parameters.
-        kinds: of each parameter that is a tensor: TENSOR, or'ed with OPTIONAL (it may be None), WRITTEN; of a list of
-            tensors LIST, or'ed with WRITTEN.
+        call: the generated function.
+        function: the op's function, with the same parameters.
+        kinds: for each tensor parameter, TENSOR, or'ed with OPTIONAL (it may be None) and WRITTEN; for each list of
+            tensors, LIST, or'ed with WRITTEN.
     """
     _add(call, ROAD, function, kinds)
 
 
 def add_declared(call: FunctionType, modules: Mapping[int, object], kinds: Mapping[str, int]) -> None:
-    """Have a declared module's function run in C++ as soon as there is that.
+    """Run a declared module's function in C++ as soon as that is loaded.
 
     Args:
-        call: what is generated; its last parameter is the device.
-        modules: by the index of a tensor's device, then by the values of the other parameters: by the value itself
-            where there is one parameter that is not TYPED, otherwise by a tuple.
-        kinds: TYPED, for each parameter whose type is part of the key too, after its value.
+        call: the generated function; its last parameter is the device.
+        modules: by device index, then by the values of the other parameters: by the value itself for a single parameter
+            that is not TYPED, otherwise by a tuple.
+        kinds: TYPED for each parameter whose type follows its value in the key.
     """
     _add(call, _TABLE, modules, kinds)
 
 
 def use(native: Native | None) -> None:
-    """Have all generated functions run so, now and later; None: in Python."""
+    """Run all generated functions, including later ones, by this C++ module; None: in Python."""
     global _native
     before, _native = _native, native
     for call in filter(None, [reference() for reference in list(_calls)]):
@@ -148,12 +147,12 @@ def use(native: Native | None) -> None:
 
 
 def in_use() -> Native | None:
-    """What all of them run by."""
+    """The current C++ module, or None."""
     return _native
 
 
 def cell_of(call: FunctionType, variable: str) -> CellType:
-    """Where a generated function keeps one of its variables."""
+    """The closure cell of a variable of a generated function."""
     return dict(zip(call.__code__.co_freevars, call.__closure__ or (), strict=True))[variable]
 
 
@@ -175,19 +174,19 @@ def _set(call: FunctionType, native: Native | None) -> None:
 
 
 def is_stood_in() -> bool:
-    """Whether something stands in for torch (stand_in.py)."""
+    """Whether torch is the stand-in (stand_in.py)."""
     return getattr(sys.modules.get("torch"), "is_kjit_stand_in", False) is True
 
 
 COMPOUND = (float, tuple, frozenset)
-"""Types of which two values may be equal, and of one type, and yet not the same."""
+"""Types with distinct values that are equal and of one type."""
 
 
 def typed(value: object) -> Hashable:
-    """A key that is equal for two values only when they are the same: unlike `==`, which takes True for 1 for 1.0."""
+    """A key that is equal only for identical values, unlike `==`, for which True, 1 and 1.0 are equal."""
     kind = type(value)
     if kind is float:
-        # Tells -0.0 from 0.0, and finds a nan again.
+        # Distinguishes -0.0 from 0.0, and is equal for equal nans.
         return kind, cast(float, value).hex()
     if kind is tuple:
         return kind, tuple(map(typed, cast("tuple[object, ...]", value)))
@@ -197,11 +196,11 @@ def typed(value: object) -> Hashable:
 
 
 def settle_after_first_call(call: FunctionType, function: Callable[..., object], wrapper: str | None) -> None:
-    """Have an op's function look for the C++ once it has run, unless that is found by then.
+    """Search for the C++ after the first call of an op's function, unless it is loaded by then.
 
     Args:
-        call: what is generated; calls its variable `_kjit_function`.
-        function: that.
+        call: the generated function, which calls its variable `_kjit_function`.
+        function: the value of that variable.
         wrapper: as for `settle`.
     """
     if in_use() is not None:
@@ -219,10 +218,10 @@ def settle_after_first_call(call: FunctionType, function: Callable[..., object],
 
 
 def settle(wrapper: str | None) -> None:
-    """Run all calls in C++, if that is where the modules of an op may come from.
+    """Run all calls in C++, if it is found in the places of an op's modules.
 
     Args:
-        wrapper: the path of the file that the op is in; None (a notebook) has no bundle.
+        wrapper: the path of the op's file; None for a notebook, which has no bundle.
     """
     from kjit.runtime import load
 
@@ -243,7 +242,7 @@ def settle(wrapper: str | None) -> None:
 
 
 def find_in_bundle(wrapper: str) -> Native | None:
-    """The C++ that was shipped beside a wrapper for this torch and this Python."""
+    """The C++ for this torch and Python in the bundle beside a wrapper."""
     from kjit.runtime import load
 
     if not load.has_bundle(wrapper):
@@ -272,7 +271,7 @@ def find() -> Native | None:
     try:
         folder = load.cache_folder()
         if not os.path.exists(f"{folder}/{LAYOUT}/cpu/{NAME}") and not env.shared_cache_dirs():
-            return None  # it was never built here, and nobody has to derive its key for that
+            return None  # it was never built here, so its key need not be derived
         artifact = recall.find(request(folder), folder)
     except kjit.KjitError as error:
         _log.debug("eager calls run in Python: %s", error)
@@ -291,7 +290,7 @@ def _compile() -> Native | None:
 
 
 def request(folder: str) -> str | None:
-    """The request for the C++ in the cache `folder` (`recall.request`): what it is made from follows from these."""
+    """The request for the C++ in the cache `folder` (`recall.request`), without its sources, which follow from this."""
     from kjit.runtime import recall
 
     return recall.request([NAME, *arguments(), *_installed(), *importlib.machinery.EXTENSION_SUFFIXES], "cpu", folder)
@@ -306,15 +305,15 @@ def arguments() -> tuple[str, str]:
 
 
 def parts(torch_home: str, python_include: str) -> dict[str, Any]:
-    """What the C++ is made from, for a `Spec`.
+    """The sources and flags of the C++, for a `Spec`.
 
     Args:
         torch_home: the folder of torch.
         python_include: the folder of `Python.h`.
     """
-    # torch's are system headers: their warnings are its business. Python's are not: those of a debug build are links to
-    # those of a release, which GCC follows for system headers, and then reads the settings of the release beside them.
-    # Symbols of Python are in the program itself, all of them.
+    # torch's headers are system headers, without warnings. Python's are not: those of a debug build are links to those
+    # of a release, which GCC resolves for system headers, and then reads the wrong settings beside them.
+    # All symbols of Python are in the program itself.
     return {
         "cpp_files": [_SOURCE],
         "extra_cflags": ["-isystem", f"{torch_home}/include", f"-I{python_include}"],
@@ -323,7 +322,7 @@ def parts(torch_home: str, python_include: str) -> dict[str, Any]:
 
 
 def _installed() -> tuple[str, str]:
-    """Where torch and Python are."""
+    """The folders of torch and Python."""
     import torch
 
     return os.path.dirname(torch.__file__), sys.base_prefix
@@ -353,8 +352,8 @@ def load_native(library: str) -> Native | None:
 
 
 def teach(module: tvm_ffi.Module) -> None:
-    """Tell a module that was loaded where to look."""
-    # A library that kjit did not build, or built before modules looked, has nothing to tell.
+    """Give a loaded module the offsets."""
+    # A library not built by kjit, or by an older version, has no such function.
     if module.implements_function(_SETTER):
         place = _find() if "torch" in sys.modules else None
         if place is not None:
@@ -363,17 +362,17 @@ def teach(module: tvm_ffi.Module) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _find() -> tuple[int, int, int, int, int] | None:
-    """The deleters of tvm-ffi's object and of DLPack's, by which C++ knows tensors that came this way; where in torch's
-    object the bits are; and which they are: of a conjugate, of an opposite."""
+    """The deleters of tvm-ffi's and of DLPack's object, by which the C++ recognises such tensors; the offset of the
+    bits in torch's object; and the bits of conjugate and negative tensors."""
     import torch
 
     if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         return None
     try:
-        # This, `_neg_view` and the keys of a tensor may be gone from any new torch.
+        # This, `_neg_view` and the keys of a tensor may be missing in any new torch.
         from torch.utils._python_dispatch import _disable_current_modes
 
-        # A mode would be told of these tensors. To leave them imports something, so it is done only where there is one.
+        # A dispatch mode would see these tensors. To disable modes needs an import, so it is done only if there is one.
         outside = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else contextlib.nullcontext()
         with open("/proc/self/mem", "rb", buffering=0) as memory, outside:
             plain = torch.zeros(1, dtype=torch.complex64, device="cpu")
@@ -394,11 +393,11 @@ def _keys_of(tensor: torch.Tensor) -> int:
 
 
 def _follow(memory: BinaryIO, tensor: torch.Tensor) -> tuple[int, int, int]:
-    """From tvm-ffi's object to where torch's has the bits, as in `_find`.
+    """The path from tvm-ffi's object to the bits in torch's, as in `_find`.
 
     Raises:
-        OSError: something is not where it was expected, and no memory is there.
-        ValueError: the same, and there is memory.
+        OSError: an address is not mapped.
+        ValueError: an address has other contents.
     """
     import tvm_ffi
 
@@ -419,7 +418,7 @@ def _follow(memory: BinaryIO, tensor: torch.Tensor) -> tuple[int, int, int]:
 
 
 def watch(module: tvm_ffi.Module) -> None:
-    """Have the functions that a module hands out from now on say which argument cannot be used."""
+    """Make the functions of a module name unusable arguments in errors."""
     made = _type or _make_type(module)
     if made is not None:
         vars(module)["get_function"] = functools.partial(_get_function, made, module)
@@ -429,7 +428,7 @@ def _make_type(module: tvm_ffi.Module) -> type[tvm_ffi.Function] | None:
     global _type, _take, _getter
     import tvm_ffi
 
-    # A library that kjit did not build, or built before this was in it, makes none.
+    # A library not built by kjit, or by an older version, cannot create them.
     if not (module.implements_function(_TYPE) and module.implements_function(_TAKE)):
         return None
     getter = tvm_ffi.get_global_func(_GETTER, allow_missing=True)
@@ -440,7 +439,7 @@ def _make_type(module: tvm_ffi.Module) -> type[tvm_ffi.Function] | None:
     if not address:
         _log.debug("errors of arguments are tvm-ffi's: this Python lets no type be derived from its functions")
         return None
-    # The type's code is in this module, and functions of others may be called while the interpreter ends.
+    # The type's code is in this library, and functions of others may be called while the interpreter exits.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(module))
     _take, _getter = module.get_function(_TAKE), getter
     _type = ctypes.cast(address, ctypes.py_object).value
@@ -453,7 +452,7 @@ def _get_function(
     """As `tvm_ffi.Module.get_function`."""
     import tvm_ffi
 
-    type(module).get_function(module, name, query_imports)  # which says what is wrong
+    type(module).get_function(module, name, query_imports)  # which raises the error
     function: Any = tvm_ffi.Function.__new__(made)
     function.__init_handle_by_constructor__(_getter, module, name, query_imports)
     function._kjit_name = name
@@ -466,12 +465,12 @@ def _explain(
     error: BaseException,
     is_finalizing: Callable[[], bool] = sys.is_finalizing,
 ) -> None:
-    """Raise a `KjitError` that names an argument which cannot be handed over, if there is one; any other error stays.
+    """Raise a `KjitError` that names an argument which cannot be passed, if there is one; other errors are unchanged.
 
-    A call that fails for another reason has had its arguments converted, and they can be converted again.
+    If a call failed for another reason, its arguments were converted, and can be converted again.
     """
     if is_finalizing():
-        return  # the variables of this module may be gone
+        return  # at exit, when the variables of this module may be gone
     if isinstance(error, Exception) and not isinstance(error, kjit.KjitError) and _take is not None:
         from kjit.runtime import unusable
 

@@ -1,15 +1,15 @@
 """Functions called once per distinct arguments, from any number of threads, and under torch.compile.
 
-`functools.cache` comes close and is not enough: two threads may call twice, `f(1)` and `f(x=1)` are two entries, `1`
-and `True` are one, and Dynamo ignores it with a warning and traces into the function. Here the arguments are brought
-into one form (defaults filled in, types part of the key) and a lock per key makes the second thread wait for the first.
+`functools.cache` is not enough: two threads may call twice, `f(1)` and `f(x=1)` are two entries, `1` and `True` are
+one, and Dynamo ignores it with a warning and traces into the function. Here arguments are normalised (defaults filled
+in, types part of the key), and a lock per key makes the second thread wait for the first.
 
-For Dynamo a call has two steps that it understands. The first, from arguments to the name of a slot, carries the mark
-of `torch.compiler.assume_constant_result`: Dynamo calls it while tracing (so the function itself runs then, untraced)
-and takes the name as a constant. The second reads the slot, an attribute with a place in the program, so that whatever
-the result is (a number, an object, a tensor) Dynamo knows how to guard it and how to use it.
+For Dynamo a call has two steps. The first, from arguments to the name of a slot, is marked like functions of
+`torch.compiler.assume_constant_result`: Dynamo calls it while tracing (so the function itself runs untraced) and treats
+the name as a constant. The second reads the slot, an attribute of an object in the program, so that Dynamo can guard
+and use any result (a number, an object, a tensor).
 
-The trade-off: nothing is ever evicted. A graph that was compiled before a `cache_clear()` keeps the result that it has.
+The trade-off: nothing is ever evicted. A graph that was compiled before a `cache_clear()` keeps its result.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class CachedFunction(Protocol[P, R_co]):
-    """A function that `cache_once` has wrapped."""
+    """A function wrapped by `cache_once`."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
     def cache_clear(self) -> None:
-        """Forget every result. A call that runs at this moment still returns its own, which is not kept."""
+        """Forget all results. A call that is running still returns its result, which is not kept."""
 
 
 def cache_once(fn: Callable[P, R]) -> CachedFunction[P, R]:
-    """Call `fn` once per distinct arguments and return that result ever after.
+    """Call `fn` once per distinct arguments, and return that result from then on.
 
-    - Thread-safe: while one thread calls `fn`, others that ask for the same arguments wait for its result.
+    - Thread-safe: while one thread calls `fn`, others with the same arguments wait for its result.
     - `f(1)`, `f(x=1)` and, where 1 is the default, `f()` are one call; `f(1)`, `f(True)` and `f(1.0)` are three.
     - An exception is not kept: the next call tries again.
     - Inside `torch.compile(fullgraph=True)` a call is a constant: no graph break, no warning.
@@ -59,7 +59,7 @@ def cache_once(fn: Callable[P, R]) -> CachedFunction[P, R]:
     def slot_of(*args: Any, **kwargs: Any) -> str:
         return calls.slot_of(args, kwargs)
 
-    # What torch.compiler.assume_constant_result does; set by hand because importing torch for it would cost a second.
+    # As torch.compiler.assume_constant_result does; set directly, as importing torch for it would take a second.
     slot_of.__dict__["_dynamo_marked_constant"] = True
 
     @functools.wraps(fn)
@@ -67,24 +67,24 @@ def cache_once(fn: Callable[P, R]) -> CachedFunction[P, R]:
         return cast(R, getattr(results, slot_of(*args, **kwargs)))
 
     def traced(*args: Any, **kwargs: Any) -> R:
-        # A size that Dynamo holds symbolic becomes a constant of this graph, as it does where it selects from a dict.
+        # A symbolic size of Dynamo becomes a constant of the graph, as when it is a key of a dict.
         constants = [operator.index(arg) if type(arg) is int else arg for arg in args]
         named = {name: operator.index(arg) if type(arg) is int else arg for name, arg in kwargs.items()}
         return cast(R, getattr(results, slot_of(*constants, **named)))
 
-    # Dynamo traces this in place of `once`. One that did not know the attribute would trace `once` and refuse
-    # symbolic sizes only.
+    # Dynamo traces this instead of `once`. A version without this attribute would trace `once`, and only reject
+    # symbolic sizes.
     once.__dict__["_torchdynamo_inline"] = traced
     once.__dict__["cache_clear"] = calls.clear
     return cast(CachedFunction[P, R], once)
 
 
 class _Results:
-    """One attribute a result."""
+    """One attribute per result."""
 
 
 class _Calls:
-    """The calls that were made: from arguments to the slot that holds the result."""
+    """Finished calls: from arguments to the slot of the result."""
 
     def __init__(self, fn: Callable[..., object]) -> None:
         self.fn = fn
@@ -93,21 +93,21 @@ class _Calls:
         self.count = 0
         self.lock = threading.Lock()
         self.running: dict[Hashable, threading.RLock] = {}
-        # Two kinds of key: the arguments as a caller wrote them, and their one canonical form.
+        # By two kinds of key: the arguments as written by callers, and their canonical form.
         self.slots: dict[Hashable, str] = {}
-        # The same for positional arguments of simple types, with the types to compare: no key has to be made.
+        # The same for positional arguments of simple types, without composing a key.
         self.simple: dict[Hashable, tuple[tuple[type, ...], str]] = {}
         _every.add(self)
 
     def renew_locks(self) -> None:
-        """In a forked child: calls that other threads were in have no end there. Whoever asks for one calls anew."""
+        """In a forked child: calls of other threads never end there, and are made again."""
         self.lock = threading.Lock()
         self.running = {}
 
     def clear(self) -> None:
         with self.lock:
-            # New dicts: a call that runs now stores its slot's name into the old ones. Its result stays where it is, so
-            # that the caller who is about to read it can.
+            # New dicts: a running call stores its slot's name into the old ones. Its result stays, as its caller is
+            # about to read it.
             self.running = {}
             self.slots = {}
             self.simple = {}
@@ -135,8 +135,8 @@ class _Calls:
         )
         with self.lock:
             slots, simple = self.slots, self.simple
-            # Reentrant, so that a function that calls itself with its own arguments overflows the stack, as it would
-            # without the cache, and does not hang.
+            # Reentrant, so that a function that calls itself with the same arguments overflows the stack, as without
+            # the cache, instead of deadlocking.
             running = self.running.setdefault(canonical, threading.RLock())
         with running:
             slot = slots.get(canonical)

@@ -1,8 +1,8 @@
-"""Calls of ops: the way to the kernel, and how much of PyTorch is on it.
+"""Calls of ops: their signatures, and the generated functions.
 
-Which functions can be ops, and what each of their parameters is (`read_layout`), follows the rules in `torch_op.py`.
-The function that callers get is generated for its signature, because packing `*args` and `**kwargs` again would cost as
-much as all its checks. The two roads that it chooses between are told in `torch_op.py`.
+`read_layout` classifies the parameters of a function by the rules in `torch_op.py`. The function for callers is
+generated for its signature, as packing `*args` and `**kwargs` would cost as much as all its checks. The two paths of a
+call are described in `torch_op.py`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     import torch
 
 TAKEN = ("mode", "node")
-"""Parameters of PyTorch's own (2.13) where it compiles an op, which are given an op's arguments by keyword besides."""
+"""Parameters of functions in PyTorch (2.13) that compile an op, and also get the op's arguments by keyword."""
 
 
 class OpLayout:
-    """A function's parameters, sorted by what they are.
+    """A function's parameters by kind.
 
     Args:
         op: the function's name.
-        inputs: the parameters before the `*`, their annotations evaluated.
-        outputs: the names after it.
-        mutated: those of the inputs that the op changes.
-        allocation: the arguments with which `outputs=` is called, as written in a call.
+        inputs: the parameters before the `*`, with evaluated annotations.
+        outputs: the names of the parameters after it.
+        mutated: the inputs that the op changes.
+        allocation: the arguments of `outputs=`, as written in a call.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class OpLayout:
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """Every parameter that is a tensor, or None in place of one."""
+        """All parameters that are tensors or None."""
         return (*(p.name for p in self.inputs if _is_tensor(p.annotation)), *self.outputs)
 
     @property
@@ -61,12 +61,12 @@ class OpLayout:
 
     @property
     def lists(self) -> tuple[str, ...]:
-        """Every parameter that is a list of tensors."""
+        """All parameters that are lists of tensors."""
         return tuple(p.name for p in self.inputs if _is_tensor_list(p.annotation))
 
     @property
     def registered(self) -> dict[str, str]:
-        """What each parameter is called in PyTorch: its name, with an underscore where PyTorch has that for itself."""
+        """The name of each parameter in PyTorch: with an underscore if PyTorch uses the name itself."""
         names = [*(p.name for p in self.inputs), *self.outputs]
         called = {name: name for name in names}
         for name in set(TAKEN) & set(names):
@@ -76,12 +76,12 @@ class OpLayout:
 
     @property
     def scalars(self) -> tuple[inspect.Parameter, ...]:
-        """The inputs that are a number, a whole one or a truth value."""
+        """The inputs that are floats, ints or bools."""
         return tuple(p for p in self.inputs if p.annotation in (float, int, bool))
 
     @property
     def kinds(self) -> dict[str, int]:
-        """What each of `tensors` and `lists` is, as `native.py` has it."""
+        """The kind of each of `tensors` and `lists` for `native.py`."""
         written = {*self.mutated, *self.outputs}
         kinds = dict.fromkeys(self.tensors, TENSOR) | dict.fromkeys(self.lists, LIST)
         return {
@@ -112,11 +112,11 @@ class OpLayout:
 def read_layout(
     function: Callable[..., object], outputs: Callable[..., object] | None, mutated: tuple[str, ...]
 ) -> OpLayout:
-    """Sort a function's parameters.
+    """Classify a function's parameters.
 
     Args:
-        function: to become an op.
-        outputs: what allocates its outputs.
+        function: the function of an op.
+        outputs: the function that allocates its outputs.
         mutated: the inputs that it changes.
 
     Raises:
@@ -171,15 +171,15 @@ def generate_call(
     recording: Sequence[object],
     refuse_gradient: Callable[[dict[str, Any]], None],
 ) -> FunctionType:
-    """Compile the function that callers get.
+    """Compile the function for callers.
 
     Args:
-        function: what calls the kernel.
+        function: the op's function, which calls the kernel.
         layout: its parameters.
-        outputs: allocates the outputs.
-        registered: the registered op, one element, which may be another one at the next call.
-        recording: empty, or the overload of it that records gradients.
-        refuse_gradient: raises an error where one of these tensors needs a gradient.
+        outputs: the function that allocates the outputs.
+        registered: the registered op, one element, which may change between calls.
+        recording: empty, or its overload that records gradients.
+        refuse_gradient: raises an error if one of these tensors needs a gradient.
     """
     import torch
 
@@ -208,9 +208,9 @@ def generate_call(
         "through_pytorch": NotImplemented,
     }
     source = _source(layout)
-    # What the source uses comes as the parameters of a factory, so that it is a closure: faster than globals, and there
-    # is nothing for torch.compile to look up by name in a module that does not exist. The prefix keeps them apart from
-    # the op's own parameters.
+    # The names in the source are parameters of a factory, so that the function is a closure: faster than globals, and
+    # without lookups by torch.compile in a module that does not exist. The prefix avoids clashes with the op's own
+    # parameters.
     names = ", ".join(f"_kjit_{name}" for name in known)
     body = "\n".join(f"    {line}" for line in source.splitlines())
     space: dict[str, Any] = {}
@@ -226,7 +226,7 @@ def _explain(subject: str, arguments: Mapping[str, object]) -> None:
 
 
 def each_tensor(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors among an op's tensors and lists of them, each with how a caller may write it: `x`, `xs[2]`."""
+    """All tensors in an op's tensors and lists, each with its expression: `x`, `xs[2]`."""
     for name, value in arguments.items():
         if isinstance(value, (list, tuple)):
             yield from ((f"{name}[{index}]", tensor) for index, tensor in enumerate(value))
@@ -235,7 +235,7 @@ def each_tensor(arguments: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tenso
 
 
 def _are_plain(*lists: object) -> bool:
-    """Whether the kernel can have these lists without PyTorch seeing them, provided that no gradient is recorded."""
+    """Whether these lists can bypass PyTorch, if no gradient is recorded."""
     import torch
 
     plain = (torch.Tensor, torch.nn.Parameter)
@@ -266,17 +266,17 @@ def _require_tensors(
     for name, value in (arguments | given).items():
         if not torch.overrides.is_tensor_like(value):  # type: ignore[no-untyped-call]
             raise TypeError(f"{op}(): argument '{name}' must be a tensor, not {type(value).__name__}")
-        if getattr(value, "is_nested", False):  # of which PyTorch's error is the name of the op
+        if getattr(value, "is_nested", False):  # PyTorch's error would only name the op
             _explain(f"op '{op}'", {name: value})
 
 
 def _require_numbers(op: str, arguments: dict[str, tuple[object, str]]) -> None:
-    """Take for a number what the kernel's export does: PyTorch would convert much more, tensors too, whose gradient
-    would be lost.
+    """Accept as numbers only what the kernel's export does: PyTorch would also convert tensors, whose gradient would be
+    lost.
 
     Args:
         op: the function's name.
-        arguments: by name, each with its type's name.
+        arguments: the arguments by name, each with the name of its type.
     """
     import torch
 
@@ -293,9 +293,9 @@ def _require_numbers(op: str, arguments: dict[str, tuple[object, str]]) -> None:
 
 
 def _source(layout: OpLayout) -> str:
-    """Two functions: `_kjit_call_op`, the road through PyTorch, and `call`, which decides.
+    """Two functions: `_kjit_call_op`, the path through PyTorch, and `call`, which decides.
 
-    Every name in them that is not a parameter's starts with `_kjit_`, for an op's parameters have any others.
+    All names in them other than parameters begin with `_kjit_`, as parameters may have any other name.
     """
     tensors, optional, outs, lists = layout.tensors, layout.optional, layout.outputs, layout.lists
     every_list = ", ".join(lists)
@@ -331,14 +331,14 @@ def _source(layout: OpLayout) -> str:
         *map(plain, tensors),
         *([f"_kjit_are_plain({every_list})"] if lists else []),
         "not _kjit_count_dispatch_modes()",
-        # Of torch.jit.trace, which shows in no tensor. No one call of PyTorch answers this question and another.
+        # For torch.jit.trace, which is not visible in tensors. No single call of PyTorch covers this and another check.
         "not _kjit_is_jit_tracing()",
         "_kjit_forward_mode._current_level < 0",
-        # Such a tensor is the conjugate or the opposite of what lies in memory.
+        # Such a tensor is the conjugate or the negative of its memory.
         *(f"not ({given_and(name, 'is_conj()')}) and not ({given_and(name, 'is_neg()')})" for name in tensors),
     ]
     is_direct = " and ".join(direct)
-    # One question about the thread costs less than those about three tensors.
+    # One check of the thread costs less than checks of three tensors.
     in_lists = [f"_kjit_require_grad({every_list})"] if lists else []
     required = [*(f"({requires_grad(name)})" for name in tensors), *in_lists]
     unneeded = [f"not ({' or '.join(required)})", "not _kjit_is_grad_enabled()"]
@@ -380,7 +380,7 @@ def _source(layout: OpLayout) -> str:
         f"def call({layout.parameters}):",
         "    if _kjit_is_dynamo_compiling():",
         f"        return _kjit_call_op({layout.arguments})",
-        # On Python 3.11 only (native.py). On others, this function runs where that could not tell.
+        # On Python 3.11 only (native.py). On others, this function runs if the C++ could not handle the call.
         "    if _kjit_direct is not None:",
         f"        _kjit_result = _kjit_direct({layout.arguments})",
         "        if _kjit_result is not _kjit_through_pytorch:",
@@ -388,9 +388,9 @@ def _source(layout: OpLayout) -> str:
         f"    if {is_direct} and ({' or '.join(unneeded)}):",
         "        try:",
         f"            _kjit_result = _kjit_function({layout.arguments})",
-        # A kernel cannot have run on a tensor without data, such as one on the meta device, a zero tensor, and what a
-        # transformation of functorch wraps, so that this failed before it changed anything. Asking here rather than at
-        # the top keeps the question out of every other call.
+        # A kernel cannot run on a tensor without data (on the meta device, a zero tensor, or wrapped by functorch), so
+        # the call failed before it changed anything. The check here, rather than at the top, costs nothing in other
+        # calls.
         "        except RuntimeError:",
         f"            if _kjit_top_transform() is None and not ({' or '.join(no_data)}):",
         f"                _kjit_explain({f'op {layout.op!r}'!r}, {by_name([*tensors, *lists])})",
@@ -413,7 +413,7 @@ def _allocation(op: str, inputs: list[str], outputs: Callable[..., object]) -> t
     try:
         parameters = inspect.signature(outputs).parameters.values()
     except ValueError as error:
-        # A built-in such as torch.empty_like does not tell its parameters; a single input leaves no doubt.
+        # A built-in such as torch.empty_like has no signature; with a single input it is clear.
         if len(inputs) == 1:
             return tuple(inputs)
         raise kjit.UsageError(
@@ -430,7 +430,7 @@ def _allocation(op: str, inputs: list[str], outputs: Callable[..., object]) -> t
 
 
 def _check_effects(layout: OpLayout, returned: object, outputs: Callable[..., object] | None) -> None:
-    """Hold what the op says that it returns and changes against its parameters."""
+    """Check the declared outputs and mutated arguments against the parameters."""
     import torch
 
     op, outs = layout.op, layout.outputs
@@ -478,7 +478,7 @@ def _is_tensor_list(annotation: object) -> bool:
 
 
 def _hides_tensors(annotation: object) -> bool:
-    """Whether tensors are inside of what is neither a tensor nor a list of them."""
+    """Whether a type other than a tensor or a list of tensors contains tensors."""
     import torch
 
     def inside(each: object) -> bool:

@@ -1,20 +1,20 @@
-"""Calls of ops, written to files as they are made (`KJIT_RECORD`); `kjit replay` makes them again.
+"""Recording: calls of ops written to files as they are made (`KJIT_RECORD`), for `kjit replay`.
 
-Nothing of this is in the way of a process that records nothing: whether calls are recorded is decided where an op is
-defined (`torch_op`, `jit`) and where a declared module is loaded, and only then is there a function between the caller
-and the kernel. An op's function is what is recorded, however it is called: eagerly, by a graph of `torch.compile`, or
-while a CUDA graph is captured. Calls of a declared module are recorded where no op is around them.
+A process without recording has no overhead: recording is decided when an op is defined (`torch_op`, `jit`) or a
+declared module is loaded, and only then is a function put between the caller and the kernel. An op's function is
+recorded however it is called: eagerly, by a graph of `torch.compile`, or while a CUDA graph is captured. Calls of a
+declared module are recorded outside of ops.
 
-A file is written before the kernel runs, so that the call which ends the process is on the disk. It says what the op
-is, and of each tensor dtype, shape, strides, device, and where it lies in memory: in which piece, which it may share
-with other tensors of the call, and how far from an aligned address. It is JSON, or, where values are wanted too, a
-safetensors file with the same JSON as its metadata. Both appear by one rename. Nothing in them is ever executed.
+A file is written before the kernel runs, so that a call which crashes the process is on the disk. It has the op, and
+for each tensor its dtype, shape, strides, device, and position in memory: the storage, which it may share with other
+tensors of the call, and the offset from an aligned address. It is JSON, or, with values, a safetensors file with the
+same JSON as its metadata. Both appear by one rename. Nothing in them is ever executed.
 
-By default a call whose tensors look like those of a recorded one is not written again, by this process or another: the
-file's name is a hash of what is looked at. Numbers with a fraction are not looked at, for there may be many.
+By default a call whose tensors look like those of a recorded one is not written again, by any process: the file's name
+is a hash of what is compared. Floating-point arguments are not compared, as there may be many values.
 
-The values of a tensor are read from the GPU, which waits for it. While a CUDA graph is captured this is not possible,
-and the file says so instead.
+To record values, tensors are copied from the GPU, which synchronises. This is impossible while a CUDA graph is
+captured, and the file then says so.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ R = TypeVar("R")
 
 FORMAT = 1
 METADATA = "kjit"
-"""The key of a safetensors file's metadata that has the JSON."""
+"""The key of the JSON in a safetensors file's metadata."""
 
 JSON, TENSORS, LAST = ".json", ".safetensors", "last-"
 
 Kind = Literal["op", "jit", "export"]
 
 ALIGNMENT = 256
-_CHECKED_ALIGNMENT = 16  # what vectors of a kernel depend on
+_CHECKED_ALIGNMENT = 16  # of vectors in kernels
 _LAST_BYTES = 512
-_COUNTED_EVERY = 32  # writes, after which the folder is looked at again: others write there too
+_COUNTED_EVERY = 32  # writes between two scans of the folder, where other processes write too
 _LONGEST_NAME = 120
 
 _OPAQUE = "_torchdynamo_disable"
-"""The mark of `torch.compiler.disable`: Dynamo calls such a function, and looks at nothing inside."""
+"""The mark of `torch.compiler.disable`: Dynamo calls such a function without tracing into it."""
 
 _log = logging.getLogger("kjit")
 _recorder: Recorder | None = None
@@ -66,10 +66,11 @@ _making = threading.Lock()
 
 
 def recorded(function: Callable[P, R], kind: Kind) -> Callable[P, R]:
-    """A function that records its calls and makes them.
+    """A function that records its calls, then makes them.
 
     Args:
-        function: an op's; one with a module before its other parameters, for `jit`, whose callers do not give that.
+        function: the function of an op; for `jit` it has the module before its other parameters, which callers do not
+            pass.
 
     Raises:
         UsageError: the folder cannot be written, or another variable means nothing.
@@ -104,9 +105,9 @@ class _Site:
     """A function whose calls are recorded.
 
     Attributes:
-        head: what says in a file which function it is.
-        seen: by what is looked at in a call (`_look`): the file of one like it.
-        count: of the calls so far.
+        head: the identity of the function in a file.
+        seen: files by the compared properties of a call (`_look`).
+        count: the number of calls so far.
     """
 
     __slots__ = ("count", "head", "seen")
@@ -118,10 +119,10 @@ class _Site:
 
 
 class _Thread(threading.local):
-    """What a thread is doing.
+    """The state of a thread.
 
     Attributes:
-        is_in_op: it is in an op whose call was recorded.
+        is_in_op: whether it is in an op whose call was recorded.
     """
 
     is_in_op = False
@@ -133,7 +134,7 @@ class RecordedExports:
     Args:
         module: with its exports as attributes.
         declared: the function that declares it: `kernels.scale:_scale`.
-        values: of that function's parameters.
+        values: the values of that function's parameters.
     """
 
     def __init__(self, module: Any, declared: str, values: Mapping[str, object]) -> None:
@@ -167,7 +168,7 @@ _thread = _Thread()
 
 
 def _by_place(args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    assert not named  # exports take none
+    assert not named  # exports have no keyword arguments
     return {str(index): value for index, value in enumerate(args)}
 
 
@@ -186,7 +187,7 @@ def recorder() -> Recorder:
 
 
 class Recorder:
-    """What writes calls to the folder of `KJIT_RECORD`, for all threads of a process.
+    """Writes calls to the folder of `KJIT_RECORD`, for all threads of a process.
 
     Raises:
         UsageError: the folder cannot be written, or another variable means nothing.
@@ -209,7 +210,7 @@ class Recorder:
         self._begin()
 
     def _begin(self) -> None:
-        """Look at the folder, and take names that no other process has."""
+        """Scan the folder, and choose names that no other process uses."""
         self._token = uuid.uuid4().hex[:12]
         self._process = os.getpid()
         self._last = None
@@ -223,7 +224,7 @@ class Recorder:
             ) from None
 
     def renew(self) -> None:
-        """Take other names than the process that this one was forked from, and a lock that nobody holds."""
+        """In a forked child, choose new names and create a new lock."""
         self._lock = threading.RLock()
         self._token = uuid.uuid4().hex[:12]
         self._process = os.getpid()
@@ -236,11 +237,11 @@ class Recorder:
         named: Mapping[str, Any],
         by_name: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]],
     ) -> None:
-        """Record a call that is about to be made, unless one like it was recorded. It raises nothing: what cannot be
-        written any more ends the recording, with an error in the log.
+        """Record a call before it is made, unless a similar one was recorded. It raises nothing: a failed write ends
+        the recording, with an error in the log.
 
         Args:
-            by_name: all arguments by name, made of those by place and those by name.
+            by_name: a function that combines positional and keyword arguments by name.
         """
         if self._is_full:
             return
@@ -260,12 +261,10 @@ class Recorder:
                 self._tell_last(name)
             except OSError as error:
                 self._is_full = True
-                _log.error(
-                    "no more calls are recorded in %s: %s. They are made all the same.", self.folder, error.strerror
-                )
+                _log.error("no more calls are recorded in %s: %s. They are still made.", self.folder, error.strerror)
 
     def _record(self, head: Mapping[str, object], arguments: Mapping[str, object]) -> str | None:
-        """Write a call, and return the name of its file; None where there is no space left for it."""
+        """Write a call, and return the name of its file; None if the limit is reached."""
         memories = _Memories()
         described = {name: memories.describe(value) for name, value in arguments.items()}
         document: dict[str, object] = {
@@ -329,7 +328,7 @@ class Recorder:
         return f"{words}-{digest}" if self.every is None else f"{words}-{digest}-{self._token}-{self._writes}"
 
     def _find(self, stem: str) -> str | None:
-        """The file in which another process has recorded the same."""
+        """The file of the same call from another process."""
         return next((stem + end for end in (TENSORS, JSON) if os.path.exists(f"{self.folder}/{stem}{end}")), None)
 
     def _space_left(self) -> int:
@@ -339,7 +338,7 @@ class Recorder:
         return self.limit - self._size
 
     def _write(self, name: str, content: bytes) -> str:
-        """Write a file under another name that no other process writes, which is returned."""
+        """Write a temporary file with a unique name, and return the name."""
         path = f"{self.folder}/.{self._token}-{name}"
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         try:
@@ -355,7 +354,7 @@ class Recorder:
         return path
 
     def _tell_last(self, name: str) -> None:
-        """Name a call in a file of this process that stays when the process dies: writing to memory is enough."""
+        """Write the name of a call into a memory-mapped file of this process, which survives a crash."""
         if self._last is None:
             path = f"{self.folder}/{LAST}{os.getpid()}-{self._token}{JSON}"
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -396,7 +395,7 @@ def _bytes(document: object) -> bytes:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Where a tensor begins, 0 for one without memory of its own (of a transformation, of a mode)."""
+    """The address of a tensor; 0 for one without memory (of a transformation or a mode)."""
     try:
         return tensor.data_ptr()
     except RuntimeError:
@@ -404,7 +403,7 @@ def _address(tensor: torch.Tensor) -> int:
 
 
 def _look(values: Iterable[Any]) -> tuple[object, ...]:
-    """What of arguments makes a call another one than those before it. Every call waits for this."""
+    """The properties of arguments that distinguish calls. Every call waits for this."""
     looks: list[object] = []
     addresses: list[int] = []
     for value in values:
@@ -412,7 +411,7 @@ def _look(values: Iterable[Any]) -> tuple[object, ...]:
             try:
                 address = value.data_ptr()
                 strides = value.stride()
-            except RuntimeError:  # it is no window on memory
+            except RuntimeError:  # it is not a view of memory
                 address, strides = 0, ()
             addresses.append(address)
             looks += (value.dtype, value.shape, strides, value.is_cuda, address % _CHECKED_ALIGNMENT)
@@ -424,18 +423,18 @@ def _look(values: Iterable[Any]) -> tuple[object, ...]:
             looks += (type(value), value)
         else:
             looks.append(repr(value))
-    if len(set(addresses)) < len(addresses):  # some begin where others do
+    if len(set(addresses)) < len(addresses):  # some have the same address
         looks.append(tuple(map(addresses.index, addresses)))
     return tuple(looks)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a window on memory: no sparse one, and no nested one."""
+    """Whether a tensor is a strided view of memory: not sparse and not nested."""
     return tensor.layout == torch.strided and not tensor.is_nested
 
 
 def _distinct(described: Any) -> Any:
-    """A description without what may differ between calls that are told to be the same."""
+    """A description without properties that may differ between calls that count as the same."""
     if isinstance(described, dict):
         if "tensor" in described:
             tensor = described["tensor"]
@@ -461,7 +460,7 @@ def _machine(device: torch.device | None) -> dict[str, object]:
 
 
 class _Memories:
-    """The tensors of a call, described: those of one storage lie in one piece of memory."""
+    """Descriptions of the tensors of a call, with their positions in storages."""
 
     def __init__(self) -> None:
         self._tensors: list[torch.Tensor] = []
@@ -469,7 +468,7 @@ class _Memories:
         self._numbers: dict[int, int] = {}
 
     def describe(self, value: Any) -> object:
-        """An argument as JSON has it."""
+        """An argument as JSON."""
         if value is None or isinstance(value, (bool, str)):
             return value
         if isinstance(value, int):
@@ -499,15 +498,14 @@ class _Memories:
             "strides": [*map(int, tensor.stride())],
             "device": str(tensor.device),
             "memory": self._numbers.setdefault(storage, len(self._numbers)),
-            "offset": address,  # of the process; `sizes` makes it one of the piece
+            "offset": address,  # an address; `sizes` turns it into an offset
         }
         self._tensors.append(tensor)
         self._described.append(described)
         return {"tensor": described}
 
     def sizes(self) -> list[int]:
-        """How many bytes each piece of memory has, and from now on offsets are bytes from its beginning, which is
-        aligned to `ALIGNMENT`."""
+        """The bytes of each storage; offsets become bytes from its beginning, which is aligned to `ALIGNMENT`."""
         begins = dict.fromkeys(range(len(self._numbers)), -1)
         for each in self._described:
             begin = each["offset"] // ALIGNMENT * ALIGNMENT
@@ -522,11 +520,11 @@ class _Memories:
         return sizes
 
     def device(self) -> torch.device | None:
-        """Where the first tensor is."""
+        """The device of the first tensor."""
         return self._tensors[0].device if self._tensors else None
 
     def nbytes(self) -> int:
-        """How many bytes the values of all tensors have."""
+        """The bytes of the values of all tensors."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors)
 
     def serialise(self, document: dict[str, object]) -> bytes:
@@ -540,9 +538,9 @@ class _Memories:
 
 
 def _plain_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy on the CPU, one element after another (safetensors takes no two tensors in one memory); the bytes of what
-    has a dtype that safetensors may not know."""
-    # A view may be the conjugate of what lies in memory. It is that memory which a kernel is given.
+    """A contiguous copy on the CPU (safetensors does not allow shared memory); as bytes if safetensors may not support
+    the dtype."""
+    # A view may be the conjugate of its memory. Kernels get the memory.
     copy = tensor.detach().to("cpu", copy=True).contiguous()
     if find_dtype(str(tensor.dtype)) is not None:  # all that PyTorch computes with, every safetensors knows
         return copy

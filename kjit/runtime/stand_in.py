@@ -1,10 +1,9 @@
-"""A stand-in for torch: reads what wrappers declare without the second that importing torch takes.
+"""A stand-in for torch, to read the declarations of wrappers without importing torch, which takes a second.
 
-To say what would be built takes the names of dtypes and, for annotations, `torch.Tensor`; a wrapper that `kjit new`
-writes asks torch for no more while it is imported. So these are there in place of torch (`torch_stand_in`), and who
-asks for anything else, or imports a package that is neither the project's nor Python's, is told that it is not enough:
-what came of it is to be thrown away, and the wrappers are to be imported with the real torch. Nothing of the project
-stays imported, for it holds what the stand-in gave.
+Declarations need the names of dtypes and, for annotations, `torch.Tensor`; wrappers of `kjit new` use nothing else of
+torch when they are imported. The stand-in has these. If anything else is used, or a package is imported that is neither
+the project's nor Python's, the stand-in is not enough: the result has to be discarded, and the wrappers have to be
+imported with the real torch. No module of the project stays imported, as they refer to the stand-in.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from kjit import spec
 
 
 class NotEnough(BaseException):
-    """Code asked for more than the stand-in has. No `except Exception` of a wrapper's catches it."""
+    """Code used something that the stand-in lacks. Not an Exception, so that wrappers do not catch it."""
 
 
 class StandIn(ModuleType):
-    """In place of torch: `torch.Tensor`, `torch.dtype` and the dtypes that kjit knows.
+    """The stand-in for torch: `torch.Tensor`, `torch.dtype` and the dtypes that kjit knows.
 
     Attributes:
-        is_enough: nobody asked for anything else.
-        is_kjit_stand_in: by this it is known (`native.is_stood_in`).
-        refuse: says that what it is given the name of takes the real torch.
+        is_enough: whether nothing else was used.
+        is_kjit_stand_in: its mark (`native.is_stood_in`).
+        refuse: called with the name of something that needs the real torch.
     """
 
     def __init__(self) -> None:
@@ -45,7 +44,7 @@ class StandIn(ModuleType):
 
         class Meta(type):
             def __getattr__(cls, name: str) -> Any:
-                if name.startswith("__"):  # as `typing` asks
+                if name.startswith("__"):  # used by `typing`
                     raise AttributeError(name)
                 refuse(f"{cls.__name__}.{name}")
 
@@ -75,13 +74,13 @@ class StandIn(ModuleType):
             setattr(self, name, dtype(name))
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("__file__", "__warningregistry__"):  # as Python itself asks
+        if name in ("__file__", "__warningregistry__"):  # used by Python itself
             raise AttributeError(name)
         self.refuse(name)
 
 
 class _Finder:
-    """Finds modules as Python does, and refuses those that are neither the project's, kjit's nor Python's own."""
+    """Finds modules as Python does, and refuses those that are neither the project's, kjit's nor Python's."""
 
     def __init__(self, stand_in: StandIn, root: Path) -> None:
         self.found: list[str] = []
@@ -100,9 +99,9 @@ class _Finder:
         return spec
 
     def _is_of_project(self, spec: importlib.machinery.ModuleSpec) -> bool:
-        """Whether it is Python code of the project, or a folder with some: an extension cannot be loaded twice."""
+        """Whether it is a Python file or folder of the project: an extension cannot be loaded twice."""
         places = [Path(place).resolve() for place in (spec.submodule_search_locations or [spec.origin or ""])]
-        # An environment may lie in the project's folder.
+        # An environment may be in the project's folder.
         installed = {"site-packages", "dist-packages"}
         are_here = all(place.is_relative_to(self._root) and installed.isdisjoint(place.parts) for place in places)
         return are_here and (spec.origin is None or spec.origin.endswith(".py"))
@@ -110,9 +109,9 @@ class _Finder:
 
 @contextlib.contextmanager
 def torch_stand_in(root: Path) -> Iterator[StandIn | None]:
-    """Put the stand-in in place of torch while modules below `root` are imported; afterwards neither is there.
+    """Replace torch by the stand-in while modules below `root` are imported; both are removed afterwards.
 
-    Gives None, and does nothing, where torch is imported already, or cannot be.
+    Yields None, and does nothing, if torch is already imported, or is not installed.
     """
     if "torch" in sys.modules or importlib.util.find_spec("torch") is None:
         yield None

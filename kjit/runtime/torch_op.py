@@ -1,4 +1,4 @@
-'''Ops as PyTorch sees them: a plain Python function in eager mode, a `torch.library` op otherwise.
+'''Ops for PyTorch: a plain Python function in eager mode, a `torch.library` op otherwise.
 
 A wrapper looks like this, whole:
 
@@ -26,20 +26,19 @@ A wrapper looks like this, whole:
 
 The rules:
 - Inputs come before the `*`: tensors, optional tensors, lists of tensors, numbers, bools, strings, dtypes, lists of
-  numbers. A call looks into a list for gradients and for tensors that are not plain, as it does at any tensor.
+  numbers. Tensors in a list are checked for gradients and for being plain like any other tensor.
 - Outputs come after the `*`: every keyword-only parameter is one, `torch.Tensor | None = None`. `outputs` is a function
-  whose parameters are some of the inputs, by name; it returns what to allocate for them: one tensor, or a tuple of as
-  many as there are outputs, in their order. It must only create tensors (no kernel), as `torch.compile` runs it on
-  tensors without data. The op returns its output, or the tuple of its outputs, in that order. A caller gives any of
-  them, or none.
+  whose parameters are some of the inputs, by name; it allocates the outputs and returns one tensor, or a tuple of them
+  in order. It must only create tensors (no kernel), as `torch.compile` runs it on tensors without data. The op returns
+  its output, or the tuple of its outputs. A caller may pass any of them.
 - An op that changes an input names it: `@kjit.torch_op(mutates_args=("x",))`. Without outputs it returns None:
 
     @kjit.torch_op(mutates_args=("x",))
     def bump_(x: torch.Tensor, amount: int = 1) -> None:
         _bump(amount, device=x).bump_(x)
 
-- An op that returns its outputs can have a gradient: `register_autograd` takes what `torch.library.register_autograd`
-  takes, and works in eager mode and under `torch.compile`:
+- An op that returns its outputs can have a gradient: `register_autograd` has the parameters of
+  `torch.library.register_autograd`, and works in eager mode and under `torch.compile`:
 
     def _setup(ctx, inputs, output):
         _, ctx.alpha = inputs
@@ -49,37 +48,37 @@ The rules:
 
     scale.register_autograd(_backward, setup_context=_setup)
 
-- `scale.op` is the registered op `torch.ops.<package>.scale.default`, which returns new outputs, as an op that
-  `torch.library` defines. `torch.ops.<package>.scale.out` writes to outputs that it is given, all of them by keyword,
-  and returns nothing. `@kjit.torch_op(name="space::op", ...)` chooses another name. The parameters `mode` and `node`
-  are called `mode_` and `node_` there: functions that PyTorch compiles ops with have parameters of these names.
+- `scale.op` is the registered op `torch.ops.<package>.scale.default`, which returns new outputs like any op of
+  `torch.library`. `torch.ops.<package>.scale.out` writes to given outputs, all passed by keyword, and returns nothing.
+  `@kjit.torch_op(name="space::op", ...)` chooses another name. The parameters `mode` and `node` are called `mode_` and
+  `node_` there: functions that PyTorch compiles ops with have parameters of these names.
 
-Why two roads: PyTorch's dispatcher costs several microseconds a call, more than most small kernels run, and brings
-nothing to plain tensors outside a transformation. Whatever does need it takes the registered op: `torch.compile`,
-`torch.export` and `torch.jit.trace`, fake and meta tensors, tensor subclasses, dispatch modes, functorch transforms.
-`op_call.py` generates the function that decides, and for plain tensors C++ does its work (`native.py`).
+Why calls take two paths: PyTorch's dispatcher costs several microseconds per call, longer than most small kernels run,
+and does nothing useful for plain tensors outside a transformation. The registered op is used by everything else:
+`torch.compile`, `torch.export` and `torch.jit.trace`, fake and meta tensors, tensor subclasses, dispatch modes,
+functorch transforms. `op_call.py` generates the function that decides; for plain tensors it is replaced by C++
+(`native.py`).
 
-Why calls of the function take `.out` where they take a registered op: PyTorch makes it functional by itself where it
-must and reuses buffers where it can. Only autograd takes nothing that writes to its arguments, so that a call which
-records a gradient takes `.default`. Else that is for those who name the op: graphs that were saved, callers in C++,
-code that was written for an op of `torch.library`. A third overload with the arguments of one of these is not possible:
-PyTorch (2.13) tells overloads apart by them when a library ends, and keeps the other one, which no longer exists.
+Why calls of the function use the overload `.out`: PyTorch functionalises it where necessary and reuses buffers where
+possible. Autograd does not support ops that write to their arguments, so a call that records a gradient uses
+`.default`. Otherwise that overload is for callers by name: saved graphs, C++, code for ops of `torch.library`. A third
+overload with the same arguments as one of these is not possible: PyTorch (2.13) distinguishes overloads by arguments
+when a library is destroyed, and would keep a dangling one.
 
-No gradient is ever wrong without a word: where an input requires one and there is no backward, where `out=` is given
-besides, and in forward mode (`torch.func.jvp`), a call is an error; and whatever a call writes to counts as changed, so
-that autograd notices where it had saved the old values.
+No gradient is ever silently wrong: if an input requires one and there is no backward, if `out=` is given as well, and
+in forward mode (`torch.func.jvp`), a call is an error; and the version counters of written tensors are incremented, so
+that autograd notices if it had saved the old values.
 
-A tensor may be the conjugate or the opposite of what lies in memory (`x.conj()`, `x.H`, the imaginary part of a
-conjugate), or a zero tensor, which has no memory. It takes the road through PyTorch, and the registered op gives the
-kernel a copy that is what it reads. What is written to one is copied back; to write to a zero tensor is an error.
+A tensor may be the conjugate or the negative of its memory (`x.conj()`, `x.H`, the imaginary part of a conjugate), or a
+zero tensor, which has no memory. Such calls go through PyTorch, and the registered op passes a materialised copy to the
+kernel. Writes are copied back; to write to a zero tensor is an error.
 
-Some of what ops use, PyTorch does not promise. It is used where it is needed, by its own name, and listed in
-`UNPROMISED`, so that a torch without one of these is an error that says so, when the first op is defined, and not an
-`AttributeError` in the middle of a call. What the C++ of eager calls is compiled against is another matter: where that
-is not as it was, calls run in Python. The whole list, with what is noticed how, is in docs/versions.md.
+Ops use some private names of PyTorch. They are listed in `UNPROMISED`, so that a torch without one of them is a clear
+error when the first op is defined, and not an `AttributeError` in the middle of a call. If headers that the C++ of
+eager calls is compiled against have changed, calls run in Python. docs/versions.md has the whole list.
 
-What is given up: what was made in inference mode can be written to outside of it. And a `TorchFunctionMode` and the
-profiler's list of ATen ops do not see eager calls (the GPU's timeline does).
+The trade-offs: tensors made in inference mode can be written to outside of it; and eager calls are invisible to a
+`TorchFunctionMode` and to the profiler's list of ATen ops (not to the GPU's timeline).
 '''
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ UNPROMISED = (
 )
 
 NEWEST_TORCH = "2.15"
-"""The newest torch that this kjit was run with; docs/versions.md has the others."""
+"""The newest torch that this kjit was tested with; docs/versions.md has the others."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -127,27 +126,27 @@ _R_co = TypeVar("_R_co", covariant=True)
 
 
 class TorchOp(Protocol[_P, _R_co]):
-    """What `torch_op` makes of a function: the same signature, and the registered op behind it."""
+    """A function decorated by `torch_op`: the same signature, and the registered op."""
 
     __name__: str
     __wrapped__: Callable[..., Any]
 
     @property
     def op(self) -> torch._ops.OpOverload[..., Any]:
-        """The op in `torch.ops`, as `torch.library.opcheck` takes it: the overload `.default`."""
+        """The op in `torch.ops`, for `torch.library.opcheck`: the overload `.default`."""
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
 
     def register_autograd(
         self, backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None
     ) -> None:
-        """Give the op a gradient, in eager mode and under `torch.compile`; the last one counts.
+        """Define the op's gradient, in eager mode and under `torch.compile`; the last definition counts.
 
         Args:
-            backward: called as `backward(ctx, grad)`, with one gradient for each output; returns one for each input,
-                None for what has none. It must be made of ops that PyTorch knows, other ops of kjit included.
-            setup_context: called as `setup_context(ctx, inputs, output)`, to keep for `backward` what it needs:
-                tensors with `ctx.save_for_backward`, all else as attributes of `ctx`.
+            backward: called as `backward(ctx, grad)`, with one gradient for each output; returns one for each input, or
+                None. It must consist of ops that PyTorch knows, including other ops of kjit.
+            setup_context: called as `setup_context(ctx, inputs, output)`, to save values for `backward`: tensors with
+                `ctx.save_for_backward`, others as attributes of `ctx`.
 
         Raises:
             UsageError: the op changes an input, or has no output.
@@ -162,14 +161,13 @@ def torch_op(
 ) -> Callable[[Callable[_P, _R]], TorchOp[_P, _R]]:
     """Make a function on tensors an op that `torch.compile` and the rest of PyTorch understand.
 
-    The module's docstring has an example and the rules for the function's signature. The result is called as the
-    function was. A tensor that requires a gradient, while gradients are recorded, is an error, unless the op was given
-    a backward (`register_autograd`).
+    The module's docstring has an example and the rules for the function's signature. The result is called like the
+    function. A tensor that requires a gradient, while gradients are recorded, is an error, unless the op has a backward
+    (`register_autograd`).
 
     Args:
         name: `space::op`; default: the function's package and name, `kernels::scale` for `scale` in `kernels/scale.py`.
-        outputs: takes those inputs that its parameters name, returns new tensors for the outputs (the keyword-only
-            parameters).
+        outputs: a function of some of the inputs, by name, that allocates the outputs (the keyword-only parameters).
         mutates_args: the inputs that the op changes in place.
 
     Raises:
@@ -206,7 +204,7 @@ def torch_op(
         called.__kwdefaults__ = dict.fromkeys(layout.outputs)
         called.__dict__["op"] = defined
         gradient.functions.add(called)
-        # Last, for all that a function has in its `__dict__` came with `update_wrapper`.
+        # Last, as `update_wrapper` copies the function's `__dict__`.
         native.add_op(called, kernel, layout.kinds)
         native.settle_after_first_call(called, kernel, function.__globals__.get("__file__"))
 
@@ -230,18 +228,17 @@ def torch_op(
 
 
 class _Gradient:
-    """What an op knows of its gradient, and what it has in common with functions that were the op before it.
+    """The gradient of an op, and the state shared by all functions of its name.
 
-    When a module is run again, PyTorch drops the op that it has defined, and someone may still hold the function of
-    then. So the functions of one name share these, and all of them call the op of today.
+    When a module is run again, PyTorch drops its old op, but its old function may still be in use. So the functions of
+    one name share this, and all call the current op.
 
     Attributes:
-        library: what defines it in PyTorch.
-        registered: the overload that calls of the function take, one element: `.out`, or `.default` where there is no
-            output.
+        library: its library in PyTorch.
+        registered: the overload for calls of the function, one element: `.out`, or `.default` if there is no output.
         overloads: empty; once there is a backward, the overload that records gradients: `.default`.
-        record: what records them there.
-        functions: what callers were given.
+        record: the function that records them.
+        functions: the functions of callers.
     """
 
     def __init__(self, layout: OpLayout) -> None:
@@ -260,7 +257,7 @@ class _Gradient:
         self.overloads.clear()
 
     def publish(self, default: torch._ops.OpOverload[..., Any], registered: torch._ops.OpOverload[..., Any]) -> None:
-        """Tell all functions of this name which the op is."""
+        """Set the current op for all functions of this name."""
         self.registered[:] = [registered]
         for function in self.functions:
             function.__dict__["op"] = default
@@ -309,14 +306,14 @@ class _Gradient:
 
 
 _registered: dict[str, tuple[str, _Gradient]] = {}
-"""By the name of each op: the function that owns it, as `module.name`, and what is known of it."""
+"""By the name of each op: its function, as `module.name`, and its gradient."""
 
 
 def _default_name(function: Callable[..., object]) -> str:
     """`kernels::scale` for `kernels/scale.py`, `my_package_kernels::scale` for `my_package/kernels/scale.py`."""
     module = function.__module__
     package = module.rpartition(".")[0] or module
-    # A module may be called `<run_path>`.
+    # The name of a module may be `<run_path>`.
     namespace = "".join(letter if letter.isalnum() else "_" for letter in package)
     return f"{namespace}::{function.__name__}"
 
@@ -331,7 +328,7 @@ def _split_name(name: str, layout: OpLayout) -> tuple[str, str]:
 
 
 def _without_torch(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """`function` where nobody calls it: a wrapper is asked for its modules, and gives the op a gradient first."""
+    """`function`, unregistered, while declarations are read: then it is not called, but may be given a gradient."""
     function.__dict__["register_autograd"] = lambda *_, **__: None
     return function
 
@@ -346,8 +343,8 @@ def _register(
 ) -> torch._ops.OpOverload[..., Any]:
     """Define the op in PyTorch, and return its overload `.default`.
 
-    `torch.library.custom_op` is not used: it lets a tensor that requires a gradient through an op that writes to its
-    arguments, and the gradient is lost without a word.
+    `torch.library.custom_op` is not used: it allows tensors that require a gradient in an op that writes to its
+    arguments, and the gradient is silently lost.
     """
     import torch
 
@@ -387,7 +384,7 @@ def _define(
     layout: OpLayout,
     gradient: _Gradient,
 ) -> torch._ops.OpOverload[..., Any]:
-    """Define one overload: kernel, fake, and what autograd must know. Arguments by keyword are what it writes to."""
+    """Define one overload: kernel, fake, and autograd. It writes to its keyword arguments."""
     import torch
 
     library = gradient.library
@@ -408,14 +405,14 @@ def _define(
             return overload.redispatch(keyset & torch._C._after_autograd_keyset, *args, **outs)
 
     def count_versions(keyset: Any, *args: Any, **outs: Any) -> Any:
-        # PyTorch drops trailing arguments that are equal to their defaults: such an argument is no tensor.
+        # PyTorch drops trailing arguments that equal their defaults, which are not tensors.
         written = outs | {str(index): args[index] for index in changed if index < len(args)}
         torch._C._increment_version([tensor for _, tensor in each_tensor(written)])
         with torch._C._AutoDispatchBelowADInplaceOrView():
             return overload.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *args, **outs)
 
     def make_physical(*args: Any, **outs: Any) -> Any:
-        # PyTorch's own fallback does this too, but for what an op writes to only where it returns that.
+        # PyTorch's own fallback does this only for written tensors that an op returns.
         given = _by_name(layout, args, outs)
         physical = _physical(layout, given)
         result = overload(
@@ -432,7 +429,7 @@ def _define(
     library.impl(name, kernel, "CompositeExplicitAutograd")
     for key in ("Conjugate", "Negative", "ZeroTensor"):
         library.impl(name, make_physical, key)
-    # It asks `inspect` which module calls it, which would go through all modules of the process to find out.
+    # Avoids its call of `inspect` for the calling module, which would iterate over all modules of the process.
     if (known := getattr(inspect, "modulesbyfile", None)) is not None:
         known.setdefault(inspect.getabsfile(_define), __name__)
     torch.library.register_fake(f"{namespace}::{name}", fake, lib=library)
@@ -451,7 +448,7 @@ def _by_name(layout: OpLayout, args: Iterable[Any], outs: dict[str, Any] | None 
 
 
 def _has_tangent(tensors: dict[str, Any]) -> bool:
-    """Whether one of them carries a tangent of forward mode."""
+    """Whether one of them has a forward-mode tangent."""
     import torch
 
     unpack: Any = torch.autograd.forward_ad.unpack_dual
@@ -459,7 +456,7 @@ def _has_tangent(tensors: dict[str, Any]) -> bool:
 
 
 def _fake_outputs(layout: OpLayout, outputs: Callable[..., object] | None, args: tuple[Any, ...]) -> Any:
-    """What the op would return: new outputs, without a kernel."""
+    """The op's outputs, allocated without running the kernel."""
     given = {p.name: p.default for p in layout.inputs if p.default is not p.empty} | _by_name(layout, args)
     if outputs is None:
         return _require_data(layout, given)
@@ -472,10 +469,10 @@ def _fake_outputs(layout: OpLayout, outputs: Callable[..., object] | None, args:
 
 
 def _physical(layout: OpLayout, given: dict[str, Any]) -> dict[str, Any]:
-    """What is given to an op, with a copy in place of each tensor that does not lie in memory as it is read.
+    """The arguments of an op, with a copy of each tensor whose memory differs from its values.
 
     Raises:
-        KjitError: it would be written to, and has no memory.
+        KjitError: a written tensor has no memory.
     """
 
     def physical(name: str, tensor: torch.Tensor, is_written: bool) -> torch.Tensor:
@@ -501,10 +498,10 @@ def _physical(layout: OpLayout, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _require_data(layout: OpLayout, given: dict[str, Any]) -> None:
-    """Raise a `KjitError` if an op would have to write real memory from a tensor without data.
+    """Raise a `KjitError` if an op would have to write to real memory from a tensor without data.
 
-    PyTorch takes the fake implementation as soon as one tensor is on the meta device, and what has data would stay as
-    it is. Fake tensors tell the device that they stand for.
+    PyTorch runs the fake implementation if any tensor is on the meta device, and tensors with data would stay
+    unchanged. Fake tensors report the device that they represent.
     """
     tensors = {name: given[name] for name in layout.kinds if name in given}
     empty = next((name for name, tensor in each_tensor(tensors) if tensor.is_meta), None)
@@ -521,9 +518,9 @@ def _require_data(layout: OpLayout, given: dict[str, Any]) -> None:
 
 
 def _recording_kernel(name: str, gradient: _Gradient) -> Callable[..., Any]:
-    """What records a gradient of the op `name`, with the backward that `gradient` has at the time.
+    """A function that records a gradient of the op `name`, with the current backward of `gradient`.
 
-    PyTorch makes it for a library. It is not registered as it is: it does not refuse what carries a tangent.
+    PyTorch creates it for a library. It is not registered directly, as it does not reject tangents.
     """
     import torch
 
@@ -570,7 +567,7 @@ def _schema(layout: OpLayout, op_name: str, *, functional: bool = False) -> str:
 
 
 def _spelt(annotation: Any) -> Any:
-    """An annotation as every torch reads it: 2.6 knows `typing.List[int]`, and no `list[int]`."""
+    """An annotation that every torch accepts: 2.6 knows `typing.List[int]`, but not `list[int]`."""
     arguments = tuple(map(_spelt, typing.get_args(annotation)))
     if typing.get_origin(annotation) in (list, Sequence):
         return cast("Any", typing.List)[arguments]  # noqa: UP006
@@ -580,8 +577,7 @@ def _spelt(annotation: Any) -> Any:
 def _forget_previous(namespace: str, op_name: str, owner: str) -> _Gradient | None:
     """Free the name when its module is run again (a notebook cell, `importlib.reload`); the last definition counts.
 
-    Returns:
-        What the previous definition knew, if there was one.
+    Returns: Returns the gradient of the previous definition, if there was one.
 
     Raises:
         UsageError: the name belongs to another function.
@@ -598,21 +594,21 @@ def _forget_previous(namespace: str, op_name: str, owner: str) -> _Gradient | No
             hint='choose another name with @kjit.torch_op(name="space::op", ...)',
         )
     gradient.library._destroy()
-    # The last reference: the library's end clears torch.ops once more, and must not come when the op is there again.
+    # The last reference: the destructor of the library clears torch.ops, and must not run after the new definition.
     gradient.library = None
     return gradient
 
 
 @lru_cache(maxsize=1)
 def require_torch() -> None:
-    """Raise a `KjitError` where the torch that is installed lacks one of them."""
+    """Raise a `KjitError` if the installed torch lacks one of them."""
     import torch
 
     missing = [name for name in UNPROMISED if not _has(torch, name)]
     if missing:
         raise kjit.KjitError(
             f"torch {torch.__version__} has no {', '.join(missing)}, which ops of kjit {kjit.__version__} need.",
-            hint=f"install a newer kjit, or the newest torch that this one was run with: pip install"
+            hint=f"install a newer kjit, or the newest torch that this one was tested with: pip install"
             f" 'torch=={NEWEST_TORCH}.*'",
         )
 

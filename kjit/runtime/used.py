@@ -1,9 +1,9 @@
-"""The variants that a run requested, as lines of a file (`KJIT_RECORD_VARIANTS`); read by `kjit.warm` and by
-`kjit build --from`.
+"""Recorded variants: those requested by a run, as lines of a file (`KJIT_RECORD_VARIANTS`), for `kjit.warm` and `kjit
+build --from`.
 
-A variant of a declared op is written as the function that declares it and its values, which mean the same on another
-machine; any other as its `Spec` and the file that asked for it, which are where they were. One JSON object a line,
-appended in one write, so that several processes may share a file.
+A variant of a declared op is recorded as the declaring function and its values, which are valid on any machine; any
+other as its `Spec` and the requesting file, with their paths. Each line is a JSON object, appended in one write, so
+that several processes can share a file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _written: set[str] = set()
 
 
 class Declared(NamedTuple):
-    """Which declared op, and the values of its parameters."""
+    """A declared op, and the values of its parameters."""
 
     module: str
     function: str
@@ -35,12 +35,12 @@ class Used(NamedTuple):
     """A line of the file.
 
     Attributes:
-        name: of the op, for people: `kernels.scale:_scale`, or the name of a spec.
-        target: of the run; where there is an error, any.
+        name: the op, for display: `kernels.scale:_scale`, or the name of a spec.
+        target: the target of the run; arbitrary if there is an error.
         declared: the declared op and its values, or None.
-        spec: what stands for any other variant, or None.
-        wrapper: the file that asked for that one, or None.
-        error: what of it means nothing here, or None.
+        spec: the spec of any other variant, or None.
+        wrapper: the requesting file of any other variant, or None.
+        error: why it cannot be used here, or None.
     """
 
     name: str
@@ -52,10 +52,10 @@ class Used(NamedTuple):
 
 
 def record(file: str, variant: Variant, declared: Declared | None, wrapper: str | None = None) -> None:
-    """Append a variant to a file, once a process.
+    """Append a variant to a file, once per process.
 
     Args:
-        wrapper: the file that asks for it.
+        wrapper: the requesting file.
 
     Raises:
         UsageError: the file cannot be written.
@@ -67,7 +67,7 @@ def record(file: str, variant: Variant, declared: Declared | None, wrapper: str 
             raise TypeError
         line["op"] = f"{declared.module}:{declared.function}"
         line["values"] = {name: to_json(value) for name, value in declared.values.items()}
-    except TypeError:  # a value that has no form here: its Spec says what came of it
+    except TypeError:  # a value that cannot be written: its Spec is recorded instead
         line.pop("op", None)
         line["spec"] = {field: getattr(variant.spec, field) for field in variant.spec._fields}
         line["wrapper"] = wrapper
@@ -89,16 +89,16 @@ def record(file: str, variant: Variant, declared: Declared | None, wrapper: str 
 
 
 def read(file: str) -> Iterator[Used]:
-    """The variants that a file lists.
+    """The variants in a file.
 
     Raises:
-        UsageError: the file cannot be read, or a line of it is none of a record.
+        UsageError: the file cannot be read, or a line is not a recorded variant.
     """
     try:
         with open(file, encoding="utf-8") as opened:
             text = opened.read()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"{file} cannot be read: {reason}.") from None
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -107,15 +107,15 @@ def read(file: str) -> Iterator[Used]:
             yield _parse(json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"{file}, line {number} is no recorded variant ({type(error).__name__}: {error}).",
-                hint="the file is what a run with KJIT_RECORD_VARIANTS has written",
+                f"{file}, line {number} is not a recorded variant ({type(error).__name__}: {error}).",
+                hint="such files are written by runs with KJIT_RECORD_VARIANTS",
             ) from None
 
 
 def _parse(record: dict[str, Any]) -> Used:
-    """Raises ValueError, KeyError, TypeError or AttributeError where it is none of a record."""
+    """Raises ValueError, KeyError, TypeError or AttributeError if it is not a recorded variant."""
     if record["target"] not in get_args(TargetKind):
-        raise ValueError(f"'{record['target']}' is no target")
+        raise ValueError(f"'{record['target']}' is not a target")
     name = str(record["op"] if "op" in record else record["spec"]["name"])
     values = {each: from_json(value) for each, value in record.get("values", {}).items()}
     try:
@@ -129,10 +129,10 @@ def _parse(record: dict[str, Any]) -> Used:
 
 
 def find_declared(declared: Declared) -> DeclaredModule[Any]:
-    """The declared op that a line names.
+    """The declared op of a line.
 
     Raises:
-        KjitError: its module cannot be imported, or declares it no more.
+        KjitError: its module cannot be imported, or no longer declares it.
     """
     from kjit.runtime.declared import declared_in
 
@@ -147,30 +147,30 @@ def find_declared(declared: Declared) -> DeclaredModule[Any]:
         if found.__name__ == declared.function:
             return found
     raise KjitError(
-        f"{declared.module} declares no module '{declared.function}' any more.", hint="record the variants again"
+        f"{declared.module} no longer declares a module '{declared.function}'.", hint="record the variants again"
     )
 
 
 def spec_of(declared: Declared) -> Spec:
-    """What is built for the values that a line names.
+    """The spec for the values of a line.
 
     Raises:
-        KjitError: as for `find_declared`, or the op does not take these values any more.
+        KjitError: as for `find_declared`, or the op no longer takes these values.
     """
     try:
         return find_declared(declared).spec(**declared.values)
     except (TypeError, ValueError) as error:
         raise KjitError(
-            f"{declared.module}:{declared.function} does not take the recorded values any more: {error}",
+            f"{declared.module}:{declared.function} no longer takes the recorded values: {error}",
             hint="record the variants again",
         ) from None
 
 
 def to_json(value: object) -> object:
-    """A value as JSON has it.
+    """A value as JSON.
 
     Raises:
-        TypeError: it has no such form.
+        TypeError: it has no JSON form.
     """
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -182,10 +182,10 @@ def to_json(value: object) -> object:
 
 
 def from_json(value: Any) -> object:
-    """What `to_json` was given.
+    """The inverse of `to_json`.
 
     Raises:
-        ValueError: nothing of that form is written here.
+        ValueError: `to_json` does not write this.
     """
     if isinstance(value, dict):
         if [*value] == ["tuple"] and isinstance(value["tuple"], list):

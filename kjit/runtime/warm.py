@@ -1,8 +1,8 @@
-"""Modules loaded ahead of the first request (`kjit.warm`).
+"""Warm-up: modules loaded before the first request (`kjit.warm`).
 
-What is wanted is turned into calls of declared ops, with the values of a variant and a tensor of the device: what such
-a call leaves behind is what the calls of a server look up. They run in threads. Where a compile is needed and allowed,
-as many of them run at once as `kjit build` would run.
+The requested variants become calls of declared ops, with the values of a variant and a tensor of the device, so that
+the calls of a server find their modules. The calls run in threads. If compiles are needed and allowed, as many run at
+once as in `kjit build`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _STATES: tuple[State, ...] = get_args(State)
 
 
 class WarmedVariant(NamedTuple):
-    """What became of one variant.
+    """The result for one variant.
 
     Attributes:
-        label: `rmsnorm<bf16_t> cuda:sm_90a`, or the name of an op that could not be asked.
-        state: `loaded` (it was built already), `compiled`, `launched` (a call of `calls`), `missing` (it is not built,
+        label: `rmsnorm<bf16_t> cuda:sm_90a`, or the name of an op whose declaration failed.
+        state: `loaded` (it was already built), `compiled`, `launched` (a call of `calls`), `missing` (it is not built,
             and `KJIT_NO_COMPILE` is set), or `failed`.
         seconds: until it was loaded.
-        error: of the last two states.
+        error: for the last two states.
     """
 
     label: str
@@ -53,22 +53,22 @@ class WarmedVariant(NamedTuple):
 
 
 class Warmed(NamedTuple):
-    """What `kjit.warm` did.
+    """The result of `kjit.warm`.
 
     Attributes:
-        variants: what became of each.
-        seconds: what all of it took.
+        variants: the result for each variant.
+        seconds: the total time.
     """
 
     variants: tuple[WarmedVariant, ...]
     seconds: float
 
     def of(self, state: State) -> list[str]:
-        """The labels of the variants of one state."""
+        """The labels of the variants in a state."""
         return [each.label for each in self.variants if each.state == state]
 
     def check(self) -> None:
-        """Raise an error that lists what is missing or has failed, if anything has.
+        """Raise an error that lists missing and failed variants, if there are any.
 
         Raises:
             NotPrebuiltError: something is missing.
@@ -110,29 +110,28 @@ def warm(
     device: torch.device | str | None = None,
     jobs: int | None = None,
 ) -> Warmed:
-    """Load what a server will call, so that its first request waits for none of it.
+    """Load the modules of a server, so that its first request does not wait for them.
 
         kjit.warm("kernels", bundle="/srv/prebuilt").check()
 
-    With `KJIT_NO_COMPILE=1` nothing is compiled: what is not built is `missing` in the result, and the rest is loaded
-    all the same. Otherwise it is compiled, in parallel. What is missing or fails is logged as an error.
+    With `KJIT_NO_COMPILE=1` nothing is compiled: variants that are not built are `missing` in the result, and the
+    others are loaded. Otherwise they are compiled, in parallel. Missing and failed variants are logged as errors.
 
     Args:
-        ops: whose declared variants are loaded: packages and modules (`"kernels"`, `"kernels.scale"`, `kjit.ops.norm`)
-            with all that they declare, or declared ops.
-        recorded: a file that a run with `KJIT_RECORD_VARIANTS` has written: these variants are loaded, whatever the GPU
-            of that run.
-        calls: a folder that a run with `KJIT_RECORD` has written: when all is loaded, each call is made once, on
-            tensors of zeros that are given back, so that CUDA has loaded the kernels, too. What they need of the GPU's
-            memory must be free.
-        bundle: a folder that `kjit build --out` has written. From now on every module of this process is looked for
-            there first; the bundles beside wrappers need not be named.
-        device: what the modules are for. By default the current GPU where there is one and the op has a CUDA source,
-            and else the CPU, which is the simulator where `KJIT_SIM` is set.
-        jobs: at most so many compiles at once.
+        ops: load the declared variants of these: packages and modules (`"kernels"`, `"kernels.scale"`, `kjit.ops.norm`)
+            with all declared ops in them, or declared ops.
+        recorded: a file written by a run with `KJIT_RECORD_VARIANTS`: load its variants, for the GPU here.
+        calls: a folder written by a run with `KJIT_RECORD`: after loading, make each call once, on temporary tensors of
+            zeros, so that CUDA has loaded the kernels too. The GPU must have enough free memory for them.
+        bundle: a folder written by `kjit build --out`. From then on, this process looks there first for every module;
+            bundles beside wrappers need not be given.
+        device: the device of the modules. By default the current GPU if there is one and the op has a CUDA source, else
+            the CPU, or the simulator if `KJIT_SIM` is set.
+        jobs: the most compiles at once.
 
     Raises:
-        UsageError: there is no such module, it declares nothing, the file cannot be read, or the folder is no bundle.
+        UsageError: there is no such module, it declares nothing, the file cannot be read, or the folder is not a
+            bundle.
     """
     began = time.perf_counter()
     load.attach_log()
@@ -153,7 +152,7 @@ def warm(
 
 
 def _declared_by(op: str | ModuleType | DeclaredModule[Any]) -> list[DeclaredModule[Any]]:
-    """The declared ops that a caller of `warm` means.
+    """The declared ops for the argument of `warm`.
 
     Raises:
         UsageError: there are none.
@@ -161,7 +160,7 @@ def _declared_by(op: str | ModuleType | DeclaredModule[Any]) -> list[DeclaredMod
     if is_declared(op):
         return [op]
     if not isinstance(op, (str, ModuleType)):
-        raise kjit.UsageError(f"kjit.warm: {op!r} is no declared op, no module, and no name of one.")
+        raise kjit.UsageError(f"kjit.warm: {op!r} is neither a declared op nor a module, nor the name of a module.")
     module = _import(op) if isinstance(op, str) else op
     modules = [module]
     for folder in getattr(module, "__path__", ()):
@@ -235,7 +234,7 @@ def _wanted(
 
 
 def _tensor_for(spec: Spec, device: torch.device | str | None, *, prefers_cpu: bool) -> torch.Tensor:
-    """An empty tensor, of the device that a call of an op with this spec is expected on."""
+    """An empty tensor on the expected device of calls of an op with this spec."""
     import torch
 
     if device is None:
@@ -303,7 +302,7 @@ def _launch_all(folder: str, device: torch.device | str | None) -> list[WarmedVa
 
 
 def _is_at_hand(each: _Wanted) -> bool:
-    """Whether a variant is in a bundle, or recalled of the cache: then no compiler is asked for anything."""
+    """Whether a variant is in a bundle or recalled, so that no compiler is needed."""
     from kjit.runtime import bundle, recall
 
     assert each.variant is not None  # its call would not be known

@@ -244,9 +244,7 @@ class TestBundle:
 
     def test_the_place_that_the_wrappers_look_in_is_named_where_it_is_another(self, kjit: Kjit) -> None:
         done = kjit("build", "--out", "ship", "--json")
-        assert done.stderr.splitlines()[-1] == (
-            "The wrappers look for it in kernels/prebuilt: put it there where it is shipped."
-        )
+        assert done.stderr.splitlines()[-1] == ("The wrappers look for it in kernels/prebuilt: ship it there.")
         written = json.loads(done.stdout)["bundle"]
         assert (written["folder"], written["modules"], written["libraries"]) == ("ship", 2, 1)
 
@@ -257,7 +255,7 @@ class TestBundle:
         (project / "csrc" / "answer.h").write_text("#define ANSWER oops\n")
         done = kjit("build", "--out", "ship")
         assert done.returncode == 1
-        assert done.stderr.splitlines()[-1] == "The bundle ship is not written: what it ships must be complete."
+        assert done.stderr.splitlines()[-1] == "The bundle ship is not written: it must be complete."
         assert not (project / "ship").exists()
         (project / "kernels" / "answer.py").write_text("import no_such_module\n")
         assert kjit("build", "--out", "ship").returncode == 1
@@ -298,7 +296,7 @@ class TestBundle:
         kjit("build", "--out", "ship")
         (project / "kernels" / "other.py").unlink()
         done = kjit("build", "--out", "ship")
-        assert re.search(r"No wrapper declares other.* any more; --only removes that\.", done.stderr)
+        assert re.search(r"No wrapper declares other.* any longer; --only removes that\.", done.stderr)
 
     def test_only_is_for_a_bundle(self, kjit: Kjit) -> None:
         done = kjit("build", "--only")
@@ -499,7 +497,7 @@ class TestFailures:
         assert done.stderr.count("csrc/answer.h:1:") == 1
         assert done.stderr.count("(as above)") == 1
         assert done.stderr.endswith(
-            "`kjit build --verbose` shows all that the compilers said, and commands that repeat it.\n"
+            "`kjit build --verbose` shows the compilers' full output, and commands to repeat it.\n"
         )
 
     def test_a_wrapper_that_fails_to_import_is_named_and_the_others_are_built(self, kjit: Kjit, project: Path) -> None:
@@ -519,7 +517,7 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("arguments", "sentence"),
         [
-            (["--target", "tpu"], "'tpu' is no target"),
+            (["--target", "tpu"], "'tpu' is not a target"),
             (["--target", "cuda", "--arch", "9.0a"], "none of these ops has a CUDA source"),
             (["--target", "cpu", "--arch", "9.0a"], "--arch is for CUDA"),
             (["--arch", "hopper"], "none of these ops has a CUDA source"),
@@ -632,7 +630,7 @@ def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
             process.kill()
     first, rest = said.split("\n", 1)
     assert first.startswith("compiling answer<")
-    assert (process.returncode, rest) == (130, "Interrupted. What was finished is kept.\n")
+    assert (process.returncode, rest) == (130, "Interrupted. Finished artifacts are kept.\n")
     assert list((cache_dir / "v1" / "staging").iterdir()) == []
     assert [pid for pid in os.listdir("/proc") if pid.isdecimal() and works_in(pid, cache_dir)] == []
 

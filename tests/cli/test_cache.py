@@ -151,5 +151,5 @@ def test_verify_of_an_op_that_has_nothing_is_wrong_usage(kjit: Kjit) -> None:
     kjit("build")
     done = kjit("cache", "verify", "answr")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: nothing of an op 'answr' is in the cache.\nhint: did you mean answer?\n"
+    assert done.stderr == "error: the cache has nothing of an op 'answr'.\nhint: did you mean answer?\n"
     assert kjit("cache", "verify", "answer").stdout == "2 artifacts checked, 0 damaged\n"

@@ -216,7 +216,7 @@ def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
     script = f'mkdir gone; cd gone; rmdir ../gone; "{SCRIPT}" build'
     done = subprocess.run(["/bin/sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "error: the current folder does not exist any more.\nhint: cd to one that does\n"
+    assert done.stderr == "error: the current folder no longer exists.\nhint: cd to one that does\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -262,7 +262,7 @@ def test_the_shell_completes_the_ops_of_the_project(command: str, tmp_path: Path
             PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/shut/x"),
             1,
             (
-                "error: '/shut/x' may not be written or read by this user.\n"
+                "error: this user is not permitted to read or write '/shut/x'.\n"
                 "hint: check its permissions, or work in another folder\n"
             ),
         ),

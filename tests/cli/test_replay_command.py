@@ -49,7 +49,7 @@ def test_what_differs_is_told_with_its_file(
     said = capsys.readouterr()
     assert sorted(line.split()[-1] for line in said.out.splitlines()[1:]) == ["agrees", "differs"]
     assert "error: scale differs: Tensor-likes are not close!" in said.err
-    assert "2 calls without values: they are made up." in said.err
+    assert "2 calls without values: they are generated." in said.err
     assert f"The last call of process {os.getpid()} is {replayed.PACKAGE}.scale.scale-" in said.err
 
 
@@ -82,7 +82,7 @@ class Time:
         (["test"], "missing argument 'DIR'"),
         (["test", "nowhere"], "there is no file or folder 'nowhere'"),
         (["test", "calls", "--op", "shift"], "no call of 'shift' is recorded"),
-        (["sanitize", "calls", "--tool", "lint"], "'lint' is no tool"),
+        (["sanitize", "calls", "--tool", "lint"], "'lint' is not a tool"),
         (["sanitize", "calls", "--sim", "--tool", "memcheck"], "--tool is for compute-sanitizer"),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_damaged_file_is_told_and_the_others_are_made(
     assert run(folder, monkeypatch, "test", tmp_path / "calls") == 1
     said = capsys.readouterr()
     assert "agrees" in said.out
-    assert "b.json is damaged, or no recorded call" in said.err
+    assert "b.json is damaged, or not a recorded call" in said.err
 
 
 def test_a_call_that_fails_under_a_sanitizer_is_told(
@@ -120,10 +120,10 @@ def test_a_call_that_fails_under_a_sanitizer_is_told(
     (tmp_path / "wrong.json").write_text(json.dumps(document))
     monkeypatch.setenv("KJIT_SIM", "")  # set by the command, for this process too
     assert run(folder, monkeypatch, "sanitize", "--sim", right) == 2
-    assert "these calls ran kernels of the CPU" in capsys.readouterr().err
+    assert "these calls ran CPU kernels" in capsys.readouterr().err
     assert run(folder, monkeypatch, "sanitize", "--sim", right, tmp_path / "wrong.json") == 1
     said = capsys.readouterr()
     assert "1 test failed" in said.out or "failed: " in said.out
     assert "wrong" in said.out
     assert "Tensor match failed for x" in said.out
-    assert "1 call of CPU kernels: the sanitizers do not look at these." in said.err
+    assert "1 call of CPU kernels: the sanitizers do not check these." in said.err

@@ -79,7 +79,7 @@ def test_json_has_all_of_it_and_k_chooses_tests(kjit: Kjit, tested: Path) -> Non
         (("answr",), "did you mean answer?"),
         (("--tool", "leakcheck"), "the tools are memcheck, racecheck, initcheck, synccheck"),
         (("--sim", "--tool", "memcheck"), "--tool is for compute-sanitizer"),
-        (("--timeout", "soon"), "'soon' is no length of time."),
+        (("--timeout", "soon"), "'soon' is not a duration."),
     ],
 )
 def test_wrong_usage(kjit: Kjit, tested: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -95,7 +95,7 @@ def test_an_op_without_a_cuda_source_is_refused_when_it_is_named_and_left_out_el
     (project / "tests" / "test_answer.py").write_text(_RIGHT)
     done = kjit("sanitize", "answer", "--sim")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no CUDA source: answer; and the sanitizers look at CUDA kernels." in done.stderr
+    assert "no CUDA source: answer; the sanitizers check CUDA kernels." in done.stderr
     (project / "csrc" / "scale.cuh").touch()
     scale = Spec("scale", cuda_files=[project / "csrc" / "scale.cuh"])
     every = Collected([("answer", [answer_op(project)]), ("scale", [scale])], [], ["undeclared"])

@@ -159,8 +159,8 @@ def test_the_projects_root_can_be_imported_from(kjit_test: Run, project: Path) -
 @pytest.mark.parametrize(
     ("arguments", "error", "hint"),
     [
-        (["good", "-k", "agrees"], "no such option: -k.", "what is for pytest follows --: -- -k ..."),
-        (["tests/test_good.py"], "'tests/test_good.py' is a file, and ops are wanted here.", "kjit test good"),
+        (["good", "-k", "agrees"], "no such option: -k.", "options for pytest follow --: -- -k ..."),
+        (["tests/test_good.py"], "'tests/test_good.py' is a file, not the name of an op.", "kjit test good"),
     ],
 )
 def test_how_to_say_it_is_told(kjit_test: Run, arguments: list[str], error: str, hint: str) -> None:

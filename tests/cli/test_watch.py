@@ -62,7 +62,7 @@ def watched(project: Path, add: Callable[[str], None]) -> Iterator[tuple[subproc
 
 def test_saves_are_built_and_tested_until_ctrl_c(project: Path, watched: tuple[subprocess.Popen[str], Until]) -> None:
     process, until = watched
-    assert until("answer, other: tests pass")[-1].endswith("waiting for changes, Ctrl-C ends it\n")
+    assert until("answer, other: tests pass")[-1].endswith("waiting for changes, Ctrl-C to stop\n")
 
     header = project / "csrc" / "answer.h"
     good = header.read_text()

@@ -483,7 +483,7 @@ class TestRefusals:
                 each["file"] = name
 
         package.edit_index(lead_out)
-        assert package.find() == f"its index names '{name}', which is no file of a bundle"
+        assert package.find() == f"its index names '{name}', which is not a file of a bundle"
 
     def test_a_bundle_that_others_may_write_to_is_not_loaded(self, package: Package) -> None:
         parts = {"its folder": package.prebuilt, "its index": package.prebuilt / "index.json"}
@@ -534,7 +534,7 @@ class TestRefusals:
     @pytest.mark.parametrize("form", [4, 6])
     def test_an_index_of_an_older_or_a_newer_form(self, package: Package, form: int) -> None:
         package.edit_index(lambda index: index.update({"format": form, "built with": {"kjit": "9.0"}}))
-        assert package.find() == "it was written by kjit 9.0, in a form that this one does not know"
+        assert package.find() == "it was written by kjit 9.0, in a format that this version does not know"
 
 
 class TestGpus:
@@ -575,11 +575,11 @@ class TestGpus:
     @pytest.mark.usefixtures("no_compiler")
     def test_a_gpu_that_no_code_runs_on_is_refused(self, wrapper: str, gpu: Callable[[int, int], Target]) -> None:
         (refusal,) = bundle.find(Variant(self.SPEC, gpu(12, 0)), wrapper).refusals
-        assert refusal.reasons == ("it has code for 8.0, 8.6, 9.0a, 10.0f, and none of it for 12.0a",)
+        assert refusal.reasons == ("it has code for 8.0, 8.6, 9.0a, 10.0f, and none for 12.0a",)
 
     def test_code_for_one_gpu_does_not_serve_its_whole_family(self, wrapper: str) -> None:
         (refusal,) = bundle.find(Variant(self.SPEC, Target.cuda("9.0")), wrapper).refusals
-        assert refusal.reasons == ("it has code for 8.0, 8.6, 9.0a, 10.0f, and none of it for 9.0",)
+        assert refusal.reasons == ("it has code for 8.0, 8.6, 9.0a, 10.0f, and none for 9.0",)
 
     def test_architectures_of_one_major_version_share_a_library_and_the_cpu_has_one_for_each_level(self) -> None:
         archs = [Target.cuda(arch) for arch in ("9.0a", "8.6", "8.0", "10.0a", "8.9", "10.3a")]

@@ -234,7 +234,7 @@ def test_a_disk_that_is_full_ends_the_recording_and_no_call(
         assert op(X).tolist() == (2 * X).tolist()
         op(X[:1])
     assert [record.message for record in caplog.records] == [
-        f"no more calls are recorded in {folder}: No space left on device. They are made all the same."
+        f"no more calls are recorded in {folder}: No space left on device. They are still made."
     ]
     assert list(folder.iterdir()) == []  # nothing half-written
 
@@ -254,7 +254,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_at_once(
     [
         ("KJIT_RECORD_EVERY", "0", "not a number of calls"),
         ("KJIT_RECORD_EVERY", "many", "not a number of calls"),
-        ("KJIT_RECORD_MAX_SIZE", "much", "KJIT_RECORD_MAX_SIZE is 'much', which is no size"),
+        ("KJIT_RECORD_MAX_SIZE", "much", "KJIT_RECORD_MAX_SIZE is 'much', which is not a size"),
     ],
 )
 def test_a_variable_that_means_nothing_is_an_error(

@@ -92,7 +92,7 @@ def test_what_is_recorded_is_loaded(op: Any, tmp_path: Path, monkeypatch: pytest
         ("answer<2> cpu", "loaded"),  # both lines mean it
         ("warm_kernels.answer:_gone", "failed"),
     ]
-    with pytest.raises(kjit.KjitError, match="declares no module '_gone' any more"):
+    with pytest.raises(kjit.KjitError, match="no longer declares a module '_gone'"):
         warmed.check()
 
 
@@ -164,7 +164,7 @@ def test_an_op_without_a_source_for_the_device_is_told(tmp_path: Path, monkeypat
         ("no_such_package", "there is no module 'no_such_package'"),
         ("kjit.no_such_module", r"there is no module 'kjit\.no_such_module'"),
         ("kjit.errors", "declares no module"),
-        (5, "5 is no declared op, no module, and no name of one"),
+        (5, "5 is neither a declared op nor a module, nor the name of a module"),
     ],
 )
 def test_what_is_no_op_is_refused(given: Any, message: str) -> None:
@@ -173,5 +173,5 @@ def test_what_is_no_op_is_refused(given: Any, message: str) -> None:
 
 
 def test_a_folder_without_an_index_is_no_bundle(tmp_path: Path) -> None:
-    with pytest.raises(kjit.UsageError, match=r"is no bundle: it has no index\.json"):
+    with pytest.raises(kjit.UsageError, match=r"is not a bundle: it has no index\.json"):
         kjit.warm(bundle=tmp_path)

@@ -75,6 +75,7 @@ KJIT_IMPL void append_type(Message& message, const char* pretty) {
   static constexpr Spelling kPython[] = {{"tvm::ffi::String", "str"},
                                          {"std::string", "str"},
                                          {"std::__cxx11::basic_string<char>", "str"},
+                                         {"std::basic_string<char>", "str"},
                                          {"tvm::ffi::Bytes", "bytes"},
                                          {"tvm::ffi::Function", "a function"},
                                          {"tvm::ffi::Tensor", "a tensor"},
