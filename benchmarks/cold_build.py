@@ -1,17 +1,19 @@
-"""The time of the first build of an op, against the peers' builds of the same op.
+"""The time of the first build of an op, against the peers' builds of the same op, and of the build after an edit.
 
     python benchmarks/cold_build.py [--repeat 5] [--sglang DIR] [--no-cuda] [--compiler nvcc|nvrtc] [--no-peers]
 
-- CUDA: `add_constant` for sm_90a through kjit, by nvcc and by NVRTC, against SGLang 0.5.23's own kernel of that name
-  with the flags that its JIT gives to nvcc. SGLang is fetched from PyPI (`pip download --no-deps`) into the cache
-  folder and only its `kernels/jit` folder is unpacked; `--sglang DIR` uses one that is unpacked already. Needs nvcc,
-  and no GPU. Then an edit as in a notebook: a kernel is changed and built again in one process, the scaffold's `scale`
-  (one kernel) and RMSNorm (five).
+- CUDA, for sm_90a, by nvcc and by NVRTC: `add_constant`, the scaffold's `scale` and the scaffold's RMSNorm (five
+  kernels), against SGLang 0.5.23's own `add_constant` and RMSNorm with the flags that its JIT gives to nvcc. SGLang is
+  fetched from PyPI (`pip download --no-deps`) into the cache folder and only its `kernels/jit` folder is unpacked;
+  `--sglang DIR` uses one that is unpacked already. Needs nvcc for SGLang's side, and no GPU.
+- An edit as in a notebook: a kernel is changed, built and loaded again in one process, several times; where there is a
+  GPU it is called, too.
 - CPU: kjit against `tvm_ffi.cpp.load_inline` of the same op.
 
-For kjit everything counts that a user waits for: look-up, generated unit, ninja, compilers, link, publication, and its
-own imports; for SGLang the compiler and the linker alone. "First" is with an empty cache: compilers are asked for their
-versions, and the code that all modules share is compiled. "Next" is a further op with that cache.
+For kjit everything counts that a user waits for: look-up, generated unit, compilers, link, publication, and its own
+imports; for SGLang the compiler and the linker alone. Both times of a CUDA build are given: the wall's and that of all
+processors. "First" is with an empty cache: compilers are asked for their versions, and the code that all modules share
+is compiled. "Next" is a further op with that cache.
 """
 
 from __future__ import annotations
@@ -19,22 +21,34 @@ from __future__ import annotations
 import argparse
 import functools
 import os
+import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import common
 
-_ARCH = "9.0a"
+from kjit.spec import Target, Variant
 
-EDITED = {
-    "scale": ("Scale<kjit::bf16_t>::run", "x * alpha", "x * alpha + 1"),
-    "norm": ("RmsNorm<kjit::bf16_t>::run", "out = x * inverse_rms", "out = 2 * x * inverse_rms"),
+_ARCH = "9.0a"
+_EDITS = 6
+_PATIENCE_S = 1.0  # how long it takes to change a file
+
+SGLANG = {
+    "add_constant": common.Kernel("add_constant", "elementwise/add_constant.cuh", "add_constant<8>"),
+    "rms_norm": common.Kernel("rmsnorm", "elementwise/rmsnorm.cuh", "RMSNormHalfKernel<4096, true, bf16_t>::run"),
 }
-"""What is edited, and how: the scaffold's, of one kernel, and the reference op, of five."""
+
+OPS = {
+    "add_constant": ("add_constant<8>", "values[j] += kConstant", "values[j] += kConstant + {}", "add_constant"),
+    "scale": ("Scale<kjit::bf16_t>::run", "x * alpha", "x * alpha + {}", "add_constant"),
+    "rms_norm": ("RmsNorm<kjit::bf16_t>::run", "x * inverse_rms", "{} * x * inverse_rms", "rms_norm"),
+}
+"""Of each op the exported function, what is edited and how, and SGLang's kernel."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -42,97 +56,179 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--sglang", type=Path, help=f"a folder with the unpacked sglang {common.SGLANG_VERSION}")
     parser.add_argument("--no-cuda", action="store_true")
+    parser.add_argument("--no-cpu", action="store_true")
     parser.add_argument("--compiler", choices=("nvcc", "nvrtc"), help="one of the two; default both")
     parser.add_argument("--no-peers", action="store_true", help="time kjit alone, which needs no network")
     options = parser.parse_args(args)
     common.print_machine()
-
-    sides: dict[str, Callable[[], float]] = {
-        "kjit, first": lambda: _kjit("cpu", "first"),
-        "kjit, next": lambda: _kjit("cpu", "next"),
-    }
-    if not options.no_peers:
-        sides["load_inline"] = lambda: common.in_new_process("cold_build", "time_load_inline")
-    medians = common.alternate(sides, options.repeat)
-    common.print_sides("CPU: build and load add_constant", medians, "s", next(reversed(sides)))
-
+    if not options.no_cpu:
+        _cpu(options.repeat, with_peers=not options.no_peers)
     missing = common.nvcc_missing() if options.compiler != "nvrtc" else None
     if options.no_cuda or missing is not None:
         print(f"\nCUDA: left out: {missing or '--no-cuda'}")
         return
-    sides = {}
-    compilers = (options.compiler,) if options.compiler else ("nvcc", "nvrtc")
-    for compiler in compilers:
-        for which in ("first", "next"):
-            sides[f"kjit, {compiler}, {which}"] = functools.partial(_kjit, "cuda", which, compiler)
-    peer = next(iter(sides))
-    if not options.no_peers:
-        sglang, peer = common.find_sglang(options.sglang), f"SGLang {common.SGLANG_VERSION}"
-        sides[peer] = lambda: _time_sglang(sglang)
-    medians = common.alternate(sides, options.repeat)
-    common.print_sides("CUDA: build add_constant for sm_90a", medians, "s", peer)
-    for op, (symbol, _, _) in EDITED.items():
-        sides = {f"kjit, {compiler}": functools.partial(_edit, op, compiler) for compiler in compilers}
-        medians = common.alternate(sides, options.repeat)
-        common.print_sides(f"CUDA: an edit of {symbol} built for sm_90a", medians, "s", next(iter(sides)))
+    sglang = None if options.no_peers else common.find_sglang(options.sglang)
+    with tempfile.TemporaryDirectory() as folder:
+        sources = write_sources(Path(folder))
+        _cuda(options.repeat, (options.compiler,) if options.compiler else ("nvcc", "nvrtc"), sources, sglang)
 
 
-def _kjit(target: str, which: str, compiler: str = "nvcc") -> float:
+def _cpu(repeat: int, *, with_peers: bool) -> None:
+    sides: dict[str, Callable[[], float]] = {
+        "kjit, first": lambda: _time_cpu("first"),
+        "kjit, next": lambda: _time_cpu("next"),
+    }
+    if with_peers:
+        sides["load_inline"] = lambda: common.in_new_process("cold_build", "time_load_inline")
+    medians = common.alternate(sides, repeat)
+    common.print_sides("CPU: build and load add_constant", medians, "s", next(reversed(sides)))
+
+
+def _cuda(repeat: int, compilers: Sequence[str], sources: Mapping[str, Path], sglang: Path | None) -> None:
+    sides: dict[tuple[str, str], Callable[[], Sequence[float]]] = {}
+    for op, source in sources.items():
+        for compiler in compilers:
+            for which in ("first", "next") if op == "add_constant" else ("next",):
+                sides[op, f"kjit, {compiler}, {which}"] = functools.partial(_time_cuda, op, source, which, compiler)
+    for op, kernel in SGLANG.items() if sglang is not None else ():
+        sides[op, "SGLang"] = functools.partial(_time_sglang, kernel, sglang)
+    results: dict[tuple[str, str], list[Sequence[float]]] = {}
+    for _ in range(repeat):
+        for name, measure in sides.items():
+            results.setdefault(name, []).append(measure())
+    medians = {
+        name: [statistics.median(each) for each in zip(*values, strict=True)] for name, values in results.items()
+    }
+    print("\nCUDA: build for sm_90a, seconds")
+    print(f"  {'op':<14}  {'side':<20}  {'wall':>6}  {'of SGLang':>9}  {'CPU':>6}  {'of SGLang':>9}")
+    for (op, side), (wall, cpu) in medians.items():
+        theirs = medians.get((OPS[op][3], "SGLang"))
+        wall_share, cpu_share = (f"{wall / theirs[0]:.3f}", f"{cpu / theirs[1]:.3f}") if theirs else ("", "")
+        print(f"  {op:<14}  {side:<20}  {wall:>6.3f}  {wall_share:>9}  {cpu:>6.3f}  {cpu_share:>9}")
+    print(f"\nCUDA: edit, build and load again in one process, for sm_90a, seconds of the wall; {_EDITS} edits")
+    print(f"  {'op':<14}  {'compiler':<8}  {'first edit':>10}  {'median':>6}  {'last':>6}")
+    for op, source in sources.items():
+        for compiler in compilers:
+            with tempfile.TemporaryDirectory() as cache:
+                os.chmod(cache, 0o700)
+                environment = {"KJIT_CACHE_DIR": cache, "KJIT_CUDA_COMPILER": compiler}
+                times = common.result_of_new_process("cold_build", "time_edits", op, str(source), **environment)
+            print(f"  {op:<14}  {compiler:<8}  {times[0]:>10.3f}  {statistics.median(times):>6.3f}  {times[-1]:>6.3f}")
+
+
+def write_sources(folder: Path) -> dict[str, Path]:
+    """Write what each of `OPS` is compiled from: two as `kjit new` writes them."""
+    source = folder / "add_constant.cuh"
+    source.write_text((common.KERNELS / source.name).read_text())
+    sources = {"add_constant": source}
+    for words in (["init"], ["new", "scale", "--pattern", "minimal", "--dtypes", "bf16"]):
+        subprocess.run([sys.executable, "-m", "kjit", *words], cwd=folder, check=True, capture_output=True)
+    common.write_scaffold(folder / "rowwise", "kernels_rowwise", "rms_norm", "--dtypes", "bf16")
+    for op in ("scale", "rms_norm"):
+        (sources[op],) = folder.rglob(f"{op}.cuh")
+    return sources
+
+
+def variant_of(op: str, source: Path) -> Variant:
+    """The variant of an op that is compiled from `source`."""
+    return Variant(common.Kernel(op, source.name, OPS[op][0], source.parent).spec, Target.cuda(_ARCH))
+
+
+def _time_cpu(which: str) -> float:
+    with tempfile.TemporaryDirectory() as cache:
+        os.chmod(cache, 0o700)
+        for constant in (7, 8) if which == "next" else (8,):
+            seconds = common.in_new_process("cold_build", "time_kjit", constant, KJIT_CACHE_DIR=cache)
+    return seconds
+
+
+def _time_cuda(op: str, source: Path, which: str, compiler: str) -> Sequence[float]:
     with tempfile.TemporaryDirectory() as cache:
         os.chmod(cache, 0o700)
         environment = {"KJIT_CACHE_DIR": cache, "KJIT_CUDA_COMPILER": compiler}
-        if which == "next":
-            common.in_new_process("cold_build", "time_kjit", target, 7, **environment)
-        return common.in_new_process("cold_build", "time_kjit", target, 8, **environment)
+        if which == "next":  # whatever comes before it
+            before = "scale" if op == "add_constant" else "add_constant"
+            other = next(path for path in source.parents if (path / "add_constant.cuh").is_file())
+            (path,) = other.rglob(f"{before}.cuh")
+            common.result_of_new_process("cold_build", "time_build", before, str(path), **environment)
+        seconds: Sequence[float] = common.result_of_new_process(
+            "cold_build", "time_build", op, str(source), **environment
+        )
+        return seconds
 
 
-def _edit(op: str, compiler: str) -> float:
-    with tempfile.TemporaryDirectory() as cache:
-        os.chmod(cache, 0o700)
-        return common.in_new_process("cold_build", "time_edit", op, KJIT_CACHE_DIR=cache, KJIT_CUDA_COMPILER=compiler)
-
-
-def time_edit(op: str) -> float:
-    """Seconds for the build after an edit of a kernel that this process has built before."""
-    import tvm_ffi  # noqa: F401
-
-    from kjit.engine.miss import ensure_built
-    from kjit.spec import Target, Variant
-
-    symbol, old, new = EDITED[op]
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, f"{op}.cuh")
-        text = _scaffold(folder) if op == "scale" else (common.OPS / source.name).read_text()
-        assert old in text
-        variant = Variant(common.Kernel(op, source.name, symbol, Path(folder)).spec, Target.cuda(_ARCH))
-        source.write_text(text)
-        ensure_built(variant)
-        source.write_text(text.replace(old, new))
-        begin = time.perf_counter()
-        ensure_built(variant)
-        return time.perf_counter() - begin
-
-
-def _scaffold(folder: str) -> str:
-    """What `kjit new` writes for one tensor and a number."""
-    for words in (["init"], ["new", "scale", "--pattern", "minimal", "--dtypes", "bf16"]):
-        subprocess.run([sys.executable, "-m", "kjit", *words], cwd=folder, check=True, capture_output=True)
-    return Path(folder, "kernels", "csrc", "scale.cuh").read_text()
-
-
-def time_kjit(target: str, constant: int) -> float:
-    """Seconds for one build; for the CPU with loading, as `load_inline` does that too. Runs in a process of its own."""
+def time_build(op: str, source: str) -> list[float]:
+    """Seconds of the wall and of all processors for one build. Runs in a process of its own."""
     import tvm_ffi  # noqa: F401 (its 1.5 s of importing torch belong to neither side)
 
-    begin = time.perf_counter()
+    begin, before = time.perf_counter(), _cpu_seconds()
     from kjit.engine.miss import ensure_built
-    from kjit.runtime.load import load_variant
-    from kjit.spec import Target, Variant
 
-    if target == "cpu":
-        load_variant(Variant(common.add_constant(constant).only("cpu"), Target.cpu()))
-    else:
-        ensure_built(Variant(common.add_constant(constant).only("cuda"), Target.cuda(_ARCH)))
+    ensure_built(variant_of(op, Path(source)))
+    wall = time.perf_counter() - begin
+    from kjit.engine.compile import builders
+
+    builders.end()  # of processes that run on nobody knows what they took
+    return [wall, _cpu_seconds() - before]
+
+
+def time_edits(op: str, source: str) -> list[float]:
+    """Seconds of the wall for each edit of a kernel until its library is loaded. Runs in a process of its own."""
+    import tvm_ffi  # noqa: F401
+
+    from kjit.runtime.load import load_variant
+
+    _, old, new, _ = OPS[op]
+    path = Path(source)
+    text = path.read_text()
+    assert old in text
+    call = _call_of(op) if common.has_gpu() else lambda _: None
+    call(load_variant(variant_of(op, path))[op])
+    times = []
+    try:
+        for edit in range(_EDITS):
+            time.sleep(_PATIENCE_S)
+            path.write_text(text.replace(old, new.format(edit + 2)))
+            begin = time.perf_counter()
+            call(load_variant(variant_of(op, path))[op])
+            times.append(time.perf_counter() - begin)
+    finally:
+        path.write_text(text)
+    return times
+
+
+def _call_of(op: str) -> Callable[[Callable[..., object]], None]:
+    import torch
+
+    dtype = torch.int32 if op == "add_constant" else torch.bfloat16
+    x, out = (torch.ones(64, 4096, dtype=dtype, device="cuda") for _ in range(2))
+    arguments = {
+        "add_constant": (out.flatten(), x.flatten()),
+        "scale": (x, 2.0, out),
+        "rms_norm": (x, x[0].clone(), 1e-6, out),
+    }[op]
+
+    def call(function: Callable[..., object]) -> None:
+        function(*arguments)
+        torch.cuda.synchronize()
+
+    return call
+
+
+def _cpu_seconds() -> float:
+    """What this process took, and those that it started and that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def time_kjit(constant: int) -> float:
+    """Seconds for one build for the CPU and its load, as `load_inline` does that too. Runs in a process of its own."""
+    import tvm_ffi  # noqa: F401
+
+    begin = time.perf_counter()
+    from kjit.runtime.load import load_variant
+
+    load_variant(Variant(common.add_constant(constant).only("cpu"), Target.cpu()))
     return time.perf_counter() - begin
 
 
@@ -149,13 +245,12 @@ def time_load_inline() -> float:
         return time.perf_counter() - begin
 
 
-def _time_sglang(root: Path) -> float:
-    """Seconds that nvcc and the linker take for SGLang's `add_constant`."""
-    kernel = common.Kernel("add_constant", "elementwise/add_constant.cuh", "add_constant<8>")
+def _time_sglang(kernel: common.Kernel, root: Path) -> Sequence[float]:
+    """Seconds that nvcc and the linker take for a kernel of SGLang's: the wall's, and of all processors."""
     with tempfile.TemporaryDirectory() as folder:
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), _cpu_seconds()
         common.build_sglang(kernel, root, _ARCH, Path(folder))
-        return time.perf_counter() - begin
+        return [time.perf_counter() - begin, _cpu_seconds() - before]
 
 
 if __name__ == "__main__":

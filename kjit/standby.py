@@ -33,11 +33,12 @@ class Standby:
         job: the function that runs them, `package.module:function`; it takes and returns JSON values.
         imports: modules to import in advance, if they are installed.
         environment: the environment of the process.
+        ahead: a function that the process calls each time before it waits for a job, `package.module:function`.
     """
 
-    def __init__(self, job: str, imports: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    def __init__(self, job: str, imports: tuple[str, ...], environment: Mapping[str, str], ahead: str) -> None:
         self._answers, theirs = os.pipe()
-        command = [sys.executable, "-c", _START, job, ",".join(imports), str(theirs)]
+        command = [sys.executable, "-c", _START, job, ",".join(imports), ahead, str(theirs)]
         # In its own process group: Ctrl-C goes to the requesting process, which then ends this one.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, env=dict(environment), pass_fds=(theirs,), start_new_session=True
@@ -79,17 +80,24 @@ class Standby:
 
 def serve() -> None:
     """Run jobs until the end of stdin; the main function of `Standby`'s process."""
-    job, imports, answers = sys.argv[1:]
-    module, _, name = job.partition(":")
-    function: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
+    job, imports, ahead, answers = sys.argv[1:]
+    function, prepare = _named(job), _named(ahead)
     for each in filter(None, imports.split(",")):
         with contextlib.suppress(ImportError):  # the job reports it if necessary
             importlib.import_module(each)
     out = int(answers)
     os.set_inheritable(out, False)
+    prepare()
     for line in sys.stdin.buffer:
         answer = json.dumps(_in_a_copy(function, json.loads(line)))
         os.write(out, f"{answer}\n".encode())
+        prepare()
+
+
+def _named(function: str) -> Callable[..., Any]:
+    module, _, name = function.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
 
 
 def _in_a_copy(function: Callable[[Any], Any], request: object) -> dict[str, Any]:

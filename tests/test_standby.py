@@ -19,7 +19,7 @@ def start() -> Iterator[Start]:
     started: list[Standby] = []
 
     def start(job: str) -> Standby:
-        started.append(Standby(job, ("json", "no_such_module"), os.environ))
+        started.append(Standby(job, ("json", "no_such_module"), os.environ, "gc:freeze"))
         return started[-1]
 
     yield start
@@ -35,6 +35,11 @@ def test_each_job_has_its_answer(start: Start) -> None:
 def test_each_job_is_done_in_another_process(start: Start) -> None:
     standby = start("os.path:realpath")
     assert standby.do("/proc/self") != standby.do("/proc/self")
+
+
+def test_what_is_to_be_done_ahead_is_done_before_each_job(start: Start) -> None:
+    standby = start("builtins:eval")
+    assert [standby.do("__import__('gc').get_freeze_count() > 0") for _ in range(2)] == [True, True]
 
 
 def test_a_job_that_raises_or_dies_is_an_error_and_the_next_one_is_done(

@@ -60,7 +60,8 @@ def watch(
         filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")])
     )
     plugins = (each.module for each in metadata.entry_points(group="pytest11"))
-    standby = Standby("kjit.cli.watch:do_round", (*_IMPORTS, *dict.fromkeys(plugins)), environment)
+    imports = (*_IMPORTS, *dict.fromkeys(plugins))
+    standby = Standby("kjit.cli.watch:do_round", imports, environment, "kjit.cli.watch:prepare")
     watcher = watching.Watcher(project.root)
     state: dict[str, Any] = {"artifacts": {}, "failed": [], "times": {}}
     changed: list[Path] = []
@@ -104,6 +105,21 @@ def _round(
     return answer
 
 
+def prepare() -> None:
+    """Have what compiles CUDA units in two halves wait for the next round, so that it is warm then."""
+    from kjit.engine.compile import builders
+    from kjit.engine.toolchain.toolchain import Toolchain
+    from kjit.errors import ToolchainError
+    from kjit.spec import Target
+
+    try:
+        nvrtc = Toolchain.for_target(Target.cuda("8.0")).nvrtc
+    except ToolchainError:
+        return  # a round that needs it says so
+    if nvrtc is not None and env.simulation() is None:
+        builders.start(nvrtc)
+
+
 def do_round(request: dict[str, Any]) -> dict[str, Any]:
     """Build, test and measure the ops that a change affects, in a separate process.
 
@@ -111,10 +127,12 @@ def do_round(request: dict[str, Any]) -> dict[str, Any]:
         the result.
     """
     from kjit.cli.build import print_errors
+    from kjit.engine.compile import builders
     from kjit.planning import wrappers
     from kjit.project import read_project
     from kjit.watching import concerned, folders
 
+    builders.inherit()  # the process on standby waits meanwhile
     project = read_project(Path(request["pyproject"]))
     ops: list[str] = [op for op in request["ops"] if op in project.ops()]
     collected = wrappers.collect(project, ops)

@@ -17,7 +17,8 @@ A unit for the simulator is compiled in three commands: the preprocessor, kjit's
 With NVRTC, so is each half of a CUDA unit (two_halves.py).
 
 Each command writes to a log of its own, so that messages never mix. The whole build ends with this process, however
-that ends (run.py).
+that ends (run.py). Those of a unit in two halves are run by a process that has NVRTC loaded, instead of ninja
+(builders.py).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from kjit.engine.cache.failures import Refusal
 from kjit.engine.cache.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
 from kjit.engine.cache.missing import asking, read_answer
 from kjit.engine.cache.staging import temporary_folder, temporary_root
-from kjit.engine.compile import device_branches, ptx, rewrite, tokens, two_halves, unbound
+from kjit.engine.compile import builders, device_branches, ptx, rewrite, tokens, two_halves, unbound
 from kjit.engine.compile.libraries import brought_in, files_named, linked_by, lists_what_it_links, resolve, sought_by
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Links
 from kjit.engine.compile.refusals import refuse_unfit
@@ -61,7 +62,7 @@ from kjit.engine.key.key import digest
 from kjit.engine.toolchain import machine
 from kjit.engine.toolchain.compilers import HOST_VARIABLE
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
-from kjit.engine.toolchain.nvrtc import OnlyNvccError
+from kjit.engine.toolchain.nvrtc import Nvrtc, OnlyNvccError
 from kjit.engine.toolchain.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
 from kjit.errors import CompileError, ToolchainError
 from kjit.spec import Export, Spec, Variant
@@ -208,14 +209,12 @@ def _compile(
             folder = staging if PLAIN_FOR_NVCC.fullmatch(os.path.realpath(staging)) else temporary
             # The halves of a unit are compiled side by side.
             halves = 1 if toolchain.nvrtc is None else 1 + len(toolchain.target.archs)
-            made = _write(folder, steps, links, jobs * halves)
+            made = _prepare(folder, steps, links)
             # A server that a launcher starts outlives the build, and so must its folder for temporary files.
             extra = (
                 {"TMPDIR": str(temporary)} if launcher is None else {**_LAUNCHER_ENVIRONMENT, "TMPDIR": _plain_root()}
             )
-            # What the other half of a unit says of a mistake tells it from a limit of NVRTC.
-            keep_on = () if toolchain.nvrtc is None else ("-k0",)
-            done = _run(ninja, folder, extra, cancel, keep_on)
+            done = _run(ninja, made, jobs * halves, folder, extra, cancel, toolchain.nvrtc)
             read = partial(_restored, folder, links)
             logs = [two_halves.said(step, read(step.log), read) for step in made]
             _keep_support(folder, made, done)
@@ -448,8 +447,8 @@ def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_ty
     return "\n".join(["#include <kjit/ffi.h>", *includes, "namespace kjit {", *exports, "}", ""])
 
 
-def _write(folder: Path, steps: list[Step], links: Links, at_once: int) -> list[Step]:
-    """Prepare `folder` for ninja, and return the steps that it will run, `at_once` of those that compile units."""
+def _prepare(folder: Path, steps: list[Step], links: Links) -> list[Step]:
+    """Write into `folder` what the commands of a build read, and return the steps that are to run."""
     run: list[Step] = []
     for step in steps:
         for name in (step.output, step.log, step.depfile):
@@ -460,11 +459,15 @@ def _write(folder: Path, steps: list[Step], links: Links, at_once: int) -> list[
     for target, name in links.names.items():
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(target)
-    # `exec` spares a process, and the compiler's own exit status arrives.
-    commands = {step.output: f"exec {step.command} >{step.log} 2>&1" for step in run}
-    in_pool = {step.output for step in run if step.is_of_unit}
-    _write_commands(folder, commands, {step.output: step.inputs for step in run}, in_pool, at_once)
     return run
+
+
+def _write(folder: Path, steps: list[Step], at_once: int) -> None:
+    """Write what ninja runs, `at_once` of those steps that compile units."""
+    # `exec` spares a process, and the compiler's own exit status arrives.
+    commands = {step.output: f"exec {step.command} >{step.log} 2>&1" for step in steps}
+    in_pool = {step.output for step in steps if step.is_of_unit}
+    _write_commands(folder, commands, {step.output: step.inputs for step in steps}, in_pool, at_once)
 
 
 def _write_commands(
@@ -501,7 +504,7 @@ def _ask(
         _write_commands(
             folder, {step.answer: f"{shlex.join(step.asking)} >{step.answer} 2>&1 || :" for step in asked}, {}
         )
-        _run(ninja, folder, extra, cancel)
+        _run_ninja(ninja, folder, _environment(extra), cancel)
 
 
 def _write_generated(folder: Path, step: Step) -> None:
@@ -560,16 +563,37 @@ def _plain_root() -> str:
 
 def _run(
     ninja: Path,
+    steps: list[Step],
+    at_once: int,
     folder: Path,
     extra: Mapping[str, str],
     cancel: threading.Event | None,
-    options: tuple[str, ...] = (),
+    nvrtc: Nvrtc | None,
 ) -> subprocess.CompletedProcess[str]:
+    """Run `steps`, `at_once` of those that compile units: with NVRTC by a builder, else by ninja."""
+    environment = _environment(extra)
+    if nvrtc is None:
+        _write(folder, steps, at_once)
+        return _run_ninja(ninja, folder, environment, cancel)
+    try:
+        return builders.run(steps, at_once, folder, environment, cancel, nvrtc)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise
+        raise ToolchainError(f"Python ('{sys.executable}') cannot be run: {error.strerror}.") from None
+
+
+def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED_ENVIRONMENT}
-    environment.update(LC_ALL="C", **extra)
+    return {**environment, "LC_ALL": "C", **extra}
+
+
+def _run_ninja(
+    ninja: Path, folder: Path, environment: Mapping[str, str], cancel: threading.Event | None
+) -> subprocess.CompletedProcess[str]:
     try:
         # Not its own two more than there are cores: what all modules share would slow down what takes longest.
-        return run([str(ninja), f"-j{machine.cores()}", *options], folder, environment, cancel)
+        return run([str(ninja), f"-j{machine.cores()}"], folder, environment, cancel)
     except OSError as error:
         if error.errno in NO_SPACE:
             raise
@@ -631,7 +655,7 @@ def ptx_of(variant: Variant, toolchain: Toolchain) -> str | None:
     suffix = f".sm_{toolchain.target.archs[0].digits}.cubin"
     texts = []
     with _temporary_folder() as folder:
-        _write(folder, steps, links, 1)
+        _prepare(folder, steps, links)
         for step in (two_halves.for_ptx(step) for step in steps if step.output.endswith(suffix)):
             for each in leading_to(step, steps):
                 environment = {**os.environ, "LC_ALL": "C"}

@@ -18,7 +18,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import sys
 
 from kjit.engine.compile import halves
 
@@ -39,16 +38,19 @@ def compile_half(library: str, builtins: str, source: str, output: str, options:
         text = halves.device_half(file.read()).encode("utf-8", "surrogateescape")
     program = ctypes.c_void_p()
     _check(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, source.encode(), 0, None, None))
-    words = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
-    result = nvrtc.nvrtcCompileProgram(program, len(options), words)
-    said = _content(nvrtc, program, "ProgramLog").replace(b"\0", b"").decode("utf-8", "surrogateescape")
-    said = _CONTINUED.sub("    ", said)  # as nvcc prints it
-    if result == _SUCCESS:
-        with open(output, "wb") as file:
-            file.write(_content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN"))
-    elif not said.strip():
-        said = f"nvrtc: error: {_words(nvrtc, result)}\n"
-    return result == _SUCCESS, said
+    try:
+        words = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
+        result = nvrtc.nvrtcCompileProgram(program, len(options), words)
+        said = _content(nvrtc, program, "ProgramLog").replace(b"\0", b"").decode("utf-8", "surrogateescape")
+        said = _CONTINUED.sub("    ", said)  # as nvcc prints it
+        if result == _SUCCESS:
+            with open(output, "wb") as file:
+                file.write(_content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN"))
+        elif not said.strip():
+            said = f"nvrtc: error: {_words(nvrtc, result)}\n"
+        return result == _SUCCESS, said
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
 
 def architectures(library: str) -> list[int]:
@@ -84,15 +86,18 @@ def _words(nvrtc: ctypes.CDLL, result: int) -> str:
     return (describe(result) or b"").decode()
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], log: int = 1) -> int:
+    """Run the program, which writes to the handle `log`."""
     library, builtins, *rest = words
     if not rest:
-        sys.stdout.write(f"{' '.join(map(str, architectures(library)))}\n")
+        os.write(log, f"{' '.join(map(str, architectures(library)))}\n".encode())
         return 0
     source, output, *options = rest
     try:
         done, said = compile_half(library, builtins, source, output, options)
     except OSError as error:
         done, said = False, f"nvrtc: error: {error}\n"
-    sys.stdout.buffer.write(said.encode("utf-8", "surrogateescape"))
+    content = said.encode("utf-8", "surrogateescape")
+    while content:
+        content = content[os.write(log, content) :]
     return 0 if done else 1

@@ -18,12 +18,15 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
+import signal
 
 from kjit.engine.compile import halves, kernels_object
 
 FOR_CLANG = "-Qunused-arguments"
 """A flag that the commands of clang have."""
+
+SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM)
+"""What Python, or builder.py, handles otherwise than a compiler expects."""
 
 _DECLARED_ALONE = '/cuda_fp16.h"'
 """In each unit with such a header, bfloat16's too."""
@@ -47,39 +50,43 @@ def is_of_cuda(symbol: str) -> bool:
     return name.startswith("__") or (not rest.startswith("I") and _BY_VALUE.search(rest) is not None)
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], log: int = 1) -> int:
+    """Run the program, which writes to the handle `log`."""
     plain, cut, output, preprocess, *compiler = words
     unit = _read(plain)
     if reason := halves.for_nvcc(unit):
-        sys.stderr.write(f"error: {reason}\n")
+        os.write(log, f"error: {reason}\n".encode())
         return 1
     is_clang = FOR_CLANG in compiler
     _cut(unit, cut, is_clang)
     if _DECLARED_ALONE not in unit:
-        return _run(compiler)
+        return _run(compiler, log)
     said = f"{output}.said"
-    if _run(compiler, said) == 0:
+    handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        status = _run(compiler, handle)
+    finally:
+        os.close(handle)
+    if status == 0:
         with open(output, "rb") as file:
             is_whole = not any(map(is_of_cuda, kernels_object.undefined_in(file.read())))
         if is_whole:
-            sys.stdout.write(_read(said))
+            content = _read(said).encode("utf-8", "surrogateescape")
+            while content:
+                content = content[os.write(log, content) :]
             return 0
-    status = _run([*shlex.split(preprocess), "-DKJIT_RTC_FULL"])
+    status = _run([*shlex.split(preprocess), "-DKJIT_RTC_FULL"], log)
     if status == 0:
         _cut(_read(plain), cut, is_clang)
-        status = _run(compiler)
+        status = _run(compiler, log)
     return status
 
 
-def _run(command: list[str], log: str | None = None) -> int:
-    """Run `command`, and return its exit status as a shell would: without `subprocess`, which takes longer to import
-    than all else."""
-    sys.stdout.flush()
-    if log is None:
-        process = os.posix_spawn(command[0], command, os.environ)
-    else:
-        said = (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        process = os.posix_spawn(command[0], command, os.environ, file_actions=[said, (os.POSIX_SPAWN_DUP2, 1, 2)])
+def _run(command: list[str], log: int) -> int:
+    """Run `command`, which writes to the handle `log`, and return its exit status as a shell would: without
+    `subprocess`, which takes longer to import than all else."""
+    said = [(os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)]
+    process = os.posix_spawn(command[0], command, os.environ, file_actions=said, setsigdef=SIGNALS)
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     return status if status >= 0 else 128 - status
 

@@ -16,9 +16,9 @@ It imports little, because it starts once for every compiled unit.
 
 from __future__ import annotations
 
+import os
 import re
 import struct
-import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,13 +126,14 @@ def assembly(undefined: list[str], cubins: list[tuple[str, bytes]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], log: int = 1) -> int:
+    """Run the program, which writes to the handle `log`."""
     host, output, *paths = words
     with open(host, "rb") as file:
         undefined = undefined_in(file.read())
     refused = sorted(filter(is_by_address, undefined))
     if refused:
-        sys.stderr.write(f"error: only nvcc's code registers what {refused[0]} is given\n")
+        os.write(log, f"error: only nvcc's code registers what {refused[0]} is given\n".encode())
         return 1
     cubins = []
     for path in paths:

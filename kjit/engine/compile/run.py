@@ -139,14 +139,14 @@ def _end(process: subprocess.Popen[bytes], watcher: subprocess.Popen[bytes] | No
         while any(map(_runs, _session(process.pid))) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
     finally:
-        _kill_session(process.pid)
+        kill_session(process.pid)
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
         _dismiss(watcher)
 
 
-def _kill_session(leader: int) -> None:
+def kill_session(leader: int) -> None:
     """Kill a session, and look until nothing of it runs: what one of them starts while the others are killed is found
     the next time, and nobody here can wait for those that are no children of this process."""
     for _ in range(_LOOKS):

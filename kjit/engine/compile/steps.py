@@ -15,7 +15,7 @@ class Step:
     `support` is set for the part of kjit that is kept from build to build; its command runs only if it is not there.
     `reads` are files that it reads besides those of its depfile. `asking` is the command that tells what it read where
     it misses a header (missing.py); the last word is its source. `is_of_unit` is set for those that compile a unit,
-    which take time and memory.
+    which take time and memory. `program` is the module beside this one that the command runs, if it is one of kjit's.
     """
 
     output: str
@@ -26,6 +26,7 @@ class Step:
     reads: tuple[str, ...] = ()
     asking: tuple[str, ...] = ()
     is_of_unit: bool = False
+    program: str | None = None
 
     @property
     def command(self) -> str:

@@ -73,7 +73,9 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
         yield preprocessed(plain, flags)
         cubin = f"{unit.name}.sm_{arch.digits}.cubin"
         call = (*command_of("device_compiler"), str(nvrtc.library), str(nvrtc.builtins), plain, cubin)
-        yield Step(cubin, (*call, *toolchain.nvrtc_options(spec, arch)), (plain,), reads=PROGRAMS)
+        yield Step(
+            cubin, (*call, *toolchain.nvrtc_options(spec, arch)), (plain,), reads=PROGRAMS, program="device_compiler"
+        )
         cubins.append(cubin)
     plain, cut, host = f"{unit.name}.ii", f"{unit.name}{_CUT}", f"{unit.name}.host.o"
     flags = tuple(links.flags(toolchain.host_half_flags(spec), PLAIN_FOR_CXX))
@@ -82,9 +84,11 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     # What -include names has been read, and would be once more.
     flags = tuple(word for flag in parse(flags) if flag.meaning != "header" for word in flag.words())
     compile_cut = (*launcher, compiler, *flags, "-x", "c++-cpp-output", "-c", cut, "-o", host)
-    yield Step(host, (*command_of("host_compiler"), plain, cut, host, preprocess.command, *compile_cut), (plain,))
+    call = (*command_of("host_compiler"), plain, cut, host, preprocess.command, *compile_cut)
+    yield Step(host, call, (plain,), program="host_compiler")
     table, output = f"{unit.name}.kernels.s", f"{unit.name}.kernels.o"
-    yield Step(table, (*command_of("kernels_object"), host, table, *cubins), (host, *cubins))
+    call = (*command_of("kernels_object"), host, table, *cubins)
+    yield Step(table, call, (host, *cubins), program="kernels_object")
     yield Step(output, (compiler, "-c", table, "-o", output), (table, *cubins))
 
 

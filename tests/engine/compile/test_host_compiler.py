@@ -42,7 +42,7 @@ def test_kernels_and_other_functions_are_not(symbol: str) -> None:
     assert not is_of_cuda(symbol)
 
 
-def test_managed_variables_are_left_to_nvcc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_managed_variables_are_left_to_nvcc(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.ii").write_text("__attribute__((managed)) int count;\n")
     assert main([str(tmp_path / "a.ii"), str(tmp_path / "a.cut.ii"), str(tmp_path / "a.o"), "false", "false"]) == 1
-    assert "error: only nvcc's code registers variables that are __managed__" in capsys.readouterr().err
+    assert "error: only nvcc's code registers variables that are __managed__" in capfd.readouterr().out

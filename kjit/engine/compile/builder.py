@@ -1,0 +1,232 @@
+"""The process that runs the commands of CUDA units in two halves, build after build.
+
+builders.py starts it, and runs `main` of this file as a program:
+
+    socket parent libnvrtc.so libnvrtc-builtins.so
+
+To start Python and to load NVRTC takes as long as to compile a small kernel, and so does NVRTC's first compile. So this
+process does it once. It reads a request (a line of JSON) from `socket`, runs the build's commands, in the order that
+their inputs ask for and so many at once as it is told, answers with what failed, and waits for the next request. Those
+commands that are kjit's own programs run in threads, the others in processes. What this process runs is in its session.
+Where the other side hangs up, or its process ends, this one ends all that runs and itself. One that crashes takes one
+build along.
+
+It imports little, because the first build waits for it.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+PROGRAMS = ("device_compiler", "host_compiler", "kernels_object")
+"""What runs in a thread: modules beside this one, each with a `main` that takes words and a handle to write to."""
+
+_LOOK_S = 1.0
+_GRACE_S = 3.0
+_IDLE_S = 600.0
+_MOST_MEMORY = 1 << 19
+"""In KiB: where it has taken more, the process ends after the build, because NVRTC's libraries give little back."""
+
+_NOT_FOUND = 127  # as a shell says it
+_BY_SIGNAL = 128
+# What Python changes for itself, and what this process does.
+_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM)
+
+
+def main(words: list[str]) -> int:
+    connection, *libraries = int(words[0]), *words[2:]
+    os.set_inheritable(connection, False)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    wake, woken = os.pipe()
+    for handle in (wake, woken):
+        os.set_blocking(handle, False)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    text, since = b"", time.monotonic()
+    while os.getppid() == int(words[1]) and time.monotonic() - since < _IDLE_S:
+        if not select.select([connection], [], [], _LOOK_S)[0]:
+            continue
+        more = os.read(connection, 1 << 20)
+        if not more:
+            break
+        text += more
+        if text.endswith(b"\n"):
+            os.write(connection, f"{os.getpid()}\n".encode())
+            _answer(json.loads(text), connection, wake, woken, libraries)
+            if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > _MOST_MEMORY:
+                break
+            text, since = b"", time.monotonic()
+    return 0
+
+
+def began(pid: int) -> str:
+    """When a process began, which tells it from a later one of the same number; empty where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+
+
+def _answer(request: dict[str, Any], connection: int, wake: int, woken: int, libraries: list[str]) -> None:
+    build = _Build(request, connection, wake, woken)
+    try:
+        os.chdir(request["folder"])
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        status, output = build.run(libraries), build.output
+        os.chdir("/")
+    except Exception:  # noqa: BLE001 (whatever it is, whoever asked reports it)
+        status, output = -1, _traceback()
+    _write(connection, f"{json.dumps({'status': status, 'output': output})}\n".encode())
+    if status < 0:
+        os.killpg(0, signal.SIGKILL)
+
+
+def _traceback() -> str:
+    import traceback  # which takes longer than all else here
+
+    return traceback.format_exc()
+
+
+def _write(handle: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(handle, content) :]
+
+
+def _load(libraries: list[str]) -> None:
+    """Import the programs, and load NVRTC. Where it is not, the program that needs it says so."""
+    for program in PROGRAMS:
+        importlib.import_module(f"kjit.engine.compile.{program}")
+    library, builtins = libraries
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(builtins, mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(library)
+
+
+class _Build:
+    """The commands of one build.
+
+    Attributes:
+        output: what failed, in ninja's words.
+    """
+
+    def __init__(self, request: dict[str, Any], connection: int, wake: int, woken: int) -> None:
+        self._request = request
+        self._connection, self._wake, self._woken = connection, wake, woken
+        self._waiting: list[dict[str, Any]] = request["steps"]
+        self._unmade = {step["output"] for step in self._waiting}
+        self._processes: dict[int, dict[str, Any]] = {}
+        self._threads: dict[str, dict[str, Any]] = {}
+        self._done: list[tuple[str, int]] = []
+        self._has_failed = False
+        self.output = ""
+
+    def run(self, libraries: list[str]) -> int:
+        """Run all commands but those whose inputs failed: what one half of a unit says of a mistake explains what the other
+        says. 0 where none has failed."""
+        is_loaded = False
+        looked = time.monotonic()
+        while True:
+            self._take()
+            self._start()
+            if not self._processes and not self._threads:
+                return 1 if self._has_failed else 0
+            if not is_loaded:
+                _load(libraries)  # while the first commands run
+                is_loaded = True
+            readable, _, _ = select.select([self._wake, self._connection], [], [], _LOOK_S)
+            if self._connection in readable:
+                self._end()
+            if time.monotonic() - looked > _LOOK_S:
+                looked = time.monotonic()
+                if began(self._request["pid"]) != self._request["began"]:
+                    self._end()
+
+    def _start(self) -> None:
+        """Start what has its inputs and a place."""
+        for step in list(self._waiting):
+            running = [*self._processes.values(), *self._threads.values()]
+            if len(running) >= self._request["cores"]:
+                break
+            is_full = sum(each["is_of_unit"] for each in running) >= self._request["at_once"]
+            if self._unmade.intersection(step["inputs"]) or (step["is_of_unit"] and is_full):
+                continue
+            self._waiting.remove(step)
+            log = os.open(step["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            # NVRTC compiles one unit at a time in a process.
+            if step["program"] is not None and step["program"] not in self._threads:
+                self._threads[step["program"]] = step
+                _thread.start_new_thread(self._run_program, (step, log))
+            else:
+                self._start_process(step, log)
+
+    def _start_process(self, step: dict[str, Any], log: int) -> None:
+        words = step["arguments"]
+        said = [(os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)]
+        try:
+            pid = os.posix_spawn(words[0], words, os.environ, file_actions=said, setsigdef=_SIGNALS)
+            self._processes[pid] = step
+        except OSError as error:
+            _write(log, f"{words[0]}: {error.strerror}\n".encode(errors="surrogateescape"))
+            self._end_of(step, _NOT_FOUND)
+        finally:
+            os.close(log)
+
+    def _run_program(self, step: dict[str, Any], log: int) -> None:
+        """Run one of kjit's programs, in a thread."""
+        status = 1
+        try:
+            module = importlib.import_module(f"kjit.engine.compile.{step['program']}")
+            status = module.main(step["arguments"][step["words"] :], log)
+        except Exception:  # noqa: BLE001 (as Python does it at the end of a process)
+            _write(log, _traceback().encode(errors="surrogateescape"))
+        finally:
+            os.close(log)
+            self._done.append((step["program"], status))
+            os.write(self._woken, b"\0")
+
+    def _take(self) -> None:
+        """Take note of what has ended."""
+        if select.select([self._wake], [], [], 0)[0]:
+            os.read(self._wake, 4096)
+        while self._done:
+            program, status = self._done.pop()
+            self._end_of(self._threads.pop(program), status)
+        for pid in list(self._processes):
+            ended, state = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                code = os.waitstatus_to_exitcode(state)
+                self._end_of(self._processes.pop(pid), code if code >= 0 else _BY_SIGNAL - code)
+
+    def _end_of(self, step: dict[str, Any], status: int) -> None:
+        if status == 0:
+            self._unmade.discard(step["output"])
+        else:
+            self._has_failed = True
+            self.output += f"FAILED: [code={status}] {step['output']}\n"
+
+    def _end(self) -> NoReturn:
+        """End all that runs, and this process. Compilers that are asked to end remove their files; what does not listen
+        is killed."""
+        os.killpg(0, signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE_S
+        while self._processes and time.monotonic() < deadline:
+            select.select([self._wake], [], [], _GRACE_S)
+            self._take()
+        os.killpg(0, signal.SIGKILL)
+        os._exit(1)

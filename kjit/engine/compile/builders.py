@@ -1,0 +1,261 @@
+"""Builds whose commands run in a process that has NVRTC loaded (builder.py says what it does, and why).
+
+The first build starts a builder, and each that runs beside others starts one more. While others build, one that is
+done waits for its next build, and of all of them one stays when the last is done. Builders end with this process.
+A forked process starts its own, unless its parent leaves it those that it has (`inherit`). No build depends on one:
+where it has ended, or was killed, the next build starts another.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+from kjit.engine.compile.builder import began
+from kjit.engine.compile.run import kill_session
+from kjit.engine.compile.steps import Step
+from kjit.engine.compile.two_halves import PROGRAMS
+from kjit.engine.toolchain import machine
+from kjit.engine.toolchain.memo import Stamp, stamp
+from kjit.engine.toolchain.nvrtc import Nvrtc, command_of
+
+_POLL_S = 0.1
+_GRACE_S = 5.0
+_ATTEMPTS = 3
+
+
+class _Builder:
+    """A process that builds.
+
+    Attributes:
+        of: which NVRTC it has loaded, and which programs.
+
+    Raises:
+        OSError: no process can be started.
+    """
+
+    def __init__(self, nvrtc: Nvrtc, of: tuple[Stamp, ...]) -> None:
+        self.of = of
+        self._owner = os.getpid()
+        self._connection, theirs = socket.socketpair()
+        with theirs:
+            words = (str(theirs.fileno()), str(self._owner), str(nvrtc.library), str(nvrtc.builtins))
+            # In a session of its own: a Ctrl-C in the terminal is this process's alone.
+            self._process = subprocess.Popen(
+                [*command_of("builder"), *words],
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def build(self, request: bytes, cancel: threading.Event | None) -> list[bytes]:
+        """What it answers, a line each: its process id, and what became of the build; fewer where it has ended.
+
+        Raises:
+            CancelledError: `cancel` was set.
+        """
+        answer = b""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.sendall(request)
+        while answer.count(b"\n") < 2:
+            more = self._read()
+            if more == b"":
+                break
+            answer += more or b""
+            if more is None and cancel is not None and cancel.is_set():
+                raise CancelledError
+        return answer.split(b"\n")[:-1]
+
+    def has_ended(self) -> bool:
+        """Whether it has ended while it waited."""
+        return self._owner == os.getpid() and self._process.poll() is not None
+
+    def end(self) -> None:
+        """End it, with all that it runs, and wait for that."""
+        is_whole = False
+        try:
+            with contextlib.suppress(OSError):
+                self._connection.shutdown(socket.SHUT_WR)
+            deadline = time.monotonic() + _GRACE_S
+            while time.monotonic() < deadline and not is_whole:
+                is_whole = self._read() == b""
+        finally:
+            if not is_whole or self._has_left_some():
+                kill_session(self._process.pid)
+            self._connection.close()
+            if self._owner == os.getpid():
+                self._process.wait()
+
+    def _has_left_some(self) -> bool:
+        """Whether commands may run on: it did not end by itself, which is seen before its number is another's."""
+        if self._owner != os.getpid():
+            return True
+        if self._process.returncode is None:
+            found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            return found is None or found.si_code != os.CLD_EXITED or found.si_status != 0
+        return self._process.returncode != 0
+
+    def _read(self) -> bytes | None:
+        """Wait a moment for more; nothing where no more will come."""
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        if not poll.poll(_POLL_S * 1000):
+            return None
+        try:
+            return self._connection.recv(1 << 16)
+        except ConnectionResetError:
+            return b""
+
+
+_lock = threading.Lock()
+_idle: list[_Builder] = []
+_building = 0
+
+
+def _forget() -> None:
+    """Leave the parent's builders to it, of which threads of its own may be using some."""
+    global _lock, _building
+    _lock, _building = threading.Lock(), 0
+    _inherited[:] = _idle
+    _idle.clear()
+
+
+_inherited: list[_Builder] = []
+os.register_at_fork(after_in_child=_forget)
+
+
+def inherit() -> None:
+    """Take over the builders of the process that this one was forked from, which does nothing with them meanwhile."""
+    with _lock:
+        _idle.extend(_inherited)
+        _inherited.clear()
+
+
+@atexit.register
+def end() -> None:
+    """End the builders that wait."""
+    with _lock:
+        ended = _idle[:]
+        _idle.clear()
+    for builder in ended:
+        builder.end()
+
+
+def start(nvrtc: Nvrtc) -> None:
+    """Have a builder wait for the next build.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    _leave(_take(nvrtc))
+
+
+def run(
+    steps: Sequence[Step],
+    at_once: int,
+    folder: Path,
+    environment: Mapping[str, str],
+    cancel: threading.Event | None,
+    nvrtc: Nvrtc,
+) -> subprocess.CompletedProcess[str]:
+    """Run the commands of a build in `folder`, and end them when this is interrupted or this process dies.
+
+    Args:
+        at_once: how many of those that compile units run at once.
+
+    Returns:
+        Which failed, as ninja says it, and 0 where none has. Negative where what runs them was killed.
+
+    Raises:
+        CancelledError: `cancel` was set.
+        OSError: no process can be started.
+    """
+    request = {
+        "folder": str(folder),
+        "environment": dict(environment),
+        "steps": [_as_json(step) for step in steps],
+        "at_once": at_once,
+        "cores": machine.cores(),
+        "pid": os.getpid(),
+        "began": began(os.getpid()),
+    }
+    text = f"{json.dumps(request)}\n".encode()
+    said: list[bytes] = []
+    for _ in range(_ATTEMPTS):
+        if said:
+            break
+        builder = _take(nvrtc)
+        is_fit = False
+        try:
+            said = builder.build(text, cancel)
+            is_fit = len(said) == 2  # else it has ended: while it waited, or now
+        finally:
+            if not is_fit:
+                builder.end()
+            _leave(builder if is_fit else None)
+    if len(said) < 2:
+        return subprocess.CompletedProcess([], -signal.SIGKILL, "the process that runs the compilers was killed\n")
+    answer = json.loads(said[1])
+    return subprocess.CompletedProcess([], answer["status"], answer["output"])
+
+
+def _take(nvrtc: Nvrtc) -> _Builder:
+    """A builder that waits, or a new one.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    global _building
+    of = (*nvrtc.stamps, *(stamp(Path(each)) for each in PROGRAMS))
+    with _lock:
+        unfit = [each for each in _idle if each.of != of or each.has_ended()]
+        fit = [each for each in _idle if each not in unfit]
+        builder = fit.pop() if fit else None
+        _idle[:] = fit
+        _building += 1
+    for each in unfit:
+        each.end()
+    try:
+        return builder or _Builder(nvrtc, of)
+    except OSError:
+        _leave(None)
+        raise
+
+
+def _leave(builder: _Builder | None) -> None:
+    """Have a builder wait for the next build; where this was the last one of those side by side, only one."""
+    global _building
+    with _lock:
+        _building -= 1
+        if builder is not None:
+            _idle.append(builder)
+        ended = _idle[1:] if _building == 0 else []
+        del _idle[len(_idle) - len(ended) :]
+    for each in ended:
+        each.end()
+
+
+def _as_json(step: Step) -> dict[str, object]:
+    return {
+        "output": step.output,
+        "arguments": step.arguments,
+        "inputs": step.inputs,
+        "log": step.log,
+        "is_of_unit": step.is_of_unit,
+        "program": step.program,
+        "words": 0 if step.program is None else len(command_of(step.program)),
+    }
