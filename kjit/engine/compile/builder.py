@@ -137,8 +137,8 @@ class _Build:
         self.output = ""
 
     def run(self, libraries: list[str]) -> int:
-        """Run all commands but those whose inputs failed: what one half of a unit says of a mistake explains what the other
-        says. 0 where none has failed."""
+        """Run all commands but those whose inputs failed: what one half of a unit says of a mistake explains what the
+        other says. 0 where none has failed."""
         is_loaded = False
         looked = time.monotonic()
         while True:
