@@ -136,6 +136,7 @@ def check(engine: Engine, steps: int) -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "cpu"), help="default cuda if there is a GPU")
     parser.add_argument("--tiny", action="store_true", help="sizes for the simulator")
     parser.add_argument("--layers", type=int, default=1, help="default 1")
     parser.add_argument("--steps", type=int, default=4, help="tokens of each sequence; default 4")
@@ -144,7 +145,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--bundle", type=Path, metavar="DIR", help="the bundle to load them from")
     parser.add_argument("--compare", action="store_true", help="tokens/s of each way to run a step")
     options = parser.parse_args(args)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if options.warm or options.calls or options.bundle:
         warmed = kjit.warm(recorded=options.warm, calls=options.calls, bundle=options.bundle)
         print(f"warm: {warmed}")
