@@ -79,12 +79,13 @@ class TensorView:
 
 
 @dataclass(frozen=True)
-class Field:
-    """A member of the op's struct, and the host's expression for it."""
+class Member:
+    """A member of the op's struct or of its kernel's parameters, and the host's expression for it."""
 
     name: str
     type: str
     value: str
+    comment: str = ""
 
 
 @dataclass(frozen=True)
@@ -164,21 +165,11 @@ class CppView(View):
         return f"<{', '.join(self.template_names)}>" if self.template_names else ""
 
     @property
-    def scalar_alias(self) -> bool:
-        """Whether the type of floating-point scalars depends on a dtype variable."""
-        floats = self.start.sums or any(scalar.kind == "float" for scalar in self.signature.scalars)
-        return floats and bool(self.signature.variables) and not self._has_double
-
-    @property
-    def _has_double(self) -> bool:
-        return any(tensor.element == "double" for tensor in self.tensors)
-
-    @property
     def scalar(self) -> str:
         """The type of floating-point scalars, and of sums."""
-        if self.scalar_alias:
-            return f"scalar_t<{', '.join(self.signature.variables)}>"
-        return "double" if self._has_double else "float"
+        if any(tensor.element == "double" for tensor in self.tensors):
+            return "double"
+        return f"scalar_t<{', '.join(self.signature.variables)}>" if self.signature.variables else "float"
 
     def scalar_type(self, scalar: Scalar) -> str:
         """The type of a run-time scalar in the kernel."""
@@ -197,7 +188,7 @@ class CppView(View):
         return parameters + [f"TensorView {output.name}" for output in self.signature.outputs]
 
     @property
-    def members(self) -> list[Field]:
+    def members(self) -> list[Member]:
         """The members of the op's struct: its run-time scalars."""
         members = []
         for s in self.signature.scalars:
@@ -207,9 +198,9 @@ class CppView(View):
             given = f"{s.name}.value()" if s.optional else s.name
             value = f"static_cast<{kind}>({given})" if s.kind == "float" else given
             if s.optional:
-                members.append(Field(f"has_{s.name}", "bool", f"{s.name}.has_value()"))
+                members.append(Member(f"has_{s.name}", "bool", f"{s.name}.has_value()"))
                 value = f"{s.name}.has_value() ? {value} : {kind}{{}}"
-            members.append(Field(s.name, kind, value))
+            members.append(Member(s.name, kind, value))
         return members
 
     @property

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from typing import ClassVar
 
 from kjit.scaffold.cases import CallsView
-from kjit.scaffold.cpp import CppView, TensorView, max_listed
+from kjit.scaffold.cpp import CppView, Member, TensorView, max_listed
 from kjit.scaffold.start import python_tuple
 from kjit.signature.signature import ELLIPSIS, Dimension, Tensor, words_of
 from kjit.signature.sizes import Size
@@ -31,16 +31,6 @@ _LISTED = 3
 
 _TARGET_WIDTH = 60
 """How long an assignment's target may be in a line of 88."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """A member of the kernel's parameters, and the host's expression for it."""
-
-    name: str
-    type: str
-    value: str
-    comment: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,7 +92,7 @@ class CustomView:
         return [
             *self.tensor_members,
             *self.size_members,
-            *(Member(field.name, field.type, field.value) for field in self.cpp.members),
+            *self.cpp.members,
         ]
 
     @property
