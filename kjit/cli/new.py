@@ -9,21 +9,15 @@ import typer
 from typer.core import TyperCommand
 
 from kjit.cli import console, text
-from kjit.errors import UsageError
 
 if TYPE_CHECKING:
     from kjit.scaffold.new import Scaffold
 
 
 class Command(TyperCommand):
-    """A command that takes what begins with an arrow for a signature and not for an option."""
+    """A command with a signature as an argument, which may begin with an arrow: that is not an option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if "--update" in args:
-            raise UsageError(
-                "--update is gone: an op changes by editing it.",
-                hint="--dry-run shows how its files differ from what another signature gives",
-            )
         return super().parse_args(ctx, [f" {arg}" if arg.startswith("->") else arg for arg in args])
 
 

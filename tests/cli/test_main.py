@@ -103,11 +103,6 @@ def test_wrong_usage_is_a_sentence_and_a_hint_on_stderr(args: list[str], message
         (["cahe"], "no such command 'cahe'.", "did you mean cache?"),
         (["cache", "lss"], "no such command 'lss'.", "did you mean ls?"),
         (["bench", "--jsn"], "no such option: --jsn.", "did you mean --csv or --json?"),
-        (
-            ["new", "scale", "--update"],
-            "--update is gone: an op changes by editing it.",
-            "--dry-run shows how its files differ from what another signature gives",
-        ),
         (["new", "scale", "--devise", "cpu"], "no such option: --devise.", "did you mean --device or --dtypes?"),
         (
             ["bench", "--baseline"],
