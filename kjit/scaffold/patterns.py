@@ -32,7 +32,6 @@ class Pattern:
 
     Args:
         name: as in `--pattern`.
-        summary: what `--help` says about it.
         signature: the default for an op.
         place: the kind of every tensor; raises a `SignatureError` where the pattern cannot serve the signature.
         sums: whether it reduces rows.
@@ -40,7 +39,6 @@ class Pattern:
     """
 
     name: str
-    summary: str
     signature: str
     place: Callable[[Signature, str], Kinds]
     sums: bool = False
@@ -475,47 +473,18 @@ def _place_anything(signature: Signature, pattern: str) -> Kinds:
 PATTERNS = {
     pattern.name: pattern
     for pattern in (
-        Pattern(
-            "elementwise",
-            "every element by itself: vectorised loads and stores, as fast as memory goes",
-            "x: T[...], alpha: float = 2.0 -> out: T[...]",
-            _place_elements,
-            is_library=True,
-        ),
+        Pattern("elementwise", "x: T[...], alpha: float = 2.0 -> out: T[...]", _place_elements, is_library=True),
         Pattern(
             "rowwise",
-            "a total of each row, and what is made of it, as in norms and softmax; rows are read once",
             "x: T[..., D], weight: T[D], eps: float = 1e-6 -> out: T[..., D]",
             _place_rows,
             sums=True,
             is_library=True,
         ),
-        Pattern(
-            "gather",
-            "rows chosen by an index: look-ups, permutations",
-            "src: T[M, D], index: int64[N] -> out: T[N, D]",
-            _place_gather,
-            is_library=True,
-        ),
-        Pattern(
-            "scatter",
-            "rows stored where an index says, as into the cache of keys and values; numbers below 0 are skipped",
-            "table: mut T[M, D], index: int64[N], x: T[N, D]",
-            _place_scatter,
-            is_library=True,
-        ),
-        Pattern(
-            "custom",
-            "any signature: checks, wrapper, test and benchmark are there, the kernel is yours",
-            "x: T[M, K], w: T[K, N] -> out: T[M, N]",
-            _place_anything,
-        ),
-        Pattern(
-            "minimal",
-            "the shortest kernel that shows check, configure, launch",
-            "x: T[...], alpha: float = 2.0 -> out: T[...]",
-            _place_elements,
-        ),
+        Pattern("gather", "src: T[M, D], index: int64[N] -> out: T[N, D]", _place_gather, is_library=True),
+        Pattern("scatter", "table: mut T[M, D], index: int64[N], x: T[N, D]", _place_scatter, is_library=True),
+        Pattern("custom", "x: T[M, K], w: T[K, N] -> out: T[M, N]", _place_anything),
+        Pattern("minimal", "x: T[...], alpha: float = 2.0 -> out: T[...]", _place_elements),
     )
 }
 DEFAULT_PATTERN = "elementwise"
