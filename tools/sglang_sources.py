@@ -64,6 +64,7 @@ NAMED: tuple[tuple[str, str, list[object]], ...] = (
     ("int", "num_top_k", [1024]),
     ("int", "max_tokens", [16]),
     ("int", "num_red", [8]),
+    ("int", "sm_ver", [900]),
     ("int", "^nc$", [16]),
     ("int", "hot_buffer", [4096]),
     ("int", "group", [128]),
