@@ -62,7 +62,9 @@ NAMED: tuple[tuple[str, str, list[object]], ...] = (
     ("int", "hc", [4]),
     ("int", "topk", [8]),
     ("int", "num_top_k", [1024]),
+    ("int", "max_tokens", [16]),
     ("int", "num_red", [8]),
+    ("int", "sm_ver", [900]),
     ("int", "^nc$", [16]),
     ("int", "hot_buffer", [4096]),
     ("int", "group", [128]),
@@ -181,7 +183,7 @@ def _row(
         peer = _with_sglang(spec, arch, kernels, scratch)
         if peer is not None:
             return error, None, peer
-        skipped = arch if "ptxas" in error else ""  # other arguments are the same instructions
+        skipped = arch if "not supported on .target" in error else ""  # other arguments are the same instructions
         errors.append(f"neither compiles it with {', '.join(spec.args) or 'no arguments'}: {error}")
     return errors[0], None, None
 
