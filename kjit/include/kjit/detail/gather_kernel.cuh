@@ -18,9 +18,10 @@ namespace details {
 
 constexpr int kGatherBlock = 128;  // threads in a block
 
-/// Vectors of a thread whose rows begin anywhere: each of a table is cut out of up to four.
+/// Vectors of a thread whose rows begin anywhere. Rows have as many at least, so that a block has no more rows than
+/// threads.
 template <typename... Operands>
-constexpr int kAnywhereParts = (0 + ... + static_cast<int>(kIsIn<Operands, Place::kTable>)) <= 2 ? 2 : 1;
+constexpr int kAnywhereParts = (0 + ... + static_cast<int>(kIsIn<Operands, Place::kTable>)) <= 2 ? 3 : 1;
 
 /// Whether a table of so many rows has that one.
 KJIT_DEVICE bool has_row(std::int64_t row, std::int64_t table_size) {
@@ -111,7 +112,7 @@ KJIT_DEVICE void gather_vectors(const Math& math, const host::row::Pieces& piece
 
 /// Rows that follow each other, as one run of elements: `head` of them lie before the first aligned vector.
 struct RowRun {
-  std::int64_t row_size;
+  unsigned row_size;
   std::int64_t numel;
   std::int64_t head;
   std::int64_t vectors;
@@ -123,39 +124,82 @@ struct RowRun {
   }
 };
 
-/// Where a vector begins, and how many of its elements are of that row: the others are of the next one.
+/// A vector of such a run, by its number in the block: it begins in `row`, at `column`, and has `count` elements of
+/// that row, and the others of the next one.
 struct Span {
+  int number;
   std::int64_t row;
   int column;
   int count;
+  bool there;
+};
+
+/// The vectors of a block, `kParts` for each thread. Those that have elements of two rows are done in a turn of their
+/// own, by as many threads side by side: few would be done in each turn, and all others wait.
+template <int kVec, int kParts>
+struct BlockRun {
+  const RowRun& run;
+  std::int64_t first, row;  // the first element, and its row
+  int column, row_size;
+  int end;   // of the vectors
+  int rows;  // that end in the block
+
+  explicit __device__ BlockRun(const RowRun& of) : run(of), row_size(static_cast<int>(of.row_size)) {
+    constexpr int kVectors = kGatherBlock * kParts;
+    const std::int64_t begin = std::int64_t{blockIdx.x} * kVectors, left = run.vectors - begin;
+    first = run.head + begin * kVec;
+    row = run.row_of(first);
+    column = static_cast<int>(first - row * run.row_size);
+    end = left < kVectors ? static_cast<int>(left) : kVectors;
+    rows = end <= 0 ? 0 : static_cast<int>(run.by_size(static_cast<unsigned>(column + end * kVec - 1)));
+  }
+
+  /// The thread's vector in turn `i`; in turn `kParts` the one in which a row ends, and the next begins.
+  KJIT_DEVICE Span span(int i) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    int number = thread + i * kGatherBlock;
+    if (i == kParts) number = thread < rows ? ((thread + 1) * row_size - column) / kVec : end;
+    const int at = column + number * kVec, behind = static_cast<int>(run.by_size(static_cast<unsigned>(at)));
+    const int left = (behind + 1) * row_size - at;
+    return {number, row + behind, at - behind * row_size, left < kVec ? left : kVec,
+            number < end && (left < kVec) == (i == kParts)};
+  }
 };
 
 /// What a thread holds of a tensor where rows begin anywhere.
-template <typename Operand, int kVec, int kCount>
+template <typename Operand, int kVec, int kParts>
 struct SpannedVectors {
   using Element = typename Operand::Element;
+  using Load = device::row::UnalignedLoad<Element, kVec>;
+  using Vector = device::AlignedVector<Element, kVec>;
+  static constexpr bool kIsTable = kIsIn<Operand, Place::kTable>;
 
   Operand tensor;
-  device::row::JoinedLoad<Element, kVec> loads[kCount];
-  device::AlignedVector<Element, kVec> vector;
+  Load loads[kParts + 2];  // the last two: the end of a row, and the start of the next
+  const Element* from[kParts + 2];
+  bool there[kParts + 2];
+  Vector vector;
   Element here, next;
 
-  /// Begins to read the thread's `i`-th vector from rows of a table. False where it lies at the table's edge.
-  KJIT_DEVICE bool begin(int i, const Span& span, std::int64_t row_size, std::int64_t table_size,
-                         const std::int64_t (&rows)[2]) {
-    if constexpr (kIsIn<Operand, Place::kTable>) {
-      const std::int64_t end = rows[0] * row_size + span.column + span.count;
-      const std::int64_t at[] = {has_row(rows[0], table_size) ? end - kVec : -1,
-                                 span.count < kVec && has_row(rows[1], table_size) ? rows[1] * row_size : -1};
-      return loads[i].begin(tensor.data, table_size * row_size, at);
+  /// Begins to read from element `at` of a table with `size` elements on; zeros where `at` is below 0. False where
+  /// something beside the table would be read, and is not.
+  KJIT_DEVICE bool begin(int i, std::int64_t at, std::int64_t size) {
+    if constexpr (kIsTable) {
+      from[i] = tensor.data + at;
+      there[i] = at >= 0;
+      const std::int64_t first = at - Load::elements_ahead(from[i]);
+      const bool is_inside = first == at || (first >= 0 && first + 2 * kVec <= size);
+      if (there[i] && is_inside) loads[i].begin(from[i]);
+      return is_inside || !there[i];
     } else {
       return true;
     }
   }
-  /// Has all of it in `vector`.
+  /// Has all of the vector of turn `i`.
   KJIT_DEVICE void finish(int i, const Span& span, std::int64_t at) {
-    if constexpr (kIsIn<Operand, Place::kTable>) {
-      loads[i].finish(vector, span.count);
+    if constexpr (kIsTable) {
+      finish_load(vector, i);
+      if (i == kParts) join(span.count);
     } else if constexpr (kIsIn<Operand, Place::kColumn>) {
       vector.fill(Element{});
       if (Operand::kIsOptional && tensor.data == nullptr) return;
@@ -176,6 +220,24 @@ struct SpannedVectors {
     if constexpr (kIsIn<Operand, Place::kRow>) return {j < count ? &here : &next, 0};
     return {vector.data(), j};
   }
+
+ private:
+  KJIT_DEVICE void finish_load(Vector& to, int i) const {
+    to.fill(Element{});
+    if (there[i]) loads[i].finish(to, from[i]);
+  }
+  /// Lets the last `count` elements of `vector` be its first, and those of the next row follow.
+  KJIT_DEVICE void join(int count) {
+    Vector both[2] = {vector};
+    finish_load(both[1], kParts + 1);
+    const int skipped = kVec - count;
+    if constexpr (device::row::kCanCut<Element, kVec>) {
+      device::row::Offset(static_cast<unsigned>(skipped) * sizeof(Element)).cut(vector, both);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) vector[j] = both[(skipped + j) / kVec][(skipped + j) % kVec];
+    }
+  }
 };
 
 /// One element of a run of rows.
@@ -189,46 +251,47 @@ KJIT_DEVICE void gather_element(const Math& math, const RowRun& run, std::int64_
   (held.store(0, 0, at), ...);
 }
 
-/// What one thread does where rows begin anywhere: results are written in aligned vectors, each of up to two rows.
+/// What one thread does where rows begin anywhere: results are written in aligned vectors.
 template <int kVec, int kParts, typename Math, typename T, typename... Held>
 KJIT_DEVICE void gather_spans(const Math& math, const RowRun& run, std::int64_t table_size, const Index<T>& index,
                               Held... held) {
-  const std::int64_t block = std::int64_t{blockIdx.x} * (kGatherBlock * kParts), first = run.head + block * kVec;
-  const std::int64_t row = run.row_of(first), behind = run.vectors - block;
-  const int column = static_cast<int>(first - row * run.row_size), row_size = static_cast<int>(run.row_size);
-  const int end = behind < kGatherBlock * kParts ? static_cast<int>(behind) : kGatherBlock * kParts;
-  Span spans[kParts];
-  std::int64_t wanted[kParts][2];
+  const BlockRun<kVec, kParts> block(run);
+  const std::int64_t size = table_size * run.row_size;
+  Span spans[kParts + 1];
+  std::int64_t wanted[kParts + 2];
   unsigned at_edge = 0;  // a bit for each vector that is done element by element
 #pragma unroll
-  for (int i = 0; i < kParts; ++i) {
-    const int number = static_cast<int>(threadIdx.x) + i * kGatherBlock;
-    if (number >= end) break;
-    const int at = column + number * kVec, rows = static_cast<int>(run.by_size(static_cast<unsigned>(at)));
-    const int left = (rows + 1) * row_size - at;
-    spans[i] = {row + rows, at - rows * row_size, left < kVec ? left : kVec};
-    wanted[i][0] = index.data[spans[i].row];
-    wanted[i][1] = left < kVec ? index.data[spans[i].row + 1] : 0;
+  for (int i = 0; i <= kParts; ++i) {
+    spans[i] = block.span(i);
+    if (!spans[i].there) continue;
+    wanted[i] = index.data[spans[i].row];
+    if (i == kParts) wanted[kParts + 1] = index.data[spans[i].row + 1];
   }
 #pragma unroll
-  for (int i = 0; i < kParts; ++i) {
-    if (static_cast<int>(threadIdx.x) + i * kGatherBlock >= end) break;
-    if (!(held.begin(i, spans[i], run.row_size, table_size, wanted[i]) && ...)) at_edge |= 1u << i;
+  for (int i = 0; i <= kParts; ++i) {
+    if (!spans[i].there) continue;
+    const std::int64_t column = spans[i].column + spans[i].count - kVec;
+    const std::int64_t at = has_row(wanted[i], table_size) ? wanted[i] * run.row_size + column : -1;
+    bool is_inside = (held.begin(i, at, size) && ...);
+    if (i == kParts) {
+      const std::int64_t then = wanted[kParts + 1];
+      const std::int64_t next = has_row(then, table_size) ? then * run.row_size : -1;
+      is_inside = (held.begin(kParts + 1, next, size) && ...) && is_inside;
+    }
+    if (!is_inside) at_edge |= 1u << i;
   }
 #pragma unroll
-  for (int i = 0; i < kParts; ++i) {
-    const int number = static_cast<int>(threadIdx.x) + i * kGatherBlock;
-    if (number >= end) break;
-    if (at_edge >> i & 1u) continue;
-    const std::int64_t at = first + number * kVec;
+  for (int i = 0; i <= kParts; ++i) {
+    if (!spans[i].there || (at_edge >> i & 1u) != 0) continue;
+    const std::int64_t at = block.first + spans[i].number * kVec;
     (held.finish(i, spans[i], at), ...);
 #pragma unroll
     for (int j = 0; j < kVec; ++j) call_element(math, held.slot(j, spans[i].count)...);
     (held.store(at), ...);
   }
 #pragma unroll 1
-  for (int number = static_cast<int>(threadIdx.x); at_edge != 0; number += kGatherBlock, at_edge /= 2) {
-    const std::int64_t at = first + number * kVec;
+  for (int i = 0; at_edge != 0; ++i, at_edge /= 2) {
+    const std::int64_t at = block.first + block.span(i).number * kVec;
 #pragma unroll 1
     for (int j = 0; j < kVec && at_edge % 2 != 0; ++j) {
       gather_element(math, run, at + j, table_size, index, held.single()...);
@@ -258,7 +321,7 @@ __global__ void __launch_bounds__(details::kGatherBlock)
                                         details::GatheredVectors<Operands, kVec, kParts>{.tensor = tensors}...);
 }
 
-/// Rows that begin anywhere, of at least kVec elements. The first threads take the single elements as well.
+/// Rows that begin anywhere. The first threads take the single elements as well.
 template <typename Math, int kVec, typename T, typename... Operands>
 __global__ void __launch_bounds__(details::kGatherBlock)
     gather_anywhere(const Math math, const __grid_constant__ details::RowRun run, const std::int64_t table_size,

@@ -161,50 +161,6 @@ struct UnalignedLoad {
   }
 };
 
-/// The load of a vector from a table's rows, of at least `N` elements each: its first `count` elements, one or more,
-/// end one row, and the others are at the start of another. Of a row that the table does not have, zeros are read.
-template <typename T, int N>
-struct JoinedLoad {
-  using Load = UnalignedLoad<T, N>;
-
-  Load loads[2];
-  const T* from[2];
-  bool there[2];
-
-  /// `at`: where, in a table of `size` elements, the `N` elements up to the last one of the first row begin, and the
-  /// other row; below 0 where there is none. False where something beside the table would be read, and is not.
-  __device__ bool begin(const T* table, std::int64_t size, const std::int64_t (&at)[2]) {
-    bool is_inside = true;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      from[i] = table + at[i];
-      const int ahead = static_cast<int>(Load::elements_ahead(from[i]));
-      there[i] = at[i] >= 0;
-      if (!there[i]) continue;
-      is_inside = is_inside && (ahead == 0 || (at[i] >= ahead && at[i] - ahead + 2 * N <= size));
-      if (is_inside) loads[i].begin(from[i]);
-    }
-    return is_inside;
-  }
-  __device__ void finish(AlignedVector<T, N>& vector, int count) const {
-    AlignedVector<T, N> both[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      both[i].fill(T{});
-      if (there[i]) loads[i].finish(both[i], from[i]);
-    }
-    vector = both[0];
-    if (count == N) return;
-    const int skipped = N - count;
-    if constexpr (kCanCut<T, N>) {
-      Offset(static_cast<unsigned>(skipped) * sizeof(T)).cut(vector, both);
-    } else {
-#pragma unroll
-      for (int j = 0; j < N; ++j) vector[j] = both[(skipped + j) / N][(skipped + j) % N];
-    }
-  }
-};
-
 namespace details {
 
 /// The block's dynamic shared memory.
