@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from kjit.engine.builder import build
 from kjit.engine.cache.store import Store
 from kjit.engine.compile import run as run_file
 from kjit.engine.compile.run import run
