@@ -104,6 +104,7 @@ def test_nothing_of_a_killed_build_runs_on_and_the_next_build_sweeps_what_it_lef
 ) -> None:
     if kind == "cpu" and find_cxx().family == "clang":  # which compiles in its own process
         program = find_cxx().path.name
+    monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvcc")
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
