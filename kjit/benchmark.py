@@ -1,8 +1,8 @@
-"""What benchmark files import: `run_benchmark` times one function, `main` runs a benchmark file as a script.
+"""The API for benchmark files: `run_benchmark` times one function, `main` runs a benchmark file as a script.
 
-A GPU is timed through CUDA graphs (`triton.testing.do_bench_cudagraph`), so that what is measured is the kernel and not
-Python; a CPU through `torch.utils.benchmark`, with as many threads as PyTorch uses. Both repeat until the median is
-known to half a percent or a time limit has passed, and report the median with the fastest and the slowest sample.
+A GPU is timed through CUDA graphs (`triton.testing.do_bench_cudagraph`), so that the kernel is measured and not Python;
+a CPU through `torch.utils.benchmark`, with PyTorch's number of threads. Both repeat until the median is known to half a
+percent or a time limit is reached, and report the median with the fastest and the slowest sample.
 
 A benchmark file is a script of `triton.testing.perf_report`:
 
@@ -72,20 +72,20 @@ _called: ContextVar[tuple[int, Callable[[], AbstractContextManager[object]]] | N
 _kept: ContextVar[Kept | None] = ContextVar("kjit_benchmark_kept", default=None)
 
 _NOISE = 0.005
-"""Where repeating stops: the median's 95% confidence interval is at most this part of it to either side."""
+"""The precision at which repetition stops: half the median's 95% confidence interval, relative to the median."""
 
 
 _MIN_SAMPLES = 6
-"""Of so many the median lies between the smallest and the largest in 97 of 100 cases, of five in 94."""
+"""Of this many samples, the median is between the smallest and the largest in 97 of 100 cases; of five in 94."""
 
 
 @dataclass
 class Kept:
-    """What the functions of a benchmark returned: of each call of `run_benchmark`, the first one.
+    """The results of a benchmark's functions: the first of each call of `run_benchmark`.
 
     Attributes:
-        poisons: in that call memory that nobody has written is NaN, and the largest number in whole ones: so a result
-            that is not computed is seen.
+        poisons: whether uninitialised memory is NaN in that call, or the largest integer, so that results that are not
+            computed are noticed.
     """
 
     poisons: bool
@@ -93,7 +93,7 @@ class Kept:
 
 
 class BenchTime(NamedTuple):
-    """Microseconds a call. A tuple of three, as `triton.testing.perf_report` takes it."""
+    """Microseconds per call, as a tuple of three for `triton.testing.perf_report`."""
 
     median: float
     min: float
@@ -101,7 +101,7 @@ class BenchTime(NamedTuple):
 
 
 _MAX_SETS = 256
-"""So many sets of `rotated` at most: tensors that are still in the cache then are small, and time the launch alone."""
+"""The most sets of `rotated`: tensors that still fit in the cache then are so small that only the launch is timed."""
 
 
 def get_benchmark_range(full: Sequence[_T], ci: Sequence[_T]) -> Sequence[_T]:
@@ -111,7 +111,8 @@ def get_benchmark_range(full: Sequence[_T], ci: Sequence[_T]) -> Sequence[_T]:
 
 @contextmanager
 def quick() -> Iterator[None]:
-    """Within it benchmarks are short: `get_benchmark_range` gives the small range and `run_benchmark` repeats less."""
+    """A context with short benchmarks: `get_benchmark_range` returns the small range and `run_benchmark` repeats
+    less."""
     token = _quick.set(True)
     try:
         with brief():
@@ -122,7 +123,7 @@ def quick() -> Iterator[None]:
 
 @contextmanager
 def brief() -> Iterator[None]:
-    """Within it `run_benchmark` repeats less."""
+    """A context in which `run_benchmark` repeats less."""
     token = _brief.set(True)
     try:
         yield
@@ -146,7 +147,7 @@ def called_only(calls: int, around: Callable[[], AbstractContextManager[object]]
 
 @contextmanager
 def kept(*, poisons: bool) -> Iterator[Kept]:
-    """Within it `run_benchmark` keeps what it measures has returned."""
+    """A context in which `run_benchmark` keeps the results of the measured functions."""
     keeper = Kept(poisons)
     token = _kept.set(keeper)
     try:
@@ -161,16 +162,15 @@ def run_benchmark(
     """Time `fn`.
 
     Args:
-        fn: called without arguments. It must be possible to call it often, and on a GPU to capture it in a CUDA graph
-            (no synchronisation, no tensor created from Python values). Of several functions, called in turn, the time
-            of one call is given: with one a set of tensors (`rotated`) the data is not in the cache.
-        device: where it runs; by default the device of the tensor that it returns.
+        fn: called without arguments, many times; on a GPU it must be possible to capture it in a CUDA graph (no
+            synchronisation, no tensor created from Python values). Several functions are called in turn, and the result
+            is the time of one call: with one per set of tensors (`rotated`), the data is not in the cache.
+        device: its device; by default that of the tensor that it returns.
 
-    Returns:
-        Microseconds a call: median, fastest and slowest sample. A sample is the mean of many calls.
+    Returns: Microseconds per call: median, fastest and slowest sample. A sample is the mean of many calls.
 
     Raises:
-        UsageError: no device is given, `fn` returns no tensor, and there is a GPU, so that either device may be meant.
+        UsageError: no device is given, `fn` returns no tensor, and there is a GPU, so that the device is ambiguous.
     """
     import torch
 
@@ -202,11 +202,11 @@ class _FreshLoader(importlib.machinery.SourceFileLoader):
 
 
 def load_file(path: Path | str) -> ModuleType:
-    """Import a Python file that no package holds, such as the test that a benchmark takes its inputs from.
+    """Import a Python file that is not in a package, such as the test that a benchmark takes its inputs from.
 
-    Unlike what `runpy.run_path` gives, its functions belong to a module that `torch.compile` finds by its name.
+    Unlike with `runpy.run_path`, its functions belong to a module that `torch.compile` finds by name.
     """
-    # Under its own name a file could hide a module of the user's.
+    # Under its own name, a file could hide a module of the user.
     name = f"kjit_benchmark_file_{Path(path).stem}"
     if Path(path).suffix != ".py":
         raise UsageError(f"'{path}' is no Python file.")
@@ -230,8 +230,8 @@ def rotated(make: Callable[[], _T], *, nbytes: int, device: str | torch.device) 
         run_benchmark([lambda x=x: scale(x) for x in sets], device="cuda")
 
     Args:
-        make: creates one set.
-        nbytes: how much memory one call touches.
+        make: a function that creates one set.
+        nbytes: the bytes that one call accesses.
         device: the last-level cache of this device counts; for the CPU, 64 MiB are assumed.
     """
     import torch
@@ -244,7 +244,7 @@ def rotated(make: Callable[[], _T], *, nbytes: int, device: str | torch.device) 
 def main(*benchmarks: Any) -> None:
     """Run the benchmarks of a file (objects made by `triton.testing.perf_report`) and print their tables.
 
-    The same runs and the same tables as `kjit bench`, which has more to offer: JSON, plots, comparison.
+    The runs and tables are those of `kjit bench`, which also has JSON, plots and comparisons.
     """
     from kjit.bench.report import print_report
     from kjit.bench.sweep import Sweep, run_sweeps
@@ -267,7 +267,7 @@ def _first_result(function: Callable[[], object]) -> object:
 
 @contextmanager
 def _poisoned() -> Iterator[None]:
-    """PyTorch fills new memory, for who wants results to be the same each time."""
+    """A context in which PyTorch fills new memory, for deterministic results."""
     import torch
 
     was_on, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
@@ -346,7 +346,7 @@ def _sample_cpu(functions: list[Callable[[], object]]) -> list[float]:
         for function in functions:
             function()
 
-    # The Timer's own default is a single thread, which would measure something that nobody runs.
+    # The Timer's default is a single thread, which does not correspond to real use.
     timer = Timer(
         "fn()",
         globals={"fn": functions[0] if len(functions) == 1 else all_of_them},
@@ -368,7 +368,7 @@ def _sample_cuda(functions: list[Callable[[], object]]) -> list[float]:
         for function in functions:
             function()
 
-    # A GPU at rest lowers its clocks; they must be up before the first sample.
+    # An idle GPU lowers its clocks; they must be up before the first sample.
     deadline = time.perf_counter() + (0.01 if _brief.get() else 0.05)
     while time.perf_counter() < deadline:
         all_of_them()
@@ -393,7 +393,7 @@ def _until_steady(sample: Callable[[], list[float]], limit: float) -> list[float
 
 
 def median_noise(samples: Sequence[float]) -> float:
-    """How far the median may be off: half its 95% confidence interval, as a part of it.
+    """The relative error of the median: half its 95% confidence interval.
 
     The interval lies between two order statistics, whatever the distribution. Source: Conover, "Practical Nonparametric
     Statistics", 3rd edition, section 3.2 (confidence interval for a quantile, normal approximation). Of fewer than six

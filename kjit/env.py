@@ -50,66 +50,63 @@ _TRUE = ("1", "true", "yes", "on", "sim")
 VARIABLES: Mapping[str, str] = {
     CACHE_DIR: "The folder of the artifact cache; by default the user's cache folder, `~/.cache/kjit`.",
     SHARED_CACHE_DIR: (
-        "Caches that are filled by others and only read, separated by `:`; asked for what is not in `KJIT_CACHE_DIR`."
+        "Read-only caches filled by others, separated by `:`; searched for artifacts that are not in `KJIT_CACHE_DIR`."
     ),
     CACHE_MAX_SIZE: (
-        "How large the artifacts of the cache may get, like `5G` or `500M`; what was not used for longest goes first."
+        "The size limit of the artifacts in the cache, like `5G` or `500M`; the least recently used are removed first."
     ),
     CUDA_ARCH_LIST: (
         "The GPU architectures to build for, separated by commas or spaces (`8.0,9.0a`); by default the GPUs present."
     ),
-    TVM_FFI_CUDA_ARCH_LIST: f"The same, for all users of tvm-ffi; `{CUDA_ARCH_LIST}` goes before it.",
-    CUDA_HOME: "The CUDA toolkit to compile with; goes before `CUDA_HOME` and before what is found by itself.",
+    TVM_FFI_CUDA_ARCH_LIST: f"The same, for all users of tvm-ffi; `{CUDA_ARCH_LIST}` takes precedence.",
+    CUDA_HOME: "The CUDA toolkit to compile with; takes precedence over `CUDA_HOME` and over toolkits that are found.",
     CUDA_COMPILER: (
-        "What compiles CUDA sources. `auto`, the default: NVRTC and the C++ compiler, each a half, where NVRTC is here "
-        "and can do it, else nvcc. `nvrtc`: the same, and an error where NVRTC is not here. `nvcc`: nvcc alone."
+        "The compiler of CUDA sources. `auto`, the default: NVRTC and the C++ compiler, each for a half, if NVRTC is "
+        "installed and supports the source, else nvcc. `nvrtc`: the same, and an error if NVRTC is not installed. "
+        "`nvcc`: nvcc only."
     ),
-    COMPILER_LAUNCHER: (
-        "A program that is put before every command that compiles, like `sccache` or `ccache`; not before links."
-    ),
+    COMPILER_LAUNCHER: "A program to put before every compile command, like `sccache` or `ccache`; not before links.",
     # Kernels with <kjit/highway.h> read it themselves.
     CPU_LEVEL: (
-        "A lower level of CPU (`x86-64-v2`) than this one has: of a bundle, and of a kernel with "
-        "`<kjit/highway.h>`, what runs there is taken, so that you can try it."
+        "A lower CPU level (`x86-64-v2`) than that of this CPU, to test the code for it in bundles and in kernels with "
+        "`<kjit/highway.h>`."
     ),
     # Kernels read this one themselves, at their first call.
     CPU_CACHE_BYTES: (
-        "What a kernel for the CPU writes goes past the caches if all of its tensors together have more bytes than "
-        "this. By default half as much again as the last-level caches hold, by what the CPU says; 0: never."
+        "CPU kernels write past the caches if all their tensors together have more bytes than this. By default one and "
+        "a half times the size of the last-level caches, as reported by the CPU; 0: never."
     ),
     NO_COMPILE: (
-        "Set to 1, a module that has not been built is an error and is never compiled at run time; `warn`: it is "
-        "compiled, and that is logged as an error."
+        "Set to 1, a module that is not built is an error and is never compiled at run time; `warn`: it is compiled, "
+        "and that is logged as an error."
     ),
-    RECORD_VARIANTS: (
-        "A file to which each variant that is asked for is appended; `kjit build --from` builds what it lists."
-    ),
+    RECORD_VARIANTS: "A file to which each requested variant is appended, for `kjit build --from`.",
     RECORD: (
-        "A folder to which calls of ops are written, one file for each distinct shape; `kjit replay` makes them again. "
-        "Read when ops are defined: set it before the program starts."
+        "A folder to which calls of ops are written, one file for each distinct shape, for `kjit replay`. Read when "
+        "ops are defined: set it before the program starts."
     ),
     RECORD_VALUES: (
-        "Set to 1, recorded calls have the values of their tensors too; or the names of the ops whose calls shall, "
+        "Set to 1, recorded calls include the values of their tensors; or the names of the ops to record values of, "
         "separated by commas."
     ),
-    RECORD_EVERY: "A number: of each op every so many calls one is recorded, whether its shape is new or not.",
+    RECORD_EVERY: "A number N: every Nth call of each op is recorded, whether its shape is new or not.",
     RECORD_MAX_SIZE: (
-        "How large the folder of recorded calls may get, like `5G` or `500M`; 1G by default. Then no more are recorded."
+        "The size limit of the folder of recorded calls, like `5G` or `500M`; 1G by default. Recording stops there."
     ),
     SIM: (
-        "Set to 1, CUDA kernels without a CPU kernel beside them run in the simulator when they are called with CPU "
-        "tensors; `check`: and mistakes in them are looked for. 0: tests do not use the simulator by themselves."
+        "Set to 1, CUDA kernels of ops without a CPU kernel run in the simulator when they are called with CPU "
+        "tensors; `check`: with checks for mistakes. 0: tests do not use the simulator automatically."
     ),
     # These three are read by the simulator itself, at each launch.
-    SIM_SEED: "A number: the simulator runs the threads of a block in another order for each.",
-    SIM_THREADS: "How many blocks the simulator runs side by side; by default one a core, and 16 at most.",
+    SIM_SEED: "A number: each selects another order in which the simulator runs the threads of a block.",
+    SIM_THREADS: "The number of blocks that the simulator runs in parallel; by default one per core, at most 16.",
     SIM_TIMEOUT: (
-        "How many seconds the simulator lets one block of a kernel run before the launch is an error that says where "
-        "its threads are: time of the processor, not of the clock, 120 by default; 0: for ever."
+        "The limit, in seconds of processor time, for one block of a kernel in the simulator; beyond it, the launch is "
+        "an error that reports where the threads are. 120 by default; 0: no limit."
     ),
-    LOG: "`info` or `debug`: what kjit does at run time is written to stderr.",
+    LOG: "`info` or `debug`: log what kjit does at run time to stderr.",
 }
-"""Each environment variable and what it does, in one sentence; the documentation's table is made of these."""
+"""The description of each environment variable; the table in the documentation has the same."""
 
 
 def cache_dir() -> Path:

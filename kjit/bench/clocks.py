@@ -1,8 +1,8 @@
 """Detection of a GPU that slowed down during a measurement.
 
-The driver counts, for each reason, for how long it has held the clocks below what the load asked for. The difference of
-two readings misses nothing, where looking at the clocks now and then would. Read through NVML; where NVML or these
-counters are missing, nothing is reported: a measurement does not depend on it.
+The driver counts, for each reason, the time for which it has held the clocks down under load. The difference of two
+readings is complete, unlike samples of the clocks. Read through NVML; without NVML or these counters nothing is
+reported, as measurements do not depend on it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from contextlib import contextmanager
 
 _NVML = "libnvidia-ml.so.1"
 
-# nvmlPerfPolicyType_t. The policies left out (an idle GPU, clocks fixed by the application) say nothing about limits.
+# nvmlPerfPolicyType_t, without policies that are not limits (an idle GPU, clocks fixed by the application).
 _POLICIES = {0: "its power limit", 1: "its temperature", 3: "its board's limit", 5: "its reliability voltage"}
 
 
 class _ViolationTime(ctypes.Structure):
-    """nvmlViolationTime_t: when the counter was read, and the time counted; both in nanoseconds."""
+    """nvmlViolationTime_t: the time of the reading, and the counted time, in nanoseconds."""
 
     _fields_ = (("reference", ctypes.c_ulonglong), ("violation", ctypes.c_ulonglong))
 
 
 class ThrottleWatch:
-    """What slowed the GPU down, once the `with` is left."""
+    """The limits that slowed the GPU down, available after the `with`."""
 
     def __init__(self) -> None:
         self.reasons: tuple[str, ...] = ()
@@ -32,10 +32,10 @@ class ThrottleWatch:
 
 @contextmanager
 def watch_throttling(uuid: str | None) -> Iterator[ThrottleWatch]:
-    """Find out which limits held the clocks down within the `with`.
+    """Detect limits that hold the clocks down within the `with`.
 
     Args:
-        uuid: of the GPU, as NVML spells it (`GPU-...`); None watches nothing (for a CPU).
+        uuid: the GPU's id in NVML (`GPU-...`); None for a CPU, which is not watched.
     """
     watch = ThrottleWatch()
     before = _read(uuid) if uuid is not None else {}

@@ -1,6 +1,6 @@
-"""The benchmarks of a project: the files `bench_*.py` of its benchmarks folder, each imported on its own.
+"""The benchmarks of a project: the files `bench_*.py` of its benchmarks folder, each imported separately.
 
-A file that fails to import is a failure beside the others and hides none of them.
+A file that fails to import is reported, and does not affect the others.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kjit.errors import UsageError
 from kjit.project import Project, Raised, run_of_project
 
 PREFIX = "bench_"
-"""What the name of a benchmark's file begins with; the op's name follows."""
+"""The prefix of a benchmark file's name, before the op's name."""
 
 
 def find_files(project: Project, ops: Sequence[str] = ()) -> list[Path]:
     """The benchmark files of `ops`, or all of them.
 
     Raises:
-        UsageError: an op has none, or there is none at all.
+        UsageError: an op has none, or there are none.
     """
     if not ops:
         files = sorted(project.benchmarks_dir.glob(f"{PREFIX}*.py"))
@@ -45,7 +45,7 @@ def find_files(project: Project, ops: Sequence[str] = ()) -> list[Path]:
 
 
 def load_sweeps(project: Project, files: Sequence[Path]) -> tuple[list[Sweep], list[Failure]]:
-    """Import benchmark files, with the project's code importable, and return what there is to run."""
+    """Import benchmark files, with the project's code importable, and return their benchmarks."""
     for folder in (project.import_root, project.benchmarks_dir):
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
@@ -71,6 +71,6 @@ def _sweeps_of(module: ModuleType) -> list[Sweep]:
     from triton.testing import Mark
 
     marks = {id(value): value for value in vars(module).values() if isinstance(value, Mark)}
-    # A mark that was imported from a helper belongs to the helper.
+    # Benchmarks imported from a helper belong to the helper.
     own = [mark for mark in marks.values() if mark.fn.__globals__ is vars(module)]
     return [sweep for mark in own for sweep in Sweep.of(mark)]

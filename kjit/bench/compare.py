@@ -1,13 +1,13 @@
-"""Comparison of a report with an earlier one: a verdict only where the samples support it.
+"""Comparison of a report with an earlier one, with a verdict only if the samples support it.
 
-A sample is the time in one process (`kjit.bench.repeat`). From all pairs of a sample now and one of then follows the
-interval that the true ratio lies in, whatever the distribution of the times; a regression is an interval that is
-entirely past what is allowed. With too few samples there is no such interval, and no verdict.
+A sample is the time in one process (`kjit.bench.repeat`). All pairs of a current and an earlier sample give an interval
+for the true ratio, for any distribution of the times; it is a regression if the whole interval is beyond the allowed
+slowdown. With too few samples there is no such interval, and no verdict.
 
-The machine may be slower than it was, too. So what a benchmark is held against (PyTorch) is the control: it is measured
-in the same processes, and a regression must show in the times relative to those of the control as well.
+The machine itself may have become slower. So the provider that a benchmark compares with (PyTorch) is the control: it
+is measured in the same processes, and a regression must also show in the times relative to the control's.
 
-Only the first provider of a benchmark is judged: the others are what it is compared with, and theirs to fix.
+Only the first provider of a benchmark is judged; the others are for comparison.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from kjit.bench.sweep import Measurement, Report, describe, identify
 from kjit.errors import UsageError
 
 CONFIDENCE = 0.98
-"""Of an interval: by accident one true change in a hundred is below it, and one above."""
+"""The confidence of an interval: one true change in a hundred is below it, and one above."""
 
 Verdict = Literal["ok", "unclear", "slower", "slower, as its control", "too few samples"]
-"""Unclear: the interval has both what is allowed and what is not."""
+"""Unclear: the interval includes allowed and excessive changes."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """What a change is at least and at most; 0.1 is ten percent slower."""
+    """Lower and upper bound of a change; 0.1 is ten percent slower."""
 
     low: float
     high: float
@@ -41,15 +41,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One measurement, then and now.
+    """One measurement, before and now.
 
     Args:
         before, now: medians of the samples, in microseconds.
-        samples: how many there are, then and now.
+        samples: the number of samples, before and now.
         change: 0.1 is ten percent slower.
-        interval: that the change lies in; None where there are too few samples.
-        verdict: whether it is slower by more than was allowed.
-        control: what people call the provider that is held to be unchanged; empty where there is none.
+        interval: the confidence interval of the change; None with too few samples.
+        verdict: whether it is slower by more than the allowed change.
+        control: the label of the provider that is assumed to be unchanged; empty if there is none.
     """
 
     where: str
@@ -63,13 +63,13 @@ class Comparison:
 
     @property
     def regressed(self) -> bool | None:
-        """Whether a regression was found; None where it could not be looked for."""
+        """Whether there is a regression; None without a verdict."""
         return {"ok": False, "unclear": False, "slower": True}.get(self.verdict)
 
     @property
     def direction(self) -> str:
-        """What the samples show, without a limit: `faster`, `slower`, `level` (which of the two is not known), or why
-        nothing can be said."""
+        """The direction of the change, without a limit: `faster`, `slower`, `level` (neither is certain), or the reason
+        why it is unknown."""
         if self.interval is None:
             return "too few samples"
         if self.verdict == "slower, as its control":
@@ -80,13 +80,13 @@ class Comparison:
 
     @property
     def noise(self) -> float | None:
-        """How far the change may be off, to either side; None where there are too few samples."""
+        """The error of the change, to either side; None with too few samples."""
         return None if self.interval is None else (self.interval.high - self.interval.low) / 2
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """An earlier report, as `kjit bench --json` wrote it.
+    """An earlier report of `kjit bench --json`.
 
     Args:
         hardware: names by device.
@@ -99,7 +99,7 @@ class Baseline:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Read what `kjit bench --json` wrote.
+    """Read a report of `kjit bench --json`.
 
     Raises:
         UsageError: the file is missing, or is something else.
@@ -116,7 +116,7 @@ def read_baseline(path: Path) -> Baseline:
     try:
         hardware = {str(device["device"]): str(device["name"]) for device in document["hardware"]}
         samples = {
-            # Reports of earlier versions have one time only.
+            # Reports of earlier versions have only one time.
             (m["file"], m["benchmark"], m["provider"], *sorted(m["args"].items())): tuple(
                 float(time) for time in m.get("runs_us", [m["median_us"]])
             )
@@ -131,10 +131,10 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def compare(report: Report, baseline: Baseline, max_regression: float) -> list[Comparison]:
-    """Hold each judged measurement of `report` against the same one in `baseline`.
+    """Compare each judged measurement of `report` with the same one in `baseline`.
 
     Args:
-        max_regression: how much slower is allowed: 0.05 for five percent.
+        max_regression: the allowed slowdown: 0.05 for five percent.
 
     Raises:
         UsageError: they have nothing in common, or are from different hardware.
@@ -191,7 +191,7 @@ def _compare(measurement: Measurement, now: _Samples, before: _Samples, allowed:
 
 
 def _control(measurement: Measurement) -> tuple[tuple[object, ...], str]:
-    """The key and the label of what is measured in the same processes and held to be unchanged, if there is such."""
+    """The key and the label of the control, if there is one."""
     sweep = measurement.sweep
     if sweep.baseline is None or sweep.baseline == measurement.provider:
         return (), ""
@@ -200,7 +200,7 @@ def _control(measurement: Measurement) -> tuple[tuple[object, ...], str]:
 
 
 def _relative(times: Sequence[float], control: Sequence[float]) -> list[float]:
-    """Times as parts of the control's in the same process."""
+    """Times relative to the control's in the same process."""
     return [time / other for time, other in zip(times, control, strict=False)]
 
 
@@ -209,7 +209,7 @@ def _ratios(before: Sequence[float], now: Sequence[float]) -> list[float]:
 
 
 def find_interval(before: Sequence[float], now: Sequence[float]) -> Interval | None:
-    """The interval that the change lies in with `CONFIDENCE`, or None if so few samples allow none.
+    """The confidence interval of the change (`CONFIDENCE`); None with too few samples.
 
     It ends at two order statistics of the ratios of all pairs. Source: Hollander, Wolfe, Chicken, "Nonparametric
     Statistical Methods", 3rd edition, section 4.3 (confidence interval based on the rank sum, Moses).
@@ -228,9 +228,9 @@ def find_interval(before: Sequence[float], now: Sequence[float]) -> Interval | N
 
 
 def _rank_sums(left: int, right: int) -> list[int]:
-    """In how many orders of so many samples is that of the left the larger one in 0, 1, 2, ... of the pairs?"""
+    """The number of orders of the samples in which the left one is larger in 0, 1, 2, ... of the pairs."""
     counts = [1] + [0] * (left * right)
-    # The coefficients of a Gaussian binomial: times (1 - q^(left + k)), divided by (1 - q^k).
+    # The coefficients of a Gaussian binomial: multiply by (1 - q^(left + k)), divide by (1 - q^k).
     for k in range(1, right + 1):
         for at in range(left * right, left + k - 1, -1):
             counts[at] -= counts[at - left - k]
@@ -240,7 +240,7 @@ def _rank_sums(left: int, right: int) -> list[int]:
 
 
 def explain(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
-    """Why there is no verdict on some of them, in sentences."""
+    """The reasons why some have no verdict, in sentences."""
     notes = []
     few = [c for c in comparisons if c.verdict == "too few samples"]
     if few:

@@ -1,4 +1,4 @@
-"""On what is it measured, and what is 100% there: a published peak, or a copy measured in the same run."""
+"""The hardware of a measurement, and its limits: published peaks, or a copy measured in the same run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from kjit.bench.peaks import Peaks, find_peaks
 
 _COPY_BYTES = 256 * 2**20
-"""Read and written by the copy that bandwidth is compared with: more than any last-level cache holds."""
+"""Bytes read and written by the copy that bandwidth is compared with: more than any last-level cache."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """A part of what is possible: `value` of `of` (`peak bandwidth`, `peak compute` or `copy bandwidth`)."""
+    """A fraction of a limit: `value` of `of` (`peak bandwidth`, `peak compute` or `copy bandwidth`)."""
 
     value: float
     of: str
@@ -26,11 +26,11 @@ class Hardware:
     """One device.
 
     Args:
-        device: as PyTorch names it: `cpu`, `cuda:0`.
-        name: what people call it.
-        uuid: the id that NVML knows it by, for a GPU.
-        peaks: what the vendor publishes; None where nothing is known.
-        copy_gbps: what a plain copy reaches; measured when it is first needed.
+        device: PyTorch's name: `cpu`, `cuda:0`.
+        name: its product name.
+        uuid: the id of a GPU in NVML.
+        peaks: the vendor's published peaks; None if unknown.
+        copy_gbps: the bandwidth of a plain copy; measured on first use.
     """
 
     device: str
@@ -40,7 +40,7 @@ class Hardware:
     copy_gbps: float | None = None
 
     def share(self, gbps: float | None, tflops: float | None, dtype: str | None) -> Share | None:
-        """How near the device's limit that is; of bandwidth and compute the one that is nearer."""
+        """The share of the device's limit, of bandwidth or compute, whichever is nearer."""
         shares = []
         if gbps is not None and self.peaks is not None:
             shares.append(Share(gbps / self.peaks.gbps, "peak bandwidth"))
@@ -54,7 +54,7 @@ class Hardware:
         return max(shares, key=lambda share: share.value, default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`; the copy's bandwidth only if it was measured."""
+        """For `--json`; with the copy's bandwidth only if it was measured."""
         known = None
         if self.peaks is not None:
             known = {"gbps": self.peaks.gbps, "tflops": dict(self.peaks.tflops), "source": self.peaks.source}
@@ -62,7 +62,7 @@ class Hardware:
 
 
 def measure_copy(device: str) -> float:
-    """GB/s, read and written, of `Tensor.copy_` on tensors that no cache holds."""
+    """GB/s, read and written, of `Tensor.copy_` on tensors larger than any cache."""
     import torch
 
     from kjit.benchmark import run_benchmark
@@ -73,7 +73,7 @@ def measure_copy(device: str) -> float:
 
 
 def find_hardware(device: str) -> Hardware:
-    """Describe a device that PyTorch knows as `device` (`cpu`, `cuda`, `cuda:1`)."""
+    """Describe the device that PyTorch names `device` (`cpu`, `cuda`, `cuda:1`)."""
     import torch
 
     if torch.device(device).type != "cuda":
@@ -85,7 +85,7 @@ def find_hardware(device: str) -> Hardware:
 
 
 def _cpu_name() -> str:
-    # Linux tells the model here; elsewhere the architecture has to do.
+    # The model on Linux; the architecture elsewhere.
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

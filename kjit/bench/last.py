@@ -1,4 +1,4 @@
-"""The last time that an op's benchmark has shown, kept in the project for `kjit list`."""
+"""The last result of an op's benchmark, kept in the project for `kjit list`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class LastBench:
 
     Args:
         when: ISO 8601, in UTC.
-        device: what it was measured on, as people call it.
+        device: the product name of its device.
         point: the table and the arguments: `scale: size=4096 dtype=float32, kjit`.
         us: median, in microseconds.
-        share: of what the hardware can do, between 0 and 1; share_of: of its bandwidth or its compute.
+        share: the share of the hardware's limit, between 0 and 1; share_of: bandwidth or compute.
     """
 
     when: str
@@ -35,7 +35,7 @@ class LastBench:
 
 
 def keep(report: Report, project: Project) -> None:
-    """Keep what there is to keep of a report, an op each.
+    """Save the last results in a report, by op.
 
     Raises:
         OSError: the project's folder cannot be written to.
@@ -51,7 +51,7 @@ def keep(report: Report, project: Project) -> None:
 
 
 def find_last(project: Project, op: str) -> LastBench | None:
-    """What was kept of an op; None where its benchmark never ran, or another version of kjit has kept it."""
+    """The saved result of an op; None if its benchmark never ran, or if another version of kjit saved it."""
     try:
         return LastBench(**json.loads(_path(project.root / ".kjit" / "bench", op).read_text("utf-8")))
     except (FileNotFoundError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Comparison of what the providers of a benchmark compute."""
+"""Comparison of the results of a benchmark's providers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import torch
 
-_CHUNK = 2**24  # elements that are compared at a time
+_CHUNK = 2**24  # elements compared at a time
 
-# How far results of a dtype may be apart, as a part of the largest one: what another order of a sum, an approximation
-# and one rounding more come to. Whole numbers are the same.
+# The allowed difference of results by dtype, relative to the largest one: from another order of sums, approximations
+# and one more rounding. Integers must be equal.
 _ALLOWED = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
 _ALLOWED_OF_8_BITS = 0.13  # two steps of fp8
 
 
 class Agreement(NamedTuple):
-    """How two providers' results compare.
+    """The comparison of two providers' results.
 
     Attributes:
-        matches: they differ by no more than rounding.
+        matches: whether they differ by no more than rounding.
         difference: the largest one, as a part of the largest value; infinity where shapes differ, or where one has NaN
             and the other has none.
     """

@@ -1,4 +1,4 @@
-"""Peaks that vendors publish for their hardware, by the name that the driver reports.
+"""Published peaks of hardware, by the name in the driver.
 
 A GPU that is not in the table, and any CPU, has no peak here: nothing is estimated from clocks and bus widths. For
 those the bandwidth of a plain copy is measured in the same run instead (`kjit.bench.hardware`), and the report says so.
@@ -30,7 +30,7 @@ class Peaks:
 
 
 def find_peaks(gpu: str) -> Peaks | None:
-    """The peaks of the GPU that the driver names `gpu` (`NVIDIA H200`), or None for one that is not in the table."""
+    """The peaks of the GPU with the driver's name `gpu` (`NVIDIA H200`); None if it is not in the table."""
     return _PEAKS.get(gpu.removeprefix("NVIDIA ").strip())
 
 

@@ -1,10 +1,10 @@
-"""Pictures of a report, for each sweep as many as there are numbers for.
+"""Plots of a report: for each sweep, those that it has numbers for.
 
-- `<name>.png`: time over size, a line and a band (fastest to slowest) a provider.
-- `<name>-bandwidth.png`: GB/s over size, with what the hardware can do, where the benchmark says how many bytes move.
-- `<name>-roofline.png`: rate over intensity (operations a byte), below the two lines that bandwidth and compute draw,
-  where it says how many operations there are, too. Source: Williams, Waterman, Patterson, "Roofline: an insightful
-  visual performance model for multicore architectures", 2009.
+- `<name>.png`: time over size, with a line and a band (fastest to slowest) per provider.
+- `<name>-bandwidth.png`: GB/s over size, with the hardware's limit, if the benchmark defines bytes.
+- `<name>-roofline.png`: rate over intensity (operations per byte), below the limits of bandwidth and compute, if it
+  also defines operations. Source: Williams, Waterman, Patterson, "Roofline: an insightful visual performance model for
+  multicore architectures", 2009.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def require_matplotlib() -> None:
-    """Ask before the measurements, not after.
+    """Check for matplotlib before the measurements.
 
     Raises:
         KjitError: matplotlib is not installed.
@@ -35,7 +35,7 @@ def require_matplotlib() -> None:
 
 
 def write_plots(report: Report, folder: Path) -> list[Path]:
-    """Write the pictures of each sweep into `folder`, which is created.
+    """Write the plots of each sweep into `folder`, which is created.
 
     Returns:
         The files, in the order of the report. Sweeps of one name get a number.
@@ -83,9 +83,9 @@ def _finish(figure: Figure, axes: Axes, path: Path) -> None:
 
 
 def _over_size(sweep: Sweep, measurements: list[Measurement], axes: Axes) -> list[_Series]:
-    """Prepare the axis of sizes; the places of what was measured on it, a series a provider."""
+    """Prepare the axis of sizes; the positions of the measurements on it, one series per provider."""
     ticks = [", ".join(str(m.args[name]) for name in sweep.x_names) for m in measurements]
-    # Several names, or values that are not numbers, have no place on an axis: they are put side by side.
+    # Several names, or values that are not numbers, have no order on an axis: they are put side by side.
     numeric = len(sweep.x_names) == 1 and all(isinstance(m.args[sweep.x_names[0]], (int, float)) for m in measurements)
     places = {tick: float(tick) if numeric else float(index) for index, tick in enumerate(dict.fromkeys(ticks))}
     if numeric and all(place > 0 for place in places.values()):
@@ -150,11 +150,11 @@ def draw_roofline(
     compute: tuple[float, str] | None,
     path: Path,
 ) -> None:
-    """Draw rates over intensities, below what the hardware can do.
+    """Draw rates over intensities, below the hardware's limits.
 
     Args:
-        points: operations a byte and TFLOP/s, by label; there is one at least.
-        bandwidth, compute: the most that there can be, in GB/s and in TFLOP/s, and what that is; None is not known.
+        points: operations per byte and TFLOP/s, by label; at least one.
+        bandwidth, compute: the limits, in GB/s and in TFLOP/s, with descriptions; None if unknown.
     """
     figure, axes = _figure(title)
     for label, places in points.items():
@@ -179,7 +179,7 @@ def draw_roofline(
 
 
 def _bandwidth(measurements: list[Measurement]) -> tuple[float, str] | None:
-    """What memory can do at most, in GB/s, and what that is: a published peak, or a copy."""
+    """The limit of memory in GB/s, and its description: a published peak, or a copy."""
     for m in measurements:
         if m.hardware is not None and m.hardware.peaks is not None:
             return m.hardware.peaks.gbps, "peak bandwidth"
@@ -189,7 +189,7 @@ def _bandwidth(measurements: list[Measurement]) -> tuple[float, str] | None:
 
 
 def _rate(measurements: list[Measurement]) -> tuple[float, str] | None:
-    """What can be computed at most, in TFLOP/s, with the dtype of the sweep."""
+    """The limit of compute in TFLOP/s, for the dtype of the sweep."""
     for m in measurements:
         dtype = m.args.get("dtype")
         if m.hardware is not None and m.hardware.peaks is not None and dtype in m.hardware.peaks.tflops:

@@ -1,9 +1,8 @@
-"""Further measurements, each in a process of its own: the samples that a comparison rests on.
+"""Repeated measurements in separate processes: the samples for comparisons.
 
-Within a process samples are alike and say little about the next one: where its memory lies, what else the machine does
-in that second and which clocks it has stay. So a time that is to be judged is measured in several processes, one after
-the other, and each of them counts as one sample. Only what is judged is measured again (see `Sweep.judged`), and more
-briefly than the first time.
+Samples within a process are similar and do not predict the next process: memory addresses, other load and clocks stay
+the same. So judged times are measured in several processes in sequence, and each process is one sample. Only judged
+measurements are repeated (see `Sweep.judged`), for a shorter time than the first.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from kjit.project import PYTHON_C, Project, Raised, prints_to_stderr, read_proje
 from kjit.revision import environment_of
 
 RUNS = 5
-"""Processes a time is measured in where it is to be judged. Of five times and five others all of one side are larger by
-accident once in 252."""
+"""The number of processes for judged times. Of five times and five others, all of one side are larger by accident once
+in 252."""
 
-_TOLD = 3  # of what cannot be measured
+_TOLD = 3  # failed measurements to list
 
-# Ctrl-C, which reaches this process as well as that of the command, ends it without a traceback.
+# Ctrl-C, which also reaches this process, ends it without a traceback.
 _START = (
     f"{PYTHON_C}"
     " import signal; signal.signal(signal.SIGINT, signal.SIG_DFL);"
@@ -47,12 +46,12 @@ def repeat(
     is_quick: bool,
     on_run: Callable[[int], None] | None = None,
 ) -> None:
-    """Measure what is judged of `report` again, until there are `runs` times of it; those are put into the report.
+    """Repeat the judged measurements of `report` until there are `runs` times of each, and add these to the report.
 
     Args:
-        files: the benchmark files that it was measured with.
+        files: the benchmark files of the report.
         is_quick: whether it was measured as under `kjit bench --quick`.
-        on_run: called before each process with its number; the measurements that are there are run 1.
+        on_run: called before each process with its number; the existing measurements are run 1.
     """
     names = {m.sweep.file for m in report.measurements if m.time is not None}
     again = [file for file in files if file.name in names]
@@ -86,14 +85,14 @@ def alternate(
     is_quick: bool,
     on_run: Callable[[int], None] | None = None,
 ) -> dict[tuple[object, ...], tuple[float, ...]]:
-    """Measure what is judged of `report` in processes of this project and of another state of it, in turn: the times of
-    this one take the place of those in the report, and those of the other are returned.
+    """Repeat the judged measurements of `report` in alternating processes of this project and of another state of it:
+    the times of this one replace those in the report, and those of the other are returned.
 
-    Whatever slows the machine down meanwhile slows both. Which of the two comes first changes from pair to pair.
+    Other load on the machine affects both. The order changes from pair to pair.
 
     Args:
-        then: the same project as it was, with the same benchmark files.
-        runs: how many processes of each.
+        then: the other state of the project, with the same benchmark files.
+        runs: the number of processes of each.
         on_run: called before each pair with its number.
 
     Returns:
@@ -130,7 +129,7 @@ def _text(key: tuple[object, ...]) -> str:
 
 
 def _give_memory_back() -> None:
-    """What PyTorch keeps of a GPU's memory for itself, another process cannot have."""
+    """Free cached GPU memory of PyTorch for the other process."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
@@ -139,10 +138,10 @@ def _give_memory_back() -> None:
 def _measure_in_a_process(
     project: Project, files: list[Path], *, is_quick: bool, tells: bool = False
 ) -> dict[str, float] | str:
-    """Times by key, or why there are none.
+    """Times by key, or the reason why there are none.
 
     Args:
-        tells: what cannot be measured is said on stderr; else it was said before.
+        tells: whether to report failed measurements on stderr; otherwise they were already reported.
     """
     with tempfile.TemporaryDirectory(prefix="kjit-bench-") as folder:
         result = Path(folder) / "times.json"
@@ -164,7 +163,7 @@ def _measure_in_a_process(
 
 
 def main() -> None:
-    """Measure what a request, the first argument, asks for: `kjit bench` starts this, and nobody else."""
+    """Run the measurements of a request, the first argument; the main function of the processes."""
     request = json.loads(sys.argv[1])
     project = read_project(Path(request["pyproject"]))
     with ExitStack() as stack:
@@ -180,12 +179,12 @@ def main() -> None:
 
 
 def _measure(sweeps: list[Sweep], failures: list[Failure] | None = None) -> dict[str, float]:
-    """Times by key; what cannot be measured is added to `failures`."""
+    """Times by key; failed measurements are added to `failures`."""
     times = {}
     for sweep in sweeps:
         for given in sweep.arguments():
             for provider in sweep.judged:
-                # A failure is one sample less: what fails each time is a failure of the first run, and reported there.
+                # A failure is one sample less: measurements that always fail were reported in the first run.
                 time = run_of_project(partial(measure_time, sweep, given, provider))
                 if not isinstance(time, Raised):
                     times[_text(identify(sweep, str(provider), given))] = time.median

@@ -1,4 +1,4 @@
-"""Reports: the same numbers as tables for people, and as Markdown, JSON and CSV."""
+"""Reports as tables, Markdown, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table before it has a look: the first `left` columns are text, the rest are numbers. `notes` go below it."""
+    """An unformatted table: the first `left` columns are text, the rest are numbers. `notes` go below it."""
 
     title: str
     header: tuple[str, ...]
@@ -30,11 +30,11 @@ class Grid:
 
 
 _WIDE = 10_000
-_LISTED = 4  # of what failed for the same reason
+_LISTED = 4  # failures with the same reason to list
 
 
 def grids(report: Report) -> list[Grid]:
-    """One table a sweep."""
+    """One table per sweep."""
     return [_grid(sweep, measurements) for sweep, measurements in report.sweeps]
 
 
@@ -44,7 +44,7 @@ def _grid(sweep: Sweep, measurements: Sequence[Measurement]) -> Grid:
     ]
     columns.append(("provider", [m.label for m in measurements]))
     columns.append(("time (us)", ["failed" if m.time is None else number(m.time.median) for m in measurements]))
-    # A column that has nothing to say is left out.
+    # Empty columns are left out.
     optional = [
         ("GB/s", [_optional(m.gbps) for m in measurements]),
         ("TFLOP/s", [_optional(m.tflops) for m in measurements]),
@@ -63,7 +63,7 @@ def _grid(sweep: Sweep, measurements: Sequence[Measurement]) -> Grid:
 
 
 def comparison_grid(comparisons: Sequence[Comparison], baseline: str) -> Grid:
-    """Then and now, slowest first, with what a limit says of it."""
+    """Before and now, slowest first, with the verdict for a limit."""
 
     def judged(c: Comparison) -> tuple[str, str]:
         return "" if c.interval is None else f"{c.interval.low:+.1%} to {c.interval.high:+.1%}", c.verdict
@@ -72,7 +72,7 @@ def comparison_grid(comparisons: Sequence[Comparison], baseline: str) -> Grid:
 
 
 def against_grid(comparisons: Sequence[Comparison], name: str) -> Grid:
-    """Then and now, slowest first, with what the samples show: faster, slower, or level."""
+    """Before and now, slowest first, with the direction: faster, slower, or level."""
 
     def judged(c: Comparison) -> tuple[str, str]:
         return "" if c.noise is None else f"{c.noise:.1%}", c.direction
@@ -92,7 +92,7 @@ def _comparison_grid(
 
 
 def print_grids(tables: Sequence[Grid], console: Console) -> None:
-    """Print tables for people, in their natural width: a narrow terminal or a pipe cuts no number off."""
+    """Print tables at their full width, so that a narrow terminal or a pipe truncates no numbers."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.markup import escape
@@ -124,7 +124,7 @@ def print_report(report: Report, console: Console | None = None) -> None:
 
 
 def describe_failures(failures: Sequence[Failure]) -> list[str]:
-    """What failed and why; what failed for the same reason in one text, with a line for each of the first few."""
+    """Failures with reasons; those with the same reason in one text, with a line for each of the first few."""
     places: dict[str, list[str]] = {}
     for failure in failures:
         places.setdefault(failure.reason, []).append(failure.where)
@@ -139,7 +139,7 @@ def describe_failures(failures: Sequence[Failure]) -> list[str]:
 
 
 def hardware_lines(report: Report) -> list[str]:
-    """What it was measured on, and what the shares are shares of."""
+    """The devices, and the limits that shares refer to."""
     lines = []
     for device in report.hardware:
         if device.peaks is not None:
@@ -153,7 +153,7 @@ def hardware_lines(report: Report) -> list[str]:
 
 
 def to_markdown(tables: Sequence[Grid]) -> str:
-    """The tables, as GitHub shows them."""
+    """The tables in GitHub's Markdown."""
     lines = []
     for grid in tables:
         lines += [f"### {_escape(grid.title)}", ""]
@@ -165,7 +165,7 @@ def to_markdown(tables: Sequence[Grid]) -> str:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """Everything, for programs; `kjit bench --baseline` reads it back."""
+    """The full report, for programs and for `kjit bench --baseline`."""
     return {
         "kjit": __version__,
         "hardware": [device.to_json() for device in report.hardware],
@@ -175,7 +175,7 @@ def to_json(report: Report) -> dict[str, Any]:
 
 
 def write_csv(report: Report, path: Path) -> None:
-    """One line a measurement; each argument that a benchmark has is a column."""
+    """One line per measurement; each argument of a benchmark is a column."""
     names = list(dict.fromkeys(name for m in report.measurements for name in m.args))
     records = []
     for measurement in report.measurements:
@@ -242,14 +242,14 @@ def _record(m: Measurement) -> dict[str, Any]:
 
 
 def _agreements(measurements: Sequence[Measurement]) -> list[str]:
-    """What does not match; nothing where all do, as a note says that."""
+    """The differences of results; empty if all match, which a note says."""
     if all(m.agreement is None or m.agreement.matches for m in measurements):
         return [""] * len(measurements)
     return ["" if m.agreement is None else agreement(m.agreement) for m in measurements]
 
 
 def agreement(found: Agreement) -> str:
-    """For people: `match`, or by how much not."""
+    """For display: `match`, or the difference."""
     if found.matches:
         return "match"
     return "differ" if math.isinf(found.difference) else f"differ by {found.difference:.2g}"
@@ -294,7 +294,7 @@ def _optional(value: float | None) -> str:
 
 
 def number(value: float) -> str:
-    """Three or four digits that matter: 0.0123, 1.23, 12.3, 1,234."""
+    """Three or four significant digits: 0.0123, 1.23, 12.3, 1,234."""
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"

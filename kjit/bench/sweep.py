@@ -1,7 +1,7 @@
 """Running benchmarks: a `triton.testing.Mark` is unrolled into sweeps, and every point of a sweep is measured.
 
 triton's own `Mark.run` does this too, but needs pandas and matplotlib, stops at the first provider that raises, and
-keeps only the numbers of its plot. Here a failure takes the place of a time, and the rest is measured.
+keeps only the numbers of its plot. Here a failure replaces a time, and the rest is measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kjit.benchmark import BenchTime, kept
 from kjit.errors import KjitError, UsageError
 
 BASELINE = "torch"
-"""The provider that speed-ups are relative to; without one of this name, the second provider."""
+"""The provider that speed-ups are relative to; if there is none of this name, the second provider."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Sweep:
         name: of the plot.
         function: takes `x_names`, `line_arg` and `args` as keyword arguments, returns a `BenchTime`.
         x_names, points: the arguments that vary, and their values.
-        line_arg, providers, labels: the argument that chooses the provider, its values, and their names for people.
-        args: the arguments that stay.
+        line_arg, providers, labels: the argument that selects the provider, its values, and their labels.
+        args: the constant arguments.
     """
 
     file: str
@@ -47,7 +47,7 @@ class Sweep:
 
     @classmethod
     def of(cls, mark: Any) -> list[Sweep]:
-        """The sweeps of an object that `triton.testing.perf_report` made.
+        """The sweeps of an object of `triton.testing.perf_report`.
 
         Raises:
             UsageError: an x value has more or fewer parts than there are x names.
@@ -74,24 +74,24 @@ class Sweep:
 
     @property
     def judged(self) -> tuple[Any, ...]:
-        """The providers that a comparison with another report needs: the first, and what it is held against."""
+        """The providers for comparisons with another report: the first, and the baseline."""
         return tuple(p for p in self.providers if str(p) in (str(self.providers[0]), self.baseline))
 
     def only_first(self) -> Sweep:
-        """The same for its first provider alone."""
+        """The same for its first provider only."""
         return replace(self, providers=self.providers[:1], labels=self.labels[:1])
 
     def at(self, args: Mapping[str, Any]) -> Sweep:
-        """The same for its first provider and for one point alone, whose arguments are `args`."""
+        """The same for its first provider and for one point, with arguments `args`."""
         return replace(self.only_first(), points=(tuple(args[name] for name in self.x_names),))
 
     @property
     def size(self) -> int:
-        """How many measurements it takes."""
+        """The number of measurements."""
         return len(self.points) * len(self.providers)
 
     def arguments(self) -> Iterator[dict[str, Any]]:
-        """What the function is called with at each point, but for the provider."""
+        """The arguments of the function at each point, without the provider."""
         for point in self.points:
             yield {**self.args, **dict(zip(self.x_names, point, strict=True))}
 
@@ -101,14 +101,14 @@ class Measurement:
     """One point of a sweep with one provider.
 
     Args:
-        args: every argument but the provider, in a form that JSON knows.
-        time: None if it failed; then `error` says why.
-        nbytes, flops: what one call moves and computes, if the benchmark says.
-        share: of what the hardware can do.
-        speedup: against the baseline provider.
-        agreement: of the results with the baseline provider's, where both return tensors.
-        throttled: the limits that held the GPU's clocks down meanwhile.
-        runs: the median of each process that it was measured in, in microseconds, this one first; `kjit.bench.repeat`.
+        args: all arguments except the provider, as JSON values.
+        time: None if it failed; then `error` has the reason.
+        nbytes, flops: bytes and operations of one call, if the benchmark defines them.
+        share: the share of the hardware's limit.
+        speedup: relative to the baseline provider.
+        agreement: the comparison of the results with the baseline provider's, if both return tensors.
+        throttled: the limits that held the GPU's clocks down during the measurement.
+        runs: the median in each process, in microseconds, this one first (`kjit.bench.repeat`).
     """
 
     sweep: Sweep
@@ -136,13 +136,13 @@ class Measurement:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The same for the same measurement in another run."""
+        """An id that is the same for this measurement in other runs."""
         return identify(self.sweep, self.provider, self.args)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A file, or one provider of a benchmark, that could not be measured."""
+    """A failed file, or a failed provider of a benchmark."""
 
     where: str
     reason: str
@@ -150,7 +150,7 @@ class Failure:
 
 @dataclass
 class Report:
-    """What was measured, in order, and what could not be."""
+    """The measurements in order, and the failures."""
 
     measurements: list[Measurement] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -165,7 +165,7 @@ class Report:
 
     @property
     def hardware(self) -> list[Hardware]:
-        """Every device that something was measured on."""
+        """All devices of the measurements."""
         devices = {m.hardware.device: m.hardware for m in self.measurements if m.hardware is not None}
         return list(devices.values())
 
@@ -185,7 +185,7 @@ def run_sweeps(sweeps: Iterable[Sweep], on_start: Callable[[Sweep, str], None] |
             for provider, label in zip(sweep.providers, sweep.labels, strict=True):
                 if on_start is not None:
                     on_start(sweep, describe(plain(given), str(provider)))
-                # The first is judged; to poison the memory of others may make PyTorch compile them once more.
+                # Only the first is judged; poisoned memory may make PyTorch compile others again.
                 with kept(poisons=provider == sweep.providers[0]) as keeper:
                     row.append(_measure(sweep, given, provider, label, known))
                 results.append(keeper.results[:1])
@@ -232,7 +232,7 @@ def measure_time(sweep: Sweep, given: Mapping[str, Any], provider: object) -> Be
     """Call the benchmark once.
 
     Raises:
-        UsageError: what it returns is no time. What the benchmark itself raises comes through.
+        UsageError: it does not return a time. Exceptions of the benchmark itself are passed on.
     """
     result = sweep.function(**given, **{sweep.line_arg: provider})
     if isinstance(result, tuple) and len(result) == 3:
@@ -244,7 +244,7 @@ def measure_time(sweep: Sweep, given: Mapping[str, Any], provider: object) -> Be
 
 
 def _cost(sweep: Sweep, name: str, given: dict[str, Any]) -> float | None:
-    """What the file's function `name` says about one call, if it has such a function."""
+    """The value of the file's function `name` for one call, if there is such a function."""
     function = sweep.function.__globals__.get(name)
     return None if function is None else float(function(**given))
 
@@ -290,12 +290,12 @@ def _seed() -> None:
 
 
 def identify(sweep: Sweep, provider: str, args: Mapping[str, Any]) -> tuple[object, ...]:
-    """What is the same for the same measurement in another run."""
+    """The parts of a measurement's id."""
     return (sweep.file, sweep.name, provider, *sorted(plain(args).items()))
 
 
 def plain(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments in a form that JSON knows: numbers, bools and None as they are, anything else as text."""
+    """Arguments as JSON values: numbers, bools and None unchanged, others as text."""
     return {
         name: value if value is None or isinstance(value, (bool, int, float)) else str(value).removeprefix("torch.")
         for name, value in args.items()
@@ -303,12 +303,12 @@ def plain(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe(args: Mapping[str, Any], provider: str) -> str:
-    """`n=1024, dtype=float16, kjit`: one measurement, for people."""
+    """`n=1024, dtype=float16, kjit`: one measurement, for display."""
     return ", ".join([*(f"{name}={value}" for name, value in args.items()), provider])
 
 
 def describe_error(error: BaseException, path: Path) -> str:
-    """What went wrong: kjit's own errors in their words, others in one line with the line of `path` that led there."""
+    """A description of an error: the message of kjit's own, others in one line with the line of `path`."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"SyntaxError: {error.msg} (line {error.lineno})"
     if isinstance(error, KjitError):

@@ -418,7 +418,7 @@ def _require_fit(function: Any, call: Call) -> None:
     if (strange and not takes_any) or lacking:
         raise KjitError(
             f"{call.op} takes ({', '.join(signature.parameters)}), and was recorded with ({', '.join(recorded)}).",
-            hint="it was recorded with another version of the op: record anew",
+            hint="it was recorded with another version of the op: record again",
         )
 
 

@@ -1,6 +1,6 @@
 """Test library: the checks that every op has to pass, tolerances, and the devices to test on.
 
-Where there is no GPU, CUDA kernels are tried in the simulator, so that a test run means something on every machine.
+Without a GPU, CUDA kernels run in the simulator, so that tests are useful on every machine.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def __getattr__(name: str) -> object:
 
 
 class UnwrittenError(Exception):
-    """Raised by the `reference` of a test as long as nobody has written it.
+    """Raised by the `reference` of a test until it is written.
 
     Args:
         op: the name of the op.
@@ -63,30 +63,29 @@ class UnwrittenError(Exception):
 
 
 class Tolerances(TypedDict):
-    """How far a result may be from the expected one: by `atol + rtol * abs(expected)`."""
+    """The allowed difference of a result from the expected one: `atol + rtol * abs(expected)`."""
 
     rtol: float
     atol: float
 
 
 def tolerances(dtype: torch.dtype, *sources: torch.dtype) -> Tolerances:
-    """How closely a kernel that computes in fp32 and rounds once agrees with PyTorch, for results of `dtype`.
+    """Tolerances, for results of `dtype`, of a kernel that computes in fp32 and rounds once.
 
         torch.testing.assert_close(actual, expected, **kjit.testing.tolerances(torch.bfloat16))
 
-    A kernel with float64 tensors computes in float64, but for what it makes of narrower floats alone. So where there
-    are such among `sources`, a float64 result need be no closer than one of fp32.
+    A kernel with float64 tensors computes in float64, except for values from narrower floats only. So if there are such
+    among `sources`, the tolerances of a float64 result are those of fp32.
 
-    PyTorch's own limits where it has some (source: the table in the documentation of `torch.testing.assert_close`); for
-    the 8-bit floats, which it compares bit by bit only, one step of the dtype: compare those as `actual.float()`.
-    Integers and bools must be equal.
+    PyTorch's own tolerances if there are any (source: the table in the documentation of `torch.testing.assert_close`);
+    for 8-bit floats, which it only compares exactly, one step of the dtype: compare those as `actual.float()`. Integers
+    and bools must be equal.
 
     Args:
-        dtype: of the result.
+        dtype: the dtype of the result.
         sources: the dtypes that it was computed from.
 
-    Returns:
-        `rtol` and `atol`, as `torch.testing.assert_close` takes them.
+    Returns: `rtol` and `atol` for `torch.testing.assert_close`.
 
     Raises:
         TypeError: `dtype` is complex.
@@ -120,8 +119,7 @@ def devices(*kinds: DeviceKind) -> list[Any]:
     Args:
         kinds: what the op has a kernel for.
 
-    Returns:
-        One parameter a kind, in the order given: the name of the device for torch.
+    Returns: One parameter per kind, in the given order: torch's name of the device.
     """
     import pytest
     import torch
@@ -136,7 +134,7 @@ def devices(*kinds: DeviceKind) -> list[Any]:
 
 
 def device_fixture(*kinds: DeviceKind) -> Any:
-    """A pytest fixture that runs each test that asks for it once for each kind of device.
+    """A pytest fixture that runs each test with it once per kind of device.
 
         device = kjit.testing.device_fixture("cuda", "cpu")
 
@@ -145,7 +143,7 @@ def device_fixture(*kinds: DeviceKind) -> Any:
 
     On a machine without a GPU, "cuda" is the simulator: the device is then "cpu", the test's id says `sim`, and inside
     the test CUDA kernels are called with CPU tensors (see `simulated`). `KJIT_SIM=1` or `check` chooses the simulator
-    on a machine with a GPU too; with `KJIT_SIM=0`, or where the simulator cannot be built, the test is skipped.
+    on a machine with a GPU too; with `KJIT_SIM=0`, or if the simulator cannot be built, the test is skipped.
 
     Args:
         kinds: what the op has a kernel for.
@@ -183,7 +181,7 @@ def device_of(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def gpu_memory_fixture() -> Any:
-    """A pytest fixture for tests that need much of the GPU's memory: a function that they tell how many bytes.
+    """A pytest fixture for tests that need much of the GPU's memory: a function that takes the number of bytes.
 
         gpu_memory = kjit.testing.gpu_memory_fixture()
 
@@ -191,9 +189,9 @@ def gpu_memory_fixture() -> Any:
             gpu_memory(2 * 2**31)
             x = torch.zeros(2**31, dtype=torch.int8, device="cuda")
 
-    Of all tests that ask for it, in all processes of this user (those of pytest-xdist, say), one runs at a time: the
-    others wait. What PyTorch holds of tensors that are gone is given back to the GPU before and afterwards. Where fewer
-    bytes than that are free on the current GPU even so, the test is skipped, and the reason says how many there are.
+    Of all tests with it, in all processes of this user (such as those of pytest-xdist), one runs at a time: the others
+    wait. PyTorch's cached memory is freed before and afterwards. If the current GPU still has less free memory, the
+    test is skipped, with the free size in the reason.
 
     Returns:
         The fixture; its value is the function.
@@ -204,7 +202,7 @@ def gpu_memory_fixture() -> Any:
 
 
 def gpu_memory() -> Iterator[Callable[[int], None]]:
-    """The one value of the fixture that `gpu_memory_fixture` makes."""
+    """The value of the fixture of `gpu_memory_fixture`."""
     import pytest
     import torch
 
@@ -234,9 +232,9 @@ def boundary_shapes(
         shapes = (*kjit.testing.boundary_shapes((3, None), rows=True), (1001, 5))
 
     Args:
-        shape: None stands for the lengths, each with the one below and the one above it.
+        shape: None is replaced by the lengths, each with the one below and the one above it.
         rows: whether these are the lengths of rows, or their number; otherwise they are numbers of elements.
-        smallest, largest: lengths below and above are left out.
+        smallest, largest: the range of lengths.
     """
     around, more = (_ROW_LENGTHS, _LONG_ROWS) if rows else (_ELEMENTS, _MANY_ELEMENTS)
     lengths = sorted({0, *more, *(length + d for length in around for d in (-1, 0, 1))})
@@ -248,7 +246,7 @@ def boundary_shapes(
 
 
 def random_tensor(shape: Sequence[int], dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
-    """Random numbers, such that sums and products of a few fit every dtype.
+    """Random numbers, small enough that sums and products of a few fit every dtype.
 
     Floats are normally distributed, integers are 0 to 4, bools 0 and 1.
     """
@@ -264,7 +262,7 @@ _NO_GPU = "needs an NVIDIA GPU, and PyTorch sees none here"
 
 
 def _simulator() -> env.Simulation | None:
-    """The simulator that stands in for the GPU in tests on this machine, or None."""
+    """The simulator used instead of a GPU in tests on this machine, or None."""
     import torch
 
     asked = env.simulation()

@@ -1,4 +1,4 @@
-"""Expectations of a kernel's author about its machine code, checked on a machine without a GPU."""
+"""Expectations about the machine code of kernels, checked without a GPU."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kernels:
-    """Expectations of the kernels of a module. What is None is not looked at.
+    """Expectations about the kernels of a module; None is not checked.
 
         class TestScale(kjit.testing.OpTest, ...):
             kernels = kjit.testing.Kernels(max_registers=32, load_bits=128)
 
     Args:
         spills: whether threads may spill registers to memory.
-        max_registers: the most registers that a thread may need.
-        max_shared: the most static shared memory of a block, in bytes.
-        load_bits, store_bits: how wide the widest load from global memory and the widest store are at least; 128 is
-            sixteen bytes. Of several kernels of a module one has to have them: others serve what is not aligned.
+        max_registers: the most registers per thread.
+        max_shared: the most static shared memory per block, in bytes.
+        load_bits, store_bits: the minimum width of the widest load from and store to global memory; 128 is sixteen
+            bytes. Of several kernels in a module, one has to have them, as others are for unaligned data.
         name: only kernels with this in their name.
 
     Raises:
-        ValueError: a width is none that a GPU has.
+        ValueError: no GPU has loads of this width.
     """
 
     spills: bool = False
@@ -42,10 +42,10 @@ class Kernels:
                 raise ValueError(f"no load or store is {bits} bits wide: 8, 16, 32, 64, 128 and 256 there are")
 
     def check(self, artifact: Artifact) -> None:
-        """Hold the kernels of a module against what is expected.
+        """Compare the kernels of a module with the expectations.
 
         Raises:
-            AssertionError: something is otherwise; the message names each kernel.
+            AssertionError: an expectation is not met; the message names each kernel.
             ToolchainError: a width is expected, and there is no cuobjdump or no nvdisasm.
         """
         faults = self.faults_of(self._kernels(artifact))
@@ -56,12 +56,12 @@ class Kernels:
         from kjit.engine.reports import report_of
 
         resources = report_of(artifact)[1]
-        if self.load_bits is None and self.store_bits is None:  # registers and spills the compiler has told
+        if self.load_bits is None and self.store_bits is None:  # registers and spills are in the compiler's report
             return [Kernel(each.kernel, each.arch, (), each) for each in resources]
         return read_library(artifact.library, resources)
 
     def faults_of(self, kernels: list[Kernel]) -> list[str]:
-        """What is not as expected, a sentence each."""
+        """Unmet expectations, one sentence each."""
         from kjit.engine.diagnostics.symbols import short_names
 
         chosen = [kernel for kernel in kernels if self.name in kernel.name]

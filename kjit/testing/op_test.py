@@ -1,4 +1,4 @@
-"""Checks that every op has to pass, as a class of tests that the test file of an op fills in."""
+"""The checks that every op has to pass, as a class of tests to be completed by the test file of an op."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Inputs = dict[str, Any]
 Results = tuple[torch.Tensor, ...]
 
 _END = 9
-"""How long the end of a huge tensor is that is compared."""
+"""The length of the compared end of a huge tensor."""
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
@@ -50,31 +50,32 @@ class OpTest:
             shape = (1001,)
             shapes = (*kjit.testing.boundary_shapes((None,)), (3, 5, 7))
 
-    Tests that do not concern the op (of optional tensors, where it has none) are not there. One that shall not run is
-    set to None in the class; tests of one's own are methods beside these, with the same fixtures: `device`, `dtypes`
-    (a tuple, one for each dtype variable) and `shape`.
+    Tests that do not apply to the op (such as those of optional tensors) are removed. To disable a test, set it to None
+    in the class; further tests are methods with the same fixtures: `device`, `dtypes` (a tuple, one for each dtype
+    variable) and `shape`.
 
     Args:
-        op: made by `kjit.torch_op`.
-        module: the declared module of its kernels, which says for which devices there are some.
-        reference: the same in plain PyTorch; takes the parameters of `op` without outputs, returns what `op` writes:
-            outputs, then what it changes in place; a tuple of several.
-        inputs: called as `inputs(shape, *dtypes, device)`; returns arguments for a call, by name, without outputs.
-        dtypes: what each dtype that is a parameter of `inputs` is in turn.
+        op: an op of `kjit.torch_op`.
+        module: the declared module of its kernels, which determines the devices.
+        reference: the op in plain PyTorch; it takes the parameters of `op` without outputs, and returns the outputs,
+            then the inputs changed in place; a tuple if there are several.
+        inputs: called as `inputs(shape, *dtypes, device)`; returns the arguments of a call, by name, without outputs.
+        dtypes: the values of each dtype parameter of `inputs`.
 
     Attributes:
-        shape: what `inputs` is called with where the shape does not matter.
-        shapes: what results are compared for.
-        aligned_shape: a shape with which each tensor is a whole number of vectors; None: `shape`.
-        strided: tensors that may have gaps between their rows, and rows that share memory unless they are written to.
+        shape: the shape for tests in which it does not matter.
+        shapes: the shapes for comparisons of results.
+        aligned_shape: a shape for which each tensor is a whole number of vectors; None: `shape`.
+        strided: tensors that may have gaps between their rows, and, unless written to, rows that share memory.
         in_place: an input, and the output that may be the same tensor.
-        any_rank: tensors that one dimension more is no error for.
-        absent_as_zeros: a tensor that may be absent counts as zeros then; False: `reference` is asked.
-        tables, index: of an op that looks rows up, or writes them: in which tensors, and by which tensor.
+        any_rank: tensors for which an additional dimension is not an error.
+        absent_as_zeros: whether an absent tensor counts as zeros; False: `reference` decides.
+        tables, index: for an op that reads or writes rows by an index: the tensors with the rows, and the index.
         huge_shape: a shape with more than 2**31 elements; None: no such test.
-        huge_axis: which of its sizes is the large one, of inputs and results alike.
-        huge_inputs: the inputs that are as long then as the results are; None: all.
-        kernels: what the machine code is held to for each variant, where there is nvcc, GPU or not; None: nothing.
+        huge_axis: the large dimension, of inputs and results.
+        huge_inputs: the inputs with the length of the results; None: all.
+        kernels: expectations about the machine code of each variant, if there is nvcc, with or without a GPU; None:
+            none.
     """
 
     op: ClassVar[TorchOp[..., Any]]
@@ -82,7 +83,7 @@ class OpTest:
     reference: ClassVar[Callable[..., Any]]
     inputs: ClassVar[Callable[..., Inputs]]
     variants: ClassVar[list[tuple[torch.dtype, ...]]]
-    """Every combination of dtypes."""
+    """All combinations of dtypes."""
 
     shape: ClassVar[tuple[int, ...]]
     shapes: ClassVar[Sequence[tuple[int, ...]]]
@@ -98,7 +99,7 @@ class OpTest:
     huge_inputs: ClassVar[Sequence[str] | None] = None
     kernels: ClassVar[Kernels | None] = None
 
-    # What the op's signature says: names of tensors, and of lists of them.
+    # From the op's signature: names of tensors, and of lists of them.
     given: ClassVar[list[str]]
     lists: ClassVar[Sequence[str]] = ()
     optional: ClassVar[list[str]]
@@ -128,14 +129,14 @@ class OpTest:
         variables = len(inspect.signature(inputs).parameters) - 2  # besides shape and device
         cls.variants = list(itertools.product(dtypes, repeat=variables))
         scalars = cls._compare(op, reference)
-        # Unlike other text, a choice makes another variant.
+        # Unlike other text, each choice is another variant.
         variables_of_module = inspect.signature(module).parameters
         cls.words = [name for name, kind in scalars.items() if kind == "str" and name in variables_of_module]
         cls._leave_out()
 
     @classmethod
     def _compare(cls, op: TorchOp[..., Any], reference: Callable[..., Any]) -> dict[str, str]:
-        """Set what comparing results needs; the types of parameters that are no tensors, by name."""
+        """Set the attributes for comparisons; the types of parameters that are not tensors, by name."""
         cls.op, cls.reference = cast("Any", staticmethod(op)), staticmethod(reference)
         arguments = _arguments(op)
         tensors = {name: argument for name, argument in arguments.items() if "Tensor" in str(argument.type)}
@@ -150,15 +151,15 @@ class OpTest:
 
     @staticmethod
     def comparing(op: TorchOp[..., Any], reference: Callable[..., Any]) -> type[OpTest]:
-        """What runs an op and holds its results against a reference, as a subclass with `op=` and `reference=` does;
-        it has no inputs of its own, and is no test."""
+        """A class that runs an op and compares its results with a reference, like a subclass with `op=` and
+        `reference=`, but without inputs and tests."""
         found = cast("type[OpTest]", type("Comparing", (OpTest,), {}))
         found._compare(op, reference)
         return found
 
     @classmethod
     def _leave_out(cls) -> None:
-        """Drop the tests of what the op does not have."""
+        """Remove tests that do not apply to the op."""
         kinds = cls._kinds()
         applies = {
             "test_takes_one_tensor_alone_that_is_not_aligned": len(cls._tensors()) > 2,
@@ -207,12 +208,12 @@ class OpTest:
 
     @classmethod
     def make(cls, device: str, *, shape: tuple[int, ...] | None = None, dtypes: Sequence[torch.dtype] = ()) -> Inputs:
-        """Arguments for a call, by default of the shape that does not matter, and of the first dtypes."""
+        """The arguments of a call, by default with `shape` and the first dtypes."""
         return cls.inputs(cls.shape if shape is None else shape, *(dtypes or cls.variants[0]), device)
 
     @classmethod
     def run(cls, inputs: Inputs) -> Results:
-        """Call the op; what it wrote: outputs, then what it changed in place."""
+        """Call the op; its outputs, then the inputs changed in place."""
         returned = cls.op(**inputs)
         return cls._results(returned, inputs)
 
@@ -222,7 +223,7 @@ class OpTest:
 
     @classmethod
     def expect(cls, inputs: Inputs) -> Results:
-        """What `run` should give, computed in the widest dtypes."""
+        """The expected results of `run`, computed in the widest dtypes."""
         wide = {name: _map(_wide, value) for name, value in inputs.items()}
         if cls.index and cls._scatters() and any(_is_float(value) for value in wide.values()):
             # Where rows of floats are cut off to whole numbers, `check` has to see how close to the next they were.
@@ -244,7 +245,7 @@ class OpTest:
 
     @classmethod
     def check(cls, actual: Results, expected: Results, inputs: Inputs) -> None:
-        """Hold results against those of `expect`, rounded to the same dtypes."""
+        """Compare results with those of `expect`, rounded to the same dtypes."""
         assert len(actual) == len(expected), f"the reference gives {len(expected)} results, and the op {len(actual)}"
         sources = [tensor.dtype for _, tensor in cls._given(inputs)]
         for one_actual, one_expected in zip(actual, expected, strict=True):
@@ -252,7 +253,7 @@ class OpTest:
 
     @classmethod
     def _given(cls, inputs: Inputs) -> Iterator[tuple[str, torch.Tensor]]:
-        """The tensors that are given, those of lists too."""
+        """The given tensors, including those in lists."""
         return each_tensor({name: inputs[name] for name in cls.given})
 
     # Which tests there are.
@@ -280,7 +281,7 @@ class OpTest:
 
     @pytest.fixture
     def require_gpu_memory(self) -> Iterator[Callable[[int], None]]:
-        """A function that skips the test where fewer bytes are free."""
+        """A function that skips the test if fewer bytes are free."""
         yield from gpu_memory()
 
     # Results.
@@ -547,7 +548,7 @@ class OpTest:
         self._compare_ends("cuda")
 
     def _compare_ends(self, device: str) -> None:
-        """Compare the ends of results with what the ends of inputs give."""
+        """Compare the ends of results with the results of the ends of inputs."""
         inputs = self.make(device, shape=self.huge_shape)
         long = self.given if self.huge_inputs is None else self.huge_inputs
         expected = self.expect(inputs | {name: self._end_of(inputs[name]) for name in long})
@@ -572,7 +573,7 @@ class OpTest:
 
 
 def _may_raise(function: Any, error: type[Exception]) -> bool:
-    """Whether the code of a function names this error."""
+    """Whether the code of a function mentions this error."""
     return error.__name__ in getattr(getattr(function, "__code__", None), "co_names", ())
 
 
@@ -585,12 +586,12 @@ def _is_float(value: Any) -> bool:
 
 
 def _registered(op: Any) -> Any:
-    """The overload that writes to all that the op writes."""
+    """The overload that writes to all outputs and mutated inputs."""
     return getattr(op.op.overloadpacket, "out", op.op)
 
 
 def _arguments(op: Any) -> dict[str, Any]:
-    """What PyTorch knows of each parameter, by the name that it has in Python."""
+    """PyTorch's description of each parameter, by its name in Python."""
     return dict(zip(inspect.signature(op).parameters, _registered(op)._schema.arguments, strict=True))
 
 
@@ -603,19 +604,19 @@ def _as_tuple(returned: Any) -> Results:
 
 
 def _flat(values: Sequence[Any]) -> Results:
-    """The tensors among values, and those in lists."""
+    """The tensors in values, including those in lists."""
     return tuple(tensor for value in values for tensor in (value if isinstance(value, (list, tuple)) else [value]))
 
 
 def _map(function: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """What a function makes of a tensor, or of each tensor of a list; anything else as it is."""
+    """A function applied to a tensor, or to each tensor of a list; other values are unchanged."""
     if isinstance(value, (list, tuple)):
         return [_map(function, each) for each in value]
     return function(value) if isinstance(value, torch.Tensor) else value
 
 
 def _place(name: str) -> tuple[str, int | None]:
-    """Of which argument the tensor `name` is, and where in it, if that is a list."""
+    """The argument of the tensor `name`, and its index if that is a list."""
     argument, _, index = name.removesuffix("]").partition("[")
     return argument, int(index) if index else None
 
@@ -626,7 +627,7 @@ def _get(inputs: Inputs, name: str) -> torch.Tensor:
 
 
 def _change(inputs: Inputs, name: str, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Have what a function makes of it in place of a tensor."""
+    """Replace a tensor by the result of a function of it."""
     argument, index = _place(name)
     changed = function(_get(inputs, name))
     if index is None:
@@ -637,7 +638,7 @@ def _change(inputs: Inputs, name: str, function: Callable[[torch.Tensor], torch.
 
 
 def _wide(value: torch.Tensor) -> torch.Tensor:
-    """A tensor as float64 or int64, always a copy; one of bools as it is."""
+    """A copy of a tensor as float64 or int64; bools are unchanged."""
     if value.dtype == torch.bool:
         return value
     dtype = torch.float64 if value.dtype.is_floating_point else torch.int64
@@ -652,30 +653,30 @@ def _shifted(tensor: torch.Tensor, offset: int) -> torch.Tensor:
 
 
 def _with_gaps(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that is a slice of a larger tensor: of the heads of one projection, say."""
+    """A copy that is a slice of a larger tensor, such as the heads of one projection."""
     memory = tensor.new_zeros([*tensor.shape[:-1], 2, tensor.shape[-1]])
     view = memory[..., 1, :] if tensor.dim() > 1 else tensor.new_zeros([*tensor.shape, 2])[..., 0]
     return view.copy_(tensor)
 
 
 def _all_alike(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of that shape whose rows all are its first, in one place of memory."""
+    """A tensor of that shape whose rows all share the memory of its first."""
     return tensor[:1].expand_as(tensor)
 
 
 def _check_one(actual: torch.Tensor, expected: torch.Tensor, sources: Sequence[torch.dtype]) -> None:
-    """Hold one result against what was computed in the widest dtypes from tensors of the dtypes `sources`."""
+    """Compare one result with the expected one, computed in the widest dtypes from tensors of the dtypes `sources`."""
     if _is_fp8(actual.dtype):
-        # What is too large becomes the largest number in a kernel, and nan in PyTorch.
+        # Values that are too large become the largest number in a kernel, and nan in PyTorch.
         info = torch.finfo(actual.dtype)
         expected = expected.float().clamp(info.min, info.max)
     if expected.is_floating_point() and not actual.is_floating_point():
-        # Cut off close to a whole number, what is on either side of it is right.
+        # When truncating close to an integer, both neighbours are right.
         limits = tolerances(torch.float32)
         margin = limits["atol"] + limits["rtol"] * expected.abs()
         low, high = ((expected + d).to(actual.dtype) for d in (-margin, margin))
         expected = torch.where(actual == low, low, actual.clamp(low, high))
-    # A float64 that was computed from narrower floats is as exact as those.
+    # A float64 computed from narrower floats has their precision.
     limits = tolerances(actual.dtype, *sources)
     actual, expected = actual.double(), expected.to(actual.dtype).double()
     # assert_close tells where they differ; but its first call imports what takes longer than most tests do.

@@ -1,7 +1,7 @@
 """A pytest plugin that records results: the running test, the tensors that ops were called with, failures.
 
 `kjit sanitize` runs tests with it: `-p kjit.testing.recorded --kjit-record FILE`. FILE gets a line of JSON for each
-event, as it happens: a run that is ended has written all that came before.
+event, immediately, so that it is complete up to the end of an aborted run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Recorder:
-    """What happens in a run of pytest, in a file."""
+    """Writes the events of a pytest run to a file."""
 
     def __init__(self, path: Path) -> None:
         self._file: TextIO = path.open("w", encoding="utf-8")

@@ -353,15 +353,16 @@ class TestLog:
     ) -> None:
         spec = answer_op(tmp_path, "answer", 42)
         header_of(spec).write_text(
-            '#define ANSWER 1\n#pragma GCC diagnostic warning "-Wunused-variable"\nstatic int never_used = 1;\n'
+            '#define ANSWER 1\n#pragma GCC diagnostic warning "-Wunused-variable"\n'
+            "inline void warn() { int never_used = 1; }\n"
         )
         for argument in ("1", "2"):
             load(Spec("answer", argument, cpp_files=spec.cpp_files))
         [shown] = [record for record in caplog.records if "warning: " in record.message]
         assert shown.levelno == logging.WARNING
         assert shown.message.startswith("what the compiler warns of in answer<1> cpu:\n")
-        assert "answer.h:3:12: warning: " in shown.message
-        assert "  3 | static int never_used = 1;" in shown.message
+        assert "answer.h:3:26: warning: " in shown.message
+        assert "  3 | inline void warn() { int never_used = 1; }" in shown.message
 
     @pytest.mark.usefixtures("cache_dir")
     def test_the_line_is_seen_by_default_and_a_hit_says_nothing(

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import kjit
-from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.engine.toolchain.toolchain import Toolchain, find_cxx
 from kjit.errors import ToolchainError
 from kjit.scaffold.new import parse_devices, scaffold_op
 from kjit.spec import Target
@@ -145,6 +145,8 @@ def report_of(module: Any, case: str) -> str:
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_mistake_is_reported_with_its_place(module: Any, case: str) -> None:
     kernel, _, words = MISTAKES[case]
+    if case == "misaligned" and find_cxx().family == "clang":  # which does not check copies of a whole class
+        words = ["uses a vector at a misaligned address, or", "thread (0, 0, 0)"]
     report = report_of(module, case)
     assert re.search(rf"kernel {kernel}\b", report), report
     for each in words:

@@ -17,7 +17,7 @@ import torch
 import tvm_ffi
 
 import kjit
-from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.engine.toolchain.toolchain import Toolchain, find_cxx
 from kjit.errors import ToolchainError
 from kjit.spec import Target
 from kjit.testing import simulated
@@ -367,7 +367,10 @@ def test_a_vector_at_an_address_that_is_none_of_its_own_is_an_error(
     out = torch.zeros(36)
     module[export](out[:32], room[:32])
     assert torch.equal(out[:16], room[:16])
-    message = r"\w+\.cuh:\d+: a thread (reads|writes|uses) '.*' at the misaligned address 0x.*no multiple of 16 \(block"
+    if find_cxx().family == "clang":  # which does not check copies of a whole class
+        message = rf"kernel {export}_kernel uses a vector at a misaligned address, or .* \(block"
+    else:
+        message = r"\w+\.cuh:\d+: a thread \w+ '.*' at the misaligned address 0x.*no multiple of 16 \(block"
     with pytest.raises(RuntimeError, match=message):
         module[export](out[to : to + 32], room[since : since + 32])
 

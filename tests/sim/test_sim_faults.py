@@ -32,7 +32,7 @@ LATER = (
 FAULTS: dict[str, list[str]] = {
     "null_pointer": [f"{ILLEGAL}store writes to 0x0, which is at or near the null pointer", CHOSEN],
     "wild_pointer": [f"{ILLEGAL}store writes to 0x123456789000, where no memory is", CHOSEN],
-    "impossible_pointer": [f"{ILLEGAL}store uses an address that no memory can have", CHOSEN],
+    "impossible_pointer": [f"{ILLEGAL}store uses ", "an address that no memory can have", CHOSEN],
     "read_only": [f"{ILLEGAL}store writes to 0x", "where it may not", CHOSEN],
     "wild_read": [f"{ILLEGAL}load reads from 0x123456789004, where no memory is", CHOSEN],
     "wild_copy": [f"{ILLEGAL}copy reads from 0x123456789000, where no memory is", CHOSEN],

@@ -418,11 +418,16 @@ void describe_signal(const Fault& fault, const char* kernel, char* text, std::si
         kernel, kStackBytes / 1024);
     return;
   }
-  // The system does not say which where the address is one that cannot be.
+  // The system reports no address for one that cannot exist, and for a vector at a misaligned one, which Clang's
+  // -fsanitize=alignment does not find in copies of a whole class.
   const bool is_unknown = fault.signal == SIGSEGV && fault.code == SI_KERNEL;
   char where[120];
   if (is_unknown) {
+#ifdef __clang__
+    std::snprintf(where, sizeof(where), "uses a vector at a misaligned address, or an address that no memory can have");
+#else
     std::snprintf(where, sizeof(where), "uses an address that no memory can have");
+#endif
   } else {
     std::snprintf(where, sizeof(where), "%s 0x%zx, %s", verb_of(fault.access), address,
                   fault.address < kNearNull   ? "which is at or near the null pointer"
