@@ -93,6 +93,12 @@ def test_every_fenced_block_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
+def test_every_row_of_a_table_is_one_line(name: str) -> None:
+    text = re.sub(r"^```.*?^```", "", PAGES[name].read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^\|.*[^|\n]$", text, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_every_link_between_pages_leads_to_a_page_and_a_heading(name: str) -> None:
     broken = []
     for line, link in page(name).links:

@@ -18,7 +18,7 @@ from kjit.engine.builder import build
 from kjit.engine.cache.store import Store
 from kjit.engine.compile import run as run_file
 from kjit.engine.compile.run import run
-from kjit.engine.toolchain.toolchain import find_cxx
+from kjit.engine.toolchain.toolchain import Toolchain, find_cxx
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -91,7 +91,12 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "program"), [("cpu", "cc1plus"), pytest.param("cuda", "cicc", marks=pytest.mark.nvcc)]
+    ("kind", "program", "log", "compiler"),
+    [
+        ("cpu", "cc1plus", "*.o.log", "auto"),
+        pytest.param("cuda", "cicc", "*.o.log", "nvcc", marks=pytest.mark.nvcc),
+        pytest.param("cuda", Path(sys.executable).name, "*.cubin.log", "auto", marks=pytest.mark.nvcc),
+    ],
 )
 def test_nothing_of_a_killed_build_runs_on_and_the_next_build_sweeps_what_it_left(
     mark: str,
@@ -101,10 +106,14 @@ def test_nothing_of_a_killed_build_runs_on_and_the_next_build_sweeps_what_it_lef
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
     program: str,
+    log: str,
+    compiler: str,
 ) -> None:
     if kind == "cpu" and find_cxx().family == "clang":  # which compiles in its own process
         program = find_cxx().path.name
-    monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvcc")
+    monkeypatch.setenv("KJIT_CUDA_COMPILER", compiler)
+    if kind == "cuda" and (Toolchain.for_target(Target.cuda("9.0a")).nvrtc is None) != (compiler == "nvcc"):
+        pytest.skip("needs NVRTC")
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -115,11 +124,13 @@ def test_nothing_of_a_killed_build_runs_on_and_the_next_build_sweeps_what_it_lef
     def compiles() -> bool:
         assert process.poll() is None
         # The host compiler's own part runs within nvcc, too, before cicc does.
-        return program in running(mark).values() and any(cache_dir.glob("v1/staging/*/*.o.log"))
+        return program in running(mark).values() and any(cache_dir.glob(f"v1/staging/*/{log}"))
 
-    wait_until(compiles, f"{program} does not start")
-    process.kill()
-    process.wait()
+    try:
+        wait_until(compiles, f"{program} does not start")
+    finally:
+        process.kill()
+        process.wait()
     wait_until(lambda: not running(mark), f"still running: {running(mark)}")
 
     assert len(list((cache_dir / "v1" / "staging").iterdir())) == 2

@@ -10,8 +10,10 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -20,6 +22,7 @@ import kjit.ops
 from kjit.engine.compile import two_halves
 from kjit.engine.compile.compile import Built, compile_variant
 from kjit.engine.compile.device_compiler import compile_half
+from kjit.engine.compile.steps import Step
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.cuda import NoCudaError, find_cuda
 from kjit.engine.toolchain.cuda_tools import find_tool
@@ -277,7 +280,10 @@ class TestNvcc:
     @pytest.mark.parametrize(
         ("program", "words"),
         [
-            ("raise ImportError('no halves')", "'device_compiler' broke off. It says: ImportError: no halves"),
+            (
+                "",
+                "broke off. It says: ModuleNotFoundError: No module named 'kjit.engine.compile.renamed'",
+            ),
             ("raise MemoryError", "no memory was left for kjit's own program 'device_compiler'"),
             ("sys.exit('nvrtc: error: libnvrtc.so: cannot open')", "NVRTC cannot be used (libnvrtc.so: cannot open)"),
             ("import os; os.kill(os.getpid(), 9)", "as it does when the system kills it"),
@@ -292,12 +298,20 @@ class TestNvcc:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        def command(name: str) -> tuple[str, ...]:
-            does = program if name == "device_compiler" else "sys.exit(0)"
-            start = f"_ = 'from kjit.engine.compile.{name} import main'"
-            return (sys.executable, "-I", "-S", "-c", f"import sys; {start}; {does}")
+        steps_of = two_halves.steps_of
 
-        monkeypatch.setattr(two_halves, "command_of", command)
+        def broken(*words: Any) -> Iterator[Step]:
+            for step in steps_of(*words):
+                if step.program != "device_compiler":
+                    yield step
+                elif program:
+                    start = "_ = 'from kjit.engine.compile.device_compiler import main'"
+                    arguments = (sys.executable, "-I", "-S", "-c", f"import sys; {start}; {program}")
+                    yield replace(step, arguments=arguments, program=None)
+                else:
+                    yield replace(step, program="renamed")
+
+        monkeypatch.setattr(two_halves, "steps_of", broken)
         with caplog.at_level("INFO", "kjit"), pytest.raises(KjitError) as caught:
             build("void launch(int64_t) {}", tmp_path, target=Target.cuda("8.0"))
         assert words in caught.value.message
