@@ -135,6 +135,8 @@ def _call_of_host(signature: str, unit: str) -> str | None:
 
 
 def _own_code(unit: str) -> Iterator[tuple[str, int, str]]:
+    from kjit.engine.compile import halves  # which only a mistake needs here
+
     return halves.device_lines(unit, lambda file: not file.startswith("<"))
 
 

@@ -1,5 +1,5 @@
-// How pattern rowwise lays rows over a GPU: how many threads share a row, and which of its kernels has it. Plain functions
-// and numbers; docs/kernel-notes.md has what was measured to find them.
+// How pattern rowwise lays rows over a GPU: how many threads share a row, and which of its kernels has it. Plain
+// functions and numbers; docs/kernel-notes.md has what was measured to find them.
 
 #pragma once
 
