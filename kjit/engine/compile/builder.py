@@ -28,11 +28,11 @@ import select
 import signal
 import time
 
-from kjit.engine.compile.precompiled import Precompiled
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
+
+    from kjit.engine.compile.precompiled import DeviceHeaders, HostHeaders
 
 PROGRAMS = ("device_compiler", "host_compiler", "kernels_object")
 """What runs in a thread: modules beside this one, each with a `main` that takes words and a handle to write to."""
@@ -59,12 +59,11 @@ def main(words: list[str]) -> int:
         os.set_blocking(handle, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    headers = Precompiled(folder)
+    headers = _Headers(folder)
     text, since, patience = b"", time.monotonic(), _LOOK_S
     while os.getppid() == parent and time.monotonic() - since < _IDLE_S:
         if not select.select([connection], [], [], patience)[0]:
-            headers.look()
-            headers.start(_SIGNALS)
+            headers.make()
             patience = _LOOK_S
             continue
         more = os.read(connection, 1 << 20)
@@ -72,7 +71,6 @@ def main(words: list[str]) -> int:
             break
         text += more
         if text.endswith(b"\n"):
-            headers.look()
             headers.stop()
             os.write(connection, f"{os.getpid()}\n".encode())
             _answer(json.loads(text), connection, wake, woken, libraries, headers)
@@ -94,7 +92,7 @@ def began(pid: int) -> str:
 
 
 def _answer(
-    request: dict[str, Any], connection: int, wake: int, woken: int, libraries: list[str], headers: Precompiled
+    request: dict[str, Any], connection: int, wake: int, woken: int, libraries: list[str], headers: _Headers
 ) -> None:
     build = _Build(request, connection, wake, woken, headers)
     try:
@@ -131,6 +129,40 @@ def _load(libraries: list[str]) -> None:
         ctypes.CDLL(library)
 
 
+class _Headers:
+    """What is precompiled for the programs, once there was a first build."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._host: HostHeaders | None = None
+        self._device: DeviceHeaders | None = None
+
+    def load(self) -> None:
+        if self._host is None:
+            from kjit.engine.compile.precompiled import DeviceHeaders, HostHeaders
+
+            self._host, self._device = HostHeaders(self._folder), DeviceHeaders(self._folder)
+
+    def of(self, program: str) -> list[object]:
+        """What a program is given."""
+        if program == "kernels_object":
+            return []
+        return [self._host if program == "host_compiler" else self._device]
+
+    def make(self) -> None:
+        """Precompile, while nothing is built: g++ in a process beside this one."""
+        if self._host is not None and self._device is not None:
+            self._host.look()
+            self._host.start(_SIGNALS)
+            self._device.make()
+
+    def stop(self) -> None:
+        """Leave the processors to a build."""
+        if self._host is not None:
+            self._host.look()
+            self._host.stop()
+
+
 class _Build:
     """The commands of one build.
 
@@ -138,7 +170,7 @@ class _Build:
         output: what failed, in ninja's words.
     """
 
-    def __init__(self, request: dict[str, Any], connection: int, wake: int, woken: int, headers: Precompiled) -> None:
+    def __init__(self, request: dict[str, Any], connection: int, wake: int, woken: int, headers: _Headers) -> None:
         self._request = request
         self._headers = headers
         self._connection, self._wake, self._woken = connection, wake, woken
@@ -162,6 +194,7 @@ class _Build:
                 return 1 if self._has_failed else 0
             if not is_loaded:
                 _load(libraries)  # while the first commands run
+                self._headers.load()
                 is_loaded = True
             readable, _, _ = select.select([self._wake, self._connection], [], [], _LOOK_S)
             if self._connection in readable:
@@ -206,8 +239,7 @@ class _Build:
         status = 1
         try:
             module = importlib.import_module(f"kjit.engine.compile.{step['program']}")
-            own = [self._headers] if step["program"] == "host_compiler" else []
-            status = module.main(step["arguments"][step["words"] :], log, *own)
+            status = module.main(step["arguments"][step["words"] :], log, *self._headers.of(step["program"]))
         except Exception:  # noqa: BLE001 (as Python does it at the end of a process)
             _write(log, _traceback().encode(errors="surrogateescape"))
         finally:

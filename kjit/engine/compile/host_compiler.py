@@ -25,7 +25,7 @@ from kjit.engine.compile.precompiled import USING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kjit.engine.compile.precompiled import Precompiled
+    from kjit.engine.compile.precompiled import HostHeaders
 
 FOR_CLANG = "-Qunused-arguments"
 """A flag that the commands of clang have."""
@@ -58,7 +58,7 @@ def is_of_cuda(symbol: str) -> bool:
     return name.startswith("__") or (not rest.startswith("I") and _BY_VALUE.search(rest) is not None)
 
 
-def main(words: list[str], log: int = 1, headers: Precompiled | None = None) -> int:
+def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> int:
     """Run the program, which writes to the handle `log`.
 
     Args:
@@ -69,18 +69,17 @@ def main(words: list[str], log: int = 1, headers: Precompiled | None = None) -> 
     if reason := halves.for_nvcc(unit):
         os.write(log, f"error: {reason}\n".encode())
         return 1
-    half = halves.host_half(unit, is_for_clang=FOR_CLANG in compiler)
-    # Behind a launcher, which is no compiler, nor by clang, nothing is precompiled.
-    flags = tuple(compiler[: -len(_TAIL)])
-    can_be_short = FOR_CLANG not in compiler and preprocess.startswith(f"{shlex.quote(compiler[0])} ")
-    short = headers.shortened(flags, half) if headers is not None and can_be_short else None
+    is_for_clang = FOR_CLANG in compiler
     is_declared_alone = _DECLARED_ALONE in unit
+    flags, tail = tuple(compiler[: -len(_TAIL)]), compiler[-len(_TAIL) :]
+    # Behind a launcher, which is no compiler, nor by clang, nothing is precompiled.
+    can_be_short = not is_for_clang and preprocess.startswith(f"{shlex.quote(compiler[0])} ")
+    short = headers.shortened(flags, unit) if headers is not None and can_be_short else None
     if short is not None:
-        _write(cut, short)
-        done = _tried([*flags, USING, *compiler[-len(_TAIL) :]], output, log, is_declared_alone)
-        if done:
+        _write(cut, short[1])
+        if _tried([*flags, USING, *tail], output, log, is_declared_alone):
             return 0
-    _write(cut, half)
+    _write(cut, halves.host_half(unit, is_for_clang=is_for_clang))
     if not is_declared_alone:
         status = _run(compiler, log)
     elif _tried(compiler, output, log, is_declared_alone):
@@ -88,10 +87,10 @@ def main(words: list[str], log: int = 1, headers: Precompiled | None = None) -> 
     else:
         status = _run([*shlex.split(preprocess), "-DKJIT_RTC_FULL"], log)
         if status == 0:
-            _write(cut, halves.host_half(_read(plain), is_for_clang=FOR_CLANG in compiler))
+            _write(cut, halves.host_half(_read(plain), is_for_clang=is_for_clang))
             status = _run(compiler, log)
     if headers is not None and short is not None and status == 0:
-        headers.refuse(flags, half)
+        headers.refuse(short[0])
     return status
 
 

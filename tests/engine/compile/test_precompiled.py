@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kjit.engine.compile import host_compiler
-from kjit.engine.compile.precompiled import Precompiled, own_code
+from kjit.engine.compile.precompiled import HostHeaders, own_code
 from kjit.engine.toolchain.toolchain import find_cxx
 from kjit.errors import ToolchainError
 
@@ -47,20 +47,20 @@ def compiler() -> tuple[str, ...]:
 
 
 @pytest.fixture
-def headers(tmp_path: Path) -> Precompiled:
+def headers(tmp_path: Path) -> HostHeaders:
     folder = tmp_path / "headers"
     folder.mkdir()
-    return Precompiled(str(folder))
+    return HostHeaders(str(folder))
 
 
-def precompile(headers: Precompiled, flags: tuple[str, ...], unit: str = UNIT) -> None:
+def precompile(headers: HostHeaders, flags: tuple[str, ...], unit: str = UNIT) -> None:
     assert headers.shortened(flags, unit) is None
     headers.start((signal.SIGPIPE,))
     while headers._making is not None:
         headers.look()
 
 
-def compile_unit(folder: Path, flags: tuple[str, ...], unit: str, headers: Precompiled | None) -> tuple[int, str]:
+def compile_unit(folder: Path, flags: tuple[str, ...], unit: str, headers: HostHeaders | None) -> tuple[int, str]:
     """The status, and what the compiler says; the object is `unit.o`."""
     (folder / "unit.ii").write_text(unit)
     tail = ("-x", "c++-cpp-output", "-c", str(folder / "cut.ii"), "-o", str(folder / "unit.o"))
@@ -83,7 +83,31 @@ def test_an_ops_own_code_begins_behind_all_headers_that_come_before_it() -> None
     assert own_code("int x;\n") == 0
 
 
-def test_machine_code_is_the_same_with_precompiled_headers(headers: Precompiled, tmp_path: Path) -> None:
+def test_a_macro_in_a_header_or_ahead_of_own_code_ends_no_header() -> None:
+    """Of what a macro becomes, line markers have other flags than the file around it."""
+    unit = """# 0 "op.cu"
+# 0 "<built-in>"
+# 1 "/kjit/include/kjit_rtc/host.h" 1
+int min(int, int);
+# 0 "<command-line>" 2
+# 1 "op.cu"
+# 1 "/lib/header.h" 1 3
+static_assert(
+# 5 "/lib/header.h"
+900
+# 5 "/lib/header.h" 3
+> 800);
+# 2 "op.cu" 2
+
+# 3 "op.cu" 3
+static_assert(
+# 3 "op.cu"
+5 > 4);
+"""
+    assert unit[own_code(unit) :].startswith('# 3 "op.cu" 3\nstatic_assert(\n# 3')
+
+
+def test_machine_code_is_the_same_with_precompiled_headers(headers: HostHeaders, tmp_path: Path) -> None:
     flags = compiler()
     assert compile_unit(tmp_path, flags, UNIT, headers) == (0, "")
     plain = machine_code(tmp_path / "unit.o")
@@ -95,7 +119,7 @@ def test_machine_code_is_the_same_with_precompiled_headers(headers: Precompiled,
         assert (machine_code(tmp_path / "unit.o") == plain) == (unit is UNIT)
 
 
-def test_a_mistake_is_told_in_the_same_words_and_the_headers_stay(headers: Precompiled, tmp_path: Path) -> None:
+def test_a_mistake_is_told_in_the_same_words_and_the_headers_stay(headers: HostHeaders, tmp_path: Path) -> None:
     flags = compiler()
     precompile(headers, flags)
     wrong = UNIT.replace("+ other()", "+ others()")
@@ -105,7 +129,7 @@ def test_a_mistake_is_told_in_the_same_words_and_the_headers_stay(headers: Preco
     assert headers.shortened(flags, UNIT) is not None
 
 
-def test_a_warning_is_told(headers: Precompiled, tmp_path: Path) -> None:
+def test_a_warning_is_told(headers: HostHeaders, tmp_path: Path) -> None:
     flags = (*compiler(), "-Wall")
     precompile(headers, flags)
     _, said = compile_unit(tmp_path, flags, UNIT.replace("return lib", "int unused; return lib"), headers)
@@ -114,7 +138,7 @@ def test_a_warning_is_told(headers: Precompiled, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["another header", "another flag", "less than it takes", "what warns"])
-def test_there_are_none_for(what: str, headers: Precompiled) -> None:
+def test_there_are_none_for(what: str, headers: HostHeaders) -> None:
     flags = compiler()
     short, warns = UNIT.replace(HEADER, "\n"), UNIT.replace(HEADER, f"{HEADER}#warning old\n")
     of_unit = short if what.startswith("less") else warns if what == "what warns" else UNIT
@@ -128,18 +152,18 @@ def test_there_are_none_for(what: str, headers: Precompiled) -> None:
 
 
 def test_what_the_compiler_does_not_take_is_compiled_without_and_not_tried_again(
-    headers: Precompiled, tmp_path: Path
+    headers: HostHeaders, tmp_path: Path
 ) -> None:
     flags = compiler()
     precompile(headers, flags)
-    (file,) = (tmp_path / "headers").glob("*.gch")
+    (file,) = (tmp_path / "headers").glob("*.pch")
     file.write_bytes(b"no header")
     assert compile_unit(tmp_path, flags, UNIT, headers) == (0, "")
     assert headers.shortened(flags, UNIT) is None
     assert "pch_preprocess" not in (tmp_path / "cut.ii").read_text()
 
 
-def test_what_is_stopped_may_be_precompiled_later(headers: Precompiled) -> None:
+def test_what_is_stopped_may_be_precompiled_later(headers: HostHeaders) -> None:
     flags = compiler()
     headers.shortened(flags, UNIT)
     headers.start((signal.SIGPIPE,))
@@ -148,7 +172,7 @@ def test_what_is_stopped_may_be_precompiled_later(headers: Precompiled) -> None:
     assert headers.shortened(flags, UNIT) is not None
 
 
-def test_a_few_are_kept(headers: Precompiled, tmp_path: Path) -> None:
+def test_a_few_are_kept(headers: HostHeaders, tmp_path: Path) -> None:
     flags = compiler()
     for number in range(6):
         precompile(headers, (*flags, f"-DNUMBER={number}"), UNIT)
