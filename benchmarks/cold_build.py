@@ -85,6 +85,18 @@ def _cpu(repeat: int, *, with_peers: bool) -> None:
 
 
 def _cuda(repeat: int, compilers: Sequence[str], sources: Mapping[str, Path], sglang: Path | None) -> None:
+    print(f"\nCUDA: edit, build and load again in one process, for sm_90a, seconds of the wall; {_EDITS} edits")
+    print(f"  {'op':<14}  {'compiler':<8}  {'first edit':>10}  {'median':>6}  {'last':>6}")
+    for op, source in sources.items():
+        for compiler in compilers:
+            with tempfile.TemporaryDirectory() as cache:
+                os.chmod(cache, 0o700)
+                environment = {"KJIT_CACHE_DIR": cache, "KJIT_CUDA_COMPILER": compiler}
+                times = common.result_of_new_process("cold_build", "time_edits", op, str(source), **environment)
+            print(
+                f"  {op:<14}  {compiler:<8}  {times[0]:>10.3f}  {statistics.median(times):>6.3f}  {times[-1]:>6.3f}",
+                flush=True,
+            )
     sides: dict[tuple[str, str], Callable[[], Sequence[float]]] = {}
     for op, source in sources.items():
         for compiler in compilers:
@@ -105,15 +117,6 @@ def _cuda(repeat: int, compilers: Sequence[str], sources: Mapping[str, Path], sg
         theirs = medians.get((OPS[op][3], "SGLang"))
         wall_share, cpu_share = (f"{wall / theirs[0]:.3f}", f"{cpu / theirs[1]:.3f}") if theirs else ("", "")
         print(f"  {op:<14}  {side:<20}  {wall:>6.3f}  {wall_share:>9}  {cpu:>6.3f}  {cpu_share:>9}")
-    print(f"\nCUDA: edit, build and load again in one process, for sm_90a, seconds of the wall; {_EDITS} edits")
-    print(f"  {'op':<14}  {'compiler':<8}  {'first edit':>10}  {'median':>6}  {'last':>6}")
-    for op, source in sources.items():
-        for compiler in compilers:
-            with tempfile.TemporaryDirectory() as cache:
-                os.chmod(cache, 0o700)
-                environment = {"KJIT_CACHE_DIR": cache, "KJIT_CUDA_COMPILER": compiler}
-                times = common.result_of_new_process("cold_build", "time_edits", op, str(source), **environment)
-            print(f"  {op:<14}  {compiler:<8}  {times[0]:>10.3f}  {statistics.median(times):>6.3f}  {times[-1]:>6.3f}")
 
 
 def write_sources(folder: Path) -> dict[str, Path]:
@@ -158,9 +161,7 @@ def _time_cuda(op: str, source: Path, which: str, compiler: str) -> Sequence[flo
 
 
 def time_build(op: str, source: str) -> list[float]:
-    """Seconds of the wall and of all processors for one build. Runs in a process of its own."""
-    import tvm_ffi  # noqa: F401 (its 1.5 s of importing torch belong to neither side)
-
+    """Seconds of the wall and of all processors for one build, which needs no torch. Runs in a process of its own."""
     begin, before = time.perf_counter(), _cpu_seconds()
     from kjit.engine.miss import ensure_built
 

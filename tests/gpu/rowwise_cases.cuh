@@ -20,8 +20,8 @@ static_assert(is_spread(spread_rows(100, 100'000, 8, 1024, 8), 1024, 1024, 100, 
               "nor a cluster: more for each thread");
 
 static_assert(threads_to_hold(17, 4) == 8 && threads_to_hold(128, 4) == 32 && threads_to_hold(129, 4) == 64);
-static_assert(largest_block(8192, 8) == 1024 && largest_block(5120, 8) == 1024 &&
-              (kMaxCluster == 1 || largest_block(5000, 8) == 512));
+static_assert(largest_block(8192, 8, kMaxCluster) == 1024 && largest_block(5120, 8, kMaxCluster) == 1024 &&
+              (kMaxCluster == 1 || largest_block(5000, 8, kMaxCluster) == 512));
 
 // What a thread holds: of one input and a column, of two inputs, of one with two columns, and of many.
 template <typename... Operands>

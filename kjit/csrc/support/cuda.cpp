@@ -2,3 +2,5 @@
 
 #include <kjit/launch.cpp>
 #include <kjit/runtime.cpp>
+
+#include <kjit/detail/row_spread.cpp>

@@ -2,11 +2,12 @@
 
 builders.py starts it, and runs `main` of this file as a program:
 
-    socket parent libnvrtc.so libnvrtc-builtins.so
+    socket parent folder libnvrtc.so libnvrtc-builtins.so
 
 To start Python and to load NVRTC takes as long as to compile a small kernel, and so does NVRTC's first compile. So this
 process does it once. It reads a request (a line of JSON) from `socket`, runs the build's commands, in the order that
-their inputs ask for and so many at once as it is told, answers with what failed, and waits for the next request. Those
+their inputs ask for and so many at once as it is told, answers with what failed, and waits for the next request. While
+it waits, it precompiles headers into `folder` (precompiled.py). Those
 commands that are kjit's own programs run in threads, the others in processes. What this process runs is in its session.
 Where the other side hangs up, or its process ends, this one ends all that runs and itself. One that crashes takes one
 build along.
@@ -31,11 +32,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
+    from kjit.engine.compile.precompiled import DeviceHeaders, HostHeaders
+
 PROGRAMS = ("device_compiler", "host_compiler", "kernels_object")
 """What runs in a thread: modules beside this one, each with a `main` that takes words and a handle to write to."""
 
 _LOOK_S = 1.0
 _GRACE_S = 3.0
+_PAUSE_S = 0.2  # after a build, before headers are precompiled: the process may end
 _IDLE_S = 600.0
 _MOST_MEMORY = 1 << 19
 """In KiB: where it has taken more, the process ends after the build, because NVRTC's libraries give little back."""
@@ -47,7 +51,7 @@ _SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM)
 
 
 def main(words: list[str]) -> int:
-    connection, *libraries = int(words[0]), *words[2:]
+    connection, parent, folder, *libraries = int(words[0]), int(words[1]), *words[2:]
     os.set_inheritable(connection, False)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     wake, woken = os.pipe()
@@ -55,20 +59,25 @@ def main(words: list[str]) -> int:
         os.set_blocking(handle, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    text, since = b"", time.monotonic()
-    while os.getppid() == int(words[1]) and time.monotonic() - since < _IDLE_S:
-        if not select.select([connection], [], [], _LOOK_S)[0]:
+    headers = _Headers(folder)
+    text, since, patience = b"", time.monotonic(), _LOOK_S
+    while os.getppid() == parent and time.monotonic() - since < _IDLE_S:
+        if not select.select([connection], [], [], patience)[0]:
+            headers.make()
+            patience = _LOOK_S
             continue
         more = os.read(connection, 1 << 20)
         if not more:
             break
         text += more
         if text.endswith(b"\n"):
+            headers.stop()
             os.write(connection, f"{os.getpid()}\n".encode())
-            _answer(json.loads(text), connection, wake, woken, libraries)
+            _answer(json.loads(text), connection, wake, woken, libraries, headers)
             if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > _MOST_MEMORY:
                 break
-            text, since = b"", time.monotonic()
+            text, since, patience = b"", time.monotonic(), _PAUSE_S
+    headers.stop()
     return 0
 
 
@@ -82,8 +91,10 @@ def began(pid: int) -> str:
     return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
 
 
-def _answer(request: dict[str, Any], connection: int, wake: int, woken: int, libraries: list[str]) -> None:
-    build = _Build(request, connection, wake, woken)
+def _answer(
+    request: dict[str, Any], connection: int, wake: int, woken: int, libraries: list[str], headers: _Headers
+) -> None:
+    build = _Build(request, connection, wake, woken, headers)
     try:
         os.chdir(request["folder"])
         os.environ.clear()
@@ -118,6 +129,40 @@ def _load(libraries: list[str]) -> None:
         ctypes.CDLL(library)
 
 
+class _Headers:
+    """What is precompiled for the programs, once there was a first build."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._host: HostHeaders | None = None
+        self._device: DeviceHeaders | None = None
+
+    def load(self) -> None:
+        if self._host is None:
+            from kjit.engine.compile.precompiled import DeviceHeaders, HostHeaders
+
+            self._host, self._device = HostHeaders(self._folder), DeviceHeaders(self._folder)
+
+    def of(self, program: str) -> list[object]:
+        """What a program is given."""
+        if program == "kernels_object":
+            return []
+        return [self._host if program == "host_compiler" else self._device]
+
+    def make(self) -> None:
+        """Precompile, while nothing is built: g++ in a process beside this one."""
+        if self._host is not None and self._device is not None:
+            self._host.look()
+            self._host.start(_SIGNALS)
+            self._device.make()
+
+    def stop(self) -> None:
+        """Leave the processors to a build."""
+        if self._host is not None:
+            self._host.look()
+            self._host.stop()
+
+
 class _Build:
     """The commands of one build.
 
@@ -125,8 +170,9 @@ class _Build:
         output: what failed, in ninja's words.
     """
 
-    def __init__(self, request: dict[str, Any], connection: int, wake: int, woken: int) -> None:
+    def __init__(self, request: dict[str, Any], connection: int, wake: int, woken: int, headers: _Headers) -> None:
         self._request = request
+        self._headers = headers
         self._connection, self._wake, self._woken = connection, wake, woken
         self._waiting: list[dict[str, Any]] = request["steps"]
         self._unmade = {step["output"] for step in self._waiting}
@@ -148,6 +194,7 @@ class _Build:
                 return 1 if self._has_failed else 0
             if not is_loaded:
                 _load(libraries)  # while the first commands run
+                self._headers.load()
                 is_loaded = True
             readable, _, _ = select.select([self._wake, self._connection], [], [], _LOOK_S)
             if self._connection in readable:
@@ -192,7 +239,7 @@ class _Build:
         status = 1
         try:
             module = importlib.import_module(f"kjit.engine.compile.{step['program']}")
-            status = module.main(step["arguments"][step["words"] :], log)
+            status = module.main(step["arguments"][step["words"] :], log, *self._headers.of(step["program"]))
         except Exception:  # noqa: BLE001 (as Python does it at the end of a process)
             _write(log, _traceback().encode(errors="surrogateescape"))
         finally:

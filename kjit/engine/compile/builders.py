@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
 
+from kjit.engine.cache.staging import make_temporary_folder
 from kjit.engine.compile.builder import began
 from kjit.engine.compile.run import kill_session
 from kjit.engine.compile.steps import Step
@@ -29,6 +30,7 @@ from kjit.engine.compile.two_halves import PROGRAMS
 from kjit.engine.toolchain import machine
 from kjit.engine.toolchain.memo import Stamp, stamp
 from kjit.engine.toolchain.nvrtc import Nvrtc, command_of
+from kjit.errors import CacheError
 
 _POLL_S = 0.1
 _GRACE_S = 5.0
@@ -42,6 +44,7 @@ class _Builder:
         of: which NVRTC it has loaded, and which programs.
 
     Raises:
+        CacheError: no place for temporary files can be written.
         OSError: no process can be started.
     """
 
@@ -49,8 +52,9 @@ class _Builder:
         self.of = of
         self._owner = os.getpid()
         self._connection, theirs = socket.socketpair()
+        folder, self._remove_folder = make_temporary_folder()
         with theirs:
-            words = (str(theirs.fileno()), str(self._owner), str(nvrtc.library), str(nvrtc.builtins))
+            words = (str(theirs.fileno()), str(self._owner), str(folder), str(nvrtc.library), str(nvrtc.builtins))
             # In a session of its own: a Ctrl-C in the terminal is this process's alone.
             self._process = subprocess.Popen(
                 [*command_of("builder"), *words],
@@ -99,6 +103,7 @@ class _Builder:
             self._connection.close()
             if self._owner == os.getpid():
                 self._process.wait()
+                self._remove_folder()
 
     def _has_left_some(self) -> bool:
         """Whether commands may run on: it did not end by itself, which is seen before its number is another's."""
@@ -231,7 +236,7 @@ def _take(nvrtc: Nvrtc) -> _Builder:
         each.end()
     try:
         return builder or _Builder(nvrtc, of)
-    except OSError:
+    except (CacheError, OSError):
         _leave(None)
         raise
 

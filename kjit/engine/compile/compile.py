@@ -45,7 +45,7 @@ from kjit.engine.cache.failures import Refusal
 from kjit.engine.cache.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
 from kjit.engine.cache.missing import asking, read_answer
 from kjit.engine.cache.staging import temporary_folder, temporary_root
-from kjit.engine.compile import builders, device_branches, ptx, rewrite, tokens, two_halves, unbound
+from kjit.engine.compile import builders, two_halves, unbound
 from kjit.engine.compile.libraries import brought_in, files_named, linked_by, lists_what_it_links, resolve, sought_by
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Links
 from kjit.engine.compile.refusals import refuse_unfit
@@ -413,6 +413,8 @@ def _simulated_steps(
     unit: Unit, compiler: tuple[str, ...], launcher: tuple[str, ...], reads: tuple[str, ...]
 ) -> Iterator[Step]:
     """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
+    from kjit.engine.compile import device_branches, ptx, rewrite, tokens  # which no other build needs
+
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
     dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
     preprocess = (*compiler, "-x", "c++", "-E", unit.path)

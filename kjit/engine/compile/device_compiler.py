@@ -21,34 +21,90 @@ import re
 
 from kjit.engine.compile import halves
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kjit.engine.compile.precompiled import DeviceHeaders
+
 _SUCCESS = 0
 _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
 
 
-def compile_half(library: str, builtins: str, source: str, output: str, options: list[str]) -> tuple[bool, str]:
+def compile_half(
+    library: str, builtins: str, source: str, output: str, options: list[str], headers: DeviceHeaders | None = None
+) -> tuple[bool, str]:
     """Compile the preprocessed `source` into the cubin `output`, or PTX if that ends in `.ptx`: whether that went well,
     and what NVRTC said.
+
+    Args:
+        headers: those that are precompiled.
 
     Raises:
         OSError: a file or a library is not there, or the library is no NVRTC.
     """
-    ctypes.CDLL(builtins, mode=ctypes.RTLD_GLOBAL)
-    nvrtc = ctypes.CDLL(library)
+    nvrtc = _load(library, builtins)
     with open(source, encoding="utf-8", errors="surrogateescape") as file:
-        text = halves.device_half(file.read()).encode("utf-8", "surrogateescape")
+        unit = file.read()
+    short = None if headers is None else headers.split((library, builtins, source, *options), unit)
+    if headers is not None and short is not None:
+        ahead, path, rest = short
+        text = f"{_INCLUDE}{halves.device_half(rest)}"
+        done, said, content = _compile(nvrtc, source, text, [*options, *_QUIET, f"--use-pch={path}"], output, ahead[1])
+        if not done:
+            done, said, content = _compile(nvrtc, source, halves.device_half(unit), options, output)
+            if done:
+                headers.refuse(ahead)
+    else:
+        done, said, content = _compile(nvrtc, source, halves.device_half(unit), options, output)
+    if done:
+        with open(output, "wb") as file:
+            file.write(content)
+    return done, said
+
+
+def precompile(library: str, builtins: str, source: str, ahead: str, path: str, options: list[str]) -> bool:
+    """Precompile what comes `ahead` of code in `source`, preprocessed: whether that went well, without a warning."""
+    try:
+        nvrtc = _load(library, builtins)
+        text = f"{_INCLUDE}#pragma nv_hdrstop\n"
+        done, said, _ = _compile(nvrtc, source, text, [*options, *_QUIET, f"--create-pch={path}"], "", ahead)
+    except OSError:
+        return False
+    return done and "warning" not in said and os.path.exists(path)
+
+
+# Ahead of code whose headers are precompiled.
+_AHEAD = "kjit_ahead.h"
+_QUIET = ("--pch-messages=false", "--pch-verbose=false")
+_INCLUDE = f'#include "{_AHEAD}"\n'
+
+
+def _load(library: str, builtins: str) -> ctypes.CDLL:
+    ctypes.CDLL(builtins, mode=ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(library)
+
+
+def _compile(
+    nvrtc: ctypes.CDLL, source: str, text: str, options: list[str], output: str, ahead: str = ""
+) -> tuple[bool, str, bytes]:
+    """Compile `text`: whether that went well, what NVRTC said, and what came out of it.
+
+    Args:
+        ahead: the preprocessed text that is precompiled.
+    """
     program = ctypes.c_void_p()
-    _check(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, source.encode(), 0, None, None))
+    content = text.encode("utf-8", "surrogateescape")
+    headers = (ctypes.c_char_p * 1)(halves.device_half(ahead).encode("utf-8", "surrogateescape"))
+    names = (ctypes.c_char_p * 1)(_AHEAD.encode())
+    given = (1, headers, names) if ahead else (0, None, None)
+    _check(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), content, source.encode(), *given))
     try:
         words = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
         result = nvrtc.nvrtcCompileProgram(program, len(options), words)
         said = _content(nvrtc, program, "ProgramLog").replace(b"\0", b"").decode("utf-8", "surrogateescape")
         said = _CONTINUED.sub("    ", said)  # as nvcc prints it
-        if result == _SUCCESS:
-            with open(output, "wb") as file:
-                file.write(_content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN"))
-        elif not said.strip():
-            said = f"nvrtc: error: {_words(nvrtc, result)}\n"
-        return result == _SUCCESS, said
+        if result != _SUCCESS:
+            return False, said if said.strip() else f"nvrtc: error: {_words(nvrtc, result)}\n", b""
+        return True, said, _content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -86,15 +142,19 @@ def _words(nvrtc: ctypes.CDLL, result: int) -> str:
     return (describe(result) or b"").decode()
 
 
-def main(words: list[str], log: int = 1) -> int:
-    """Run the program, which writes to the handle `log`."""
+def main(words: list[str], log: int = 1, headers: DeviceHeaders | None = None) -> int:
+    """Run the program, which writes to the handle `log`.
+
+    Args:
+        headers: those that are precompiled.
+    """
     library, builtins, *rest = words
     if not rest:
         os.write(log, f"{' '.join(map(str, architectures(library)))}\n".encode())
         return 0
     source, output, *options = rest
     try:
-        done, said = compile_half(library, builtins, source, output, options)
+        done, said = compile_half(library, builtins, source, output, options, headers)
     except OSError as error:
         done, said = False, f"nvrtc: error: {error}\n"
     content = said.encode("utf-8", "surrogateescape")

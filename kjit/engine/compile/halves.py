@@ -34,7 +34,7 @@ _PIECE = re.compile(
     rf"""(?P<space>\s+|^\#.*$)
     |{_STRING}
     |(?P<number>\.?\d(?:[eEpP][+-]|'[\w]|[\w.])*)
-    |(?P<name>[A-Za-z_$\u0080-\U0010ffff][\w$]*)
+    |(?P<name>[^\x00-\x23%-@\[-^`\x7b-\x7f][\w$]*)
     |(?P<sign>::|->|<<<|>>>|<=>|<<|<=|[\s\S])""",
     re.VERBOSE | re.MULTILINE,
 )

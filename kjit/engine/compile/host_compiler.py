@@ -21,6 +21,11 @@ import shlex
 import signal
 
 from kjit.engine.compile import halves, kernels_object
+from kjit.engine.compile.precompiled import USING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kjit.engine.compile.precompiled import HostHeaders
 
 FOR_CLANG = "-Qunused-arguments"
 """A flag that the commands of clang have."""
@@ -30,6 +35,9 @@ SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM)
 
 _DECLARED_ALONE = '/cuda_fp16.h"'
 """In each unit with such a header, bfloat16's too."""
+
+_TAIL = ("-x", "c++-cpp-output", "-c", "unit.cut.ii", "-o", "unit.o")
+"""How the command of the compiler ends."""
 
 _TYPE = r"(?:6__half|7__half2|1[01]__half2?_raw|1[34]__nv_bfloat162?|1[78]__nv_bfloat162?_raw)"
 # Members of these types, and operators on them.
@@ -50,36 +58,61 @@ def is_of_cuda(symbol: str) -> bool:
     return name.startswith("__") or (not rest.startswith("I") and _BY_VALUE.search(rest) is not None)
 
 
-def main(words: list[str], log: int = 1) -> int:
-    """Run the program, which writes to the handle `log`."""
+def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> int:
+    """Run the program, which writes to the handle `log`.
+
+    Args:
+        headers: those that are precompiled.
+    """
     plain, cut, output, preprocess, *compiler = words
     unit = _read(plain)
     if reason := halves.for_nvcc(unit):
         os.write(log, f"error: {reason}\n".encode())
         return 1
-    is_clang = FOR_CLANG in compiler
-    _cut(unit, cut, is_clang)
-    if _DECLARED_ALONE not in unit:
-        return _run(compiler, log)
+    is_for_clang = FOR_CLANG in compiler
+    is_declared_alone = _DECLARED_ALONE in unit
+    flags, tail = tuple(compiler[: -len(_TAIL)]), compiler[-len(_TAIL) :]
+    # Behind a launcher, which is no compiler, nor by clang, nothing is precompiled.
+    can_be_short = not is_for_clang and preprocess.startswith(f"{shlex.quote(compiler[0])} ")
+    short = headers.shortened(flags, unit) if headers is not None and can_be_short else None
+    if short is not None:
+        _write(cut, short[1])
+        if _tried([*flags, USING, *tail], output, log, is_declared_alone):
+            return 0
+    _write(cut, halves.host_half(unit, is_for_clang=is_for_clang))
+    if not is_declared_alone:
+        status = _run(compiler, log)
+    elif _tried(compiler, output, log, is_declared_alone):
+        status = 0
+    else:
+        status = _run([*shlex.split(preprocess), "-DKJIT_RTC_FULL"], log)
+        if status == 0:
+            _write(cut, halves.host_half(_read(plain), is_for_clang=is_for_clang))
+            status = _run(compiler, log)
+    if headers is not None and short is not None and status == 0:
+        headers.refuse(short[0])
+    return status
+
+
+def _tried(command: list[str], output: str, log: int, is_declared_alone: bool) -> bool:
+    """Whether the compiler `command` succeeds, and its object lacks none of CUDA's functions. What it says is kept only
+    then."""
     said = f"{output}.said"
     handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        status = _run(compiler, handle)
+        status = _run(command, handle)
     finally:
         os.close(handle)
-    if status == 0:
+    if status != 0:
+        return False
+    if is_declared_alone:
         with open(output, "rb") as file:
-            is_whole = not any(map(is_of_cuda, kernels_object.undefined_in(file.read())))
-        if is_whole:
-            content = _read(said).encode("utf-8", "surrogateescape")
-            while content:
-                content = content[os.write(log, content) :]
-            return 0
-    status = _run([*shlex.split(preprocess), "-DKJIT_RTC_FULL"], log)
-    if status == 0:
-        _cut(_read(plain), cut, is_clang)
-        status = _run(compiler, log)
-    return status
+            if any(map(is_of_cuda, kernels_object.undefined_in(file.read()))):
+                return False
+    content = _read(said).encode("utf-8", "surrogateescape")
+    while content:
+        content = content[os.write(log, content) :]
+    return True
 
 
 def _run(command: list[str], log: int) -> int:
@@ -96,6 +129,6 @@ def _read(path: str) -> str:
         return file.read()
 
 
-def _cut(unit: str, path: str, is_clang: bool) -> None:
+def _write(path: str, text: str) -> None:
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(halves.host_half(unit, is_for_clang=is_clang))
+        file.write(text)

@@ -14,7 +14,7 @@ _TOKEN = re.compile(
     r"""(?P<space>\s+)
     |(?P<string>(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'))
     |(?P<number>\.?\d(?:[eEpP][+-]|'[\w]|[\w.])*)
-    |(?P<name>[A-Za-z_$\u0080-\U0010ffff][\w$]*)
+    |(?P<name>[^\x00-\x23%-@\[-^`\x7b-\x7f][\w$]*)
     |(?P<sign>::|->|[\s\S])""",
     re.VERBOSE,
 )

@@ -17,7 +17,6 @@ from pathlib import Path
 import kjit
 from kjit import env
 from kjit.engine.cache.missing import asking
-from kjit.engine.compile import device_compiler, halves, host_compiler, kernels_object
 from kjit.engine.compile.libraries import files_named
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, Links
 from kjit.engine.compile.steps import Step, Unit
@@ -33,7 +32,8 @@ from kjit.errors import CompileError
 from kjit.spec import Spec
 
 PROGRAMS = tuple(
-    os.path.realpath(each.__file__ or "") for each in (device_compiler, host_compiler, kernels_object, halves)
+    os.path.join(os.path.dirname(os.path.realpath(__file__)), f"{name}.py")
+    for name in ("device_compiler", "host_compiler", "kernels_object", "halves")
 )
 """What compiles the halves of a CUDA unit, and joins them."""
 
@@ -135,6 +135,8 @@ def _call_of_host(signature: str, unit: str) -> str | None:
 
 
 def _own_code(unit: str) -> Iterator[tuple[str, int, str]]:
+    from kjit.engine.compile import halves  # which only a mistake needs here
+
     return halves.device_lines(unit, lambda file: not file.startswith("<"))
 
 

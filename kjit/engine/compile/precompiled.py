@@ -1,0 +1,167 @@
+"""Headers that are compiled ahead, for the halves that a builder compiles one after another.
+
+To read headers takes half of the time of a small half, and from one edit of an op to the next they stay. So builder.py
+has them precompiled while it waits, by g++ for the host half and by NVRTC for the device half: all of the preprocessed
+half before the first line of the op's own. The next half with the very same text ahead, and the same flags, is compiled
+without it, and not even cut. What comes out is the same.
+
+They are files in a folder of the builder's, a few at most, and end with it. NVRTC can use those of its own process
+only.
+
+It imports little, because the first build waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from kjit.engine.compile import halves
+
+Ahead = tuple[tuple[str, ...], str]
+"""What comes before an op's own code: the compiler's words, and the preprocessed text."""
+
+_MOST = 4
+_SHORTEST = 100_000  # characters; what is shorter is read fast enough
+_MARKER = re.compile(r'^# \d+ "((?:\\.|[^"\\])*)"(.*)$', re.MULTILINE)
+_AHEAD_OF_ALL = ("/kjit_rtc/device.h", "/kjit_rtc/host.h")
+USING = "-fpch-preprocess"
+"""g++'s flag for the use of precompiled headers."""
+
+
+def own_code(unit: str) -> int:
+    """Where the op's own code begins in a preprocessed `unit`: the line marker ahead of it; 0 where all is its own."""
+    place = end = 0
+    included: list[bool] = []  # of each file that has been entered, whether it is the op's own
+    is_own = True
+    for marker in _MARKER.finditer(unit):
+        if is_own and unit[end : marker.start()].strip():
+            return place
+        flags = marker[2].split()
+        if "1" in flags:
+            included.append("3" not in flags and not marker[1].endswith(_AHEAD_OF_ALL))
+        elif "2" in flags and included:
+            included.pop()
+        # Macros of headers change the flags of a line in the op's own files, too.
+        is_own = all(included) and not marker[1].startswith("<")
+        end = marker.end()
+        if is_own:
+            place = marker.start()
+    return place
+
+
+class Kept:
+    """Precompiled headers: files in an existing `folder`."""
+
+    def __init__(self, folder: str) -> None:
+        self._can_name = folder.isprintable() and not set('"\\') & set(folder)
+        self._folder = folder
+        self._made: dict[Ahead, str | None] = {}  # nothing for what the compiler does not take
+        self._wanted: Ahead | None = None
+        self._count = 0
+
+    def split(self, words: tuple[str, ...], unit: str) -> tuple[Ahead, str, str] | None:
+        """What comes ahead of `unit`'s own code, its precompiled file, and the rest; None where there is no file. It is
+        made the next time that nothing else is to be done."""
+        place = own_code(unit)
+        if place < _SHORTEST or not self._can_name:
+            return None
+        ahead = (words, unit[:place])
+        if ahead not in self._made:
+            self._wanted = ahead
+            return None
+        path = self._made.pop(ahead)
+        self._made[ahead] = path  # the last that was used
+        return None if path is None else (ahead, path, unit[place:])
+
+    def refuse(self, ahead: Ahead) -> None:
+        """Use none for such units any more."""
+        self._keep(ahead, None)
+
+    def _next(self) -> tuple[Ahead, str] | None:
+        """What is to be made, and where."""
+        if self._wanted is None:
+            return None
+        ahead, self._wanted = self._wanted, None
+        self._count += 1
+        return ahead, os.path.join(self._folder, f"{type(self).__name__}{self._count}.pch")
+
+    def _keep(self, ahead: Ahead, path: str | None) -> None:
+        self._made[ahead] = path
+        while len(self._made) > _MOST:
+            oldest = self._made.pop(next(iter(self._made)))
+            if oldest is not None:
+                os.unlink(oldest)
+
+
+class HostHeaders(Kept):
+    """Those for g++, made by a process."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self._making: tuple[int, Ahead, str] | None = None
+
+    def shortened(self, words: tuple[str, ...], unit: str) -> tuple[Ahead, str] | None:
+        """What comes ahead of a preprocessed `unit`, and its host half without; None where nothing is precompiled."""
+        found = self.split(words, unit)
+        if found is None:
+            return None
+        ahead, path, rest = found
+        return ahead, f'#pragma GCC pch_preprocess "{path}"\n{halves.host_half(rest)}'
+
+    def start(self, signals: tuple[int, ...]) -> None:
+        """Start to precompile what the last unit had ahead, where nobody did yet."""
+        if self._making is not None or (wanted := self._next()) is None:
+            return
+        ahead, path = wanted
+        with open(f"{path}.ii", "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(halves.host_half(ahead[1]))
+        words = [*ahead[0], "-x", "c++-header", "-fpreprocessed", "-c", f"{path}.ii", "-o", path]
+        said = [
+            (os.POSIX_SPAWN_OPEN, 1, f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ]
+        pid = os.posix_spawn(words[0], words, os.environ, file_actions=said, setsigdef=signals)
+        self._making = pid, ahead, path
+
+    def look(self) -> None:
+        """See whether what was started is done."""
+        if self._making is not None:
+            pid, _, _ = self._making
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                self._take(status)
+
+    def stop(self) -> None:
+        """End what was started, for a build that does not want to share the processors."""
+        if self._making is not None:
+            pid, ahead, _ = self._making
+            os.kill(pid, 9)
+            self._take(os.waitpid(pid, 0)[1])
+            self._made.pop(ahead, None)
+
+    def _take(self, status: int) -> None:
+        assert self._making is not None
+        _, ahead, path = self._making
+        self._making = None
+        # What it warns of would be said once only.
+        is_silent = os.path.exists(f"{path}.log") and os.path.getsize(f"{path}.log") == 0
+        for name in (f"{path}.ii", f"{path}.log"):
+            if os.path.exists(name):
+                os.unlink(name)
+        self._keep(ahead, path if status == 0 and is_silent else None)
+
+
+class DeviceHeaders(Kept):
+    """Those for NVRTC, made in this process. The words are its library, that of its builtins, what the unit is called,
+    and the options."""
+
+    def make(self) -> None:
+        """Precompile what the last unit had ahead, where nobody did yet."""
+        if (wanted := self._next()) is None:
+            return
+        from kjit.engine.compile.device_compiler import precompile
+
+        ahead, path = wanted
+        library, builtins, source, *options = ahead[0]
+        self._keep(ahead, path if precompile(library, builtins, source, ahead[1], path, options) else None)

@@ -1,0 +1,181 @@
+"""Headers that GCC has precompiled: the same machine code and messages, and only for the very same text and flags."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kjit.engine.compile import host_compiler
+from kjit.engine.compile.precompiled import HostHeaders, own_code
+from kjit.engine.toolchain.toolchain import find_cxx
+from kjit.errors import ToolchainError
+
+# As long as headers of a small op.
+HEADER = "namespace lib { template <typename T> struct Name { T value; }; }\n" + "".join(
+    f"namespace lib {{ inline int function_{i}(Name<int> x) {{ return x.value + {i}; }} }}\n" for i in range(2000)
+)
+UNIT = f"""# 0 "op.cu"
+# 0 "<built-in>"
+# 1 "op.cu"
+
+# 1 "/lib/header.h" 1 3
+{HEADER}
+# 2 "op.cu" 2
+# 1 "/op/op.cuh" 1
+
+# 1 "/lib/other.h" 1 3
+inline int other() {{ return 5; }}
+# 2 "/op/op.cuh" 2
+
+int answer(int x) {{ return lib::function_7({{x}}) + other(); }}
+# 3 "op.cu" 2
+"""
+
+
+def compiler() -> tuple[str, ...]:
+    try:
+        cxx = find_cxx()
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    if cxx.family != "gcc":
+        pytest.skip(f"{cxx.label} precompiles nothing")
+    return (str(cxx.path), "-std=c++20", "-O3", "-fPIC")
+
+
+@pytest.fixture
+def headers(tmp_path: Path) -> HostHeaders:
+    folder = tmp_path / "headers"
+    folder.mkdir()
+    return HostHeaders(str(folder))
+
+
+def precompile(headers: HostHeaders, flags: tuple[str, ...], unit: str = UNIT) -> None:
+    assert headers.shortened(flags, unit) is None
+    headers.start((signal.SIGPIPE,))
+    while headers._making is not None:
+        headers.look()
+
+
+def compile_unit(folder: Path, flags: tuple[str, ...], unit: str, headers: HostHeaders | None) -> tuple[int, str]:
+    """The status, and what the compiler says; the object is `unit.o`."""
+    (folder / "unit.ii").write_text(unit)
+    tail = ("-x", "c++-cpp-output", "-c", str(folder / "cut.ii"), "-o", str(folder / "unit.o"))
+    words = [str(folder / "unit.ii"), str(folder / "cut.ii"), str(folder / "unit.o"), f"{flags[0]} -E", *flags, *tail]
+    log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        status = host_compiler.main(words, log, headers)
+    finally:
+        os.close(log)
+    return status, (folder / "log").read_text()
+
+
+def machine_code(path: Path) -> bytes:
+    return subprocess.run(["objdump", "-dr", "--no-show-raw-insn", path], capture_output=True, check=True).stdout
+
+
+def test_an_ops_own_code_begins_behind_all_headers_that_come_before_it() -> None:
+    place = own_code(UNIT)
+    assert UNIT[place:].startswith('# 2 "/op/op.cuh" 2\n\nint answer')
+    assert own_code("int x;\n") == 0
+
+
+def test_a_macro_in_a_header_or_ahead_of_own_code_ends_no_header() -> None:
+    """Of what a macro becomes, line markers have other flags than the file around it."""
+    unit = """# 0 "op.cu"
+# 0 "<built-in>"
+# 1 "/kjit/include/kjit_rtc/host.h" 1
+int min(int, int);
+# 0 "<command-line>" 2
+# 1 "op.cu"
+# 1 "/lib/header.h" 1 3
+static_assert(
+# 5 "/lib/header.h"
+900
+# 5 "/lib/header.h" 3
+> 800);
+# 2 "op.cu" 2
+
+# 3 "op.cu" 3
+static_assert(
+# 3 "op.cu"
+5 > 4);
+"""
+    assert unit[own_code(unit) :].startswith('# 3 "op.cu" 3\nstatic_assert(\n# 3')
+
+
+def test_machine_code_is_the_same_with_precompiled_headers(headers: HostHeaders, tmp_path: Path) -> None:
+    flags = compiler()
+    assert compile_unit(tmp_path, flags, UNIT, headers) == (0, "")
+    plain = machine_code(tmp_path / "unit.o")
+    precompile(headers, flags)
+    edited = UNIT.replace("+ other()", "+ 2 * other()")
+    for unit in (UNIT, edited):
+        assert compile_unit(tmp_path, flags, unit, headers) == (0, "")
+        assert "pch_preprocess" in (tmp_path / "cut.ii").read_text()
+        assert (machine_code(tmp_path / "unit.o") == plain) == (unit is UNIT)
+
+
+def test_a_mistake_is_told_in_the_same_words_and_the_headers_stay(headers: HostHeaders, tmp_path: Path) -> None:
+    flags = compiler()
+    precompile(headers, flags)
+    wrong = UNIT.replace("+ other()", "+ others()")
+    status, said = compile_unit(tmp_path, flags, wrong, headers)
+    assert (status, said) == compile_unit(tmp_path, flags, wrong, None)
+    assert "op.cuh:3" in said
+    assert headers.shortened(flags, UNIT) is not None
+
+
+def test_a_warning_is_told(headers: HostHeaders, tmp_path: Path) -> None:
+    flags = (*compiler(), "-Wall")
+    precompile(headers, flags)
+    _, said = compile_unit(tmp_path, flags, UNIT.replace("return lib", "int unused; return lib"), headers)
+    assert "pch_preprocess" in (tmp_path / "cut.ii").read_text()
+    assert "unused variable" in said
+
+
+@pytest.mark.parametrize("what", ["another header", "another flag", "less than it takes", "what warns"])
+def test_there_are_none_for(what: str, headers: HostHeaders) -> None:
+    flags = compiler()
+    short, warns = UNIT.replace(HEADER, "\n"), UNIT.replace(HEADER, f"{HEADER}#warning old\n")
+    of_unit = short if what.startswith("less") else warns if what == "what warns" else UNIT
+    headers.shortened(flags, of_unit)
+    headers.start((signal.SIGPIPE,))
+    while headers._making is not None:
+        headers.look()
+    if what == "another header":
+        of_unit = UNIT.replace("{ return 5; }", "{ return 6; }")
+    assert headers.shortened((*flags, "-g") if what == "another flag" else flags, of_unit) is None
+
+
+def test_what_the_compiler_does_not_take_is_compiled_without_and_not_tried_again(
+    headers: HostHeaders, tmp_path: Path
+) -> None:
+    flags = compiler()
+    precompile(headers, flags)
+    (file,) = (tmp_path / "headers").glob("*.pch")
+    file.write_bytes(b"no header")
+    assert compile_unit(tmp_path, flags, UNIT, headers) == (0, "")
+    assert headers.shortened(flags, UNIT) is None
+    assert "pch_preprocess" not in (tmp_path / "cut.ii").read_text()
+
+
+def test_what_is_stopped_may_be_precompiled_later(headers: HostHeaders) -> None:
+    flags = compiler()
+    headers.shortened(flags, UNIT)
+    headers.start((signal.SIGPIPE,))
+    headers.stop()
+    precompile(headers, flags)
+    assert headers.shortened(flags, UNIT) is not None
+
+
+def test_a_few_are_kept(headers: HostHeaders, tmp_path: Path) -> None:
+    flags = compiler()
+    for number in range(6):
+        precompile(headers, (*flags, f"-DNUMBER={number}"), UNIT)
+    assert len(list((tmp_path / "headers").iterdir())) == 4
+    assert headers.shortened((*flags, "-DNUMBER=5"), UNIT) is not None
+    assert headers.shortened((*flags, "-DNUMBER=0"), UNIT) is None
