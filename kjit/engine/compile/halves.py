@@ -70,10 +70,17 @@ _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
 _INSTANTIATED = re.compile(r"(?:\s|^\#.*$)*(?:extern\s+)?template(?:\s|^\#.*$|__attribute__\(\(\w+\)\))*", re.MULTILINE)
 _LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
 _ANONYMOUS = re.compile(_STRING + r"|\bnamespace(?P<space>(?:\s|^\#.*$)*)\{", re.MULTILINE)
+# The head of a lambda that is a template: one with `auto` or `<typename T>`.
+_GENERIC = re.compile(
+    _STRING
+    + r"|(?P<lambda>\[[^][;{}]*\]\s*(?:<\s*(?:typename|class|auto)\b|\((?:[^(){};]|\([^(){};]*\))*?\bauto\b)[^{;]*)"
+)
 _BOTH = "__host__ __device__ "
 
 # What the C library gives functions as their names in it, and what GCC's tells the assembler.
 _FOR_ASSEMBLER = re.compile(r'__asm__ ?\("" "\w+"\)|__asm \("\.globl \w+"\)')
+# In GCC's <ranges>, a class in a class that has one of the outer ones.
+_OF_ITSELF = "_OuterIter _M_i = _OuterIter();"
 # Where CUDA's C++ library takes NVRTC to have no other one.
 _TUPLES = re.compile(
     r"template\s*<(?:size_t _Ip, )?class\.\.\. _Tp>(\s*)struct (?:tuple_size|tuple_element);(?=[^{}]*template)"
@@ -82,7 +89,7 @@ _TUPLES = re.compile(
 
 def device_half(unit: str) -> str:
     """The preprocessed `unit` as NVRTC takes it."""
-    unit = _FOR_ASSEMBLER.sub("", unit)
+    unit = _FOR_ASSEMBLER.sub("", unit).replace(_OF_ITSELF, "type_identity_t<_OuterIter> _M_i{};")
     if "tuple_size;" in unit:
         unit = _TUPLES.sub(r"\1", unit)
     pieces = []
@@ -100,7 +107,7 @@ def _marked(unit: str) -> str:
     there NVRTC warns, and knows what may be called."""
     markers = list(_MARKER.finditer(unit))
     places = [marker.end() for marker in markers]
-    bodies = _bodies(unit, markers, places, _is_own)
+    bodies = [part for body in _bodies(unit, markers, places, _is_own) for part in _around_heads(unit, *body)]
     pieces = []
     start = 0
 
@@ -170,6 +177,16 @@ def _place_of(marker: re.Match[str]) -> tuple[str, int]:
     """The file and the line of what follows a line marker."""
     _, number, name = marker[1].split(" ", 2)
     return re.sub(r"\\(.)", r"\1", name[1:-1]), int(number)
+
+
+def _around_heads(unit: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of a body without the heads of lambdas that are templates: NVRTC takes the bodies of those for the
+    host's, but in system headers."""
+    for match in _GENERIC.finditer(unit, begin, end):
+        if match["lambda"] is not None:
+            yield begin, match.start()
+            begin = match.end()
+    yield begin, end
 
 
 def _is_own(marker: re.Match[str]) -> bool:

@@ -48,6 +48,11 @@ _UNDEFINED_KERNEL = re.compile(
     re.MULTILINE,
 )
 
+# NVRTC's optimizer of a lambda in a host function that a function for both sides is given, before it drops both.
+_HOST_LAMBDA = re.compile(
+    r"^Global is external, but doesn't have external or weak linkage!\n.*@_Z.*Ul.*\n?", re.MULTILINE
+)
+
 
 def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ...]) -> Iterator[Step]:
     """A CUDA unit in two halves: the host's for the C++ compiler, the device's for NVRTC, side by side.
@@ -111,6 +116,8 @@ def said(step: Step, log: str, read: Callable[[str], str]) -> str:
     """
     if "c++-cpp-output" in step.arguments:
         return _UNDEFINED_KERNEL.sub("", log)
+    if step.output.endswith(".cubin"):
+        log = _HOST_LAMBDA.sub("", log)
     if step.output.endswith(".cubin") and (unresolved := _UNRESOLVED.search(log)) is not None:
         called = _call_of_host(demangle(unresolved["symbol"]), read(step.inputs[0]))
         return log if called is None else log[: unresolved.start()] + called + log[unresolved.end() :]

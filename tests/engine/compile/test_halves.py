@@ -117,6 +117,21 @@ class TestDeviceHalf:
         )
 
     @pytest.mark.parametrize(
+        ("code", "head"),
+        [
+            ("{ each([&](const auto& x, int i) { g(x[i]); }); }", "[&](const auto& x, int i) "),
+            ("{ each([]<typename T>(T x) { g(x); }); }", "[]<typename T>(T x) "),
+            ("{ x[i] = g((int)y); each([=](int i) { g(i); }); }", None),
+            ('{ print("[](auto) {"); }', None),
+        ],
+    )
+    def test_heads_of_lambdas_that_are_templates_stay_a_system_headers(self, code: str, head: str | None) -> None:
+        """In other files, NVRTC takes what such a lambda does for host code."""
+        left = device_half(f'# 1 "a.cu"\n__device__ void f() {code}\n')
+        body = code if head is None else code.replace(head, f'\n# 1 "a.cu" 3\n{head}\n# 1 "a.cu"\n')
+        assert left == f'# 1 "a.cu" 3\n__device__ void f() \n# 1 "a.cu"\n{body}\n# 1 "a.cu" 3\n\n'
+
+    @pytest.mark.parametrize(
         "code",
         [
             "constexpr int f(int x) { return x; }",

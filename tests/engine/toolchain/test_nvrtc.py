@@ -331,19 +331,33 @@ class TestNvcc:
     @pytest.mark.usefixtures("without_nvcc")
     def test_tvm_ffis_own_headers_do_not_need_it(self, tmp_path: Path) -> None:
         """They have C++20's vector, whose functions are constexpr, and so for both halves; and <iostream>, in which
-        g++ 13 has a line of assembly."""
+        g++ 13 has a line of assembly. Kernels that come with them have generic lambdas, and host code has ranges."""
         source = """__asm(".globl _ZSt21ios_base_library_initv");
         #include <tvm/ffi/container/tensor.h>
         #include <tvm/ffi/function.h>
-        __global__ void fill(float* x) { x[threadIdx.x] = 1; }
+        #include <algorithm>
+        #include <ranges>
+        #include <span>
+        template <int kCount, typename F>
+        __device__ void each(F&& f) { for (int i = 0; i < kCount; ++i) f(1.0f, i); }
+        __global__ void fill(float* x) { each<4>([&](const auto& value, int i) { x[threadIdx.x + i] = value; }); }
+        struct Allowed {
+          std::span<const DLDevice> devices;
+          bool holds(DLDevice found) const {
+            return std::ranges::any_of(devices, [found](const DLDevice& x) { return x.device_id == found.device_id; });
+          }
+        };
         void launch(tvm::ffi::TensorView x) {
           TVM_FFI_CHECK(x.ndim() == 1, ValueError) << "x has " << x.ndim() << " dimensions";
+          const DLDevice first{kDLCUDA, 0};
+          TVM_FFI_CHECK(Allowed{std::span(&first, 1)}.holds(x.device()), ValueError) << "x is elsewhere";
           fill<<<1, 32>>>(static_cast<float*>(x.data_ptr()));
         }
         TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_it, launch);
         """
         built = build(source, tmp_path, target=Target.cuda("8.0"))
         assert [each.kernel for each in built.resources] == ["fill"]
+        assert built.warnings == ""
 
     @pytest.mark.usefixtures("without_nvcc")
     def test_a_mistake_is_shown_at_its_line(self, tmp_path: Path) -> None:
