@@ -173,14 +173,16 @@ _WANTED = ("vendor_id", "cpu family", "model", "flags", "CPU implementer", "CPU 
 def cpu_description() -> Mapping[str, str]:
     """Linux's description of the first core, taken for all; empty on other systems."""
     described = {}
+    first = b""
     try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if not line.strip():
-                    break  # one core is enough, and a machine may have hundreds
-                name, _, value = line.partition(":")
-                if name.strip() in _WANTED:
-                    described[name.strip()] = value.strip()
+        with open("/proc/cpuinfo", "rb", buffering=0) as file:
+            # One core is enough, and a machine may have hundreds.
+            while b"\n\n" not in first and (more := file.read(4096)):
+                first += more
     except OSError:
         return {}
+    for line in first.partition(b"\n\n")[0].decode("utf-8", "replace").split("\n"):
+        name, _, value = line.partition(":")
+        if name.strip() in _WANTED:
+            described[name.strip()] = value.strip()
     return described

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 import kjit
 from kjit import env
-from kjit.runtime import native
+from kjit.runtime import exported
 from kjit.spec import CudaArch, Side, Spec, StrPath, Target, TargetKind, Variant, Wrapper
 
 if TYPE_CHECKING:
@@ -637,8 +637,8 @@ def load_library(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.M
         module = _loaded.get(path)
         if module is None:
             module = _load(path, variant, is_prebuilt=is_prebuilt)
-            native.teach(module)
-            native.watch(module)
+            exported.teach(module)
+            exported.watch(module)
             _loaded[path] = module
     return module
 

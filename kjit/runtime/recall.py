@@ -371,7 +371,7 @@ def _here() -> str | None:
     home = os.path.dirname(os.path.abspath(kjit.__file__))
     try:
         code = [f"{name} {size} {mtime_ns}" for name, size, mtime_ns, _ in code_states()]
-        version = tvm_ffi_version_in(tvm_ffi)
+        version = getattr(sys.modules.get("tvm_ffi"), "__version__", None) or tvm_ffi_version_in(tvm_ffi)
     except (OSError, ImportError):
         return None
     python = f"{sys.version} {sys.implementation.cache_tag}"

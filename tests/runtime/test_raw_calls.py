@@ -1,4 +1,4 @@
-"""kjit.runtime.native: the functions of loaded modules are tvm-ffi's, and their errors name the argument."""
+"""kjit.runtime.exported: the functions of loaded modules are tvm-ffi's, and their errors name the argument."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import tvm_ffi
 import kjit
 from kjit.errors import KjitError
 from kjit.ops.add_constant import _add_constant
-from kjit.runtime import native
+from kjit.runtime import exported
 
 X = torch.tensor([1.0, 2.0, 3.0])
 
@@ -211,7 +211,7 @@ def test_where_the_type_cannot_be_made_all_is_tvm_ffis(missing: str, monkeypatch
         def get_function(self, _: str) -> Any:
             return lambda *_: 0
 
-    monkeypatch.setattr(native, "_type", None)
+    monkeypatch.setattr(exported, "_type", None)
     loaded = Loaded()
-    native.watch(loaded)  # type: ignore[arg-type]
+    exported.watch(loaded)  # type: ignore[arg-type]
     assert vars(loaded) == {}

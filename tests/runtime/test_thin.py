@@ -26,11 +26,11 @@ from kjit.spec import Spec, Target, Variant
 
 pytestmark = pytest.mark.usefixtures("records")
 
-ROOT = {"kjit", "kjit.env", "kjit.runtime", "kjit.runtime.load", "kjit.runtime.native", "kjit.spec"}
+ROOT = {"kjit", "kjit.env", "kjit.runtime", "kjit.runtime.exported", "kjit.runtime.load", "kjit.spec"}
 if importlib.util.find_spec("kjit._version") is not None:  # only where kjit was installed
     ROOT |= {"kjit._version"}
 CACHE = ROOT | {"kjit.runtime.recall"}
-DECLARED = CACHE | {"kjit.runtime.declared"}
+DECLARED = CACHE | {"kjit.runtime.declared", "kjit.runtime.native"}
 OP = DECLARED | {"kjit.runtime.op_call", "kjit.runtime.torch_op"}
 
 _WRAPPER = """

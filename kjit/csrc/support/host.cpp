@@ -9,7 +9,7 @@
 #include <kjit/tensor.cpp>
 #include <kjit/utils.cpp>
 
-/// What `teach` in kjit/runtime/native.py found out.
+/// What `teach` in kjit/runtime/exported.py found out.
 KJIT_EXPORT(_kjit_know_lazy_bits, [](std::uint64_t object_deleter, std::uint64_t dlpack_deleter, std::uint64_t offset,
                                      std::uint64_t conjugate, std::uint64_t opposite) {
   kjit::ffi_details::lazy_bits = {object_deleter, dlpack_deleter, offset, conjugate, opposite};
@@ -79,7 +79,7 @@ constexpr unsigned kDefaultFlags = 1U << 18;
 
 }  // namespace
 
-/// For kjit/runtime/native.py: a new type, derived from tvm-ffi's of functions. Its calls are those of `base`, but
+/// For kjit/runtime/exported.py: a new type, derived from tvm-ffi's of functions. Its calls are those of `base`, but
 /// that each which fails is told to `explain(function, arguments, error)`, whose own exception then takes the place of
 /// that error. All are addresses; 0 where Python's functions are not in the process. This module has to stay loaded.
 KJIT_EXPORT(_kjit_function_type, [](std::uint64_t base, std::uint64_t explain) -> std::uint64_t {
@@ -96,7 +96,7 @@ KJIT_EXPORT(_kjit_function_type, [](std::uint64_t base, std::uint64_t explain) -
                              {kAllocate, reinterpret_cast<void*>(kjit_py_allocate)},
                              {kFree, reinterpret_cast<void*>(kjit_py_free)},
                              {0, nullptr}};
-  static TypeSpec spec = {"kjit.runtime.native.Function", 0, 0, kDefaultFlags, slots};
+  static TypeSpec spec = {"kjit.runtime.exported.Function", 0, 0, kDefaultFlags, slots};
   return reinterpret_cast<std::uint64_t>(kjit_py_derived_type(&spec, base_type));
 })
 
