@@ -509,7 +509,7 @@ class TestOtherTools:
         assert show(log, view).text.startswith("The compiler was killed by the system (signal 9)")
 
     def test_silence_is_explained(self, view: Path) -> None:
-        assert "without a word" in show("", view).text
+        assert "without a message" in show("", view).text
 
     def test_what_is_not_understood_is_shown_as_it_is(self, view: Path) -> None:
         assert show("something new happened\n", view).text == "something new happened"
