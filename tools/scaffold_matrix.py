@@ -1,6 +1,7 @@
 """Scaffold ops of every pattern and every shape of signature, build them, and run their tests; a table of what passed.
 
     python tools/scaffold_matrix.py [--ops rms_norm,scale] [--devices cuda,cpu] [--jobs N] [--keep FOLDER]
+                                    [--cuda-compiler nvcc|nvrtc]
     python tools/scaffold_matrix.py --random 100 [--from 0] [--devices cuda,cpu]
 
 The ops are those of `tests/scaffold/matrix.py`, once with a kernel for the GPU, once for the CPU and once for both.
@@ -47,7 +48,10 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="write the project into this folder and leave it there")
     parser.add_argument("--random", type=int, help="so many random signatures for each pattern, compiled")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the number of the first of them")
+    parser.add_argument("--cuda-compiler", choices=("nvcc", "nvrtc"), help="what compiles CUDA sources on a GPU")
     options = parser.parse_args(args)
+    if options.cuda_compiler:
+        os.environ[env.CUDA_COMPILER] = options.cuda_compiler
     if options.random:
         devices = sorted({device for each in options.devices or DEVICES for device in each.split(",")})
         return not _compile_random(options.random, options.first, devices)

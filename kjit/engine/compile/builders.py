@@ -213,7 +213,7 @@ def run(
                 builder.end()
             _leave(builder if is_fit else None)
     if len(said) < 2:
-        return subprocess.CompletedProcess([], -signal.SIGKILL, "the process that runs the compilers was killed\n")
+        return subprocess.CompletedProcess([], -signal.SIGKILL, "it was killed, or crashed\n")
     answer = json.loads(said[1])
     return subprocess.CompletedProcess([], answer["status"], answer["output"])
 

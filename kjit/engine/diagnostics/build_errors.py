@@ -73,10 +73,12 @@ def explain(
     if broke is not None:
         return broke
     if not broken:
+        runner = "ninja" if toolchain.nvrtc is None else "kjit's program for builds"
         return CompileError(
-            f"{variant.label}: ninja failed: {ninja_output.strip() or 'without a word'}",
+            f"{variant.label}: {runner} failed: {ninja_output.strip() or 'without a word'}",
             log=everything + ninja_output,
             command=_to_repeat(links, steps),
+            hint=diagnostics.FEWER_AT_ONCE if "was killed" in ninja_output else None,
         )
     if not diagnostics.says_why("".join(log for _, log in broken)) and (full := _nearly_full(folder)) is not None:
         return full
