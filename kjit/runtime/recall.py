@@ -371,12 +371,17 @@ def _here() -> str | None:
     home = os.path.dirname(os.path.abspath(kjit.__file__))
     try:
         code = [f"{name} {size} {mtime_ns}" for name, size, mtime_ns, _ in code_states()]
-        version = getattr(sys.modules.get("tvm_ffi"), "__version__", None) or tvm_ffi_version_in(tvm_ffi)
+        version = _tvm_ffi_version(tvm_ffi)
     except (OSError, ImportError):
         return None
     python = f"{sys.version} {sys.implementation.cache_tag}"
     parts = [str(FORMAT), kjit.__version__, home, os.path.realpath(home), tvm_ffi, version, python, sys.prefix]
     return digest("\0".join([*parts, cpu_identity(), *code]).encode("utf-8", "surrogatepass"))
+
+
+def _tvm_ffi_version(home: str) -> str:
+    """The version of tvm-ffi in `home`: by the package itself if it is imported, as the folder beside it is long."""
+    return getattr(sys.modules.get("tvm_ffi"), "__version__", None) or tvm_ffi_version_in(home)
 
 
 def _is_absolute(value: str) -> bool:

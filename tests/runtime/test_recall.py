@@ -231,7 +231,7 @@ class TestWhatTurnsItAway:
         [
             ("code_states", [("engine/key/key.py", 1, 2, 3)]),
             ("cpu_identity", "another CPU"),
-            ("tvm_ffi_version_in", "99"),
+            ("_tvm_ffi_version", "99"),
             ("tvm_ffi_home", "/elsewhere"),
             ("tvm_ffi_home", None),
         ],
