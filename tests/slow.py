@@ -30,6 +30,7 @@ SLOW = (
     "tests/engine/key/test_recorded_headers.py",
     "tests/engine/test_bundle.py",
     "tests/engine/test_portable.py",
+    "tests/engine/toolchain/test_nvrtc.py",
     "tests/examples/",
     "tests/gpu/",
     "tests/ops/test_activation.py",
@@ -49,6 +50,7 @@ SLOW = (
     "tests/test_editor.py",
     "tests/test_examples.py",
     "tests/test_op_test.py",
+    "tests/test_testing.py",
     "tests/test_wheel.py",
     "tests/tools/",
 )
