@@ -77,7 +77,7 @@ struct Lanes {
   KJIT_DEVICE Total each(Total total, const Combine& combine) const {
 #pragma unroll
     for (unsigned offset = 1; offset < kWarp; offset *= 2) {
-      if (offset >= count) break;
+      if (offset >= count) continue;
       auto copy = TotalWords<Total>::of(total);
 #pragma unroll
       for (std::uint32_t& word : copy.words) word = __shfl_xor_sync(0xffffffffu, word, static_cast<int>(offset));
