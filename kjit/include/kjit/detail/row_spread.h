@@ -12,7 +12,7 @@ namespace kjit::details {
 
 constexpr int kMaxRowBlock = 1024;
 // Launch bounds for rows that begin anywhere, whose addresses take registers: threads of a block, blocks on an SM.
-constexpr int kAnywhereBlock = 384;
+constexpr int kAnywhereBlock = 320;
 constexpr int kAnywhereBlocks = 2;
 
 /// How a row is shared.
