@@ -41,9 +41,10 @@ struct GatheredVectors {
   using Element = typename Operand::Element;
   static constexpr bool kIsTable = kIsIn<Operand, Place::kTable>;
   static constexpr bool kIsScattered = kIsTable && Operand::kIsWritten;
+  static constexpr int kHeld = kIsIn<Operand, Place::kRow> ? 1 : kVec;  // a row has one number
 
   Operand tensor;
-  device::AlignedVector<Element, kVec> vectors[kCount];
+  device::AlignedVector<Element, kHeld> vectors[kCount];
   Element row;
 
   /// Reads what comes from a table, or lies at the row's own place, as the thread's `i`-th vector. `kOnce`: the latter
@@ -170,8 +171,9 @@ struct BlockRun {
 template <typename Operand, int kVec, int kParts>
 struct SpannedVectors {
   using Element = typename Operand::Element;
-  using Load = device::row::UnalignedLoad<Element, kVec>;
-  using Vector = device::AlignedVector<Element, kVec>;
+  static constexpr int kHeld = kIsIn<Operand, Place::kRow> ? 1 : kVec;  // a row has one number
+  using Load = device::row::UnalignedLoad<Element, kHeld>;
+  using Vector = device::AlignedVector<Element, kHeld>;
   static constexpr bool kIsTable = kIsIn<Operand, Place::kTable>;
 
   Operand tensor;
