@@ -29,8 +29,8 @@ HEADERS = sorted(
     if path.suffix in (".h", ".cuh") and path.name != "highway.h"
 )
 # Headers of the host that need the CUDA runtime's C headers, and nothing else of CUDA.
-CUDA_HOST_HEADERS = ["kjit/launch.h", "kjit/runtime.cuh"]
-HOST_HEADERS = [header for header in HEADERS if header.endswith(".h") and header != "kjit/launch.h"]
+CUDA_HOST_HEADERS = ["kjit/launch.h", "kjit/runtime.cuh", "kjit/detail/row_spread.h"]
+HOST_HEADERS = [header for header in HEADERS if header.endswith(".h") and header not in CUDA_HOST_HEADERS]
 # Those that a kernel may include.
 NVCC_HEADERS = [header for header in HEADERS if header != "kjit/tvm_ffi.h" and not header.endswith("_cpu.h")]
 ARCHS = ["8.0", "8.9", "9.0a", "10.0a", "12.0"]

@@ -14,6 +14,10 @@ from kjit.testing import simulated
 
 OPS = ["rms_norm", "layer_norm"]
 LOOK_UPS = [0, 1]
+EXPORTS = [
+    *((name, symbol) for name, symbol in rowwise.EXPORTS if name in OPS),
+    *(gathering.EXPORTS[number] for number in LOOK_UPS),
+]
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +26,7 @@ def module() -> Any:
         return kjit.load_jit(
             "row_memory_cases",
             cuda_files=[Path(__file__).parent / "row_memory_cases.cuh"],
-            cuda_wrappers=[
-                *((name, symbol) for name, symbol in rowwise.EXPORTS if name in OPS),
-                *(gathering.EXPORTS[number] for number in LOOK_UPS),
-            ],
+            cuda_wrappers=EXPORTS,
             extra_cuda_cflags=["-O1"],
         )
 

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("records")
 ROOT = {"kjit", "kjit.env", "kjit.runtime", "kjit.runtime.exported", "kjit.runtime.load", "kjit.spec"}
 if importlib.util.find_spec("kjit._version") is not None:  # only where kjit was installed
     ROOT |= {"kjit._version"}
+ITSELF = {"kjit", "kjit._version"}  # which name the rest
 CACHE = ROOT | {"kjit.runtime.recall"}
 DECLARED = CACHE | {"kjit.runtime.declared", "kjit.runtime.native"}
 OP = DECLARED | {"kjit.runtime.op_call", "kjit.runtime.torch_op"}
@@ -165,7 +166,7 @@ def test_a_hit_in_the_cache_imports_these(walk: Walk, way: str, expected: set[st
     walk.run(way, fills=True)
     said = walk.run(way)
     assert set(said["kjit"]) == expected
-    assert len(said["kjit"]) <= 11
+    assert len(set(said["kjit"]) - ITSELF) <= 10
     assert said["made"] == []
     assert {"platformdirs", "sysconfig", "secrets", "hmac", "shlex", "tempfile"}.isdisjoint(said["others"])
 
@@ -225,7 +226,7 @@ def test_so_does_a_bundle(walk: Walk, tmp_path: Path, monkeypatch: pytest.Monkey
     finally:
         shutil.rmtree(walk.project / "kernels" / BUNDLE)
     assert set(said["kjit"]) == OP - {"kjit.runtime.recall"} | {"kjit.runtime.bundle"}
-    assert len(said["kjit"]) <= 11
+    assert len(set(said["kjit"]) - ITSELF) <= 10
     assert said["made"] == []
     assert not (tmp_path / "none").exists()
 

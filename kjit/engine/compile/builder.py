@@ -23,7 +23,6 @@ import ctypes
 import importlib
 import json
 import os
-import resource
 import select
 import signal
 import time
@@ -41,8 +40,8 @@ _LOOK_S = 1.0
 _GRACE_S = 3.0
 _PAUSE_S = 0.2  # after a build, before headers are precompiled: the process may end
 _IDLE_S = 600.0
-_MOST_MEMORY = 1 << 19
-"""In KiB: where it has taken more, the process ends after the build, because NVRTC's libraries give little back."""
+_MOST_MEMORY = 512 << 20
+"""In bytes: where it has more, the process ends after the build, because NVRTC's libraries give little back."""
 
 _NOT_FOUND = 127  # as a shell says it
 _BY_SIGNAL = 128
@@ -74,11 +73,18 @@ def main(words: list[str]) -> int:
             headers.stop()
             os.write(connection, f"{os.getpid()}\n".encode())
             _answer(json.loads(text), connection, wake, woken, libraries, headers)
-            if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > _MOST_MEMORY:
+            if _memory() > _MOST_MEMORY:
                 break
             text, since, patience = b"", time.monotonic(), _PAUSE_S
     headers.stop()
     return 0
+
+
+def _memory() -> int:
+    """The resident memory of this process, in bytes. (The largest that it ever was, of `getrusage`, begins as that of
+    the process which started it.)"""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def began(pid: int) -> str:
@@ -173,7 +179,9 @@ class _Build:
     def __init__(self, request: dict[str, Any], connection: int, wake: int, woken: int, headers: _Headers) -> None:
         self._request = request
         self._headers = headers
-        self._connection, self._wake, self._woken = connection, wake, woken
+        self._connection = connection
+        self._wake = wake
+        self._woken = woken
         self._waiting: list[dict[str, Any]] = request["steps"]
         self._unmade = {step["output"] for step in self._waiting}
         self._processes: dict[int, dict[str, Any]] = {}

@@ -52,7 +52,8 @@ class _Builder:
         self.of = of
         self._owner = os.getpid()
         self._connection, theirs = socket.socketpair()
-        folder, self._remove_folder = make_temporary_folder()
+        folder, remove = make_temporary_folder()
+        self._remove_folder = remove
         with theirs:
             words = (str(theirs.fileno()), str(self._owner), str(folder), str(nvrtc.library), str(nvrtc.builtins))
             # In a session of its own: a Ctrl-C in the terminal is this process's alone.

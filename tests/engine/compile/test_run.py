@@ -134,7 +134,8 @@ def test_nothing_of_a_killed_build_runs_on_and_the_next_build_sweeps_what_it_lef
     wait_until(lambda: not running(mark), f"still running: {running(mark)}")
 
     assert len(list((cache_dir / "v1" / "staging").iterdir())) == 2
-    assert len(list(temporary.glob("kjit-*/*"))) == 2
+    # A folder and its lock, of the build and, in two halves, of the process that runs its commands.
+    assert len(list(temporary.glob("kjit-*/*"))) == (4 if (kind, compiler) == ("cuda", "auto") else 2)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     build(Variant(answer_op(tmp_path / "project"), Target.cpu()), Store.open())
     assert list((cache_dir / "v1" / "staging").iterdir()) == []
