@@ -94,7 +94,10 @@ class Halves:
         files: Files,
         read: Callable[[str], str],
     ) -> None:
-        self._broken, self._steps, self._files, self._read = broken, steps, files, read
+        self._broken = broken
+        self._steps = steps
+        self._files = files
+        self._read = read
 
     def limit(self) -> Limit | None:
         """Why nvcc may compile what these commands refused; None where it would not, or where a tool broke and has said
