@@ -16,7 +16,6 @@ from kjit.engine import builder, reports
 from kjit.engine.builder import build
 from kjit.engine.cache.store import Missed, Store
 from kjit.engine.compile import compile as compile_module
-from kjit.engine.compile import run
 from kjit.engine.key.key import Key
 from kjit.engine.outcomes import Started
 from kjit.engine.pool import look_up_all
@@ -27,17 +26,7 @@ from kjit.spec import Spec, Target, Variant
 WriteOp = Callable[..., Spec]
 CPU = Target.cpu()
 
-
-@pytest.fixture
-def store(cache_dir: Path) -> Store:
-    del cache_dir
-    return Store.open()
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compiler that waits for a pipe here is deaf: it need not be asked for long."""
-    monkeypatch.setattr(run, "_GRACE_S", 0.05)
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 def header_of(spec: Spec) -> Path:

@@ -10,7 +10,6 @@ import pytest
 from kjit.engine import reports
 from kjit.engine.builder import build
 from kjit.engine.cache.store import Store
-from kjit.engine.compile import run
 from kjit.engine.estimate import Estimate, expected_seconds
 from kjit.engine.outcomes import Outcome, Queued, Started
 from kjit.spec import Spec, Target, Variant
@@ -18,17 +17,7 @@ from kjit.spec import Spec, Target, Variant
 WriteOp = Callable[..., Spec]
 CPU = Target.cpu()
 
-
-@pytest.fixture
-def store(cache_dir: Path) -> Store:
-    del cache_dir
-    return Store.open()
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compiler that waits for a pipe here is deaf: it need not be asked for long."""
-    monkeypatch.setattr(run, "_GRACE_S", 0.05)
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 def header_of(spec: Spec) -> Path:

@@ -12,7 +12,6 @@ import pytest
 from kjit.engine.builder import build
 from kjit.engine.cache import recall_writer
 from kjit.engine.cache.store import Store
-from kjit.engine.compile import run
 from kjit.engine.outcomes import Event, Outcome, Queued, Started
 from kjit.engine.pool import build_all
 from kjit.errors import CompileError
@@ -22,17 +21,7 @@ from kjit.spec import Spec, Target, Variant
 WriteOp = Callable[..., Spec]
 CPU = Target.cpu()
 
-
-@pytest.fixture
-def store(cache_dir: Path) -> Store:
-    del cache_dir
-    return Store.open()
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compiler that waits for a pipe here is deaf: it need not be asked for long."""
-    monkeypatch.setattr(run, "_GRACE_S", 0.05)
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 def header_of(spec: Spec) -> Path:
