@@ -88,7 +88,8 @@ def _memory() -> int:
 
 
 def began(pid: int) -> str:
-    """When a process began, which tells it from a later one of the same number; empty where there is none."""
+    """When a process began, which tells it from a later one of the same number; empty where there is none but a zombie,
+    and without /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -121,8 +122,8 @@ def _traceback() -> str:
 
 
 def _write(handle: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(handle, content) :]
+    with open(handle, "wb", closefd=False) as file:
+        file.write(content)
 
 
 def _load(libraries: list[str]) -> None:

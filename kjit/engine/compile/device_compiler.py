@@ -157,7 +157,6 @@ def main(words: list[str], log: int = 1, headers: DeviceHeaders | None = None) -
         done, said = compile_half(library, builtins, source, output, options, headers)
     except OSError as error:
         done, said = False, f"nvrtc: error: {error}\n"
-    content = said.encode("utf-8", "surrogateescape")
-    while content:
-        content = content[os.write(log, content) :]
+    with open(log, "wb", closefd=False) as file:
+        file.write(said.encode("utf-8", "surrogateescape"))
     return 0 if done else 1

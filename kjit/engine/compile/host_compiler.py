@@ -109,9 +109,8 @@ def _tried(command: list[str], output: str, log: int, is_declared_alone: bool) -
         with open(output, "rb") as file:
             if any(map(is_of_cuda, kernels_object.undefined_in(file.read()))):
                 return False
-    content = _read(said).encode("utf-8", "surrogateescape")
-    while content:
-        content = content[os.write(log, content) :]
+    with open(said, "rb") as file, open(log, "wb", closefd=False) as out:
+        out.write(file.read())
     return True
 
 

@@ -27,6 +27,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
 
+from kjit.engine.compile.builder import began
+
 _GRACE_S = 3.0
 _POLL_S = 0.1
 _LOOK_S = 0.01
@@ -136,7 +138,7 @@ def _end(process: subprocess.Popen[bytes], watcher: subprocess.Popen[bytes] | No
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_S)
         # The leader may be gone before the rest: PyPI's ninja was a script that starts ninja, up to 1.11.1.1.
-        while any(map(_runs, _session(process.pid))) and time.monotonic() < deadline:
+        while any(map(began, _session(process.pid))) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
     finally:
         kill_session(process.pid)
@@ -151,18 +153,9 @@ def kill_session(leader: int) -> None:
     the next time, and nobody here can wait for those that are no children of this process."""
     for _ in range(_LOOKS):
         _signal_session(leader, signal.SIGKILL)
-        if not any(map(_runs, _session(leader))):
+        if not any(map(began, _session(leader))):
             break
         time.sleep(_LOOK_S)
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process is there, and no zombie; unknown without /proc, and then no."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
 
 
 def _signal_session(leader: int, number: signal.Signals) -> None:
