@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kjit.engine.bundle_writer import Change, Written
     from kjit.engine.cache.artifact import Artifact
     from kjit.engine.cache.store import Store
-    from kjit.engine.diagnostics.diagnostics import KernelResources
+    from kjit.engine.diagnostics.resources import KernelResources
     from kjit.engine.outcomes import Event, Outcome
     from kjit.project import Project
     from kjit.spec import Variant

@@ -54,8 +54,9 @@ from kjit.engine.compile.steps import Step, Unit
 from kjit.engine.compile.support import support_objects
 from kjit.engine.diagnostics import diagnostics
 from kjit.engine.diagnostics.build_errors import compile_error, disk_full, explain, failed_steps, files_of, leading_to
-from kjit.engine.diagnostics.diagnostics import KernelResources
+from kjit.engine.diagnostics.depfiles import parse_depfile
 from kjit.engine.diagnostics.limits import Halves
+from kjit.engine.diagnostics.resources import KernelResources, parse_resources
 from kjit.engine.key.anchors import straight
 from kjit.engine.key.flags import parse
 from kjit.engine.key.key import digest
@@ -257,7 +258,7 @@ def _compile(
         sought=sought_by(variant.spec.extra_ldflags, toolchain),
         commands=tuple(step.command for step in made),
         seconds=time.perf_counter() - started,
-        resources=tuple(diagnostics.parse_resources(text)),
+        resources=tuple(parse_resources(text)),
         warnings="\n\n".join(filter(None, warnings)),
         compiler=_compiler_of(variant.spec, toolchain),
     )
@@ -608,7 +609,7 @@ def _headers(folder: Path, steps: list[Step], links: Links) -> tuple[str, ...]:
     generated = {name for step in steps for name, _ in step.generated}
     found: dict[str, None] = {}  # and no Path for each: a CUDA unit reads four hundred files
     for step in steps[:-1]:  # the last one links
-        names = diagnostics.parse_depfile(_read(folder / step.depfile))
+        names = parse_depfile(_read(folder / step.depfile))
         if not names and "-MD" in step.arguments:
             # Without the list no later look-up could tell that a header changed.
             raise ToolchainError(
@@ -755,7 +756,7 @@ def _refusal(
         if not of_link and (step.support is not None or step is steps[-1]):
             return None
         listing = _read(folder / step.depfile)
-        names = diagnostics.parse_depfile(listing)
+        names = parse_depfile(listing)
         missed = None
         if step.asking and not listing.endswith("\n"):
             # The preprocessor has failed, as when a header is missing, or the compiler was ended when it wrote this.

@@ -19,6 +19,7 @@ from kjit.engine.compile.quoting import Links
 from kjit.engine.compile.steps import Step
 from kjit.engine.diagnostics import diagnostics, limits
 from kjit.engine.diagnostics.advice import Given
+from kjit.engine.diagnostics.files import Files
 from kjit.engine.toolchain import packages
 from kjit.engine.toolchain.toolchain import NVCC_FLAGS, Toolchain
 from kjit.errors import CacheError, CompileError, KjitError, ToolchainError
@@ -144,11 +145,11 @@ def failed_steps(ninja_output: str) -> set[str]:
     return set(re.findall(r"^FAILED: (?:\[code=\d+\] )?(\S+)", ninja_output, re.MULTILINE))
 
 
-def files_of(variant: Variant, toolchain: Toolchain, folder: Path, steps: Sequence[Step]) -> diagnostics.Files:
+def files_of(variant: Variant, toolchain: Toolchain, folder: Path, steps: Sequence[Step]) -> Files:
     """The owners of the files that compilers name."""
     sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
     generated = frozenset(name for step in steps for name, _ in step.generated)
-    return diagnostics.Files(sources, generated, folder, toolchain.library_dirs())
+    return Files(sources, generated, folder, toolchain.library_dirs())
 
 
 def _nearly_full(folder: Path) -> CacheError | None:
