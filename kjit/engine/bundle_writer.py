@@ -124,6 +124,13 @@ def targets_of_bundle(targets: Iterable[Target]) -> list[Target]:
     return [*(Target.cuda(*archs) for archs in majors.values()), *made]
 
 
+def variants_of_bundle(variants: list[Variant]) -> list[Variant]:
+    """The variants to build so that a bundle serves `variants`."""
+    specs = dict.fromkeys(each.spec for each in variants)
+    targets = {spec: [each.target for each in variants if each.spec == spec] for spec in specs}
+    return [Variant(spec, target) for spec in specs for target in targets_of_bundle(targets[spec])]
+
+
 def check_folder(folder: Path, *, only: bool = False) -> None:
     """Refuse a folder that holds something else than a bundle.
 
