@@ -314,7 +314,7 @@ class TestBundle:
     ) -> None:
         done = kjit("build", "--out", "csrc")
         assert done.returncode == 2
-        assert "'csrc' is there, and is no bundle" in done.stderr
+        assert "'csrc' exists and is not a bundle" in done.stderr
         assert list(Store.open(cache_dir).entries()) == []
 
     def test_the_simulator_is_not_shipped(self, kjit: Kjit, project: Path) -> None:

@@ -414,7 +414,7 @@ def _simulated_steps(
     unit: Unit, compiler: tuple[str, ...], launcher: tuple[str, ...], reads: tuple[str, ...]
 ) -> Iterator[Step]:
     """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
-    from kjit.engine.compile import device_branches, ptx, rewrite, tokens  # which no other build needs
+    from kjit.engine.compile.rewrite import rewrite  # no other build needs it
 
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
     dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
@@ -422,12 +422,9 @@ def _simulated_steps(
     ask = (*compiler, "-x", "c++", *asking("c++", plain), unit.path)
     yield Step(plain, (*preprocess, *dependencies, "-o", plain), generated=unit.generated, reads=reads, asking=ask)
     # -I and -S: Python starts without looking for packages.
-    rewriter = str(Path(rewrite.__file__).resolve())
-    program = (sys.executable, "-I", "-S", rewriter)
-    read = (
-        rewriter,
-        *(str(Path(part).resolve()) for part in (device_branches.__file__, ptx.__file__, tokens.__file__)),
-    )
+    rewriter = Path(rewrite.__file__).resolve()
+    program = (sys.executable, "-I", "-S", str(rewriter))
+    read = tuple(map(str, sorted(rewriter.parent.glob("*.py"))))
     architecture = f"-D__CUDA_ARCH__={rewrite.ARCHITECTURE}"
     ask = (*compiler, architecture, "-x", "c++", *asking("c++", rewritten), unit.path)
     yield Step(rewritten, (*program, plain, rewritten, *preprocess), (plain,), reads=read, asking=ask)

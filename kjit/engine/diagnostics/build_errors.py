@@ -30,7 +30,7 @@ _LITTLE_ROOM = 64 << 20
 
 # Programs that kjit has the build run, by the word that names them.
 _OWN_PROGRAM = re.compile(
-    r"from kjit\.engine\.compile\.(?P<module>\w+) import |/kjit/engine/compile/(?P<file>\w+)\.py$"
+    r"from kjit\.engine\.compile\.(?P<module>\w+) import |/kjit/engine/compile/(?:\w+/)?(?P<file>\w+)\.py$"
 )
 # What device_compiler.py says of NVRTC itself; of options NVRTC says more.
 _BY_NVRTC = re.compile(

@@ -1,4 +1,4 @@
-"""kjit.engine.compile.rewrite: what it changes in a preprocessed unit, what it leaves alone, and what it refuses."""
+"""kjit.engine.compile.rewrite.rewrite: what it and its parts change in a unit, leave and refuse."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.compile.rewrite import main, rewrite
+from kjit.engine.compile.rewrite.rewrite import main, rewrite
 
 
 def unit(text: str) -> str:
