@@ -54,8 +54,8 @@ def inspect(
     Exit status 1: it does not compile.
     """
     from kjit import inspection
+    from kjit.engine.toolchain.archs import resolve_archs
     from kjit.engine.toolchain.cuda_tools import find_tool
-    from kjit.engine.toolchain.toolchain import resolve_archs
     from kjit.planning import wrappers
     from kjit.project import find_project
     from kjit.spec import Target

@@ -132,8 +132,9 @@ def targets_of_tests(specs: Sequence[Spec], simulator: env.Simulation | None) ->
     Args:
         simulator: the requested simulator.
     """
-    from kjit.engine.toolchain.toolchain import Toolchain, runtime_target
+    from kjit.engine.toolchain.toolchain import Toolchain
     from kjit.runtime import gpus
+    from kjit.runtime.load import runtime_target
 
     sides = {side for spec in specs for side in spec.kinds}
     if simulator is None and "cuda" in sides and not env.forbids_simulation() and not gpus.visible_gpus():

@@ -29,10 +29,10 @@ from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import digest
 from kjit.engine.pool import build_all
 from kjit.engine.toolchain import cpu
-from kjit.engine.toolchain.toolchain import Toolchain, runtime_target
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
 from kjit.runtime import bundle, load
-from kjit.runtime.load import BUNDLE, load_variant
+from kjit.runtime.load import BUNDLE, load_variant, runtime_target
 from kjit.spec import Spec, Target, Variant
 
 CPU = Target.cpu()

@@ -64,7 +64,8 @@ from kjit.engine.toolchain import machine
 from kjit.engine.toolchain.compilers import HOST_VARIABLE
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
 from kjit.engine.toolchain.nvrtc import Nvrtc, OnlyNvccError
-from kjit.engine.toolchain.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
+from kjit.engine.toolchain.programs import find_launcher, find_ninja
+from kjit.engine.toolchain.toolchain import EXPORTS_SCRIPT, Toolchain
 from kjit.errors import CompileError, ToolchainError
 from kjit.spec import Export, Spec, Variant
 

@@ -22,8 +22,9 @@ from kjit.engine.compile.nvcc_options import unknown_to_nvcc
 from kjit.engine.compile.quoting import refuse_misread
 from kjit.engine.diagnostics.files import shown_path
 from kjit.engine.key.flags import Dialect, Flag, expand, files_of_options, parse, words_of_file
-from kjit.engine.toolchain.toolchain import NVCC_FLAGS, Toolchain
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
+from kjit.runtime.recall import NVCC_FLAGS
 from kjit.spec import CudaArch, Spec, Target, Variant
 
 

@@ -25,9 +25,10 @@ from kjit.engine.diagnostics.symbols import base_name, demangle
 from kjit.engine.key.flags import parse
 from kjit.engine.key.key import digest
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
+from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.memo import open_memo
 from kjit.engine.toolchain.nvrtc import Nvrtc, OnlyNvccError, command_of
-from kjit.engine.toolchain.toolchain import Toolchain, kjit_include
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError
 from kjit.spec import Spec
 

@@ -21,8 +21,9 @@ from kjit.engine.diagnostics import diagnostics, limits
 from kjit.engine.diagnostics.advice import Given
 from kjit.engine.diagnostics.files import Files
 from kjit.engine.toolchain import packages
-from kjit.engine.toolchain.toolchain import NVCC_FLAGS, Toolchain
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, KjitError, ToolchainError
+from kjit.runtime.recall import NVCC_FLAGS
 from kjit.spec import Variant
 
 # Less than the temporary files of one large unit may need.

@@ -27,7 +27,7 @@ from kjit.engine.compile.steps import Step
 from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.messages import Message, parse, plain
 from kjit.engine.diagnostics.symbols import base_name
-from kjit.engine.toolchain.toolchain import kjit_include
+from kjit.engine.toolchain.locations import kjit_include
 
 # The line that a missing token is noticed at is another one for each compiler.
 _NEAR = 2

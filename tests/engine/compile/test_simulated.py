@@ -18,7 +18,8 @@ from kjit.engine.key.key import Key
 from kjit.engine.miss import ensure_built
 from kjit.engine.toolchain import cuda as cuda_module
 from kjit.engine.toolchain.cuda import NoCudaError, find_cuda_headers, header_homes
-from kjit.engine.toolchain.toolchain import Toolchain, kjit_include
+from kjit.engine.toolchain.locations import kjit_include
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, ToolchainError
 from kjit.runtime.load import load_variant
 from kjit.spec import Spec, Target, Variant

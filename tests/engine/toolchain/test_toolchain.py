@@ -17,14 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.toolchain import compilers, cpu, memo, toolchain
+from kjit.engine.toolchain import compilers, cpu, locations, memo, toolchain
 from kjit.engine.toolchain import cuda as cuda_module
-from kjit.engine.toolchain.compilers import Compiler, ask, find_host_cxx, inspect
+from kjit.engine.toolchain.archs import gpu_archs, resolve_archs
+from kjit.engine.toolchain.compilers import Compiler, ask, find_cxx, find_host_cxx, inspect
 from kjit.engine.toolchain.cuda import check_wheels, find_cuda, wheel_homes
-from kjit.engine.toolchain.toolchain import Toolchain, find_cxx, find_ninja, gpu_archs, resolve_archs, runtime_target
+from kjit.engine.toolchain.programs import find_ninja
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError, UsageError
 from kjit.runtime import gpus
 from kjit.runtime.gpus import Driver, Gpu, select_visible
+from kjit.runtime.load import runtime_target
 from kjit.spec import CudaArch, Spec, Target
 
 GCC = "g++ (Debian 12.2.0-14) 12.2.0\nCopyright (C) 2022 Free Software Foundation, Inc."
@@ -804,7 +807,7 @@ class TestToolchain:
     def test_an_ops_headers_are_searched_before_kjits(self) -> None:
         spec = Spec("op", cpp_files=["/x.cpp"], extra_include_paths=["/mine"])
         flags = Toolchain.for_target(Target.cpu()).cxx_flags(spec)
-        assert flags.index("-I/mine") < flags.index(str(toolchain.kjit_include()))
+        assert flags.index("-I/mine") < flags.index(str(locations.kjit_include()))
 
     def test_code_for_this_cpu_is_made_for_the_cpu_only(self) -> None:
         spec = Spec("op", cpp_files=["/x.cpp"])
@@ -869,8 +872,8 @@ class TestToolchain:
 
 def test_tvm_ffis_folders_are_found_without_importing_it() -> None:
     loaded = "tvm_ffi" in sys.modules
-    assert (toolchain.tvm_ffi_include() / "tvm" / "ffi" / "c_api.h").is_file()
-    assert toolchain.tvm_ffi_library().is_file()
+    assert (locations.tvm_ffi_include() / "tvm" / "ffi" / "c_api.h").is_file()
+    assert locations.tvm_ffi_library().is_file()
     assert ("tvm_ffi" in sys.modules) == loaded
 
 
