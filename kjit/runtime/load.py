@@ -6,6 +6,9 @@ searched for in the bundle beside the wrapper, if there is one (bundle.py), then
 of kjit. A hit starts no subprocess, needs no ninja and runs no compiler. tvm-ffi's loader imports torch; nothing else
 here does.
 
+All that a hit needs is in this one file, as each further module would cost every process that loads a kernel some
+tenths of a millisecond (tests/runtime/test_thin.py lists the modules).
+
 A module stays loaded, and is found again by the path of its library. A changed source has another path, so that a
 notebook which edits a kernel gets the new one, beside the old.
 
