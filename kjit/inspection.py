@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from kjit.engine.cache.store import Artifact
-from kjit.engine.diagnostics.files import shown_path
 from kjit.engine.diagnostics.machine_code import Instruction, Kernel, Place, read_library
+from kjit.engine.diagnostics.printed import shown_path
 from kjit.engine.diagnostics.symbols import base_name, demangle, short_names
 from kjit.engine.reports import report_of
 from kjit.engine.toolchain.locations import kjit_include

@@ -17,7 +17,7 @@ from kjit.spec import TargetKind
 
 if TYPE_CHECKING:
     from kjit.engine.bundle_writer import Change, Written
-    from kjit.engine.diagnostics.resources import KernelResources
+    from kjit.engine.diagnostics.printed import KernelResources
     from kjit.engine.outcomes import Outcome
     from kjit.project import Project
     from kjit.spec import Variant

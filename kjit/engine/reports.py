@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kjit.engine.cache.artifact import Artifact
 from kjit.engine.compile.compile import Built
-from kjit.engine.diagnostics.resources import KernelResources
+from kjit.engine.diagnostics.printed import KernelResources
 from kjit.engine.outcomes import Outcome
 
 

@@ -50,13 +50,15 @@ from kjit.engine.compile.libraries import brought_in, files_named, linked_by, li
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Links
 from kjit.engine.compile.refusals import refuse_unfit
 from kjit.engine.compile.run import run
-from kjit.engine.compile.steps import Step, Unit
+from kjit.engine.compile.steps import Step, Unit, leading_to
 from kjit.engine.compile.support import support_objects
-from kjit.engine.diagnostics import diagnostics
-from kjit.engine.diagnostics.build_errors import compile_error, disk_full, explain, failed_steps, files_of, leading_to
-from kjit.engine.diagnostics.depfiles import parse_depfile
-from kjit.engine.diagnostics.limits import Halves
-from kjit.engine.diagnostics.resources import KernelResources, parse_resources
+from kjit.engine.diagnostics.printed import (
+    KernelResources,
+    failed_steps,
+    parse_depfile,
+    parse_resources,
+    without_resources,
+)
 from kjit.engine.key.anchors import straight
 from kjit.engine.key.flags import parse
 from kjit.engine.key.key import digest
@@ -221,6 +223,9 @@ def _compile(
             logs = [two_halves.said(step, read(step.log), read) for step in made]
             _keep_support(folder, made, done)
             if done.returncode != 0:
+                from kjit.engine.diagnostics.build_errors import explain, files_of
+                from kjit.engine.diagnostics.limits import Halves
+
                 printed = _with_warnings(list(zip(made, logs, strict=True)))
                 error = explain(variant, toolchain, folder, steps, printed, links, done.stdout, verbose)
                 if isinstance(error, CompileError):
@@ -247,11 +252,12 @@ def _compile(
                 shutil.copyfile(folder / library.name, library)
     except OSError as error:
         if error.errno in NO_SPACE:
+            from kjit.engine.diagnostics.build_errors import disk_full
+
             raise disk_full(staging) from None
         raise
     text = "".join(logs)
-    files = files_of(variant, toolchain, folder, steps)
-    warnings = [diagnostics.explain_warnings(text, files), _lack_of_exports(variant.spec, library)]
+    warnings = [_warnings(text, variant, toolchain, folder, steps), _lack_of_exports(variant.spec, library)]
     return Built(
         library=library,
         headers=headers,
@@ -263,6 +269,16 @@ def _compile(
         warnings="\n\n".join(filter(None, warnings)),
         compiler=_compiler_of(variant.spec, toolchain),
     )
+
+
+def _warnings(text: str, variant: Variant, toolchain: Toolchain, folder: Path, steps: list[Step]) -> str:
+    """What the compilers said besides resources; what formats it is imported where there is something."""
+    if not without_resources(text).strip():
+        return ""
+    from kjit.engine.diagnostics.build_errors import files_of
+    from kjit.engine.diagnostics.diagnostics import explain_warnings
+
+    return explain_warnings(text, files_of(variant, toolchain, folder, steps))
 
 
 def _compiler_of(spec: Spec, toolchain: Toolchain) -> str:
@@ -645,6 +661,8 @@ def ptx_of(variant: Variant, toolchain: Toolchain) -> str | None:
     Raises:
         KjitError: it cannot be compiled.
     """
+    from kjit.engine.diagnostics.build_errors import explain
+
     nvrtc = toolchain.nvrtc
     if nvrtc is None or (toolchain.has_nvcc and two_halves.why_nvcc(variant.spec, nvrtc, find_launcher())):
         return None
@@ -684,6 +702,8 @@ def explain_again(
     Args:
         folder: an empty one.
     """
+    from kjit.engine.diagnostics.build_errors import compile_error
+
     launcher = find_launcher()
     links = Links()
     steps: list[Step] = []

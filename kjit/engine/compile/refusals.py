@@ -20,7 +20,7 @@ from typing import NamedTuple
 from kjit import env
 from kjit.engine.compile.nvcc_options import unknown_to_nvcc
 from kjit.engine.compile.quoting import refuse_misread
-from kjit.engine.diagnostics.files import shown_path
+from kjit.engine.diagnostics.printed import shown_path
 from kjit.engine.key.flags import Dialect, Flag, expand, files_of_options, parse, words_of_file
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError

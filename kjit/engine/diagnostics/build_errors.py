@@ -16,10 +16,11 @@ from pathlib import Path
 
 from kjit import env
 from kjit.engine.compile.quoting import Links
-from kjit.engine.compile.steps import Step
+from kjit.engine.compile.steps import Step, leading_to
 from kjit.engine.diagnostics import diagnostics, limits
 from kjit.engine.diagnostics.advice import Given
 from kjit.engine.diagnostics.files import Files
+from kjit.engine.diagnostics.printed import failed_steps
 from kjit.engine.toolchain import packages
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, KjitError, ToolchainError
@@ -141,11 +142,6 @@ def disk_full(staging: Path) -> CacheError:
     )
 
 
-def failed_steps(ninja_output: str) -> set[str]:
-    """The output files of the failed commands. Commands that ran at the same time have finished."""
-    return set(re.findall(r"^FAILED: (?:\[code=\d+\] )?(\S+)", ninja_output, re.MULTILINE))
-
-
 def files_of(variant: Variant, toolchain: Toolchain, folder: Path, steps: Sequence[Step]) -> Files:
     """The owners of the files that compilers name."""
     sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
@@ -178,12 +174,6 @@ def _given(variant: Variant, toolchain: Toolchain) -> Given:
         **{name: tuple(environment.get(name, "").split()) for name in NVCC_FLAGS},
     }
     return {name: flags for name, flags in given.items() if flags}
-
-
-def leading_to(step: Step, steps: Sequence[Step]) -> list[Step]:
-    """`step`, after the steps that it depends on."""
-    inputs = [each for each in steps if each.output in step.inputs]
-    return [before for each in inputs for before in leading_to(each, steps)] + [step]
 
 
 def _to_repeat(links: Links, steps: Sequence[Step]) -> str:

@@ -5,8 +5,8 @@ line. Of several errors on one line only the first is shown, as the others usual
 The whole log is in the exception.
 
 A log is parsed in messages.py; placing.py decides which line each message is shown at, rendering.py formats it, and
-advice.py has the hint. Other output of compilers is read in resources.py and depfiles.py, so that no other part of kjit
-depends on the formats of compilers.
+advice.py has the hint. Other output of compilers is read in printed.py, so that no other part of kjit depends on the
+formats of compilers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from kjit.engine.diagnostics.advice import Given
 from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.messages import Message, Note, parse, plain
 from kjit.engine.diagnostics.placing import declaration, order
+from kjit.engine.diagnostics.printed import without_resources
 from kjit.engine.diagnostics.rendering import render
-from kjit.engine.diagnostics.resources import without_resources
 from kjit.engine.diagnostics.symbols import demangle
 
 _NEEDS_CPP20 = re.compile("kjit's (?:headers need|simulator needs) C[+][+]20")  # by kjit/language.h

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kjit.engine.diagnostics.printed import shown_path
+
 
 @dataclass(frozen=True)
 class Files:
@@ -84,12 +86,3 @@ class Files:
         folders = [f"{os.path.normpath(folder)}{os.sep}" for folder in self.libraries]
         longest = max((folder for folder in folders if path.startswith(folder)), key=len, default="")
         return f"<{path[len(longest) :]}>" if longest else path
-
-
-def shown_path(path: str) -> str:
-    """An absolute path for display: relative if it is in the current folder."""
-    try:
-        relative = os.path.relpath(path)
-    except FileNotFoundError:  # the current folder is gone
-        return path
-    return path if relative.startswith("..") else relative

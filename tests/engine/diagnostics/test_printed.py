@@ -1,8 +1,8 @@
-"""kjit.engine.diagnostics.resources: what `ptxas -v` says of each kernel."""
+"""kjit.engine.diagnostics.printed: what `ptxas -v` says of each kernel, and the files that compilers list."""
 
 from __future__ import annotations
 
-from kjit.engine.diagnostics.resources import KernelResources, parse_resources, without_resources
+from kjit.engine.diagnostics.printed import KernelResources, parse_depfile, parse_resources, without_resources
 
 PTXAS_INFO = """\
 ptxas info    : 0 bytes gmem, 24 bytes cmem[4]
@@ -32,3 +32,15 @@ def test_no_kernel_is_no_error() -> None:
 def test_they_are_not_warnings() -> None:
     replaced = "nvcc warning : incompatible redefinition for option 'std', the last value of this option was used\n"
     assert without_resources(f"{PTXAS_INFO}{replaced}x.cu(1): warning: w\n") == "x.cu(1): warning: w\n"
+
+
+def test_the_files_of_all_lines_are_read() -> None:
+    assert parse_depfile("x.o: a.cpp \\\n b.h \\\n  /usr/c.h\n") == ["a.cpp", "b.h", "/usr/c.h"]
+
+
+def test_odd_names_are_read_back() -> None:
+    assert parse_depfile("x.o : /a\\ b/$$HOME/it's\\#1.h é.h\n") == ["/a b/$HOME/it's#1.h", "é.h"]
+
+
+def test_an_empty_file_lists_nothing() -> None:
+    assert parse_depfile("") == []
