@@ -12,6 +12,7 @@ from kjit.engine.diagnostics.placing import before_gap, caret, move_marker
 from kjit.engine.diagnostics.symbols import instance
 
 _LONGEST_LINE = 160
+_OF_KJIT = ("kjit::details::", "kjit::kernels::")
 _NOTES_SHOWN = 3
 _CANDIDATES_SHOWN = 3
 
@@ -32,7 +33,7 @@ def render(message: Message, files: Files) -> str:
         lines.append(f"{message.severity}: {text}")
     lines += [f"  {_shorten(note)}" for note in _notes(message, files)]
     if message.frames:
-        lines.append(_shorten(f"  in {_chain(message, files)}", 2 * _LONGEST_LINE))
+        lines += [_shorten(f"  in {chain}", 2 * _LONGEST_LINE) for chain in [_chain(message, files)] if chain]
     return "\n".join(lines)
 
 
@@ -50,10 +51,16 @@ def _notes(message: Message, files: Files) -> list[str]:
 
 
 def _chain(message: Message, files: Files) -> str:
-    """The chain of instantiations, innermost first, without steps inside other headers."""
+    """The chain of instantiations, innermost first, without steps inside other headers.
+
+    It is empty if it begins inside kjit's own code, as NVRTC's does for a mistake that nvcc finds before instantiation.
+    """
     frames = message.frames
     first, *rest = frames
-    parts = [instance(first.what)] if first.what else []
+    what = instance(first.what) if first.what else ""
+    if what.startswith(_OF_KJIT):
+        return ""
+    parts = [what] if what else []
     for inner, outer in zip(frames, [*rest, None], strict=True):
         if files.is_own_or_generated(inner.file) or outer is None:
             asked_in = f" in {instance(outer.what)}" if outer is not None and outer.what else ""
