@@ -19,7 +19,7 @@ import kjit
 from kjit import env
 from kjit.cli import app
 from kjit.engine.compile import eager_calls
-from kjit.engine.toolchain.toolchain import kjit_include
+from kjit.engine.toolchain.locations import kjit_include
 from kjit.project import load_toml
 
 ROOT = Path(__file__).resolve().parents[2]
