@@ -275,17 +275,6 @@ KJIT_DEVICE int elements_ahead(unsigned multiple, const Held&... held) {
   return static_cast<int>(-first & (multiple - 1));
 }
 
-/// The number of elements, a power of two, to whose multiple the first vector of an unaligned row is aligned: a line of
-/// the cache, so that no two warps read parts of one, or less where each thread would have more than one single
-/// element.
-template <int kVec>
-KJIT_DEVICE unsigned line_size(int threads) {
-  unsigned size = kVec;
-#pragma unroll
-  for (int i = 0; i < 3; ++i) size = 4 * size <= static_cast<unsigned>(threads) ? 2 * size : size;
-  return size;
-}
-
 /// Work of a thread on rows that begin anywhere. It takes `kParts` vectors at a time, a chunk, which are aligned in the
 /// tensor that leads, and one of the elements before the row's first vector or after its last. Totals are made from the
 /// first chunk to the last, results from the last, which is in registers then, to the first: the others are read again.
@@ -305,7 +294,8 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
   Pack<RowVectors<Operands, 1, 1, 1>...> single;
   (get<kAll>(held).begin(tensors, at_row, row_size), ...);
   (get<kAll>(single).begin(tensors, at_row, row_size), ...);
-  const int head = elements_ahead<Operands...>(line_size<kVec>(plan.threads), get<kAll>(held)...);
+  // Where several warps share a row, its vectors begin at a line of the cache: no two of them read parts of one.
+  const int head = elements_ahead<Operands...>(plan.threads >= 128 ? 8 * kVec : kVec, get<kAll>(held)...);
   const int whole = row_size > head ? (row_size - head) & -kVec : 0;
   const int end = head + whole, next = plan.threads * kVec, begin = head + lane * kVec;
   const int single_at = lane < head ? lane : lane + whole;
