@@ -319,8 +319,8 @@ class CppView(View):
         return "shape" if all(t.shape in ((), (ELLIPSIS,)) for t in self.signature.tensors) else ELLIPSIS
 
     @property
-    def dimension_symbols(self) -> str:
-        return ", ".join(f'{name}{{"{name}"}}' for name in self.signature.dimensions)
+    def dimension_symbols(self) -> list[str]:
+        return [f'{name}{{"{name}"}}' for name in self.signature.dimensions]
 
     @property
     def checks(self) -> list[Check]:
