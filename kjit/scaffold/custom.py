@@ -44,7 +44,8 @@ class CustomView:
     def tensor_members(self) -> list[Member]:
         """A pointer for each tensor, and the strides of strided ones."""
         members = []
-        for tensor, view in zip(self.cpp.signature.tensors, self.cpp.tensors, strict=True):
+        for view in self.cpp.tensors:
+            tensor = view.tensor
             if tensor.listed:
                 pointers = Member(f"{view.name}[kMaxTensors]", f"{view.pointee}*", "{}", self._describe(tensor))
                 count = f"static_cast<int64_t>({view.name}.size())"
@@ -95,8 +96,7 @@ class CustomView:
     @property
     def results(self) -> list[tuple[TensorView, str]]:
         """The tensors that the kernel writes, and their numbers of elements."""
-        pairs = zip(self.cpp.signature.tensors, self.cpp.tensors, strict=True)
-        return [(view, self._numel(tensor)) for tensor, view in pairs if view.role != "in"]
+        return [(view, self._numel(view.tensor)) for view in self.cpp.tensors if view.role != "in"]
 
     @property
     def threads(self) -> list[str]:

@@ -322,7 +322,6 @@ def _context(
         "manner": _MANNERS.get(pattern.name, "element by element"),
         "devices": list(devices),
         "signature": str(placed.signature),
-        "dimensions": placed.signature.dimensions,
         "placed": placed,
         "start": start,
         "cpp": cpp,

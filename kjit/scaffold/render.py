@@ -24,8 +24,8 @@ def render(template: str, context: Mapping[str, object]) -> str:
     """The text of a template, which is named relative to `kjit/templates`."""
     helpers = {
         "comment": _cpp_comment,
+        "cpp_chains": cpp_chains,
         "cpp_line": cpp_line,
-        "cpp_width": CPP_WIDTH,
         "line": python_line,
         "prose": _prose,
         "python_width": PYTHON_WIDTH,
@@ -69,6 +69,18 @@ def cpp_line(head: str, items: Sequence[str], tail: str) -> str:
     """`head`, items with commas, `tail`; where that is too long, items fill lines that begin below the first."""
     pieces = [*(f"{item}," for item in items[:-1]), *(f"{item}{tail}" for item in items[-1:])]
     return _fill(pieces, head, " " * len(head), CPP_WIDTH) if items else head + tail
+
+
+def cpp_chains(head: str, calls: Sequence[str]) -> str:
+    """Statements of a line each: `head`, and as many of the calls of its methods as fit; a line for each method where
+    not even one fits."""
+    lines = [head]
+    for call in calls:
+        if lines[-1] != head and len(f"{lines[-1]}{call};") > CPP_WIDTH:
+            lines.append(head)
+        lines[-1] += call
+    broken = ")\n" + " " * (len(head) - len(head.lstrip()) + 4) + "."
+    return "\n".join(f"{line if len(line) < CPP_WIDTH else line.replace(').', broken)};" for line in lines)
 
 
 def _prose(text: str, *, prefix: str, hanging: str = "") -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.scaffold.render import cpp_line, formatted, python_line
+from kjit.scaffold.render import cpp_chains, cpp_line, formatted, python_line
 
 NAMES = [f"a_name_of_letters_{letter}" for letter in "abcde"]
 
@@ -32,6 +32,12 @@ def test_one_value_gets_no_brackets_which_would_make_it_a_tuple() -> None:
 
 def test_a_long_list_of_cpp_fills_lines_below_its_first_item() -> None:
     assert cpp_line("  call_of(", [*NAMES, "other"], ");") == f"  call_of({', '.join(NAMES)},\n          other);"
+
+
+def test_calls_of_methods_begin_again_where_they_do_not_fit() -> None:
+    call = f".verify({'x' * 40})"
+    assert cpp_chains("  Of(n)", [call, call, call]) == f"  Of(n){call}{call};\n  Of(n){call};"
+    assert cpp_chains("  Of(n).at(2)", [call * 3]) == "\n      ".join(["  Of(n)", ".at(2)", call, call, f"{call};"])
 
 
 @pytest.mark.parametrize(
