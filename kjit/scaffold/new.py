@@ -1,7 +1,7 @@
-"""What `kjit new` writes: the files of one op, put together in memory.
+"""The files of a new op, put together in memory.
 
-Four or five files come from one signature: kernels, wrapper, test, benchmark. Nothing here touches the disk but to look
-what is there; `Scaffold.files.write()` is the one step that changes it.
+Four to six files come from one signature: kernels, wrapper, test, benchmark. Nothing here writes to disk;
+`Scaffold.files.write()` does.
 """
 
 from __future__ import annotations
