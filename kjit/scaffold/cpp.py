@@ -92,9 +92,11 @@ class CppView(View):
     Args:
         start: its math.
         op: its name.
+        dtypes: what the dtype variables stand for.
     """
 
     op: str
+    dtypes: tuple[DType, ...]
 
     @cached_property
     def tensors(self) -> list[TensorView]:
@@ -138,6 +140,15 @@ class CppView(View):
     def template_args(self) -> str:
         names = [*self.signature.variables, *(constant.name for constant in self.signature.constants)]
         return f"<{', '.join(names)}>" if names else ""
+
+    @property
+    def first_args(self) -> str:
+        """The template arguments of a variant, with the first dtype: `<fp32_t, 1>`."""
+        values = [self.dtypes[0].cpp] * len(self.signature.variables)
+        for c in self.signature.constants:
+            chosen = f"{choice_type(self.op, c.name)}::{c.choices[0]}" if c.kind == "choice" else ""
+            values.append(chosen or ("true" if c.kind == "bool" else str(c.default)))
+        return f"<{', '.join(values)}>"
 
     @property
     def scalar(self) -> str:

@@ -310,7 +310,7 @@ def _context(
 ) -> dict[str, object]:
     """The context of the templates."""
     start = Start(placed)
-    cpp, python = CppView(start, op), PythonView(start, tuple(dtypes))
+    cpp, python = CppView(start, op, tuple(dtypes)), PythonView(start, tuple(dtypes))
     package = project.package
     members = [*(["DTYPES"] if python.variables else []), f"_{op}", op]
     return {

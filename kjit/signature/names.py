@@ -55,7 +55,7 @@ CPP_NAMES = _words(
     OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize StringView T Table
     TensorListView TensorMatcher TensorView U kBlock kDLCPU kDLCUDA kDevice kMaxTensors
 
-    KJIT_DEVICE KJIT_MATH
+    KJIT_EDITOR_CHECKS KJIT_MATH
     """
 ) | frozenset(CPP_DTYPES.values())
 """Names in kernels: local names, types, and macros."""
