@@ -49,7 +49,9 @@ def formatted(text: str, path: Path) -> str:
     options = (
         ["format", "--stdin-filename", path, "-"] if is_python else [f"--style={style}", f"--assume-filename={path}"]
     )
-    done = subprocess.run([program, *options], input=text, capture_output=True, encoding="utf-8", check=False)
+    done = subprocess.run(
+        [program, *options], input=text, capture_output=True, encoding="utf-8", errors="surrogateescape", check=False
+    )
     return done.stdout if done.returncode == 0 else text
 
 
