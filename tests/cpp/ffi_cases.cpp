@@ -232,12 +232,12 @@ bool is_data_of(TensorView x) {
   return x.data_ptr<T>() == x.data_ptr() && kjit::host::ffi::Tensor().data_ptr<T>() == nullptr;
 }
 
-// In a build nothing: this struct has no instance that compiles.
+// In a build nothing: this function has no instance that compiles.
 template <typename T>
-struct NeverInstantiated {
+void never_instantiated() {
   static_assert(sizeof(T) == 0);
-};
-KJIT_EDITOR_CHECKS(NeverInstantiated<int>);
+}
+KJIT_EDITOR_CHECKS(never_instantiated<int>);
 
 }  // namespace
 
